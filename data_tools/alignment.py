@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 #: What is done with ids that occur more than once in a table.
-DUPLICATES = ("refuse", "first", "drop")
+DUPLICATES = ("refuse", "first", "last", "drop")
 
 FORMAT, VERSION = "fastadmm-alignment", "1.0"
 
@@ -84,14 +84,16 @@ class Alignment:
         return [str(i) for i in self.ids.tolist()]
 
 
-def table_ids(table: Table, name: str, duplicates: str = "refuse") -> TableIds:
-    """Ids of a table."""
+def table_ids(table: Table, name: str, duplicates: str = "refuse", pattern: str | None = None) -> TableIds:
+    """Ids of a table; with a pattern the part of each that it finds."""
     if duplicates not in DUPLICATES:
         raise ConfigError(f"--duplicates {duplicates!r}: choose one of {', '.join(DUPLICATES)}")
     keys = _keys(table.require(name, "id column"))
     if keys.dtype.kind != "i" and (missing := np.flatnonzero(keys == b"")).size:
         more = f" ({len(missing)} ids are missing)" if len(missing) > 1 else ""
         raise InputError(f"{table.path}: {table.where(int(missing[0]))}, id column {name!r}: no id{more}")
+    if pattern is not None:
+        keys = _matched(table, name, keys, pattern)
     n_rows = len(keys)
     if n_rows < 2 or bool((keys[1:] > keys[:-1]).all()):
         return TableIds(table.path, keys, np.arange(n_rows), n_rows, 0, 0)
@@ -110,10 +112,10 @@ def table_ids(table: Table, name: str, duplicates: str = "refuse") -> TableIds:
         rows_too_many = "1 row" if left_out == 1 else f"{left_out} rows"
         raise InputError(
             f"{table.path}: id column {name!r}: {ids} more than once ({rows_too_many} too many), "
-            f"first {_texts(keys[at : at + 1])[0]!r} in {places}: correct them, or pass --duplicates first "
-            "or drop"
+            f"first {_texts(keys[at : at + 1])[0]!r} in {places}: correct them, or pass --duplicates "
+            "first, last or drop"
         )
-    kept = ~same
+    kept = ~np.append(same[1:], False) if duplicates == "last" else ~same
     if duplicates == "drop":
         left_out += len(seconds)
         kept[seconds - 1] = False
@@ -132,6 +134,27 @@ def _keys(column: Column) -> np.ndarray:
     words = np.empty(len(column.words), dtype=object)
     words[:] = [word.encode() for word in column.as_text().words]
     return words[column.values]
+
+
+def _matched(table: Table, name: str, keys: np.ndarray, pattern: str) -> np.ndarray:
+    """What the group of a pattern finds in each id; a pattern without a group finds all of it."""
+    try:
+        known = re.compile(pattern)
+    except re.error as error:
+        raise ConfigError(f"--id-pattern {pattern!r}: no regular expression: {error}") from None
+    parts = []
+    for row, text in enumerate(_texts(keys)):
+        found = known.fullmatch(text)
+        part = found[min(1, known.groups)] if found is not None else None
+        if not part:
+            raise InputError(
+                f"{table.path}: {table.where(row)}, id column {name!r}: {text!r} does not fit --id-pattern "
+                f"{pattern!r}"
+            )
+        parts.append(part)
+    if all(map(_INTEGER.match, parts)):
+        return np.array([int(part) for part in parts], dtype=np.int64)
+    return as_bytes([part.encode() for part in parts])
 
 
 def _alike(tables: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,6 +24,7 @@ __all__ = [
     "Whole",
     "Words",
     "as_bytes",
+    "missing_numbers",
     "words_of",
 ]
 
@@ -124,6 +125,12 @@ def _only_number(cell: str) -> float | None:
     return value_of(parts, readings[0]) if len(readings) == 1 else None
 
 
+def missing_numbers(words: Iterable[str]) -> set[float]:
+    """Numbers among words for "no value", however they are written; those with leading zeros are codes."""
+    plain = (word for word in words if not _LEADING_ZERO.search(f"\n{word}\n"))
+    return {number for word in plain if (number := _only_number(word)) is not None}
+
+
 class _Refusing:
     """What both kinds of builders know of their column."""
 
@@ -131,9 +138,7 @@ class _Refusing:
         self.path, self.name = path, name
         self.text = name in cells.text or name == cells.id
         self.na = cells.words(name)
-        # Codes are texts, as words with leading zeros are; numbers may be written in several ways.
-        words = () if self.text else (word for word in self.na if not _LEADING_ZERO.search(f"\n{word}\n"))
-        self.na_numbers = {number for word in words if (number := _only_number(word)) is not None}
+        self.na_numbers = set() if self.text else missing_numbers(self.na)
 
     def stripped(self, words: Sequence[str]) -> list[str]:
         """Texts without spaces around; ``""`` for those that mean "no value"."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from shlex import quote
 
 import numpy as np
+from fastadmm.data_tools.columns import TRUTH
 from fastadmm.data_tools.csv_table import is_number
 from fastadmm.data_tools.dates import date_formats, hours, is_date, is_time, to_number
 from fastadmm.data_tools.number_text import KNOWN_UNITS, MAGNITUDES, candidates, value_of, written
@@ -75,7 +76,7 @@ def recognise(table: Table, name: str, column: Column, typing: Typing) -> CellRe
     if column.kind == "number":
         return CellReading()
     cells = [cell for cell in column.words if cell]
-    if not cells:
+    if _are_truths(column.words) or not cells:
         return CellReading()
     look = _Look(table, name, column, cells, typing)
     if kind in DATE_KINDS:
@@ -280,6 +281,8 @@ def read_column(table: Table, name: str, column: Column, reading: CellReading, w
     """A column's cells as numbers."""
     if column.kind == "number":
         return column
+    if reading.plain and _are_truths(column.words):
+        return column.mapped([TRUTH.get(cell.lower(), float("nan")) for cell in column.words])
     if reading.plain:
         refuse_mixed(table, name, column)
     values: list[float] = []
@@ -296,6 +299,11 @@ def read_column(table: Table, name: str, column: Column, reading: CellReading, w
             raise InputError(f"{table.path}: {table.where(at)}, column {name!r}: {cell[:40]!a} {fault}")
         values.append(value)
     return column.mapped(values)
+
+
+def _are_truths(words: Sequence[str]) -> bool:
+    """Whether all cells with a value are truth values, which are the numbers 1 and 0."""
+    return any(words) and all(word.lower() in TRUTH for word in words if word)
 
 
 def _undecided(cell: str, reading: CellReading) -> bool:

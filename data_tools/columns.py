@@ -15,9 +15,12 @@ from typing import Any
 import numpy as np
 from fastadmm.files.atomic import storage_errors
 
-__all__ = ["Column", "Growing", "Scratch", "canonical_text", "pieces"]
+__all__ = ["TRUTH", "Column", "Growing", "Scratch", "canonical_text", "pieces", "truth_levels"]
 
 _WHOLE = re.compile(r"\+?(-?\d+)(?:\.0*)?\Z")
+
+#: Truth values, as they are written in small letters.
+TRUTH = {"true": 1.0, "t": 1.0, "false": 0.0, "f": 0.0}
 
 #: Bytes of a table's columns that are kept in memory.
 IN_MEMORY = 64 << 20
@@ -37,6 +40,12 @@ def canonical_text(cell: str) -> str:
     """Text of a category or id: ``"1"`` for ``1``, ``+1`` and ``1.0``; all other text is kept."""
     match = _WHOLE.match(cell)
     return match[1] if match else cell
+
+
+def truth_levels(levels: Sequence[str]) -> dict[float, int]:
+    """Which category is each truth value, where all are truth values, each spelled in one way."""
+    found = {TRUTH.get(level.lower(), -1.0): i for i, level in enumerate(levels)}
+    return found if len(found) == len(levels) and -1.0 not in found else {}
 
 
 class Scratch:

@@ -326,6 +326,7 @@ def _by_column(options: TableOptions) -> list[str]:
         "--public-columns": options.public_columns, "--missing": options.missing,
         "--categorical": options.categorical, "--types": options.types, "--na-values": options.na_values,
         "--decimal": options.decimal, "--thousands": options.thousands,
+        **{f"--{what}": name for what, name in options.beside.items()}, "--split": options.split,
     }  # fmt: skip
     return [option for option, value in given.items() if value]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from fastadmm.data_tools.encoding import (
     fit_encoder,
     refuse_grouped,
 )
+from fastadmm.data_tools.holdout import HoldOut
 from fastadmm.data_tools.labels import LabelCollector, Labels
 from fastadmm.data_tools.number_text import written
 from fastadmm.data_tools.parts import part_files
@@ -47,8 +48,9 @@ from fastadmm.data_tools.split import (
 )
 from fastadmm.data_tools.table_notes import column_notes
 from fastadmm.data_tools.tables import Cells, Column, Table, read_table
-from fastadmm.errors import ConfigError, InputError
-from fastadmm.files.atomic import shown
+from fastadmm.errors import ConfigError, FastadmmError, InputError
+from fastadmm.files.atomic import atomic_directory, shown
+from fastadmm.files.digest import row_digest
 from fastadmm.store.cell_reading import CellReading
 from fastadmm.store.compression import compression_options
 from fastadmm.store.encoder import ColumnEncoding
@@ -63,8 +65,11 @@ __all__ = [
     "describe_tables",
     "kept_cells",
     "labels_of",
+    "offset_of",
     "plan_one_table",
     "plan_tables",
+    "weight_of",
+    "with_columns",
     "write_plan",
 ]
 
@@ -75,6 +80,10 @@ class TableOptions:
 
     id: str | Sequence[str]
     label: str | None = None  # label column of the guest's table; None: no labels (for prediction)
+    weight: str | None = None  # columns of sample weights, of what is added to scores, and of exposures
+    offset: str | None = None  # columns of sample weights, of what is added to scores, and of exposures
+    exposure: str | None = None  # columns of sample weights, of what is added to scores, and of exposures
+    split: str | None = None  # which rows become a test partition, as HoldOut reads it
     alignment: str | Path | None = None
     like: str | Path | None = None
     names: str | None = None  # names of the parties, guest first
@@ -88,6 +97,7 @@ class TableOptions:
     missing: str | None = None  # what is done with missing values (MISSING_POLICIES); default "refuse"
     unseen: str = "zeros"  # what is done with categories that ``like`` does not know
     duplicates: str = "refuse"  # what is done with ids that occur more than once in a table
+    id_pattern: str | Sequence[str] | None = None  # regular expression of the part of ids that is compared
     prefix: bool = False
     standardize: bool = False
     normalize: str | None = None  # "l2": then scale each row of each party to norm 1
@@ -105,6 +115,21 @@ class TableOptions:
         """Kinds of columns that the user states."""
         return parse_types([*self.types, *(f"{name}=category" for name in self.categorical)])
 
+    @property
+    def held_out(self) -> HoldOut | None:
+        """Which rows become a test partition."""
+        return None if self.split is None else HoldOut.parse(self.split)
+
+    @property
+    def beside(self) -> dict[str, str | None]:
+        """Columns that are kept beside the labels, by what they are."""
+        return {what: getattr(self, what) for what in ("weight", "offset", "exposure")}
+
+    @property
+    def of_guest(self) -> dict[str, str]:
+        """Columns of the guest's table that are no features, by what they are."""
+        return {what: name for what, name in {"label": self.label, **self.beside}.items() if name is not None}
+
 
 @dataclass(frozen=True)
 class _Given:
@@ -112,11 +137,15 @@ class _Given:
 
     table: Table
     id: str | None
+    pattern: str | None
     typing: Typing
 
     def features(self, options: TableOptions) -> list[str]:
-        """Its columns besides the id and the label."""
-        return [name for name in self.table.names if name not in {self.id, options.label}]
+        """Its columns besides the id, the label, what is kept beside it, and the column of a split."""
+        others = {self.id, *options.of_guest.values()}
+        if options.held_out is not None and options.held_out.column:
+            others.add(options.held_out.column)
+        return [name for name in self.table.names if name not in others]
 
 
 @dataclass(frozen=True)
@@ -141,6 +170,7 @@ class TablePlan:
     report: list[str]  # what a user should know: joined rows, filled and unseen cells, unused columns
     columns: dict[str, list[dict[str, Any]]]  # what each party's columns were taken for
     source: str  # name of the first table
+    test: TablePlan | None = None  # rows that are held out
 
 
 @dataclass(frozen=True)
@@ -222,18 +252,22 @@ def plan_tables(
     described = _described(options)
     given = _read(guest, hosts, options, like, described, scratch, progress)
     tables = [own.table for own in given]
-    if options.label is not None:
-        tables[0].require(options.label, "label column")
+    for what, name in options.of_guest.items():
+        tables[0].require(name, f"{what} column")
         for table in tables[1:]:
-            if options.label in table.names:
+            if name in table.names:
                 raise InputError(
-                    f"{table.path}: holds the label column {options.label!r}, but labels belong to the guest "
+                    f"{table.path}: holds the {what} column {name!r}, but {what}s belong to the guest "
                     "alone: remove or rename it there"
                 )
-    ids = [table_ids(own.table, _id_of(own), options.duplicates) for own in given]
+    ids = [table_ids(own.table, _id_of(own), options.duplicates, own.pattern) for own in given]
     alignment, report = _align(ids, known)
     rows = [rows_of(own, alignment) for own in ids]
     report = [note for table in tables for note in table.notes] + report + _unused(given, options, like)
+    whole, every = alignment, rows
+    held = _held_out(given, rows, whole.ids, options)
+    if held is not None:
+        alignment, rows = _part(whole, ~held), [own[~held] for own in rows]
 
     parties = _encode(given, rows, options, like, described, report, guest is not None)
     labels = None
@@ -246,7 +280,7 @@ def plan_tables(
     task = labels.task if labels is not None else like.task if like is not None else options.task
     if task not in {"classification", "regression"}:
         raise ConfigError("--task: without labels, say --task classification or --task regression")
-    return TablePlan(
+    plan = TablePlan(
         alignment=alignment,
         parties=parties,
         labels=labels,
@@ -255,6 +289,10 @@ def plan_tables(
         columns={p.name: describe(p.table, p.encoder, p.rows) for p in parties},
         source=Path(guest if guest is not None else hosts[0]).name,
     )
+    if held is None:
+        return plan
+    rows = [own[held] for own in every]
+    return _with_test(plan, given[0], tables, rows, _part(whole, held), options, guest is not None)
 
 
 def plan_one_table(
@@ -273,12 +311,14 @@ def plan_one_table(
     table = given.table
     if options.label is None and like is not None:
         used = {column.name for encoder in like.encoders for column in encoder.columns}
-        rest = [name for name in table.names if name not in used]
+        rest = [name for name in given.features(options) if name not in used]
         options = replace(options, label=rest[0] if len(rest) == 1 else None)
     if options.label is None:
         raise ConfigError("--label: which column is the label?")
     table.require(options.label, "label column")
-    rows, report = np.arange(table.n_rows), table.notes + _unused([given], options, like)
+    every, report = np.arange(table.n_rows), table.notes + _unused([given], options, like)
+    held = _held_out([given], [every], every, options)
+    rows = every if held is None else every[~held]
     if like is not None:
         m = len(like.names)
         made = _replay([table] * m, [rows] * m, options, like, report, False)
@@ -293,7 +333,7 @@ def plan_one_table(
     labels = _labels(given, options.label, rows, options, like, report)
     if like is None and described is None:
         _refuse_grouped([given], made, labels, options)
-    return TablePlan(
+    plan = TablePlan(
         alignment=Alignment(rows, ""),
         parties=made,
         labels=labels,
@@ -302,6 +342,55 @@ def plan_one_table(
         columns={p.name: describe(p.table, p.encoder, p.rows) for p in made},
         source=Path(source).name,
     )
+    if held is None:
+        return plan
+    m, rest = len(made), every[held]
+    return _with_test(plan, given, [table] * m, [rest] * m, Alignment(rest, ""), options, False)
+
+
+def _held_out(
+    given: Sequence[_Given], rows: Sequence[np.ndarray], ids: np.ndarray, options: TableOptions
+) -> np.ndarray | None:
+    """Which rows become a test partition.
+
+    Shapes: ids, the result (N,).
+    """
+    split = options.held_out
+    if split is None:
+        return None
+    own = next((k for k, one in enumerate(given) if split.column in one.table.names), 0)
+    if split.column:
+        given[own].table.require(split.column, "split column")
+    return split.rows(ids, given[own].table, rows[own], given[own].typing)
+
+
+def _part(alignment: Alignment, which: np.ndarray) -> Alignment:
+    ids = alignment.ids[which]
+    return Alignment(ids, row_digest(ids))
+
+
+def _with_test(
+    plan: TablePlan,
+    first: _Given,
+    tables: list[Table],
+    rows: list[np.ndarray],
+    alignment: Alignment,
+    options: TableOptions,
+    has_guest: bool,
+) -> TablePlan:
+    """The plan with one of held-out rows, which are encoded and scaled as those of training."""
+    report: list[str] = []
+    columns = zip(*((p.name, p.encoder, p.transform, p.kind, p.dtype) for p in plan.parties))
+    names, encoders, transforms, kinds, dtypes = map(list, columns)
+    classes = None if plan.labels is None else plan.labels.classes
+    reading = CellReading.parse("" if plan.labels is None else plan.labels.reading)
+    like = _Like(names, encoders, transforms, kinds, dtypes, plan.task, classes, "--split", reading)
+    parties = _replay(tables, rows, options, like, report, has_guest)
+    labels = None
+    if options.label is not None:
+        labels = _labels(first, options.label, rows[0], replace(options, positive=None), like, report)
+    test = replace(plan, alignment=alignment, parties=parties, labels=labels, report=report, columns={})
+    return replace(plan, test=test, report=[*plan.report, *(f"test rows: {line}" for line in report)])
 
 
 def describe_tables(
@@ -356,10 +445,20 @@ def write_plan(
     progress: Progress | None = None,
     shards: int | None = None,
 ) -> Partition:
-    """Write a planned partition."""
+    """Write a planned partition; with held-out rows a directory of two, and return that of training."""
     from fastadmm.store import open_partition
     from fastadmm.store.cutting import new_partition
 
+    if plan.test is not None:
+        own = {"compression": compression, "progress": progress, "shards": shards}
+        with atomic_directory(out, force=force, only=("train.parts", "test.parts")) as folder:
+            try:
+                write_plan(replace(plan, test=None), folder / "train.parts", **own)
+                write_plan(plan.test, folder / "test.parts", **own)
+            except FastadmmError as error:
+                error.args = (str(error).replace(shown(folder), shown(out)),)
+                raise
+        return open_partition(Path(out) / "train.parts", require_labels=False)
     cells = sum(len(plan.alignment.ids) * len(party.encoder.feature_names) for party in plan.parties)
     step = Steps(progress, "writing", cells) if progress is not None else lambda _: None
     ids = plan.alignment.ids
@@ -385,7 +484,11 @@ def write_plan(
         if plan.labels is not None:
             target = partition.labels(classes=plan.labels.classes, reading=plan.labels.reading)
             for start in range(0, len(ids), 1 << 18):
-                target.append(plan.labels.y[start : start + (1 << 18)], ids=ids[start : start + (1 << 18)])
+                part = slice(start, start + (1 << 18))
+                weight, offset = (
+                    v if v is None else v[part] for v in (plan.labels.weight, plan.labels.offset)
+                )
+                target.append(plan.labels.y[part], sample_weight=weight, offset=offset, ids=ids[part])
     return open_partition(out, require_labels=False)
 
 
@@ -412,6 +515,13 @@ def _check_options(guest: str | Path | None, hosts: Sequence[str | Path], option
         if values[0] is not None and values[0] not in values[1:]:
             raise ConfigError(f"{option} {values[0]!r}: choose one of {', '.join(filter(None, values[1:]))}")
     _check_described(options)
+    if options.split is not None:
+        HoldOut.parse(options.split)
+    if given := [f"--{what}" for what, name in options.beside.items() if name is not None]:
+        if options.label is None and options.like is None:
+            raise ConfigError(f"{given[0]}: is kept beside the labels: name them with --label")
+        if len(set(options.of_guest.values())) < len(options.of_guest):
+            raise ConfigError(f"{given[0]}: names a column that another option names, too")
     if options.label in options.drop:
         raise ConfigError("--drop: the id and the label column cannot be dropped")
     if both := [name for name in options.kinds if name in options.drop]:
@@ -426,7 +536,7 @@ def _check_options(guest: str | Path | None, hosts: Sequence[str | Path], option
         "--missing": options.missing,
         "--prefix": options.prefix or None, "--standardize": options.standardize or None,
         "--normalize": options.normalize, "--dtype": options.dtype, "--task": options.task,
-        "--positive": options.positive,
+        "--positive": options.positive, "--split": options.split,
         "--storage": options.storage,
     }  # fmt: skip
     if given := [option for option, value in fixed.items() if value is not None]:
@@ -467,7 +577,9 @@ def _cells(
         return replace(kept, raw={*kept.raw, *label}, all_raw=not label)
     text = {name for name, kind in typing.kinds.items() if kind == "category"}
     text |= set(described.categories) if described is not None else set()
-    return Cells(text, typing.dates, typing.stated, missing_words(options.na_values), id)
+    split = options.held_out
+    raw = [*typing.dates, *([split.column] if split is not None and split.kind == "time" else [])]
+    return Cells(text, raw, typing.stated, missing_words(options.na_values), id)
 
 
 def kept_cells(encoders: Sequence[Encoder], id: str | None) -> Cells:
@@ -505,6 +617,7 @@ def _read(
     names = [own | {role} for own, role in zip(table_names(paths, parties), roles)]
     laid_out = layouts(options.separator, options.encoding, options.header, names)
     ids = per_table("--id", options.id or None, names)
+    patterns = per_table("--id-pattern", options.id_pattern, names)
     marks = zip(*(per_marks(option, getattr(options, option), names) for option in ("decimal", "thousands")))
     typings = [Typing(options.kinds, *own) for own in marks]
     for id in ids:
@@ -529,9 +642,10 @@ def _read(
                 on_read=on_read,
             ),
             id,
+            pattern,
             typing,
         )
-        for path, layout, id, typing in zip(paths, laid_out, ids, typings)
+        for path, layout, id, pattern, typing in zip(paths, laid_out, ids, patterns, typings)
     ]
     everywhere = [name for own in given for name in own.table.names]
     files = ", ".join(own.table.path for own in given)
@@ -733,10 +847,11 @@ def _labels(
     task = like.task if like is not None else options.task or "auto"
     classes = like.classes if like is not None else None
     reading = like.label_reading if like is not None else CellReading()
-    return labels_of(
+    labels = labels_of(
         given.table, name, rows, task, classes, positive=options.positive, typing=given.typing,
         reading=reading, report=report,
     )  # fmt: skip
+    return with_columns(labels, given.table, rows, **options.beside, typing=given.typing)
 
 
 def _written_numbers(column: Column) -> bool:
@@ -785,3 +900,83 @@ def labels_of(
             words = [column.words[k] for k in used[order].tolist()]
             collector.append_words(np.argsort(order)[codes], words)
     return replace(collector.finish(task, classes, positive), reading=str(found or ""))
+
+
+def with_columns(
+    labels: Labels,
+    table: Table,
+    rows: np.ndarray,
+    *,
+    weight: str | None = None,
+    offset: str | None = None,
+    exposure: str | None = None,
+    typing: Typing = AS_FOUND,
+) -> Labels:
+    """The labels with weights and offsets from other columns of their table."""
+    if exposure is not None and (labels.classes is not None or (labels.y < 0).any()):
+        what = "classes" if labels.classes is not None else "negative numbers"
+        raise ConfigError(
+            f"--exposure: belongs to counts, but the labels are {what}; for these pass --offset"
+        )
+    return replace(
+        labels,
+        weight=weight_of(table, rows, weight, typing),
+        offset=offset_of(table, rows, offset, exposure, typing),
+    )
+
+
+def weight_of(
+    table: Table, rows: np.ndarray, name: str | None, typing: Typing = AS_FOUND
+) -> np.ndarray | None:
+    """Sample weights of some rows.
+
+    Shapes: rows, the result (k,).
+    """
+    return None if name is None else _numbers(table, name, rows, "weight", typing)
+
+
+def offset_of(
+    table: Table, rows: np.ndarray, offset: str | None, exposure: str | None, typing: Typing = AS_FOUND
+) -> np.ndarray | None:
+    """Offsets of some rows, or the logarithms of their exposures.
+
+    Shapes: rows, the result (k,).
+    """
+    if offset is not None and exposure is not None:
+        raise ConfigError("--offset and --exposure: the logarithm of an exposure is the offset; give one")
+    if exposure is not None:
+        return np.log(_numbers(table, exposure, rows, "exposure", typing))
+    return None if offset is None else _numbers(table, offset, rows, "offset", typing)
+
+
+#: What is wrong with a number of a column that is kept beside the labels.
+_WRONG: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
+    "weight": ("is negative", lambda values: values < 0.0),
+    "exposure": ("is not above 0", lambda values: values <= 0.0),
+    "offset": ("is not finite", lambda values: ~np.isfinite(values)),
+}
+
+
+def _numbers(table: Table, name: str, rows: np.ndarray, what: str, typing: Typing) -> np.ndarray:
+    """A number for each of some rows; none may be missing.
+
+    Shapes: rows, the result (k,).
+    """
+    column = table.require(name, f"{what} column")
+    if column.kind in ("text", "raw") or _written_numbers(column):
+        found = recognise(table, name, column, typing)
+        if found is not None:
+            column = read_column(table, name, column, found, "as other cells are")
+    if column.kind != "number":
+        raise InputError(f"{table.path}: {what} column {name!r}: not all cells are numbers")
+    absent, at = column.first_missing(rows)
+    if absent:
+        raise InputError(f"{table.path}: {table.where(at)}, {what} column {name!r}: missing value")
+    values = column.values[rows]
+    fault, wrong = _WRONG[what]
+    if (bad := np.flatnonzero(wrong(values))).size:
+        at = int(rows[bad[0]])
+        raise InputError(
+            f"{table.path}: {table.where(at)}, {what} column {name!r}: {values[bad[0]]:g} {fault}"
+        )
+    return values

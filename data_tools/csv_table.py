@@ -17,6 +17,7 @@ from shlex import quote
 
 import numpy as np
 from fastadmm.data_tools.blocks import Block, OnRead
+from fastadmm.data_tools.columns import TRUTH
 from fastadmm.data_tools.large_text import LARGE, in_order, line_ends, powers
 from fastadmm.data_tools.opening import NotUtf8, SourceFile, check_names
 from fastadmm.data_tools.sniffing import HEAD_BYTES, SEPARATORS, find_encoding, find_separator
@@ -255,6 +256,9 @@ class CsvSource(CsvFile):
         if rows is None:
             return None
         features = self.feature_names or []
+        first = text.strip(b"\r\n").split(b"\n", 1)[0].decode("utf-8", "replace").split(self.separator)
+        if any(cell.strip().lower() in TRUTH for name, cell in zip(self.columns, first) if name in features):
+            return None  # pandas reads some spellings alone as numbers, where all cells are truth values
         exact = {}
         if tuple(int(part) for part in pd.__version__.split(".")[:2]) < (3, 1):
             exact = {"float_precision": "round_trip"}  # later versions always round correctly
@@ -269,6 +273,7 @@ class CsvSource(CsvFile):
                 dtype={**dict.fromkeys(features, np.float64), self.label: str},
                 na_filter=False,  # an empty or "NA" cell must fail, not become NaN
                 encoding="utf-8",
+                low_memory=False,  # otherwise it looks at some rows at a time
                 **exact,
             )
         except (ValueError, OverflowError):  # ParserError and UnicodeDecodeError are ValueErrors

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from fastadmm.data_tools.column_types import Typing, read_column, recognise
+from fastadmm.data_tools.columns import TRUTH, truth_levels
 from fastadmm.data_tools.tables import Column, Table
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.store.cell_reading import CellReading
@@ -264,6 +265,8 @@ def _codes(
     assert encoding.levels is not None
     number = {level: i for i, level in enumerate(encoding.levels)}
     text = column.as_text()
+    truths = truth_levels(encoding.levels)  # in any spelling
+    number |= {word: truths[t] for word in text.words if (t := TRUTH.get(word.lower(), -1.0)) in truths}
     table_of = np.array([number.get(word, encoding.other) for word in text.words], dtype=np.int64)
     words = text.values[rows]
     codes = table_of[words]

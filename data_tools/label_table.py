@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fastadmm.data_tools.alignment import Alignment, rows_of, table_ids
-from fastadmm.data_tools.convert_tables import labels_of
+from fastadmm.data_tools.convert_tables import labels_of, with_columns
 from fastadmm.data_tools.tables import Cells, Layout, read_table
 
 __all__ = ["write_label_table"]
@@ -23,8 +23,12 @@ def write_label_table(
     task: str = "auto",
     positive: str | None = None,
     like: Path | None = None,
+    **columns: str | None,
 ) -> None:
-    """Write the labels of an alignment's rows; an existing file is replaced."""
+    """Write the labels of an alignment's rows; an existing file is replaced.
+
+    ``columns`` names those with weights, offsets or exposures, as :func:`with_columns` takes them.
+    """
     from fastadmm.store.label_file import LabelWriter, open_labels
 
     known = None if like is None else open_labels(like)
@@ -39,5 +43,6 @@ def write_label_table(
         None if known is None else known.classes,
         positive=positive,
     )
+    labels = with_columns(labels, read, rows, **columns)
     with LabelWriter(out, task=labels.task, classes=labels.classes, force=True) as writer:
-        writer.append(labels.y, ids=alignment.ids)
+        writer.append(labels.y, sample_weight=labels.weight, offset=labels.offset, ids=alignment.ids)

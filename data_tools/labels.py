@@ -27,6 +27,8 @@ class Labels:
     task: str
     classes: tuple[str, ...] | None  # original labels of class 0, 1 and so on, as text; None for regression
     reading: str = ""  # how they are read as numbers, a CellReading as text
+    weight: np.ndarray | None = None  # of shape (N,): sample weights
+    offset: np.ndarray | None = None  # of shape (N,): what is added to scores
 
 
 def label_text(value: float | str) -> str:
@@ -191,13 +193,12 @@ class LabelCollector:
                     near = difflib.get_close_matches(text.casefold(), [c.casefold() for c in classes], n=1)
                     near = [c for c in classes if near and c.casefold() == near[0]]
                     hint = f"; is it {near[0]!r}?" if near else ""
-                    raise InputError(
-                        f"{self.path}: label {text!r} {none} of the partition given by --like{hint}"
-                    )
+                    raise InputError(f"{self.path}: label {text!r} {none} of training{hint}")
             return np.array([classes.index(text) for text in texts], dtype=np.float64)
         if len(texts) == 1:
             raise InputError(
-                f"{self.path}: only one class, label {texts[0]!r} in every row: nothing to learn"
+                f"{self.path}: only one class, label {texts[0]!r} in every row: nothing to learn; "
+                "to evaluate a model on these rows, pass --like"
             )
         if len(texts) > MOST:
             advice = "; for a regression pass --task regression" if all(map(_is_number, texts)) else ""

@@ -40,7 +40,8 @@ _UNREAD = {
 }
 
 _WEB_PAGE = "a web page, not a table; save the data themselves"
-_WORKBOOK = "a workbook of a spreadsheet; save its sheet as CSV (UTF-8)"
+_WORKBOOK = "a workbook of Excel or another spreadsheet; save its sheet as CSV (UTF-8)"
+_WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 
 #: First entries of a workbook, which is a zip archive as NPZ files are.
 _IN_WORKBOOKS = (b"[Content_Types].xml", b"_rels/", b"xl/", b"docProps/", b"mimetypeapplication/vnd.oasis")
@@ -55,7 +56,8 @@ _FOREIGN: tuple[tuple[bytes, str], ...] = (
     (b"\x28\xb5\x2f\xfd", "compressed with zstd; decompress it first (zstd -d)"),
     (b"PAR1", "a Parquet file; give one per party, with ids: convert --guest FILE --host FILE --id NAME"),
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive; unpack it first"),
-    (b"\xd0\xcf\x11\xe0", _WORKBOOK),
+    *((begin, _WORKBOOK) for begin in (b"\xd0\xcf\x11\xe0", b"\x09\x08\x10\x00\x00\x06")),
+    (b"<?xml", "XML, which Excel writes, too; save its sheet as CSV (UTF-8)"),
     (b"%PDF", "a PDF document, not a table; save its table as CSV"),
     *((begin, _WEB_PAGE) for begin in (b"<html", b"<HTML", b"<!DOC", b"<!doc")),
     *((begin, "JSON; save the table as CSV, one row per line") for begin in (b"[{", b'{"')),
@@ -92,7 +94,7 @@ class SourceFile:
             raise StorageError(f"{self.shown}: cannot read: {_reason(error)}") from None
         if self.size == 0:
             raise InputError(f"{self.shown}: file is empty")
-        named = self.path.suffix.lower() in (".xlsx", ".xlsm", ".ods")
+        named = self.path.suffix.lower() in _WORKBOOKS
         if self.is_zip and (named or entry.startswith(_IN_WORKBOOKS)):
             raise InputError(f"{self.shown}: is {_WORKBOOK}")
         self.encoding: str | None = None
@@ -298,6 +300,10 @@ def guess_format(source: SourceFile) -> str:
     last = suffixes[-1] if suffixes else ""
     if last == ".npz":
         raise InputError(f"{source.shown}: not an NPZ file (no zip archive inside): truncated or misnamed")
+    if last in _WORKBOOKS:
+        raise InputError(
+            f"{source.shown}: is named as an Excel workbook, but holds none: pass --format csv if it is text"
+        )
     if last in _UNREAD:
         raise InputError(f"{source.shown}: is {_UNREAD[last]}; save the table as CSV or Parquet")
     return "csv" if last in {".csv", ".data", ".tsv", ".tab"} else "libsvm"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from fastadmm.data_tools.alignment import align, read_alignment, rows_of, table_ids
-from fastadmm.data_tools.convert_tables import kept_cells
+from fastadmm.data_tools.convert_tables import kept_cells, offset_of
 from fastadmm.data_tools.encoding import encode_table
 from fastadmm.data_tools.per_table import layouts, per_table, table_names
 from fastadmm.data_tools.suggest import nearest
@@ -21,7 +21,7 @@ from fastadmm.store.cell_reading import CellReading
 if TYPE_CHECKING:
     from fastadmm.store.encoder import Encoder
 
-__all__ = ["PartyColumns", "TableFeatures", "TableRows", "read_features", "row_features"]
+__all__ = ["PartyColumns", "TableFeatures", "TableRows", "encoder_of", "read_features", "row_features"]
 
 #: Largest double precision number.
 MAX_NUMBER = sys.float_info.max
@@ -51,10 +51,12 @@ class TableRows:
     alignment: str | Path | None = None  # written by ``fastadmm align``: which rows, and in which order
     unseen: str = "zeros"  # what is done with categories that training did not have
     offset: str | None = None  # column of the first table that is added to the score
+    exposure: str | None = None  # column of the first table whose logarithm is added
     separator: str | Sequence[str] | None = None
     encoding: str | Sequence[str] | None = None
     header: bool = True  # whether CSV files begin with column names
     duplicates: str = "refuse"  # what is done with ids that occur more than once in a table
+    id_pattern: str | Sequence[str] | None = None  # regular expression of the part of ids that is compared
 
 
 @dataclass(frozen=True)
@@ -67,37 +69,48 @@ class TableFeatures:
     ids: np.ndarray  # of shape (N,): int64, or object holding str
     blocks: list[np.ndarray]  # of shape (N, d_m): in the order of the parties
     offset: np.ndarray | None  # of shape (N,)
+    first: tuple[Table, np.ndarray]  # the first table, which may hold labels, and its rows
     notes: list[str] = field(default_factory=list)
 
 
 def read_features(
-    parties: Sequence[PartyColumns], paths: Sequence[str | Path], options: TableRows
+    parties: Sequence[PartyColumns],
+    paths: Sequence[str | Path],
+    options: TableRows,
+    *,
+    labelled: bool = False,
 ) -> TableFeatures:
     """Read the rows of tables as the features that a model was trained on."""
-    if len(paths) not in (1, len(parties)):
+    # With labels or an offset the first table may be that of a label holder who is no party.
+    brought = labelled or options.offset is not None or options.exposure is not None
+    labels_alone = brought and len(paths) == len(parties) + 1
+    if len(paths) not in (1, len(parties)) and not labels_alone:
         wanted = ", ".join(party.name for party in parties)
         raise ConfigError(
-            f"predict: {len(paths)} tables for the parties {wanted}: give one for each, in this order, or "
+            f"{len(paths)} tables for the parties {wanted}: give one for each, in this order, or "
             "one with all columns"
         )
     if options.id is None and (len(paths) > 1 or options.alignment is not None):
         raise ConfigError("--id: which column joins the tables?")
-    encoders = [_encoder(party) for party in parties]
+    encoders = [encoder_of(party) for party in parties]
     if len(paths) == 1:
         _refuse_shared_columns(parties, encoders)
-    called = [party.name for party in parties] if len(parties) == len(paths) else []
-    names = table_names(paths, called)
+    called = [party.name for party in parties] if len(paths) >= len(parties) else []
+    names = table_names(paths, ["guest"] * labels_alone + called)
     own_ids = per_table("--id", options.id, names)
-    each = encoders if len(paths) > 1 else [None]
+    each = [[]] * labels_alone + [[own] for own in encoders] if len(paths) > 1 else [encoders]
     tables = [
-        read_table(path, layout, kept_cells(encoders if own is None else [own], key))
+        read_table(path, layout, kept_cells(own, key))
         for path, layout, key, own in zip(
             paths, layouts(options.separator, options.encoding, options.header, names), own_ids, each
         )
     ]
-    ids, rows, notes = _rows(tables, own_ids, options)
+    ids, rows, notes = _rows(tables, own_ids, per_table("--id-pattern", options.id_pattern, names), options)
     notes = [note for table in tables for note in table.notes] + notes
-    offset = _offset(tables[0], rows[0], options.offset)
+    first = tables[0], rows[0]
+    offset = offset_of(tables[0], rows[0], options.offset, options.exposure)
+    if labels_alone:
+        tables, rows = tables[1:], rows[1:]
     if len(tables) == 1:
         tables, rows = tables * len(parties), rows * len(parties)
     blocks = []
@@ -105,14 +118,14 @@ def read_features(
         X, report = encode_table(table, encoder, own, unseen=options.unseen)
         blocks.append(X)
         notes += [line for line in report.lines(table.path) if line not in notes]
-    return TableFeatures(ids, blocks, offset, notes)
+    return TableFeatures(ids, blocks, offset, first, notes)
 
 
 def row_features(
     parties: Sequence[PartyColumns], rows: Sequence[Mapping[str, Any]], unseen: str = "zeros"
 ) -> TableFeatures:
     """Read rows in memory, such as those of a request, as the features that a model was trained on."""
-    encoders = [_encoder(party) for party in parties]
+    encoders = [encoder_of(party) for party in parties]
     if len(parties) > 1:
         _refuse_shared_columns(parties, encoders)
     columns = {column.name: CellReading.parse(column.reading) for e in encoders for column in e.columns}
@@ -126,7 +139,7 @@ def row_features(
         X, report = encode_table(table, encoder, found, unseen=unseen)
         blocks.append(X)
         notes += report.lines("request")
-    return TableFeatures(found, blocks, None, notes)
+    return TableFeatures(found, blocks, None, (table, found), notes)
 
 
 def _row(number: int, row: Mapping[str, Any], columns: Mapping[str, CellReading]) -> list[str]:
@@ -163,7 +176,7 @@ def _cell_text(value: Any, reading: CellReading, place: str) -> str:
     return text.replace(".", reading.decimal or ".") + reading.unit
 
 
-def _encoder(party: PartyColumns) -> Encoder:
+def encoder_of(party: PartyColumns) -> Encoder:
     """The party's encoder; without one its features were columns of numbers."""
     from fastadmm.store.encoder import ColumnEncoding, Encoder
 
@@ -178,14 +191,17 @@ def _refuse_shared_columns(parties: Sequence[PartyColumns], encoders: Sequence[E
         for column in encoder.columns:
             if column.name in owner:
                 raise ConfigError(
-                    f"predict: {owner[column.name]} and {party.name} both have a column {column.name!r}: "
-                    "give one table for each party"
+                    f"{owner[column.name]} and {party.name} both have a column {column.name!r}: give one "
+                    "table for each party"
                 )
             owner[column.name] = party.name
 
 
 def _rows(
-    tables: Sequence[Table], names: Sequence[str | None], options: TableRows
+    tables: Sequence[Table],
+    names: Sequence[str | None],
+    patterns: Sequence[str | None],
+    options: TableRows,
 ) -> tuple[np.ndarray, list[np.ndarray], list[str]]:
     """Ids, the rows of every table in their order, and what to say of them."""
     if options.id is None:
@@ -196,7 +212,8 @@ def _rows(
     for table, name in zip(tables, names):
         if name is None:
             raise ConfigError(f"--id: which column of {table.path} holds the ids?")
-    own = [table_ids(table, name or "", options.duplicates) for table, name in zip(tables, names)]
+    own = [table_ids(table, name or "", options.duplicates, pattern)
+           for table, name, pattern in zip(tables, names, patterns)]  # fmt: skip
     if options.alignment is not None:
         known = read_alignment(options.alignment)
         return known.ids, [rows_of(ids, known) for ids in own], []
@@ -205,16 +222,3 @@ def _rows(
     order = np.argsort(rows[0], kind="stable")
     lost = [line for line in report if "not in every table" in line]
     return alignment.ids[order], [r[order] for r in rows], lost
-
-
-def _offset(table: Table, rows: np.ndarray, name: str | None) -> np.ndarray | None:
-    if name is None:
-        return None
-    column = table.require(name, "offset column")
-    if column.kind != "number":
-        raise InputError(f"{table.path}: offset column {name!r}: not all cells are numbers")
-    absent = column.missing(rows)
-    if absent.any():
-        at = int(rows[np.flatnonzero(absent)[0]])
-        raise InputError(f"{table.path}: {table.where(at)}, offset column {name!r}: missing value")
-    return column.values[rows]

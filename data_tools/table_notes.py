@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from shlex import quote
 
 import numpy as np
 from fastadmm.data_tools.columns import pieces
 from fastadmm.data_tools.csv_table import is_number, zeros_lost
 from fastadmm.data_tools.tables import Column, Table
+from fastadmm.judging.looks import called_id, say
 from fastadmm.store.encoder import ColumnEncoding, Encoder
 
 __all__ = ["column_notes", "number_notes"]
@@ -21,6 +21,9 @@ _DOUBTFUL = {
 
 #: Numbers that often mean "no value", where all others are far smaller.
 _SENTINELS = (999.0, 9999.0, 99999.0, 999999.0)
+
+#: Rows below which a column may look like an id by chance.
+_LEAST = 20
 
 
 def column_notes(table: Table, encoder: Encoder, rows: np.ndarray) -> list[str]:
@@ -60,6 +63,8 @@ def _of_levels(encoding: ColumnEncoding, column: Column, rows: np.ndarray) -> Se
     digits = [level for level in levels if level[0].isdigit() and not is_number(level)]
     if 2 * len(digits) >= len(levels) > 1:
         doubts.append(f"texts that begin with digits, such as {digits[0]!r}, are categories")
+    if 10 * len(levels) >= 9 * sum(counts.values()) and len(levels) >= _LEAST:
+        doubts.append(say("id", what="nearly every row has its own category", column=encoding.name))
     return doubts
 
 
@@ -73,7 +78,8 @@ def number_notes(path: str, names: Sequence[str], blocks: Sequence[np.ndarray]) 
     # Most columns need no look at their own: reading columns out of rows is slow.
     head = blocks[0][:20]
     ends = np.isin(np.abs([low, high]), _SENTINELS).any(axis=0)
-    doubtful = (low == high) | ends | (head == np.round(head)).all(axis=0)
+    ways = np.sign(np.diff(head, axis=0))
+    doubtful = (low == high) | ends | (head == np.round(head)).all(axis=0) | (ways == ways[:1]).all(axis=0)
     lines = []
     for j in np.flatnonzero(doubtful).tolist():
         values = np.concatenate([block[:, j] for block in blocks])
@@ -110,15 +116,29 @@ def _of_numbers(encoding: ColumnEncoding, column: Column, rows: np.ndarray) -> S
                 f"{count} cells are {end:g}, far from all others: if they mean missing, pass --na-values "
                 f"{encoding.name}={end:g}"
             )
-    whole = own.count >= 20 and own.all(lambda values: values == np.round(values))
-    if whole and high - low == own.count - 1 and own.distinct():
-        doubts.append(
-            f"numbers the rows: leave it out with --drop {quote(encoding.name)}, unless it is a feature"
-        )
+    whole = own.count >= _LEAST and own.all(lambda values: values == np.round(values))
+    if what := _numbering(own, _Range(column, np.sort(rows)), encoding.name, whole):
+        doubts.append(say("id", what=what, column=encoding.name))
     days = whole and low >= 19000101 and high <= 21001231
     if days and own.all(lambda v: (v // 100 % 100 <= 12) & (v % 100 <= 31) & (v % 100 >= 1)):
         doubts.append(f"numbers look like dates: pass --types {encoding.name}=days to count days")
     return doubts
+
+
+def _numbering(joined: _Range, own: _Range, name: str, whole: bool) -> str:
+    """What makes numbers look like an id, in the order of the joined rows or in their own."""
+    if joined.count < _LEAST:
+        return ""
+    width = joined.high - joined.low + 1
+    if whole and width == joined.count and joined.distinct():
+        return "numbers the rows"
+    if joined.rises() or own.rises():
+        return "rises or falls from row to row, as row numbers and times do"
+    # Numbers drawn by chance repeat where there are far fewer of them than pairs of rows.
+    filled = joined.count**2 >= 10 * width
+    if whole and (filled or called_id(name)) and joined.distinct():
+        return "whole numbers, another in every row, as ids"
+    return ""
 
 
 class _Range:
@@ -149,8 +169,16 @@ class _Range:
         return self.count - rest if rest else 0
 
     def distinct(self) -> bool:
-        """Whether whole numbers that would fill their range do."""
-        seen = np.zeros(self.count, dtype=bool)
+        """Whether all numbers differ."""
+        return len(np.unique(np.concatenate(list(self._pieces())))) == self.count
+
+    def rises(self) -> bool:
+        """Whether every number is above the one before, or every one below."""
+        last, way = np.empty(0), 0.0
         for values in self._pieces():
-            seen[(values - self.low).astype(np.int64)] = True
-        return bool(seen.all())
+            ways = np.sign(np.diff(np.r_[last, values]))
+            way = way or float(ways[:1].sum())
+            if way == 0.0 or (ways != way).any():
+                return False
+            last = values[-1:]
+        return True

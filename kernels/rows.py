@@ -5,22 +5,11 @@ Every piece writes to its own place, so results do not depend on which thread co
 
 from __future__ import annotations
 
-from fastadmm.kernels.pieces import (
-    call_piece,
-    call_share,
-    describe_returns,
-    describe_rows,
-    describe_sums,
-)
+from fastadmm.kernels.pieces import call_piece, call_share, describe_returns, describe_rows, describe_sums
 from fastadmm.kernels.policy import kernel, parallel_kernel, spliced
 from numba import prange
 
-__all__ = [
-    "over_returns",
-    "over_rows",
-    "over_sums",
-    "share_pieces",
-]
+__all__ = ["over_returns", "over_rows", "over_sums", "share_pieces"]
 
 
 @parallel_kernel

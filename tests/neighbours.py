@@ -330,7 +330,8 @@ def first_terms(rng: np.random.Generator, mode: str, n: int) -> dict[str, Any]:
 def differing(seed: int, folder: Path, length: int = 10) -> str:
     """One sequence on one pair; what differs, or nothing."""
     rng = np.random.default_rng(seed)
-    mode, by_files = MODES[seed % 4], (seed // 4) % 4 == 3
+    kinds = len(MODES)
+    mode, by_files = MODES[seed % kinds], (seed // kinds) % 4 == 3
     pair, n = neighbours(rng), 0
     n = len(pair[0])
     terms = first_terms(rng, mode, n)

@@ -6,12 +6,14 @@ import json
 
 import numpy as np
 import pytest
+from fastadmm.blocks.block import DenseBlock
+from fastadmm.conversation.calls import check_answer
 from fastadmm.coordinator.subspace.rounded_messages import RoundedMessages
-from fastadmm.coordinator.subspace.scheme import choose_directions
+from fastadmm.coordinator.subspace.scheme import MOST_FIRST, choose_directions
 from fastadmm.coordinator.subspace.subspace import SubspaceMethod
 from fastadmm.engine.engine import Engine
-from fastadmm.errors import ConfigError
-from fastadmm.parties.direction import in_single_precision
+from fastadmm.errors import ConfigError, FormatError
+from fastadmm.parties.direction import DirectionParty, in_single_precision
 from fastadmm.problem.problem import make_problem
 from fastadmm.problem.traits import Traits
 from fastadmm.solver.history import Status
@@ -76,14 +78,15 @@ def test_of_nothing_single_precision_is_nothing():
     st.booleans(),
     st.sampled_from([1e-1, 1e-3, 1e-6]),
     st.sampled_from([1e-3, 1.0, 1e3]),
+    st.sampled_from(["both", "all"]),
 )
-def test_objective_and_bound_hold_for_the_model_itself(seed, loss, intercept, lam, scale):
+def test_objective_and_bound_hold_for_the_model_itself(seed, loss, intercept, lam, scale, asked):
     """Not only for the messages as they arrived; the bounds are compared in every round."""
     blocks, problem = build(seed, loss, lam=lam, fit_intercept=intercept, scale=scale)
     best = solve(problem, SolverOptions(gap=1e-13, max_rounds=300, directions="one"))
     lower, upper = best.objective - best.record.gap_absolute, best.objective
     slack = 1e-13 * max(1.0, abs(upper))
-    solver = Solver(problem, options(max_rounds=12, gap=1e-9))
+    solver = Solver(problem, options(max_rounds=12, gap=1e-9, directions=asked))
     for _ in range(12):
         record = solver.round()
         exact = true_objective(blocks, problem, solver)
@@ -174,7 +177,7 @@ def test_answers_depend_on_inner_products_of_rows_alone(monkeypatch):
     turned = make_problem(
         [b @ q for b, q in zip(blocks, turn)], turned.y, lam=1e-4, sample_weight=turned.weight
     )
-    for asked in ("one", "both", "auto"):
+    for asked in ("one", "both", "all", "auto"):
         seen = []
         for one in (problem, turned):
             result = solve(one, options(gap=1e-6, directions=asked))
@@ -192,15 +195,16 @@ def test_fewer_rounds_than_with_one_direction_and_the_same_model():
     assert abs(both.objective - one.objective) <= 1e-8 * one.objective
 
 
-def test_resumed_to_the_bit():
+@pytest.mark.parametrize("more", [{"history": 4}, {"directions": "all"}])
+def test_resumed_to_the_bit(more):
     _, problem = build(4)
-    straight = Solver(problem, options(history=4, gap=0.0))
+    straight = Solver(problem, options(gap=0.0, **more))
     for _ in range(9):
         last = straight.round()
-    first = Solver(problem, options(history=4, gap=0.0))
+    first = Solver(problem, options(gap=0.0, **more))
     for _ in range(4):
         first.round()
-    second = Solver(problem, options(history=4, gap=0.0))
+    second = Solver(problem, options(gap=0.0, **more))
     second.restore(first.export(), first.export_parties())
     for _ in range(5):
         record = second.round()
@@ -209,6 +213,48 @@ def test_resumed_to_the_bit():
         np.testing.assert_array_equal(a, b)
     for solver in (straight, first, second):
         solver.close()
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared", "huber", "squared_hinge"])
+@pytest.mark.parametrize("lam", [1e-2, 1e-6])
+def test_a_first_answer_of_all_directions_leaves_a_round_that_proves(loss, lam):
+    _, problem = build(6, loss, lam=lam)
+    all_of, both = (solve(problem, options(gap=1e-6, directions=asked)) for asked in ("all", "both"))
+    assert all_of.certified
+    assert len(all_of.history) <= 2 < len(both.history)
+    assert abs(all_of.objective - both.objective) <= 1e-6 * both.objective
+
+
+def test_only_parties_of_few_columns_are_asked_for_all_and_no_direction_is_sent_twice():
+    blocks, _ = build(9, widths=(MOST_FIRST + 1, 7, 5))
+    blocks[2][:, 4] = blocks[2][:, 0] - blocks[2][:, 1]  # rank 4
+    y = (blocks[1][:, 0] > 0).astype(float)
+    solver = Solver(make_problem(blocks, y, lam=1e-3), options(directions="all"))
+    solver.round()
+    assert [len(party.directions) for party in solver.parties] == [2, 7, 4]
+    assert solver.coordinator.n_columns == MOST_FIRST + 1 + 7 + 4
+    solver.round()
+    assert [len(party.directions) for party in solver.parties][1:] == [7, 4]
+    solver.close()
+    narrow = Solver(make_problem(blocks, y, lam=1e-3), options(directions="all", history=3))
+    narrow.round()
+    assert {len(party.directions) for party in narrow.parties} == {2}  # no more than is kept
+    narrow.close()
+
+
+def test_a_first_answer_is_about_inner_products_of_rows_and_refused_beyond_what_was_asked():
+    blocks, problem = build(2)
+    turn = np.linalg.qr(np.random.default_rng(3).normal(size=(8, 8)))[0]
+    asked = {"gradient": problem.y - 0.5, "coefficients": np.empty(0), "most": 8}
+    with Engine(1) as engine:
+        parties = [DirectionParty("p", DenseBlock(b), 0.1, engine) for b in (blocks[1], blocks[1] @ turn)]
+        first, second = (party.answer("respond_first", asked) for party in parties)
+    rows = [answer["scales"][:, None] * answer["messages"] for answer in (first, second)]
+    np.testing.assert_allclose(*rows, atol=2e-6 * np.abs(rows[0]).max())
+    np.testing.assert_allclose(rows[0].T @ rows[0], blocks[1] @ blocks[1].T, atol=1e-5 * 100)
+    check_answer(("respond_first", asked), first, N, "here")
+    with pytest.raises(FormatError, match="8 messages of at most 7"):
+        check_answer(("respond_first", {**asked, "most": 7}), first, N, "here")
 
 
 def test_a_run_goes_on_as_it_began():
@@ -285,6 +331,7 @@ def test_a_run_is_resumed_on_either_side_of_a_restatement():
         ("one", True, 1e-6, False),
         ("both", True, 1e-6, True),
         ("both", True, 1e-12, True),
+        ("all", True, 1e-6, True),
     ],
 )
 def test_choice(asked, suited, gap, both):

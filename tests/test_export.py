@@ -92,38 +92,8 @@ def test_json_of_the_whole_model_predicts_the_same(folder: Path, tmp_path: Path)
     assert document["model_id"] == open_model(folder / "run").model_id
 
 
-def test_skops(folder: Path, tmp_path: Path) -> None:
-    io = pytest.importorskip("skops.io")
-    raw = open_partition(folder / "raw.parts").parties
-    assert run("export", folder / "run", "--party", "party-1", "-o", tmp_path / "p.skops") == 0
-    loaded = io.loads((tmp_path / "p.skops").read_bytes())
-    wanted = open_model(folder / "run").parties[0].contribution(raw[0])
-    assert np.abs(loaded.predict(raw[0].load()) - wanted).max() <= 1e-12
-    assert run("export", folder / "run", "-o", tmp_path / "m.skops") == 0
-    loaded = io.loads((tmp_path / "m.skops").read_bytes())
-    X = np.hstack([party.load() for party in raw])
-    got = predict_partition(folder / "run", folder / "raw.parts")
-    assert np.abs(loaded.predict_proba(X)[:, 1] - got.mean).max() <= 1e-12
-    assert loaded.predict(X).tolist() == got.label
-
-
-def test_onnx(folder: Path, tmp_path: Path) -> None:
-    try:
-        import skl2onnx  # noqa: F401
-    except Exception as error:  # not installed, or protobuf is older than onnx wants
-        pytest.skip(f"skl2onnx: {error}")
-    runtime = pytest.importorskip("onnxruntime")
-    assert run("export", folder / "run", "-o", tmp_path / "m.onnx") == 0
-    session = runtime.InferenceSession(str(tmp_path / "m.onnx"))
-    X = np.hstack([party.load() for party in open_partition(folder / "raw.parts").parties])
-    label, probability = session.run(None, {"X": X})
-    got = predict_partition(folder / "run", folder / "raw.parts")
-    assert np.abs(probability[:, 1] - got.mean).max() <= 1e-6
-    assert label.tolist() == got.label
-
-
 def test_a_missing_package_is_named(folder: Path, tmp_path: Path, monkeypatch, capsys) -> None:
-    for name, suffix in (("skops.io", "skops"), ("skl2onnx", "onnx")):
+    for name, suffix in (("skops.io", "skops"), ("onnx", "onnx")):
         monkeypatch.setitem(sys.modules, name, None)
         assert run("export", folder / "run", "-o", tmp_path / f"m.{suffix}") == 5
         assert "fastadmm[export]" in capsys.readouterr().err

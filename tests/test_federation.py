@@ -60,6 +60,7 @@ CASES = [
     pytest.param({"lambda": 1e-3, "rounds": 3, "directions": "one"}, id="one direction"),
     pytest.param({"lambda": 1e-5, "history": 2, "rounds": 4}, id="directions are forgotten"),
     pytest.param({"scheme": "sharing", "lambda": 1e-2, "rounds": 3}, id="sharing"),
+    pytest.param({"scheme": "subspace", "directions": "all", "lambda": 1e-3, "rounds": 3}, id="all at once"),
     pytest.param({"scheme": "subspace", "secrecy": "sums", "lambda": 1e-3, "rounds": 3}, id="sums"),
     pytest.param({"scheme": "gauss-seidel", "lambda": 1e-1, "rounds": 2}, id="one after the other"),
     pytest.param({"regularizer": "l1", "lambda": 1e-2, "rounds": 4, "scheme": "proximal"}, id="l1"),

@@ -11,6 +11,7 @@ from fastadmm.errors import ConfigError
 from fastadmm.judging.drift import bin_edges, bin_weights, stability_index
 from fastadmm.judging.intervals import auc_interval, rate_interval
 from fastadmm.judging.judgement import judgement, score_drift
+from fastadmm.judging.looks import say
 from fastadmm.judging.ranking import rank_rows
 from fastadmm.problem.losses import get_loss
 from fastadmm.runs.evaluate import evaluate_partition
@@ -164,7 +165,7 @@ def test_bins_and_stability() -> None:
 def test_what_cannot_be_judged_is_said() -> None:
     loss, y, z = get_loss("logistic"), np.ones(6), np.linspace(-1.0, 1.0, 6)
     document = judgement(loss, y, z, None)
-    assert "only one class" in document["notes"][0]
+    assert document["looks"] == [say("one-class", label="1")]
     assert "ranking" not in document
     document = judgement(loss, np.r_[y, 0.0], np.zeros(7), None)
     assert "same score" in document["notes"][0]

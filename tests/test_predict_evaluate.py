@@ -97,10 +97,13 @@ def test_offsets_count(tmp_path: Path) -> None:
     data = write_blocks(tmp_path / "a.parts", blocks, y, offset=offset)
     write_blocks(tmp_path / "plain.parts", blocks, y)
     start_run(make_config({"data": str(data)}), tmp_path / "run")
+    write_blocks(tmp_path / "zero.parts", blocks, y, offset=0 * offset)
     scores = [
-        predict_partition(tmp_path / "run", tmp_path / name).score for name in ("a.parts", "plain.parts")
+        predict_partition(tmp_path / "run", tmp_path / name).score for name in ("a.parts", "zero.parts")
     ]
     assert np.abs(scores[0] - scores[1] - offset).max() <= 1e-12
+    with pytest.raises(InputError, match="trained with an offset, and these rows have none"):
+        predict_partition(tmp_path / "run", tmp_path / "plain.parts")
 
 
 def test_csv(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

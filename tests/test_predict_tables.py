@@ -11,6 +11,7 @@ import pytest
 from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.data_tools.predict_tables import TableRows
 from fastadmm.runs.config import make_config
+from fastadmm.runs.evaluate import evaluate_partition, evaluate_tables
 from fastadmm.runs.predict import predict_partition, predict_tables
 from fastadmm.runs.train import start_run
 
@@ -123,6 +124,32 @@ def test_an_offset_is_added(trained: Path, tmp_path: Path) -> None:
         trained / "run", [tmp_path / "b.csv", tables[1]], TableRows(id="id", offset="shift")
     )
     np.testing.assert_allclose(moved.score, plain.score + shift, rtol=1e-12)
+
+
+def test_tables_are_evaluated_as_their_partition_is(trained: Path, tmp_path: Path) -> None:
+    bank, shop = people(60, 5)
+    bank = {**bank, "weight": [1.0 + i % 3 for i in range(60)]}
+    tables = [table(tmp_path / "b.csv", bank), table(tmp_path / "s.csv", shop)]
+    convert_tables(*tables[:1], tables[1:], tmp_path / "new.parts", id="id", label="label",
+                   like=trained / "train.parts")  # fmt: skip
+    names = ("evaluate", trained / "run" / "model")
+    assert run(*names, tmp_path / "new.parts", "--curves", tmp_path / "1.csv") == 0
+    assert run(*names, *tables, "--id", "id", "--label", "label", "--curves", tmp_path / "2.csv") == 0
+    assert (tmp_path / "1.csv").read_bytes() == (tmp_path / "2.csv").read_bytes()
+    told = evaluate_tables(trained / "run" / "model", tables, TableRows(id="id"), weight="weight")
+    repeated = [i for i in range(60) for _ in range(1 + i % 3)]
+    again = evaluate_partition(trained / "run" / "model", tmp_path / "new.parts")
+    assert told["n_samples"] == again["n_samples"] == 60
+    p = predict_tables(trained / "run", tables, TableRows(id="id"))[0].mean
+    y = np.array(bank["label"]) == "yes"
+    assert told["metrics"]["brier"] == pytest.approx(np.mean((p - y)[repeated] ** 2), rel=1e-12)
+
+
+def test_labels_of_a_holder_without_columns_are_evaluated(trained: Path, tmp_path: Path) -> None:
+    bank, shop = people(60, 5)
+    labels = table(tmp_path / "labels.csv", {"id": bank["id"], "label": bank.pop("label")})
+    tables = [labels, table(tmp_path / "b.csv", bank), table(tmp_path / "s.csv", shop)]
+    assert evaluate_tables(trained / "run" / "model", tables, TableRows(id="id"))["n_samples"] == 60
 
 
 def test_parties_alone_and_their_sum(trained: Path, tmp_path: Path) -> None:

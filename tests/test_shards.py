@@ -165,14 +165,15 @@ def test_rows_of_shards_are_those_of_workers():
         shard_rows(5, 6)
 
 
-def test_one_class_in_all_shards_is_refused(tmp_path):
+def test_one_class_in_all_shards_is_no_training_data(tmp_path):
     lines = [f"{i % 2} 1:{i} 2:1" for i in range(12)]
     (tmp_path / "two.txt").write_text("\n".join(lines) + "\n")
     _run("convert", tmp_path / "two.txt", "--columns", "1,1", "--shards", "2", "-o", tmp_path / "p")
     (tmp_path / "new.txt").write_text("\n".join(line for line in lines if line[0] == "1") + "\n")
     new = (tmp_path / "new.txt", "--like", tmp_path / "p", "--shards", "2", "-o", tmp_path / "q")
-    assert run("convert", *new) != 0
-    assert not (tmp_path / "q").exists()
+    _run("convert", *new)
+    assert run("train", tmp_path / "q", "-o", tmp_path / "run") == 3
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_partition_takes_no_other_options(cut, tmp_path):

@@ -8,10 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fastadmm.data_tools.alignment import canonical_order
+from fastadmm.data_tools.convert import convert as convert_source
 from fastadmm.data_tools.convert_tables import convert_tables
+from fastadmm.data_tools.label_table import write_label_table
+from fastadmm.data_tools.predict_tables import TableRows
 from fastadmm.data_tools.synthetic import write_tables
 from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError
+from fastadmm.runs.evaluate import evaluate_partition, evaluate_tables
 from fastadmm.store import Encoder, open_partition
+from fastadmm.store.label_file import open_labels
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -171,7 +177,9 @@ MISTAKES: list[tuple[str, str, dict[str, Any], str]] = [
     (BANK.replace("30,", "3O,"), SHOP, {}, r"line 2, column 'age': '3O' is not a number, as other cells"),
     (BANK.replace("30,", ","), SHOP, {}, r"line 2, column 'age': missing value \(1 of 3 rows\): choose"),
     (BANK, SHOP, {"missing": "mode"}, r"--missing 'mode': choose one of refuse, mean, median"),
-    (BANK, SHOP, {"duplicates": "last"}, r"--duplicates 'last'"),
+    (BANK, SHOP, {"duplicates": "lst"}, r"--duplicates 'lst'"),
+    (BANK, SHOP, {"id_pattern": "C-(.*)"}, r"line 2, id column 'id': '7' does not fit --id-pattern"),
+    (BANK, SHOP, {"id_pattern": "C-("}, r"--id-pattern 'C-\(': no regular expression"),
     (BANK, SHOP, {"categorical": ["ag"]}, r"--categorical: no table has a column 'ag'; did you mean 'age'"),
     (BANK, SHOP, {"label": "id"}, r"--id and --label: both are 'id'"),
     (BANK, SHOP, {"label": None}, r"--label: which of the guest's columns"),
@@ -215,6 +223,20 @@ def test_duplicates_by_choice(pair: tuple[Path, Path]) -> None:
     pair[0].write_text(BANK + "3,no,99,Oslo\n")
     np.testing.assert_array_equal(convert(*pair, duplicates="first").parties[0].load()[:, 0], [40, 30, 20])
     np.testing.assert_array_equal(convert(*pair, duplicates="drop", out="q").parties[0].ids(), [7, 9])
+    last = convert(*pair, duplicates="last", out="r").parties[0].load()[:, 0]
+    np.testing.assert_array_equal(last, [99, 30, 20])
+
+
+def test_ids_that_differ_by_prefix_and_zeros(pair: tuple[Path, Path]) -> None:
+    pair[1].write_text("id,orders\nC-0009,1\nC-0007,2\nC-0004,9\nC-0003,4\n")
+    joined = convert(*pair, id_pattern="shop:C-0*([0-9]+)")
+    np.testing.assert_array_equal(joined.parties[1].ids(), [3, 7, 9])
+    np.testing.assert_array_equal(joined.parties[1].load(), [[4], [2], [1]])
+    rows = pair[0].parent / "rows.json"
+    tables = ("--guest", pair[0], "--host", pair[1], "--id", "id", "--id-pattern", "shop:C-0*([0-9]+)")
+    assert run("align", *tables, "-o", rows) == 0
+    again = convert(*pair, out="q", alignment=rows, id_pattern="shop:C-0*([0-9]+)")
+    assert again.row_digest == joined.row_digest
 
 
 def test_options_that_do_not_go_together(
@@ -306,3 +328,137 @@ def test_mutated_tables_never_surprise(tmp_path_factory: pytest.TempPathFactory,
     assert message
     assert "\n" not in message
     assert set(os.listdir(directory)) <= {"bank.csv", "shop.csv", "p"}
+
+
+def test_weights_and_exposures_are_kept_beside_the_labels(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    days, weight = rng.integers(1, 400, 60), rng.integers(0, 4, 60)
+    lines = [f"{i},{rng.poisson(days[i] / 90)},{days[i]},{weight[i]},{i % 7}\n" for i in range(60)]
+    text = "id,claims,days,weight,age\n" + "".join(reversed(lines))
+    (tmp_path / "a.csv").write_text(text)
+    (tmp_path / "b.csv").write_text("id,v\n" + "".join(f"{i},{i % 5}\n" for i in range(60)))
+    beside = ["--label", "claims", "--task", "regression", "--weight", "weight", "--exposure", "days"]
+    two = ["--guest", tmp_path / "a.csv", "--host", tmp_path / "b.csv", "--id", "id", *beside]
+    assert run("convert", *two, "-o", tmp_path / "p") == 0
+    partition = open_partition(tmp_path / "p")
+    np.testing.assert_array_equal(partition.labels.sample_weight, weight)
+    np.testing.assert_array_equal(partition.labels.offset, np.log(days))
+    assert partition.parties[0].feature_names == ["age"]
+    one = convert_source(tmp_path / "a.csv", tmp_path / "q", parties=1, label="claims", task="regression",
+                         weight="weight", exposure="days", drop=["id"])  # fmt: skip
+    np.testing.assert_array_equal(one.labels.offset, np.log(days)[::-1])
+    rows = canonical_order(list(map(str, range(60))))
+    write_label_table(tmp_path / "y.h5", tmp_path / "a.csv", "claims", rows, id="id", task="regression",
+                      weight="weight", exposure="days")  # fmt: skip
+    np.testing.assert_array_equal(open_labels(tmp_path / "y.h5").offset, np.log(days))
+    assert run("train", tmp_path / "p", "--loss", "poisson", "-o", tmp_path / "run", "-q") == 0
+    tables = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    rows = TableRows(id="id", exposure="days")
+    told = evaluate_tables(tmp_path / "run" / "model", tables, rows, label="claims", weight="weight")
+    again = evaluate_partition(tmp_path / "run" / "model", tmp_path / "p")
+    assert told["metrics"] == pytest.approx(again["metrics"], rel=1e-12)
+    with pytest.raises(InputError, match="trained with an offset, and these rows have none"):
+        evaluate_tables(tmp_path / "run" / "model", tables, TableRows(id="id"), label="claims")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"weight": "u"}, "line 3, weight column 'u': -2 is negative"),
+        ({"exposure": "u"}, "line 3, exposure column 'u': -2 is not above 0"),
+        (
+            {"exposure": "v", "label": "u"},
+            "--exposure: belongs to counts, but the labels are negative numbers",
+        ),
+        ({"exposure": "v", "task": None}, "--exposure: belongs to counts, but the labels are classes"),
+        ({"exposure": "v", "offset": "u"}, "--offset and --exposure: the logarithm"),
+        ({"offset": "x"}, "no offset column 'x'"),
+        ({"offset": "word"}, "offset column 'word': not all cells are numbers"),
+        ({"weight": "y"}, "--weight: names a column that another option names, too"),
+        ({"weight": "v", "label": None}, "--weight: is kept beside the labels: name them with --label"),
+        ({"weight": "orders"}, "holds the weight column 'orders', but weights belong to the guest alone"),
+    ],
+)
+def test_columns_beside_the_labels_are_checked(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    (tmp_path / "a.csv").write_text(
+        "id,y,u,v,word,orders,age\n1,0,1,1,a,1,3\n2,1,-2,2,b,1,4\n3,1,2,3,a,2,5\n"
+    )
+    (tmp_path / "b.csv").write_text("id,orders\n1,1\n2,2\n3,3\n")
+    with pytest.raises(FastadmmError) as caught:
+        convert(tmp_path / "a.csv", tmp_path / "b.csv", **{"task": "regression", **options})
+    assert message in str(caught.value)
+    assert not (tmp_path / "p").exists()
+
+
+def _visits(tmp_path: Path) -> tuple[Path, Path]:
+    rng = np.random.default_rng(1)
+    y = np.where(rng.random(100) < 0.4, "yes", "no")
+    lines = [
+        f"{i},{y[i]},{rng.normal():.3f},2024-{1 + i // 10:02d}-11,g{i % 8}\n" for i in rng.permutation(100)
+    ]
+    (tmp_path / "a.csv").write_text("id,y,u,day,clinic\n" + "".join(lines))
+    (tmp_path / "b.csv").write_text("id,v,c\n" + "".join(f"{i},{i},{'abz'[i % 3]}\n" for i in range(100)))
+    return tmp_path / "a.csv", tmp_path / "b.csv"
+
+
+@pytest.mark.parametrize(
+    ("split", "drop", "held"),
+    [
+        ("0.3", ["day", "clinic"], None),
+        ("time:day=0.3", ["clinic"], range(70, 100)),
+        ("time:day=2024-09-01", ["clinic"], range(80, 100)),
+        ("group:clinic=0.25", ["day"], None),
+    ],
+)
+def test_rows_are_held_out(tmp_path: Path, split: str, drop: list[str], held: range | None) -> None:
+    train = convert(*_visits(tmp_path), split=split, drop=drop, standardize=True)
+    test = open_partition(tmp_path / "p" / "test.parts")
+    assert train.path == tmp_path / "p" / "train.parts"
+    seen, new = train.parties[1].ids(), test.parties[1].ids()
+    assert sorted([*seen, *new]) == list(range(100))
+    if held is not None:
+        assert new.tolist() == list(held)
+    if split == "0.3":
+        assert len(new) == 30
+    if split.startswith("group"):
+        assert not {i % 8 for i in seen} & {i % 8 for i in new}
+        assert 20 <= len(new) <= 30
+    # Centre and scale are those of the training rows, and the test rows get the same.
+    center, scale = train.parties[1].transform.center[0], train.parties[1].transform.scale[0]
+    assert center == pytest.approx(seen.mean(), rel=1e-12)
+    np.testing.assert_allclose(test.parties[1].load()[:, 0], (new - center) / scale, rtol=1e-12)
+    assert "day" not in train.parties[0].feature_names
+
+
+def test_a_split_is_the_same_for_one_table_and_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, _ = _visits(tmp_path)
+    common = [a, "--label", "y", "--parties", "1", "--drop", "id,clinic", "--split", "time:day=0.3"]
+    assert run("convert", *common, "-o", tmp_path / "one") == 0
+    assert f"{tmp_path / 'one' / 'test.parts'}: 30 rows held out" in capsys.readouterr().out
+    convert_source(a, tmp_path / "two", parties=1, label="y", drop=["id", "clinic"], split="time:day=0.3")
+    for name in ("train.parts/party-1.h5", "test.parts/party-1.h5", "test.parts/labels.h5"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+    assert run("convert", *common, "-o", tmp_path / "one") == 6
+    assert run("convert", *common, "-o", tmp_path / "one", "--force") == 0
+
+
+@pytest.mark.parametrize(
+    ("split", "message"),
+    [
+        ("30%", "--split '30%': give 0.3, time:COLUMN=0.3"),
+        ("1.5", "--split '1.5': give"),
+        ("clinic=0.3", "--split 'clinic=0.3': give"),
+        ("time:=0.3", "--split 'time:=0.3': give"),
+        ("group:clinics=0.3", "no split column 'clinics'"),
+        ("time:day=soon", "'soon' is no date; write it as 2024-01-31"),
+        ("time:day=2034-01-01", "leaves no row for the test"),
+        ("time:clinic=0.3", "is not a date"),
+    ],
+)
+def test_splits_that_cannot_be(tmp_path: Path, split: str, message: str) -> None:
+    with pytest.raises(FastadmmError) as caught:
+        convert(*_visits(tmp_path), split=split, types=["day=days"])
+    assert message in str(caught.value)
+    assert not (tmp_path / "p").exists()

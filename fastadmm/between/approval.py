@@ -300,7 +300,7 @@ def _count(calls: list[Asked], settings: Mapping[str, Any], before: Answered, pl
     """What will have been answered; refuses a penalty that moves as no honest run's does."""
     answered = replace(before, exchanges=before.exchanges + 1)
     for name, arguments in calls:
-        answered = replace(answered, numbers=answered.numbers + _numbers(name, settings))
+        answered = replace(answered, numbers=answered.numbers + _numbers(name, arguments, settings))
         if name in ("finish", "keep"):
             answered = replace(answered, finished=True)
         if settings["family"] not in _ADMM:
@@ -316,11 +316,12 @@ def _count(calls: list[Asked], settings: Mapping[str, Any], before: Answered, pl
     return answered
 
 
-def _numbers(name: str, settings: Mapping[str, Any]) -> int:
+def _numbers(name: str, arguments: Mapping[str, Any], settings: Mapping[str, Any]) -> int:
     """Numbers that an answer to a call holds; more where some of them are as many as the answer says."""
     rule = CALLS[name]
     # Scores count as a number for each row, of whatever rows they are.
     vectors = rule.vectors + (name in ("scores", "masked_scores"))
+    vectors *= int(arguments.get("most", 1))
     return vectors * int(settings["n_samples"]) * int(settings.get("n_classes", 1)) + len(rule.answer)
 
 

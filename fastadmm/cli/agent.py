@@ -107,7 +107,8 @@ def approve(
     ] = None,
     id: Annotated[str | None, typer.Option("--id", metavar="NAME", help="Id column of the table.")] = None,
     duplicates: Annotated[
-        Duplicates, typer.Option(help="Repeated ids in the table: refuse, keep the first row, or drop all.")
+        Duplicates,
+        typer.Option(help="Repeated ids in the table: refuse, keep the first or last row, or drop all."),
     ] = Duplicates.refuse,
     separator: Annotated[
         str | None, typer.Option(metavar="CHAR", help="Separator between CSV cells (default: recognised).")

@@ -25,7 +25,15 @@ _Table = Annotated[Path, typer.Argument(metavar="TABLE", readable=False, help="C
 _Id = Annotated[str, typer.Option("--id", metavar="NAME", help="Id column.")]
 _Repeated = Annotated[
     Duplicates,
-    typer.Option(help="Repeated ids in a table: refuse, keep the first row, or drop all their rows."),
+    typer.Option(help="Repeated ids in a table: refuse, keep the first or last row, or drop all."),
+]
+_Pattern = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--id-pattern",
+        metavar="REGEX",
+        help="What of ids is compared, as 'C-0*([0-9]+)'; TABLE:REGEX for one.",
+    ),
 ]
 _Separator = Annotated[
     list[str] | None,
@@ -63,6 +71,7 @@ def align(
             "-o", "--out", metavar="FILE", readable=False, help="Alignment to write, for 'convert --align'."
         ),
     ] = None,
+    pattern: _Pattern = None,
     duplicates: _Repeated = Duplicates.refuse,
     separator: _Separator = None,
     encoding: _Encoding = None,
@@ -82,7 +91,7 @@ def align(
         raise ConfigError("--id: which column holds the ids, in every table?")
     from fastadmm.data_tools.alignment import align as run
 
-    tables = _ids([guest, *host], id, duplicates, separator, encoding, no_header)
+    tables = _ids([guest, *host], id, pattern, duplicates, separator, encoding, no_header)
     alignment, report = run(tables)
     _finish(alignment, report, out, force)
 
@@ -93,6 +102,7 @@ def request(
     id: _Id,
     out: _Out,
     secret: Annotated[Path, typer.Option(metavar="FILE", readable=False, help="Key file to write; keep it.")],
+    pattern: _Pattern = None,
     duplicates: _Repeated = Duplicates.refuse,
     separator: _Separator = None,
     encoding: _Encoding = None,
@@ -102,7 +112,7 @@ def request(
     """Guest, first step: blind the ids. Send the request to every host."""
     from fastadmm.data_tools.psi import psi_request
 
-    (ids,) = _ids([table], id, duplicates, separator, encoding, no_header)
+    (ids,) = _ids([table], id, pattern, duplicates, separator, encoding, no_header)
     count = psi_request(ids, out, secret, force=force)
     say(f"{out}: {count} blinded ids, to be sent to the hosts; {secret} stays here")
 
@@ -113,6 +123,7 @@ def respond(
     id: _Id,
     out: _Out,
     request: Annotated[Path, typer.Option(metavar="FILE", readable=False, help="The guest's request.")],
+    pattern: _Pattern = None,
     duplicates: _Repeated = Duplicates.refuse,
     separator: _Separator = None,
     encoding: _Encoding = None,
@@ -122,7 +133,7 @@ def respond(
     """Host: answer the guest's request. Send the response back."""
     from fastadmm.data_tools.psi import psi_respond
 
-    (ids,) = _ids([table], id, duplicates, separator, encoding, no_header)
+    (ids,) = _ids([table], id, pattern, duplicates, separator, encoding, no_header)
     count = psi_respond(ids, request, out, force=force)
     say(f"{out}: {len(ids)} blinded ids, and {count} of the guest's, to be sent to the guest")
 
@@ -138,6 +149,7 @@ def finish(
     response: Annotated[
         list[Path], typer.Option(metavar="FILE", readable=False, help="A host's response; may be repeated.")
     ],
+    pattern: _Pattern = None,
     duplicates: _Repeated = Duplicates.refuse,
     separator: _Separator = None,
     encoding: _Encoding = None,
@@ -147,7 +159,7 @@ def finish(
     """Guest, last step: find the common ids. Send the alignment to every host."""
     from fastadmm.data_tools.psi import psi_finish
 
-    (ids,) = _ids([table], id, duplicates, separator, encoding, no_header)
+    (ids,) = _ids([table], id, pattern, duplicates, separator, encoding, no_header)
     alignment, report = psi_finish(ids, secret, response)
     _finish(alignment, report, out, force)
 
@@ -172,6 +184,7 @@ def merge(
 def _ids(
     paths: list[Path],
     id: str | list[str],
+    pattern: list[str] | None,
     duplicates: Duplicates,
     separator: list[str] | None,
     encoding: list[str] | None,
@@ -185,12 +198,11 @@ def _ids(
     hosts = ["host"] if len(paths) == 2 else [f"host-{k}" for k in range(1, len(paths))]
     names = table_names(paths, ["guest", *hosts])
     found = []
-    for path, name, layout in zip(
-        paths, per_table("--id", id, names), layouts(separator, encoding, not no_header, names)
-    ):
+    own = (per_table(option, given, names) for option, given in (("--id", id), ("--id-pattern", pattern)))
+    for path, layout, name, part in zip(paths, layouts(separator, encoding, not no_header, names), *own):
         if name is None:
             raise ConfigError(f"--id: which column of {path} holds the ids?")
-        found.append(table_ids(read_ids(path, name, layout), name, duplicates.value))
+        found.append(table_ids(read_ids(path, name, layout), name, duplicates.value, part))
     return found
 
 

@@ -83,6 +83,7 @@ class Duplicates(StrEnum):
 
     refuse = "refuse"
     first = "first"
+    last = "last"
     drop = "drop"
 
 
@@ -135,6 +136,14 @@ class _Tables:
             "--id", metavar="NAME", help="Id column; TABLE:NAME for one table.", rich_help_panel=_TABLES
         ),
     ] = None
+    id_pattern: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="REGEX",
+            help="What of ids is compared, as 'C-0*([0-9]+)'; TABLE:REGEX for one table.",
+            rich_help_panel=_TABLES,
+        ),
+    ] = None
     align: Annotated[
         Path | None,
         typer.Option(
@@ -147,7 +156,7 @@ class _Tables:
     duplicates: Annotated[
         Duplicates,
         typer.Option(
-            help="Repeated ids in a table: refuse, keep the first row, or drop all their rows.",
+            help="Repeated ids in a table: refuse, keep the first or last row, or drop all their rows.",
             rich_help_panel=_TABLES,
         ),
     ] = Duplicates.refuse
@@ -294,6 +303,25 @@ class _Values:
             metavar="VALUE", help="Label that is counted, as class 1 (default: yes, true, bad, 1 ...)."
         ),
     ] = None
+    weight: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Column of the label holder with sample weights."),
+    ] = None
+    offset: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Column of the label holder that is added to scores.")
+    ] = None
+    exposure: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Column of exposures of counts: the logarithm is the offset."),
+    ] = None
+    split: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Hold rows out: 0.3, time:COLUMN=0.3 or =DATE, group:COLUMN=0.3; makes OUT/train.parts and "
+            "OUT/test.parts.",
+        ),
+    ] = None
     standardize: Annotated[
         bool,
         typer.Option(
@@ -412,7 +440,7 @@ def convert(
     tables: _Tables,
     cells: _Cells,
     public: _Public,
-    split: _Split,
+    owners: _Split,
     values: _Values,
     reading: _Source,
     shards: Annotated[
@@ -428,21 +456,22 @@ def convert(
     from fastadmm.errors import ConfigError
 
     own = cells.options | reading.layout | {"label": reading.label, "drop": reading.dropped}
+    own |= {what: getattr(values, what) for what in ("weight", "offset", "exposure")}
     own["public_columns"] = public.public_columns
     if tables.guest is not None or tables.host:
         foreign = ["SOURCE"] if source is not None else []
-        foreign += given_options(split, "like", "names")
+        foreign += given_options(owners, "like", "names")
         foreign += given_options(reading, "label", "drop", "separator", "encoding", "no_header")
         if foreign:
             raise ConfigError(f"{foreign[0]} does not go with --guest and --host, one table per party")
         if not tables.id:
             raise ConfigError("--id: which column holds the ids, in every table?")
-        own |= {"id": tables.id, "names": split.names, "prefix": tables.prefix}
+        own |= {"id": tables.id, "names": owners.names, "prefix": tables.prefix}
         if public.describe is not None:
             _describe(tables.guest, tables.host or [], public.describe, force, own)
         else:
-            own |= plain_values(values) | {"like": split.like, "alignment": tables.align}
-            own |= {"duplicates": tables.duplicates.value}
+            own |= plain_values(values) | {"like": owners.like, "alignment": tables.align}
+            own |= {"duplicates": tables.duplicates.value, "id_pattern": tables.id_pattern or None}
             _convert_tables(tables, own, out, force, as_json, cells.dry_run, shards)
         return
     if given := given_options(tables):
@@ -451,18 +480,19 @@ def convert(
         raise typer.BadParameter("give a data file, or tables with --guest and --host", param_hint="SOURCE")
     if _is_partition(source):
         foreign = given_options(values, "compression")
-        foreign += [o for more in (split, reading, cells, public) for o in given_options(more)]
+        foreign += [o for more in (owners, reading, cells, public) for o in given_options(more)]
         _cut(source, out, foreign, shards, values.compression.value, force, as_json)
         return
     if public.describe is not None:
         _describe(source, [], public.describe, force, own | {"id": ""})
         return
     if cells.dry_run:
-        _show_columns(source, own | plain_values(values) | {"like": split.like, "names": split.names}, split)
+        own |= plain_values(values) | {"like": owners.like, "names": owners.names}
+        _show_columns(source, own, owners)
         return
     if out is None:
         raise typer.BadParameter("give the partition to make", param_hint="--out")
-    how = plain_values(split) | plain_values(values) | plain_values(reading) | own | {"shards": shards}
+    how = plain_values(owners) | plain_values(values) | plain_values(reading) | own | {"shards": shards}
     del how["no_header"]
     _convert_source(source, out, how, force, as_json)
 
@@ -522,6 +552,7 @@ def _convert_tables(
 ) -> None:
     from fastadmm.data_tools.convert_tables import TableOptions, plan_tables, write_plan
     from fastadmm.data_tools.destination import check_out
+    from fastadmm.runs.looks import looks_beside
 
     if not dry_run:
         if out is None:
@@ -542,7 +573,9 @@ def _convert_tables(
             partition = write_plan(
                 plan, out, force=force, compression=options.compression, progress=progress, shards=shards
             )
-        described = _summary(partition) | described
+        if options.public_columns is None:
+            plan.report.extend(looks_beside(partition, tables.align))
+        described = _summary(partition) | described | _held_out(options.split, out)
     else:
         described |= {"n_samples": len(plan.alignment.ids), "task": plan.task}
     if as_json:
@@ -555,6 +588,7 @@ def _convert_tables(
 
 def _convert_source(source: Path, out: Path, how: dict[str, Any], force: bool, as_json: bool) -> None:
     from fastadmm.data_tools.convert import convert as run
+    from fastadmm.runs.looks import partition_looks
 
     report: dict[str, Any] = {}
     with progress_bar() as progress:
@@ -566,18 +600,26 @@ def _convert_source(source: Path, out: Path, how: dict[str, Any], force: bool, a
             progress=progress,
             told=lambda notes, columns: report.update(report=notes, columns=columns),
         )
-    summary = _summary(partition) | report
-    if as_json:
-        _show_json(summary)
-    else:
-        _show(summary)
+    if how["public_columns"] is None:
+        report["report"] = [*report.get("report", ()), *partition_looks(partition)]
+    summary = _summary(partition) | report | _held_out(how["split"], out)
+    (_show_json if as_json else _show)(summary)
 
 
-def _show_columns(source: Path, own: dict[str, Any], split: _Split) -> None:
+def _held_out(split: str | None, out: Path) -> dict[str, Any]:
+    """The partition of held-out rows, as part of a summary."""
+    from fastadmm.store import open_partition
+
+    return (
+        {} if split is None else {"test": _summary(open_partition(out / "test.parts", require_labels=False))}
+    )
+
+
+def _show_columns(source: Path, own: dict[str, Any], owners: _Split) -> None:
     """What the columns of one table are taken for."""
     from fastadmm.data_tools.convert_tables import TableOptions, plan_one_table
 
-    _show_plan(plan_one_table(source, TableOptions(**own, id=""), split.columns, split.parties or 1))
+    _show_plan(plan_one_table(source, TableOptions(**own, id=""), owners.columns, owners.parties or 1))
 
 
 def _show_plan(plan: TablePlan) -> None:
@@ -585,7 +627,8 @@ def _show_plan(plan: TablePlan) -> None:
     for name, columns in plan.columns.items():
         lines.append(f"{name}: {len(columns)} columns, {sum(c['features'] for c in columns)} features")
         lines += [f"  {_column_line(record)}" for record in columns]
-    lines.append(f"nothing written: {len(plan.alignment.ids)} rows, {plan.task}")
+    held = "" if plan.test is None else f" and {len(plan.test.alignment.ids)} held out"
+    lines.append(f"nothing written: {len(plan.alignment.ids)} rows{held}, {plan.task}")
     say("\n".join(lines))
 
 
@@ -689,4 +732,6 @@ def _show(summary: dict[str, Any]) -> None:
     if summary["classes"] is not None:
         named = (f"{name} -> {c} ({n} rows)" for c, (name, n) in enumerate(summary["classes"].items()))
         lines.append(f"  labels: {', '.join(named)}")
+    if "test" in summary:
+        lines.append(f"{summary['test']['partition']}: {summary['test']['n_samples']} rows held out")
     say("\n".join(lines))

@@ -1,22 +1,48 @@
-"""``fastadmm evaluate``: how well a model predicts a labelled partition."""
+"""``fastadmm evaluate``: how well a model predicts labelled rows."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from fastadmm.cli.app import app
+from fastadmm.cli.options import with_options
+from fastadmm.cli.predict import TABLES, RowOptions
 from fastadmm.cli.tables import show
 from fastadmm.cli.terminal import say
 from fastadmm.files.escapes import printable
 
 
+@dataclass(frozen=True)
+class _Rows(RowOptions):
+    """Options for tables with labels."""
+
+    label: Annotated[
+        str | None,
+        typer.Option(
+            help="Label column of the first table. (default: the one that is no feature)",
+            rich_help_panel=TABLES,
+        ),
+    ] = None
+    weight: Annotated[
+        str | None,
+        typer.Option(help="Column of the first table with sample weights.", rich_help_panel=TABLES),
+    ] = None
+
+
 @app.command()
+@with_options()
 def evaluate(
     model: Annotated[Path, typer.Argument(readable=False, help="Run directory or model directory.")],
-    data: Annotated[Path, typer.Argument(readable=False, help="Labelled partition with the same columns.")],
+    data: Annotated[
+        list[Path],
+        typer.Argument(
+            readable=False, help="Labelled partition with the same columns, or CSV or Parquet tables."
+        ),
+    ],
     threshold: Annotated[
         float | None,
         typer.Option(help="Probability above which the second class is predicted. (default: 0.5)"),
@@ -30,15 +56,20 @@ def evaluate(
     curves: Annotated[
         Path | None, typer.Option(readable=False, help="CSV file for ROC and precision-recall curves.")
     ] = None,
+    *,
+    rows: _Rows,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file of curves.")] = False,
 ) -> None:
     """Measure log loss, AUC, KS, calibration, confusion and drift, or RMSE, MAE, R², D², on labelled data."""
-    from fastadmm.runs.evaluate import evaluate_partition
+    from fastadmm.runs.evaluate import evaluate_partition, evaluate_tables
 
-    document = evaluate_partition(
-        model, data, threshold=threshold, reference=reference, curves=curves, force=force
-    )
+    how: dict[str, Any] = {"threshold": threshold, "reference": reference, "curves": curves, "force": force}
+    options = rows.of(data, "evaluate")
+    if options is None:
+        document = evaluate_partition(model, data[0], **how)
+    else:
+        document = evaluate_tables(model, data, options, label=rows.label, weight=rows.weight, **how)
     print_evaluation(document, as_json)
 
 
@@ -68,6 +99,8 @@ def print_evaluation(document: dict[str, Any], as_json: bool) -> None:
         show(_confusion_table(document["confusion"]))
     for note in document.get("notes", ()):
         say(f"note: {note}")
+    for look in document.get("looks", ()):
+        say(look)
 
 
 def _metric_rows(document: dict[str, Any]) -> list[tuple[str, str]]:

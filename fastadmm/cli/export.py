@@ -38,7 +38,7 @@ def export(
 
     if party is None:
         export_model(model, out, force=force, allow_infinite_epsilon=allow_infinite_epsilon)
-        say(f"whole model in {out}")
+        say(f"model in {out}")
     else:
         export_party(model, party, out, force=force, allow_infinite_epsilon=allow_infinite_epsilon)
         say(f"part of {party} in {out}")

@@ -194,6 +194,17 @@ def align(
     positive: Annotated[
         str | None, typer.Option(metavar="VALUE", help="Label that is counted: class 1.")
     ] = None,
+    weight: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Column of your table with sample weights."),
+    ] = None,
+    offset: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Column of your table that is added to scores.")
+    ] = None,
+    exposure: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Column of exposures of counts: the logarithm is the offset."),
+    ] = None,
     like: Annotated[
         Path | None,
         typer.Option(
@@ -201,7 +212,8 @@ def align(
         ),
     ] = None,
     duplicates: Annotated[
-        Duplicates, typer.Option(help="Repeated ids in the table: refuse, keep the first row, or drop all.")
+        Duplicates,
+        typer.Option(help="Repeated ids in the table: refuse, keep the first or last row, or drop all."),
     ] = Duplicates.refuse,
     separator: Annotated[
         str | None, typer.Option(metavar="CHAR", help="Separator between CSV cells (default: recognised).")
@@ -214,9 +226,14 @@ def align(
     from fastadmm.data_tools.label_table import write_label_table
     from fastadmm.data_tools.tables import Layout, read_ids
     from fastadmm.errors import ConfigError
+    from fastadmm.files.atomic import shown
+    from fastadmm.judging.looks import say as look
 
     if like is not None and label is None:
         raise ConfigError("--like: belongs to --label")
+    beside = {"weight": weight, "offset": offset, "exposure": exposure}
+    if label is None and (given := [what for what, column in beside.items() if column is not None]):
+        raise ConfigError(f"--{given[0]}: is kept beside the labels: name them with --label")
     if positive is not None and (like is not None or label is None):
         raise ConfigError("--positive: belongs to --label, and --like has it already")
     ids = table_ids(read_ids(table, id, Layout(separator)), id, duplicates.value)
@@ -234,8 +251,10 @@ def align(
             task=task.value,
             positive=positive,
             like=like,
+            **beside,
         )
         say(f"{out / 'labels.h5'}: labels of these rows")
+        say(look("label", place=shown(table), column=label))
 
 
 @group.command()

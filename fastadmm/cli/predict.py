@@ -13,6 +13,7 @@ from fastadmm.cli.options import InfiniteEpsilon, check_csv, given_options, with
 from fastadmm.cli.terminal import data_output, say
 
 if TYPE_CHECKING:
+    from fastadmm.data_tools.predict_tables import TableRows
     from fastadmm.runs.predict import Predictions
 
 
@@ -21,8 +22,8 @@ TABLES = "Tables (docs/predicting.md)"
 
 
 @dataclass(frozen=True)
-class _Rows:
-    """Options for tables."""
+class RowOptions:
+    """Options for tables whose rows are scored."""
 
     id_: Annotated[
         list[str] | None,
@@ -30,6 +31,13 @@ class _Rows:
             "--id",
             help="Id column of the tables; TABLE:NAME for one (default: rows of a single table are numbered "
             "from 0).",
+            rich_help_panel=TABLES,
+        ),
+    ] = None
+    id_pattern: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Regular expression of ids; what its group finds is compared. TABLE:PATTERN for one table.",
             rich_help_panel=TABLES,
         ),
     ] = None
@@ -51,6 +59,10 @@ class _Rows:
     offset: Annotated[
         str | None,
         typer.Option(help="Column of the first table that is added to the score.", rich_help_panel=TABLES),
+    ] = None
+    exposure: Annotated[
+        str | None,
+        typer.Option(help="Column of the first table whose logarithm is added.", rich_help_panel=TABLES),
     ] = None
     separator: Annotated[
         list[str] | None,
@@ -77,10 +89,40 @@ class _Rows:
     duplicates: Annotated[
         str | None,
         typer.Option(
-            help="refuse, first or drop: ids that occur more than once. (default: refuse)",
+            help="refuse, first, last or drop: ids that occur more than once. (default: refuse)",
             rich_help_panel=TABLES,
         ),
     ] = None
+
+    def of(self, data: list[Path], command: str) -> TableRows | None:
+        """How tables are read; None for a partition, to which none of the options belongs."""
+        from fastadmm.data_tools.predict_tables import TableRows
+        from fastadmm.errors import ConfigError
+
+        if are_tables(data):
+            return TableRows(
+                id=self.id_ or None,
+                alignment=self.alignment,
+                unseen=self.unseen or "zeros",
+                offset=self.offset,
+                exposure=self.exposure,
+                separator=self.separator,
+                encoding=self.encoding,
+                header=not self.no_header,
+                duplicates=self.duplicates or "refuse",
+                id_pattern=self.id_pattern or None,
+            )
+        if wrong := given_options(self):
+            raise ConfigError(f"{wrong[0]}: is for tables, but {data[0]} is none")
+        if len(data) > 1:
+            raise ConfigError(f"{command}: one partition at a time, not {len(data)}")
+        return None
+
+
+@dataclass(frozen=True)
+class _Rows(RowOptions):
+    """Those of ``predict``."""
+
     party: Annotated[
         str | None,
         typer.Option(
@@ -129,11 +171,8 @@ def predict(
     if not partial:
         check_csv(out)
     choices = {"force": force, "allow_infinite_epsilon": allow_infinite_epsilon}
-    if not are_tables(data):
-        if wrong := given_options(rows):
-            raise ConfigError(f"{wrong[0]}: is for tables, but {data[0]} is none")
-        if len(data) > 1:
-            raise ConfigError(f"predict: one partition at a time, not {len(data)}")
+    options = rows.of(data, "predict")
+    if options is None:
         if partial and out is not None:
             name, n_samples = partial_predict(model, data[0], out, **choices)
             say(f"contribution of {name} to {n_samples} rows in {out}")
@@ -142,18 +181,6 @@ def predict(
             write_csv(predictions, out, force)
             _say_all(notes_of(predictions.model))
         return
-    from fastadmm.data_tools.predict_tables import TableRows
-
-    options = TableRows(
-        id=rows.id_ or None,
-        alignment=rows.alignment,
-        unseen=rows.unseen or "zeros",
-        offset=rows.offset,
-        separator=rows.separator,
-        encoding=rows.encoding,
-        header=not rows.no_header,
-        duplicates=rows.duplicates or "refuse",
-    )
     if partial and out is not None:
         name, n_samples, notes = partial_predict_table(model, rows.party, data[0], out, options, **choices)
         say(f"contribution of {name} to {n_samples} rows in {out}")

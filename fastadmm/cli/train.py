@@ -50,8 +50,7 @@ def train(
         ),
     ] = None,
     pooled: Annotated[
-        bool,
-        typer.Option("--pooled", help="All columns at once, nothing exchanged: --scheme pooled."),
+        bool, typer.Option("--pooled", help="All columns at once, nothing exchanged: --scheme pooled.")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the plan (with --json as JSON) and do nothing.")

@@ -98,20 +98,27 @@ def usage_line(
         path = " ".join(["fastadmm", *names[: 2 if names[:1] and names[0] in groups else 1]])
         message = message.replace("an argument", "a value")
     elif context is not None and (wrong := re.match("Invalid value for '(-[^' ]+)", message)):
-        reason = _reason(context, wrong[1], given(wrong[1], argv), message)
+        reason = _reason(context, wrong[1], argv, message)
         message = f"{wrong[1]}: {reason}" if reason else message.replace(" Value error,", "")
     return f"{message}; see '{path} --help'"
 
 
-def _reason(context: Any, option: str, value: str, message: str) -> str:
+def _reason(context: Any, option: str, argv: list[str], message: str) -> str:
     """Why a number is none, or none that is allowed; empty for other options."""
     found = (known for known in context.command.params if option in known.opts)
     known = next(found, None)
     kind = "N" if "integer" in message else "NUMBER" if "number" in message else getattr(known, "metavar", "")
     if known is None or kind not in ("N", "NUMBER"):
         return ""
+    value = next(filter(None, (given(name, argv) for name in known.opts)), "")
     what = "a whole number" if kind == "N" else "a number"
     if not is_number(value):
+        if option == "--penalty" and value.isidentifier():
+            from fastadmm.problem.regularizers import REGULARIZERS
+
+            said = choose_instead("regularizer", value, REGULARIZERS)
+            name = said.split("'")[1] if "'" in said else value
+            return f"'{value}' is not a number, as the penalty of ADMM is; did you mean --regularizer {name}?"
         if meant := _amount(option, value, kind):
             return f"'{value}' is not {what}; write {meant}"
         point = value.replace(",", ".")
@@ -189,12 +196,6 @@ def _option(context: Any, option: str, argv: list[str], program: Callable[[], An
         return f"No such option: {option}; did you mean 'fastadmm --version'?"
     if plain in ("v", "verbose", "debug", "progress") and "--quiet" in names:
         return f"No such option: {option}; progress is shown unless --quiet is given"
-    if plain == "penalty" and value and "--regularizer" in names and not is_number(value):
-        from fastadmm.problem.regularizers import REGULARIZERS
-
-        said = choose_instead("regularizer", value, REGULARIZERS)
-        name = said.split("'")[1] if "'" in said else value
-        return f"No such option: {option}; did you mean --regularizer {name}?"
     keys = {name.strip("-").replace("-", "_"): name for name in names if name.startswith("--")}
     meant = _OPTIONS.get(plain, "")
     if meant and meant.split()[0] in names:

@@ -116,10 +116,11 @@ _SHARE = {
 _PROVE = {"eps": "nonnegative", "reach": "nonnegative", "about_mean": "flag", "kept": "flag"}
 
 #: "bound": a number, or infinity; "fraction": one from 0 to 1. "rows": N numbers; "short rows": N numbers of
-#: 4 bytes; "byte rows": N symbols of one byte; "class rows": N numbers for each class; "vector": any number
-#: of numbers; "matrix": a table of them; "products": a number for each of the party's directions, those of
-#: this answer included; "words": any number of words of 8 bytes, which only a sum over all parties gives a
-#: meaning; "word rows": N of them; "paired word rows": 2 N.
+#: 4 bytes; "byte rows": N symbols of one byte; "class rows": N numbers for each class; "short class rows": N
+#: numbers of 4 bytes for each direction; "vector": any number of numbers; "matrix": a table of them;
+#: "products": a number for each of the party's directions, those of this answer included; "words": any
+#: number of words of 8 bytes, which only a sum over all parties gives a meaning; "word rows": N of them;
+#: "paired word rows": 2 N.
 CALLS: dict[str, CallRule] = {
     "start": CallRule(
         ("",),
@@ -167,6 +168,17 @@ CALLS: dict[str, CallRule] = {
             "second_scale": "positive?",
         },
     ),
+    # As "respond_pair", of as many directions as are asked for or the party has columns.
+    "respond_first": CallRule(
+        ("subspace",),
+        {"gradient": "rows", "coefficients": "vector", "most": "positive count"},
+        {
+            "squared_residual": "nonnegative",
+            "products": "products",
+            "messages": "short class rows",
+            "scales": "vector",
+        },
+    ),
     "restate": CallRule(
         ("subspace",),
         {"gradient": "rows", "coefficients": "vector"},
@@ -195,9 +207,7 @@ CALLS: dict[str, CallRule] = {
         {"message": "rows", "penalty": "nonnegative", "norm": "nonnegative"},
     ),
     "certify": CallRule(
-        ("admm",),
-        {"gradient": "rows", "pull": "rows"},
-        {"gap": "nonnegative", "stationarity": "nonnegative"},
+        ("admm",), {"gradient": "rows", "pull": "rows"}, {"gap": "nonnegative", "stationarity": "nonnegative"}
     ),
     "stationarity": CallRule(("admm",), {"pull": "rows"}, {"value": "nonnegative"}),
     "dual_scale": CallRule(("admm",), {"u": "rows"}, {"value": "nonnegative"}),
@@ -392,8 +402,9 @@ def _fields(kinds: Mapping[str, str], n_samples: int) -> dict[str, Field]:
     fields = {}
     for key, kind in kinds.items():
         name = kind.removesuffix("?")
-        if name == "class rows":
-            fields[key] = Field(name, name == kind, (-1, n_samples), "<f8")
+        if name.endswith("class rows"):
+            dtype = _TYPES.get(name.split()[0], "<f8")
+            fields[key] = Field(name, name == kind, (-1, n_samples), dtype)
         elif name == "paired word rows":
             fields[key] = Field(name, name == kind, (2 * n_samples,), "<i8")
         elif name.endswith("rows"):
@@ -471,10 +482,15 @@ def check_answer(
         for key, shape in (("slope", (k,)), ("exact", (k, k)), ("above", (k, k))):
             if answer[key].shape != shape:
                 raise FormatError(f"{place}: {key!r} has shape {answer[key].shape} for {k} directions")
+    fresh = len(messages) if call[0] == "respond_pair" else 0
+    if call[0] == "respond_first":
+        fresh = len(answer["messages"])
+        if fresh > call[1]["most"] or len(answer["scales"]) != fresh:
+            raise FormatError(f"{place}: {fresh} messages of at most {call[1]['most']}, and their scales")
     if call[0] in _OF_DIRECTIONS:
         _check_shapes(call, answer, place, shared)
     elif "products" in answer:
-        size = len(call[1]["coefficients"]) + (len(messages) if call[0] == "respond_pair" else 0)
+        size = len(call[1]["coefficients"]) + fresh
         if len(answer["products"]) != size:
             raise FormatError(f"{place}: 'products' has {len(answer['products'])} numbers instead of {size}")
 

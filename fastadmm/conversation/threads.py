@@ -18,10 +18,7 @@ class Threads:
     local = True
 
     def __init__(
-        self,
-        engine: Engine,
-        parties: Sequence[Any] | Mapping[int, Any],
-        traffic: Traffic | None = None,
+        self, engine: Engine, parties: Sequence[Any] | Mapping[int, Any], traffic: Traffic | None = None
     ) -> None:
         self.engine, self.parties, self.traffic = engine, parties, traffic
 

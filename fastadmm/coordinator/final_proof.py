@@ -36,11 +36,7 @@ _RELATIVE, _EACH = 2.0**-50, 2.0**-250
 
 
 def prove_elsewhere(
-    problem: Problem,
-    method: Method,
-    intercept: Any,
-    kept: bool,
-    asked: tuple[float, float],
+    problem: Problem, method: Method, intercept: Any, kept: bool, asked: tuple[float, float]
 ) -> Talk[Proof]:
     """Let all parties prove how good the model is that they are going to write.
 

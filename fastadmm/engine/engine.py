@@ -39,15 +39,7 @@ from fastadmm.engine.tree import (
 )
 from fastadmm.engine.vectors import CACHE_LINES, VectorWork
 
-__all__ = [
-    "Engine",
-    "Stopped",
-    "borders",
-    "default_threads",
-    "fold_ranges",
-    "know_borders",
-    "row_ranges",
-]
+__all__ = ["Engine", "Stopped", "borders", "default_threads", "fold_ranges", "know_borders", "row_ranges"]
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -334,11 +326,7 @@ class Engine(VectorWork):
         return tuple(self._across(list(zip(*parts))))
 
     def _leaf_sums(
-        self,
-        kernel: Any,
-        leaves: Ranges,
-        shape: tuple[int, ...],
-        arguments: tuple[Any, ...],
+        self, kernel: Any, leaves: Ranges, shape: tuple[int, ...], arguments: tuple[Any, ...]
     ) -> np.ndarray:
         """Sum over the leaves of a node, so many at a time as there is memory for."""
         if len(leaves) == 1 <= self.few_leaves:

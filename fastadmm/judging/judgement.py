@@ -10,6 +10,7 @@ import numpy as np
 from fastadmm.errors import ConfigError
 from fastadmm.judging.drift import bin_edges, bin_weights, stability_index
 from fastadmm.judging.intervals import auc_interval, rate_interval
+from fastadmm.judging.looks import say
 from fastadmm.judging.ranking import Ranking, rank_rows
 from fastadmm.problem.loss import Loss
 
@@ -19,6 +20,9 @@ Array = np.ndarray
 
 #: Points of the curves that are kept; a CSV file has all.
 MOST_POINTS = 200
+
+#: A class of which fewer rows are is rare: threshold 0.5 may miss it.
+_RARE = 0.1
 
 #: Of all intervals.
 LEVEL = 0.95
@@ -59,14 +63,16 @@ def judgement(
     if loss.vector:
         if threshold is not None:
             raise ConfigError("threshold: with several classes the most probable one is predicted")
-        return {"confusion": _confusion(y, np.argmax(z, axis=1), counted, classes, None)}
+        confusion = _confusion(y, np.argmax(z, axis=1), counted, classes, None)
+        return {"confusion": confusion, "looks": _looks(confusion, None)}
     shown = _shown_score(loss, z)
     limit = (0.5 if loss.probabilistic else 0.0) if threshold is None else float(threshold)
     if loss.probabilistic and not 0.0 <= limit <= 1.0:
         raise ConfigError(f"threshold: {limit:g} is no probability; choose between 0 and 1")
     document: dict[str, Any] = {"confusion": _confusion(y, shown > limit, counted, classes, limit)}
+    document["looks"] = _looks(document["confusion"], threshold)
     ranking, said = ranking_of(loss, y, z, counted)
-    if said:
+    if said and len(np.unique(y[counted > 0.0])) > 1:
         document["notes"] = [said]
     if ranking is not None:
         distance, at = ranking.kolmogorov_smirnov()
@@ -81,6 +87,19 @@ def judgement(
             "curves": ranking.thinned(MOST_POINTS).to_columns(),
         }
     return document
+
+
+def _looks(confusion: dict[str, Any], threshold: float | None) -> list[str]:
+    """What is seen in labels, and in what the usual threshold makes of them."""
+    matrix, classes = np.array(confusion["matrix"]), confusion["classes"]
+    shares = matrix.sum(axis=1) / matrix.sum()
+    c = int(np.argmin(shares))
+    if shares.max() == 1.0:
+        return [say("one-class", label=classes[int(np.argmax(shares))])]
+    found = matrix[c, c] / matrix[c].sum() if shares[c] else 1.0
+    if len(matrix) > 2 or threshold is not None or shares[c] >= _RARE or found >= 0.5:
+        return []
+    return [say("rare", label=classes[c], share=100 * shares[c], found=100 * found, rate=shares[1])]
 
 
 def add_rate_intervals(bins: list[dict[str, Any]], y: Array, weight: Array | None) -> None:

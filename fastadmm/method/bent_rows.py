@@ -115,13 +115,7 @@ def minimise_over_bends(
 
 
 def best_length_of_lines(
-    lines: Lines,
-    z: Array,
-    along: Array,
-    linear: float,
-    square: float,
-    engine: Engine,
-    most: float = math.inf,
+    lines: Lines, z: Array, along: Array, linear: float, square: float, engine: Engine, most: float = math.inf
 ) -> float:
     r"""Step length that minimises along a descent direction; may exceed 1.
 

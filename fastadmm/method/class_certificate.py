@@ -171,9 +171,7 @@ def class_primal_value(problem: Problem, total: Array, intercept: Array, engine:
         parts = loss.value_parts(z, y, weight, gradient, engine)
         likely = loss.probabilities(z, y, weight, engine)
         value, (sums, _), (products,) = engine.together(
-            parts,
-            engine.size_parts(gradient.reshape(len(b), -1)),
-            _hessian_parts(likely, weight, engine),
+            parts, engine.size_parts(gradient.reshape(len(b), -1)), _hessian_parts(likely, weight, engine)
         )
         return sums, _hessian_of(products)
 

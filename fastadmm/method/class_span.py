@@ -130,12 +130,7 @@ def minimise_over_class_span(
     return _descend(span, span.start(point), tolerance, hessian)
 
 
-def _descend(
-    span: ClassSpan,
-    here: ClassHere,
-    tolerance: float,
-    hessian: ClassSpanHessian,
-) -> ClassSpanPoint:
+def _descend(span: ClassSpan, here: ClassHere, tolerance: float, hessian: ClassSpanHessian) -> ClassSpanPoint:
     """Quasi-Newton steps."""
     problem = span.problem
     solve = Secant(hessian.solver(problem.regularization, problem.total_weight))

@@ -85,13 +85,7 @@ class ActiveSet:
         regularizer, directions = self.span.penalty.regularizer, self.span.directions
         slope, curvature = regularizer.bending(self.signs, directions)
         loose = directions * np.sqrt(np.where(self.held, 0.0, regularizer.stiffness(self.signs)))
-        return Face(
-            anchor,
-            self.basis,
-            slope,
-            None if regularizer.separable else curvature,
-            loose @ loose.T,
-        )
+        return Face(anchor, self.basis, slope, None if regularizer.separable else curvature, loose @ loose.T)
 
     @property
     def basis(self) -> Array:

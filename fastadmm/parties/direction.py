@@ -113,6 +113,13 @@ def in_single_precision(message: np.ndarray) -> tuple[np.ndarray, float]:
     return (message / scale).astype(np.float32), scale
 
 
+def public_signs(number: int, n_samples: int) -> np.ndarray:
+    """Random signs of shape (N,) that everybody can make: what is asked about them hides nothing."""
+    raw = np.random.Generator(np.random.Philox(key=number)).bytes(-(-n_samples // 8))
+    bits = np.unpackbits(np.frombuffer(raw, dtype=np.uint8), count=n_samples)
+    return 2.0 * bits - 1.0
+
+
 class DirectionParty(OwnDirections, Answering):
     """Holder of a feature block and of the directions it has sent.
 
@@ -199,11 +206,7 @@ class DirectionParty(OwnDirections, Answering):
         return _ROUGH * most <= self.regularization and most < _ROUGH_LIMIT
 
     def respond(
-        self,
-        gradient: np.ndarray,
-        coefficients: np.ndarray,
-        newton: bool,
-        also: np.ndarray | None = None,
+        self, gradient: np.ndarray, coefficients: np.ndarray, newton: bool, also: np.ndarray | None = None
     ) -> dict[str, Any]:
         r"""Answer a loss gradient with the message of one new direction, or of two.
 
@@ -239,10 +242,12 @@ class DirectionParty(OwnDirections, Answering):
             if direction is not None:
                 messages.append(self.block.product(direction, self.engine))
 
-        factorised = self.kind == "gram" and self._can_newton()
+        complete = len(self.directions) >= self.block.shape[1]
+        factorised = not complete and self.kind == "gram" and self._can_newton()
         if factorised:
             send(-self._newton(residual))
-        send(-residual)
+        if not complete:
+            send(-residual)
         if not factorised and messages and self.metric is not None:
             send(self.block.transposed_product(self.metric * messages[0], self.engine))
         answer: dict[str, Any] = {
@@ -252,6 +257,29 @@ class DirectionParty(OwnDirections, Answering):
         for key, message in zip(("first", "second"), messages):
             answer[key], answer[f"{key}_scale"] = in_single_precision(message)
         return answer
+
+    def respond_first(self, gradient: np.ndarray, coefficients: np.ndarray, most: int) -> dict[str, Any]:
+        r"""Answer the first loss gradient with messages of directions that span all columns, as far as asked.
+
+        The directions are those of :math:`D_m^\top s` for the gradient and then for public random signs s,
+        orthonormal one after another: like all answers, their messages follow from :math:`D_m D_m^\top`.
+        """
+        residual, known = self.residual(gradient, coefficients), len(self.directions)
+        images = residual - self.regularization * (coefficients @ self.directions)
+        n, d = self.block.shape
+        for k in range(min(most, d - known)):
+            wanted = self.block.transposed_product(public_signs(k, n), self.engine) if k else residual
+            self._keep(wanted)
+        messages = np.empty((len(self.directions) - known, n))
+        for direction, message in zip(self.directions[known:], messages):
+            self.block.product_into(direction, message, self.engine)
+        short = [in_single_precision(message) for message in messages]
+        return {
+            "squared_residual": float(residual @ residual),
+            "products": self.directions @ images,
+            "messages": np.array([message for message, _ in short]).reshape(-1, n).astype(np.float32),
+            "scales": np.array([scale for _, scale in short]),
+        }
 
     def restate(self, gradient: np.ndarray, coefficients: np.ndarray) -> dict[str, Any]:
         """Answer a loss gradient with the message of the weights themselves, and forget all directions

@@ -132,14 +132,7 @@ class MaskedParty(GatedParty):
         return self.sealed(self.scores(rows, **needed)["scores"], step, [])
 
     def prove_masked(
-        self,
-        exchange: int,
-        u: np.ndarray,
-        eps: float,
-        scale: float,
-        kept: bool,
-        step: float,
-        **needed: Any,
+        self, exchange: int, u: np.ndarray, eps: float, scale: float, kept: bool, step: float, **needed: Any
     ) -> dict[str, Any]:
         """What a proof needs of this party, masked, at a scale of the dual vector told to all."""
         message, share = self.share_of(u, eps, None, kept, needed)

@@ -8,12 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from fastadmm.engine.engine import row_ranges
-from fastadmm.method.class_certificate import (
-    class_primal_value,
-    hessian_sums,
-    multinomial_of,
-    shifted,
-)
+from fastadmm.method.class_certificate import class_primal_value, hessian_sums, multinomial_of, shifted
 from fastadmm.method.class_span import ClassHere, ClassSpanPoint
 from fastadmm.parties.common_shift import sparsest_shift
 from fastadmm.pooled.coordinate_newton import CoordinateSteps

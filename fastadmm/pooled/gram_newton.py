@@ -58,12 +58,7 @@ def of_promise(promised: float, objective: float) -> float:
 
 
 def minimise_over_all_columns(
-    problem: Problem,
-    penalty: PartyPenalty,
-    span: Span,
-    point: SpanPoint,
-    goal: float,
-    hessian: SpanHessian,
+    problem: Problem, penalty: PartyPenalty, span: Span, point: SpanPoint, goal: float, hessian: SpanHessian
 ) -> SpanPoint:
     """Proximal Newton steps from a point; never returns a worse one.
 

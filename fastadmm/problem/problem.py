@@ -143,6 +143,8 @@ class Problem:
             described["party_constraint"] = {n: c.text for n, c in zip(self.names, self.constraints)}
         if self.own_lambda is not None:
             described["party_lambda"] = dict(zip(self.names, self.own_lambda.values))
+        if self.offset.any():
+            described["offset"] = True  # no penalty, but part of the question: predictions need one, too
         return described
 
     @property

@@ -9,6 +9,7 @@ import numpy as np
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown
+from fastadmm.judging.looks import say
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.losses import parse_loss
 from fastadmm.runs.config import own_lambdas, party_constraints
@@ -20,7 +21,7 @@ from fastadmm.runs.private import unproved_parties
 from fastadmm.settings.amounts import parse_bytes
 from fastadmm.settings.privacy import DifferentialPrivacy
 from fastadmm.settings.run import RunConfig
-from fastadmm.store.label_file import LabelData
+from fastadmm.store.label_file import LabelData, check_two_classes
 from fastadmm.store.model import check_same_columns
 from fastadmm.store.partition import Partition, open_partition
 
@@ -44,6 +45,7 @@ class CheckedRun:
     test: Partition | None
     loss: Loss
     plan: Plan
+    looks: tuple[str, ...]  # what shows without the rows, and was shown
 
 
 def check_run(config: RunConfig, display: Display, *, whole: bool = False) -> CheckedRun:
@@ -67,16 +69,11 @@ def check_run(config: RunConfig, display: Display, *, whole: bool = False) -> Ch
     )
     for line in plan.lines() if whole or plan.limited else [plan.sentence()]:
         display.note(line)
-    if test_partition is not None and _digests(test_partition) == _digests(partition):
-        display.note(f"warning: {shown(test_partition.path)}: these are the rows of training, not new ones")
-    for line in doubts(partition.task, loss):
+    looks = doubts(partition.task, loss)
+    for line in looks:
         display.note(line)
     check_limit(plan, config.memory is not None, free, shown(config.data))
-    return CheckedRun(partition, test_partition, loss, plan)
-
-
-def _digests(partition: Partition) -> list[str]:
-    return [party.content_digest for party in partition.parties]
+    return CheckedRun(partition, test_partition, loss, plan, tuple(looks))
 
 
 def memory_limit(config: RunConfig, processes: int = 1) -> tuple[int | None, int | None]:
@@ -116,6 +113,7 @@ def n_outputs_of(loss: Loss, labels: LabelData | None) -> int:
 
 def choose_loss(config: RunConfig, task: str, labels: LabelData) -> Loss:
     """The loss asked for, or the one for this kind of labels; refused where they do not go together."""
+    check_two_classes(labels)
     n_classes = len(labels.classes) if labels.classes is not None else 0
     if config.loss == "auto":
         usual = "multinomial" if n_classes > 2 else "logistic"
@@ -140,23 +138,18 @@ def choose_loss(config: RunConfig, task: str, labels: LabelData) -> Loss:
 
 
 def doubts(task: str, loss: Loss) -> list[str]:
-    """Warn of a loss that fits the labels, and is perhaps not meant.
-
-    Returns: a line for people, or none.
-    """
-    if task == "classification" and loss.task == "regression":
-        return [
-            f"warning: the labels are two classes, and loss {loss.name} fits the numbers 0 and 1: "
-            "is logistic meant?"
-        ]
-    return []
+    """Warn of a loss that fits the labels, and is perhaps not meant."""
+    numbers = task == "classification" and loss.task == "regression"
+    return [say("numbers", loss=loss.name)] if numbers else []
 
 
 def check_same_labels(test: Partition, train: Partition, place: str) -> None:
-    """Refuse a test partition whose task or classes are not those of training."""
+    """Refuse a test partition whose task, classes or lack of an offset are not those of training."""
     if test.labels is None or train.labels is None:
         return
     if test.task != train.task or test.labels.classes != train.labels.classes:
         raise InputError(
             f"{shown(place)}: classes differ from training; convert with --like the training partition"
         )
+    if train.labels.offset is not None and test.labels.offset is None:
+        raise InputError(f"{shown(place)}: no offset, which training has: convert it with --offset")

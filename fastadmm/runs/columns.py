@@ -12,7 +12,7 @@ from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.judging.columns import correlations, information_value, variance_inflation
 from fastadmm.judging.drift import bin_edges, bin_weights, stability_index
-from fastadmm.store.label_file import LabelData, open_labels
+from fastadmm.store.label_file import LabelData, check_two_classes, open_labels
 from fastadmm.store.partition import open_partition
 from fastadmm.store.party_file import PartyData, open_party
 from fastadmm.store.table_columns import TableColumn, column_values, table_columns, transform_for
@@ -78,6 +78,7 @@ def _two_classes(path: Path) -> LabelData:
     labels = open_labels(path)
     if labels.classes is None or len(labels.classes) != 2 or np.any(labels.y % 1):
         raise ConfigError(f"{shown(path)}: information values need labels of two classes")
+    check_two_classes(labels)
     return labels
 
 

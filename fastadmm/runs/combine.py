@@ -105,7 +105,7 @@ def summand_of_table(
     weights, model_id = weights_of_party(
         model, is_directory, name, table, allow_infinite_epsilon=allow_infinite_epsilon
     )
-    if options.offset is not None:
+    if options.offset is not None or options.exposure is not None:
         raise ConfigError("--offset: belongs to the sum, not to one party: give it to 'combine --labels'")
     found = read_features([weights], [table], options)
     values = weights.contribution_of(found.blocks[0])

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastadmm.errors import ConfigError, InputError, StorageError
 from fastadmm.files.atomic import atomic_file, shown
-from fastadmm.runs.predict import Predictions, notes_of, predict_partition
+from fastadmm.runs.looks import seen_in_training
+from fastadmm.runs.predict import Predictions, notes_of, predict_partition, score_tables
 from fastadmm.store.label_file import LabelData
+from fastadmm.store.model import Model, open_model
 
-__all__ = ["evaluate_partition", "evaluate_predictions"]
+if TYPE_CHECKING:
+    from fastadmm.data_tools.predict_tables import TableFeatures, TableRows
+    from fastadmm.data_tools.tables import Table
+
+__all__ = ["evaluate_partition", "evaluate_predictions", "evaluate_tables"]
 
 
 def evaluate_partition(
@@ -30,10 +36,71 @@ def evaluate_partition(
     labels = partition.labels if partition is not None else None
     if labels is None:
         raise InputError(f"{shown(data)}: no labels: evaluation needs them")
-    drift = None if reference is None else lambda: _drift(model, reference, predictions)
+    assert partition is not None
+    drift = None if reference is None else lambda: _drift(model, reference, predictions, labels)
     return evaluate_predictions(
-        model, predictions, labels, data, threshold=threshold, curves=curves, force=force, drift=drift
+        model, predictions, labels, data, threshold=threshold, curves=curves, force=force, drift=drift,
+        looks=seen_in_training(Path(model), partition),
+    )  # fmt: skip
+
+
+def evaluate_tables(
+    model: Path,
+    paths: Sequence[Path],
+    options: TableRows,
+    *,
+    label: str | None = None,
+    weight: str | None = None,
+    threshold: float | None = None,
+    reference: Path | None = None,
+    curves: Path | None = None,
+    force: bool = False,
+) -> dict[str, Any]:
+    """Measure a model on the rows of tables; labels and weights are columns of the first."""
+    trained = open_model(model)
+    predictions, found = score_tables(trained, paths, options, labelled=True)
+    labels = _labels(trained, found, options, label, weight)
+    drift = None if reference is None else lambda: _drift(model, reference, predictions, labels)
+    return evaluate_predictions(
+        model, predictions, labels, paths[0], threshold=threshold, curves=curves, force=force, drift=drift,
+        notes=found.notes,
+    )  # fmt: skip
+
+
+def _labels(
+    trained: Model, found: TableFeatures, options: TableRows, label: str | None, weight: str | None
+) -> LabelData:
+    """Labels and weights of the rows that were scored."""
+    from fastadmm.data_tools.convert_tables import labels_of, weight_of
+
+    table, rows = found.first
+    name = label or _label_column(trained, table, options, weight)
+    table.require(name, "label column")
+    notes: list[str] = []
+    read = labels_of(table, name, rows, trained.task, trained.classes, report=notes)
+    found.notes.extend(notes)
+    weights = weight_of(table, rows, weight)
+    return LabelData(
+        Path(table.path), len(rows), read.task, read.y, read.classes, weights, found.offset, row_digest=""
     )
+
+
+def _label_column(trained: Model, table: Table, options: TableRows, weight: str | None) -> str:
+    """The only column that is neither a feature nor named by an option."""
+    used = {column.name for party in trained.parties if party.encoder for column in party.encoder.columns}
+    used |= {name for party in trained.parties if not party.encoder for name in party.feature_names}
+    ids = [options.id] if isinstance(options.id, str) else list(options.id or ())
+    used |= {
+        *ids,
+        *(id.rpartition(":")[2] for id in ids),
+        options.offset or "",
+        options.exposure or "",
+        weight or "",
+    }
+    rest = [name for name in table.names if name not in used]
+    if len(rest) != 1:
+        raise ConfigError(f"--label: which column of {table.path} is the label?")
+    return rest[0]
 
 
 def evaluate_predictions(
@@ -46,6 +113,8 @@ def evaluate_predictions(
     curves: Path | None = None,
     force: bool = False,
     drift: Callable[[], dict[str, Any]] | None = None,
+    looks: Sequence[str] = (),
+    notes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Measure predictions of labelled rows."""
     from fastadmm.judging.judgement import add_rate_intervals, judgement
@@ -71,8 +140,9 @@ def evaluate_predictions(
         "metrics": metrics,
         **judgement(loss, labels.y, predictions.score, weight, threshold, classes),
     }
-    if notes := notes_of(trained):
-        document["notes"] = [*document.get("notes", ()), *notes]
+    if said := [*notes, *notes_of(trained)]:
+        document["notes"] = [*document.get("notes", ()), *said]
+    document["looks"] = [*looks, *document.get("looks", ())]
     if drift is not None:
         document["drift"] = drift()
     if curves is not None:
@@ -88,12 +158,7 @@ def evaluate_predictions(
     return document
 
 
-def _weights(predictions: Predictions) -> Any:
-    labels = None if predictions.partition is None else predictions.partition.labels
-    return None if labels is None else labels.sample_weight
-
-
-def _drift(model: Path, reference: Path, predictions: Predictions) -> dict[str, Any]:
+def _drift(model: Path, reference: Path, predictions: Predictions, labels: LabelData) -> dict[str, Any]:
     from fastadmm.judging.judgement import score_drift
     from fastadmm.problem.losses import parse_loss
 
@@ -101,7 +166,9 @@ def _drift(model: Path, reference: Path, predictions: Predictions) -> dict[str, 
     if loss.vector:
         raise ConfigError("reference: a model of several classes has no single score to compare")
     before = predict_partition(model, reference)
-    found = score_drift(loss, before.score, predictions.score, (_weights(before), _weights(predictions)))
+    known = None if before.partition is None else before.partition.labels
+    weights = None if known is None else known.sample_weight, labels.sample_weight
+    found = score_drift(loss, before.score, predictions.score, weights)
     return {"reference": reference.resolve().name, "n_samples": len(before.score), **found}
 
 

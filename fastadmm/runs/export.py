@@ -122,14 +122,14 @@ def export_model(model: Path, out: Path, *, force: bool = False, allow_infinite_
     trained = open_covered(model, "the model", allow_infinite_epsilon=allow_infinite_epsilon)
     if kind == "json":
         _write_json(out, _model_document(trained), force)
-    else:
-        from fastadmm.runs.to_sklearn import pooled_pipeline, write_onnx, write_skops
+    elif kind == "skops":
+        from fastadmm.runs.to_sklearn import pooled_pipeline, write_skops
 
-        pipeline = pooled_pipeline(trained)
-        if kind == "skops":
-            write_skops(out, pipeline, force=force)
-        else:
-            write_onnx(out, pipeline, force=force)
+        write_skops(out, pooled_pipeline(trained), force=force)
+    else:
+        from fastadmm.runs.to_onnx import write_onnx
+
+        write_onnx(out, trained, force=force)
     return kind
 
 

@@ -51,6 +51,7 @@ class LoadedRun:
     start: StartingPoint | None
     early: EarlyStopping | None
     spilled: bool
+    looks: tuple[str, ...]  # what was seen and shown
 
     def solver(self, config: RunConfig, run: Path, run_id: str) -> Run:
         """A new solver for the run."""
@@ -85,8 +86,8 @@ def part_rows(config: RunConfig, labels: LabelData) -> tuple[np.ndarray | None, 
     weight = weigh_labels(config, labels)
     if not isinstance(config.validation, float):
         return weight, None
-    classes = labels.classes is not None
-    held = held_out_rows(labels.y, config.validation, config.seed, stratify=classes)
+    classes = labels.classes
+    held = held_out_rows(labels.y, config.validation, config.seed, classes is not None, classes)
     return np.where(held, 0.0, np.ones(len(held)) if weight is None else weight), held
 
 
@@ -161,7 +162,7 @@ def load_run(
         if own is not None:
             start = replace(start, weights=own.scaled(start.weights))
         provenance["warm_start"] = model_digest(model)
-    return LoadedRun(partition, provenance, problem, start, early, plan.spilled > 0)
+    return LoadedRun(partition, provenance, problem, start, early, plan.spilled > 0, checked.looks)
 
 
 def _validation_rows(

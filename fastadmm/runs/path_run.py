@@ -31,6 +31,7 @@ from fastadmm.runs.fit import fill_folder, write_proved, write_settings
 from fastadmm.runs.folder import RunFolder
 from fastadmm.runs.interrupt import stop_on_signal
 from fastadmm.runs.load import LoadedRun, load_run
+from fastadmm.runs.looks import look_at
 from fastadmm.runs.private import new_run_id, read_run_id, write_statement
 from fastadmm.runs.provenance import check_provenance
 from fastadmm.runs.result import result_document
@@ -56,7 +57,7 @@ def start_path(config: RunConfig, folder: RunFolder, *, force: bool, display: Di
     checked = check_run(config, display)
     if checked.plan.reduced:
         config = replace(config, history=checked.plan.history)
-    loaded = load_run(config, checked)
+    loaded = look_at(config, checked, load_run(config, checked), display)
     # What the data refuse is refused before there is a directory.
     _folds(config, loaded)
     _grid(config, loaded.problem)
@@ -82,7 +83,8 @@ def resume_path(
 ) -> dict[str, Any]:
     """Go on with a path; the result has the bytes of one that was never interrupted."""
     with folder.held():
-        loaded = load_run(config, check_run(config, display))
+        checked = check_run(config, display)
+        loaded = look_at(config, checked, load_run(config, checked), display)
         check_provenance(folder.path, provenance, loaded.provenance, loaded.partition)
         folder.remove_leftovers()
         if changes:
@@ -94,7 +96,8 @@ def _folds(config: RunConfig, loaded: LoadedRun) -> np.ndarray | None:
     labels = loaded.partition.labels
     if config.folds == 0 or labels is None:
         return None
-    return make_folds(loaded.problem.y, config.folds, config.seed, stratify=labels.classes is not None)
+    classes = labels.classes
+    return make_folds(loaded.problem.y, config.folds, config.seed, classes is not None, classes)
 
 
 def _grid(config: RunConfig, problem: Problem) -> list[float]:
@@ -303,6 +306,7 @@ def _finish(
         document["privacy"] = write_statement(folder.path, solver, run_id).to_json()
     finally:
         solver.close()
+    document["looks"] = list(loaded.looks)
     document["path"] = {key: value for key, value in table.items() if key != "values"}
     folder.write_json("result.json", document)
     return document

@@ -218,7 +218,7 @@ def _sql(party: PartyModel, points: Sequence[tuple[float, ...]]) -> str:
         if not reading.plain:
             words = " ".join(reading.words().split())
             notes.append(printable_lines(f"-- {name} has to be a number: {words}"))
-        cases = [f"WHEN {name} IS NULL THEN {_missing_points(column, own, encoder.missing)}"]
+        cases = [f"WHEN {_absent(column, name)} THEN {_missing_points(column, own, encoder.missing)}"]
         for k in range(bins.count):
             _, high, levels = _content(column, k)
             if levels is not None:
@@ -229,6 +229,22 @@ def _sql(party: PartyModel, points: Sequence[tuple[float, ...]]) -> str:
         rest = 0 if column.levels is not None else own[bins.count - 1]
         terms.append("CASE " + "\n       ".join(cases) + f"\n       ELSE {rest!r} END")
     return "\n".join(notes) + "\n(\n  " + "\n  + ".join(terms) + "\n)\n"
+
+
+def _absent(column: ColumnEncoding, name: str) -> str:
+    """Condition that a cell has no value."""
+    from fastadmm.data_tools.building import missing_numbers
+    from fastadmm.data_tools.csv_table import MISSING
+
+    tests = [f"{name} IS NULL"]
+    if column.levels is not None:
+        tests.append(f"UPPER({name}) IN ({', '.join(sql_text(word.upper()) for word in sorted(MISSING))})")
+    words = (
+        map(repr, sorted(missing_numbers(column.na))) if column.levels is None else map(sql_text, column.na)
+    )
+    if listed := ", ".join(words):
+        tests.append(f"{name} IN ({listed})")
+    return " OR ".join(tests)
 
 
 def _missing_points(column: ColumnEncoding, own: tuple[float, ...], missing: str) -> str:

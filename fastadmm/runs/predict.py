@@ -18,7 +18,7 @@ from fastadmm.store.model import Model, SharedPart, open_model
 from fastadmm.store.partition import Partition, open_partition
 
 if TYPE_CHECKING:
-    from fastadmm.data_tools.predict_tables import TableRows
+    from fastadmm.data_tools.predict_tables import TableFeatures, TableRows
 
 __all__ = [
     "Predictions",
@@ -26,6 +26,7 @@ __all__ = [
     "notes_of",
     "predict_partition",
     "predict_tables",
+    "score_tables",
     "write_predictions",
 ]
 
@@ -57,17 +58,24 @@ def predict_partition(model: Path, data: Path, *, require_labels: bool = False) 
 
 def predict_tables(model: Path, paths: Sequence[Path], options: TableRows) -> tuple[Predictions, list[str]]:
     """Score the rows of tables."""
+    predictions, found = score_tables(open_model(model), paths, options)
+    return predictions, found.notes
+
+
+def score_tables(
+    trained: Model, paths: Sequence[Path], options: TableRows, *, labelled: bool = False
+) -> tuple[Predictions, TableFeatures]:
+    """Score the rows of tables, and keep what was read."""
     from fastadmm.data_tools.predict_tables import read_features
 
-    trained = open_model(model)
-    found = read_features(trained.parties, paths, options)
+    found = read_features(trained.parties, paths, options, labelled=labelled)
     contributions = [party.contribution_of(X) for party, X in zip(trained.parties, found.blocks)]
     if found.offset is not None and contributions[0].ndim == 2:
         raise ConfigError(
             "--offset: a model of several classes takes none: one number per row changes nothing"
         )
     z = trained.shared.combine(contributions, found.offset)
-    return make_predictions(trained.shared, found.ids, z, {}), found.notes
+    return make_predictions(trained.shared, found.ids, z, {}), found
 
 
 def make_predictions(

@@ -16,7 +16,7 @@ from fastadmm.judging.columns import information_value
 from fastadmm.privacy.public import randomise_labels, soft_targets
 from fastadmm.store.bins import Bins
 from fastadmm.store.encoder import ColumnEncoding, Encoder
-from fastadmm.store.label_file import LabelData, LabelWriter, open_labels
+from fastadmm.store.label_file import LabelData, LabelWriter, check_two_classes, open_labels
 from fastadmm.store.partition import create_partition, open_partition
 from fastadmm.store.party_file import PartyData, PartyWriter, open_party
 from fastadmm.store.table_columns import TableColumn, column_values, table_columns
@@ -127,6 +127,7 @@ def _labels(path: Path | None, own: LabelData | None, place: Path) -> LabelData:
         raise ConfigError(f"--labels: {shown(place)} has no labels")
     if found.classes is None or len(found.classes) != 2 or np.any(found.y % 1):
         raise ConfigError(f"{shown(found.path)}: bins need labels of two classes")
+    check_two_classes(found)
     return found
 
 

@@ -21,7 +21,7 @@ from fastadmm.errors import ConfigError, ExitCode, FastadmmError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.problem import Problem
-from fastadmm.runs.check import CheckedRun, memory_limit, n_outputs_of, open_run
+from fastadmm.runs.check import CheckedRun, doubts, memory_limit, n_outputs_of, open_run
 from fastadmm.runs.config import solver_options
 from fastadmm.runs.display import Display, Silent
 from fastadmm.runs.load import LoadedRun, load_run
@@ -201,7 +201,11 @@ def _load(
     spilled = plan.spilled > 0
     config = replace(config, history=plan.history) if plan.reduced else config
     elsewhere = [_Elsewhere((n, p.n_features)) for p in parts]
-    whole = comm.agreed(lambda: _whole(config, CheckedRun(*opened, plan), elsewhere) if opened else None)
+    looks = tuple(doubts(opened[0].task, opened[2])) if opened else ()
+    for line in looks:
+        display.note(line)
+    checked = CheckedRun(*opened, plan, looks) if opened else None
+    whole = comm.agreed(lambda: _whole(config, checked, elsewhere) if checked else None)
     share: _Share = comm.deal(_shares(whole, comm.size) if whole else None)
     own = share.problem.own_lambda
     factors = [1.0] * len(parts) if own is None else own.factors
@@ -212,7 +216,7 @@ def _load(
     problem = replace(share.problem, blocks=blocks, test=whole.problem.test if whole else None)
     provenance = {} if whole is None else whole.provenance
     return config, _SharedRun(
-        _slim(partition), provenance, problem, share.start, None, spilled, engine, share.least
+        _slim(partition), provenance, problem, share.start, None, spilled, looks, engine, share.least
     )
 
 

@@ -16,6 +16,7 @@ from fastadmm.runs.display import Display, Silent
 from fastadmm.runs.fit import Fit, fill_folder, write_settings
 from fastadmm.runs.folder import RunFolder
 from fastadmm.runs.load import LoadedRun, load_run
+from fastadmm.runs.looks import look_at
 from fastadmm.runs.plan import Plan
 from fastadmm.runs.private import new_run_id, read_run_id
 from fastadmm.runs.provenance import check_provenance, model_digest
@@ -86,7 +87,7 @@ def _loaded(config: RunConfig, display: Display, comm: Comm | None) -> tuple[Run
     if checked.plan.reduced:
         # Written down: it decides what is computed, and a resumed run may find other memory.
         config = replace(config, history=checked.plan.history)
-    return config, load_run(config, checked)
+    return config, look_at(config, checked, load_run(config, checked), display)
 
 
 def resume_run(

@@ -171,6 +171,9 @@ class RunConfig:
             "method",
             "ADMM penalty r, in units of the curvature of one sample's loss; by default it follows "
             "from the loss. It is the paper's ρ, whose problem 1 sums the loss",
+            "ADMM penalty (the paper's ρ) of schemes that have one. (default: by the loss)",
+            panel=MORE,
+            also="rho",
             sign="positive",
             most=checks.LARGEST_FACTOR,
             solver="penalty",
@@ -354,9 +357,9 @@ class RunConfig:
         Setting(
             "method",
             "what a party sends in a round of `subspace`: `one` direction in double precision, or "
-            "`both` of its directions in single precision: "
-            "[solver.md](solver.md#both-directions-in-a-round). auto is `both` with a smooth convex loss, "
-            "one predictor per sample and a gap of at least 1e-9, otherwise `one`",
+            "`both` of its directions in single precision, or `all` of them in its first answer where it "
+            "has at most 40 columns: [solver.md](solver.md#both-directions-in-a-round). auto is `both` with "
+            "a smooth convex loss, one predictor per sample and a gap of at least 1e-9, otherwise `one`",
             choices=DIRECTIONS,
             noun="choice",
             refused={"private": "private messages are those of ADMM, one number per row"},

@@ -410,7 +410,8 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
     def _hold_out(self, problem: Problem, own_weight: Array) -> tuple[Problem, EarlyStopping]:
         """The problem without the rows that early stopping holds out, and the rule."""
         y = problem.y
-        held = held_out_rows(y, self.validation_fraction, self.random_state, self._stratify(y))
+        names = self.classes_.tolist() if self._task == "classification" else None
+        held = held_out_rows(y, self.validation_fraction, self.random_state, self._stratify(y), names)
         counted = np.where(held, own_weight, 0.0)
         if not counted.any():
             raise InputError("early_stopping: all held-out rows have weight 0")

@@ -33,7 +33,7 @@ import numpy as np
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.problem.problem import Problem, TestSet, reweighted
-from fastadmm.solver.early_stopping import mean_loss, predictor
+from fastadmm.solver.early_stopping import mean_loss, predictor, refuse_rare
 from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.regularization_path import PathPoint, check_lambdas, fit_point, start_of_path
 from fastadmm.solver.warm_start import StartingPoint
@@ -119,7 +119,9 @@ def standard_error(losses: Array) -> Array:
     return losses.std(axis=-1, ddof=1) / math.sqrt(k)
 
 
-def make_folds(y: Array, n_folds: int, seed: Any, stratify: bool) -> Array:
+def make_folds(
+    y: Array, n_folds: int, seed: Any, stratify: bool, classes: Sequence[str] | None = None
+) -> Array:
     """Assign every row to a fold.
 
     Parameters
@@ -130,6 +132,8 @@ def make_folds(y: Array, n_folds: int, seed: Any, stratify: bool) -> Array:
     seed : int, RandomState or None
     stratify : bool
         Whether every fold gets the same share of every class: for labels that are classes.
+    classes : sequence of str, optional
+        What 0, 1 and so on are called where a class is too rare.
 
     Returns
     -------
@@ -146,12 +150,7 @@ def make_folds(y: Array, n_folds: int, seed: Any, stratify: bool) -> Array:
     if n_folds < 2:
         raise ConfigError(f"folds: {n_folds!r} must be at least 2")
     if stratify:
-        values, counts = np.unique(y, return_counts=True)
-        if counts.min() < n_folds:
-            rare = values[np.argmin(counts)]
-            raise InputError(
-                f"folds: class number {rare:g} has {counts.min()} rows, fewer than {n_folds} folds"
-            )
+        refuse_rare(y, n_folds, f"{n_folds} folds", classes)
     elif len(y) < n_folds:
         raise InputError(f"folds: {len(y)} rows cannot be parted into {n_folds} folds")
     splitter: Any = (StratifiedKFold if stratify else KFold)(n_folds, shuffle=True, random_state=seed)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,7 +134,21 @@ def measure(metric: str, rows: TestSet, z: Array, loss: Loss, engine: Engine) ->
     return math.nan if value is None else float(value)
 
 
-def held_out_rows(y: Array, fraction: float, seed: Any, stratify: bool) -> Array:
+def refuse_rare(y: Array, least: int, what: str, classes: Sequence[str] | None) -> None:
+    """Refuse a class of too few rows to be parted; ``classes`` are the labels of 0, 1 and so on.
+
+    Shapes: y (N,).
+    """
+    values, counts = np.unique(y, return_counts=True)
+    if counts.min() < least:
+        value = values[np.argmin(counts)]
+        name = repr(classes[int(value)]) if classes is not None else f"number {value:g}"
+        raise InputError(f"{what}: class {name} has {counts.min()} rows, and {least} are needed")
+
+
+def held_out_rows(
+    y: Array, fraction: float, seed: Any, stratify: bool, classes: Sequence[str] | None = None
+) -> Array:
     """Choose rows to hold out.
 
     Shapes: y, the result (N,).
@@ -142,6 +157,8 @@ def held_out_rows(y: Array, fraction: float, seed: Any, stratify: bool) -> Array
 
     if not 0.0 < fraction < 1.0:
         raise ConfigError(f"validation: the share {fraction!r} must be between 0 and 1")
+    if stratify:
+        refuse_rare(y, 2, "validation", classes)
     kind: Any = StratifiedShuffleSplit if stratify else ShuffleSplit
     splitter = kind(n_splits=1, test_size=fraction, random_state=seed)
     try:

@@ -16,7 +16,7 @@ from fastadmm.errors import FormatError
 from fastadmm.files.atomic import shown
 from fastadmm.files.digest import ContentDigest, RowDigest
 from fastadmm.store.elements import make_csr
-from fastadmm.store.label_file import LabelData, check_labels
+from fastadmm.store.label_file import LabelData, check_weights
 from fastadmm.store.party_file import PartyData
 from fastadmm.store.row_reader import RowReader
 
@@ -181,7 +181,8 @@ class JoinedLabels(LabelData):
             sample_weight=joined("sample_weight"), offset=joined("offset"), row_digest=row_digest,
             reading=first.reading, label_epsilon=first.label_epsilon, parts=tuple(parts),
         )  # fmt: skip
-        check_labels(labels)
+        if labels.sample_weight is not None:
+            check_weights(float(labels.sample_weight.sum()), shown(path))
         return labels
 
     def ids(self) -> np.ndarray:

@@ -28,7 +28,8 @@ __all__ = [
     "TASKS",
     "LabelData",
     "LabelWriter",
-    "check_labels",
+    "check_two_classes",
+    "check_weights",
     "open_labels",
 ]
 
@@ -56,25 +57,19 @@ def _check_values(
         raise InputError(f"{path}: key {key!r}: row {first_row + at + 1}: value {values[at]} {rule}")
 
 
-def _check_classes(counts: np.ndarray, path: str, names: tuple[str, ...], shard: bool = False) -> None:
-    if len(counts) > len(names):
+def check_two_classes(labels: LabelData) -> None:
+    """Refuse labels of one class, as a model is made of them."""
+    used = labels.y if labels.sample_weight is None else labels.y[labels.sample_weight > 0.0]
+    if labels.classes is not None and (used == used[0]).all():
+        only = labels.classes[int(used[0])]
         raise InputError(
-            f"{path}: key 'y': class number {len(counts) - 1}, but {len(names)} classes are named"
+            f"{shown(labels.path)}: all {len(used)} labels are {only!r}: two classes are needed; add rows of "
+            "another"
         )
-    if np.count_nonzero(counts) == 1 and not shard:
-        only = names[int(np.argmax(counts))]
-        raise InputError(f"{path}: key 'y': all {counts.sum()} labels are {only!r}; two classes are needed")
 
 
-def check_labels(labels: LabelData) -> None:
-    """Refuse labels of one class, and weights that are all zero."""
-    if labels.classes is not None:
-        _check_classes(np.bincount(labels.y.astype(np.int64)), shown(labels.path), labels.classes)
-    if labels.sample_weight is not None:
-        _check_weights(float(labels.sample_weight.sum()), shown(labels.path))
-
-
-def _check_weights(total: float, path: str) -> None:
+def check_weights(total: float, path: str) -> None:
+    """Refuse weights that are all zero."""
     if total <= 0:
         raise InputError(f"{path}: key 'sample_weight': all weights are zero; at least one must be positive")
 
@@ -111,7 +106,7 @@ class LabelWriter(Writer):
         )
         self._ids = IdWriter(self._file, self._shown)
         self._columns: dict[str, GrowingArray] = {}
-        self._counts = np.zeros(0, dtype=np.int64)
+        self._largest = 0
         self._total_weight = 0.0
 
     def set_classes(self, classes: Sequence[str]) -> None:
@@ -159,9 +154,7 @@ class LabelWriter(Writer):
         self._ids.append(ids, k)
         self.n_samples += k
         if self.task == "classification":
-            counts = np.bincount(columns["y"].astype(np.int64), minlength=len(self._counts))
-            counts[: len(self._counts)] += self._counts
-            self._counts = counts
+            self._largest = max(self._largest, int(columns["y"].max()))
         self._total_weight += float(columns.get("sample_weight", np.zeros(0)).sum())
         self._sink.check()
 
@@ -187,14 +180,18 @@ class LabelWriter(Writer):
         if self.task == "classification":
             if self._classes is None:
                 raise InputError(f"{self._shown}: attribute 'classes': not given; name the two classes")
-            _check_classes(self._counts, self._shown, self._classes, self._shard)
+            if self._largest >= len(self._classes):
+                raise InputError(
+                    f"{self._shown}: key 'y': class number {self._largest}, but {len(self._classes)} classes "
+                    "are named"
+                )
             if len(self._classes) > 2:
                 self._file.attrs["encoding-version"] = LABELS_VERSIONS[1]
             self._file.attrs.create(
                 "classes", np.array(self._classes, dtype=object), dtype=h5py.string_dtype("utf-8")
             )
         if "sample_weight" in self._columns and not self._shard:
-            _check_weights(self._total_weight, self._shown)
+            check_weights(self._total_weight, self._shown)
         for column in self._columns.values():
             encode(column.close(), "array")
         self.row_digest = self._ids.close()
@@ -266,10 +263,8 @@ def open_labels(path: str | os.PathLike[str]) -> LabelData:
                 columns[key] = values.astype(np.float64, copy=False)
                 _check_values(columns[key], key, task, shown(path), 0, len(classes) if classes else None)
         shard = "shard" in file.attrs
-        if classes is not None:
-            _check_classes(np.bincount(columns["y"].astype(np.int64)), shown(path), classes, shard)
         if "sample_weight" in columns and not shard:
-            _check_weights(float(columns["sample_weight"].sum()), shown(path))
+            check_weights(float(columns["sample_weight"].sum()), shown(path))
         digest = verified_digest(file, n_samples)
         reading = read_attribute(file, "reading", str) if "reading" in file.attrs else ""
         try:

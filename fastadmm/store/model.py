@@ -58,6 +58,9 @@ __all__ = [
 FORMAT = "fastadmm-model"
 VERSION = "1.2"
 
+#: What the weights were penalised by, and whether there was an offset.
+_ABOUT = (*PENALTY, "offset")
+
 #: The id of models of these was a digest of their content.
 _OLD_VERSIONS = ("1.0", "1.1")
 VERSIONS = (*_OLD_VERSIONS, VERSION)
@@ -219,7 +222,7 @@ class SharedPart:
             "task": self.task,
             "loss": self.loss,
             "lambda": float(self.lam),
-            **{key: self.penalty[key] for key in PENALTY if key in self.penalty},
+            **{key: self.penalty[key] for key in _ABOUT if key in self.penalty},
             "certificate": {k: v for k, v in self.certificate.items() if v is not None},
             **({"privacy": _without_none(self.privacy.to_json())} if self.privacy is not None else {}),
             "coordinator": {"file": COORDINATOR},
@@ -235,6 +238,11 @@ class SharedPart:
         Shapes: each of contributions, the result (N,) or (N, C); offset (N,).
         """
         z = np.full((len(contributions[0]), *np.shape(self.intercept)), self.intercept)
+        if offset is None and self.penalty.get("offset"):
+            raise InputError(
+                "the model was trained with an offset, and these rows have none: add it with predict "
+                "--offset (tables), convert --offset (partitions) or combine --labels"
+            )
         if offset is not None:
             # The same for every class of a multinomial model, it changes none of their shares.
             z += offset if z.ndim == 1 else offset[:, np.newaxis]
@@ -455,7 +463,7 @@ def _penalty(manifest: Path, values: dict[str, Any], names: list[str]) -> dict[s
         sets = _get(manifest, values, "party_constraint", dict)
         if sets.keys() != set(names) or not all(isinstance(v, str) for v in sets.values()):
             raise FormatError(f"{shown(manifest)}: key 'party_constraint' must hold one text for each party")
-    return {key: values[key] for key in PENALTY if key in values}
+    return {key: values[key] for key in _ABOUT if key in values}
 
 
 def _party_entries(manifest: Path, values: dict[str, Any]) -> tuple[list[str], list[int]]:

@@ -202,11 +202,7 @@ class AdmmMethod(Method):
         return self._norms
 
     def export(self) -> dict[str, Any]:
-        saved = {
-            **self.coordinator.export(),
-            "exact_intercept": self._intercept,
-            **self.kept_witness(),
-        }
+        saved = {**self.coordinator.export(), "exact_intercept": self._intercept, **self.kept_witness()}
         if self.watch is not None:
             saved.update(watch=self.watch.export(), bound=self.bound)
         return saved if self.problem.convex else {**saved, "reference": self.progress.reference}

@@ -30,11 +30,7 @@ class Anderson:
     """
 
     def __init__(
-        self,
-        size: int,
-        sections: list[tuple[slice, float | np.ndarray]],
-        memory: int,
-        rows: StackedRows,
+        self, size: int, sections: list[tuple[slice, float | np.ndarray]], memory: int, rows: StackedRows
     ) -> None:
         self.rows = rows
         self.sections = sections

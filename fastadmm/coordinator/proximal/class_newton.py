@@ -83,13 +83,7 @@ def _slopes(part: Array, slopes: Array, of_class: Array) -> Array:
 
 
 def class_products(
-    messages: Array,
-    rows: Array,
-    of_class: Array,
-    known: int,
-    likely: Array,
-    weight: Array,
-    engine: Engine,
+    messages: Array, rows: Array, of_class: Array, known: int, likely: Array, weight: Array, engine: Engine
 ) -> Array:
     """Columns of the Hessian in intercepts, if there are any, and coefficients.
 

@@ -23,29 +23,14 @@ from fastadmm.coordinator.proximal.class_passes import passes_over
 from fastadmm.coordinator.proximal.dual_steps import DualSteps
 from fastadmm.coordinator.proximal.face_search import FaceSearch, Found
 from fastadmm.coordinator.proximal.hull import HullPoint
-from fastadmm.coordinator.proximal.parts import (
-    difference,
-    lifted,
-    loss_at,
-    read_intercept,
-)
+from fastadmm.coordinator.proximal.parts import difference, lifted, loss_at, read_intercept
 from fastadmm.coordinator.proximal.segment_search import SegmentPenalty, best_position
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.coordinator.proximal.shared_hull import minimise_over_shared_hull
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.singular import singular
-from fastadmm.method.certificate import (
-    PrimalValue,
-    inner,
-    make_feasible,
-    penalty_unit,
-    primal_value,
-)
-from fastadmm.method.class_certificate import (
-    class_curvature_about,
-    class_primal_value,
-    make_class_feasible,
-)
+from fastadmm.method.certificate import PrimalValue, inner, make_feasible, penalty_unit, primal_value
+from fastadmm.method.class_certificate import class_curvature_about, class_primal_value, make_class_feasible
 from fastadmm.parties.active_set import Face
 from fastadmm.parties.face import FaceParty
 from fastadmm.problem.problem import Problem

@@ -160,11 +160,7 @@ class FaceSearch:
         )
         owner = np.repeat(np.arange(len(self.bases)), [basis.shape[1] for basis in self.bases])
         model = FaceModel(
-            messages,
-            linear,
-            square,
-            shared.combined(anchor),
-            classes_of(owner, shared.n_classes),
+            messages, linear, square, shared.combined(anchor), classes_of(owner, shared.n_classes)
         )
         spheres = [self._sphere(m, np.flatnonzero(owner == m)) for m in self.radii]
         spheres = [sphere for sphere in spheres if len(sphere.at)]

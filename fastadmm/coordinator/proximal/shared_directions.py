@@ -157,11 +157,7 @@ class SharedDirections:
 
     def export(self) -> dict[str, Any]:
         """Everything a resumed run needs."""
-        saved: dict[str, Any] = {
-            "messages": self.messages,
-            "owner": self.owner,
-            "products": self.products,
-        }
+        saved: dict[str, Any] = {"messages": self.messages, "owner": self.owner, "products": self.products}
         if self.common:
             saved["rows"] = self.rows
         if self.hessian.reference is not None:

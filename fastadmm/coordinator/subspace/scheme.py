@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 __all__ = ["DIRECTIONS", "Subspace", "SummedSubspace", "choose_directions"]
 
 #: What parties may answer with in a round.
-DIRECTIONS: tuple[str, ...] = ("auto", "one", "both")
+DIRECTIONS: tuple[str, ...] = ("auto", "one", "both", "all")
+
+#: Most columns of a party that sends all of its directions in its first answer: more bytes than a whole run
+#: of pairs takes beyond it.
+MOST_FIRST = 40
 
 #: Messages in single precision are not asked to certify a smaller relative gap.
 _SINGLE_GAP = 1e-9
@@ -87,7 +91,8 @@ class Subspace(Scheme):
         both, _ = choose_directions(problem.traits, options)
         kind = self.method(problem.traits)
         if kind is SubspaceMethod:
-            made: Method = SubspaceMethod(problem, engine, options.history, both)
+            most_first = MOST_FIRST if options.directions == "all" else 0
+            made: Method = SubspaceMethod(problem, engine, options.history, both, most_first)
         else:
             made = super().make(problem, options, engine)
         if kind in (SubspaceMethod, MultinomialMethod):
@@ -201,13 +206,13 @@ def _kept(shape: Shape, history: int) -> int:
 def choose_directions(traits: Traits, options: Options) -> tuple[bool, str]:
     """Whether parties answer with both directions in a round, and why."""
     asked, suited = options.directions, traits.convex and traits.smooth and not traits.vector
-    if asked == "both" and not suited:
+    if asked in ("both", "all") and not suited:
         raise ConfigError(
-            "directions: 'both' needs a smooth convex loss and one predictor per sample; choose 'one' or "
+            f"directions: {asked!r} needs a smooth convex loss and one predictor per sample; choose 'one' or "
             "'auto'"
         )
     if asked != "auto":
-        return asked == "both", "asked for"
+        return asked != "one", "asked for"
     if not suited:
         return False, "loss with kinks, not convex, or with several predictors per sample"
     if options.gap < _SINGLE_GAP:

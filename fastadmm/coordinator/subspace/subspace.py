@@ -39,13 +39,7 @@ from fastadmm.coordinator.subspace.moves import Moves
 from fastadmm.coordinator.subspace.near_rows import minimise_near_bends
 from fastadmm.coordinator.subspace.rounded_messages import Correction, RoundedMessages
 from fastadmm.engine.engine import Engine
-from fastadmm.method.certificate import (
-    PrimalValue,
-    dual_bound,
-    make_feasible,
-    penalty_unit,
-    primal_value,
-)
+from fastadmm.method.certificate import PrimalValue, dual_bound, make_feasible, penalty_unit, primal_value
 from fastadmm.method.method import Measured, Method
 from fastadmm.method.span import Span, SpanPoint, minimise_over_span
 from fastadmm.method.span_hessian import SpanHessian
@@ -111,9 +105,14 @@ class SubspaceCoordinator:
     """
 
     def __init__(
-        self, problem: Problem, engine: Engine, directions: int | None = None, both: bool = False
+        self,
+        problem: Problem,
+        engine: Engine,
+        directions: int | None = None,
+        both: bool = False,
+        most_first: int = 0,
     ) -> None:
-        self.problem, self.engine = problem, engine
+        self.problem, self.engine, self.most_first = problem, engine, most_first
         self.limit, self.most_directions = directions_per_party(problem.n_parties), directions
         self.n_forgotten = 0
         self.correction = Correction()
@@ -130,10 +129,11 @@ class SubspaceCoordinator:
         self.directions = DirectionChoice()
         #: Relative gap that ends the run, where the loss is smooth; 0 for as small as it gets.
         self.wanted = 0.0
-        self._columns = sum(block.shape[1] for block in problem.blocks)
+        #: Directions that span all weights.
+        self.n_columns = sum(block.shape[1] for block in problem.blocks)
         self.moves = Moves()
         self.primal: PrimalValue | None = None
-        self.few_rows = FewRows(n) if problem.convex and has_few_rows(n, self._columns) else None
+        self.few_rows = FewRows(n) if problem.convex and has_few_rows(n, self.n_columns) else None
         if self.few_rows is not None:
             self.limit = directions_for_few_rows(problem.n_parties, n)
         # Messages of few numbers are not worth rounding.
@@ -301,8 +301,12 @@ class SubspaceCoordinator:
 
     def _round_of_pairs(self, primal: PrimalValue, rounded: RoundedMessages) -> Talk[list[float]]:
         gradient, old = primal.gradient.copy(), self.point.coefficients
-        answers = yield self.at(gradient, "respond_pair")
+        answers = yield self._at_once(self.at(gradient, "respond_pair"))
         for m, answer in enumerate(answers):
+            if "scales" in answer:  # no more directions than these change anything
+                self.n_columns -= self.problem.blocks[m].shape[1] - len(answer["scales"])
+                for scale, message in zip(answer["scales"], answer["messages"]):
+                    self._append(m, float(scale) * message.astype(np.float64))
             for key in ("first", "second"):
                 if key in answer:
                     self._append(m, float(answer[f"{key}_scale"]) * answer[key].astype(np.float64))
@@ -324,6 +328,18 @@ class SubspaceCoordinator:
         self.rounding_is_left = gap <= hidden or self.idle > 1
         yield from self._compress(old)
         return squared
+
+    def _at_once(self, exchange: Exchange) -> Exchange:
+        """The same exchange; in the first round parties of few columns are asked for all that they have."""
+        if not self.most_first or len(self.owner):
+            return exchange
+        widths, most = [block.shape[1] for block in self.problem.blocks], self._most_per_party()
+        all_of = {m for m, d in enumerate(widths) if d <= min(self.most_first, most)}
+        calls = [
+            Call(c.party, "respond_first", {**c.made(), "most": widths[c.party]}) if c.party in all_of else c
+            for c in exchange.calls
+        ]
+        return replace(exchange, calls=calls)
 
     def _restate(self, primal: PrimalValue) -> Talk[list[float]]:
         """Start again at the same weights, with messages in double precision."""
@@ -389,8 +405,7 @@ class SubspaceCoordinator:
         Scaling: gradient summed scaling.
         """
         return self._exchange(
-            name,
-            [{"gradient": gradient, "coefficients": own} for own in self.each_coefficients()],
+            name, [{"gradient": gradient, "coefficients": own} for own in self.each_coefficients()]
         )
 
     def minimise(self, tolerance: float, tilt: np.ndarray | None = None) -> SpanPoint:
@@ -418,7 +433,7 @@ class SubspaceCoordinator:
     @property
     def complete(self) -> bool:
         """Whether the directions span all weights."""
-        return len(self.owner) >= self._columns
+        return len(self.owner) >= self.n_columns
 
     def _second_question(self, primal: PrimalValue) -> np.ndarray | None:
         """With few rows and two answers wanted, the second vector to send; None for none.
@@ -526,10 +541,15 @@ class SubspaceMethod(Method):
     )
 
     def __init__(
-        self, problem: Problem, engine: Engine, directions: int | None = None, both: bool = False
+        self,
+        problem: Problem,
+        engine: Engine,
+        directions: int | None = None,
+        both: bool = False,
+        most_first: int = 0,
     ) -> None:
         self.problem, self.engine = problem, engine
-        self.coordinator = SubspaceCoordinator(problem, engine, directions, both)
+        self.coordinator = SubspaceCoordinator(problem, engine, directions, both, most_first)
 
     @property
     def descends(self) -> bool:
@@ -635,6 +655,7 @@ class SubspaceMethod(Method):
             "n_factorisations": coordinator.n_factorisations,
             "idle": coordinator.idle,
             "n_forgotten": coordinator.n_forgotten,
+            "spanned": coordinator.n_columns,
             "repaired": coordinator.repaired,
         }
         if coordinator.most_directions is not None:
@@ -705,6 +726,7 @@ class SubspaceMethod(Method):
             coordinator.point.sums = total, size
         coordinator.idle = int(saved.get("idle", 0))
         coordinator.n_forgotten = int(saved.get("n_forgotten", 0))
+        coordinator.n_columns = int(saved.get("spanned", coordinator.n_columns))
         coordinator.most_directions = saved.get("most_directions", coordinator.most_directions)
         if "asked" not in saved or coordinator.rounded is not None:
             coordinator.few_rows = None  # a run that gave up on them, or began without

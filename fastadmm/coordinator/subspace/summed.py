@@ -94,11 +94,7 @@ class SummedCoordinator(SubspaceCoordinator):
         k, step = len(self.owner), self._step()
         units = self._units(gradient)
         rows, numbers = yield from self.sums.ask(
-            "respond_masked",
-            step,
-            gradient=gradient,
-            coefficients=self.point.coefficients,
-            units=units,
+            "respond_masked", step, gradient=gradient, coefficients=self.point.coefficients, units=units
         )
         last = min(k, 2)
         measured = np.array(numbers[1 : 1 + last * k]).reshape(last, k)

@@ -1,0 +1,243 @@
+"""A model as an ONNX graph: cells of a table in, one input for each column, and what ``predict`` says out."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastadmm.data_tools.cell_tables import (
+    OTHERWISE_WRITTEN,
+    check_readable,
+    codes_of,
+    dates_of,
+    evidence_of,
+    input_names,
+    is_text,
+    na_numbers,
+)
+from fastadmm.data_tools.predict_tables import encoder_of
+from fastadmm.errors import ConfigError
+from fastadmm.files.atomic import atomic_file
+from fastadmm.problem.convex_losses import Logistic
+from fastadmm.problem.log_link_losses import Poisson
+from fastadmm.problem.loss import Loss
+from fastadmm.problem.losses import parse_loss
+from fastadmm.problem.multinomial import Multinomial
+from fastadmm.store.cell_reading import CellReading
+from fastadmm.store.encoder import ColumnEncoding
+from fastadmm.store.model import Model, PartyModel
+
+__all__ = ["write_onnx"]
+
+#: Versions of the operators, by domain; runtimes since 2024 know them.
+_OPSETS = {"": 20, "ai.onnx.ml": 2}
+_IR = 9
+
+#: Operator of each inverse link.
+_MEANS: dict[Any, str] = {
+    Loss.predict_mean: "Identity",
+    Logistic.predict_mean: "Sigmoid",
+    Multinomial.predict_mean: "Softmax",
+    Poisson.predict_mean: "Exp",
+}
+
+
+def write_onnx(out: Path, model: Model, *, force: bool = False) -> None:
+    """Write a model as ONNX, in double precision."""
+    try:
+        import onnx
+    except ImportError:
+        raise ConfigError(
+            "export: onnx is missing: pip install 'fastadmm[export]', or choose .json"
+        ) from None
+    except Exception as error:  # protobuf refuses a runtime older than the one onnx was made with
+        raise ConfigError(f"export: onnx cannot be used: {error}; or choose .json") from None
+    content = _Graph(onnx, model).finished().SerializeToString()
+    with atomic_file(out, force=force, shared=True) as temporary:
+        temporary.write_bytes(content)
+
+
+class _Graph:
+    """The graph while it grows; what a method adds is known by the name that it returns."""
+
+    def __init__(self, onnx: Any, model: Model) -> None:
+        self._onnx, self._model = onnx, model
+        self._nodes: list[Any] = []
+        self._constants: list[Any] = []
+        self._inputs: list[Any] = []
+        self._names = input_names(model.parties)
+        self._taken = {name for names in self._names for name in names}
+
+    def _new(self, name: str) -> str:
+        while name in self._taken:
+            name += "_"
+        self._taken.add(name)
+        return name
+
+    def _add(self, kind: str, *inputs: Any, output: str = "", **attributes: Any) -> str:
+        """Add an operator; what is no name among its inputs becomes a constant."""
+        names = [own if isinstance(own, str) else self._constant(own) for own in inputs]
+        output = self._new(output or f"{kind} {len(self._nodes)}")
+        domain = "ai.onnx.ml" if kind == "LabelEncoder" else ""
+        node = self._onnx.helper.make_node(kind, names, [output], domain=domain, **attributes)
+        self._nodes.append(node)
+        return output
+
+    def _constant(self, values: Any) -> str:
+        name = self._new(f"constant {len(self._constants)}")
+        array = np.asarray(values)
+        if array.dtype.kind == "f":
+            array = array.astype(np.float64)
+        self._constants.append(self._onnx.numpy_helper.from_array(array, name))
+        return name
+
+    def _cast(self, name: str, kind: str) -> str:
+        return self._add("Cast", name, to=getattr(self._onnx.TensorProto, kind))
+
+    def finished(self) -> Any:
+        """The whole graph."""
+        model, helper = self._model, self._onnx.helper
+        z: Any = np.atleast_2d(np.asarray(model.intercept, dtype=np.float64))
+        for party, names in zip(model.parties, self._names, strict=True):
+            encoder = encoder_of(party)
+            columns = zip(names, encoder.columns, strict=True)
+            features = [self._column(party.name, *own, encoder.missing) for own in columns]
+            X = self._transformed(party, self._add("Concat", *features, axis=1))
+            own = self._add("MatMul", X, party.weights.reshape(len(party.weights), -1))
+            z = self._add("Add", z, self._add("Mul", own, party.scale))
+        # Zero times infinity: a score that overflows is none.
+        outputs = self._outputs(self._add("Add", z, self._add("Mul", z, 0.0)))
+        graph = helper.make_graph(
+            self._nodes, "fastadmm", self._inputs, outputs, self._constants,
+            doc_string="Results of a row are NaN where a cell is one that fastadmm predict would refuse.",
+        )  # fmt: skip
+        opsets = [helper.make_opsetid(domain, version) for domain, version in _OPSETS.items()]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=_IR, producer_name="fastadmm")
+
+    def _column(self, party: str, name: str, column: ColumnEncoding, missing: str) -> str:
+        """Features of one column, and its input."""
+        check_readable(column, party)
+        text = is_text(column)
+        kind = "STRING" if text else "DOUBLE"
+        reading = CellReading.parse(column.reading)
+        words = (
+            "category" if column.levels is not None else reading.words() if reading.kind != "number" else ""
+        )
+        told = f"{party}, {column.name}: {words or 'number'}; missing: {'empty text' if text else 'NaN'}"
+        info = self._onnx.helper.make_tensor_value_info
+        kind = getattr(self._onnx.TensorProto, kind)
+        self._inputs.append(info(name, kind, ["N", 1], doc_string=told))
+        if column.levels is not None:
+            return self._category(name, column, missing)
+        if not text:
+            return self._number(name, column, missing)
+        dates = dates_of(column)
+        place = self._codes(name, {date: i for i, date in enumerate(dates)}, len(dates))
+        # What is no date becomes infinite, and so no score.
+        return self._number(self._add("Gather", [*dates.values(), math.inf], place), column, missing)
+
+    def _codes(self, name: str, codes: dict[str, int], otherwise: int) -> str:
+        return self._add(
+            "LabelEncoder", name, keys_strings=list(codes), values_int64s=list(codes.values()),
+            default_int64=otherwise,
+        )  # fmt: skip
+
+    def _number(self, x: str, column: ColumnEncoding, missing: str) -> str:
+        for number in na_numbers(column):
+            x = self._add("Where", self._add("Equal", x, number), math.nan, x)
+        bins, absent = column.bins, self._add("IsNaN", x)
+        known = bins is not None and bins.knows_missing
+        if known or missing != "refuse":
+            x = self._add("Where", absent, column.fill, x)
+        feature = x
+        if bins is not None:
+            # At the end an edge that no number is above, so that there is one.
+            above = self._cast(self._add("Less", [[*bins.edges, math.inf]], x), "INT64")
+            place = self._add("ReduceSum", above, np.array([1]), keepdims=1)
+            if known:
+                place = self._add("Where", absent, bins.count, place)
+            feature = self._add("Gather", list(bins.woe), place)
+        elif column.low < column.high:
+            clipped = self._add("Clip", x, column.low, column.high)
+            part = self._add("Div", self._add("Sub", clipped, column.low), column.high - column.low)
+            feature = self._add("Sub", self._add("Mul", part, 2.0), 1.0)
+        if feature != x:  # infinite and refused numbers
+            feature = self._add("Add", feature, self._add("Mul", x, 0.0))
+        if not column.indicator:
+            return feature
+        return self._add("Concat", feature, self._cast(absent, "DOUBLE"), axis=1)
+
+    def _category(self, name: str, column: ColumnEncoding, missing: str) -> str:
+        count = len(column.levels or ())
+        unseen = count + 1
+        code = self._codes(name, codes_of(column), unseen)
+        odd = self._add("RegexFullMatch", name, pattern=OTHERWISE_WRITTEN)
+        refused = self._add("And", odd, self._add("Equal", code, unseen))
+        if column.bins is not None:
+            features = self._add("Gather", evidence_of(column, missing), code)
+        else:
+            if missing == "refuse":
+                refused = self._add("Or", refused, self._add("Equal", code, count))
+            for found, stands in ((count, column.fill_level), (unseen, column.other)):
+                if stands >= 0:
+                    code = self._add("Where", self._add("Equal", code, found), stands, code)
+            # The number behind those of the categories is that of missing cells.
+            features = self._cast(
+                self._add("Equal", code, np.arange(count + column.indicator)[np.newaxis]), "DOUBLE"
+            )
+        return self._add("Where", refused, math.nan, features)
+
+    def _transformed(self, party: PartyModel, X: str) -> str:
+        """Centre, scale, norm and clip, in the order of training."""
+        transform = party.transform
+        if transform.center is not None:
+            X = self._add("Sub", X, transform.center)
+        if transform.scale is not None:
+            X = self._add("Div", X, transform.scale)
+        if transform.normalize == "l2":
+            X = self._add("Div", X, self._norms(X, zero=True))
+        if party.clipped:
+            X = self._add("Div", X, self._add("Max", self._norms(X, zero=False), 1.0))
+        return X
+
+    def _norms(self, X: str, zero: bool) -> str:
+        """Norms of the rows; with ``zero``, 1 in place of 0, and squares that neither overflow nor vanish."""
+        largest = self._add("ReduceMax", self._add("Abs", X), np.array([1]), keepdims=1)
+        safe = self._or_one(largest)
+        part = self._add("Div", X, safe)
+        squares = self._add("ReduceSum", self._add("Mul", part, part), np.array([1]), keepdims=1)
+        norms = self._add("Mul", self._add("Sqrt", squares), safe)
+        return self._or_one(norms) if zero else norms
+
+    def _or_one(self, x: str) -> str:
+        return self._add("Where", self._add("Greater", x, 0.0), x, 1.0)
+
+    def _outputs(self, z: str) -> list[Any]:
+        """What ``predict`` writes, under the same names."""
+        kinds, model, loss = self._onnx.TensorProto, self._model, parse_loss(self._model.loss)
+        wide, classes = np.ndim(model.intercept) > 0, model.classes
+        scores = z if wide else self._add("Squeeze", z, np.array([1]))
+        found = [("score", self._add("Identity", scores, output="score"), kinds.DOUBLE)]
+        of_classes = model.task == "classification" and classes is not None
+        if not of_classes or loss.probabilistic:
+            means, name = _MEANS[type(loss).predict_mean], "probability" if of_classes else "prediction"
+            more = {"axis": 1} if means == "Softmax" else {}
+            found.append((name, self._add(means, scores, output=name, **more), kinds.DOUBLE))
+        if of_classes:
+            assert classes is not None
+            if wide:
+                place = self._add("ArgMax", scores, axis=1, keepdims=0)
+                total = self._add("ReduceSum", scores, np.array([1]), keepdims=0)
+            else:
+                place, total = self._cast(self._add("Greater", scores, 0.0), "INT64"), scores
+            place = self._add("Where", self._add("IsNaN", total), len(classes), place)
+            names = np.array([*classes, ""], dtype=object)
+            found.append(("label", self._add("Gather", names, place, output="label"), kinds.STRING))
+        info = self._onnx.helper.make_tensor_value_info
+        return [
+            info(name, kind, ["N", len(classes or ())] if wide and own != "label" else ["N"])
+            for own, name, kind in found
+        ]

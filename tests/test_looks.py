@@ -1,0 +1,231 @@
+"""Looks at the question: each is said once, with its option, and none in a run with privacy."""
+
+from __future__ import annotations
+
+import json
+import re
+import string
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fastadmm.data_tools.alignment import Alignment, write_alignment
+from fastadmm.data_tools.table_notes import number_notes
+from fastadmm.errors import InputError
+from fastadmm.judging.judgement import judgement
+from fastadmm.judging.looks import LOOKS, called_id, separation
+from fastadmm.problem.losses import get_loss
+from fastadmm.runs.looks import partition_looks
+from fastadmm.solver.cross_validation import make_folds
+from fastadmm.solver.early_stopping import held_out_rows
+from fastadmm.store import open_partition
+
+from run_tools import run
+
+N = 300
+Y = np.random.default_rng(0).random(N) < 0.3
+
+
+def table(path: Path, rows: Any = slice(None), **columns: Any) -> Path:
+    """A table of two columns of noise and others, with labels no and yes."""
+    noise = np.random.default_rng(1).normal(size=(2, N))
+    every = {"u": noise[0], "v": noise[1], **columns, "y": np.where(Y, "yes", "no")}
+    cells = zip(*(np.asarray(values)[rows].tolist() for values in every.values()), strict=True)
+    path.write_text("\n".join(",".join(map(str, row)) for row in [tuple(every), *cells]) + "\n")
+    return path
+
+
+def convert(source: Path, capsys: Any, *more: object) -> list[str]:
+    """Names of the looks that a conversion to a partition beside its source tells."""
+    more = more or ("--label", "y", "--parties", 2)
+    capsys.readouterr()
+    assert run("convert", source, *more, "-o", source.with_suffix(".parts"), "--json") == 0
+    return names(json.loads(capsys.readouterr().out)["report"])
+
+
+def names(lines: list[str]) -> list[str]:
+    """Which looks lines are of."""
+    return [found[1] for line in lines if (found := re.search(r" \[([a-z-]+)\]$", line))]
+
+
+def test_the_page_lists_exactly_the_looks() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "looks.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([a-z-]+)` \| (.*) \| `(.*)` \|$", page, re.MULTILINE)
+    assert rows == [(name, look.sees, look.settles) for name, look in LOOKS.items()]
+
+
+def test_every_look_has_fields_for_its_option() -> None:
+    for look in LOOKS.values():
+        fields = {field for _, field, _, _ in string.Formatter().parse(look.line) if field}
+        assert "settles" in fields
+
+
+@pytest.mark.parametrize(
+    ("values", "seen"),
+    [
+        (np.arange(N) + 7, "numbers the rows"),
+        (np.random.default_rng(2).permutation(N) + 1, "numbers the rows"),
+        (np.random.default_rng(2).permutation(3 * N)[:N], "another in every row"),
+        (-np.cumsum(np.random.default_rng(2).random(N)), "rises or falls"),
+        (np.random.default_rng(2).normal(size=N), ""),
+        (np.random.default_rng(2).integers(0, 1 << 40, N), ""),  # whole, and differ by chance
+        (np.random.default_rng(2).permutation(N) // 2, ""),
+    ],
+)
+def test_ids_and_row_numbers(values: np.ndarray, seen: str) -> None:
+    lines = number_notes("t.csv", ["x"], [values[:100, np.newaxis].astype(float), values[100:, np.newaxis]])
+    assert len(lines) == bool(seen)
+    assert not seen or (seen in lines[0] and lines[0].endswith("convert with --drop x [id]"))
+    named = number_notes("t.csv", ["Kunden-Nr"], [np.random.default_rng(2).integers(0, 1 << 40, (N, 1))])
+    assert names(named) == ["id"]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_id"),
+    [
+        ("customer_id", True),
+        ("KundenNr", True),
+        ("ID", True),
+        ("rowNumber", True),
+        ("paid", False),
+        ("mid", False),
+    ],
+)
+def test_names_of_ids(name: str, is_id: bool) -> None:
+    assert called_id(name) == is_id
+
+
+def test_separation_is_not_fooled_by_noise() -> None:
+    rng = np.random.default_rng(3)
+    y = (rng.random(2000) < 0.5).astype(float)
+    assert abs(separation(rng.integers(0, 800, 2000), y, 2, True) - 0.5) < 0.1  # 0.78 on its own rows
+    assert separation(np.where(y == 1, 3, rng.integers(0, 3, 2000)), y, 2, True) == 1.0
+    codes = np.array([2.0, 0.0, 1.0])[rng.integers(0, 3, 900)]
+    assert separation(codes, np.array([1.0, 0.0, 2.0])[codes.astype(int)], 3, False) == 1.0
+    assert separation(y + rng.normal(size=2000) * 0.1, 5 - y, 0, False) > 0.8  # of a regression: by rank
+    assert separation(-np.exp(np.arange(200) / 9), np.arange(200.0), 0, False) == pytest.approx(1.0)
+
+
+def test_leak_is_told_at_convert_and_train(tmp_path: Path, capsys: Any) -> None:
+    after = Y + 0.1 * np.random.default_rng(4).normal(size=N)
+    city = np.where(Y, "Berlin", np.random.default_rng(4).choice(["Bonn", "Kiel"], N))
+    assert convert(table(tmp_path / "n.csv", after=after), capsys) == ["leak"]  # read as plain numbers
+    source = table(tmp_path / "t.csv", after=after, city=city)
+    assert convert(source, capsys) == ["leak"]
+    line = partition_looks(open_partition(tmp_path / "t.parts"))[0]
+    assert "'after' (1.000), 'city' (1.000) alone" in line
+    assert "--drop after,city [leak]" in line
+    assert convert(source, capsys, "--label", "y", "--parties", 2, "--drop", "after,city", "--force") == []
+    assert (
+        run("train", tmp_path / "n.parts", "--test", tmp_path / "n.parts", "-o", tmp_path / "run", "--json")
+        == 0
+    )
+    said = capsys.readouterr()
+    assert names(json.loads(said.out)["looks"]) == ["leak", "seen"]
+    assert names(said.err.splitlines()) == ["leak", "seen"]
+
+
+def test_rows_of_training(tmp_path: Path, capsys: Any) -> None:
+    train = table(tmp_path / "train.csv", slice(0, 200))
+    convert(train, capsys)
+    assert run("train", tmp_path / "train.parts", "-o", tmp_path / "run", "--quiet") == 0
+    for rows, count in ((slice(200, None), 0), (slice(150, None), 50), (slice(0, 200), 200)):
+        test = table(tmp_path / f"t{count}.csv", rows)
+        convert(test, capsys, "--like", tmp_path / "train.parts")
+        assert run("evaluate", tmp_path / "run", tmp_path / f"t{count}.parts", "--json") == 0
+        looks = json.loads(capsys.readouterr().out)["looks"]
+        assert looks == [] if not count else f": {count} of " in looks[0]
+
+
+def test_repeated_rows(tmp_path: Path, capsys: Any) -> None:
+    twice = np.r_[np.arange(N), np.arange(0, N, 10)]
+    assert convert(table(tmp_path / "t.csv", twice), capsys, "--label", "y", "--parties", 1) == ["repeats"]
+    few = {"u": np.arange(N) % 5 / 3, "v": np.arange(N) % 2}  # rows of codes recur
+    assert convert(table(tmp_path / "f.csv", **few), capsys, "--label", "y", "--parties", 1) == []
+
+
+def test_private_runs_look_at_headers_alone(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = table(tmp_path / "t.csv", np.r_[np.arange(N), np.arange(99)], after=Y + 0.0, row=np.arange(N))
+    description = tmp_path / "columns.toml"
+    column = '[columns.{}]\ntype = "number"\nlow = -400\nhigh = 400\nfill = 0\n'
+    description.write_text("".join(map(column.format, ("u", "v", "after", "row"))), encoding="utf-8")
+    how = ("--label", "y", "--parties", 2, "--public-columns", description)
+    assert convert(source, capsys, *how) == []
+    train = table(tmp_path / "other.csv", np.arange(N), after=Y + 0.0, row=np.arange(N))
+    convert(train, capsys, *how)
+
+    def refuse(*arguments: object) -> None:
+        raise AssertionError("rows of a private run were looked at")
+
+    for name in ("partition_looks", "_marks"):
+        monkeypatch.setattr(f"fastadmm.runs.looks.{name}", refuse)
+    private = ("--privacy", "fusion", "--epsilon", 1, "-o", tmp_path / "run", "--json")
+    assert run("train", tmp_path / "t.parts", "--test", tmp_path / "other.parts", *private) == 0
+    assert json.loads(capsys.readouterr().out)["looks"] == []
+    assert run("evaluate", tmp_path / "run", tmp_path / "other.parts", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["looks"] == []
+
+
+def test_labels_among_columns(tmp_path: Path, capsys: Any) -> None:
+    """The columns of a label holder, joined by the list beside which 'federate align' wrote the labels."""
+    source = table(tmp_path / "a.csv", id=np.arange(N) + 10_000)
+    assert run("convert", "--guest", source, "--id", "id", "--label", "y", "-o", tmp_path / "a.parts") == 0
+    ids = open_partition(tmp_path / "a.parts")
+    write_alignment(tmp_path / "rows.json", Alignment(ids.parties[0].ids(), ids.row_digest))
+    (tmp_path / "labels.h5").write_bytes((tmp_path / "a.parts" / "labels.h5").read_bytes())
+    capsys.readouterr()
+    how = ("--host", source, "--id", "id", "--align", tmp_path / "rows.json", "--task", "classification")
+    for more, found in (((), ["leak"]), (("--drop", "y"), [])):
+        out = ("-o", tmp_path / "host.parts", "--force", "--json")
+        assert run("convert", *how, *more, *out) == 0
+        assert names(json.loads(capsys.readouterr().out)["report"]) == found
+
+
+def test_one_class_is_evaluated_and_not_trained_on(tmp_path: Path, capsys: Any) -> None:
+    convert(table(tmp_path / "t.csv"), capsys)
+    assert run("train", tmp_path / "t.parts", "-o", tmp_path / "run", "--quiet") == 0
+    convert(table(tmp_path / "m.csv", ~Y), capsys, "--like", tmp_path / "t.parts")
+    assert run("evaluate", tmp_path / "run", tmp_path / "m.parts", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert names(found["looks"])[-1] == "one-class"
+    assert found["metrics"]["auc"] is None
+    assert found["metrics"]["log_loss"] > 0.0
+    for command in (
+        ["train"],
+        ["columns", "--labels", tmp_path / "m.parts" / "labels.h5"],
+        ["scorecard", "bins"],
+    ):
+        out = [] if command[0] == "columns" else ["-o", tmp_path / "x"]
+        assert run(*command, tmp_path / "m.parts", *out) == 3
+        assert (
+            f"all {np.count_nonzero(~Y)} labels are 'no': two classes are needed" in capsys.readouterr().err
+        )
+
+
+def test_a_rare_class_and_the_usual_threshold() -> None:
+    y, z = np.r_[np.zeros(95), np.ones(5)], np.r_[np.full(95, -3.0), np.full(5, -1.0)]
+    loss = get_loss("logistic")
+    (line,) = judgement(loss, y, z, None, classes=["no", "yes"])["looks"]
+    assert line.startswith("'yes' is 5 % of the rows, and threshold 0.5 finds 0 % of them: ")
+    assert line.endswith("evaluate with --threshold 0.05 [rare]")
+    assert judgement(loss, y, z, None, 0.1)["looks"] == judgement(loss, y, z + 2.0, None)["looks"] == []
+    assert "--threshold 0.95 [rare]" in judgement(loss, 1.0 - y, -z, None)["looks"][0]
+
+
+def test_classes_given_to_a_loss_of_numbers(tmp_path: Path, capsys: Any) -> None:
+    convert(table(tmp_path / "t.csv"), capsys)
+    assert run("train", tmp_path / "t.parts", "--loss", "poisson", "-o", tmp_path / "run", "--json") == 0
+    said = capsys.readouterr()
+    assert names(json.loads(said.out)["looks"]) == names(said.err.splitlines()) == ["numbers"]
+    assert "--loss logistic" in said.err
+
+
+def test_a_class_too_rare_for_folds_is_called_by_its_label() -> None:
+    y = np.array([0.0, 0.0, 0.0, 0.0, 1.0])
+    with pytest.raises(InputError, match="3 folds: class 'ja' has 1 rows"):
+        make_folds(y, 3, 0, True, ["nein", "ja"])
+    with pytest.raises(InputError, match="validation: class 'ja' has 1 rows"):
+        held_out_rows(y, 0.5, 0, True, ["nein", "ja"])
