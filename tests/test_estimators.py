@@ -669,7 +669,7 @@ def test_exports() -> None:
         "cross_validate",
         "lambda_grid",
     }
-    expected |= {"make_folds", "make_problem", "open_partition", "path", "solve"}
+    expected |= {"make_folds", "make_problem", "open_partition", "path", "report", "solve"}
     for name in expected:
         assert callable(getattr(fastadmm, name))
         assert getattr(fastadmm, name).__name__ == name

@@ -17,9 +17,10 @@ import numpy as np
 import pytest
 from fastadmm import JointClassifier, JointRegressor, JointRegressorCV
 from fastadmm.errors import ConfigError, InputError
+from fastadmm.privacy.paper_noise import inverse_root, noisy_weights
 from fastadmm.settings.privacy import MessagePrivacy
 from sklearn.datasets import load_breast_cancer, load_diabetes
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.preprocessing import scale
 
 
@@ -202,3 +203,27 @@ def test_metrics_of_other_rows_in_every_round() -> None:
             own.fit(X, y, eval_set=wrong)
     with pytest.raises(InputError, match="eval_set: y has classes other than"):
         JointClassifier().fit(X, y > 100, eval_set=(X, y))
+
+
+def test_the_page_of_an_estimator(tmp_path: Path) -> None:
+    X, y = load_diabetes(return_X_y=True)
+    model = JointRegressor({"bank": [*range(4)], "<shop>": [*range(4, 10)]}, alpha=1e-2)
+    page = fastadmm.report(model.fit(X, y, eval_set=(X, y)), tmp_path / "a.html").read_text(encoding="utf-8")
+    for told in ("JointRegressor", "Certified", "bank", "&lt;shop&gt;", "442", "RMSE"):
+        assert told in page
+    model.set_params(alpha=[1e-2, 1e-3]).fit(X, y)
+    assert "0.001" in fastadmm.report(model, tmp_path / "b.html").read_text(encoding="utf-8")
+    with pytest.raises(ConfigError, match="a report is an HTML page"):
+        fastadmm.report(model, tmp_path / "b.txt")
+    with pytest.raises(NotFittedError):
+        fastadmm.report(JointRegressor(), tmp_path / "c.html")
+
+
+def test_noise_of_the_paper() -> None:
+    rng = np.random.default_rng(0)
+    D = rng.normal(size=(30, 3)) @ [[1.0, 0, 0, 1], [0, 2, 0, 0], [0, 0, 3, 3]]
+    shape, zero = inverse_root(D), np.zeros(4)
+    np.testing.assert_allclose(shape @ shape.T, np.linalg.pinv(D.T @ D), atol=1e-12)
+    drawn = np.array([noisy_weights(zero, 0.5, rng, shape) for _ in range(4000)])
+    np.testing.assert_allclose(np.cov(drawn.T), 0.25 * shape @ shape.T, atol=2e-3)
+    assert np.std(noisy_weights(np.zeros(10000), 0.5, rng)) == pytest.approx(0.5, rel=0.05)
