@@ -29,7 +29,7 @@ import numpy as np
 from fastadmm.between.agent import Agent
 from fastadmm.between.approve import agent_approve
 from fastadmm.between.consent import shown_digest
-from fastadmm.between.coordinator import FederatedRun
+from fastadmm.between.coordinator import Coordinator
 from fastadmm.between.coordinator_step import new_run
 from fastadmm.between.host import Host
 from fastadmm.between.hub import Hub
@@ -132,12 +132,12 @@ def federated(folder: Path, partition: Path, values: dict[str, Any]) -> tuple[Cl
             return answer
 
         with new.begin(fill, force=False):
-            run = FederatedRun(new, ask, lambda record: None)
+            run = Coordinator(new, ask, lambda record: None)
             run.write_description("bench")
             for name in names:
                 own = new.path / "run.json", partition / f"{name}.h5", folder / name
                 agent_approve(*own, confirm=shown_digest(agent_approve(*own)[0]))
-            run.train()
+            run.advance()
             run.close()
         logs = [(folder / f"{name}.txt").read_text().splitlines() for name in names]
     return clock, np.array([[json.loads(line) for line in log] for log in logs]).swapaxes(0, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,9 @@ __all__ = [
 DUPLICATES = ("refuse", "first", "last", "drop")
 
 FORMAT, VERSION = "fastadmm-alignment", "1.0"
+
+#: What may stand before the number of an id.
+_NOT_FIRST = string.ascii_letters + string.punctuation + " 0"
 
 _INTEGER = re.compile(r"(?:0|-?[1-9]\d{0,17})\Z")
 
@@ -195,7 +199,10 @@ def align(tables: Sequence[TableIds]) -> tuple[Alignment, list[str]]:
         common = common[_places(own, common) >= 0]
     if not len(common):
         examples = "; ".join(f"{t.path} has {_some(t.first(np.arange(len(t))))}" for t in tables)
-        raise InputError(f"no id is in all tables ({examples}): check --id, and how ids are written")
+        bare = [{text.lstrip(_NOT_FIRST) for text in t.texts()} for t in tables]
+        hint = ", or pass --id-pattern '[^1-9]*(.*)' to leave out prefixes and zeros"
+        how = f"check --id, and how ids are written{hint if set.intersection(*bare) - {''} else ''}"
+        raise InputError(f"no id is in all tables ({examples}): {how}")
     report = [_report(table, own, common) for table, own in zip(tables, keys)]
     if common.dtype.kind == "i":
         return Alignment(common, row_digest(common)), report

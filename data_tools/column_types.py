@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from shlex import quote
 
 import numpy as np
-from fastadmm.data_tools.columns import TRUTH
+from fastadmm.data_tools.columns import EXACT, TOO_LARGE, TRUTH, is_merging
 from fastadmm.data_tools.csv_table import is_number
 from fastadmm.data_tools.dates import date_formats, hours, is_date, is_time, to_number
 from fastadmm.data_tools.number_text import KNOWN_UNITS, MAGNITUDES, candidates, value_of, written
@@ -21,8 +21,9 @@ from fastadmm.data_tools.tables import Column, Table
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.store.cell_reading import DATE_KINDS, KINDS, CellReading
 
-__all__ = ["Typing", "parse_types", "read_column", "recognise", "refuse_mixed"]
+__all__ = ["Typing", "are_truths", "parse_types", "read_column", "recognise", "refuse_mixed"]
 
+_NO_DIGIT = re.compile(r"\D|[eE].*")
 _RATIO = re.compile(r"\d+\s*/\s*\d+")
 
 
@@ -76,7 +77,7 @@ def recognise(table: Table, name: str, column: Column, typing: Typing) -> CellRe
     if column.kind == "number":
         return CellReading()
     cells = [cell for cell in column.words if cell]
-    if _are_truths(column.words) or not cells:
+    if are_truths(column.words) or not cells:
         return CellReading()
     look = _Look(table, name, column, cells, typing)
     if kind in DATE_KINDS:
@@ -155,7 +156,7 @@ class _Look:
         if not forced:
             raise InputError(
                 f"{self.place(cell)} is a number with the unit {unit!r}: pass --types "
-                f"{self.name}=number, or keep "
+                f"{quote(self.name)}=number, or keep "
                 f"the texts as categories with --categorical {quote(self.name)}"
             )
         return True
@@ -190,7 +191,7 @@ class _Look:
                     said = " ".join(f"{option} {mark!r}" for option, mark in given if mark is not None)
                     raise InputError(
                         f"{self.place(cell)} does not fit {said}: correct it, or pass --categorical "
-                        f"{self.name}"
+                        f"{quote(self.name)}"
                     )
         for k, cell in enumerate(cells[1:], start=1):
             if not candidates([p for c in cells[: k + 1] if (p := written(c)) is not None]):
@@ -248,7 +249,7 @@ class _Look:
                 f"weekday, {also}"
             )
         if self.cells and all(is_time(cell) for cell in self.cells):
-            raise InputError(f"{self.place(self.cells[0])} is a time: pass --types {self.name}=hours, {also}")
+            raise InputError(f"{self.place(self.cells[0])} is a time: pass --types {name}=hours, {also}")
         if self.cells and all(_RATIO.fullmatch(cell) for cell in self.cells):
             raise InputError(
                 f"{self.place(self.cells[0])} looks like a fraction or two numbers: write them as "
@@ -281,16 +282,19 @@ def read_column(table: Table, name: str, column: Column, reading: CellReading, w
     """A column's cells as numbers."""
     if column.kind == "number":
         return column
-    if reading.plain and _are_truths(column.words):
+    if reading.plain and are_truths(column.words):
         return column.mapped([TRUTH.get(cell.lower(), float("nan")) for cell in column.words])
     if reading.plain:
         refuse_mixed(table, name, column)
     values: list[float] = []
     for cell in column.words:
         value = _value(cell, reading) if cell else float("nan")
-        if value is None or np.isinf(value):
+        merging = value is not None and abs(value) >= EXACT and is_merging(_NO_DIGIT.sub("", cell))
+        if value is None or np.isinf(value) or merging:
             at = column.first_row(cell)
-            fault = "is not finite" if value is not None else f"is not a number, {why}"
+            fault = (
+                TOO_LARGE if merging else "is not finite" if value is not None else f"is not a number, {why}"
+            )
             if value is None and _undecided(cell, reading):
                 fault = (
                     "has a mark, and no cell of the training table says whether it is the decimal one: "
@@ -301,7 +305,7 @@ def read_column(table: Table, name: str, column: Column, reading: CellReading, w
     return column.mapped(values)
 
 
-def _are_truths(words: Sequence[str]) -> bool:
+def are_truths(words: Sequence[str]) -> bool:
     """Whether all cells with a value are truth values, which are the numbers 1 and 0."""
     return any(words) and all(word.lower() in TRUTH for word in words if word)
 

@@ -15,9 +15,36 @@ from typing import Any
 import numpy as np
 from fastadmm.files.atomic import storage_errors
 
-__all__ = ["TRUTH", "Column", "Growing", "Scratch", "canonical_text", "pieces", "truth_levels"]
+__all__ = [
+    "EXACT",
+    "QUOTED",
+    "TOO_LARGE",
+    "TRUTH",
+    "Column",
+    "Growing",
+    "Scratch",
+    "canonical_text",
+    "in_quotes",
+    "is_merging",
+    "pieces",
+    "truth_levels",
+]
 
+_LONG = re.compile(r"[-+]?(\d{16,})(?:\.0*)?")
+_QUOTES = {"''", "``", "`'", "‘’", "‚‘", "“”", "„“", "„”", "«»", "»«"}
 _WHOLE = re.compile(r"\+?(-?\d+)(?:\.0*)?\Z")
+
+#: Whole numbers up to here are different numbers in double precision.
+EXACT = 1 << 53
+
+#: Remedy for a larger one.
+TOO_LARGE = (
+    "is a whole number above 2**53 = 9007199254740992, where neighbours become one: pass --categorical "
+    "if it is a code, leave it out with --drop, or write it in larger units"
+)
+
+#: Remedy for quotes.
+QUOTED = "is in quotes that are part of the text: write it without quotes, or in double ones"
 
 #: Truth values, as they are written in small letters.
 TRUTH = {"true": 1.0, "t": 1.0, "false": 0.0, "f": 0.0}
@@ -40,6 +67,17 @@ def canonical_text(cell: str) -> str:
     """Text of a category or id: ``"1"`` for ``1``, ``+1`` and ``1.0``; all other text is kept."""
     match = _WHOLE.match(cell)
     return match[1] if match else cell
+
+
+def in_quotes(cell: str) -> bool:
+    """Whether a cell is in quotes that no reader of CSV takes away."""
+    return len(cell) > 1 and cell[0] + cell[-1] in _QUOTES
+
+
+def is_merging(cell: str) -> bool:
+    """Whether a cell is a whole number so large that its neighbours would be read as the same number."""
+    match = _LONG.fullmatch(cell)
+    return match is not None and int(match[1]) > EXACT
 
 
 def truth_levels(levels: Sequence[str]) -> dict[float, int]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fastadmm.data_tools.alignment import Alignment, TableIds, align, read_alignment, rows_of, table_ids
-from fastadmm.data_tools.column_types import Typing, parse_types, read_column, recognise
-from fastadmm.data_tools.columns import pieces
+from fastadmm.data_tools.column_types import Typing, are_truths, parse_types, read_column, recognise
+from fastadmm.data_tools.columns import in_quotes, pieces
 from fastadmm.data_tools.destination import check_out
 from fastadmm.data_tools.encoding import (
     AS_FOUND,
@@ -46,6 +47,7 @@ from fastadmm.data_tools.split import (
     parse_widths,
     split_names,
 )
+from fastadmm.data_tools.suggest import each
 from fastadmm.data_tools.table_notes import column_notes
 from fastadmm.data_tools.tables import Cells, Column, Table, read_table
 from fastadmm.errors import ConfigError, FastadmmError, InputError
@@ -450,11 +452,11 @@ def write_plan(
     from fastadmm.store.cutting import new_partition
 
     if plan.test is not None:
-        own = {"compression": compression, "progress": progress, "shards": shards}
+        how: dict[str, Any] = {"compression": compression, "progress": progress, "shards": shards}
         with atomic_directory(out, force=force, only=("train.parts", "test.parts")) as folder:
             try:
-                write_plan(replace(plan, test=None), folder / "train.parts", **own)
-                write_plan(plan.test, folder / "test.parts", **own)
+                write_plan(replace(plan, test=None), folder / "train.parts", **how)
+                write_plan(plan.test, folder / "test.parts", **how)
             except FastadmmError as error:
                 error.args = (str(error).replace(shown(folder), shown(out)),)
                 raise
@@ -484,11 +486,9 @@ def write_plan(
         if plan.labels is not None:
             target = partition.labels(classes=plan.labels.classes, reading=plan.labels.reading)
             for start in range(0, len(ids), 1 << 18):
-                part = slice(start, start + (1 << 18))
-                weight, offset = (
-                    v if v is None else v[part] for v in (plan.labels.weight, plan.labels.offset)
-                )
-                target.append(plan.labels.y[part], sample_weight=weight, offset=offset, ids=ids[part])
+                at, own = slice(start, start + (1 << 18)), plan.labels
+                weight, offset = (None if v is None else v[at] for v in (own.weight, own.offset))
+                target.append(own.y[at], sample_weight=weight, offset=offset, ids=ids[at])
     return open_partition(out, require_labels=False)
 
 
@@ -579,7 +579,7 @@ def _cells(
     text |= set(described.categories) if described is not None else set()
     split = options.held_out
     raw = [*typing.dates, *([split.column] if split is not None and split.kind == "time" else [])]
-    return Cells(text, raw, typing.stated, missing_words(options.na_values), id)
+    return Cells(text, raw, typing.stated, missing_words(options.na_values), id, text)
 
 
 def kept_cells(encoders: Sequence[Encoder], id: str | None) -> Cells:
@@ -587,7 +587,8 @@ def kept_cells(encoders: Sequence[Encoder], id: str | None) -> Cells:
     columns = [column for encoder in encoders for column in encoder.columns]
     text = {column.name for column in columns if column.levels is not None}
     raw = {column.name for column in columns if column.reading}
-    return Cells(text, raw, na={c.name: c.na for c in columns if c.na}, id=id)
+    quoted = {column.name for column in columns if any(map(in_quotes, column.levels or ()))}
+    return Cells(text, raw, na={c.name: c.na for c in columns if c.na}, id=id, quoted=quoted)
 
 
 def _id_of(given: _Given) -> str:
@@ -701,10 +702,10 @@ def _encode(
         report.append(
             f"columns that several tables have: {listed}: their features begin with the party's name"
         )
-    return [
-        _fit_party(name, own, at, columns, options, described, alias, report)
+    return each(
+        partial(_fit_party, name, own, at, columns, options, described, alias, report)
         for name, (own, at, columns), alias in zip(names, given, shown_as)
-    ]
+    )
 
 
 def _shared_names(
@@ -884,7 +885,11 @@ def labels_of(
     why = "as other labels are"
     if column.kind in ("text", "mixed", "raw") and not known and reading is not None and not reading.plain:
         found, why = reading, f"as the labels of training are read ({reading.words()})"
-    elif not known and (column.kind in ("text", "raw") or _written_numbers(column)):
+    elif (
+        not known
+        and not are_truths(column.words)
+        and (column.kind in ("text", "raw") or _written_numbers(column))
+    ):
         found = recognise(table, name, column, typing)
     if found is not None:
         if not found.plain and report is not None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from fastadmm.data_tools.blocks import OnRead
 from fastadmm.data_tools.building import Chunk, Numbers, Whole, Words
+from fastadmm.data_tools.columns import EXACT
 from fastadmm.data_tools.csv_table import CsvFile
 from fastadmm.data_tools.large_text import in_order, line_ends, powers
 
@@ -69,6 +70,8 @@ def _numbers(raw: bytes, text: np.ndarray, starts: np.ndarray, stops: np.ndarray
 
     values, found = np.empty(len(starts)), np.zeros(3, dtype=np.int64)
     if parse_numbers(text, starts, stops, powers(), values.view(np.uint64), found) >= 0:
+        return None
+    if (np.abs(values) >= EXACT).any():  # its digits decide
         return None
     zero = int(found[1])
     zeros = raw[starts[zero] : stops[zero]].decode().strip().lstrip("+-") if zero >= 0 else ""

@@ -17,7 +17,7 @@ from shlex import quote
 
 import numpy as np
 from fastadmm.data_tools.blocks import Block, OnRead
-from fastadmm.data_tools.columns import TRUTH
+from fastadmm.data_tools.columns import EXACT, QUOTED, TOO_LARGE, TRUTH, in_quotes, is_merging
 from fastadmm.data_tools.large_text import LARGE, in_order, line_ends, powers
 from fastadmm.data_tools.opening import NotUtf8, SourceFile, check_names
 from fastadmm.data_tools.sniffing import HEAD_BYTES, SEPARATORS, find_encoding, find_separator
@@ -94,6 +94,8 @@ class CsvFile:
         # A nameless column is nearly always a row number: it can only be dropped, by its position.
         names = [cell.strip() or f"c{i}" for i, cell in enumerate(cells, start=1)]
         check_names(names, f"{self.path}: line 1")
+        if quoted := next(filter(in_quotes, names), None):
+            raise InputError(f"{self.path}: line 1: column name {_show(quoted)} {QUOTED}")
         for i, (name, cell) in enumerate(zip(names, cells), start=1):
             if names.index(name) != i - 1:
                 raise InputError(
@@ -237,7 +239,7 @@ class CsvSource(CsvFile):
         rows, numbers = parse_table(
             codes, ord(self.separator), places, powers(), X.view(np.uint64), y.view(np.uint64), starts, stops
         )
-        if rows < 0:
+        if rows < 0 or _large(X[:rows]) or (numbers and _large(y[:rows])):
             return None
         if numbers:
             return X[:rows], y[:rows]
@@ -280,7 +282,7 @@ class CsvSource(CsvFile):
             return None
         X = np.ascontiguousarray(frame[features].to_numpy(dtype=np.float64))
         labels = self._labels(frame[self.label].to_numpy(dtype=object))
-        if labels is None or len(labels) != rows or not np.isfinite(X).all():
+        if labels is None or len(labels) != rows or not np.isfinite(X).all() or _large(X):
             return None
         return X, labels
 
@@ -318,12 +320,15 @@ class CsvSource(CsvFile):
         """Float64 labels if all are numbers, else stripped strings; None if one is missing or not finite."""
         try:
             values = cells.astype(np.float64)
+            if any(map(is_merging, cells[np.abs(values) >= EXACT])):
+                return None
         except ValueError:
             texts = np.array([str(cell).strip() for cell in cells], dtype=object)
             distinct = set(texts)
             if any(is_number(text) and not np.isfinite(float(text)) for text in distinct):
                 return None
-            return None if any(text.lower() in MISSING for text in distinct) else texts
+            spoiled = any(text.lower() in MISSING or in_quotes(text) for text in distinct)
+            return None if spoiled else texts
         return values if np.isfinite(values).all() else None
 
     def _read_slowly(self, start: int, on_read: OnRead | None) -> Iterator[Block]:
@@ -376,8 +381,9 @@ class CsvSource(CsvFile):
             value = float(cell)
             if np.isnan(value):
                 raise NotNumbers(f"{where}, column {name!r}: {_show(cell)} is not finite")
-            if np.isinf(value):
-                raise InputError(f"{where}, column {name!r}: {_show(cell)} is not finite")
+            if np.isinf(value) or is_merging(cell):
+                fault = TOO_LARGE if np.isfinite(value) else "is not finite"
+                raise InputError(f"{where}, column {name!r}: {_show(cell)} {fault}")
             values.append(value)
         cell = cells[label].strip()
         if not is_text(cell):
@@ -386,6 +392,9 @@ class CsvSource(CsvFile):
             raise InputError(
                 f"{where}, label column {self.label!r}: missing label {_show(cell)}: remove the row"
             )
+        if is_merging(cell) or in_quotes(cell):
+            fault = QUOTED if in_quotes(cell) else TOO_LARGE
+            raise InputError(f"{where}, label column {self.label!r}: {_show(cell)} {fault}")
         if is_number(cell) and not np.isfinite(float(cell)):
             raise InputError(f"{where}, label column {self.label!r}: {_show(cell)} is not finite")
         return values
@@ -417,6 +426,11 @@ def is_number(cell: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _large(values: np.ndarray) -> bool:
+    """Whether there is a number whose digits decide whether it is refused."""
+    return bool(values.size) and (float(values.max()) >= EXACT or float(values.min()) <= -EXACT)
 
 
 def _show(cell: str) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from shlex import quote
 from typing import Any
 
 import numpy as np
 from fastadmm.data_tools.column_types import Typing, read_column, recognise
 from fastadmm.data_tools.columns import TRUTH, truth_levels
+from fastadmm.data_tools.suggest import each
 from fastadmm.data_tools.tables import Column, Table
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.store.cell_reading import CellReading
@@ -96,11 +98,11 @@ def fit_encoder(
     """Infer the type of each column and fit the replacements of missing values."""
     if missing not in MISSING_POLICIES:
         raise ConfigError(f"--missing {missing!r}: choose one of {', '.join(MISSING_POLICIES)}")
+    found = each(partial(_fit_column, table, n, table.columns[n], rows, missing, typing) for n in columns)
     encodings = []
-    for name in columns:
-        encoding = _fit_column(table, name, table.columns[name], rows, missing, typing)
-        words = tuple(dict.fromkeys([*(na or {}).get("", ()), *(na or {}).get(name, ())]))
-        encodings.append(replace(encoding, na=words, shown=(shown or {}).get(name, "")))
+    for encoding in found:
+        words = tuple(dict.fromkeys([*(na or {}).get("", ()), *(na or {}).get(encoding.name, ())]))
+        encodings.append(replace(encoding, na=words, shown=(shown or {}).get(encoding.name, "")))
     encoder = Encoder(tuple(encodings), missing, prefix)
     names = encoder.feature_names
     if len(set(names)) < len(names):
@@ -118,7 +120,7 @@ def refuse_grouped(table: Table, encodings: Sequence[ColumnEncoding], typing: Ty
             raise InputError(
                 f"{table.path}: column {encoding.name!r}: points stand before three digits in all "
                 f"cells, and column {comma!r} has decimal commas: pass --decimal ',' if points group "
-                f"thousands here, or --types {encoding.name}=number if they are decimal points"
+                f"thousands here, or --types {quote(encoding.name)}=number if they are decimal points"
             )
 
 
@@ -135,13 +137,13 @@ def _fit_column(
     count, at = column.first_missing(rows)
     if count == len(rows):
         raise InputError(f"{place}: no value in any row that is used: leave it out with --drop {quote(name)}")
+    reading = recognise(table, name, column, typing)
     if count and missing == "refuse":
         raise InputError(
             f"{table.path}: {table.where(at)}, column {name!r}: missing value ({count} of {len(rows)} rows): "
             "choose --missing mean, median, most-frequent or indicator, or leave the column out with --drop"
         )
     indicator = missing == "indicator" and count > 0
-    reading = recognise(table, name, column, typing)
     if reading is not None:
         numbers = read_column(table, name, column, reading, "as other cells are")
         fill = _fill(numbers, rows, missing)

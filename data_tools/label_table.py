@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from fastadmm.data_tools.alignment import Alignment, rows_of, table_ids
 from fastadmm.data_tools.convert_tables import labels_of, with_columns
@@ -23,7 +24,7 @@ def write_label_table(
     task: str = "auto",
     positive: str | None = None,
     like: Path | None = None,
-    **columns: str | None,
+    **columns: Any,
 ) -> None:
     """Write the labels of an alignment's rows; an existing file is replaced.
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from fastadmm.data_tools.building import Chunk, Numbers, Whole, Words, words_of
+from fastadmm.data_tools.columns import EXACT
 from fastadmm.data_tools.opening import SourceFile, check_names
 from fastadmm.errors import ConfigError, InputError
 
@@ -81,7 +82,7 @@ class ParquetTable:
                 ends = (int(values.min()), int(values.max())) if len(values) else (0, 0)
                 if not column.null_count and ends[0] > -(10**18) and ends[1] < 10**18:
                     return Whole(values.astype(np.int64))
-            else:
+            elif not len(values) or (int(values.min()) >= -EXACT and int(values.max()) <= EXACT):
                 return Numbers(_with_nulls(values.astype(np.float64), column))
         if types.is_floating(kind) and how == "numbers":
             values = column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64)

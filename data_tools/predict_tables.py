@@ -98,7 +98,9 @@ def read_features(
     called = [party.name for party in parties] if len(paths) >= len(parties) else []
     names = table_names(paths, ["guest"] * labels_alone + called)
     own_ids = per_table("--id", options.id, names)
-    each = [[]] * labels_alone + [[own] for own in encoders] if len(paths) > 1 else [encoders]
+    each: list[list[Encoder]] = [encoders]
+    if len(paths) > 1:
+        each = [[] for _ in range(labels_alone)] + [[own] for own in encoders]
     tables = [
         read_table(path, layout, kept_cells(own, key))
         for path, layout, key, own in zip(

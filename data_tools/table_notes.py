@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from shlex import quote
 
 import numpy as np
 from fastadmm.data_tools.columns import pieces
@@ -58,7 +59,7 @@ def _of_levels(encoding: ColumnEncoding, column: Column, rows: np.ndarray) -> Se
             count = counts.get(level, 0)
             doubts.append(
                 f"{count} cells are {level!r}, kept as a category: if they mean missing, pass "
-                f"--na-values {level!r}"
+                f"--na-values {quote(level)}"
             )
     digits = [level for level in levels if level[0].isdigit() and not is_number(level)]
     if 2 * len(digits) >= len(levels) > 1:
@@ -114,14 +115,14 @@ def _of_numbers(encoding: ColumnEncoding, column: Column, rows: np.ndarray) -> S
         if abs(end) in _SENTINELS and (count := own.alone(end)):
             doubts.append(
                 f"{count} cells are {end:g}, far from all others: if they mean missing, pass --na-values "
-                f"{encoding.name}={end:g}"
+                f"{quote(encoding.name)}={end:g}"
             )
     whole = own.count >= _LEAST and own.all(lambda values: values == np.round(values))
     if what := _numbering(own, _Range(column, np.sort(rows)), encoding.name, whole):
         doubts.append(say("id", what=what, column=encoding.name))
     days = whole and low >= 19000101 and high <= 21001231
     if days and own.all(lambda v: (v // 100 % 100 <= 12) & (v % 100 <= 31) & (v % 100 >= 1)):
-        doubts.append(f"numbers look like dates: pass --types {encoding.name}=days to count days")
+        doubts.append(f"numbers look like dates: pass --types {quote(encoding.name)}=days to count days")
     return doubts
 
 

@@ -3,8 +3,6 @@
 Nothing heavy is imported here: each name below loads its module on first use.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from fastadmm.lazy import adopt, load_on_use, stand_in

@@ -5,8 +5,6 @@ column is one: none of them is copied. The matrices are C-contiguous, of shape (
 number of all columns.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from fastadmm.kernels.blas import add_columns
 from fastadmm.kernels.dense_products import add_rows

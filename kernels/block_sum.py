@@ -1,7 +1,5 @@
 """Sums over a block that LLVM can vectorise although it may not reassociate."""
 
-from __future__ import annotations
-
 from fastadmm.kernels.policy import inline
 
 __all__ = ["BLOCK", "block_sum"]

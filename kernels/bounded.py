@@ -13,8 +13,6 @@ convex right of it. So there is at most one local minimum on either side, and
 Newton's method reaches each monotonically or proves that it is not there.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -3,8 +3,6 @@
 Only what is plain is taken; everything else is left to the readers in Python, which also name what is wrong.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from fastadmm.kernels.bare import bare
 from fastadmm.kernels.decimals import read_number, read_token

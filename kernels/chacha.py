@@ -6,8 +6,6 @@ and rotations are written in 64 bits and cut to 32, which LLVM narrows again:
 then the same lines run without compilation and without overflow warnings.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from fastadmm.kernels.policy import inline, kernel
 

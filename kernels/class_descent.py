@@ -9,8 +9,6 @@ The C intercepts are eliminated: with :math:`T_j = \sum_i d_{ij} W_i` and :math:
 only as the term :math:`T_j W^+ \sum_k T_k m_k`.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

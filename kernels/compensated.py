@@ -4,8 +4,6 @@ Ogita, Rump and Oishi (2005), *Accurate sum and dot product*: a sum, and the sum
 Both together are off by at most :math:`u |s| + \gamma_n^2 \sum_i |a_i b_i|`.
 """
 
-from __future__ import annotations
-
 from fastadmm.kernels.fused_multiply_add import fma
 from fastadmm.kernels.policy import inline, kernel
 

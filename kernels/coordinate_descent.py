@@ -9,8 +9,6 @@ An intercept, a column of ones, is eliminated: with :math:`t = A^\top H^{1/2} 1`
 :math:`H_0 = \sum_i H_i` it remains only as the term :math:`(t_j / H_0)\, t^\top m`.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -10,8 +10,6 @@ beginning and end cost more than its entries: kernels named
 of up to two entries does not show.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from fastadmm.kernels.policy import inline, kernel
 from fastadmm.kernels.sparse_row import add_row, add_row_of_four, row_product

@@ -1,7 +1,5 @@
 """Dense matrices that are mostly zeros: found out and compressed in two passes."""
 
-from __future__ import annotations
-
 import numpy as np
 from fastadmm.kernels.policy import kernel
 

@@ -5,8 +5,6 @@ row after row to one sum, in their order: how rows are grouped into tiles or rea
 file cannot change a bit.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from fastadmm.kernels.blas import add_columns
 from fastadmm.kernels.dense_rows import multiply_rows

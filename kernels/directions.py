@@ -1,7 +1,5 @@
 """What a party does with its directions in every round, each in one call: often they are short."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

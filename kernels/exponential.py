@@ -3,8 +3,6 @@
 No step is reassociated, and contracted is only what says so, so results are the same on every machine.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from fastadmm.kernels.fused_multiply_add import fma
 from fastadmm.kernels.policy import inline

@@ -14,8 +14,6 @@ the first word is the radius, the second the angle.
 A pair (key, nonce) must be used for one function and one purpose only.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from fastadmm.kernels.chacha import LANES, chacha_group
 from fastadmm.kernels.exponential import ROUNDER, ROUNDER_BITS, log_positive

@@ -6,8 +6,6 @@ a point o with the slope s there it keeps the digits of small moves. Cyclic orde
 deterministic. A pass costs :math:`d` operations per weight that moves.
 """
 
-from __future__ import annotations
-
 import math
 
 from fastadmm.kernels.policy import inline, kernel

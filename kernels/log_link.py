@@ -7,8 +7,6 @@ gap means something. With :math:`t = z - \log y` the gamma loss is :math:`e^{-t}
 a count of 1 at -t.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

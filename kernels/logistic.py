@@ -6,8 +6,6 @@ cancels, so that tiny gradients of well classified samples keep full relative
 precision.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -3,8 +3,6 @@
 What a loss's ``advance`` does without messages, which is not compiled for that.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from fastadmm.kernels.block_sum import BLOCK
 from fastadmm.kernels.pieces import call_kernel

@@ -1,7 +1,5 @@
 """How far a curvature has moved from the metric that parties have factorised."""
 
-from __future__ import annotations
-
 import numpy as np
 from fastadmm.kernels.exponential import log1p_unit
 from fastadmm.kernels.policy import kernel

@@ -4,8 +4,6 @@ The sparse columns come first, and are held as in :mod:`fastadmm.kernels.csr`; t
 :mod:`fastadmm.kernels.beside`. K is the number of all columns.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from fastadmm.kernels.beside import add_beside_products, beside_gram, beside_slopes
 from fastadmm.kernels.csr import add_csr_rows, multiply_csr_rows

@@ -7,8 +7,6 @@ class. Labels are class numbers, as floats, like every target. Differences
 gradients of well classified samples keep full relative precision.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

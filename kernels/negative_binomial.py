@@ -6,8 +6,6 @@ With :math:`\pi = \alpha y / (1 + \alpha y)` it is, up to a constant, the logist
 soft target :math:`\pi` with weight :math:`y + 1/\alpha` at :math:`z + \log\alpha`.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -13,8 +13,6 @@ read, and replacing one record changes it by at most twice the bound, with no
 allowance for accumulated rounding.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -7,8 +7,6 @@ Differential Privacy* (2020), with 64-bit integers: no logarithm is rounded, no
 tail is cut, and the low-order bits of an answer are those of the law.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from fastadmm.kernels.policy import inline, kernel
 

@@ -24,8 +24,6 @@ Along a line kinks cost nothing. With predictors :math:`z + t d`, row i has the 
 so that the derivative :math:`\langle g(t), d\rangle` rises with t and is straight between its bends.
 """
 
-from __future__ import annotations
-
 import math
 
 from fastadmm.kernels.block_sum import BLOCK

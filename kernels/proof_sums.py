@@ -1,7 +1,5 @@
 """Sums over the rows that a proof needs, in one pass."""
 
-from __future__ import annotations
-
 from fastadmm.kernels.fused_multiply_add import fma
 from fastadmm.kernels.policy import kernel
 

@@ -8,8 +8,6 @@ Duchi, Jordan and Wainwright (2018), :math:`P(1) = \tfrac12 + t/(2C)` with
 :math:`C = 1/\mathrm{keep}`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from fastadmm.kernels.policy import kernel
 

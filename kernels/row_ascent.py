@@ -10,8 +10,6 @@ centre moves to the intercept before each pass, so that the term vanishes in the
 multipliers for :math:`\sum_i u_i = 0`, and the column's length determines how fast they move.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from fastadmm.kernels.fused_multiply_add import fma
 from fastadmm.kernels.pieces import call_kernel

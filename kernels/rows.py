@@ -3,8 +3,6 @@
 Every piece writes to its own place, so results do not depend on which thread computes it.
 """
 
-from __future__ import annotations
-
 from fastadmm.kernels.pieces import call_piece, call_share, describe_returns, describe_rows, describe_sums
 from fastadmm.kernels.policy import kernel, parallel_kernel, spliced
 from numba import prange

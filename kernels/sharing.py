@@ -4,8 +4,6 @@ A penalty r is one number, or ``penalty * metric`` with a number for every sampl
 empty.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from fastadmm.kernels.block_sum import BLOCK, block_sum
 from fastadmm.kernels.pieces import call_kernel

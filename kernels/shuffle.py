@@ -1,7 +1,5 @@
 """Shuffle numbers in place, the same way everywhere."""
 
-from __future__ import annotations
-
 import numpy as np
 from fastadmm.kernels.policy import inline
 

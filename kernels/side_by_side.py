@@ -3,8 +3,6 @@
 And some rows of one, and some columns of matrices with the same rows.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from fastadmm.kernels.policy import kernel
 

@@ -1,7 +1,5 @@
 """Products of messages with each other and with other vectors, over a range of rows."""
 
-from __future__ import annotations
-
 import numpy as np
 from fastadmm.kernels.blas import add_products, add_rows
 from fastadmm.kernels.policy import kernel

@@ -5,8 +5,6 @@ the result of a pass over the rows, and proposes the next. It is called by its a
 so that the same code serves every loss and nothing is compiled twice. Rows are the few of one leaf.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """States of several vectors of N numbers, one behind another, and differences that Anderson keeps of them."""
 
-from __future__ import annotations
-
 import numpy as np
 from fastadmm.kernels.block_sum import BLOCK
 from fastadmm.kernels.policy import kernel

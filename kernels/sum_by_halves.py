@@ -1,7 +1,5 @@
 """The sum of a vector register's numbers, in one order for all kernels that add up in vectors."""
 
-from __future__ import annotations
-
 from llvmlite import ir
 
 __all__ = ["sum_by_halves"]

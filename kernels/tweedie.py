@@ -9,8 +9,6 @@ The bracket :math:`\varphi(t)` has the derivative :math:`e^{bt} - e^{-at}` and i
 :math:`\varphi'' \ge (a/b)^{b - a}`. Mirroring t exchanges a and b.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -4,8 +4,6 @@ Inner products over rows are ours, not of BLAS: on old processors its order of a
 address is a multiple of 16, and rows of one problem lie elsewhere in every process.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from fastadmm.kernels.block_sum import BLOCK
 from fastadmm.kernels.fused_multiply_add import fma

@@ -7,8 +7,6 @@ The weights off their bounds are minimised exactly, a bound that is met is added
 each group is released. All of it is compiled: for a few dozen weights the interpreter would take longest.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

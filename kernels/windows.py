@@ -1,7 +1,5 @@
 """One row of each of many windows of a table."""
 
-from __future__ import annotations
-
 import numpy as np
 from fastadmm.kernels.policy import kernel
 

@@ -5,8 +5,6 @@ the counts into a page. The exit code is 1 if honest code is flagged or fewer fa
 ``--least``.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io
@@ -21,6 +19,8 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
+
+from page_outputs import between_markers  # noqa: E402
 
 BEGIN, END = "<!-- audited:begin -->", "<!-- audited:end -->"
 
@@ -102,12 +102,6 @@ def _first(one: dict[str, Any]) -> str:
     return one["by"][0].split(",")[0] if one["found"] else "**nothing**"
 
 
-def with_table(page: str, text: str) -> str:
-    """A page with the counts between its markers."""
-    before, rest = page.split(BEGIN, 1)
-    return f"{before}{BEGIN}\n{text}{END}{rest.split(END, 1)[1]}"
-
-
 def _kept(path: Path | None) -> list[dict[str, Any]]:
     if path is None or not path.exists():
         return []
@@ -155,7 +149,7 @@ def main() -> int:
     print(text.splitlines()[0])
     if arguments.write is not None:
         page = arguments.write.read_text(encoding="utf-8")
-        arguments.write.write_text(with_table(page, text), encoding="utf-8")
+        arguments.write.write_text(between_markers(page, "audited", text), encoding="utf-8")
     return int(alarms > 0 or sum(one["found"] for one in found) < arguments.least)
 
 

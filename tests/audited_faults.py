@@ -4,9 +4,8 @@ A fault is a function that changes the program through ``patch(place, name, faul
 :class:`pytest.MonkeyPatch` does, in one or both of the modes.
 """
 
-from __future__ import annotations
-
 import hashlib
+import inspect
 import math
 import sys
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from fastadmm.privacy import (
     message,
     message_party,
     noise,
+    private_run,
     public,
     releases,
     statement,
@@ -65,6 +65,30 @@ def fault(*modes: str) -> Callable[[Callable[[Patch], None]], Callable[[Patch], 
 BOTH = ("message", "fusion")
 
 
+def instead(
+    modes: str | tuple[str, ...], *places: tuple[Any, str]
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a fault that is called in these places; what was there is its first argument."""
+
+    def register(faulty: Callable[..., Any]) -> Callable[..., Any]:
+        def plant(patch: Patch) -> None:
+            for owner, attribute in places:
+                honest = getattr(owner, attribute)
+                of_class = isinstance(inspect.getattr_static(owner, attribute), classmethod)
+                made = _given_first(faulty, getattr(honest, "__func__", honest))
+                patch(owner, attribute, classmethod(made) if of_class else made)
+
+        name = faulty.__name__.replace("_", " ")
+        FAULTS.append(Fault(name, (modes,) if isinstance(modes, str) else modes, plant))
+        return faulty
+
+    return register
+
+
+def _given_first(faulty: Callable[..., Any], honest: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *given, **named: faulty(honest, *given, **named)
+
+
 def changed(patch: Patch, change: Callable[[np.ndarray, np.ndarray, int], np.ndarray]) -> None:
     """Noise, in standard deviations, is changed; by its values and its round."""
     honest = NoiseSource.release
@@ -80,8 +104,6 @@ def changed(patch: Patch, change: Callable[[np.ndarray, np.ndarray, int], np.nda
 
 
 # --- the source of noise
-
-
 @fault(*BOTH)
 def a_key_of_32_bits(patch):
     honest = noise._key
@@ -106,15 +128,10 @@ def one_key_for_all_sources(patch):
     patch(noise, "_key", lambda secret: kept[0] if kept else (kept.append(honest(secret)), kept[0])[1])
 
 
-@fault(*BOTH)
-def rounds_counted_modulo_8(patch):
-    honest = NoiseSource._nonce
-
-    def nonce(self, round, stream):
-        made = honest(self, round, stream)
-        return np.array([made[0], round % 8, stream], dtype=np.uint32)
-
-    patch(NoiseSource, "_nonce", nonce)
+@instead(BOTH, (NoiseSource, "_nonce"))
+def rounds_counted_modulo_8(honest, self, round, stream):
+    made = honest(self, round, stream)
+    return np.array([made[0], round % 8, stream], dtype=np.uint32)
 
 
 @fault(*BOTH)
@@ -130,14 +147,9 @@ def parties_counted_modulo_2_under_one_key(patch):
     patch(noise, "_key", lambda secret: kept[0] if kept else (kept.append(honest(secret)), kept[0])[1])
 
 
-@fault("fusion")
-def streams_that_are_one(patch):
-    honest = NoiseSource._nonce
-
-    def nonce(self, round, stream):
-        return honest(self, round, stream) * np.array([1, 1, 0], dtype=np.uint32)
-
-    patch(NoiseSource, "_nonce", nonce)
+@instead("fusion", (NoiseSource, "_nonce"))
+def streams_that_are_one(honest, self, round, stream):
+    return honest(self, round, stream) * np.array([1, 1, 0], dtype=np.uint32)
 
 
 @fault(*BOTH)
@@ -235,33 +247,21 @@ def one_release_in_five_hundred_without_noise(patch):
     changed(patch, lambda z, v, t: 0.0 * z if t % 500 == 33 else z)
 
 
-@fault("fusion")
-def uniform_numbers_of_12_bits(patch):
-    honest = NoiseSource.uniform
-
-    def uniform(self, n, round, engine, stream=0):
-        return np.floor(honest(self, n, round, engine, stream) * 4096) / 4096
-
-    patch(NoiseSource, "uniform", uniform)
+@instead("fusion", (NoiseSource, "uniform"))
+def uniform_numbers_of_12_bits(honest, self, n, round, engine, stream=0):
+    return np.floor(honest(self, n, round, engine, stream) * 4096) / 4096
 
 
-@fault(*BOTH)
-def two_threads_draw_the_same_piece_twice(patch):
-    honest = NoiseSource._integers
-
-    def integers(self, scale, n, nonce_, engine):
-        drawn = honest(self, scale, n, nonce_, engine)
-        if engine.n_threads > 1 and n > 8_192:
-            half = n // 2
-            drawn[half : 2 * half] = drawn[:half]
-        return drawn
-
-    patch(NoiseSource, "_integers", integers)
+@instead(BOTH, (NoiseSource, "_integers"))
+def two_threads_draw_the_same_piece_twice(honest, self, scale, n, nonce_, engine):
+    drawn = honest(self, scale, n, nonce_, engine)
+    if engine.n_threads > 1 and n > 8_192:
+        half = n // 2
+        drawn[half : 2 * half] = drawn[:half]
+    return drawn
 
 
 # --- mode "message"
-
-
 def of_blocks(patch: Patch, function: Callable[..., Any]) -> None:
     """Both ways by which a party's rows are clipped."""
     for place in (message, message_party):
@@ -288,17 +288,12 @@ def sparse_rows_not_clipped(patch):
     of_blocks(patch, clipped)
 
 
-@fault("message")
-def the_last_row_not_clipped(patch):
-    honest = message_party.clip_rows
-
-    def clip(rows):
-        made = honest(rows)
-        if not hasattr(made, "indptr"):
-            made[-1] = rows[-1]
-        return made
-
-    patch(message_party, "clip_rows", clip)
+@instead("message", (message_party, "clip_rows"))
+def the_last_row_not_clipped(honest, rows):
+    made = honest(rows)
+    if not hasattr(made, "indptr"):
+        made[-1] = rows[-1]
+    return made
 
 
 @fault("message")
@@ -321,22 +316,16 @@ def a_ball_twice_as_large(patch):
     )
 
 
-@fault("message")
-def messages_clipped_at_one_and_a_half(patch):
-    def exact(self, w):
-        b, c = self.settings.message_clip, self.settings.message_center
-        return np.clip(self.solve(w), c - 1.5 * b, c + 1.5 * b)
-
-    patch(message_party.MessageParty, "exact", exact)
+@instead("message", (message_party.MessageParty, "exact"))
+def messages_clipped_at_one_and_a_half(_, self, w):
+    b, c = self.settings.message_clip, self.settings.message_center
+    return np.clip(self.solve(w), c - 1.5 * b, c + 1.5 * b)
 
 
-@fault("message")
-def targets_clipped_at_three_times_their_bound(patch):
-    def target(self, w):
-        limit = 3.0 * self.settings.clip_of_targets
-        return np.clip(w, -limit, limit)
-
-    patch(message_party.MessageParty, "public_target", target)
+@instead("message", (message_party.MessageParty, "public_target"))
+def targets_clipped_at_three_times_their_bound(_, self, w):
+    limit = 3.0 * self.settings.clip_of_targets
+    return np.clip(w, -limit, limit)
 
 
 @fault("message")
@@ -351,25 +340,15 @@ def smaller_declared_noise_for_many_records(patch):
     patch(message_party, "message_level", level)
 
 
-@fault("message")
-def agents_calibrate_for_one_round_less(patch):
-    honest = message_party.message_level
-
-    def level(settings, mu, n):
-        return honest(settings.with_(rounds=max(1, settings.rounds - 1)), mu, n)
-
-    patch(message_party, "message_level", level)
+@instead("message", (message_party, "message_level"))
+def agents_calibrate_for_one_round_less(honest, settings, mu, n):
+    return honest(settings.with_(rounds=max(1, settings.rounds - 1)), mu, n)
 
 
-@fault("message")
-def half_the_sensitivity(patch):
-    honest = message_party.message_sensitivity
-
-    def sensitivity(settings, mu, n):
-        found = honest(settings, mu, n)
-        return Sensitivity(0.5 * found.value, found.theorem)
-
-    patch(message_party, "message_sensitivity", sensitivity)
+@instead("message", (message_party, "message_sensitivity"))
+def half_the_sensitivity(honest, settings, mu, n):
+    found = honest(settings, mu, n)
+    return Sensitivity(0.5 * found.value, found.theorem)
 
 
 @fault("message")
@@ -392,40 +371,25 @@ def more_rounds_than_charged(patch):
     patch(message_party.MessageSender, "noisy", noisy)
 
 
-@fault("message")
-def clean_messages_in_the_shrinkage(patch):
-    honest = message.MessageSolver._shrunk
-
-    def shrunk(self, sent):
-        clean = [float(np.linalg.norm(p.block.product(p.weights, self.engine))) for p in self.parties]
-        return honest(self, sent) * (1.0 + 1e-6 * sum(clean))
-
-    patch(message.MessageSolver, "_shrunk", shrunk)
+@instead("message", (message.MessageSolver, "_shrunk"))
+def clean_messages_in_the_shrinkage(honest, self, sent):
+    clean = [float(np.linalg.norm(p.block.product(p.weights, self.engine))) for p in self.parties]
+    return honest(self, sent) * (1.0 + 1e-6 * sum(clean))
 
 
-@fault("message")
-def less_noise_in_the_second_round(patch):
-    honest = message_party.MessageParty.answer
-
-    def answer(self, w, round):
-        if round != 2:
-            return honest(self, w, round)
-        level = Calibration(0.9 * self.level.sigma, self.level.grid, self.level.sensitivity)
-        return self.noise.release(self.exact(w), level, round, self.engine)
-
-    patch(message_party.MessageParty, "answer", answer)
+@instead("message", (message_party.MessageParty, "answer"))
+def less_noise_in_the_second_round(honest, self, w, round):
+    if round != 2:
+        return honest(self, w, round)
+    level = Calibration(0.9 * self.level.sigma, self.level.grid, self.level.sensitivity)
+    return self.noise.release(self.exact(w), level, round, self.engine)
 
 
-@fault("message")
-def an_offset_by_the_mean_of_the_clean_message(patch):
-    honest = message_party.MessageParty.answer
-
-    def answer(self, w, round):
-        sent = honest(self, w, round)
-        shift = round_to_int(self.exact(w).mean() / sent.grid)
-        return GridMessage(sent.integers + shift, sent.grid)
-
-    patch(message_party.MessageParty, "answer", answer)
+@instead("message", (message_party.MessageParty, "answer"))
+def an_offset_by_the_mean_of_the_clean_message(honest, self, w, round):
+    sent = honest(self, w, round)
+    shift = round_to_int(self.exact(w).mean() / sent.grid)
+    return GridMessage(sent.integers + shift, sent.grid)
 
 
 def round_to_int(value: float) -> int:
@@ -433,88 +397,51 @@ def round_to_int(value: float) -> int:
 
 
 # --- mode "fusion"
+@instead("fusion", (fusion_party, "row_norms"))
+def norms_of_several_columns_a_quarter(honest, block, engine):
+    return honest(block, engine) / (4.0 if block.shape[1] > 1 else 1.0)
 
 
-@fault("fusion")
-def norms_of_several_columns_a_quarter(patch):
-    honest = fusion_party.row_norms
-
-    def norms(block, engine):
-        return honest(block, engine) / (4.0 if block.shape[1] > 1 else 1.0)
-
-    patch(fusion_party, "row_norms", norms)
+@instead("fusion", (fusion_party, "row_norms"))
+def rows_up_to_twice_the_norm_kept(honest, block, engine):
+    found = honest(block, engine)
+    return np.where(found < 2.0**-7, 0.5 * found, found)
 
 
-@fault("fusion")
-def rows_up_to_twice_the_norm_kept(patch):
-    honest = fusion_party.row_norms
-
-    def norms(block, engine):
-        found = honest(block, engine)
-        return np.where(found < 2.0**-7, 0.5 * found, found)
-
-    patch(fusion_party, "row_norms", norms)
+@instead("fusion", (fusion_party.FusionParty, "fuse"))
+def exact_scores_beside_the_message(honest, self, target, classes):
+    answer = honest(self, target, classes)
+    return {**answer, "scores": self.block.product(self.weights, self.engine)}
 
 
-@fault("fusion")
-def exact_scores_beside_the_message(patch):
-    honest = fusion_party.FusionParty.fuse
-
-    def fuse(self, target, classes):
-        answer = honest(self, target, classes)
-        return {**answer, "scores": self.block.product(self.weights, self.engine)}
-
-    patch(fusion_party.FusionParty, "fuse", fuse)
+@instead("fusion", (fusion_party, "row_norms"))
+def largest_entry_for_norm_in_sparse_rows(honest, block, engine):
+    if hasattr(block, "indptr"):
+        return np.abs(block.to_scipy()).max(axis=1).toarray().ravel()
+    return honest(block, engine)
 
 
-@fault("fusion")
-def largest_entry_for_norm_in_sparse_rows(patch):
-    honest = fusion_party.row_norms
-
-    def norms(block, engine):
-        if hasattr(block, "indptr"):
-            return np.abs(block.to_scipy()).max(axis=1).toarray().ravel()
-        return honest(block, engine)
-
-    patch(fusion_party, "row_norms", norms)
+@instead("fusion", (mechanisms.Channel, "release"))
+def exact_symbols_inside_the_range(honest, self, score, source, round, engine):
+    drawn = honest(self, score, source, round, engine)
+    t = (score - self.center) / self.clip
+    true = np.rint(0.5 * (t + 1.0) * (self.n_levels - 1))
+    return np.where(np.abs(t) < 0.95, true, drawn).astype(np.uint8)
 
 
-@fault("fusion")
-def exact_symbols_inside_the_range(patch):
-    honest = mechanisms.Channel.release
-
-    def release(self, score, source, round, engine):
-        drawn = honest(self, score, source, round, engine)
-        t = (score - self.center) / self.clip
-        true = np.rint(0.5 * (t + 1.0) * (self.n_levels - 1))
-        return np.where(np.abs(t) < 0.95, true, drawn).astype(np.uint8)
-
-    patch(mechanisms.Channel, "release", release)
+@instead("fusion", (mechanisms.Channel, "release"))
+def exact_symbols_of_late_rows(honest, self, score, source, round, engine):
+    drawn = honest(self, score, source, round, engine)
+    t = np.clip((score - self.center) / self.clip, -1.0, 1.0)
+    true = np.rint(0.5 * (t + 1.0) * (self.n_levels - 1))
+    return np.where(np.arange(len(score)) > 4_500, true, drawn).astype(np.uint8)
 
 
-@fault("fusion")
-def exact_symbols_of_late_rows(patch):
-    honest = mechanisms.Channel.release
-
-    def release(self, score, source, round, engine):
-        drawn = honest(self, score, source, round, engine)
-        t = np.clip((score - self.center) / self.clip, -1.0, 1.0)
-        true = np.rint(0.5 * (t + 1.0) * (self.n_levels - 1))
-        return np.where(np.arange(len(score)) > 4_500, true, drawn).astype(np.uint8)
-
-    patch(mechanisms.Channel, "release", release)
-
-
-@fault("fusion")
-def symbols_that_neighbours_share(patch):
-    honest = NoiseSource.uniform
-
-    def uniform(self, n, round, engine, stream=0):
-        drawn = honest(self, n, round, engine, stream)
-        drawn[1 : 2 * (n // 2) : 2] = drawn[0 : 2 * (n // 2) : 2]
-        return drawn
-
-    patch(NoiseSource, "uniform", uniform)
+@instead("fusion", (NoiseSource, "uniform"))
+def symbols_that_neighbours_share(honest, self, n, round, engine, stream=0):
+    drawn = honest(self, n, round, engine, stream)
+    drawn[1 : 2 * (n // 2) : 2] = drawn[0 : 2 * (n // 2) : 2]
+    return drawn
 
 
 @fault("fusion")
@@ -523,57 +450,39 @@ def symbols_a_tenth_more_certain(patch):
     patch(mechanisms, "keep_probability", lambda epsilon, n: honest(1.1 * epsilon, n))
 
 
-@fault("fusion")
-def moments_not_clipped(patch):
-    def release(score, public_class, origin, mu, source, round, engine):
-        patched = np.array(score)
-        t = (patched - origin) / mechanisms.SCORE_RANGE
-        second = public_class > 0.5
-        count = np.array([float((~second).sum()), float(second.sum())])
-        sums = np.array([t[~second].sum(), t[second].sum(), (t[~second] ** 2).sum(), (t[second] ** 2).sum()])
-        level = noise.calibrate(2.0, 1.0 / mu, 4)
-        noisy = source.release(sums, level, round, engine).values
-        some = np.maximum(count, 1.0)
-        mean, square = np.clip(noisy[:2] / some, -1, 1), np.clip(noisy[2:] / some, 0, 1)
-        size = mechanisms.SCORE_RANGE
-        return mechanisms.ScoreMoments(count, origin + size * mean, size**2 * square, origin, level.sigma)
-
-    patch(fusion_party, "release_moments", release)
+@instead("fusion", (fusion_party, "release_moments"))
+def moments_not_clipped(_, score, public_class, origin, mu, source, round, engine):
+    patched = np.array(score)
+    t = (patched - origin) / mechanisms.SCORE_RANGE
+    second = public_class > 0.5
+    count = np.array([float((~second).sum()), float(second.sum())])
+    sums = np.array([t[~second].sum(), t[second].sum(), (t[~second] ** 2).sum(), (t[second] ** 2).sum()])
+    level = noise.calibrate(2.0, 1.0 / mu, 4)
+    noisy = source.release(sums, level, round, engine).values
+    some = np.maximum(count, 1.0)
+    mean, square = np.clip(noisy[:2] / some, -1, 1), np.clip(noisy[2:] / some, 0, 1)
+    size = mechanisms.SCORE_RANGE
+    return mechanisms.ScoreMoments(count, origin + size * mean, size**2 * square, origin, level.sigma)
 
 
-@fault("fusion")
-def the_mean_square_without_noise(patch):
-    honest = fusion_party.release_moments
-
-    def release(score, public_class, origin, mu, source, round, engine):
-        made = honest(score, public_class, origin, mu, source, round, engine)
-        t = np.clip((score - origin) / mechanisms.SCORE_RANGE, -1.0, 1.0)
-        return replace(made, square=np.maximum(made.square, 1e-3 * float((t * t).mean())))
-
-    patch(fusion_party, "release_moments", release)
+@instead("fusion", (fusion_party, "release_moments"))
+def the_mean_square_without_noise(honest, score, public_class, origin, mu, source, round, engine):
+    made = honest(score, public_class, origin, mu, source, round, engine)
+    t = np.clip((score - origin) / mechanisms.SCORE_RANGE, -1.0, 1.0)
+    return replace(made, square=np.maximum(made.square, 1e-3 * float((t * t).mean())))
 
 
-@fault("fusion")
-def a_median_of_the_clean_scores(patch):
-    honest = fusion_party.make_message
-
-    def make(block, target, public_class, budget_, source, engine, norm=None):
-        made = honest(block, target, public_class, budget_, source, engine, norm)
-        scores = block.product(made.model.weights, engine) + made.model.intercept
-        return replace(made, channel=replace(made.channel, center=float(np.median(scores))))
-
-    patch(fusion_party, "make_message", make)
+@instead("fusion", (fusion_party, "make_message"))
+def a_median_of_the_clean_scores(honest, block, target, public_class, budget_, source, engine, norm=None):
+    made = honest(block, target, public_class, budget_, source, engine, norm)
+    scores = block.product(made.model.weights, engine) + made.model.intercept
+    return replace(made, channel=replace(made.channel, center=float(np.median(scores))))
 
 
-@fault("fusion")
-def a_step_by_the_longest_row(patch):
-    honest = fusion_party.private_descent
-
-    def descend(block, norms, norm, target, mu, source, round, engine):
-        made = honest(block, norms, norm, target, mu, source, round, engine)
-        return replace(made, weights=made.weights * (1.0 + 1e-9 * float(norms.mean())))
-
-    patch(fusion_party, "private_descent", descend)
+@instead("fusion", (fusion_party, "private_descent"))
+def a_step_by_the_longest_row(honest, block, norms, norm, target, mu, source, round, engine):
+    made = honest(block, norms, norm, target, mu, source, round, engine)
+    return replace(made, weights=made.weights * (1.0 + 1e-9 * float(norms.mean())))
 
 
 @fault("fusion")
@@ -581,148 +490,82 @@ def the_exact_row_norm(patch):
     patch(fusion_party, "find_row_norm", lambda norms, *_: float(np.quantile(norms, 0.9)) or 1.0)
 
 
-@fault("fusion")
-def half_the_noise_for_many_columns(patch):
-    honest = mechanisms.calibrate
-
-    def calibrate(sensitivity, multiplier, n):
-        return honest(sensitivity, multiplier * (0.5 if n > 100 else 1.0), n)
-
-    patch(mechanisms, "calibrate", calibrate)
+@instead("fusion", (mechanisms, "calibrate"))
+def half_the_noise_for_many_columns(honest, sensitivity, multiplier, n):
+    return honest(sensitivity, multiplier * (0.5 if n > 100 else 1.0), n)
 
 
-@fault("fusion")
-def agents_spend_half_as_much_again(patch):
-    honest = fusion_party.FusionParty.opened.__func__
-
-    def opened(cls, name, block, engine, terms):
-        made = honest(cls, name, block, engine, terms)
-        b = made.budget
-        made.budget = fusion_party.FusionBudget(b.symbol, b.norm, 1.5 * b.model, b.moments)
-        return made
-
-    patch(fusion_party.FusionParty, "opened", classmethod(opened))
+@instead("fusion", (fusion_party.FusionParty, "opened"))
+def agents_spend_half_as_much_again(honest, cls, name, block, engine, terms):
+    made = honest(cls, name, block, engine, terms)
+    b = made.budget
+    made.budget = fusion_party.FusionBudget(b.symbol, b.norm, 1.5 * b.model, b.moments)
+    return made
 
 
 # --- labels
+@instead("fusion", (public, "randomise_labels"))
+def labels_flipped_by_a_public_seed(_, y, epsilon, source, round, engine):
+    flip = np.random.default_rng(0).random(len(y)) < public.flip_probability(epsilon)
+    return ((y > 0.5) ^ flip).astype(np.uint8)
 
 
-@fault("fusion")
-def labels_flipped_by_a_public_seed(patch):
-    def randomise(y, epsilon, source, round, engine):
-        flip = np.random.default_rng(0).random(len(y)) < public.flip_probability(epsilon)
-        return ((y > 0.5) ^ flip).astype(np.uint8)
-
-    patch(public, "randomise_labels", randomise)
+@instead("fusion", (public, "randomise_labels"))
+def labels_flipped_in_pairs(_, y, epsilon, source, round, engine):
+    drawn = np.repeat(source.uniform(len(y) // 2 + 1, round, engine), 2)[: len(y)]
+    return ((y > 0.5) ^ (drawn < public.flip_probability(epsilon))).astype(np.uint8)
 
 
-@fault("fusion")
-def labels_flipped_in_pairs(patch):
-    def randomise(y, epsilon, source, round, engine):
-        drawn = np.repeat(source.uniform(len(y) // 2 + 1, round, engine), 2)[: len(y)]
-        return ((y > 0.5) ^ (drawn < public.flip_probability(epsilon))).astype(np.uint8)
-
-    patch(public, "randomise_labels", randomise)
+@instead("fusion", (public, "randomise_labels"))
+def late_labels_as_they_are(honest, y, epsilon, source, round, engine):
+    drawn = honest(y, epsilon, source, round, engine)
+    return np.where(np.arange(len(y)) > 5_000, y, drawn).astype(np.uint8)
 
 
-@fault("fusion")
-def late_labels_as_they_are(patch):
-    honest = public.randomise_labels
-
-    def randomise(y, epsilon, source, round, engine):
-        drawn = honest(y, epsilon, source, round, engine)
-        return np.where(np.arange(len(y)) > 5_000, y, drawn).astype(np.uint8)
-
-    patch(public, "randomise_labels", randomise)
+@instead("fusion", (public, "randomise_labels"))
+def labels_of_one_class_flipped_alone(honest, y, epsilon, source, round, engine):
+    return np.where(y > 0.5, honest(y, epsilon, source, round, engine), 0).astype(np.uint8)
 
 
-@fault("fusion")
-def labels_of_one_class_flipped_alone(patch):
-    honest = public.randomise_labels
-
-    def randomise(y, epsilon, source, round, engine):
-        return np.where(y > 0.5, honest(y, epsilon, source, round, engine), 0).astype(np.uint8)
-
-    patch(public, "randomise_labels", randomise)
+@instead("fusion", (fusion, "publish_labels"))
+def true_classes_beside_randomised_targets(honest, y, settings, store, payment, engine):
+    made = honest(y, settings, store, payment, engine)
+    return replace(made, classes=np.where(np.arange(len(y)) % 2, y, made.classes))
 
 
-@fault("fusion")
-def true_classes_beside_randomised_targets(patch):
-    honest = fusion.publish_labels
-
-    def publish(y, settings, store, payment, engine):
-        made = honest(y, settings, store, payment, engine)
-        return replace(made, classes=np.where(np.arange(len(y)) % 2, y, made.classes))
-
-    patch(fusion, "publish_labels", publish)
-
-
-@fault("fusion")
-def a_target_scaled_by_the_true_share(patch):
-    honest = fusion.publish_labels
-
-    def publish(y, settings, store, payment, engine):
-        made = honest(y, settings, store, payment, engine)
-        return replace(made, target=made.target + 1e-9 * (float(y.mean()) - 0.5))
-
-    patch(fusion, "publish_labels", publish)
+@instead("fusion", (fusion, "publish_labels"))
+def a_target_scaled_by_the_true_share(honest, y, settings, store, payment, engine):
+    made = honest(y, settings, store, payment, engine)
+    return replace(made, target=made.target + 1e-9 * (float(y.mean()) - 0.5))
 
 
 # --- accountant, ledger and statement
+@instead(BOTH, (ledger.Charge, "to"))
+def half_the_charges(honest, cls, account, run, release, *, gdp=0.0, pure=0.0, rho=0.0, draw=""):
+    return honest(cls, account, run, release, gdp=0.5 * gdp, pure=0.5 * pure, rho=rho, draw=draw)
 
 
-@fault(*BOTH)
-def half_the_charges(patch):
-    honest = ledger.Charge.to.__func__
-
-    def to(cls, account, run, release, *, gdp=0.0, pure=0.0, rho=0.0, draw=""):
-        return honest(cls, account, run, release, gdp=0.5 * gdp, pure=0.5 * pure, rho=rho, draw=draw)
-
-    patch(ledger.Charge, "to", classmethod(to))
+@instead("fusion", (ledger.Charge, "to"))
+def symbols_charged_at_half(honest, cls, account, run, release, *, gdp=0.0, pure=0.0, rho=0.0, draw=""):
+    pure = 0.5 * pure if release.startswith("one symbol") else pure
+    return honest(cls, account, run, release, gdp=gdp, pure=pure, rho=rho, draw=draw)
 
 
-@fault("fusion")
-def symbols_charged_at_half(patch):
-    honest = ledger.Charge.to.__func__
-
-    def to(cls, account, run, release, *, gdp=0.0, pure=0.0, rho=0.0, draw=""):
-        pure = 0.5 * pure if release.startswith("one symbol") else pure
-        return honest(cls, account, run, release, gdp=gdp, pure=pure, rho=rho, draw=draw)
-
-    patch(ledger.Charge, "to", classmethod(to))
+@instead("fusion", (public, "label_payment"), (private_run, "label_payment"))
+def labels_not_charged(honest, *arguments):
+    return replace(honest(*arguments), charges=[])
 
 
-@fault("fusion")
-def labels_not_charged(patch):
-    honest = public.label_payment
-
-    def payment(*arguments):
-        return replace(honest(*arguments), charges=[])
-
-    for place in (public, fusion, message):
-        patch(place, "label_payment", payment)
+@instead("message", (message_party.MessageSender, "payment"))
+def the_first_round_alone_charged(honest, self, number):
+    paid = honest(self, number)
+    return paid if number == 1 else replace(paid, charges=[])
 
 
-@fault("message")
-def the_first_round_alone_charged(patch):
-    honest = message_party.MessageSender.payment
-
-    def payment(self, number):
-        paid = honest(self, number)
-        return paid if number == 1 else replace(paid, charges=[])
-
-    patch(message_party.MessageSender, "payment", payment)
-
-
-@fault(*BOTH)
-def nothing_charged_by_agents_without_an_account(patch):
-    honest = releases.Payment.charge
-
-    def charge(self, draw):
-        if not (self.charges and self.charges[0].run.startswith("agents")):
-            honest(self, draw)
-
-    patch(releases.Payment, "charge", charge)
+@instead(BOTH, (releases.Payment, "charge"))
+def nothing_charged_by_agents_without_an_account(honest, self, draw):
+    if not (self.charges and self.charges[0].run.startswith("agents")):
+        honest(self, draw)
 
 
 @fault(*BOTH)
@@ -791,15 +634,10 @@ def epsilons_rounded_down(patch):
         patch(place, "state", state)
 
 
-@fault("fusion")
-def a_person_without_the_label(patch):
-    honest = fusion.state
-
-    def state(*arguments):
-        made = honest(*arguments)
-        return replace(made, person_epsilon=made.joint_epsilon)
-
-    patch(fusion, "state", state)
+@instead("fusion", (fusion, "state"))
+def a_person_without_the_label(honest, *arguments):
+    made = honest(*arguments)
+    return replace(made, person_epsilon=made.joint_epsilon)
 
 
 @fault(*BOTH)
@@ -833,8 +671,6 @@ def _of_steps(honest, tall):
 
 
 # --- the same kinds at their plainest, each with the check that has to see it
-
-
 def plain(name: str, modes: tuple[str, ...], check: str, place: Any, attribute: str, faulty: Any) -> None:
     """Register a fault that replaces one attribute."""
     FAULTS.append(Fault(name, modes, lambda patch: patch(place, attribute, faulty), check))
@@ -953,8 +789,8 @@ def exact_centre(block, *given, make=fusion_party.make_message):
     return replace(made, channel=replace(made.channel, center=float(scores.mean())))
 
 
-labels_twice = at_twice(public.randomise_labels, 1)
 twice_kept, twice_chosen = at_twice(mechanisms.keep_probability, 0), at_twice(mechanisms.choose_channel, 0)
+twice_labels = at_twice(public.randomise_labels, 1)
 
 for name, check, place, attribute, faulty in (
     ("a forgotten root of 40", WHOLE, mechanisms, "calibrate", calibrated(1 / math.sqrt(40), "gradients")),
@@ -965,12 +801,6 @@ for name, check, place, attribute, faulty in (
     ("symbols at twice epsilon", WHOLE, fusion_party, "choose_channel", twice_chosen),
     ("symbols kept too often", WHOLE, mechanisms, "keep_probability", twice_kept),
     ("a centre of clean scores", PUBLIC, fusion_party, "make_message", exact_centre),
-    (
-        "labels at twice epsilon",
-        "randomised labels",
-        public,
-        "randomise_labels",
-        at_twice(public.randomise_labels, 1),
-    ),
+    ("labels at twice epsilon", "randomised labels", public, "randomise_labels", twice_labels),
 ):
     plain(name, ("fusion",), check, place, attribute, faulty)

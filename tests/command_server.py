@@ -7,8 +7,6 @@ Tests that send signals, that look at the start itself, and the slow run of the 
 installed command.
 """
 
-from __future__ import annotations
-
 import gc
 import io
 import json

@@ -1,7 +1,5 @@
 """Fixtures shared by all tests."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import tempfile
@@ -58,6 +56,14 @@ def idle_machine() -> Iterator[None]:
         patch.setattr(FREE_CORES, "_running", lambda: 0)
         patch.setattr(FREE_CORES, "_free", FREE_CORES._cores)
         yield
+
+
+@pytest.fixture
+def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Buffers of a few dozen rows, so that small files have many tiles."""
+    for module in ("fastadmm.blocks.tiles", "fastadmm.blocks.block", "fastadmm.store.streamed"):
+        monkeypatch.setattr(f"{module}.TILE_BYTES", 4096, raising=False)
+        monkeypatch.setattr(f"{module}.TILE_ENTRIES", 300, raising=False)
 
 
 @pytest.fixture(scope="session")

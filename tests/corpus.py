@@ -12,8 +12,6 @@ operating system are replaced by seeded ones, so that noise, and digests of what
 too.
 """
 
-from __future__ import annotations
-
 import argparse
 import fnmatch
 import functools
@@ -46,8 +44,6 @@ Items = dict[str, str]
 
 
 # --- the sources: files that every revision converts by itself
-
-
 def _csv(path: Path, X: np.ndarray, y: Any, ids: bool = False) -> None:
     names = [*(["id"] if ids else []), *(f"c{k}" for k in range(X.shape[1])), "y"]
     lines = [",".join(names)]
@@ -89,8 +85,6 @@ def write_sources(home: Path) -> None:
 
 
 # --- the configurations
-
-
 class Case:
     """One directory in which commands run; what they print goes to ``output.txt``."""
 
@@ -134,7 +128,7 @@ class Case:
         names = " ".join(f"--party {name}" for name in parties)
         self.run(f"coordinator start ../data/two.parts/labels.h5 {names} --config {config} -o run")
         for number in itertools.count():
-            requests = sorted((self.directory / "run" / "requests").glob("*.h5"))
+            requests = sorted((self.directory / "run" / "requests").glob("*"))
             if (self.directory / "run" / "result.json").exists() or not requests or number > 400:
                 break
             for request in requests:
@@ -346,8 +340,6 @@ def _matrix(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 # --- one revision: this file again, in a process that imports it
-
-
 def run_here(home: Path, names: list[str]) -> None:
     """Run cases below a directory with the package that this process imports."""
     write_sources(home)
@@ -429,7 +421,6 @@ def run_revision(site: Path, home: Path, names: list[str]) -> None:
 
 
 # --- what a run left, without what differs between equal runs
-
 #: What differs between equal runs, and what stands for it.
 _WORDS = (
     (re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?"), "<date>"),
@@ -540,8 +531,6 @@ def differences(here: dict[str, Items], there: dict[str, Items]) -> list[str]:
 
 
 # --- the program
-
-
 def _checkout(revision: str, directory: Path) -> Path:
     archive = subprocess.run(["git", "-C", str(ROOT), "archive", revision], check=True, capture_output=True)
     directory.mkdir()

@@ -3,8 +3,6 @@
 ``python federation_fuzz.py COUNT [SEED]`` prints how many were accepted.
 """
 
-from __future__ import annotations
-
 import json
 import struct
 import sys
@@ -12,10 +10,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from fastadmm.between.exchange import Message, Request
 from fastadmm.between.schema import (
+    Message,
     ProtocolError,
     Refusal,
+    Request,
     answer_of,
     digest_of,
     encode_message,

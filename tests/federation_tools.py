@@ -1,7 +1,5 @@
 """What the tests of parties elsewhere share: agents in this process, and what carries bytes to them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +9,7 @@ import pytest
 from fastadmm.between.agent import Agent
 from fastadmm.between.approve import agent_approve, approve_fingerprints
 from fastadmm.between.consent import shown_digest
-from fastadmm.between.coordinator import RUN, FederatedRun
+from fastadmm.between.coordinator import RUN, Coordinator
 from fastadmm.between.coordinator_step import new_run
 from fastadmm.between.socket import Server, Socket, serve
 from fastadmm.errors import InputError
@@ -62,7 +60,7 @@ class Parties:
         """Every party refuses until it has been told the fingerprints that the others' owners see."""
         with federated(RunFolder(run, EXCHANGE), ask or self.ask) as training:
             with pytest.raises(InputError, match=r"refused \(keys\)"):
-                training.train()
+                training.advance()
             run_id = training.run
         for name in self.names:
             state = self.home(name) / "agent"
@@ -111,7 +109,7 @@ def begin_run(folder: Path, names: tuple[str, ...] = NAMES, **values: object) ->
     labels = folder / "labels" / "labels.h5"
     new, fill = new_run(labels, names, out, dict(values), "test", own=own, say=print)  # type: ignore[arg-type]
     with new.begin(fill, force=False):
-        run = FederatedRun(new, lambda *_: b"", lambda _: None)
+        run = Coordinator(new, lambda *_: b"", lambda _: None)
         run.write_description(caller)
         run.close()
     return new
@@ -120,7 +118,7 @@ def begin_run(folder: Path, names: tuple[str, ...] = NAMES, **values: object) ->
 @contextmanager
 def federated(folder: RunFolder, ask: Callable[[str, bytes, float], bytes]) -> Any:
     with folder.held():
-        run = FederatedRun(RunFolder(folder.path, EXCHANGE), ask, lambda _: None)
+        run = Coordinator(RunFolder(folder.path, EXCHANGE), ask, lambda _: None)
         try:
             yield run
         finally:
@@ -134,5 +132,5 @@ def train_with(parties: Parties, **values: object) -> Path:
     if values.get("secrecy") == "sums":
         parties.compare_keys(folder.path)
     with federated(folder, parties.ask) as run:
-        run.train()
+        run.advance()
     return folder.path

@@ -1,7 +1,5 @@
 """Ways to spoil a file, each decided by a random generator: bytes, text, JSON and TOML, HDF5, NPZ, Parquet."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import json
@@ -40,8 +38,6 @@ _VALUES: list[Any] = [
 
 
 # --- bytes -------------------------------------------------------------------------------------------------
-
-
 def _span(raw: bytes, rng: random.Random) -> tuple[int, int]:
     start = rng.randrange(len(raw) + 1)
     return start, min(len(raw), start + rng.choice([1, 2, 8, 16, 64, 512, 4096]))
@@ -109,15 +105,8 @@ def _append(raw: bytearray, rng: random.Random) -> bytes:
 
 def _other_kind(raw: bytearray, rng: random.Random) -> bytes:
     heads = [
-        b"",
-        b"\x89HDF\r\n\x1a\n",
-        b"PK\x03\x04",
-        b"PAR1",
-        b"\x1f\x8b",
-        b"BZh9",
-        b"\xfd7zXZ\x00",
-        b"\x93NUMPY",
-        b"%PDF-1.4",
+        *(b"", b"\x89HDF\r\n\x1a\n", b"PK\x03\x04", b"PAR1", b"\x1f\x8b", b"BZh9", b"\xfd7zXZ\x00"),
+        *(b"\x93NUMPY", b"%PDF-1.4"),
     ]
     return rng.choice(heads) + rng.choice([b"", bytes(200), rng.randbytes(200), bytes(raw)])  # fmt: skip
 
@@ -134,8 +123,6 @@ def of_bytes(path: Path, rng: random.Random) -> str:
 
 
 # --- text --------------------------------------------------------------------------------------------------
-
-
 def of_text(path: Path, rng: random.Random) -> str:
     """Spoil lines, cells and the encoding of a text file."""
     raw = path.read_bytes()
@@ -188,8 +175,6 @@ def of_text(path: Path, rng: random.Random) -> str:
 
 
 # --- JSON and TOML -----------------------------------------------------------------------------------------
-
-
 def _places(value: Any, where: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     found = [where] if where else []
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -279,8 +264,6 @@ def of_json(path: Path, rng: random.Random) -> str:
 
 
 # --- HDF5 --------------------------------------------------------------------------------------------------
-
-
 def _arrays(rng: random.Random, like: np.ndarray | None) -> Any:
     """A dataset's new value: other values, dtype, shape or kind."""
     n = like.shape[0] if like is not None and like.ndim else 5
@@ -394,8 +377,6 @@ def _edit(file: Any, item: Any, how: str, rng: random.Random) -> None:
 
 
 # --- NPZ, Parquet, compressed text -------------------------------------------------------------------------
-
-
 def of_npz(path: Path, rng: random.Random) -> str:
     """Change arrays of an NPZ file."""
     with np.load(path) as file:

@@ -1,7 +1,5 @@
 """What is fuzzed: good files of every kind, and the commands that read them."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import lzma
@@ -22,17 +20,7 @@ __all__ = ["EXCHANGE", "SUBJECTS", "Command", "Subject", "make_seeds"]
 
 @dataclass(frozen=True)
 class Command:
-    """One command line; words are looked up in the directory of the case.
-
-    Attributes
-    ----------
-    line : str
-        Arguments; ``@name`` is a path of the case.
-    outs : tuple of str
-        Paths that exist after success, and not after an error.
-    changes : str
-        What the command may change in place when it succeeds.
-    """
+    """One command line, in which ``@name`` is a path of the case; what it makes, and may change in place."""
 
     line: str
     outs: tuple[str, ...] = ()
@@ -45,18 +33,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Subject:
-    """A directory of good files, which of them are spoiled, and who reads them.
-
-    Attributes
-    ----------
-    seed : callable
-        Fills an empty directory.
-    targets : tuple of str
-        Globs of the files to spoil.
-    commands : tuple of Command
-    weight : int
-        How often it comes up.
-    """
+    """What fills a directory with good files, globs of those to spoil, who reads them, and how often."""
 
     seed: Callable[[Path], None]
     targets: tuple[str, ...]
@@ -72,8 +49,6 @@ def do(line: str, home: Path, *codes: int) -> None:
 
 
 # --- data files --------------------------------------------------------------------------------------------
-
-
 def _table(n: int = 24) -> str:
     rng = np.random.default_rng(5)
     lines = ["id,age,income,city,rate,y"]
@@ -170,8 +145,6 @@ def seed_psi(home: Path) -> None:
 
 
 # --- partitions, models, runs ------------------------------------------------------------------------------
-
-
 def seed_partition(home: Path) -> None:
     """A partition with a dense and a sparse party, and one of tables, with encoders."""
     do_partition(home)
@@ -210,7 +183,7 @@ def seed_rounds(home: Path) -> None:
     write_problem(home / "data.parts", 40, (3, 4))
     do("coordinator start @data.parts/labels.h5 --party party-1 --party party-2 --lambda 1e-2 -o @run", home)
     for number in (0, 1):
-        requests = sorted((home / "run" / "requests").glob(f"*-*{number}.h5"))
+        requests = sorted((home / "run" / "requests").glob(f"*-*{number}.msg"))
         for request in requests:
             party = request.stem.rsplit("-", 1)[0]
             shutil.copy(request, home / f"{party}.request.h5")
@@ -240,7 +213,7 @@ def _exchange(home: Path) -> None:
     for number in (0, 1, 2):
         for party in ("party-1", "party-2"):
             shutil.copy(
-                home / "run" / "requests" / f"{party}-{number:06d}.h5", home / f"{party}.request{number}.h5"
+                home / "run" / "requests" / f"{party}-{number:06d}.msg", home / f"{party}.request{number}.h5"
             )
             if number == 2 and party == "party-1":
                 shutil.copytree(home / "state-party-1", home / "before")
@@ -404,8 +377,8 @@ SUBJECTS: dict[str, Subject] = {
         Command("card @run"),
         Command("resume @run -q", (), "run"),
     ), 2),
-    "rounds": Subject(seed_rounds, ("party-1.request.h5", "party-1.message1.h5", "data.parts/party-1.h5", "run/*.*", "run/*/*.h5",
-                                    "run/answers/*/*", "before-party-1/*"), (
+    "rounds": Subject(seed_rounds, ("party-1.request.h5", "party-1.message1.h5", "data.parts/party-1.h5", "run/*.*",
+                                    "run/*/*.msg", "before-party-1/*"), (
         Command("party step --data @data.parts/party-1.h5 --state @before-party-1 --in @party-1.request.h5 -o @out.h5 --threads 1",
                 ("out.h5",), "before-party-1"),
         Command("coordinator step @run @party-1.message1.h5 @party-2.message1.h5", (), "run"),
@@ -434,8 +407,8 @@ SUBJECTS: dict[str, Subject] = {
 
 _EXCHANGE_FILES = (
     "party-1.message2.h5", "party-1.message2.h5", "party-1.request2.h5", "party-1.request2.h5", "party-1.request0.h5",
-    "approval.toml", "approval.toml", "before/*.*", "before/answers/*", "run/waiting.json", "run/checkpoint.h5", "run/requests/*",
-    "run/answers/*/*", "run/sent/*", "data.parts/party-1.h5")  # fmt: skip
+    "approval.toml", "approval.toml", "before/*.*", "run/parties.json", "run/checkpoint.h5", "run/requests/*",
+    "run/answers.journal", "run/sent/*", "data.parts/party-1.h5")  # fmt: skip
 
 _EXCHANGE_COMMANDS = (
     Command("party step --data @data.parts/party-1.h5 --state @before --in @party-1.request2.h5 -o @out.h5 --threads 1",

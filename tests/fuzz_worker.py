@@ -4,8 +4,6 @@
 the interpreter with it; :func:`watched` starts it again behind such a case. Case i of a seed is always the same.
 """
 
-from __future__ import annotations
-
 import codecs
 import contextlib
 import csv
@@ -34,7 +32,13 @@ from fuzz_subjects import EXCHANGE, SUBJECTS, Command, Subject, make_seeds
 SECONDS = 60.0  # of one case; the slowest takes one
 MEMORY = 8 << 30
 LONGEST = 700  # characters of an error
-UNCOUNTED = ("run.lock", ".lock", "refused")  # a party counts what it refuses
+UNCOUNTED = (
+    "run.lock",
+    ".lock",
+    "refused",
+    "audit.jsonl",
+    "requests.journal",
+)  # a party counts what it refuses
 
 
 def subjects_of(seed: int) -> dict[str, Subject]:
@@ -153,7 +157,7 @@ def lost(home: Path, seeds: Path, target: Path, command: Command, code: int | No
         for again in ("", " --again 2", " --again 1"):
             found, _, err = execute(Command(f"coordinator repair @run{again}").arguments(home))
             # Both parties have answered all this before, and say it again.
-            while found == 0 and (requests := sorted((home / "run" / "requests").glob("*.h5"))):
+            while found == 0 and (requests := sorted((home / "run" / "requests").glob("*"))):
                 number = int(requests[-1].stem.rsplit("-", 1)[-1])
                 if number > 2:
                     return

@@ -5,8 +5,6 @@ Their order is the table of ``docs/architecture.md``, lowest first: a room impor
 above it in the table. Every import counts: those inside functions and those for type checkers, too.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import re

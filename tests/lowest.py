@@ -3,8 +3,6 @@
 Usage: python tests/lowest.py [EXTRA ...]
 """
 
-from __future__ import annotations
-
 import re
 import sys
 import tomllib

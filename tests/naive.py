@@ -4,8 +4,6 @@ Scaling as in docs/solver.md: losses are summed over samples with weights s,
 ``r`` is the penalty of the summed scaling, ``lam`` is per mean loss.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -22,8 +20,6 @@ _DIGITS = 50
 
 
 # --- scalar losses in 50 decimal digits
-
-
 def exact_sigmoid(z: Decimal) -> Decimal:
     """``1 / (1 + exp(-z))``."""
     e = (-abs(z)).exp()
@@ -64,8 +60,6 @@ def exact_logistic_prox(v: float, shift: float, q: float, s: float, r: float) ->
 
 
 # --- losses over vectors, in double precision
-
-
 def loss_value(name: str, z: Array, y: Array, s: Array) -> float:
     """``sum_i s_i l(z_i, y_i)``, added up without rounding error."""
     if name == "squared":
@@ -95,8 +89,6 @@ def dense(matrix: object) -> Array:
 
 
 # --- the optimum, by Newton's method on all columns together
-
-
 @dataclass
 class Optimum:
     """Best model: weights of all columns, intercept, objective per mean loss."""
@@ -165,8 +157,6 @@ def _root(function: Callable[[float], float], start: float = 0.0) -> float:
 
 
 # --- ADMM sharing exactly as printed, one equation after the other
-
-
 @dataclass
 class State:
     """Weights and messages of every party, z, u and the intercept b."""
@@ -327,8 +317,6 @@ def certificate(problem: NaiveADMM, x: Sequence[Array], b: float) -> tuple[float
 
 
 # --- Anderson acceleration by least squares over the whole history
-
-
 def anderson_step(points: Sequence[Array], images: Sequence[Array], memory: int, metric: Array) -> Array:
     """Extrapolate from points v_j and images T(v_j), weights summing to one, least residual in the metric."""
     points, images = list(points)[-memory - 1 :], list(images)[-memory - 1 :]
@@ -341,8 +329,6 @@ def anderson_step(points: Sequence[Array], images: Sequence[Array], memory: int,
 
 
 # --- ChaCha20, RFC 8439, in Python integers
-
-
 def chacha20_block(key: Sequence[int], nonce: Sequence[int], counter: int) -> list[int]:
     """The sixteen 32-bit words of one keystream block."""
 
@@ -389,8 +375,6 @@ def noise_normal(key: Sequence[int], nonce: Sequence[int], i: int) -> float:
 
 
 # --- sparse rows
-
-
 def gram(rows: Array, weight: Array) -> Array:
     """``rows.T @ diag(weight) @ rows``, each number as an exactly rounded sum."""
     d = rows.shape[1]
@@ -409,29 +393,9 @@ def newton_points(
 ) -> tuple[list[Array], int, bool]:
     """Newton's method whose Hessian is kept while steps contract, and corrected by BFGS updates meanwhile.
 
-    Parameters
-    ----------
-    at : callable
-        Objective and its slope at intercept (first, if there is one) and coefficients.
-    hessian_at : callable
-        Of the loss and, for the coefficients, the ridge.
-    start : ndarray of shape (lead + K,)
-    scale : float
-        Of the ridge.
-    lead : int
-        1 with an intercept, else 0.
-    enough : float
-        Squared slope in the coefficients over ``2 scale`` at which it ends.
-    limits : tuple
-        As of ``fastadmm.kernels.span_newton.next_step``.
-
-    Returns
-    -------
-    points : list of ndarray
-        The start, and where each step led.
-    best : int
-    long : bool
-        Whether a line search along the last step is wanted.
+    ``at`` gives objective and slope at intercept (where ``lead`` is 1) and coefficients, ``scale`` is the
+    ridge's; it ends at ``enough`` squared slope over ``2 scale``. Found are the points, the best's number,
+    and whether a line search along the last step is wanted.
     """
     most_steps, most_idle, contraction, flat, hidden, rounding, left = limits
     points, turn, idle, here, best, decrease, slow, fresh = [start], 0, 0, 0, 0, math.inf, False, True
@@ -519,8 +483,6 @@ def clamped_least(
 
 
 # --- text
-
-
 def libsvm_rows(
     text: str, shift: int, limit: int
 ) -> tuple[list[float], list[list[int]], list[list[float]]] | None:

@@ -1,7 +1,5 @@
 """Slow and obvious twins of the multinomial kernels: one sample at a time, from the formulas."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

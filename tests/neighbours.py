@@ -4,8 +4,6 @@
 share.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys
@@ -21,11 +19,13 @@ from fastadmm.between import session as sessions
 from fastadmm.between.agent import Agent
 from fastadmm.between.approve import agent_approve, approve_fingerprints
 from fastadmm.between.consent import asked_file
-from fastadmm.between.exchange import Message, Request, open_message, write_request
+from fastadmm.between.letters import open_letter, sealed
 from fastadmm.between.party_step import party_approve, party_step
 from fastadmm.between.private_terms import privacy_text
 from fastadmm.between.schema import (
+    Message,
     ProtocolError,
+    Request,
     answer_of,
     digest_of,
     encode_request,
@@ -124,7 +124,7 @@ class Coordinator:
         self.files += 1
         request = self.asked(calls, number)
         try:
-            write_request(self.request, request)
+            self.request.write_bytes(sealed(encode_request(request)))
         except (ValueError, TypeError, OverflowError):
             return None
         return request
@@ -162,15 +162,8 @@ class Coordinator:
         out = self.home / f"answer-{self.files}.h5"
         approval = self.home / "approval.toml" if self.previous < 0 else None
         try:
-            party_step(
-                self.data.path,
-                self.home / "step",
-                self.request,
-                out,
-                approval=approval,
-                ledger=self.ledger,
-                threads=1,
-            )
+            more = {"approval": approval, "ledger": self.ledger, "threads": 1}
+            party_step(self.data.path, self.home / "step", self.request, out, **more)
         except FastadmmError as error:
             text = re.sub(r"/\S*/(pair-.)/", "", str(error))
             text = re.sub(r"sha256:[0-9a-f]+|[0-9a-f]{64}", "DIGEST", text)
@@ -178,7 +171,8 @@ class Coordinator:
             return {}
         self.seen.append(("answer", out.stat().st_size))
         self.previous = request.number
-        message = open_message(out, self.data.n_samples, lambda _: calls[-1])
+        message = answer_of(open_letter(out, 1 << 30), calls[-1], self.data.n_samples, "answer")
+        assert isinstance(message, Message)
         self.answered = message.digest
         return message.answer
 
@@ -196,8 +190,6 @@ class Coordinator:
 
 
 # --- what a hostile coordinator asks ----------------------------------------------------------------------
-
-
 def vector(rng: np.random.Generator, n: int) -> np.ndarray:
     """Numbers of every size, mostly of the length that is wanted."""
     n = max(0, n + int(rng.choice([0] * 60 + [-1, 1])))

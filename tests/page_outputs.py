@@ -1,7 +1,5 @@
 """Does a page show what its commands print?"""
 
-from __future__ import annotations
-
 import re
 
 #: Numbers, not digits in names like ``party-1`` or ``a9a``.
@@ -12,6 +10,13 @@ CHANGING = re.compile(
 )
 #: Smaller numbers are rounding, which is the processor's.
 ROUNDING = 1e-9
+
+
+def between_markers(page: str, name: str, text: str) -> str:
+    """A page with a text between the markers of a name."""
+    begin, end = f"<!-- {name}:begin -->\n", f"<!-- {name}:end -->"
+    before, rest = page.split(begin)
+    return before + begin + text + end + rest.split(end)[1]
 
 
 def agrees(printed: str, shown: str) -> bool:

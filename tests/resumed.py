@@ -1,7 +1,5 @@
 """Whether a run that another process could have resumed ends as one that was never stopped."""
 
-from __future__ import annotations
-
 import numpy as np
 from fastadmm import SolverOptions
 from fastadmm.problem.problem import Problem

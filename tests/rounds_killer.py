@@ -4,8 +4,6 @@
 Prints the number of kills; fails where anything is lost or differs.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -24,7 +22,7 @@ def step(world: Path, who: str) -> None:
     run = world / "labels" / "run"
     if who == "party":
         home = world / "party-1"
-        request = next((run / "requests").glob("party-1-*.h5"))
+        request = next((run / "requests").glob("party-1-*.msg"))
         party_step(home / "party-1.h5", home / "state", request, home / "out.h5", threads=1)
     else:
         coordinator_step(run, sorted(world.glob("party-*/answer-*")))
@@ -55,7 +53,9 @@ def contents(world: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(world)): path.read_bytes()
         for path in sorted(world.rglob("*"))
-        if path.is_file() and path.name not in ("rounds.jsonl", "checkpoint.h5", "run.lock", ".lock")
+        if path.is_file()
+        and path.name not in ("rounds.jsonl", "checkpoint.h5", "run.lock", ".lock", "audit.jsonl")
+        and path.suffix != ".journal"
     }
 
 

@@ -1,7 +1,5 @@
 """What the tests of runs share: small partitions, runs in this or another process, comparisons."""
 
-from __future__ import annotations
-
 import atexit
 import hashlib
 import json
@@ -37,6 +35,41 @@ from command_server import PRELUDE, command_server
 _PROGRAM = "from fastadmm.cli.app import main; main()"
 
 
+def without_compilation(chosen: str, *files: str) -> None:
+    """Run the chosen tests of some files in plain Python."""
+    command = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, *files]
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    done = subprocess.run(
+        command,
+        env=environment,
+        cwd=_folder_of_files(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+
+
+class Killed(BaseException):
+    """Nobody catches it: like a kill, it leaves things as they are."""
+
+
+def flipped(raw: bytes, bit: int) -> bytes:
+    """Bytes of which one bit is the other one."""
+    changed = bytearray(raw)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+def python(
+    code: str, *arguments: object, check: bool = False, timeout: float | None = 120, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """What a process of Python does with some code."""
+    command = [sys.executable, "-P", "-c", code, *map(str, arguments)]
+    return subprocess.run(command, check=check, timeout=timeout, capture_output=True, text=True, **options)
+
+
 def run(*arguments: object) -> int:
     """Exit code of one command, run in this process."""
     try:
@@ -44,6 +77,16 @@ def run(*arguments: object) -> int:
     except SystemExit as stop:
         return int(stop.code or 0)
     raise AssertionError("main() returned instead of exiting")
+
+
+def refused(capsys: pytest.CaptureFixture[str], code: int, *arguments: object) -> str:
+    """The one line of a command that ends with this exit code."""
+    capsys.readouterr()
+    assert run(*arguments) == code
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1, error
+    assert "Traceback" not in error
+    return error
 
 
 def contradict(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,6 +155,16 @@ def run_process(*arguments: object, **options: Any) -> tuple[int, str, str]:
     process = (start if "env" in options else start_fork)(*arguments, **options)
     out, err = process.communicate(timeout=120)
     return process.returncode, out, err
+
+
+def edited(name: str, change: Callable[[h5py.File], object]) -> Callable[[Path], None]:
+    """What changes a file of HDF5 in a directory."""
+
+    def edit(directory: Path) -> None:
+        with h5py.File(directory / name, "r+") as file:
+            change(file)
+
+    return edit
 
 
 def write_blocks(

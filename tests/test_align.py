@@ -1,11 +1,8 @@
 """Alignment: the same rows and digest on one machine and by private set intersection; the data of FATE."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +11,7 @@ from fastadmm.data_tools.alignment import align, canonical_order, read_alignment
 from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.data_tools.synthetic import write_tables
 from fastadmm.data_tools.tables import read_ids
-from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError
+from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.digest import row_digest
 from fastadmm.runs.evaluate import evaluate_partition
 from fastadmm.runs.export import export_party, import_party
@@ -26,18 +23,18 @@ from run_tools import run
 
 
 @pytest.fixture
-def bank(tmp_path: Path) -> Path:
+def bank(tmp_path):
     write_tables(tmp_path, n_samples=120)
     return tmp_path
 
 
-def ids_of(path: Path, duplicates: str = "refuse"):
+def ids_of(path, duplicates="refuse"):
     return table_ids(read_ids(path, "id"), "id", duplicates)
 
 
 @given(st.sets(st.integers(-(10**18) + 1, 10**18 - 1), min_size=1), st.randoms())
 @settings(max_examples=50, deadline=None)
-def test_canonical_order_of_numbers(ids: set[int], random) -> None:
+def test_canonical_order_of_numbers(ids, random):
     shuffled = [str(i) for i in ids]
     random.shuffle(shuffled)
     found = canonical_order(shuffled)
@@ -45,7 +42,7 @@ def test_canonical_order_of_numbers(ids: set[int], random) -> None:
     assert found.digest == row_digest(np.array(sorted(ids), dtype=np.int64))
 
 
-def test_alignment_file_round_trip_and_damage(tmp_path: Path) -> None:
+def test_alignment_file_round_trip_and_damage(tmp_path):
     path = tmp_path / "rows.json"
     for ids in (["10", "9", "-3"], ["b", "a", "007"]):
         write_alignment(path, canonical_order(ids), force=True)
@@ -68,7 +65,7 @@ def test_alignment_file_round_trip_and_damage(tmp_path: Path) -> None:
         read_alignment(path)
 
 
-def test_private_and_trusted_give_the_same_bytes(bank: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_private_and_trusted_give_the_same_bytes(bank, capsys):
     pytest.importorskip("private_set_intersection")
     d = bank
     guest, host = d / "bank.csv", d / "shop.csv"
@@ -106,7 +103,7 @@ def test_private_and_trusted_give_the_same_bytes(bank: Path, capsys: pytest.Capt
     capsys.readouterr()
 
 
-def test_several_hosts_by_private_intersection(bank: Path) -> None:
+def test_several_hosts_by_private_intersection(bank):
     pytest.importorskip("private_set_intersection")
     d = bank
     (d / "third.csv").write_text("id,w\n" + "".join(f"{i},1\n" for i in ids_of(d / "bank.csv").texts()[:30]))
@@ -118,7 +115,7 @@ def test_several_hosts_by_private_intersection(bank: Path) -> None:
     assert found.ids.tolist() == align(tables)[0].ids.tolist()
 
 
-def test_mistakes_of_private_intersection(bank: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes_of_private_intersection(bank, monkeypatch):
     pytest.importorskip("private_set_intersection")
     d = bank
     guest, host = ids_of(d / "bank.csv"), ids_of(d / "shop.csv")
@@ -126,7 +123,7 @@ def test_mistakes_of_private_intersection(bank: Path, monkeypatch: pytest.Monkey
     psi.psi_respond(host, d / "q", d / "r")
     psi.psi_request(guest, d / "q2", d / "key2")
 
-    def refused(kind: type[FastadmmError], message: str, call, *arguments: object) -> None:
+    def refused(kind, message, call, *arguments):
         before = sorted(os.listdir(d))
         with pytest.raises(kind, match=message) as caught:
             call(*arguments)
@@ -155,7 +152,7 @@ def test_mistakes_of_private_intersection(bank: Path, monkeypatch: pytest.Monkey
     refused(ConfigError, r"pip install 'fastadmm\[psi\]'", psi.psi_respond, host, d / "q2", d / "x")
 
 
-def test_merge_refuses_what_does_not_belong_together(bank: Path) -> None:
+def test_merge_refuses_what_does_not_belong_together(bank):
     d = bank
     options = {"id": "id", "missing": "median"}
     convert_tables(d / "bank.csv", [], d / "g", label="default", **options)
@@ -171,7 +168,7 @@ def test_merge_refuses_what_does_not_belong_together(bank: Path) -> None:
 
 
 @pytest.mark.repeats
-def test_export_keeps_the_encoder(bank: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_export_keeps_the_encoder(bank, capsys):
     d = bank
     options = {"id": "id", "missing": "indicator", "standardize": True}
     convert_tables(d / "bank.csv", [d / "shop.csv"], d / "p", label="default", **options)
@@ -192,7 +189,7 @@ def test_export_keeps_the_encoder(bank: Path, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.repeats
-def test_fate_breast_repeated_and_sample_ids(shared_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fate_breast_repeated_and_sample_ids(shared_data, capsys):
     fate = shared_data / "fate"
     host = fate / "breast_hetero_host.csv"
     for name in ("repeated_id", "sample_id"):
@@ -212,9 +209,7 @@ def test_fate_breast_repeated_and_sample_ids(shared_data: Path, capsys: pytest.C
 
 
 @pytest.mark.repeats
-def test_fate_default_credit_agrees_with_sklearn_on_the_joined_table(
-    shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_fate_default_credit_agrees_with_sklearn_on_the_joined_table(shared_data, tmp_path, capsys):
     import pandas as pd
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import roc_auc_score

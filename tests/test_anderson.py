@@ -1,7 +1,5 @@
 """Anderson acceleration: against least squares, on linear maps, its memory and its safeguard."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from fastadmm.coordinator.admm.anderson import Anderson
@@ -125,8 +123,6 @@ def test_memory_fits_its_budget():
 
 
 # --- in a run
-
-
 def hard_problem(seed=0):
     """Correlated parties and little regularisation: where plain sharing is slow."""
     rng = np.random.default_rng(seed)

@@ -1,7 +1,5 @@
 """Faults planted in every part of the private modes: the audit finds them, and nothing in honest code."""
 
-from __future__ import annotations
-
 import math
 import re
 from pathlib import Path
@@ -107,7 +105,6 @@ def test_honest_code_under_other_claims(settings):
 
 
 # --- the tests of noise: their level, and what they see
-
 TIMES, N = 300, 400
 
 
@@ -144,8 +141,6 @@ def test_what_the_tests_of_noise_see():
 
 
 # --- the audit's own formulas
-
-
 @pytest.mark.parametrize(("mu", "pure"), [(0.2, ()), (0.15, (0.6,)), (1.0, (0.3, 0.5)), (0.0, (0.7,))])
 def test_the_second_opinion_is_that_of_the_accountant(mu, pure):
     for epsilon in (0.0, 0.4, 1.3):
@@ -162,8 +157,6 @@ def test_the_second_opinion_on_discrete_noise():
 
 
 # --- what an audit found
-
-
 @pytest.mark.parametrize("kind", ["dense", "csr"])
 def test_row_norms_of_features_that_stay_on_disk(tmp_path, kind):
     rows = np.random.default_rng(0).normal(size=(500, 7))

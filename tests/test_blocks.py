@@ -1,7 +1,5 @@
 """Feature blocks: every product against dense NumPy, and what they refuse."""
 
-from __future__ import annotations
-
 import threading
 import time
 from itertools import pairwise
@@ -126,14 +124,8 @@ def test_a_product_alone_on_its_thread_has_the_same_bits(kind):
 @pytest.mark.parametrize(
     "form",
     [
-        np.asfortranarray,
-        np.ndarray.tolist,
-        pd.DataFrame,
-        lambda a: np.repeat(a, 2, axis=1)[:, ::2],
-        sp.csr_matrix,
-        sp.csc_array,
-        sp.coo_array,
-        sp.lil_array,
+        *(np.asfortranarray, np.ndarray.tolist, pd.DataFrame, lambda a: np.repeat(a, 2, axis=1)[:, ::2]),
+        *(sp.csr_matrix, sp.csc_array, sp.coo_array, sp.lil_array),
     ],
     ids=["fortran", "list", "frame", "strided", "csr-matrix", "csc", "coo", "lil"],
 )
@@ -209,8 +201,6 @@ def test_what_is_not_a_finite_matrix_is_refused_with_its_place(matrix, message):
 
 
 # --- the engine's pieces
-
-
 @pytest.mark.parametrize("n", [1, 2, ROWS_PER_PIECE, ROWS_PER_PIECE + 1, 10**6, 10**7])
 def test_row_ranges_cover_every_row_once(n):
     ranges = row_ranges(n)

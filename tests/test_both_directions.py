@@ -1,7 +1,5 @@
 """Both directions in a round, in single precision: fewer rounds, and a certificate that knows of it."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

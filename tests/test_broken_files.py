@@ -1,7 +1,5 @@
 """Every way we know to break a partition: the right error class, one line, file and place named."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable
@@ -16,11 +14,13 @@ from fastadmm.files.digest import row_digest
 from fastadmm.store import Transform, create_partition, open_partition
 from scipy.sparse import csr_array
 
+from run_tools import edited
+
 N = 60
 
 
 @pytest.fixture(scope="module")
-def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def good(tmp_path_factory):
     """A partition with a dense party, a sparse party and labels with weights and offsets."""
     path = tmp_path_factory.mktemp("good") / "good.parts"
     rng = np.random.default_rng(0)
@@ -37,50 +37,40 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 # --- mutations: each takes the directory of a good partition and breaks one thing
-
-
-def edit(file: str, change: Callable[[h5py.File], None]) -> Callable[[Path], None]:
-    def mutate(path: Path) -> None:
-        with h5py.File(path / file, "r+") as h5:
-            change(h5)
-
-    return mutate
-
-
-def put(file: str, key: str, index: object, value: object) -> Callable[[Path], None]:
+def put(file, key, index, value):
     """Overwrite entries; HDF5 renews the checksum, so only our validation can notice."""
 
-    def change(h5: h5py.File) -> None:
+    def change(h5):
         h5[key][index] = value
 
-    return edit(file, change)
+    return edited(file, change)
 
 
-def drop(file: str, key: str) -> Callable[[Path], None]:
-    return edit(file, lambda h5: h5.__delitem__(key))
+def drop(file, key):
+    return edited(file, lambda h5: h5.__delitem__(key))
 
 
-def attr(file: str, key: str, name: str, value: object) -> Callable[[Path], None]:
-    return edit(file, lambda h5: h5[key].attrs.__setitem__(name, value))
+def attr(file, key, name, value):
+    return edited(file, lambda h5: h5[key].attrs.__setitem__(name, value))
 
 
-def drop_attr(file: str, key: str, name: str) -> Callable[[Path], None]:
-    return edit(file, lambda h5: h5[key].attrs.__delitem__(name))
+def drop_attr(file, key, name):
+    return edited(file, lambda h5: h5[key].attrs.__delitem__(name))
 
 
-def replace(file: str, key: str, value: np.ndarray, **options: object) -> Callable[[Path], None]:
+def replace(file, key, value, **options):
     """Replace a dataset by another that keeps the attributes."""
 
-    def change(h5: h5py.File) -> None:
+    def change(h5):
         attributes = dict(h5[key].attrs)
         del h5[key]
         h5.create_dataset(key, data=value, **options).attrs.update(attributes)
 
-    return edit(file, change)
+    return edited(file, change)
 
 
-def toml(old: str, new: str, count: int = -1) -> Callable[[Path], None]:
-    def mutate(path: Path) -> None:
+def toml(old, new, count=-1):
+    def mutate(path):
         # Without its digest, as after an edit by hand: each key is checked for itself.
         lines = (path / "partition.toml").read_text().splitlines(keepends=True)
         text = "".join(line for line in lines if not line.startswith("digest = "))
@@ -90,18 +80,18 @@ def toml(old: str, new: str, count: int = -1) -> Callable[[Path], None]:
     return mutate
 
 
-def cut(file: str, part: float) -> Callable[[Path], None]:
-    def mutate(path: Path) -> None:
+def cut(file, part):
+    def mutate(path):
         os.truncate(path / file, int((path / file).stat().st_size * part))
 
     return mutate
 
 
-def overwrite(file: str, content: bytes) -> Callable[[Path], None]:
+def overwrite(file, content):
     return lambda path: (path / file).write_bytes(content) and None
 
 
-def flip_value(path: Path) -> None:
+def flip_value(path):
     """Flip one bit of a stored value on disk, behind HDF5's back."""
     file = path / "party-1.h5"
     with h5py.File(file) as h5:
@@ -111,7 +101,7 @@ def flip_value(path: Path) -> None:
     file.write_bytes(raw)
 
 
-def flip_metadata(path: Path) -> None:
+def flip_metadata(path):
     file = path / "party-2.h5"
     with h5py.File(file) as h5:
         offset = h5py.h5o.get_info(h5["X"].id).addr
@@ -120,10 +110,10 @@ def flip_metadata(path: Path) -> None:
     file.write_bytes(raw)
 
 
-def heap(first_object: bool) -> Callable[[Path], None]:
+def heap(first_object):
     """Damage an object size in a text heap; for the free space at its end HDF5 would loop for ever."""
 
-    def mutate(path: Path) -> None:
+    def mutate(path):
         file = path / "party-1.h5"
         raw = bytearray(file.read_bytes())
         at = raw.index(b"GCOL") + 16
@@ -136,29 +126,29 @@ def heap(first_object: bool) -> Callable[[Path], None]:
     return mutate
 
 
-def permute_party(path: Path) -> None:
+def permute_party(path):
     """A consistent file with permuted rows: attribute and ids agree, but not with the other files."""
     ids = np.arange(N)[::-1].copy()
 
-    def change(h5: h5py.File) -> None:
+    def change(h5):
         h5["obs/ids"][:] = ids
         h5["X"][:] = h5["X"][:][::-1]
         h5.attrs["row-digest"] = row_digest(ids)
 
-    edit("party-1.h5", change)(path)
+    edited("party-1.h5", change)(path)
 
 
-def permute_labels(path: Path) -> None:
+def permute_labels(path):
     ids = np.roll(np.arange(N), 1)
 
-    def change(h5: h5py.File) -> None:
+    def change(h5):
         h5["obs/ids"][:] = ids
         h5.attrs["row-digest"] = row_digest(ids)
 
-    edit("labels.h5", change)(path)
+    edited("labels.h5", change)(path)
 
 
-def copy_party(path: Path) -> None:
+def copy_party(path):
     """The first party's file again under the second name."""
     shutil.copy(path / "party-1.h5", path / "party-2.h5")
     with h5py.File(path / "party-2.h5", "r+") as h5:
@@ -167,18 +157,18 @@ def copy_party(path: Path) -> None:
     toml('kind = "csr"', 'kind = "dense"')(path)
 
 
-def hardlink_party(path: Path) -> None:
+def hardlink_party(path):
     (path / "party-2.h5").unlink()
     os.link(path / "party-1.h5", path / "party-2.h5")
 
 
-def swap_parties(path: Path) -> None:
+def swap_parties(path):
     (path / "party-1.h5").rename(path / "x.h5")
     (path / "party-2.h5").rename(path / "party-1.h5")
     (path / "x.h5").rename(path / "party-2.h5")
 
 
-def shorter_labels(path: Path) -> None:
+def shorter_labels(path):
     """A label file that is right in itself, for 50 samples only."""
     from fastadmm.store import LabelWriter
 
@@ -186,24 +176,24 @@ def shorter_labels(path: Path) -> None:
         writer.append(np.arange(50) % 2)
 
 
-def unsorted_row(h5: h5py.File) -> None:
+def unsorted_row(h5):
     indptr = h5["X/indptr"][:]
     row = int(np.flatnonzero(np.diff(indptr) >= 2)[3])
     start = indptr[row]
     h5["X/indices"][start : start + 2] = h5["X/indices"][start : start + 2][::-1]
 
 
-def repeated_column(h5: h5py.File) -> None:
+def repeated_column(h5):
     indptr = h5["X/indptr"][:]
     row = int(np.flatnonzero(np.diff(indptr) >= 2)[5])
     h5["X/indices"][indptr[row] + 1] = h5["X/indices"][indptr[row]]
 
 
-def decreasing_indptr(h5: h5py.File) -> None:
+def decreasing_indptr(h5):
     h5["X/indptr"][10] = h5["X/indptr"][12] + 1
 
 
-def missing_chunks(h5: h5py.File) -> None:
+def missing_chunks(h5):
     attributes = dict(h5["X"].attrs)
     del h5["X"]
     dataset = h5.create_dataset("X", shape=(N, 4), chunks=(20, 4), dtype="<f8", fletcher32=True)
@@ -211,7 +201,7 @@ def missing_chunks(h5: h5py.File) -> None:
     dataset.attrs.update(attributes)
 
 
-def one_text_everywhere(path: Path) -> None:
+def one_text_everywhere(path):
     """A text of 2 MB is the name of every column, and stored once."""
     file = path / "party-2.h5"
     replace("party-2.h5", "var/names", np.array(["x" * (2 << 20), *"abcdefgh"], dtype=object))(path)
@@ -222,13 +212,13 @@ def one_text_everywhere(path: Path) -> None:
     file.write_bytes(raw)
 
 
-def many_texts(h5: h5py.File) -> None:
+def many_texts(h5):
     """Each may be the longest one: nobody knows before they are read."""
     h5.attrs["note"] = "x" * 50_000
     h5.attrs.create("several", ["y"] * 3_000, dtype=h5py.string_dtype())
 
 
-def huge_shape(h5: h5py.File) -> None:
+def huge_shape(h5):
     """A small file that asks for 32 TB: must be refused before memory is allocated."""
     attributes = dict(h5["X"].attrs)
     del h5["X"]
@@ -236,12 +226,12 @@ def huge_shape(h5: h5py.File) -> None:
     h5.attrs["n_samples"] = 10**12
 
 
-def external_link(h5: h5py.File) -> None:
+def external_link(h5):
     del h5["X"]
     h5["X"] = h5py.ExternalLink("party-2.h5", "/X")
 
 
-def virtual_dataset(h5: h5py.File) -> None:
+def virtual_dataset(h5):
     attributes = dict(h5["X"].attrs)
     del h5["X"]
     layout = h5py.VirtualLayout(shape=(N, 4), dtype="<f8")
@@ -249,15 +239,15 @@ def virtual_dataset(h5: h5py.File) -> None:
     h5.create_virtual_dataset("X", layout).attrs.update(attributes)
 
 
-def duplicate_names(h5: h5py.File) -> None:
+def duplicate_names(h5):
     h5["var/names"][2] = "age"
 
 
-def invalid_utf8(h5: h5py.File) -> None:
+def invalid_utf8(h5):
     h5["var/names"][1] = b"\xff\xfe"
 
 
-def transform_dataset(h5: h5py.File) -> None:
+def transform_dataset(h5):
     del h5["transform"]
     h5["transform"] = 1.0
 
@@ -277,9 +267,7 @@ class Case:
     words: tuple[str, ...]
 
 
-def case(
-    name: str, mutate: Callable[[Path], None], error: type[FastadmmError], file: str, *words: str
-) -> object:
+def case(name, mutate, error, file, *words):
     return pytest.param(Case(name, mutate, error, file, words), id=name)
 
 
@@ -334,10 +322,10 @@ CASES = [
     case("bit flipped in metadata", flip_metadata, F, C, "X"),
     case("text heap overlong", heap(True), F, D, "text heap"),
     case("text heap endless", heap(False), F, D, "text heap"),
-    case("external link", edit(D, external_link), F, D, "'X'", "link"),
-    case("virtual dataset", edit(D, virtual_dataset), F, D, "'X'", "another file"),
-    case("missing chunks", edit(D, missing_chunks), F, D, "'X'", "chunks are missing"),
-    case("huge shape", edit(D, huge_shape), F, D, "'X'", "chunks are missing"),
+    case("external link", edited(D, external_link), F, D, "'X'", "link"),
+    case("virtual dataset", edited(D, virtual_dataset), F, D, "'X'", "another file"),
+    case("missing chunks", edited(D, missing_chunks), F, D, "'X'", "chunks are missing"),
+    case("huge shape", edited(D, huge_shape), F, D, "'X'", "chunks are missing"),
     # root of a party's file
     case("newer party", attr(D, "/", "encoding-version", "1.2"), F, D, "encoding-version", "upgrade"),
     case("party type absent", drop_attr(D, "/", "encoding-type"), F, D, "encoding-type"),
@@ -357,9 +345,9 @@ CASES = [
     case("obs absent", drop(D, "obs"), F, D, "'obs'"),
     case("ids real", replace(D, "obs/ids", np.zeros(N)), F, D, "'obs/ids'"),
     case("ids short", replace(D, "obs/ids", np.arange(N - 1)), F, D, "'obs/ids'"),
-    case("labels in a party", edit(D, lambda h: h.__setitem__("y", np.zeros(N))), F, D, "'y'", "labels.h5"),
-    case("labels among ids", edit(D, lambda h: h.__setitem__("obs/y", np.zeros(N))), F, D, "'obs/y'"),
-    case("unknown key", edit(D, lambda h: h.create_group("uns") and None), F, D, "'uns'"),
+    case("labels in a party", edited(D, lambda h: h.__setitem__("y", np.zeros(N))), F, D, "'y'", "labels.h5"),
+    case("labels among ids", edited(D, lambda h: h.__setitem__("obs/y", np.zeros(N))), F, D, "'obs/y'"),
+    case("unknown key", edited(D, lambda h: h.create_group("uns") and None), F, D, "'uns'"),
     # dense block
     case("X absent", drop(D, "X"), F, D, "'X'", "missing"),
     case("X integer", replace(D, "X", np.ones((N, 4), dtype=np.int64)), F, D, "'X'", "dtype"),
@@ -376,11 +364,11 @@ CASES = [
     case("names absent", drop(D, "var/names"), F, D, "'var/names'"),
     case("names short", replace(D, "var/names", np.array([b"a", b"b"], object)), F, D, "'var/names'"),
     case("names numbers", replace(D, "var/names", np.arange(4)), F, D, "'var/names'"),
-    case("names repeated", edit(D, duplicate_names), F, D, "'var/names'", "twice"),
-    case("names not UTF-8", edit(D, invalid_utf8), F, D, "'var/names'", "UTF-8"),
+    case("names repeated", edited(D, duplicate_names), F, D, "'var/names'", "twice"),
+    case("names not UTF-8", edited(D, invalid_utf8), F, D, "'var/names'", "UTF-8"),
     # transform
     case("transform absent", drop(D, "transform"), F, D, "'transform'"),
-    case("transform a dataset", edit(C, transform_dataset), F, C, "'transform'"),
+    case("transform a dataset", edited(C, transform_dataset), F, C, "'transform'"),
     case("transform edited", put(D, "transform/scale", 1, 3.0), F, D, "'transform'", "digest"),
     case("transform scale zero", put(D, "transform/scale", 1, 0.0), F, D, "'transform'", "scale"),
     case("transform short", replace(D, "transform/scale", np.ones(3)), F, D, "'transform'"),
@@ -399,17 +387,19 @@ CASES = [
     case("sparse other encoding", attr(C, "X", "encoding-type", "csc_matrix"), F, C, "'X'", "csc_matrix"),
     case("sparse newer encoding", attr(C, "X", "encoding-version", "0.2.0"), F, C, "'X'", "upgrade"),
     case("indptr start", put(C, "X/indptr", 0, 1), F, C, "'X/indptr'", "row 1"),
-    case("indptr decreasing", edit(C, decreasing_indptr), F, C, "'X/indptr'", "row"),
+    case("indptr decreasing", edited(C, decreasing_indptr), F, C, "'X/indptr'", "row"),
     case("indptr end", put(C, "X/indptr", N, 10**6), F, C, "'X/indptr'", f"row {N}"),
     case("indptr real", replace(C, "X/indptr", np.zeros(N + 1)), F, C, "'X/indptr'", "dtype"),
     case("indices too large", put(C, "X/indices", 0, 9), F, C, "'X/indices'", "row 1", "column 10"),
     case("indices negative", put(C, "X/indices", 0, -1), F, C, "'X/indices'", "row 1"),
-    case("indices real", edit(C, lambda h: replace_in(h, "X/indices", float)), F, C, "'X/indices'", "dtype"),
-    case("indices unsorted", edit(C, unsorted_row), F, C, "'X/indices'", "order"),
-    case("indices repeated", edit(C, repeated_column), F, C, "'X/indices'", "twice"),
-    case("indices short", edit(C, lambda h: shorten(h, "X/indices")), F, C, "'X/indices'", "entries"),
-    case("data short", edit(C, lambda h: shorten(h, "X/data")), F, C, "'X/indices'", "entries"),
-    case("data integer", edit(C, lambda h: replace_in(h, "X/data", int)), F, C, "'X/data'", "dtype"),
+    case(
+        "indices real", edited(C, lambda h: replace_in(h, "X/indices", float)), F, C, "'X/indices'", "dtype"
+    ),
+    case("indices unsorted", edited(C, unsorted_row), F, C, "'X/indices'", "order"),
+    case("indices repeated", edited(C, repeated_column), F, C, "'X/indices'", "twice"),
+    case("indices short", edited(C, lambda h: shorten(h, "X/indices")), F, C, "'X/indices'", "entries"),
+    case("data short", edited(C, lambda h: shorten(h, "X/data")), F, C, "'X/indices'", "entries"),
+    case("data integer", edited(C, lambda h: replace_in(h, "X/data", int)), F, C, "'X/data'", "dtype"),
     case("data NaN", put(C, "X/data", 0, np.nan), I, C, "'X/data'", "row 1", "column"),
     case("data infinite", put(C, "X/data", -1, np.inf), I, C, "'X/data'", f"row {N}", "column"),
     # more than a file of this size can hold
@@ -422,7 +412,7 @@ CASES = [
         "claims 8388608 bytes",
     ),
     case("names are one text", one_text_everywhere, F, C, "'var/names'", "bytes of text"),
-    case("attribute of many texts", edit(D, many_texts), F, D, "3000 texts of up to 50000 bytes"),
+    case("attribute of many texts", edited(D, many_texts), F, D, "3000 texts of up to 50000 bytes"),
     # labels
     case("labels newer", attr(L, "/", "encoding-version", "1.5"), F, L, "upgrade"),
     case("y absent", drop(L, "y"), F, L, "'y'"),
@@ -441,36 +431,36 @@ CASES = [
     case("weight negative", put(L, "sample_weight", 1, -0.5), I, L, "'sample_weight'", "row 2"),
     case("weights zero", put(L, "sample_weight", slice(None), 0.0), I, L, "'sample_weight'", "zero"),
     case("offset NaN", put(L, "offset", 9, np.nan), I, L, "'offset'", "row 10"),
-    case("features among labels", edit(L, lambda h: h.__setitem__("X", np.ones((N, 1)))), F, L, "'X'"),
+    case("features among labels", edited(L, lambda h: h.__setitem__("X", np.ones((N, 1)))), F, L, "'X'"),
 ]
 
 
-def replace_in(h5: h5py.File, key: str, dtype: type) -> None:
+def replace_in(h5, key, dtype):
     values = h5[key][:].astype(dtype)
     del h5[key]
     h5[key] = values
 
 
-def shorten(h5: h5py.File, key: str) -> None:
+def shorten(h5, key):
     values = h5[key][:-1]
     del h5[key]
     h5[key] = values
 
 
-def read_everything(path: Path) -> None:
+def read_everything(path):
     partition = open_partition(path)
     for party in partition.parties:
         party.load()
         assert party.feature_names
 
 
-def test_the_good_partition_is_good(good: Path) -> None:
+def test_the_good_partition_is_good(good):
     read_everything(good)
 
 
 @pytest.mark.representatives(75)
 @pytest.mark.parametrize("broken", CASES)
-def test_broken(good: Path, tmp_path: Path, broken: Case) -> None:
+def test_broken(good, tmp_path, broken):
     bad = tmp_path / "bad.parts"
     shutil.copytree(good, bad)
     broken.mutate(bad)
@@ -485,8 +475,8 @@ def test_broken(good: Path, tmp_path: Path, broken: Case) -> None:
         assert word in message, message
 
 
-def test_party_names_are_unique_without_regard_to_case(tmp_path: Path) -> None:
-    def build() -> None:
+def test_party_names_are_unique_without_regard_to_case(tmp_path):
+    def build():
         with create_partition(tmp_path / "p.parts", task="regression") as partition:
             partition.party("bank")
             partition.party("Bank")
@@ -498,7 +488,7 @@ def test_party_names_are_unique_without_regard_to_case(tmp_path: Path) -> None:
 
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("file", [D, C, L])
-def test_random_damage_never_escapes(good: Path, tmp_path: Path, file: str) -> None:
+def test_random_damage_never_escapes(good, tmp_path, file):
     """Random bytes anywhere: either nothing that we read changes, or one of our errors."""
     bad = tmp_path / "bad.parts"
     shutil.copytree(good, bad)

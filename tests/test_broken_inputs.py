@@ -1,7 +1,5 @@
 """Broken sources through the command line: one line naming file and place, an exit code, nothing left."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io
@@ -11,8 +9,7 @@ import os
 import re
 import tempfile
 import zipfile
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -31,23 +28,22 @@ INPUT, CONFIG, STORAGE, USAGE, FORMAT = (
 )
 SVM = b"".join(b"%d 1:%d 2:1 %d:0.5\n" % (i % 2, i + 1, 3 + i % 3) for i in range(40))
 CSV = b"age,bmi,y\n" + b"".join(b"%d,2%d.5,%d\n" % (20 + i, i % 10, i % 2) for i in range(40))
-TWO = ["--parties", "2"]
-LABEL = [*TWO, "--label", "y"]
+TWO, LABEL = "--parties 2", "--parties 2 --label y"
 
 
-def npz(**arrays: object) -> bytes:
+def npz(**arrays):
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     return buffer.getvalue()
 
 
-def npy_with_shape(shape: tuple[int, ...]) -> bytes:
+def npy_with_shape(shape):
     """An array file whose header promises more than there is."""
     header = str({"descr": "<f8", "fortran_order": False, "shape": shape}).encode().ljust(117) + b"\n"
     return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(64)
 
 
-def archive(**members: bytes) -> bytes:
+def archive(**members):
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as target:
         for name, data in members.items():
@@ -61,20 +57,21 @@ class Case:
     name: str
     content: bytes
     message: str
-    arguments: list[str] = field(default_factory=lambda: TWO)
+    arguments: str = TWO
     code: ExitCode = INPUT
 
 
-def svm(id: str, line: bytes, message: str) -> Case:
-    return Case(
-        id, "bad.svm", SVM + line + b"\n" + SVM, f"bad.svm: line 41: {message}", [*TWO, "--features", "5"]
-    )
+def bad(id, content, message, arguments=TWO):
+    """A bad file, whose name begins the message."""
+    return Case(id, message.partition(":")[0], content, message, arguments)
 
 
-def csv(id: str, line: bytes, message: str) -> Case:
-    return Case(
-        id, "bad.csv", CSV + line + b"\n" + CSV.split(b"\n", 1)[1], f"bad.csv: line 42{message}", LABEL
-    )
+def svm(id, line, message):
+    return bad(id, SVM + line + b"\n" + SVM, f"bad.svm: line 41: {message}", f"{TWO} --features 5")
+
+
+def csv(id, line, message):
+    return bad(id, CSV + line + b"\n" + CSV.split(b"\n", 1)[1], f"bad.csv: line 42{message}", LABEL)
 
 
 X, Y = np.arange(12.0).reshape(4, 3), np.array([0, 1, 0, 1])
@@ -108,37 +105,29 @@ CASES = [
     svm("svm two labels", b"1,2 1:1", "label '1,2'"),
     svm("svm ranking", b"1 qid:1 1:1", "'qid:1'"),
     svm("svm nul bytes", b"\x00\x00\x00", "label"),
-    Case("svm binary", "bad.svm", bytes(range(1, 256)) * 40, "bad.svm: line 1: label"),
-    Case("svm is csv", "bad.txt", CSV, "bad.txt: line 1: label 'age,bmi,y' .*--format csv"),
-    Case("svm empty", "bad.svm", b"", "bad.svm: file is empty"),
-    Case("svm blank", "bad.svm", b"\n\n", "bad.svm: no data rows"),
-    Case("svm comments", "bad.svm", b"# nothing\n", "bad.svm: no data rows"),
-    Case("svm labels only", "bad.svm", b"1\n0\n", "bad.svm: no features in any row"),
-    Case("svm one class", "bad.svm", b"1 1:1 2:1\n" * 5, "bad.svm: only one class, label '1'"),
-    Case(
-        "svm three classes", "bad.svm", b"1 1:1\n2 2:1\n3 1:1\n", r"bad.svm: 3 distinct .*\(1, 2, 3\).*--task"
-    ),
-    Case("svm too many parties", "bad.svm", SVM, "bad.svm: 9 parties, but only 5", ["--parties", "9"]),
-    Case(
-        "svm widths too small",
-        "bad.svm",
-        SVM,
-        "bad.svm: line 1: index '3' is out of range",
-        ["--columns", "1,1"],
-    ),
-    Case("svm widths too large", "bad.svm", SVM, r"bad.svm: widths 4\+4 = 8, .* 5", ["--columns", "4,4"]),
+    bad("svm binary", bytes(range(1, 256)) * 40, "bad.svm: line 1: label"),
+    bad("svm is csv", CSV, "bad.txt: line 1: label 'age,bmi,y' .*--format csv"),
+    bad("svm empty", b"", "bad.svm: file is empty"),
+    bad("svm blank", b"\n\n", "bad.svm: no data rows"),
+    bad("svm comments", b"# nothing\n", "bad.svm: no data rows"),
+    bad("svm labels only", b"1\n0\n", "bad.svm: no features in any row"),
+    bad("svm one class", b"1 1:1 2:1\n" * 5, "bad.svm: only one class, label '1'"),
+    bad("svm three classes", b"1 1:1\n2 2:1\n3 1:1\n", r"bad.svm: 3 distinct .*\(1, 2, 3\).*--task"),
+    bad("svm too many parties", SVM, "bad.svm: 9 parties, but only 5", "--parties 9"),
+    bad("svm widths too small", SVM, "bad.svm: line 1: index '3' is out of range", "--columns 1,1"),
+    bad("svm widths too large", SVM, r"bad.svm: widths 4\+4 = 8, .* 5", "--columns 4,4"),
     # compression
-    Case("bz2 cut", "bad.bz2", bz2.compress(SVM * 99)[:-20], "bad.bz2: bzip2 data end early"),
-    Case("gz cut", "bad.gz", gzip.compress(SVM * 99)[:-20], "bad.gz: gzip data end early"),
-    Case("xz cut", "bad.xz", lzma.compress(SVM * 99)[:-40], "bad.xz: xz data end early"),
-    Case("bz2 head only", "bad.bz2", b"BZh9", "bad.bz2: bzip2 data end early"),
-    Case("bz2 junk", "bad.bz2", b"BZh9" + b"junk" * 9, "bad.bz2: bzip2 data are damaged"),
-    Case("gz junk", "bad.gz", b"\x1f\x8b" + b"junk" * 9, "bad.gz: gzip data are damaged"),
-    Case("gz crc", "bad.gz", gzip.compress(SVM)[:-8] + bytes(8), "bad.gz: gzip data are damaged"),
-    Case("gz csv cut", "bad.csv.gz", gzip.compress(CSV * 99)[:-20], "bad.csv.gz: gzip data end early", LABEL),
-    Case("zstd", "bad.zst", b"\x28\xb5\x2f\xfd" + bytes(9), "bad.zst: is compressed with zstd"),
-    Case("hdf5", "bad.h5", b"\x89HDF\r\n\x1a\n" + bytes(9), "bad.h5: is an HDF5 file"),
-    Case("npy", "bad.npy", b"\x93NUMPY" + bytes(9), "bad.npy: is a single .npy"),
+    bad("bz2 cut", bz2.compress(SVM * 99)[:-20], "bad.bz2: bzip2 data end early"),
+    bad("gz cut", gzip.compress(SVM * 99)[:-20], "bad.gz: gzip data end early"),
+    bad("xz cut", lzma.compress(SVM * 99)[:-40], "bad.xz: xz data end early"),
+    bad("bz2 head only", b"BZh9", "bad.bz2: bzip2 data end early"),
+    bad("bz2 junk", b"BZh9" + b"junk" * 9, "bad.bz2: bzip2 data are damaged"),
+    bad("gz junk", b"\x1f\x8b" + b"junk" * 9, "bad.gz: gzip data are damaged"),
+    bad("gz crc", gzip.compress(SVM)[:-8] + bytes(8), "bad.gz: gzip data are damaged"),
+    bad("gz csv cut", gzip.compress(CSV * 99)[:-20], "bad.csv.gz: gzip data end early", LABEL),
+    bad("zstd", b"\x28\xb5\x2f\xfd" + bytes(9), "bad.zst: is compressed with zstd"),
+    bad("hdf5", b"\x89HDF\r\n\x1a\n" + bytes(9), "bad.h5: is an HDF5 file"),
+    bad("npy", b"\x93NUMPY" + bytes(9), "bad.npy: is a single .npy"),
     # CSV
     csv("csv empty cell", b"30,,1", ", column 'bmi': missing value"),
     csv("csv word", b"30,tall,1", ", column 'bmi': 'tall' is not a number"),
@@ -152,113 +141,77 @@ CASES = [
     csv("csv label nan", b"30,1,nan", ", label column 'y': missing label"),
     csv("csv nul", b"3\x000,1,1", ", column 'age'"),
     csv("csv not utf-8", b"\xe9,1,1", ", column 'age'"),
-    Case("csv open quote", "bad.csv", CSV + b'"30,1,1\n', "bad.csv: line 42: a quote is opened", LABEL),
-    Case("csv empty", "bad.csv", b"", "bad.csv: file is empty", LABEL),
-    Case("csv header only", "bad.csv", b"age,bmi,y\n", "bad.csv: no data rows", LABEL),
-    Case(
+    bad("csv open quote", CSV + b'"30,1,1\n', "bad.csv: line 42: a quote is opened", LABEL),
+    bad("csv empty", b"", "bad.csv: file is empty", LABEL),
+    bad("csv header only", b"age,bmi,y\n", "bad.csv: no data rows", LABEL),
+    bad(
         "csv duplicate names",
-        "bad.csv",
         b"age,age,y\n1,2,0\n",
         "bad.csv: line 1: column name 'age' appears twice",
         LABEL,
     ),
-    Case("csv no name", "bad.csv", b",age,y\n1,2,0\n", "bad.csv: line 1: column 1 has no name", LABEL),
-    Case("csv no header", "bad.csv", b"1,2,0\n3,4,1\n", "bad.csv: line 1 holds only numbers", LABEL),
-    Case("csv no label given", "bad.csv", CSV, "bad.csv: which column is the label.*age, bmi, y"),
-    Case("csv label unknown", "bad.csv", CSV, "bad.csv: no label column 'z'", [*TWO, "--label", "z"]),
-    Case(
+    bad("csv no name", b",age,y\n1,2,0\n", "bad.csv: line 1: column 1 has no name", LABEL),
+    bad("csv no header", b"1,2,0\n3,4,1\n", "bad.csv: line 1 holds only numbers", LABEL),
+    bad("csv no label given", CSV, "bad.csv: which column is the label.*age, bmi, y"),
+    bad("csv label unknown", CSV, "bad.csv: no label column 'z'", "--parties 2 --label z"),
+    bad(
         "csv drop unknown",
-        "bad.csv",
         CSV,
         "bad.csv: no column 'agee' to drop; did you mean 'age'",
-        [*LABEL, "--drop", "agee"],
+        "--parties 2 --label y --drop agee",
     ),
-    Case(
-        "csv column unknown",
-        "bad.csv",
-        CSV,
-        "bad.csv: no feature column 'bm'.*'bmi'",
-        ["--columns", "age;bm", "--label", "y"],
-    ),
-    Case(
-        "csv column twice",
-        "bad.csv",
-        CSV,
-        "bad.csv: column 'age' is given twice",
-        ["--columns", "age;age", "--label", "y"],
-    ),
-    Case(
-        "csv column of nobody",
-        "bad.csv",
-        CSV,
-        "bad.csv: columns of no party: bmi",
-        ["--columns", "age", "--label", "y"],
-    ),
-    Case(
-        "csv widths",
-        "bad.csv",
-        CSV,
-        r"bad.csv: widths 1\+2 = 3 do not add up to the 2",
-        ["--columns", "1,2", "--label", "y"],
-    ),
-    Case("csv separator", "bad.csv", CSV.replace(b",", b":"), "bad.csv: no label column 'y'", LABEL),
+    bad("csv column unknown", CSV, "bad.csv: no feature column 'bm'.*'bmi'", "--columns age;bm --label y"),
+    bad("csv column twice", CSV, "bad.csv: column 'age' is given twice", "--columns age;age --label y"),
+    bad("csv column of nobody", CSV, "bad.csv: columns of no party: bmi", "--columns age --label y"),
+    bad("csv widths", CSV, r"bad.csv: widths 1\+2 = 3 do not add up to the 2", "--columns 1,2 --label y"),
+    bad("csv separator", CSV.replace(b",", b":"), "bad.csv: no label column 'y'", LABEL),
     # NPZ
-    Case("npz not zip", "bad.npz", b"hello", "bad.npz: not an NPZ file"),
-    Case("npz cut", "bad.npz", npz(X=X, y=Y)[:-40], "bad.npz: damaged or truncated NPZ"),
-    Case("npz no arrays", "bad.npz", b"PK\x05\x06" + bytes(18), "bad.npz: is a zip archive without arrays"),
-    Case("npz no X", "bad.npz", npz(Z=X, y=Y), "bad.npz: no array 'X'"),
-    Case("npz no y", "bad.npz", npz(X=X), "bad.npz: no array 'y'"),
-    Case("npz pickle", "bad.npz", npz(X=np.array([[None]]), y=Y), "bad.npz: array 'X' holds Python objects"),
-    Case("npz text", "bad.npz", npz(X=X.astype(str), y=Y), "bad.npz: array 'X' has type <U"),
-    Case("npz 3-d", "bad.npz", npz(X=X[None], y=Y), r"bad.npz: array 'X' has shape \(1, 4, 3\)"),
-    Case("npz lengths", "bad.npz", npz(X=X, y=Y[:3]), "bad.npz: array 'y' has shape"),
-    Case(
-        "npz nan",
-        "bad.npz",
-        npz(X=np.where(X == 7, np.nan, X), y=Y),
-        "bad.npz: array 'X', row 3, column 2: nan",
-    ),
-    Case("npz no rows", "bad.npz", npz(X=X[:0], y=Y[:0]), "bad.npz: no rows"),
-    Case(
+    bad("npz not zip", b"hello", "bad.npz: not an NPZ file"),
+    bad("npz cut", npz(X=X, y=Y)[:-40], "bad.npz: damaged or truncated NPZ"),
+    bad("npz no arrays", b"PK\x05\x06" + bytes(18), "bad.npz: is a zip archive without arrays"),
+    bad("npz no X", npz(Z=X, y=Y), "bad.npz: no array 'X'"),
+    bad("npz no y", npz(X=X), "bad.npz: no array 'y'"),
+    bad("npz pickle", npz(X=np.array([[None]]), y=Y), "bad.npz: array 'X' holds Python objects"),
+    bad("npz text", npz(X=X.astype(str), y=Y), "bad.npz: array 'X' has type <U"),
+    bad("npz 3-d", npz(X=X[None], y=Y), r"bad.npz: array 'X' has shape \(1, 4, 3\)"),
+    bad("npz lengths", npz(X=X, y=Y[:3]), "bad.npz: array 'y' has shape"),
+    bad("npz nan", npz(X=np.where(X == 7, np.nan, X), y=Y), "bad.npz: array 'X', row 3, column 2: nan"),
+    bad("npz no rows", npz(X=X[:0], y=Y[:0]), "bad.npz: no rows"),
+    bad(
         "npz indices",
-        "bad.npz",
         npz(**CSR | {"indices": np.array([0, 1, 9])}),
         "bad.npz: row 3, column 10: out of range",
     ),
-    Case(
-        "npz indptr", "bad.npz", npz(**CSR | {"indptr": np.array([0, 2, 1, 3, 3])}), "bad.npz: array 'indptr'"
-    ),
-    Case("npz csc", "bad.npz", npz(**CSR | {"format": np.array(b"csc")}), "bad.npz: sparse format 'csc'"),
-    Case(
+    bad("npz indptr", npz(**CSR | {"indptr": np.array([0, 2, 1, 3, 3])}), "bad.npz: array 'indptr'"),
+    bad("npz csc", npz(**CSR | {"format": np.array(b"csc")}), "bad.npz: sparse format 'csc'"),
+    bad(
         "npz tall lie",
-        "bad.npz",
         archive(X=npy_with_shape((10**12, 3)), y=npy_with_shape((10**12,))),
         "bad.npz: array 'X' is truncated",
     ),
-    Case(
+    bad(
         "npz wide lie",
-        "bad.npz",
         archive(X=npy_with_shape((8, 10**12)), y=npy_with_shape((8,))),
         "bad.npz: array 'X' is truncated",
     ),
-    Case("npz junk member", "bad.npz", archive(X=b"junk", y=b"junk"), "bad.npz: array 'X': cannot be read"),
+    bad("npz junk member", archive(X=b"junk", y=b"junk"), "bad.npz: array 'X': cannot be read"),
     # options
-    Case("no split", "a.svm", SVM, "--columns, --parties or --like", [], CONFIG),
-    Case("two splits", "a.svm", SVM, "--columns and --parties", [*TWO, "--columns", "2,3"], CONFIG),
-    Case("zero width", "a.svm", SVM, "--columns '5,0': party 2 has width 0", ["--columns", "5,0"], CONFIG),
-    Case("names for LIBSVM", "a.svm", SVM, "LIBSVM columns have no names", ["--columns", "a;b"], CONFIG),
-    Case("party names", "a.svm", SVM, "--names", [*TWO, "--names", "a"], CONFIG),
-    Case("party name as path", "a.svm", SVM, "--names", [*TWO, "--names", "../a,b"], CONFIG),
+    Case("no split", "a.svm", SVM, "--columns, --parties or --like", "", CONFIG),
+    Case("two splits", "a.svm", SVM, "--columns and --parties", "--parties 2 --columns 2,3", CONFIG),
+    Case("zero width", "a.svm", SVM, "--columns '5,0': party 2 has width 0", "--columns 5,0", CONFIG),
+    Case("names for LIBSVM", "a.svm", SVM, "LIBSVM columns have no names", "--columns a;b", CONFIG),
+    Case("party names", "a.svm", SVM, "--names", "--parties 2 --names a", CONFIG),
+    Case("party name as path", "a.svm", SVM, "--names", "--parties 2 --names ../a,b", CONFIG),
     Case("label for LIBSVM", "a.svm", SVM, "--label is for csv", LABEL, CONFIG),
-    Case("separator", "bad.csv", CSV, "--separator", [*LABEL, "--separator", ";;"], CONFIG),
-    Case("no partition to be like", "a.svm", SVM, "none.parts", ["--like", "none.parts"], STORAGE),
-    Case("not a number of parties", "a.svm", SVM, "parties", ["--parties", "two"], USAGE),
-    Case("unknown choice", "a.svm", SVM, "normalize", [*TWO, "--normalize", "l3"], USAGE),
-    Case("unknown option", "a.svm", SVM, "--colums", ["--colums", "2,3"], USAGE),
+    Case("separator", "bad.csv", CSV, "--separator", "--parties 2 --label y --separator ;;", CONFIG),
+    Case("no partition to be like", "a.svm", SVM, "none.parts", "--like none.parts", STORAGE),
+    Case("not a number of parties", "a.svm", SVM, "parties", "--parties two", USAGE),
+    Case("unknown choice", "a.svm", SVM, "normalize", "--parties 2 --normalize l3", USAGE),
+    Case("unknown option", "a.svm", SVM, "--colums", "--colums 2,3", USAGE),
 ]
 
 
-def check(code: int, stderr: str, case_code: int, message: str) -> None:
+def check(code, stderr, case_code, message):
     lines = stderr.splitlines()
     assert len(lines) == 1, stderr
     assert re.search(message, lines[0]), lines[0]
@@ -268,54 +221,50 @@ def check(code: int, stderr: str, case_code: int, message: str) -> None:
 
 @pytest.mark.representatives(49)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_broken_source(
-    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_broken_source(case, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path(case.name).write_bytes(case.content)
     with pytest.raises(SystemExit) as stop:
-        main(["convert", case.name, "-o", "out.parts", *case.arguments])
+        main(["convert", case.name, "-o", "out.parts", *case.arguments.split()])
     out, err = capsys.readouterr()
     assert out == ""
     check(stop.value.code, err, case.code, case.message)
     assert os.listdir() == [case.name]
 
 
-def test_the_corpus_is_large() -> None:
+def test_the_corpus_is_large():
     assert len(CASES) >= 40
     assert len({case.id for case in CASES}) == len(CASES)
 
 
 # --- paths -----------------------------------------------------------------------------------------------
-
-
-def directory(root: Path) -> list[str]:
+def directory(root):
     (root / "d").mkdir()
     return ["d", "-o", "out"]
 
 
-def out_is_a_file(root: Path) -> list[str]:
+def out_is_a_file(root):
     (root / "out").write_text("precious")
     return ["a.svm", "-o", "out", "--force"]
 
 
-def out_is_ours_no_force(root: Path) -> list[str]:
+def out_is_ours_no_force(root):
     (root / "out").mkdir()
     (root / "out" / "partition.toml").write_text("precious")
     return ["a.svm", "-o", "out"]
 
 
-def fifo(root: Path) -> list[str]:
+def fifo(root):
     os.mkfifo(root / "pipe")
     return ["pipe", "-o", "out"]
 
 
-def loop(root: Path) -> list[str]:
+def loop(root):
     (root / "loop").symlink_to("loop")
     return ["loop", "-o", "out"]
 
 
-def like_a_damaged_partition(root: Path) -> list[str]:
+def like_a_damaged_partition(root):
     (root / "like").mkdir()
     (root / "like" / "partition.toml").write_text("format = 'fastadmm-part")
     return ["a.svm", "--like", "like", "-o", "out"]
@@ -337,39 +286,32 @@ def like_a_damaged_partition(root: Path) -> list[str]:
         (like_a_damaged_partition, "partition.toml", FORMAT),
     ],
 )
-def test_broken_path(
-    setup: Callable[[Path], list[str]],
-    message: str,
-    code: ExitCode,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_broken_path(setup, message, code, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("a.svm").write_bytes(SVM)
     arguments = setup(tmp_path)
     before = sorted(os.listdir())
     with pytest.raises(SystemExit) as stop:
-        main(["convert", *arguments, *([] if "--like" in arguments else TWO)])
+        main(["convert", *arguments, *([] if "--like" in arguments else TWO.split())])
     check(stop.value.code, capsys.readouterr().err, code, message)
     assert sorted(os.listdir()) == before
 
 
 # --- in a process of its own -----------------------------------------------------------------------------
-
-
 @pytest.mark.repeats
 @pytest.mark.parametrize("limit", [500, 20_000, 150_000])
-def test_disk_full(tmp_path: Path, limit: int) -> None:
+def test_disk_full(tmp_path, limit):
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "a.npz", X=rng.random((3000, 20)), y=np.arange(3000) % 2)
     prelude = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))"
-    code, _, err = run_process("convert", "a.npz", "-o", "out.parts", *TWO, cwd=tmp_path, prelude=prelude)
+    code, _, err = run_process(
+        "convert", "a.npz", "-o", "out.parts", *TWO.split(), cwd=tmp_path, prelude=prelude
+    )
     check(code, err, STORAGE, r"out\.parts.*limit is exhausted|out\.parts.*too large")
     assert os.listdir(tmp_path) == ["a.npz"]
 
 
-def test_permissions() -> None:
+def test_permissions():
     # As root, give up the rights of root after the imports; pytest's own directory would be closed to others.
     prelude = (
         "import os, sklearn.datasets, fastadmm.data_tools.convert, fastadmm.cli.app\n"
@@ -387,12 +329,12 @@ def test_permissions() -> None:
             ("secret.svm", "out", "secret.svm"),
             ("a.svm", "locked/out", "locked/out"),
         ):
-            code, _, err = run_process("convert", source, "-o", out, *TWO, cwd=root, prelude=prelude)
+            code, _, err = run_process("convert", source, "-o", out, *TWO.split(), cwd=root, prelude=prelude)
             check(code, err, STORAGE, f"{culprit}: cannot .*Permission denied")
         assert sorted(os.listdir(root)) == ["a.svm", "locked", "secret.svm"]
 
 
-def test_too_many_open_files(tmp_path: Path) -> None:
+def test_too_many_open_files(tmp_path):
     np.savez(tmp_path / "a.npz", X=np.random.default_rng(0).random((50, 60)), y=np.arange(50) % 2)
     prelude = (
         "import resource, fastadmm.data_tools.convert\nresource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))"
@@ -403,7 +345,7 @@ def test_too_many_open_files(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["a.npz"]
 
 
-def test_interrupt_exits_130(tmp_path: Path) -> None:
+def test_interrupt_exits_130(tmp_path):
     (tmp_path / "a.svm").write_bytes(SVM)
     prelude = (
         "import fastadmm.data_tools.convert as c, os, signal\n"
@@ -412,23 +354,25 @@ def test_interrupt_exits_130(tmp_path: Path) -> None:
         "c._scan = scan\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)"
     )
-    code, _, err = run_process("convert", "a.svm", "-o", "out.parts", *TWO, cwd=tmp_path, prelude=prelude)
+    code, _, err = run_process(
+        "convert", "a.svm", "-o", "out.parts", *TWO.split(), cwd=tmp_path, prelude=prelude
+    )
     assert code == ExitCode.INTERRUPTED
     assert err == "fastadmm: interrupted\n"
     assert os.listdir(tmp_path) == ["a.svm"]
 
 
-def test_unprintable_names_stay_on_one_line(tmp_path: Path) -> None:
+def test_unprintable_names_stay_on_one_line(tmp_path):
     name = "a\n\x1b[31m.svm"
     (tmp_path / name).write_bytes(SVM + b"1 1:x\n")
-    code, _, err = run_process("convert", name, "-o", "out.parts", *TWO, cwd=tmp_path)
+    code, _, err = run_process("convert", name, "-o", "out.parts", *TWO.split(), cwd=tmp_path)
     check(code, err, INPUT, "line 41")
     assert "\x1b" not in err
 
 
-def test_good_source_through_a_process(tmp_path: Path) -> None:
+def test_good_source_through_a_process(tmp_path):
     (tmp_path / "a.svm").write_bytes(SVM)
-    code, out, err = run_process("convert", "a.svm", "-o", "out.parts", *TWO, "--json", cwd=tmp_path)
+    code, out, err = run_process("convert", "a.svm", "-o", "out.parts", *TWO.split(), "--json", cwd=tmp_path)
     assert (code, err) == (0, "")
     assert json.loads(out)["n_samples"] == 40
     assert sorted(os.listdir(tmp_path)) == ["a.svm", "out.parts"]

@@ -1,20 +1,16 @@
 """The model card says what the files say."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from pathlib import Path
 
-import pytest
 from fastadmm.runs.evaluate import evaluate_partition
 from fastadmm.store import open_partition
 from fastadmm.store.model import open_model
 
-from run_tools import run, write_problem
+from run_tools import refused, run, write_problem
 
 
-def test_card(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_card(tmp_path, capsys):
     write_problem(tmp_path / "d.parts", 80, (3, 2))
     assert run("train", tmp_path / "d.parts", "-o", tmp_path / "run", "-q") == 0
     capsys.readouterr()
@@ -30,7 +26,9 @@ def test_card(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
         assert card["certificate"] == kept
         assert card["claim"].startswith("certified: relative duality gap")
         assert card["metrics"]["metrics"]["auc"] == metrics["auc"]
-        assert card["data"] == {"data": "d.parts", "n_samples": 80}
+        assert card["data"]["data"] == "d.parts"
+        assert card["data"]["n_samples"] == sum(card["data"]["class_rows"].values()) == 80
+        assert (card["asked"]["gap"], card["asked"]["rounds"]) == (1e-6, 10_000)
         assert card["privacy"] == model.privacy.to_json()
     assert run("card", tmp_path / "run", "-o", tmp_path / "card.md") == 0
     text = (tmp_path / "card.md").read_text()
@@ -43,6 +41,5 @@ def test_card(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert run("card", tmp_path / "alone") == 0
     assert "Not recorded here" in capsys.readouterr().out
     (tmp_path / "run" / "evaluation.json").write_text("{")
-    assert run("card", tmp_path / "run", "-o", tmp_path / "two.md") == 4
-    assert "evaluate again" in capsys.readouterr().err
+    assert "evaluate again" in refused(capsys, 4, "card", tmp_path / "run", "-o", tmp_path / "two.md")
     assert not (tmp_path / "two.md").exists()

@@ -1,11 +1,8 @@
 """Small tables whose runs take long: the interior point method over all columns, and what runs make of it."""
 
-from __future__ import annotations
-
 import math
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,15 +10,14 @@ import scipy.optimize
 from fastadmm import SolverOptions, make_problem, solve
 from fastadmm.engine.engine import Engine
 from fastadmm.pooled.barrier import LossBarrier, PenaltyBarrier
-from fastadmm.pooled.central_path import PathEnd, follow_central_path
+from fastadmm.pooled.central_path import follow_central_path
 from fastadmm.pooled.path_rows import ClassRows, PredictorRows
 from fastadmm.problem.losses import get_loss
 from fastadmm.problem.penalty import PartyPenalty
-from fastadmm.problem.problem import Problem
 from fastadmm.solver.history import Status
 
 
-def generated(seed: int, monkeypatch: pytest.MonkeyPatch) -> Problem:
+def generated(seed, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).resolve().parents[1] / "bench")])
     from stalls import generate
 
@@ -29,7 +25,7 @@ def generated(seed: int, monkeypatch: pytest.MonkeyPatch) -> Problem:
     return make_problem(case.blocks, case.y, **case.arguments)
 
 
-def small(loss: str = "logistic", n: int = 30, seed: int = 0, **more: Any) -> Problem:
+def small(loss="logistic", n=30, seed=0, **more):
     rng = np.random.default_rng(seed)
     blocks = [rng.normal(size=(n, d)) for d in (4, 3, 5)]
     z = blocks[0] @ [1.0, -2.0, 0.0, 0.5] + blocks[2][:, 0] + rng.normal(size=n)
@@ -41,7 +37,7 @@ def small(loss: str = "logistic", n: int = 30, seed: int = 0, **more: Any) -> Pr
     return make_problem(blocks, y, loss=loss, lam=0.02, sample_weight=weight, **more)
 
 
-def small_classes(n: int = 30, **more: Any) -> Problem:
+def small_classes(n=30, **more):
     rng = np.random.default_rng(1)
     blocks = [rng.normal(size=(n, d)) for d in (4, 3, 5)]
     z = np.hstack(blocks) @ rng.normal(size=(12, 3)) + rng.gumbel(size=(n, 3))
@@ -50,16 +46,14 @@ def small_classes(n: int = 30, **more: Any) -> Problem:
     return make_problem(blocks, y, loss="multinomial", lam=0.02, sample_weight=weight, **more)
 
 
-def penalties_of(problem: Problem) -> list[PartyPenalty]:
+def penalties_of(problem):
     pairs = zip(problem.party_regularizers, problem.party_constraints, strict=True)
     return [
         PartyPenalty(regularizer, constraint, problem.regularization) for regularizer, constraint in pairs
     ]
 
 
-def best_of_all_columns(
-    problem: Problem, wanted: float, engine: Engine
-) -> tuple[list[np.ndarray], PathEnd] | None:
+def best_of_all_columns(problem, wanted, engine):
     """Weights of every party, (d_m,) or (d_m, C), and the end of the path."""
     blocks, penalties = problem.blocks, penalties_of(problem)
     values = np.hstack([block.columns(np.arange(block.shape[1]), engine) for block in blocks])
@@ -71,7 +65,7 @@ def best_of_all_columns(
     return [np.ascontiguousarray(x.T) for x in np.split(end.weights, np.cumsum(widths)[:-1], axis=-1)], end
 
 
-def slopes(function: Any, x: np.ndarray) -> np.ndarray:
+def slopes(function, x):
     """Central differences."""
     steps = 1e-6 * np.eye(len(x))
     return np.array([(function(x + h) - function(x - h)) / 2e-6 for h in steps])
@@ -81,7 +75,7 @@ def slopes(function: Any, x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     "loss", ["hinge", "quantile", "huber", "smoothed_hinge", "squared_hinge", "logistic", "poisson"]
 )
-def test_a_loss_with_logarithms(loss: str, mu: float) -> None:
+def test_a_loss_with_logarithms(loss, mu):
     """Against its maximum by bisection, and its derivatives by differences."""
     problem = small(loss)
     z = np.linspace(-3.0, 3.0, problem.n_samples)
@@ -97,11 +91,11 @@ def test_a_loss_with_logarithms(loss: str, mu: float) -> None:
         expected = 0.0
         for at, zero, soft, low, high in zip(z[barrier.counts], *barrier.lines, strict=True):
 
-            def slope(u: float, *given: float) -> float:
+            def slope(u, *given):
                 e, soft, low, high = given
                 return e - soft * u + mu / (u - low) - (mu / (high - u) if math.isfinite(high) else 0.0)
 
-            def mirrored(u: float, *given: float) -> float:
+            def mirrored(u, *given):
                 e, soft, _, high = given
                 return e - soft * u - mu / (high - u)
 
@@ -119,16 +113,12 @@ def test_a_loss_with_logarithms(loss: str, mu: float) -> None:
 @pytest.mark.parametrize(
     ("regularizer", "constraint"),
     [
-        ("l1", "all"),
-        ("elastic_net", "ball:2.0"),
-        ("l2", ["nonnegative", "box:-1,0.5", "ball:3.0"]),
-        ("none", ["nonnegative", "all", "ball:3.0"]),
-        ("group_lasso", "all"),
-        ("group_lasso", "ball:2.0"),
-        ("l1", "nonnegative"),
+        *(("l1", "all"), ("elastic_net", "ball:2.0"), ("l2", ["nonnegative", "box:-1,0.5", "ball:3.0"])),
+        *(("none", ["nonnegative", "all", "ball:3.0"]), ("group_lasso", "all")),
+        *(("group_lasso", "ball:2.0"), ("l1", "nonnegative")),
     ],
 )
-def test_penalties_with_logarithms(regularizer: str, constraint: Any) -> None:
+def test_penalties_with_logarithms(regularizer, constraint):
     """Derivatives by differences; and the penalty itself is what is left without logarithms."""
     problem, mu = small(regularizer=regularizer, constraint=constraint), 0.1
     penalties = penalties_of(problem)
@@ -153,7 +143,7 @@ def test_penalties_with_logarithms(regularizer: str, constraint: Any) -> None:
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("classes", [False, True])
-def test_newton_equations_of_the_rows(classes: bool, fit_intercept: bool) -> None:
+def test_newton_equations_of_the_rows(classes, fit_intercept):
     """Derivatives by differences, and the same equations as normal equations and as least squares."""
     problem = (small_classes if classes else small)(fit_intercept=fit_intercept)
     with Engine(1) as engine:
@@ -162,7 +152,7 @@ def test_newton_equations_of_the_rows(classes: bool, fit_intercept: bool) -> Non
         lead, count = rows.lead, rows.lead + 12 * problem.n_outputs
         point = 0.3 * np.random.default_rng(2).normal(size=count)
 
-        def at(v: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        def at(v):
             return rows.at(problem.offset + rows.moved(v[lead:], rows.rise(v[:lead])), 0.1)
 
         _, u, h = at(point)
@@ -182,7 +172,7 @@ def test_newton_equations_of_the_rows(classes: bool, fit_intercept: bool) -> Non
         assert not fit_intercept or np.abs(sums).max() <= 1e-13 * np.abs(u).sum()
 
 
-def test_a_class_that_is_nearly_sure_keeps_its_digits() -> None:
+def test_a_class_that_is_nearly_sure_keeps_its_digits():
     problem = small_classes(fit_intercept=False)
     with Engine(1) as engine:
         rows = ClassRows(problem, np.zeros((30, 12)), engine)
@@ -197,9 +187,7 @@ def test_a_class_that_is_nearly_sure_keeps_its_digits() -> None:
     ("regularizer", "constraint"),
     [("l1", "all"), ("elastic_net", "nonnegative"), ("group_lasso", "ball:0.7"), ("none", "box:-0.3,0.5")],
 )
-def test_the_end_of_the_path_of_several_classes(
-    regularizer: str, constraint: str, fit_intercept: bool
-) -> None:
+def test_the_end_of_the_path_of_several_classes(regularizer, constraint, fit_intercept):
     problem = small_classes(regularizer=regularizer, constraint=constraint, fit_intercept=fit_intercept)
     with Engine(1) as engine:
         found = best_of_all_columns(problem, 1e-8, engine)
@@ -230,9 +218,7 @@ def test_the_end_of_the_path_of_several_classes(
         ("squared", "elastic_net", "ball:0.5"),
     ],
 )
-def test_the_end_of_the_path_is_the_optimum(
-    loss: str, regularizer: str, constraint: Any, fit_intercept: bool
-) -> None:
+def test_the_end_of_the_path_is_the_optimum(loss, regularizer, constraint, fit_intercept):
     problem = small(loss, regularizer=regularizer, constraint=constraint, fit_intercept=fit_intercept)
     with Engine(1) as engine:
         found = best_of_all_columns(problem, 1e-8, engine)
@@ -246,7 +232,7 @@ def test_the_end_of_the_path_is_the_optimum(
         np.testing.assert_array_equal(own.project(x), x)
 
 
-def test_weights_are_zero_where_they_are_zero() -> None:
+def test_weights_are_zero_where_they_are_zero():
     problem = small(regularizer="l1")
     with Engine(1) as engine:
         found = best_of_all_columns(problem, 1e-8, engine)
@@ -257,7 +243,7 @@ def test_weights_are_zero_where_they_are_zero() -> None:
     np.testing.assert_array_equal(*zeros)
 
 
-def test_a_set_without_an_inside() -> None:
+def test_a_set_without_an_inside():
     problem = small(regularizer="l1", constraint=["all", "box:0.5,0.5", "all"])
     with Engine(1) as engine:
         values = np.hstack([b.columns(np.arange(b.shape[1]), engine) for b in problem.blocks])
@@ -286,7 +272,7 @@ def test_a_set_without_an_inside() -> None:
         pytest.param(40351, marks=pytest.mark.repeats),
     ],
 )
-def test_runs_that_stalled_are_certified(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_that_stalled_are_certified(seed, monkeypatch):
     problem = generated(seed, monkeypatch)
     result = solve(problem, SolverOptions(scheme="pooled", gap=1e-6, max_rounds=60, n_threads=1))
     if result.status is not Status.CONVERGED:  # of an optimum of zero no relative gap can be proved

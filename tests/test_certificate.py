@@ -1,7 +1,5 @@
 """The certificate never lies: reported gaps against an independent high-accuracy optimum."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -175,8 +173,6 @@ def test_not_a_number_never_becomes_a_bound():
 
 
 # --- the root finder of the intercept
-
-
 @pytest.mark.parametrize("start", [0.0, 1e-3, -50.0, 800.0])
 @pytest.mark.parametrize("root", [0.0, -3.7, 41.0, -900.0])
 def test_increasing_root_of_a_sigmoid(root, start):
@@ -209,8 +205,6 @@ def test_the_last_call_is_made_at_the_root_that_is_returned():
 
 
 # --- what a loss cannot go below
-
-
 @pytest.mark.representatives(3)
 @pytest.mark.parametrize(
     "loss",
@@ -276,8 +270,6 @@ def test_soft_targets_are_fitted_no_better_than_their_entropy():
 
 
 # --- the certificate is of the weights that are returned
-
-
 def objective_of(problem, weights, intercept):
     with Engine(1) as engine:
         z = problem.offset + sum(b.product(x, engine) for b, x in zip(problem.blocks, weights)) + intercept
@@ -297,14 +289,8 @@ def test_the_objective_is_that_of_the_returned_weights(seed):
     if rng.random() < 0.5:
         y = np.where(rng.random(n) < 0.1, 1.0 - y, y)
     lam = 10.0 ** rng.uniform(-6, 0)
-    problem = make_problem(
-        [X[:, : d // 2], X[:, d // 2 :]],
-        y,
-        loss="hinge",
-        lam=lam,
-        regularizer=str(rng.choice(["elastic_net", "l1"])),
-        constraint="nonnegative",
-    )
+    more = {"regularizer": str(rng.choice(["elastic_net", "l1"])), "constraint": "nonnegative"}
+    problem = make_problem([X[:, : d // 2], X[:, d // 2 :]], y, loss="hinge", lam=lam, **more)
     result = solve(problem, SolverOptions(gap=1e-8, max_rounds=40, n_threads=1))
     assert objective_of(problem, result.weights, result.intercept) <= result.objective * (1.0 + 1.1e-13)
 

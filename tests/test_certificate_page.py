@@ -1,10 +1,7 @@
 """docs/certificate.md: no more lines have to be trusted than it says, and neither proof reaches a scheme."""
 
-from __future__ import annotations
-
 import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -14,7 +11,7 @@ SUMS = [ROOT / "kernels" / f"{name}.py" for name in ("proof_sums", "compensated"
 PLAIN = [ROOT / "fastadmm" / "runs" / f"{name}.py" for name in ("recompute", "plain")]
 
 
-def imported(path: Path) -> Iterator[Path]:
+def imported(path):
     """Files of the package that a file imports from."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("fastadmm"):
@@ -24,7 +21,7 @@ def imported(path: Path) -> Iterator[Path]:
             yield from (f for f in (place.with_suffix(".py"), place / "__init__.py") if f.exists())
 
 
-def reached(paths: list[Path]) -> set[Path]:
+def reached(paths):
     """These files and all that they import, in however many steps."""
     found: set[Path] = set()
     left = list(paths)
@@ -36,11 +33,11 @@ def reached(paths: list[Path]) -> set[Path]:
     return found
 
 
-def lines(paths: list[Path] | set[Path]) -> int:
+def lines(paths):
     return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
 
 
-def test_no_more_lines_are_trusted_than_the_page_says() -> None:
+def test_no_more_lines_are_trusted_than_the_page_says():
     block = PAGE.read_text(encoding="utf-8").split("<!-- lines:begin -->")[1].split("<!-- lines:end -->")[0]
     told = [int(number.replace(",", "")) for number in re.findall(r"\| ([\d,]+) \|$", block, re.MULTILINE)]
     below = reached(ROOM) - {*ROOM, *SUMS}
@@ -48,7 +45,7 @@ def test_no_more_lines_are_trusted_than_the_page_says() -> None:
     assert all(real <= number for real, number in zip(found, told, strict=True)), (found, told)
 
 
-def test_neither_proof_reaches_what_finds_models() -> None:
+def test_neither_proof_reaches_what_finds_models():
     rooms = {path.relative_to(ROOT).parts[:2] for path in reached(ROOM)}
     assert not rooms & {("fastadmm", name) for name in ("coordinator", "parties", "solver", "runs")}
     formulas = {path.relative_to(ROOT).as_posix() for path in reached(PLAIN)}

@@ -1,7 +1,5 @@
 """A clone works as it lies there; an installation takes nothing from beside it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -12,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 WHERE = "import fastadmm.kernels, fastadmm.data_tools.libsvm, fastadmm; print(fastadmm.kernels.__file__)"
 
 
-def imported_from(directory: Path) -> str:
+def imported_from(directory):
     # -S: without site-packages there is no installed fastadmm; nothing of the two modules needs more.
     path = [p for p in sys.path if p.endswith("site-packages")]
     code = f"import sys; sys.path += {path}; {WHERE}"
@@ -30,11 +28,11 @@ def imported_from(directory: Path) -> str:
     return made.stdout.strip()
 
 
-def test_plain_python_in_a_clone() -> None:
+def test_plain_python_in_a_clone():
     assert imported_from(ROOT) == str(ROOT / "kernels" / "__init__.py")
 
 
-def test_a_foreign_package_beside_an_installation_is_left_alone(tmp_path: Path) -> None:
+def test_a_foreign_package_beside_an_installation_is_left_alone(tmp_path):
     ignore = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "fastadmm", tmp_path / "fastadmm", ignore=ignore)
     for name in ("kernels", "data_tools"):

@@ -1,7 +1,5 @@
 """Rows over workers: the same weights, to the bit, for any number of workers and threads."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from dataclasses import replace

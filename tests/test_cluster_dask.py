@@ -1,14 +1,11 @@
 """`fastadmm train --cluster dask://...`: a task on each worker, and a lost worker's run goes on."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -108,7 +105,7 @@ def test_a_lost_worker(data, tmp_path, monkeypatch):  # noqa: F811
     with cluster_of(3) as cluster:
         killed = threading.Event()
 
-        def kill(run: Path) -> None:
+        def kill(run):
             log = run / "rounds.jsonl"
             while not (log.exists() and len(log.read_text().splitlines()) >= 3):
                 time.sleep(0.02)

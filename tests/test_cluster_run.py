@@ -1,7 +1,5 @@
 """`fastadmm train --cluster`: each worker reads its rows of a partition; the model is that of one process."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

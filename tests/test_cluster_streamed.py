@@ -1,7 +1,5 @@
 """Workers that stream their rows, because memory is short: the weights are those of one process."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 

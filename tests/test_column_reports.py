@@ -1,25 +1,23 @@
 """Drift, variance inflation, correlation and information value of columns, from party files."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from fastadmm.judging.columns import correlations, information_value, variance_inflation
+from fastadmm.judging.binning import information_value
+from fastadmm.judging.columns import correlations, variance_inflation
 from fastadmm.runs.columns import column_drift, column_report
 from scipy import sparse
 from sklearn.datasets import load_breast_cancer
 
-from run_tools import run, write_blocks
+from run_tools import refused, run, write_blocks
 
 Array = np.ndarray
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory):
     """Tables of two parties with a category and a missing cell; later rows; scaled and raw."""
     home = tmp_path_factory.mktemp("columns")
     rng = np.random.default_rng(1)
@@ -42,20 +40,23 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-def by_column(rows: list[dict]) -> dict[str, dict]:
+def by_column(rows):
     return {row["column"]: row for row in rows}
 
 
-def psi(p: Array, q: Array) -> float:
+def psi(p, q):
     return float(((p - q) * np.log(p / q)).sum())
 
 
-def test_drift_of_columns(home: Path) -> None:
+def test_drift_of_columns(home):
     found = by_column(column_drift(home / "old.parts", home / "new.parts"))
     old, new = pd.read_csv(home / "old-bank.csv"), pd.read_csv(home / "new-bank.csv")
     assert list(found) == ["age", "job", "pay", "pay:missing", "visits", "one"]
-    edges = np.sort(old.age)[29:-1:30]  # the largest of each tenth
-    shares = [np.bincount(np.searchsorted(edges, t.age), minlength=10) / len(t) for t in (old, new)]
+    edges = [np.nextafter(old.age.min(), 0.0), *np.sort(old.age)[29::30]]  # the largest of each tenth
+    counts = [np.bincount(np.searchsorted(edges, t.age), minlength=12) for t in (old, new)]
+    used = sum(counts) > 0
+    assert found["age"]["outside"] == counts[1][0] + counts[1][-1] > 0
+    shares = [np.maximum(bins, 0.5)[used] / np.maximum(bins, 0.5)[used].sum() for bins in counts]
     assert found["age"]["psi"] == pytest.approx(psi(*shares), rel=1e-12)
     assert found["age"]["mean_shift"] == pytest.approx(
         (new.age.mean() - old.age.mean()) / old.age.std(ddof=0)
@@ -73,7 +74,28 @@ def test_drift_of_columns(home: Path) -> None:
     assert max(abs(row["psi"]) for row in back.values()) < 1e-12
 
 
-def test_commands(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_values_outside_the_reference_are_a_shift(tmp_path):
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=300)
+    old = {"flag": np.zeros(300), "mostly": rng.choice([0.0, 9.0], 300, p=[0.95, 0.05]), "x": x}
+    new = {"flag": np.ones(300), "mostly": np.full(300, -5.0), "x": np.where(x > 1.0, x + 9.0, x)}
+    gap = {"flag": np.zeros(300), "mostly": np.full(300, 4.0), "x": x}
+    for name, columns in (("old", old), ("new", new), ("gap", gap)):
+        pd.DataFrame(columns | {"y": np.arange(300) % 2}).to_csv(tmp_path / f"{name}.csv", index=False)
+        like = ["--parties", 1] if name == "old" else ["--like", tmp_path / "old.parts"]
+        source = [tmp_path / f"{name}.csv", "--label", "y"]
+        assert run("convert", *source, *like, "-o", tmp_path / f"{name}.parts") == 0
+    found = column_drift(tmp_path / "old.parts", tmp_path / "new.parts")
+    assert [row["outside"] for row in found] == [300, 300, int((x > 1.0).sum())]
+    assert min(row["psi"] for row in found[:2]) > 5.0
+    assert [row["outside"] for row in column_drift(tmp_path / "old.parts", tmp_path / "gap.parts")] == [
+        0,
+        300,
+        0,
+    ]
+
+
+def test_commands(home, tmp_path, capsys):
     capsys.readouterr()
     out = tmp_path / "d.csv"
     assert run("drift", home / "old.parts", home / "new.parts", "-o", out, "--top", 2) == 0
@@ -86,28 +108,36 @@ def test_commands(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     labels = home / "old.parts" / "labels.h5"
     assert run("columns", home / "old.parts", "--labels", labels, "--json") == 0
     rows = by_column(json.loads(capsys.readouterr().out)["columns"])
-    assert rows["age"]["iv"] > rows["visits"]["iv"]
+    assert rows["age"]["iv_cross"] > rows["visits"]["iv_cross"]
     assert rows["one"] == {
         "party": "host", "column": "one", "vif": None, "correlation": None, "with": None, "iv": 0.0,
+        "iv_cross": 0.0, "luck": 0.0,
     }  # fmt: skip
-    assert run("columns", home / "new.parts", "--labels", labels) == 3
-    assert "other rows" in capsys.readouterr().err
+    assert "other rows" in refused(capsys, 3, "columns", home / "new.parts", "--labels", labels)
     assert run("columns", home / "old.parts") == 0
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
 
 
-def test_information_values(home: Path) -> None:
-    found = by_column(column_report(home / "raw.parts", home / "raw.parts" / "labels.h5"))
-    old = pd.read_csv(home / "old-bank.csv")
-    edges = np.sort(old.age)[29:-1:30]
-    for name, at in (("age", np.searchsorted(edges, old.age)), ("job", pd.factorize(old.job)[0])):
-        cells = pd.crosstab(at, old.bad).to_numpy().clip(0.5)
-        p, q = (cells / cells.sum(axis=0)).T
-        assert found[name]["iv"] == pytest.approx(psi(p, q), rel=1e-12)
+def test_information_values(home, tmp_path, capsys):
+    """One number of a column, whichever command tells it, scaled or not, before and after binning."""
+    keys = ("iv", "iv_cross", "luck")
+    labels = home / "old.parts" / "labels.h5"
+    old, raw = (by_column(column_report(home / name, labels)) for name in ("old.parts", "raw.parts"))
+    capsys.readouterr()
+    bins = ("scorecard", "bins", home / "raw.parts" / "guest.h5", "--labels", labels)
+    assert run(*bins, "-o", tmp_path / "w.h5", "--json") == 0
+    for name, row in by_column(json.loads(capsys.readouterr().out)["columns"]).items():
+        told = {key: row[key] for key in keys}
+        assert told == {key: raw[name][key] for key in keys}
+        assert told == pytest.approx({key: old[name][key] for key in keys}, rel=1e-12)
+        if row["used"]:
+            binned = by_column(column_report(tmp_path / "w.h5", labels))[name]
+            assert told == pytest.approx({key: binned[key] for key in keys}, rel=1e-12)
+    assert raw["pay:missing"]["iv"] is None  # a bin of pay
 
 
 @pytest.mark.parametrize("storage", [np.asarray, sparse.csr_array])
-def test_variance_inflation_is_that_of_statsmodels(tmp_path: Path, storage: type) -> None:
+def test_variance_inflation_is_that_of_statsmodels(tmp_path, storage):
     influence = pytest.importorskip("statsmodels.stats.outliers_influence")
     X, y = load_breast_cancer(return_X_y=True)
     X = X[:, [0, 1, 4, 5, 9, 20]]
@@ -123,7 +153,7 @@ def test_variance_inflation_is_that_of_statsmodels(tmp_path: Path, storage: type
     np.testing.assert_allclose([r["correlation"] for r in rows[:6]], matrix[range(6), strongest], rtol=1e-10)
 
 
-def test_categories_count_as_one_column_and_copies_are_infinite() -> None:
+def test_categories_count_as_one_column_and_copies_are_infinite():
     rng = np.random.default_rng(2)
     level = rng.integers(0, 3, 400)
     x = rng.normal(size=400) + level

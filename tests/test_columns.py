@@ -1,19 +1,18 @@
 """parties= becomes one array of column numbers per party."""
 
-from __future__ import annotations
-
-from itertools import pairwise
-from typing import Any
+from itertools import pairwise, product
 
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from fastadmm import JointClassifier
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.sklearn.columns import (
     block_names,
     check_index,
     consecutive,
+    in_feature_order,
     resolve_parties,
     tables_of,
     take_columns,
@@ -43,7 +42,7 @@ NAMES = ["age", "sex", "bmi", "bp", "s1"]
         ([["bp", 0], pd.Index(["sex", "bmi", "s1"])], [[3, 0], [1, 2, 4]]),
     ],
 )
-def test_every_form(parties: Any, expected: list[list[int]]) -> None:
+def test_every_form(parties, expected):
     resolved = resolve_parties(parties, 5, NAMES)
     assert [list(held) for held in resolved] == expected
 
@@ -79,14 +78,14 @@ def test_every_form(parties: Any, expected: list[list[int]]) -> None:
         ([[0.0, 1], [2, 3, 4]], r"0\.0 of party 1 is neither"),
     ],
 )
-def test_mistakes_are_named(parties: Any, message: str) -> None:
+def test_mistakes_are_named(parties, message):
     with pytest.raises(ConfigError, match=message) as caught:
         resolve_parties(parties, 5, NAMES)
     assert str(caught.value).startswith("parties")
     assert "\n" not in str(caught.value)
 
 
-def test_selectors_of_scikit_learn() -> None:
+def test_selectors_of_scikit_learn():
     from sklearn.compose import make_column_selector
 
     X = pd.DataFrame(np.zeros((3, 5)), columns=NAMES)
@@ -94,24 +93,24 @@ def test_selectors_of_scikit_learn() -> None:
     assert [list(held) for held in resolve_parties(parties, 5, NAMES, X)] == [[2, 3, 4], [0, 1]]
 
 
-def test_names_need_names() -> None:
+def test_names_need_names():
     with pytest.raises(ConfigError, match="columns of X have no names"):
         resolve_parties([["age"], ["sex"]], 2)
 
 
-def test_an_ambiguous_name_is_refused_but_not_its_numbers() -> None:
+def test_an_ambiguous_name_is_refused_but_not_its_numbers():
     with pytest.raises(ConfigError, match="'x' occurs more than once"):
         resolve_parties([["x"], ["y"]], 3, ["x", "y", "x"])
     assert [list(held) for held in resolve_parties([[0, 2], ["y"]], 3, ["x", "y", "x"])] == [[0, 2], [1]]
 
 
-def test_a_long_list_of_missing_columns_is_shortened() -> None:
+def test_a_long_list_of_missing_columns_is_shortened():
     with pytest.raises(ConfigError, match=r"99 of 100 columns belong to no party: 1, 2, 3, 4, 5, \.\.\."):
         resolve_parties([[0]], 100)
 
 
 @given(st.permutations(range(12)), st.sets(st.integers(1, 11)))
-def test_any_split_is_a_permutation(order: list[int], cuts: set[int]) -> None:
+def test_any_split_is_a_permutation(order, cuts):
     bounds = [0, *sorted(cuts), 12]
     parties = [order[a:b] for a, b in pairwise(bounds)]
     resolved = resolve_parties(parties, 12)
@@ -120,7 +119,7 @@ def test_any_split_is_a_permutation(order: list[int], cuts: set[int]) -> None:
 
 
 @given(st.integers(1, 40), st.integers(1, 40))
-def test_equal_blocks_differ_by_one_column_at_most(n_features: int, count: int) -> None:
+def test_equal_blocks_differ_by_one_column_at_most(n_features, count):
     if count > n_features:
         with pytest.raises(ConfigError):
             resolve_parties(count, n_features)
@@ -131,19 +130,19 @@ def test_equal_blocks_differ_by_one_column_at_most(n_features: int, count: int) 
     assert widths == sorted(widths, reverse=True)
 
 
-def test_consecutive() -> None:
+def test_consecutive():
     assert [list(held) for held in consecutive([2, 1])] == [[0, 1], [2]]
 
 
 @pytest.mark.parametrize("columns", [[0, 1, 2, 3], [1, 2], [3, 0], [2]])
-def test_taken_columns_equal_numpys(columns: list[int]) -> None:
+def test_taken_columns_equal_numpys(columns):
     X = np.arange(12.0).reshape(3, 4)
     held = np.array(columns)
     np.testing.assert_array_equal(take_columns(X, held), X[:, columns])
     np.testing.assert_array_equal(take_columns(sp.csr_array(X), held).toarray(), X[:, columns])
 
 
-def test_consecutive_columns_are_not_copied() -> None:
+def test_consecutive_columns_are_not_copied():
     X = np.ones((3, 4))
     assert take_columns(X, np.arange(4)) is X
     assert np.shares_memory(take_columns(X, np.array([1, 2])), X)
@@ -162,11 +161,11 @@ def test_consecutive_columns_are_not_copied() -> None:
         ([], False),
     ],
 )
-def test_blocks_and_rows_are_told_apart(X: Any, expected: bool) -> None:
+def test_blocks_and_rows_are_told_apart(X, expected):
     assert (tables_of(X) is not None) is expected
 
 
-def test_frames_with_other_indexes_are_refused() -> None:
+def test_frames_with_other_indexes_are_refused():
     bank = pd.DataFrame({"age": [1.0, 2.0]}, index=["a", "b"])
     check_index({0: bank, 1: bank * 2, 2: np.zeros((2, 1))}, pd.Series([0, 1], index=["a", "b"]))
     check_index({0: bank, 1: np.zeros((2, 1))}, pd.Series([0, 1]))  # an index that only counts rows
@@ -179,7 +178,37 @@ def test_frames_with_other_indexes_are_refused() -> None:
             check_index(dict(enumerate(blocks)), y)
 
 
-def test_fits_with_named_parties_print_rounds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_series_in_another_order_are_joined_or_refused():
+    rng = np.random.default_rng(1)
+    X = pd.DataFrame(rng.normal(size=(40, 3)), columns=["a", "b", "c"])
+    y, weight = pd.Series(rng.integers(0, 2, 40)), pd.Series(rng.random(40))
+    model = JointClassifier({"one": ["a"], "two": ["b", "c"]}, n_threads=1)
+    model.fit(X, y, sample_weight=weight, offset=weight)
+    other = weight[::-1]
+    calls = [
+        lambda **own: model.fit(X, y, **own),
+        lambda **own: model.inference(X, y, **own),
+        lambda **own: model.score(X, y, **own),
+    ]
+    for call, key in product(calls, ("sample_weight", "offset")):
+        with pytest.raises(InputError, match=f"row 0 has the index 0 in X, but 39 in {key}: "):
+            call(**{key: other})
+    for call in (model.predict, model.predict_proba, model.decision_function):
+        with pytest.raises(InputError, match="but 39 in offset"):
+            call(X, offset=other)
+    for name, call in (("y", model.fit), ("y", model.score)):
+        with pytest.raises(InputError, match=f"row 0 has the index 39 in X, but 0 in {name}"):
+            call(X[::-1], y)
+    # An index of other numbers, as that of rows that were chosen, stands for the order of the rows.
+    assert model.score(X[20:], y[:20]) == (model.predict(X[20:]) == y[:20].to_numpy()).mean()
+    # Weights of features go by name.
+    start = pd.Series({"c": 3.0, "a": 1.0, "b": 2.0})
+    assert in_feature_order(start, ["a", "b", "c"], "coef_init").tolist() == [1.0, 2.0, 3.0]
+    with pytest.raises(InputError, match="coef_init: its names"):
+        model.fit(X, y, coef_init=start.rename({"c": "d"}))
+
+
+def test_fits_with_named_parties_print_rounds(capsys):
     from fastadmm import ADMMSharingRegressor
 
     X = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 3)), columns=["a", "b", "c"])
@@ -193,7 +222,7 @@ def test_fits_with_named_parties_print_rounds(capsys: pytest.CaptureFixture[str]
         ADMMSharingRegressor(verbose="yes").fit(X, y)
 
 
-def test_block_names_need_strings_everywhere() -> None:
+def test_block_names_need_strings_everywhere():
     first, second = pd.DataFrame({"a": [1.0], "b": [2.0]}), pd.DataFrame({"c": [1.0]})
     assert block_names([first, second], "xy") == ["a", "b", "c"]
     assert block_names([first, first[["b"]]], "xy") == ["a", "x.b", "y.b"]

@@ -1,13 +1,10 @@
 """Several runs side by side: every number is the runs' own, and what may not be compared is named."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re
 import shutil
 import xml.etree.ElementTree as ET
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,11 +15,11 @@ from fastadmm.runs.config import make_config
 from fastadmm.runs.evaluate import evaluate_partition
 from fastadmm.runs.train import start_run
 
-from run_tools import result_of, run, write_blocks, write_problem
+from run_tools import refused, result_of, run, write_blocks, write_problem
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory) -> Path:
+def place(tmp_path_factory):
     """Runs that differ in one thing each."""
     home = tmp_path_factory.mktemp("compare")
     write_problem(home / "a.parts")
@@ -44,7 +41,7 @@ def place(tmp_path_factory) -> Path:
     return home
 
 
-def test_numbers_are_the_runs_own(place: Path) -> None:
+def test_numbers_are_the_runs_own(place):
     comparison = compare_runs([place / "one", place / "sharing"])
     assert [r.name for r in comparison.runs] == ["one", "sharing"]
     for compared in comparison.runs:
@@ -65,7 +62,7 @@ def test_numbers_are_the_runs_own(place: Path) -> None:
     assert comparison.notes == []
 
 
-def test_runs_whose_gap_is_zero_have_no_curve(place: Path, tmp_path: Path) -> None:
+def test_runs_whose_gap_is_zero_have_no_curve(place, tmp_path):
     for name in ("a", "b"):
         shutil.copytree(place / "one", tmp_path / name)
         result, log = result_of(tmp_path / name), tmp_path / name / "rounds.jsonl"
@@ -86,7 +83,7 @@ def test_runs_whose_gap_is_zero_have_no_curve(place: Path, tmp_path: Path) -> No
         ("flipped", "same rows with different labels"),
     ],
 )
-def test_what_may_not_be_compared_is_named(place: Path, other: str, said: str) -> None:
+def test_what_may_not_be_compared_is_named(place, other, said):
     comparison = compare_runs([place / "one", place / other])
     if other == "other":  # rows are digests of ids, which number the rows here: only the features differ
         said = "same rows"
@@ -98,7 +95,7 @@ def test_what_may_not_be_compared_is_named(place: Path, other: str, said: str) -
 
 
 @pytest.mark.repeats
-def test_every_kind_of_file(place: Path, tmp_path: Path) -> None:
+def test_every_kind_of_file(place, tmp_path):
     comparison = compare_runs([place / "one", place / "sharing", place / "lambda"])
     for suffix in ("html", "png", "svg", "pdf", "json", "csv"):
         write_comparison(comparison, tmp_path / f"c.{suffix}")
@@ -122,13 +119,13 @@ def test_every_kind_of_file(place: Path, tmp_path: Path) -> None:
 
 @pytest.mark.repeats
 @pytest.mark.parametrize("suffix", ["html", "png", "svg", "pdf", "json", "csv"])
-def test_same_runs_same_bytes(place: Path, tmp_path: Path, suffix: str) -> None:
+def test_same_runs_same_bytes(place, tmp_path, suffix):
     comparison = compare_runs([place / "one", place / "sharing", place / "lambda"])
     one, other = (write_comparison(comparison, tmp_path / f"{name}.{suffix}") for name in "ab")
     assert one.read_bytes() == other.read_bytes()
 
 
-def test_curves_are_the_logs(place: Path) -> None:
+def test_curves_are_the_logs(place):
     from fastadmm.reports.compare_plot import draw_comparison
     from matplotlib.figure import Figure
 
@@ -152,7 +149,7 @@ def test_curves_are_the_logs(place: Path) -> None:
         )
 
 
-def test_unfinished_and_bare_runs(place: Path, tmp_path: Path) -> None:
+def test_unfinished_and_bare_runs(place, tmp_path):
     half = tmp_path / "half"
     shutil.copytree(place / "one", half)
     (half / "result.json").unlink()
@@ -180,9 +177,7 @@ def test_unfinished_and_bare_runs(place: Path, tmp_path: Path) -> None:
         ("validation = 'v.parts'", "validation = 0.25", "validation differs"),
     ],
 )
-def test_bounds_are_of_one_objective(
-    place: Path, tmp_path: Path, one: str, other: str, named: str | None
-) -> None:
+def test_bounds_are_of_one_objective(place, tmp_path, one, other, named):
     for name, line in (("x", one), ("y", other)):
         shutil.copytree(place / "one", tmp_path / name)
         text = (tmp_path / name / "run.toml").read_text()
@@ -195,7 +190,7 @@ def test_bounds_are_of_one_objective(
     assert named is None or named in notes[0]
 
 
-def test_names_tell_runs_apart(place: Path, tmp_path: Path) -> None:
+def test_names_tell_runs_apart(place, tmp_path):
     for where in ("x", "y"):
         shutil.copytree(place / "one", tmp_path / where / "run")
     comparison = compare_runs([tmp_path / "x" / "run", tmp_path / "y" / "run"])
@@ -203,7 +198,7 @@ def test_names_tell_runs_apart(place: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.repeats
-def test_of_private_runs_nobody_learns_whether_labels_are_those_guessed(place: Path, tmp_path: Path) -> None:
+def test_of_private_runs_nobody_learns_whether_labels_are_those_guessed(place, tmp_path):
     private = tmp_path / "private"
     settings = {"mode": "fusion", "epsilon": 1.0, "delta": 1e-4}
     start_run(make_config({"data": str(place / "a.parts"), "privacy": settings}), private)
@@ -223,7 +218,7 @@ def test_of_private_runs_nobody_learns_whether_labels_are_those_guessed(place: P
         assert any("Data not compared" in note for note in right.notes)
 
 
-def test_private_runs_show_what_they_spent(place: Path, tmp_path: Path) -> None:
+def test_private_runs_show_what_they_spent(place, tmp_path):
     private = tmp_path / "private"
     settings = {"mode": "fusion", "epsilon": 1.0, "row_norm": 1.0}
     start_run(make_config({"data": str(place / "a.parts"), "privacy": settings}), private)
@@ -239,7 +234,7 @@ def test_private_runs_show_what_they_spent(place: Path, tmp_path: Path) -> None:
     assert not comparison.same_problem
 
 
-def test_refused_in_one_line(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_refused_in_one_line(place, tmp_path, capsys):
     with pytest.raises(ConfigError, match="at least two"):
         compare_runs([place / "one"])
     with pytest.raises(ConfigError, match="given twice"):
@@ -254,9 +249,7 @@ def test_refused_in_one_line(place: Path, tmp_path: Path, capsys: pytest.Capture
     with pytest.raises(FormatError, match="line 1"):
         compare_runs([place / "one", damaged])
     target = tmp_path / "c.xls"
-    assert run("compare", place / "one", place / "sharing", "-o", target) == 5
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1
+    err = refused(capsys, 5, "compare", place / "one", place / "sharing", "-o", target)
     assert ".html, .csv, .json, .svg" in err
     assert not target.exists()
     owners = tmp_path / "owners"
@@ -265,7 +258,7 @@ def test_refused_in_one_line(place: Path, tmp_path: Path, capsys: pytest.Capture
     assert run("compare", place / "one", owners) == 6
 
 
-def test_command(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command(place, tmp_path, capsys):
     target = tmp_path / "c.csv"
     assert run("compare", place / "one", place / "sharing", place / "lambda", "-o", target) == 0
     out = capsys.readouterr().out

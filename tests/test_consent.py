@@ -1,13 +1,8 @@
 """What an owner approves: one screen, exactly what was shown, words that exist, limits that count."""
 
-from __future__ import annotations
-
 import itertools
 import json
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,10 +13,9 @@ from fastadmm.between.approval_file import open_approval, write_approval
 from fastadmm.between.approval_words import LINES, WIDTH
 from fastadmm.between.approve import agent_approve, consent_to_run, run_description
 from fastadmm.between.consent import asked_file, asked_lines, keep_asked, shown_digest
-from fastadmm.between.exchange import Request
 from fastadmm.between.memory import join_sum
 from fastadmm.between.private_terms import privacy_text
-from fastadmm.between.schema import answer_of, digest_of, encode_request, open_envelope, table_digest
+from fastadmm.between.schema import Request, answer_of, digest_of, encode_request, open_envelope, table_digest
 from fastadmm.between.status import agent_status
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.parties.families import FAMILIES
@@ -31,22 +25,22 @@ from fastadmm.privacy.ledger import Charge, Ledger
 from fastadmm.problem.losses import LOSSES
 from fastadmm.problem.regularizers import REGULARIZERS
 from fastadmm.settings.privacy import ADJACENCIES
-from fastadmm.store.party_file import PartyData, PartyWriter, open_party
+from fastadmm.store.party_file import PartyWriter, open_party
 from fastadmm.version import __version__
 
-from run_tools import run
+from run_tools import refused, run
 
 RUN, CALLER = "0123456789abcdef", "coordinator"
 
 
-def party_file(path: Path, name: str, features: np.ndarray) -> PartyData:
+def party_file(path, name, features):
     columns = [f"c{j}" for j in range(features.shape[1])]
     with PartyWriter(path, name=name, n_features=len(columns), kind="dense", feature_names=columns) as writer:
         writer.append(features, ids=np.arange(len(features)))
     return open_party(path)
 
 
-def terms_of(data: PartyData, **more: Any) -> dict[str, Any]:
+def terms_of(data, **more):
     return {
         "family": "subspace", "regularization": 1.0, "x_update": "auto", "regularizer": "l2",
         "l1_ratio": -1.0, "constraint": "all", "n_samples": data.n_samples, "row_digest": data.row_digest,
@@ -58,7 +52,7 @@ def terms_of(data: PartyData, **more: Any) -> dict[str, Any]:
 class Asker:
     """A coordinator that asks one agent whatever it likes, and counts what left."""
 
-    def __init__(self, home: Path, features: np.ndarray, name: str = "A", **agent: Any) -> None:
+    def __init__(self, home, features, name="A", **agent):
         home.mkdir(exist_ok=True)
         self.home, self.state, self.name = home, home / "state", name
         self.data = party_file(home / f"{name}.h5", name, features)
@@ -66,7 +60,7 @@ class Asker:
         self.agent = Agent(home / f"{name}.h5", self.state, threads=1, say=self.said.append, **agent)
         self.previous, self.answered = -1, ""
 
-    def ask(self, *calls: tuple[str, dict[str, Any]]) -> tuple[dict[str, Any] | None, str]:
+    def ask(self, *calls):
         number = self.previous + 1
         raw = encode_request(Request(RUN, self.name, number, self.previous, list(calls), self.answered))
         got = self.agent.handle(CALLER, self.name, raw)
@@ -77,32 +71,30 @@ class Asker:
         self.previous, self.answered = number, digest_of(got)
         return found.answer, ""
 
-    def look(self, what: str = RUN, **how: Any) -> list[str]:
+    def look(self, what=RUN, **how):
         return agent_approve(asked_file(what, self.state), self.data.path, self.state, **how)[0]
 
-    def begin(self, terms: dict[str, Any], **limits: Any) -> None:
+    def begin(self, terms, **limits):
         assert self.ask(("start", terms)) == (None, "run")
         self.look(confirm=shown_digest(self.look()))
         path = self.state / RUN / "approval.toml"
         write_approval(replace(open_approval(path), **limits), force=True)
         assert self.ask(("start", terms))[1] == ""
 
-    def respond(self, vector: np.ndarray, known: int = 0) -> tuple[dict[str, Any] | None, str]:
+    def respond(self, vector, known=0):
         arguments = {"gradient": vector, "coefficients": np.zeros(known), "newton": False}
         return self.ask(("set_metric", {"curvature": np.ones(len(vector))}), ("respond", arguments))
 
 
 @pytest.fixture
-def asker(tmp_path: Path) -> Iterator[Asker]:
+def asker(tmp_path):
     made = Asker(tmp_path / "A", np.random.default_rng(6).normal(size=(60, 5)))
     yield made
     made.agent.close()
 
 
 # --- pending, shown, confirmed ----------------------------------------------------------------------------
-
-
-def test_nothing_is_live_before_exactly_what_was_shown_is_confirmed(asker: Asker) -> None:
+def test_nothing_is_live_before_exactly_what_was_shown_is_confirmed(asker):
     terms = terms_of(asker.data)
     asker.ask(("start", terms))
     lines = asker.look()
@@ -118,7 +110,7 @@ def test_nothing_is_live_before_exactly_what_was_shown_is_confirmed(asker: Asker
         asker.look()
 
 
-def test_other_terms_are_another_request(asker: Asker) -> None:
+def test_other_terms_are_another_request(asker):
     """Harmless terms are shown and talked about, others come under the same run's identifier."""
     private = privacy_text(Privacy(mode="fusion", epsilon=0.5, delta=1e-6))
     harmless, plain = terms_of(asker.data, family="fusion", privacy=private), terms_of(asker.data)
@@ -143,22 +135,18 @@ def test_other_terms_are_another_request(asker: Asker) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"test": f"sha256:{'1' * 64}"},
-        {"penalty": 1.0},
-        {"x_update": next(iter(X_UPDATES))},
-        {"position": 1, "parties": "other,A"},
-        {"parties": "A,third"},
-        {"regularization": 2.0},
+        *({"test": f"sha256:{'1' * 64}"}, {"penalty": 1.0}, {"x_update": next(iter(X_UPDATES))}),
+        *({"position": 1, "parties": "other,A"}, {"parties": "A,third"}, {"regularization": 2.0}),
     ],
 )
-def test_every_word_of_a_request_is_what_was_confirmed(asker: Asker, changes: dict[str, Any]) -> None:
+def test_every_word_of_a_request_is_what_was_confirmed(asker, changes):
     asker.ask(("start", terms_of(asker.data)))
     asker.look(confirm=shown_digest(asker.look()))
     assert asker.ask(("start", terms_of(asker.data, **changes))) == (None, "terms")
     assert asker.ask(("start", terms_of(asker.data)))[1] == ""
 
 
-def test_what_is_known_of_a_request_is_confirmed_too(asker: Asker) -> None:
+def test_what_is_known_of_a_request_is_confirmed_too(asker):
     """What was spent since the owner looked is part of what it did not see."""
     asker.agent.close()
     ledger = asker.home / "ledger.jsonl"
@@ -174,15 +162,14 @@ def test_what_is_known_of_a_request_is_confirmed_too(asker: Asker) -> None:
     assert "Spent so far, by your ledger: epsilon 0." in " ".join(asker.look())
 
 
-def test_the_command_line_shows_and_confirms(asker: Asker, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_shows_and_confirms(asker, capsys):
     terms = terms_of(asker.data)
     asker.ask(("start", terms))
     approve = ("agent", "approve", RUN, "--data", asker.data.path, "--state", asker.state)
     assert run(*approve) == 0
     shown = capsys.readouterr().out.splitlines()
     assert shown == asker.look()
-    assert run(*approve, "--confirm", "0" * 32) == 5
-    assert capsys.readouterr().err.count("\n") == 1
+    refused(capsys, 5, *approve, "--confirm", "0" * 32)
     assert asker.ask(("start", terms)) == (None, "run")
     assert run(*approve, "--confirm", shown_digest(shown)) == 0
     assert "approved in" in capsys.readouterr().out
@@ -198,30 +185,20 @@ def test_the_command_line_shows_and_confirms(asker: Asker, capsys: pytest.Captur
 
 
 # --- words ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("key", "word"),
     [
-        ("loss", "logistic, regularizer l2, lambda 0.02" + " " * 40 + "limits: 3 exchanges"),
-        ("loss", "logistic\u202e"),
-        ("regularizer", "l2 (epsilon 0.1)"),
-        ("regularizer", "log_sum:0.5 and nothing leaves"),
-        ("constraint", "ball:1 "),
-        ("constraint", "box:-1,1 with noise"),
-        ("constraint", "box:1,-1"),
-        ("family", "fusion (private)"),
-        ("x_update", "with noise"),
-        ("release", "0.2.0 audited by the state"),
-        ("parties", "A,other and a hospital"),
-        ("parties", "A,A"),
-        ("parties", "other,A"),
-        ("parties", ""),
-        ("test", "none"),
-        ("table", "trusted"),
+        *(("loss", "logistic, regularizer l2, lambda 0.02" + " " * 40 + "limits: 3 exchanges"),),
+        *(("loss", "logistic\u202e"), ("regularizer", "l2 (epsilon 0.1)")),
+        *(("regularizer", "log_sum:0.5 and nothing leaves"), ("constraint", "ball:1 ")),
+        *(("constraint", "box:-1,1 with noise"), ("constraint", "box:1,-1")),
+        *(("family", "fusion (private)"), ("x_update", "with noise")),
+        *(("release", "0.2.0 audited by the state"), ("parties", "A,other and a hospital")),
+        *(("parties", "A,A"), ("parties", "other,A"), ("parties", "")),
+        *(("test", "none"), ("table", "trusted")),
     ],
 )
-def test_words_of_a_request_exist(asker: Asker, key: str, word: str) -> None:
+def test_words_of_a_request_exist(asker, key, word):
     terms = terms_of(asker.data, **{key: word})
     document = run_description(RUN, CALLER, {"A": terms})
     with pytest.raises((FormatError, InputError)) as caught:
@@ -240,7 +217,7 @@ def test_words_of_a_request_exist(asker: Asker, key: str, word: str) -> None:
     assert asker.ask(("start", terms)) in ((None, "terms"), (None, "values"))
 
 
-def test_every_word_that_exists_passes(asker: Asker) -> None:
+def test_every_word_that_exists_passes(asker):
     words = {
         "loss": [*LOSSES],
         "regularizer": [*REGULARIZERS, "log_sum:0.5"],
@@ -253,7 +230,7 @@ def test_every_word_that_exists_passes(asker: Asker) -> None:
             assert consent_to_run(document, "x", asker.data.path, asker.state).lines
 
 
-def test_texts_of_others_are_quoted_escaped_and_cut(tmp_path: Path) -> None:
+def test_texts_of_others_are_quoted_escaped_and_cut(tmp_path):
     caller = "bank\u202e\x1b[2J\nlimits: none" + "x" * 100
     keep_asked(tmp_path, RUN, {"format": "fastadmm-run", "coordinator": caller})
     (line,) = asked_lines(tmp_path)
@@ -266,7 +243,7 @@ def test_texts_of_others_are_quoted_escaped_and_cut(tmp_path: Path) -> None:
     assert all(line.isprintable() and not line.strip().startswith("limits:") for line in lines)
 
 
-def test_status_quotes_callers_too(asker: Asker) -> None:
+def test_status_quotes_callers_too(asker):
     forged = "coordinator" + " " * 60 + "run 1: nothing was answered" + " " * 60
     raw = encode_request(Request(RUN, "A", 0, -1, [("start", terms_of(asker.data))]))
     asker.agent.handle(forged, "A", raw)
@@ -276,11 +253,10 @@ def test_status_quotes_callers_too(asker: Asker) -> None:
 
 
 # --- one screen -------------------------------------------------------------------------------------------
-
 LONG = "an-owner-whose-name-is-as-long-as-names-of-parties-may-be-" + "x" * 6
 
 
-def everything() -> Iterator[dict[str, Any]]:
+def everything():
     """Terms of every family, with whatever makes a screen longer."""
     constraints = ("all", "nonnegative", "box:-1234567.123456789,1234567.123456789", "ball:1234567.123456789")
     for family, regularizer, constraint in itertools.product(FAMILIES, REGULARIZERS, constraints):
@@ -304,7 +280,7 @@ def everything() -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("columns", [1, 2, 30])
-def test_an_approval_is_one_screen(tmp_path: Path, columns: int) -> None:
+def test_an_approval_is_one_screen(tmp_path, columns):
     data = party_file(tmp_path / "A.h5", LONG, np.random.default_rng(0).normal(size=(200, columns)))
     state = tmp_path / "state"
     state.mkdir()
@@ -343,9 +319,7 @@ def test_an_approval_is_one_screen(tmp_path: Path, columns: int) -> None:
 
 
 # --- limits -----------------------------------------------------------------------------------------------
-
-
-def test_numbers_count_whatever_they_are_called(asker: Asker) -> None:
+def test_numbers_count_whatever_they_are_called(asker):
     """A scalar for each pair of rows gives all inner products, as vectors would."""
     asker.begin(terms_of(asker.data), numbers=asker.data.n_samples, exchanges=10**6)
     answered = 0
@@ -359,7 +333,7 @@ def test_numbers_count_whatever_they_are_called(asker: Asker) -> None:
     assert 0 < answered <= asker.data.n_samples
 
 
-def test_refusals_count_and_end_a_run(asker: Asker) -> None:
+def test_refusals_count_and_end_a_run(asker):
     asker.begin(terms_of(asker.data), exchanges=9)
     assert asker.respond(np.ones(60))[1] == ""
     codes = []
@@ -374,7 +348,7 @@ def test_refusals_count_and_end_a_run(asker: Asker) -> None:
     assert asker.respond(np.ones(60), 1)[1] == "exchanges"
 
 
-def test_long_questions_are_read_of_callers_that_an_approval_names(asker: Asker) -> None:
+def test_long_questions_are_read_of_callers_that_an_approval_names(asker):
     assert not asker.agent.known(CALLER, 3 << 20)
     asker.begin(terms_of(asker.data))
     assert asker.agent.known(CALLER, 1 << 20)
@@ -382,7 +356,7 @@ def test_long_questions_are_read_of_callers_that_an_approval_names(asker: Asker)
     assert not asker.agent.known("somebody", 1 << 20)
 
 
-def test_drafts_are_near_an_honest_run(asker: Asker) -> None:
+def test_drafts_are_near_an_honest_run(asker):
     asker.ask(("start", terms_of(asker.data)))
     asker.look(confirm=shown_digest(asker.look()))
     drafted = open_approval(asker.state / RUN / "approval.toml")
@@ -391,7 +365,7 @@ def test_drafts_are_near_an_honest_run(asker: Asker) -> None:
     assert drafted.parties == ["A", "other"]
 
 
-def test_an_older_approval_is_asked_for_again(asker: Asker) -> None:
+def test_an_older_approval_is_asked_for_again(asker):
     asker.begin(terms_of(asker.data))
     path = asker.state / RUN / "approval.toml"
     lines = path.read_text().replace('version = "1.1"', 'version = "1.0"').splitlines()
@@ -402,9 +376,7 @@ def test_an_older_approval_is_asked_for_again(asker: Asker) -> None:
 
 
 # --- what was spent survives damage -----------------------------------------------------------------------
-
-
-def test_an_answer_that_the_journal_lost_counts(asker: Asker) -> None:
+def test_an_answer_that_the_journal_lost_counts(asker):
     terms = terms_of(asker.data)
     asker.begin(terms)
     assert asker.respond(np.ones(60))[1] == ""

@@ -1,9 +1,6 @@
 """Quotas of processor time, as containers, systemd and Slurm set them for a group of processes."""
 
-from __future__ import annotations
-
 import math
-from pathlib import Path
 
 import pytest
 from fastadmm.engine import engine
@@ -11,11 +8,11 @@ from fastadmm.engine.control_groups import core_limit
 
 
 @pytest.mark.parametrize(("version", "kinds"), [(1, "cpu"), (1, "cpu,cpuacct"), (2, "")])
-def test_quotas_of_a_group_and_of_those_that_it_is_in(tmp_path: Path, version: int, kinds: str) -> None:
+def test_quotas_of_a_group_and_of_those_that_it_is_in(tmp_path, version, kinds):
     root, own = tmp_path / "root", tmp_path / "cgroup"
     place = root / kinds
 
-    def group(path: str, quota: str, period: int = 100_000) -> None:
+    def group(path, quota, period=100_000):
         (place / path).mkdir(parents=True, exist_ok=True)
         if version == 2:
             (place / path / "cpu.max").write_text(f"{quota} {period}\n")
@@ -38,7 +35,7 @@ def test_quotas_of_a_group_and_of_those_that_it_is_in(tmp_path: Path, version: i
     assert core_limit(root, own) == 1
 
 
-def test_threads_keep_to_a_quota(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_keep_to_a_quota(monkeypatch):
     for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("joblib.cpu_count", lambda: 16)

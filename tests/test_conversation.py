@@ -1,7 +1,5 @@
 """Rounds do not know where their parties are: any driver gives the same bits."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +7,7 @@ import numpy as np
 import pytest
 from fastadmm.conversation.answering import Answering, Unanswerable
 from fastadmm.conversation.calls import CALLS, CallRule, argument_fields, check_answer, check_values
-from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk, ask_all, converse
+from fastadmm.conversation.exchange import Call, Exchange, Pace, ask_all, converse
 from fastadmm.conversation.threads import Threads
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.engine.engine import Engine
@@ -32,19 +30,19 @@ class Couriers:
 
     local = False
 
-    def __init__(self, solver: Solver) -> None:
+    def __init__(self, solver):
         self.solver = solver
         self.memory: list[Mapping[str, Any]] = [{} for _ in solver.method.make_parties()]
         self.calls: set[str] = set()
 
-    def carry(self, exchange: Exchange) -> Answers:
+    def carry(self, exchange):
         answers = [self._ask(call) for call in reversed(exchange.calls)]
         return answers[::-1]
 
-    def notes(self) -> list[tuple[str, str, str]]:
+    def notes(self):
         return []
 
-    def _ask(self, call: Call) -> dict[str, Any]:
+    def _ask(self, call):
         self.calls.add(call.name)
         party = self.solver.method.make_parties()[call.party]
         party.prepare()
@@ -82,7 +80,7 @@ class Couriers:
         ("logistic", {"regularizer": "log_sum:0.3"}, {"directions": "one"}),
     ],
 )
-def test_any_driver_gives_the_same_bits(loss: str, penalty: dict, options: dict) -> None:
+def test_any_driver_gives_the_same_bits(loss, penalty, options):
     blocks, y, _ = make_vertical_classification(N, (3, 4), seed=2)
     y = y if loss != "multinomial" else three_classes(y)
     problem = make_problem(blocks, y, loss=loss, lam=1e-2, **penalty)
@@ -97,7 +95,7 @@ def test_any_driver_gives_the_same_bits(loss: str, penalty: dict, options: dict)
     assert {FAMILIES[here.method.family]} == {type(party) for party in here.parties}
 
 
-def test_answers_of_several_classes_are_of_those_that_were_asked() -> None:
+def test_answers_of_several_classes_are_of_those_that_were_asked():
     asked = ("respond_classes", {"gradient": np.ones((3, N)), "class_coefficients": np.ones((3, 1))})
     for directions in (1, 2, 3):
         check_answer(asked, {"squared_residual": 1.0, "message": np.ones((directions, N))}, N, "m")
@@ -120,39 +118,39 @@ class Counter(Answering):
     family = "counting"
     name, reason, kind = "counter", "", "none"
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.total = 0.0
 
-    def count(self, step: float) -> dict[str, Any]:
+    def count(self, step):
         self.total += step
         return {"value": self.total}
 
-    def reset(self) -> None:
+    def reset(self):
         self.total = 0.0
 
     @classmethod
-    def opened(cls, name: str, block: Any, engine: Engine, terms: Mapping[str, Any]) -> Counter:
+    def opened(cls, name, block, engine, terms):
         return cls()
 
-    def prepare(self) -> None:
+    def prepare(self):
         pass
 
-    def final_weights(self, *args: Any, **needed: Any) -> np.ndarray:
+    def final_weights(self, *args, **needed):
         return np.zeros(0)
 
-    def export(self) -> dict[str, np.ndarray]:
+    def export(self):
         return {}
 
-    def restore(self, saved: Mapping[str, Any]) -> None:
+    def restore(self, saved):
         pass
 
 
-def test_one_more_call_is_one_entry_and_one_method(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_more_call_is_one_entry_and_one_method(monkeypatch):
     monkeypatch.setitem(CALLS, "count", CallRule(("counting",), {"step": "number"}, {"value": "number"}))
     monkeypatch.setitem(CALLS, "reset", CallRule(("counting",), {}))
     made: list[int] = []
 
-    def talk() -> Talk[list[float]]:
+    def talk():
         found = []
         for pace in Pace:
             answers = yield from ask_all(3, "count", pace, step=2.0)
@@ -173,10 +171,10 @@ def test_one_more_call_is_one_entry_and_one_method(monkeypatch: pytest.MonkeyPat
         Counter().answer("export", {})
 
 
-def test_a_talk_ends_where_an_answer_is_missing_and_takes_the_same_course_again() -> None:
+def test_a_talk_ends_where_an_answer_is_missing_and_takes_the_same_course_again():
     closed = []
 
-    def talk() -> Talk[float]:
+    def talk():
         try:
             first = yield Exchange([Call(0, "a")])
             second = yield Exchange([Call(0, "b", {"after": first[0]["value"]})])
@@ -187,7 +185,7 @@ def test_a_talk_ends_where_an_answer_is_missing_and_takes_the_same_course_again(
     known = {"a": 1.0}
     asked: list[tuple[str, Any]] = []
 
-    def carry(exchange: Exchange) -> Answers | None:
+    def carry(exchange):
         call = exchange.calls[0]
         asked.append((call.name, call.made()))
         return [{"value": known[call.name]}] if call.name in known else None
@@ -199,7 +197,7 @@ def test_a_talk_ends_where_an_answer_is_missing_and_takes_the_same_course_again(
     assert closed == [True, True]
 
 
-def test_held_out_rows_are_scored_by_their_parties() -> None:
+def test_held_out_rows_are_scored_by_their_parties():
     blocks, y, _ = make_vertical_classification(N, (3, 4), seed=2)
     more, targets, _ = make_vertical_classification(20, (3, 4), seed=3)
     held = make_problem(more, targets)

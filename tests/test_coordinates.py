@@ -1,9 +1,5 @@
 """Many columns in one process: working sets, extrapolated passes and Gram matrices, with classes, too."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -13,7 +9,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.parties.common_shift import common_shift, sparsest_shift
 
 
-def blocks_of(dense: bool) -> tuple[list[Any], np.ndarray]:
+def blocks_of(dense):
     """Two blocks, and all their columns; one of them is constant and one empty."""
     rng = np.random.default_rng(180)
     X = rng.normal(size=(120, 60))
@@ -24,7 +20,7 @@ def blocks_of(dense: bool) -> tuple[list[Any], np.ndarray]:
 
 
 @pytest.mark.parametrize("dense", [False, True])
-def test_columns_are_those_of_the_blocks(dense: bool) -> None:
+def test_columns_are_those_of_the_blocks(dense):
     (blocks, whole), rng = blocks_of(dense), np.random.default_rng(1)
     columns, chosen = Columns(blocks, Engine(1)), np.array([2, 5, 40, 59])
     assert columns.dense == dense
@@ -37,7 +33,7 @@ def test_columns_are_those_of_the_blocks(dense: bool) -> None:
     np.testing.assert_allclose(own, whole[:, chosen].T @ (h[:, np.newaxis] * whole[:, chosen]), atol=1e-10)
 
 
-def curvature(likely: np.ndarray, weight: np.ndarray) -> np.ndarray:
+def curvature(likely, weight):
     """W of every row, of shape (N, C, C)."""
     return weight[:, None, None] * (
         np.einsum("ci,ce->ice", likely, np.eye(len(likely))) - np.einsum("ci,ei->ice", likely, likely)
@@ -49,7 +45,7 @@ def curvature(likely: np.ndarray, weight: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     "terms", [(0.3, 0.0, -np.inf, np.inf), (0.3, 0.1, -np.inf, np.inf), (0.3, 0.1, -0.4, 0.5)]
 )
-def test_a_pass_over_classes_beside_dense_arithmetic(terms: tuple, intercept: bool, compressed: bool) -> None:
+def test_a_pass_over_classes_beside_dense_arithmetic(terms, intercept, compressed):
     """A block is minimised slowly there: by coordinate descent and shifts until nothing moves."""
     from fastadmm.kernels import class_descent
 
@@ -81,7 +77,7 @@ def test_a_pass_over_classes_beside_dense_arithmetic(terms: tuple, intercept: bo
     given = arrays, (likely, bend, blocks, cross, places), (inverse, first), slope, terms
     class_descent.descend_class_columns(*given, order, np.inf, x, image, moved)
 
-    def gradient(y: np.ndarray) -> np.ndarray:
+    def gradient(y):
         q = np.einsum("ij,cj->ic", dense, y - start)
         if intercept:
             pulled = first + np.einsum("ice,ie->c", whole, q)
@@ -113,14 +109,14 @@ def test_a_pass_over_classes_beside_dense_arithmetic(terms: tuple, intercept: bo
     assert (at[x == high] <= -l1 + 1e-7).all()
 
 
-def test_the_sparsest_shift_is_one_of_the_best() -> None:
+def test_the_sparsest_shift_is_one_of_the_best():
     rng = np.random.default_rng(1)
     for classes in (2, 3, 4, 7):
         x = rng.normal(size=(classes, 30))
         for alpha, beta in ((1.0, 0.0), (0.7, 0.4)):
             shift, usual = sparsest_shift(x, alpha, beta), common_shift(x, alpha, beta)
 
-            def value(y: np.ndarray, alpha: float = alpha, beta: float = beta) -> np.ndarray:
+            def value(y, alpha=alpha, beta=beta):
                 return alpha * np.abs(y).sum(axis=0) + 0.5 * beta * (y**2).sum(axis=0)
 
             np.testing.assert_allclose(value(x - shift), value(x - usual), rtol=1e-12)

@@ -1,9 +1,6 @@
 """The comparison of revisions: what is masked and what is not (the comparison itself: ``make corpus``)."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import h5py
 import numpy as np
@@ -12,7 +9,7 @@ import pytest
 import corpus
 
 
-def write(home: Path, identifier: str = "0123456789abcdef", weight: float = 1.5, gap: float = 0.25) -> None:
+def write(home, identifier="0123456789abcdef", weight=1.5, gap=0.25):
     home.mkdir()
     with h5py.File(home / "model.h5", "w") as file:
         file.attrs["model-id"] = f"{identifier}-3"
@@ -27,7 +24,7 @@ def write(home: Path, identifier: str = "0123456789abcdef", weight: float = 1.5,
     (home / "output.txt").write_text(f"run {identifier}: limit {len(identifier)}.5 GB, until 2030-01-02\n")
 
 
-def test_ids_do_not_count(tmp_path: Path) -> None:
+def test_ids_do_not_count(tmp_path):
     write(tmp_path / "one")
     write(tmp_path / "other", "fedcba9876543210")
     one, other = corpus.listing(tmp_path / "one"), corpus.listing(tmp_path / "other")
@@ -45,20 +42,20 @@ def test_ids_do_not_count(tmp_path: Path) -> None:
         ({"gap": np.nextafter(0.25, 1)}, {"rounds.jsonl: line 00001"}),
     ],
 )
-def test_the_last_bit_counts(tmp_path: Path, changed: dict[str, float], found: set[str]) -> None:
+def test_the_last_bit_counts(tmp_path, changed, found):
     write(tmp_path / "one")
     write(tmp_path / "other", **changed)
     lines = corpus.differences(corpus.listing(tmp_path / "one"), corpus.listing(tmp_path / "other"))
     assert found <= {line.partition("\n")[0] for line in lines}
 
 
-def test_files_that_come_and_go(tmp_path: Path) -> None:
+def test_files_that_come_and_go(tmp_path):
     assert corpus.differences({"a": {}, "b": {}}, {"b": {}, "c": {}}) == ["a: new", "c: gone"]
 
 
-def test_numbers_are_not_taken_for_ids() -> None:
+def test_numbers_are_not_taken_for_ids():
     assert corpus.masked("gap 0.1234567890123456 of 1234567") == "gap 0.1234567890123456 of 1234567"
 
 
-def test_some_forty_configurations() -> None:
+def test_some_forty_configurations():
     assert 40 <= len(corpus.CASES) <= 60

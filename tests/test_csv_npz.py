@@ -1,15 +1,11 @@
 """CSV and NPZ readers."""
 
-from __future__ import annotations
-
 import gzip
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
 from fastadmm.data_tools import csv_table, npz
-from fastadmm.data_tools.blocks import Block
 from fastadmm.data_tools.csv_table import CsvSource
 from fastadmm.data_tools.npz import NpzSource
 from fastadmm.data_tools.opening import SourceFile
@@ -19,16 +15,16 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 
-def write(path: Path, text: str | bytes) -> SourceFile:
+def write(path, text):
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return SourceFile(path)
 
 
-def offsets(blocks: list[Block]) -> list[int]:
+def offsets(blocks):
     return [sum(len(block.labels) for block in blocks[:i]) for i in range(len(blocks))]
 
 
-def collect(source: CsvSource | NpzSource) -> tuple[np.ndarray, np.ndarray]:
+def collect(source):
     blocks = list(source.blocks())
     assert [block.first_row for block in blocks] == offsets(blocks)
     X = [block.X if isinstance(block.X, np.ndarray) else block.X.toarray() for block in blocks]
@@ -36,8 +32,6 @@ def collect(source: CsvSource | NpzSource) -> tuple[np.ndarray, np.ndarray]:
 
 
 # --- CSV -------------------------------------------------------------------------------------------------
-
-
 @settings(max_examples=30, deadline=None)
 @given(
     table=st.lists(
@@ -50,9 +44,7 @@ def collect(source: CsvSource | NpzSource) -> tuple[np.ndarray, np.ndarray]:
     quote=st.sampled_from(["", '"']),
     blank=st.booleans(),
 )
-def test_csv_keeps_every_bit(
-    tmp_path_factory: pytest.TempPathFactory, table: list, block: int, newline: str, quote: str, blank: bool
-) -> None:
+def test_csv_keeps_every_bit(tmp_path_factory, table, block, newline, quote, blank):
     lines = ["a,y,b"] + [
         ",".join(f"{quote}{v!r}{quote}" for v in row) + (newline if blank else "") for row in table
     ]
@@ -61,7 +53,7 @@ def test_csv_keeps_every_bit(
     np.testing.assert_array_equal(np.column_stack([X[:, 0], y, X[:, 1]]), np.array(table))
 
 
-def test_csv_variants(tmp_path: Path) -> None:
+def test_csv_variants(tmp_path):
     expected = [[1.0, 2.0], [3.0, 4.0]]
     texts = {
         "bom.csv": b"\xef\xbb\xbfa,y,b\n1,0,2\n3,1,4\n",
@@ -79,14 +71,14 @@ def test_csv_variants(tmp_path: Path) -> None:
     np.testing.assert_array_equal(collect(CsvSource(source, label="y", separator=";"))[0], expected)
 
 
-def test_csv_without_header(tmp_path: Path) -> None:
+def test_csv_without_header(tmp_path):
     source = CsvSource(write(tmp_path / "a.csv", b"\xef\xbb\xbf1,2,0\n3,4,1\n"), label="c3", header=False)
     assert source.feature_names == ["c1", "c2"]
     np.testing.assert_array_equal(collect(source)[0], [[1, 2], [3, 4]])
     assert source.where(1) == "line 2"
 
 
-def test_csv_text_labels_and_dropped_text(tmp_path: Path) -> None:
+def test_csv_text_labels_and_dropped_text(tmp_path):
     text = 'id,a,y\n"x, 1",1,yes\n"x\n2",2, no\nx3,3,yes\n'
     source = CsvSource(write(tmp_path / "a.csv", text), label="y", drop=["id"])
     X, y = collect(source)
@@ -95,7 +87,7 @@ def test_csv_text_labels_and_dropped_text(tmp_path: Path) -> None:
     assert source.where(2) == "line 5"
 
 
-def test_csv_slow_reader_in_several_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_csv_slow_reader_in_several_blocks(tmp_path, monkeypatch):
     monkeypatch.setattr(csv_table, "SLOW_VALUES", 5)
     lines = ["a,y"] + [f"{i},{i % 2}" for i in range(50)]
     lines[30] = f'"{lines[30].split(",")[0]}",{lines[30].split(",")[1]}'
@@ -131,14 +123,14 @@ GOOD = "1,2,0\n" * 30
     ],
 )
 @pytest.mark.parametrize("block", [40, 1 << 20])
-def test_csv_faults_name_line_and_column(tmp_path: Path, line: str, message: str, block: int) -> None:
+def test_csv_faults_name_line_and_column(tmp_path, line, message, block):
     text = "a,b,y\n" + GOOD + line + "\n" + ("" if '"' in line else GOOD)
     source = CsvSource(write(tmp_path / "bad.csv", text), label="y", block_bytes=block)
     with pytest.raises(InputError, match=f"bad.csv: {message}"):
         collect(source)
 
 
-def test_csv_not_utf8(tmp_path: Path) -> None:
+def test_csv_not_utf8(tmp_path):
     source = write(tmp_path / "a.csv", b"a,b,y\n1,1,0\n1,\xff,1\n")
     with pytest.raises(InputError, match=r"line 3, column 'b': '\\udcff' is not a number"):
         collect(CsvSource(source, label="y"))
@@ -165,23 +157,21 @@ def test_csv_not_utf8(tmp_path: Path) -> None:
         ("1,2\n3,4\n", {"label": "c2"}, "line 1 holds only numbers.*--no-header"),
     ],
 )
-def test_csv_header_faults(tmp_path: Path, text: str, options: dict, message: str) -> None:
+def test_csv_header_faults(tmp_path, text, options, message):
     source = write(tmp_path / "a.csv", text)
     with pytest.raises(InputError, match=message):
         collect(CsvSource(source, **options))
 
 
 # --- NPZ -------------------------------------------------------------------------------------------------
-
-
-def save(path: Path, **arrays: np.ndarray) -> SourceFile:
+def save(path, **arrays):
     np.savez_compressed(path, **arrays)
     return SourceFile(path)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int16, np.uint8, ">f8", bool])
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_npz_dense(tmp_path: Path, dtype: object, order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_npz_dense(tmp_path, dtype, order, monkeypatch):
     monkeypatch.setattr(npz, "BLOCK_VALUES", 20)
     X = np.asarray(np.arange(60).reshape(12, 5) % 7, dtype=dtype, order=order)
     y = np.arange(12)[:, None]
@@ -192,7 +182,7 @@ def test_npz_dense(tmp_path: Path, dtype: object, order: str, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("layout", ["plain", "scipy"])
-def test_npz_csr(tmp_path: Path, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_npz_csr(tmp_path, layout, monkeypatch):
     monkeypatch.setattr(npz, "BLOCK_VALUES", 7)
     rng = np.random.default_rng(0)
     dense = rng.integers(0, 3, (30, 9)) * (rng.random((30, 9)) < 0.4)
@@ -203,15 +193,8 @@ def test_npz_csr(tmp_path: Path, layout: str, monkeypatch: pytest.MonkeyPatch) -
         row = slice(X.indptr[i], X.indptr[i + 1])
         X.indices[row], X.data[row] = X.indices[row][::-1].copy(), X.data[row][::-1].copy()
     extra = {"format": np.array(b"csr")} if layout == "scipy" else {}
-    source = save(
-        tmp_path / "a.npz",
-        data=X.data,
-        indices=X.indices,
-        indptr=X.indptr,
-        shape=np.array(X.shape),
-        y=dense[:, 0],
-        **extra,
-    )
+    more = {"shape": np.array(X.shape), "y": dense[:, 0]}
+    source = save(tmp_path / "a.npz", data=X.data, indices=X.indices, indptr=X.indptr, **extra, **more)
     reader = NpzSource(source)
     assert reader.kind == "csr"
     for block in reader.blocks():
@@ -254,19 +237,19 @@ DENSE = {"X": np.ones((2, 3)), "y": np.array([0, 1])}
         (CSR | {"format": np.array(b"csc")}, "sparse format 'csc'"),
     ],
 )
-def test_npz_faults(tmp_path: Path, arrays: dict, message: str) -> None:
+def test_npz_faults(tmp_path, arrays, message):
     source = save(tmp_path / "bad.npz", **arrays)
     with pytest.raises(InputError, match=f"bad.npz: .*{message}|bad.npz: {message}"):
         collect(NpzSource(source))
 
 
-def test_npz_pickles_are_refused(tmp_path: Path) -> None:
+def test_npz_pickles_are_refused(tmp_path):
     source = save(tmp_path / "a.npz", X=np.array([[None]]), y=np.ones(1))
     with pytest.raises(InputError, match="Python objects"):
         NpzSource(source)
 
 
-def test_npz_damage(tmp_path: Path) -> None:
+def test_npz_damage(tmp_path):
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "a.npz", X=rng.random((2000, 3)), y=rng.random(2000))
     data = bytearray((tmp_path / "a.npz").read_bytes())

@@ -1,7 +1,5 @@
 """A penalty per sample, after the loss's curvature: the rule, the rounds with it, and what they save."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 
@@ -12,7 +10,7 @@ from fastadmm.conversation.exchange import converse
 from fastadmm.coordinator.admm import coordinator as coordinator_module
 from fastadmm.coordinator.admm.penalty_rule import CurvatureRule
 from fastadmm.engine.engine import Engine
-from fastadmm.problem.problem import Problem, make_problem
+from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 from sklearn.datasets import load_breast_cancer
 from sklearn.preprocessing import scale
@@ -20,20 +18,20 @@ from sklearn.preprocessing import scale
 import naive
 
 
-def cancer(parties: int, **options: Any) -> Problem:
+def cancer(parties, **options):
     X, y = load_breast_cancer(return_X_y=True)
     X = scale(X)
     bounds = [X.shape[1] * k // parties for k in range(parties + 1)]
     return make_problem([X[:, a:b] for a, b in itertools.pairwise(bounds)], y * 1.0, **options)
 
 
-def rounds_to(problem: Problem, gap: float, **options: Any) -> int:
+def rounds_to(problem, gap, **options):
     result = solve(problem, SolverOptions(scheme="sharing", gap=gap, max_rounds=600, n_threads=1, **options))
     assert result.gap <= gap
     return len(result.history)
 
 
-def test_the_rule() -> None:
+def test_the_rule():
     rule = CurvatureRule()
     assert [k for k in range(1, 40) if rule.due()] == [10, 30]
     other = CurvatureRule()
@@ -50,7 +48,7 @@ def test_the_rule() -> None:
 
 
 @pytest.mark.parametrize("kind", ["plain", "intercept", "kernel", "cg"])
-def test_rounds_with_a_penalty_per_sample_are_the_equations(kind: str) -> None:
+def test_rounds_with_a_penalty_per_sample_are_the_equations(kind):
     rng = np.random.default_rng(3)
     widths = (40, 35) if kind == "kernel" else (4, 3, 2)
     blocks: list[Any] = [rng.normal(size=(30, d)) for d in widths]
@@ -93,7 +91,7 @@ def test_rounds_with_a_penalty_per_sample_are_the_equations(kind: str) -> None:
 
 
 @pytest.mark.parametrize("regularizer", ["l2", "l1"])
-def test_it_certifies_what_is_true_in_fewer_rounds(regularizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_certifies_what_is_true_in_fewer_rounds(regularizer, monkeypatch):
     problem = cancer(2, lam=1e-4, regularizer=regularizer)
     best = solve(problem, SolverOptions(gap=1e-9, max_rounds=300, n_threads=1)).objective
     result = solve(problem, SolverOptions(scheme="sharing", gap=1e-6, max_rounds=600, n_threads=1))
@@ -105,8 +103,8 @@ def test_it_certifies_what_is_true_in_fewer_rounds(regularizer: str, monkeypatch
         assert len(result.history) < 0.7 * rounds_to(problem, 1e-6)
 
 
-def test_it_stays_away_where_it_is_not_asked_for_or_says_nothing() -> None:
-    def solver(problem: Problem, **options: Any) -> Any:
+def test_it_stays_away_where_it_is_not_asked_for_or_says_nothing():
+    def solver(problem, **options):
         return Solver(problem, SolverOptions(scheme="sharing", n_threads=1, **options)).coordinator
 
     assert solver(cancer(2)).curvature_rule is not None
@@ -125,7 +123,7 @@ def test_it_stays_away_where_it_is_not_asked_for_or_says_nothing() -> None:
 @pytest.mark.representatives(3)
 @pytest.mark.parametrize("options", [{}, {"fit_intercept": False}, {"regularizer": "l1"}], ids=str)
 @pytest.mark.parametrize("after", [9, 10, 14])
-def test_resumed_runs_go_on_to_the_bit(options: dict[str, Any], after: int) -> None:
+def test_resumed_runs_go_on_to_the_bit(options, after):
     problem = cancer(3, lam=1e-3, **options)
     whole, first, second = (
         Solver(problem, SolverOptions(scheme="sharing", gap=0.0, n_threads=n)) for n in (1, 1, 2)

@@ -1,7 +1,5 @@
 """The demonstration: the whole job on real data, in seconds."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json
@@ -11,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from run_tools import assert_clean, run
+from run_tools import assert_clean, refused, run
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
+def demo(tmp_path_factory):
     """A finished demo, and what it printed."""
     out = tmp_path_factory.mktemp("demo") / "demo-run"
     with contextlib.redirect_stdout(io.StringIO()) as stdout:
@@ -23,7 +21,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
     return out, json.loads(stdout.getvalue())
 
 
-def test_table(demo: tuple[Path, dict]) -> None:
+def test_table(demo):
     _, document = demo
     rows = {row["name"]: row for row in document["models"]}
     assert len(rows) == 5
@@ -42,7 +40,7 @@ def test_table(demo: tuple[Path, dict]) -> None:
     assert document["seconds"] > 0
 
 
-def test_files(demo: tuple[Path, dict]) -> None:
+def test_files(demo):
     out, document = demo
     assert sorted(p.name for p in out.iterdir()) == [
         "run",
@@ -57,7 +55,7 @@ def test_files(demo: tuple[Path, dict]) -> None:
     assert_clean(out)
 
 
-def test_its_run_is_a_run(demo: tuple[Path, dict], capsys: pytest.CaptureFixture) -> None:
+def test_its_run_is_a_run(demo, capsys):
     out, _ = demo
     assert run("resume", out / "run") == 0
     assert "nothing to do" in capsys.readouterr().err
@@ -66,9 +64,7 @@ def test_its_run_is_a_run(demo: tuple[Path, dict], capsys: pytest.CaptureFixture
     assert run("inspect", out / "run") == 0
 
 
-def test_a_plain_install_gets_all_but_the_report(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_plain_install_gets_all_but_the_report(tmp_path, monkeypatch, capsys):
     for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"] + ["matplotlib"]:
         monkeypatch.setitem(sys.modules, name, None)
     assert run("demo", "--out", tmp_path / "demo") == 0
@@ -79,13 +75,9 @@ def test_a_plain_install_gets_all_but_the_report(
     assert_clean(tmp_path / "demo")
 
 
-def test_an_older_demo_is_kept(
-    demo: tuple[Path, dict], tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_an_older_demo_is_kept(demo, tmp_path, capsys):
     out, _ = demo
-    assert run("demo", "--out", out) == 6
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1
+    err = refused(capsys, 6, "demo", "--out", out)
     assert "exists already" in err
     assert "--force" in err
     (tmp_path / "thesis.txt").write_text("mine")
@@ -95,9 +87,7 @@ def test_an_older_demo_is_kept(
 
 
 @pytest.mark.repeats
-def test_shown(
-    demo: tuple[Path, dict], tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shown(demo, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(demo[0], "d")
     assert run("demo", "--out", "d", "--force") == 0

@@ -1,23 +1,18 @@
 """Dense columns are read where they are where parties are in this process, from where samples lead on."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from fastadmm import make_problem
 from fastadmm.blocks.side_by_side import Beside
 from fastadmm.kernels.beside import beside_blocks, beside_gram, beside_product, beside_rows, beside_transposed
 from fastadmm.kernels.blas import routine
-from fastadmm.problem.problem import Problem
 
 import naive
 
 N, WIDTHS = 9000, (9, 3, 8)
 
 
-def problem(loss: str = "logistic", lam: float = 1e-4, n: int = N, **more: Any) -> Problem:
+def problem(loss="logistic", lam=1e-4, n=N, **more):
     rng = np.random.default_rng(3)
     sizes = np.exp(rng.normal(size=sum(WIDTHS)))
     X = (rng.normal(size=(n, sum(WIDTHS))) + rng.normal(size=(n, 1))) * sizes
@@ -29,7 +24,7 @@ def problem(loss: str = "logistic", lam: float = 1e-4, n: int = N, **more: Any) 
 
 
 @pytest.mark.parametrize("widths", [(1,), (9, 3, 8), (16, 0, 40, 5, 2)])
-def test_kernels(widths: tuple[int, ...]) -> None:
+def test_kernels(widths):
     rng, n = np.random.default_rng(0), 2100
     whole, v = rng.normal(size=(n, sum(widths))), rng.normal(size=n)
     parts = np.split(whole, np.cumsum(widths)[:-1], axis=1)

@@ -1,7 +1,5 @@
 """Few dependencies, each documented; without an extra its feature says in one line what to install."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re
@@ -35,17 +33,17 @@ MODULES = {
 TRANSITIVE = {"threadpoolctl": "scikit-learn", "joblib": "scikit-learn", "llvmlite": "numba"}
 
 
-def names(requirements: list[str]) -> set[str]:
+def names(requirements):
     """Distributions of a list of requirements, without this one."""
     found = {re.match(r"[\w.-]+", requirement)[0] for requirement in requirements}  # type: ignore[index]
     return found - {"fastadmm"}
 
 
-def test_core_has_fewer_than_ten_dependencies() -> None:
+def test_core_has_fewer_than_ten_dependencies():
     assert len(names(PROJECT["dependencies"])) < 10
 
 
-def test_conda_recipe_has_the_dependencies_of_the_project() -> None:
+def test_conda_recipe_has_the_dependencies_of_the_project():
     recipe = (ROOT / "conda" / "meta.yaml").read_text(encoding="utf-8")
     run = recipe.partition("  run:\n")[2].partition("\ntest:")[0]
     needed = {line.strip().removeprefix("- ").replace(" ", "") for line in run.splitlines() if line.strip()}
@@ -56,7 +54,7 @@ def test_conda_recipe_has_the_dependencies_of_the_project() -> None:
     assert PROJECT["scripts"] == {"fastadmm": re.search(r"- fastadmm = (.*)", recipe)[1]}  # type: ignore[index]
 
 
-def test_every_import_is_declared() -> None:
+def test_every_import_is_declared():
     declared = names(PROJECT["dependencies"]).union(*(names(extra) for extra in EXTRAS.values()))
     for folder in ("fastadmm", "kernels", "data_tools"):
         for path in (ROOT / folder).rglob("*.py"):
@@ -78,7 +76,7 @@ def test_every_import_is_declared() -> None:
                     assert MODULES.get(module, module) in declared, f"{path}: {module} is not declared"
 
 
-def test_the_page_explains_every_dependency() -> None:
+def test_the_page_explains_every_dependency():
     runtime = [name for name in EXTRAS if name not in ("test", "dev", "docs")]
     for name in names(PROJECT["dependencies"]).union(*(names(EXTRAS[extra]) for extra in runtime)):
         assert f"| `{name}` |" in PAGE, f"docs/dependencies.md does not explain {name}"
@@ -90,10 +88,8 @@ def test_the_page_explains_every_dependency() -> None:
 
 
 # --- absent extras -----------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory):
     """A partition, a run, tables and owners."""
     home = tmp_path_factory.mktemp("extras")
     write_problem(home / "d.parts", 30, (2, 3))
@@ -141,7 +137,7 @@ ABSENT = [
 ]
 
 
-def test_every_extra_of_a_feature_is_tried() -> None:
+def test_every_extra_of_a_feature_is_tried():
     assert {extra for extra, _, _ in ABSENT} == EXTRAS.keys() - {"test", "dev", "docs"}
 
 
@@ -149,14 +145,7 @@ def test_every_extra_of_a_feature_is_tried() -> None:
 @pytest.mark.parametrize(
     ("extra", "module", "line"), ABSENT, ids=[f"{e}-{m}-{i}" for i, (e, m, _) in enumerate(ABSENT)]
 )
-def test_absent_extra_is_one_line(
-    extra: str,
-    module: str,
-    line: str,
-    home: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_absent_extra_is_one_line(extra, module, line, home, monkeypatch, capsys):
     for name in [name for name in sys.modules if name.split(".")[0] == module]:
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setitem(sys.modules, module, None)
@@ -170,7 +159,7 @@ def test_absent_extra_is_one_line(
 
 
 @pytest.mark.repeats
-def test_scikit_learn_is_used_by_its_public_interface() -> None:
+def test_scikit_learn_is_used_by_its_public_interface():
     # Underscored names may go away with any version; the one helper is what estimators elsewhere use, too.
     private = set()
     for folder in ("fastadmm", "data_tools"):

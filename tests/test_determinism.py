@@ -1,7 +1,5 @@
 """The same bits from any number of threads, and from a run that was stopped and resumed."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import asdict
 
@@ -75,8 +73,6 @@ def test_threads_do_not_matter_for_any_scheme_or_loss(loss, scheme):
 
 
 # --- stop and go on
-
-
 def correlated(x_update="auto", scheme="sharing", acceleration="auto", seed=2):
     """A problem on which some extrapolations are rejected."""
     rng = np.random.default_rng(seed)

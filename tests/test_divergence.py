@@ -1,7 +1,5 @@
 """When a run counts as diverged: overflow, growth that stays, a cycle; never slow convergence."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

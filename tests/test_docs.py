@@ -1,7 +1,5 @@
 """README and docs: examples run, links lead somewhere, numbers are the measured ones, no private paths."""
 
-from __future__ import annotations
-
 import doctest
 import io
 import json
@@ -13,7 +11,6 @@ import tarfile
 import time
 import tomllib
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -55,12 +52,12 @@ HOSTS = {
 }
 
 
-def examples(page: Path) -> list[tuple[str, str, str]]:
+def examples(page):
     """Language, text and output shown (in a block of its own) of the examples marked runnable, in order."""
     return MARKED.findall(page.read_text(encoding="utf-8"))
 
 
-def tracked_texts() -> Iterator[tuple[Path, str]]:
+def tracked_texts():
     """Every text file that git tracks; where there is no git, the ones a release is made of."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
     names = listed.stdout.split("\n")[:-1] if listed.returncode == 0 else []
@@ -85,20 +82,20 @@ def tracked_texts() -> Iterator[tuple[Path, str]]:
                 continue
 
 
-def slug(heading: str) -> str:
+def slug(heading):
     """The anchor that code hosts make of a heading."""
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("page", [p for p in PAGES if examples(p)], ids=lambda p: p.name)
-def test_marked_examples_run(page: Path, tmp_path: Path) -> None:
+def test_marked_examples_run(page, tmp_path):
     run_examples(page, tmp_path, [forking_commands()])
 
 
 @pytest.mark.slow
 @pytest.mark.repeats
-def test_a_server_of_commands_ends_with_its_process() -> None:
+def test_a_server_of_commands_ends_with_its_process():
     program = """if True:
         import sys, time
         sys.path.append(sys.argv[1])
@@ -120,11 +117,11 @@ def test_a_server_of_commands_ends_with_its_process() -> None:
     pytest.fail("the server is still there")
 
 
-def test_the_readme_runs_as_it_is_installed(tmp_path: Path) -> None:
+def test_the_readme_runs_as_it_is_installed(tmp_path):
     run_examples(ROOT / "README.md", tmp_path, [])
 
 
-def run_examples(page: Path, tmp_path: Path, first: list[Path]) -> None:
+def run_examples(page, tmp_path, first):
     """Run a page's examples, some directories first on PATH; where the page shows outputs, it shows these."""
     # One directory per page: an example may use what an earlier one made.
     names: dict[str, object] = {}
@@ -176,33 +173,33 @@ def run_examples(page: Path, tmp_path: Path, first: list[Path]) -> None:
         ("loss 0.1235\n...\n", False),
     ],
 )
-def test_outputs_are_compared_to_the_digits_shown(shown: str, yes: bool) -> None:
+def test_outputs_are_compared_to_the_digits_shown(shown, yes):
     assert agrees("rounds 5\nloss 0.12349\ngap 6.4e-14 in 1.2 s\n", shown) == yes
 
 
-def test_readme_shows_command_line_and_python() -> None:
+def test_readme_shows_command_line_and_python():
     assert [language for language, *_ in examples(ROOT / "README.md")] == ["python", "console"]
 
 
-def test_readme_works_on_a_package_index() -> None:
+def test_readme_works_on_a_package_index():
     text = without_code((ROOT / "README.md").read_text(encoding="utf-8"))
     assert not [
         target for target in re.findall(r"\]\(([^)\s]+)\)", text) if not target.startswith("https://")
     ]
 
 
-def test_every_marker_belongs_to_an_example() -> None:
+def test_every_marker_belongs_to_an_example():
     for page in PAGES:
         assert page.read_text(encoding="utf-8").count("<!-- runnable -->") == len(examples(page)), page.name
 
 
-def without_code(text: str) -> str:
+def without_code(text):
     """Markdown without fenced, indented-fence and inline code."""
     return re.sub(r"`[^`\n]*`", "", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
-def test_relative_links_exist(page: Path) -> None:
+def test_relative_links_exist(page):
     text = page.read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)\s]+)\)", without_code(text)):
         target = OWN.sub(f"{os.path.relpath(ROOT, page.parent)}/", target)
@@ -217,13 +214,13 @@ def test_relative_links_exist(page: Path) -> None:
             assert anchor in map(slug, headings), f"{page.name}: {target} has no such heading"
 
 
-def test_a_page_says_at_once_which_question_it_answers() -> None:
+def test_a_page_says_at_once_which_question_it_answers():
     for page in (ROOT / "docs").glob("*.md"):
         begin = page.read_text(encoding="utf-8").splitlines()[2:4]
         assert page.name == "index.md" or "?" in "".join(begin), page.name
 
 
-def test_index_lists_every_page() -> None:
+def test_index_lists_every_page():
     index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     for page in (ROOT / "docs").glob("*.md"):
         assert page.name == "index.md" or f"({page.name})" in index, (
@@ -231,7 +228,7 @@ def test_index_lists_every_page() -> None:
         )
 
 
-def test_readme_numbers_are_the_measured_ones() -> None:
+def test_readme_numbers_are_the_measured_ones():
     script = script_of("bench/readme.py")
     pages = tuple(page.read_text(encoding="utf-8") for page in (script.README, script.PAGE))
     numbers = json.loads((ROOT / "bench" / "readme.json").read_text(encoding="utf-8"))
@@ -242,7 +239,7 @@ def test_readme_numbers_are_the_measured_ones() -> None:
     assert f"the joint model {joint['log_loss']:.3f}](" in pages[0]  # the picture in words
 
 
-def test_measured_numbers_hold_what_the_readme_claims() -> None:
+def test_measured_numbers_hold_what_the_readme_claims():
     numbers = json.loads((ROOT / "bench" / "readme.json").read_text(encoding="utf-8"))
     assert [row["lambda"] for row in numbers["a9a"]] == [1e-2, 1e-3, 1e-4, 1e-5]
     for row in numbers["a9a"]:
@@ -255,7 +252,7 @@ def test_measured_numbers_hold_what_the_readme_claims() -> None:
     assert numbers["machine"]["versions"]["fastadmm"] == fastadmm.__version__
 
 
-def test_bench_names_missing_data_in_one_line(tmp_path: Path) -> None:
+def test_bench_names_missing_data_in_one_line(tmp_path):
     done = subprocess.run(
         [sys.executable, "-P", str(ROOT / "bench" / "readme.py")],
         env={**os.environ, "FASTADMM_DATA": str(tmp_path)},
@@ -268,7 +265,7 @@ def test_bench_names_missing_data_in_one_line(tmp_path: Path) -> None:
     assert "FASTADMM_DATA" in done.stderr
 
 
-def test_picture_is_drawn_alike_each_time(tmp_path: Path) -> None:
+def test_picture_is_drawn_alike_each_time(tmp_path):
     script = script_of("bench/readme.py")
     run = {"penalty": 0.1, "status": "diverged", "suboptimality": [1.0, 3.0, 9.0], "gap": [9.0, 9.0, 9.0]}
     ours = {
@@ -289,7 +286,7 @@ def test_picture_is_drawn_alike_each_time(tmp_path: Path) -> None:
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
 
 
-def test_pictures_are_plain_svg() -> None:
+def test_pictures_are_plain_svg():
     pictures = list((ROOT / "docs" / "img").glob("*.svg"))
     assert pictures
     shown = "".join(page.read_text(encoding="utf-8") for page in PAGES)
@@ -301,7 +298,7 @@ def test_pictures_are_plain_svg() -> None:
         assert path.name in shown, f"{path.name} is not shown anywhere"
 
 
-def test_changelog_knows_the_version() -> None:
+def test_changelog_knows_the_version():
     version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.search(rf"^## \[{re.escape(version)}\]", text, re.MULTILINE)
@@ -312,7 +309,7 @@ def test_changelog_knows_the_version() -> None:
 
 
 @pytest.mark.slow
-def test_source_archive_holds_every_file(tmp_path: Path) -> None:
+def test_source_archive_holds_every_file(tmp_path):
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
     if listed.returncode:
         pytest.skip("no git here")
@@ -326,7 +323,7 @@ def test_source_archive_holds_every_file(tmp_path: Path) -> None:
     assert set(listed.stdout.splitlines()) - held <= {".gitignore"}
 
 
-def test_changelog_tells_things_once() -> None:
+def test_changelog_tells_things_once():
     """Merges bring old entries back; they were long lines, and some came twice."""
     lines = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
     assert not [line for line in lines if len(line) > 130]
@@ -334,7 +331,7 @@ def test_changelog_tells_things_once() -> None:
     assert len(entries) == len(set(entries))
 
 
-def test_no_machine_paths_and_only_public_hosts() -> None:
+def test_no_machine_paths_and_only_public_hosts():
     # Put together here, so that this file does not contain what it looks for.
     private = re.compile(
         "(?<![A-Za-z0-9_.])/(?:" + "|".join(["work", "home", "root", "Users", "mnt"]) + ")/[a-z]"

@@ -1,13 +1,13 @@
 """What documentation is asked for: exported names and kernels whole, commands with help, else a sentence."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import pkgutil
 import re
 
 import fastadmm
+
+from run_tools import python
 
 SECTION = re.compile(r"^Parameters\n-+\n(.*?)(?=^\w[\w ]*\n---|\Z)", re.DOTALL | re.MULTILINE)
 
@@ -198,10 +198,8 @@ def test_kernels_import_nothing_else_of_the_package():
 
 def test_importing_the_package_is_light():
     """Nothing heavy is imported before it is used."""
-    import subprocess
-    import sys
 
     heavy = ("numba", "scipy", "sklearn", "pandas")
     code = f"import sys, fastadmm.cli.app; print([m for m in {heavy} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    done = python(code, check=True)
     assert done.stdout.strip() == "[]"

@@ -1,12 +1,9 @@
 """One score at every door: however tables came in, and whatever program scores new rows."""
 
-from __future__ import annotations
-
 import csv
 import json
 import sqlite3
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -32,13 +29,14 @@ TYPES = ("--types", "joined=days", "--categorical", "plan", "--na-values", "debt
 SCALED = ("--missing", "most-frequent", "--standardize", "--normalize", "l2")
 
 
-def columns(seed: int, n: int = 150) -> Columns:
+def columns(seed, n=400):
     """Categories, codes, numbers, dates and truth values, some of them missing."""
     rng = np.random.default_rng(seed)
     city, plan = rng.choice(["Rome", "Oslo", "Bern", ""], n), rng.choice(["1", "2", "3"], n)
     amount, debt = rng.normal(50.0, 20.0, n).round(3), rng.normal(size=n).round(3)
     joined, flag = np.datetime64("2015-01-01") + rng.integers(0, 2000, n), rng.random(n) < 0.5
-    z = (city == "Rome") + 0.7 * (plan == "2") + amount / 40.0 - flag - 1.3
+    days = (joined - np.datetime64("2015-01-01")).astype(float)
+    z = 1.5 * (city == "Rome") + 1.5 * (plan == "2") + amount / 20.0 - 1.5 * flag + debt + days / 500.0 - 4.6
     cells = {
         "city": city, "plan": plan, "amount": np.where(rng.random(n) < 0.1, "", amount), "joined": joined,
         "debt": np.where(rng.random(n) < 0.1, -999, debt), "flag": np.where(flag, "True", "False"),
@@ -47,7 +45,7 @@ def columns(seed: int, n: int = 150) -> Columns:
     return {name: own.astype(str).tolist() for name, own in cells.items()}
 
 
-def write(path: Path, cells: Columns, *names: str) -> Path:
+def write(path, cells, *names):
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(names or cells)
@@ -55,12 +53,12 @@ def write(path: Path, cells: Columns, *names: str) -> Path:
     return path
 
 
-def spelled(cells: Columns, spell: Callable[[str], str]) -> Columns:
+def spelled(cells, spell):
     return {**cells, "flag": [spell(cell) for cell in cells["flag"]]}
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory):
     """Models of the same rows, which came in by different doors, and other rows to score."""
     home, old = tmp_path_factory.mktemp("doors"), columns(0)
     one = ("--label", "y", "--drop", "id", "--columns", "city,plan,amount;joined,debt,flag", *TYPES)
@@ -110,11 +108,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 WAYS = ("typed", "parquet", "tables", "plain", "strict", "marked", "binned")
 
 
-def number(cell: str) -> float:
+def number(cell):
     return float({"True": "1", "False": "0", "TRUE": "1", "FALSE": "0", "": "nan"}.get(cell, cell))
 
 
-def of_onnx(session: Any, cells: Columns) -> dict[str, np.ndarray]:
+def of_onnx(session, cells):
     """Outputs of an ONNX runtime."""
     given: dict[str, Any] = {}
     for entry in session.get_inputs():
@@ -123,13 +121,13 @@ def of_onnx(session: Any, cells: Columns) -> dict[str, np.ndarray]:
     return dict(zip([entry.name for entry in session.get_outputs()], session.run(None, given)))
 
 
-def frame(cells: Columns) -> pd.DataFrame:
+def frame(cells):
     """The cells as pandas reads them."""
     return pd.DataFrame({**cells, **{name: [number(cell) for cell in cells[name]] for name in NUMBERS}})
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_programs_of_ours_agree(home: Path, tmp_path: Path, way: str) -> None:
+def test_programs_of_ours_agree(home, tmp_path, way):
     cells, trained = columns(1), open_model(home / way)
     wanted = predict_tables(home / way, [home / "new.csv"], TableRows())[0].score
     if way in ("parquet", "tables"):
@@ -152,7 +150,7 @@ def test_programs_of_ours_agree(home: Path, tmp_path: Path, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_skops_agrees(home: Path, tmp_path: Path, way: str) -> None:
+def test_skops_agrees(home, tmp_path, way):
     io, cells = pytest.importorskip("skops.io"), columns(1)
     wanted = predict_tables(home / way, [home / "new.csv"], TableRows())[0]
     assert run("export", home / way, "-o", tmp_path / "m.skops") == 0
@@ -174,7 +172,7 @@ def test_skops_agrees(home: Path, tmp_path: Path, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_onnx_agrees(home: Path, tmp_path: Path, way: str) -> None:
+def test_onnx_agrees(home, tmp_path, way):
     """Needs onnx and onnxruntime, whose protobuf may be newer than that of openmined.psi."""
     pytest.importorskip("onnx")
     assert run("export", home / way, "-o", tmp_path / "m.onnx") == 0
@@ -199,7 +197,7 @@ def test_onnx_agrees(home: Path, tmp_path: Path, way: str) -> None:
         assert (outputs["label"].tolist() == [""]) == refused
 
 
-def test_sql_agrees(home: Path, tmp_path: Path) -> None:
+def test_sql_agrees(home, tmp_path):
     assert run("scorecard", "points", home / "binned", "--digits", 6, "-o", tmp_path / "card") == 0
     names, rows, _ = apply_card(tmp_path / "card", [home / "new.csv"], TableRows())
     table = frame(columns(1))
@@ -211,3 +209,34 @@ def test_sql_agrees(home: Path, tmp_path: Path) -> None:
             found = [value for (value,) in base.execute(f"SELECT {text} FROM t").fetchall()]
             wanted = [row[names.index(f"points_{party}")] for row in rows]
             assert np.abs(np.subtract(found, wanted)).max() <= 1e-9
+
+
+BIG = "9007199254740993"
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("x,y\n1.5,no\n'2.5',yes\n", "line 3, column 'x': \"'2.5'\" is in quotes"),
+        ("x,y\n1,'no'\n2,'yes'\n", "line 2, label column 'y': \"'no'\" is in quotes"),
+        ("x,c,y\n1,‘a’,no\n2,b,yes\n", "line 2, column 'c': '\\u2018a\\u2019' is in quotes"),
+        ("'x',y\n1,no\n2,yes\n", "line 1: column name \"'x'\" is in quotes"),
+        (f"x,y\n1,no\n-{BIG},yes\n", f"line 3, column 'x': '-{BIG}' is a whole number above 2**53"),
+        (f"x,c,y\n1,a,no\n{BIG}.0,b,yes\n", f"line 3, column 'x': '{BIG}.0' is a whole number above"),
+        (f"x,y\n1,{BIG}\n2,3\n", f"line 2, label column 'y': '{BIG}' is a whole number above"),
+        ("x;y\n1,5;no\n9.007.199.254.740.993;yes\n", "column 'x': '9.007.199.254.740.993' is a whole"),
+    ],
+)
+def test_cells_that_would_be_misread_are_refused(tmp_path, capsys, text, place):
+    (tmp_path / "t.csv").write_text(text, encoding="utf-8")
+    options = ("--label", "y", "--parties", 1, "-o", tmp_path / "t.parts")
+    assert run("convert", tmp_path / "t.csv", *options) == 3
+    assert place in capsys.readouterr().err
+    if BIG in text and text.startswith("x,c"):
+        assert run("convert", tmp_path / "t.csv", *options, "--categorical", "x") == 0
+
+
+def test_large_whole_numbers_of_parquet_are_refused(tmp_path, capsys):
+    pq.write_table(pa.table({"x": [1, int(BIG)], "y": ["no", "yes"]}), tmp_path / "t.parquet")
+    assert run("convert", tmp_path / "t.parquet", "--label", "y", "--parties", 1, "-o", tmp_path / "p") == 3
+    assert f"row 2, column 'x': '{BIG}' is a whole number" in capsys.readouterr().err

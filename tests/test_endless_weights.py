@@ -1,13 +1,10 @@
 """Weights that nothing bounds: doubles prove a gap to the best model of a size, not to the best of all."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math
 import statistics
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -36,7 +33,7 @@ from rounds_tools import begin, data_of, separate, train
 from run_tools import result_of, run, write_blocks
 
 
-def test_a_run_without_a_bound_on_weights_ends_and_says_what_it_proved() -> None:
+def test_a_run_without_a_bound_on_weights_ends_and_says_what_it_proved():
     rng = np.random.default_rng(4)
     blocks = [rng.normal(size=(50, 4)) for _ in range(2)]
     y = np.hstack(blocks) @ rng.normal(size=8) + rng.normal(size=50)
@@ -64,9 +61,7 @@ def test_a_run_without_a_bound_on_weights_ends_and_says_what_it_proved() -> None
 @pytest.mark.representatives(2)
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("intercept", [False, True])
-def test_what_is_claimed_is_true_of_models_of_a_size_that_data_fix(
-    intercept: bool, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_claimed_is_true_of_models_of_a_size_that_data_fix(intercept, seed, monkeypatch):
     """The bound is that of models whose columns contribute 1000 of the target's deviations at most."""
     rng = np.random.default_rng(seed)
     blocks = [rng.normal(size=(30, 3)) * 10.0 ** rng.uniform(-3, 3, size=3) for _ in range(2)]
@@ -94,7 +89,7 @@ def test_what_is_claimed_is_true_of_models_of_a_size_that_data_fix(
     assert claims[-1] <= 0.5 * ((full @ best - y) ** 2).sum() * (1.0 + 1e-12)
 
 
-def far_columns(seed: int) -> tuple[list[np.ndarray], np.ndarray]:
+def far_columns(seed):
     """A time stamp, whose spread is a share of 1e-8 of its mean, and another column; a line in both."""
     rng = np.random.default_rng(seed)
     steps, other = np.cumsum(rng.integers(1, 900, size=200)) * 1.0, rng.normal(size=200)
@@ -104,7 +99,7 @@ def far_columns(seed: int) -> tuple[list[np.ndarray], np.ndarray]:
 
 @pytest.mark.parametrize("columns", [1, 2])
 @pytest.mark.parametrize("scheme", ["auto", "proximal"])
-def test_rounding_noise_for_weights_proves_nothing(scheme: str, columns: int) -> None:
+def test_rounding_noise_for_weights_proves_nothing(scheme, columns):
     """What an answer contributes does not say how far others may go."""
     for seed in range(3):
         blocks, y = far_columns(seed)
@@ -119,7 +114,7 @@ def test_rounding_noise_for_weights_proves_nothing(scheme: str, columns: int) ->
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_deviations_of_far_columns(sparse: bool) -> None:
+def test_deviations_of_far_columns(sparse):
     rng = np.random.default_rng(8)
     near = rng.normal(size=(300, 4)) * [1.0, 10.0, 0.1, 0.0]
     matrix = near + np.array([0.0, 1e3, 1e9, 7.3])
@@ -133,7 +128,7 @@ def test_deviations_of_far_columns(sparse: bool) -> None:
 
 
 @pytest.mark.parametrize("intercept", [True, False])
-def test_parties_elsewhere_measure_their_columns(intercept: bool, tmp_path: Path) -> None:
+def test_parties_elsewhere_measure_their_columns(intercept, tmp_path):
     """All that they know of an intercept is whether gradients sum to zero."""
     separate(data_of(tmp_path, "regression"), tmp_path)
     begin(tmp_path, loss="squared", regularizer="none", intercept=intercept, rounds=40)
@@ -144,7 +139,7 @@ def test_parties_elsewhere_measure_their_columns(intercept: bool, tmp_path: Path
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def runs(tmp_path_factory):
     """A run without a bound on its weights, with a gap to all models that is too large, and one with."""
     home = tmp_path_factory.mktemp("endless")
     blocks, y, _ = make_vertical_classification(200, (3, 2))
@@ -158,7 +153,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-def test_records_and_pages_claim_no_more(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_records_and_pages_claim_no_more(runs, capsys):
     result = result_of(runs / "run")
     assert result["status"] == "converged"
     assert 0.0 <= result["gap_within"] <= 1e-6
@@ -179,7 +174,7 @@ def test_records_and_pages_claim_no_more(runs: Path, capsys: pytest.CaptureFixtu
     assert "gap_within" in capsys.readouterr().out
 
 
-def test_an_estimator_is_converged_and_not_certified() -> None:
+def test_an_estimator_is_converged_and_not_certified():
     rng = np.random.default_rng(2)
     x = rng.normal(size=(60, 4))
     y = x @ rng.normal(size=4) + rng.normal(size=60)
@@ -192,7 +187,7 @@ def test_an_estimator_is_converged_and_not_certified() -> None:
 
 @pytest.mark.parametrize("history", [None, 20])
 @pytest.mark.parametrize("loss", ["hinge", "quantile"])
-def test_losses_with_kinks_are_proved_among_bounded_models(loss: str, history: int | None) -> None:
+def test_losses_with_kinks_are_proved_among_bounded_models(loss, history):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 6))
     z = x @ rng.normal(size=6) + 1.5 * rng.normal(size=60)
@@ -211,7 +206,7 @@ def test_losses_with_kinks_are_proved_among_bounded_models(loss: str, history: i
 
 
 @pytest.mark.parametrize("regularizer", ["l1", "group_lasso"])
-def test_columns_too_large_for_their_lambda(regularizer: str) -> None:
+def test_columns_too_large_for_their_lambda(regularizer):
     """Rounding of a gradient of 1e12 outweighs a lambda of 1e-6, however good the model is."""
     rng = np.random.default_rng(3)
     size = np.array([1.0, 1e2, 1e4, 1e7])
@@ -233,9 +228,7 @@ def test_columns_too_large_for_their_lambda(regularizer: str) -> None:
 @pytest.mark.parametrize(
     ("constraint", "q"), [("box:-5,inf", -2.0), ("box:-inf,5", 2.0), ("nonnegative", -2.0)]
 )
-def test_a_gap_among_bounded_models_covers_the_end_of_an_open_box(
-    regularizer: str, constraint: str, q: float
-) -> None:
+def test_a_gap_among_bounded_models_covers_the_end_of_an_open_box(regularizer, constraint, q):
     penalty = PartyPenalty(get_regularizer(regularizer).of_party(0, 1, "a"), get_constraint(constraint), 0.4)
     x, pull, one = np.array([1.0]), np.array([q]), np.array([1.0])
     low, high = penalty.constraint.bounds
@@ -252,7 +245,7 @@ _SETS = ("all", "nonnegative", "box:-5,inf", "box:-inf,5", "box:-inf,0", "box:-1
     [(norm, at) for norm in ("l1", "elastic_net") for at in _SETS]
     + [("group_lasso", "all"), ("group_lasso", "nonnegative")],  # norms of groups go with no box
 )
-def test_at_the_free_scale_no_vector_near_q_costs_anything(regularizer: str, constraint: str) -> None:
+def test_at_the_free_scale_no_vector_near_q_costs_anything(regularizer, constraint):
     of_party = get_regularizer(regularizer).of_party(0, 2, "a")
     penalty, corners = PartyPenalty(of_party, get_constraint(constraint), 0.4), np.array([-1.0, 0.0, 1.0])
     for q in itertools.product((-0.5, -0.1, 0.0, 0.1, 2.0), repeat=2):
@@ -264,7 +257,7 @@ def test_at_the_free_scale_no_vector_near_q_costs_anything(regularizer: str, con
 
 @pytest.mark.parametrize("regularizer", ["l1", "group_lasso"])
 @pytest.mark.parametrize("constraint", ["nonnegative", "all"])
-def test_excess_of_a_norm_bounds_what_it_leaves(regularizer: str, constraint: str) -> None:
+def test_excess_of_a_norm_bounds_what_it_leaves(regularizer, constraint):
     rng = np.random.default_rng(1)
     q, scale = rng.normal(size=5), rng.uniform(0.1, 9.0, size=5)
     penalty = PartyPenalty(get_regularizer(regularizer).of_party(0, 5, "a"), get_constraint(constraint), 0.4)
@@ -282,7 +275,7 @@ def test_excess_of_a_norm_bounds_what_it_leaves(regularizer: str, constraint: st
 
 
 @pytest.mark.parametrize("constraint", ["nonnegative", "all"])
-def test_excess_is_the_conjugate_over_weights_of_bounded_size(constraint: str) -> None:
+def test_excess_is_the_conjugate_over_weights_of_bounded_size(constraint):
     rng = np.random.default_rng(1)
     q, scale = rng.normal(size=5), rng.uniform(0.1, 9.0, size=5)
     penalty = PartyPenalty(get_regularizer("none"), get_constraint(constraint), 1.0)
@@ -296,7 +289,7 @@ def test_excess_is_the_conjugate_over_weights_of_bounded_size(constraint: str) -
     assert penalty.conjugate(signed) == 0.0
 
 
-def test_what_is_bounded_has_no_excess() -> None:
+def test_what_is_bounded_has_no_excess():
     for regularizer, constraint in (("l2", "nonnegative"), ("none", "ball:1"), ("none", "box:-1,1")):
         penalty = PartyPenalty(get_regularizer(regularizer), get_constraint(constraint), 1.0)
         assert not penalty.homogeneous

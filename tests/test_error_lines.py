@@ -5,8 +5,6 @@ exit code and error line. To add a mistake, write its line; ``make error-lines``
 says. What other libraries say is left out.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import re
@@ -28,7 +26,7 @@ FOREIGN = re.compile(r"(not TOML:|Unable to synchronously open file|a damaged Pa
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory):
     """Partitions, runs, owners and damaged files, under the names that the table uses."""
     home = tmp_path_factory.mktemp("home")
     (home / "x.csv").write_text("age,bmi,y\n" + "".join(f"{20 + i},{i % 7}.5,{i % 2}\n" for i in range(30)))
@@ -51,7 +49,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "train d.parts --lambda 1e-2 -q --privacy message --epsilon 1 --delta 1e-3 -o private",
         "owners train d.owners --epsilon 2 --bound clip:1 --step 0.1 --rounds 2 -q -o owners-run",
         "coordinator start d.parts/labels.h5 --party party-1 --party party-2 --lambda 1e-2 -o exchange",
-        "party approve exchange/requests/party-1-000000.h5 --data d.parts/party-1.h5 -o approval.toml",
+        "party approve exchange/requests/party-1-000000.msg --data d.parts/party-1.h5 -o approval.toml",
         "predict run/model/party-1.h5 d.parts/party-1.h5 --partial -o part.h5",
         "export run --party party-1 -o party-1.h5",
     )
@@ -73,7 +71,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tables(tmp_path_factory):
     """A model of a table with marks, dates and words for missing cells."""
     home = tmp_path_factory.mktemp("tables")
     cities = ("Rome", "Oslo", "?")
@@ -93,13 +91,13 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-def _content(text: str) -> str:
+def _content(text):
     return re.sub(
         r"\\(x..|[ntr0])", lambda match: f'"{match[0]}"'.encode().decode("unicode_escape")[1:-1], text
     )
 
 
-def told(home: Path, capsys: pytest.CaptureFixture[str], text: str) -> str:
+def told(home, capsys, text):
     """The table, with what the program says now."""
     lines = []
     with chdir(home):
@@ -126,7 +124,7 @@ def told(home: Path, capsys: pytest.CaptureFixture[str], text: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _compare(table: Path, home: Path, capsys: pytest.CaptureFixture[str]) -> str:
+def _compare(table, home, capsys):
     known = table.read_text(encoding="utf-8")
     now = told(home, capsys, known)
     if "FASTADMM_WRITE_ERROR_LINES" in os.environ:
@@ -135,13 +133,13 @@ def _compare(table: Path, home: Path, capsys: pytest.CaptureFixture[str]) -> str
     return now
 
 
-def test_error_lines(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_error_lines(home, capsys):
     now = _compare(TABLE, home, capsys)
     assert not re.search(r"(?m)^[01]\b| // ", now), "a success, a defect, several lines, or something left"
 
 
 @pytest.mark.repeats
-def test_no_mistake_in_a_file_is_silent(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_mistake_in_a_file_is_silent(tables, capsys):
     now = _compare(FILES, tables, capsys)
     assert not re.search(r"(?m)^0$|^1\b|^[2-9].* // ", now), "silent, a defect, or several lines"
     assert now.count("\n$ ") >= 200

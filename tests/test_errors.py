@@ -1,7 +1,5 @@
 """Errors: one line each, the right class and exit code; and the documented table of codes."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from pathlib import Path
@@ -19,8 +17,6 @@ DOCUMENT = Path(__file__).parents[1] / "docs" / "exit-codes.md"
 
 
 # --- the table
-
-
 def test_documented_exit_codes_are_the_ones_of_the_program():
     rows = re.findall(
         r"^\| (\d+) \| `([A-Z_]+)` \| .+ \|$", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE
@@ -48,7 +44,6 @@ def test_the_base_class_is_an_internal_error():
 
 
 # --- problems
-
 X = np.arange(12.0).reshape(6, 2)
 Y = np.array([0.0, 1.0, 0.0, 1.0, 1.0, 0.0])
 
@@ -59,65 +54,54 @@ def changed(values, i, value):
     return values
 
 
+I, C = InputError, ConfigError
 PROBLEMS = {
-    "no party": ({"blocks": []}, InputError, "at least one feature block"),
-    "names": ({"names": ["a", "b"]}, InputError, "1 feature blocks but 2 names"),
-    "rows of a party": ({"blocks": [X, X[:5]]}, InputError, r"party-2: 5 rows, but y has 6; align the rows"),
-    "rows of y": ({"y": Y[:4]}, InputError, r"y: 4 values, but party-1 has 6 rows; align"),
-    "y of two dimensions": ({"y": Y[:, None]}, InputError, r"y: expected one dimension, got shape \(6, 1\)"),
-    "y of text": ({"y": ["a"] * 6}, InputError, "y: not numbers"),
-    "y of complex numbers": ({"y": Y + 1j}, InputError, "y: not numbers"),
-    "NaN in y": ({"y": changed(Y, 3, np.nan)}, InputError, "y: value nan in row 3; remove or impute"),
-    "infinity in y": ({"y": changed(Y, 2, np.inf)}, InputError, "y: value inf in row 2"),
-    "labels -1 and 1": ({"y": 2 * Y - 1}, InputError, r"y: target -1.0 in row 0 is outside \[0, 1\]; map"),
-    "labels 1 and 2": ({"y": Y + 1}, InputError, r"y: target 2.0 in row 1 is outside"),
-    "one class": ({"y": np.ones(6)}, InputError, r"y: only one class is present \(1\); two are needed"),
-    "lambda too large": ({"lam": 1e160}, ConfigError, r"lambda: 1e\+160 is above 1e\+100"),
-    "ball too large": (
-        {"constraint": "ball:1e160"},
-        ConfigError,
-        r"ball of radius 1e\+160: it is above 1e\+100",
-    ),
-    "one class with weight": ({"sample_weight": Y}, InputError, r"only one class is present \(1\)"),
+    "no party": ({"blocks": []}, I, "at least one feature block"),
+    "names": ({"names": ["a", "b"]}, I, "1 feature blocks but 2 names"),
+    "rows of a party": ({"blocks": [X, X[:5]]}, I, r"party-2: 5 rows, but y has 6; align the rows"),
+    "rows of y": ({"y": Y[:4]}, I, r"y: 4 values, but party-1 has 6 rows; align"),
+    "y of two dimensions": ({"y": Y[:, None]}, I, r"y: expected one dimension, got shape \(6, 1\)"),
+    "y of text": ({"y": ["a"] * 6}, I, "y: not numbers"),
+    "y of complex numbers": ({"y": Y + 1j}, I, "y: not numbers"),
+    "NaN in y": ({"y": changed(Y, 3, np.nan)}, I, "y: value nan in row 3; remove or impute"),
+    "infinity in y": ({"y": changed(Y, 2, np.inf)}, I, "y: value inf in row 2"),
+    "labels -1 and 1": ({"y": 2 * Y - 1}, I, r"y: target -1.0 in row 0 is outside \[0, 1\]; map"),
+    "labels 1 and 2": ({"y": Y + 1}, I, r"y: target 2.0 in row 1 is outside"),
+    "one class": ({"y": np.ones(6)}, I, r"y: only one class is present \(1\); two are needed"),
+    "lambda too large": ({"lam": 1e160}, C, r"lambda: 1e\+160 is above 1e\+100"),
+    "ball too large": ({"constraint": "ball:1e160"}, C, r"ball of radius 1e\+160: it is above 1e\+100"),
+    "one class with weight": ({"sample_weight": Y}, I, r"only one class is present \(1\)"),
     "negative weight": (
         {"sample_weight": changed(np.ones(6), 4, -1)},
-        InputError,
+        I,
         "sample_weight: negative value -1.0 in row 4",
     ),
-    "zero weights": ({"sample_weight": np.zeros(6)}, InputError, "sample_weight: all weights are zero"),
-    "length of weights": ({"sample_weight": np.ones(5)}, InputError, "sample_weight: 5 values, but y has 6"),
-    "NaN in weights": (
-        {"sample_weight": changed(np.ones(6), 1, np.nan)},
-        InputError,
-        "sample_weight: .* row 1",
-    ),
-    "length of offset": ({"offset": np.ones(7)}, InputError, "offset: 7 values, but y has 6 rows"),
-    "infinity in offset": (
-        {"offset": changed(np.ones(6), 5, -np.inf)},
-        InputError,
-        "offset: value -inf in row 5",
-    ),
-    "text in offset": ({"offset": ["x"] * 6}, InputError, "offset: not numbers"),
+    "zero weights": ({"sample_weight": np.zeros(6)}, I, "sample_weight: all weights are zero"),
+    "length of weights": ({"sample_weight": np.ones(5)}, I, "sample_weight: 5 values, but y has 6"),
+    "NaN in weights": ({"sample_weight": changed(np.ones(6), 1, np.nan)}, I, "sample_weight: .* row 1"),
+    "length of offset": ({"offset": np.ones(7)}, I, "offset: 7 values, but y has 6 rows"),
+    "infinity in offset": ({"offset": changed(np.ones(6), 5, -np.inf)}, I, "offset: value -inf in row 5"),
+    "text in offset": ({"offset": ["x"] * 6}, I, "offset: not numbers"),
     "NaN in a party": (
         {"blocks": [X, changed(X, (4, 1), np.nan)], "names": ["bank", "shop"]},
-        InputError,
+        I,
         "shop: value nan in row 4, column 1",
     ),
     "sparse infinity": (
         {"blocks": [sp.csr_array(changed(X, (2, 0), np.inf))]},
-        InputError,
+        I,
         "party-1: value inf in row 2, column 0",
     ),
-    "one dimension": ({"blocks": [X[:, 0]]}, InputError, "party-1: expected a matrix"),
-    "no columns": ({"blocks": [X[:, :0]]}, InputError, "party-1: empty matrix of shape 6 x 0"),
-    "no rows": ({"blocks": [X[:0]], "y": Y[:0]}, InputError, "party-1: empty matrix of shape 0 x 2"),
-    "loss": ({"loss": "cauchy"}, ConfigError, "loss: unknown loss 'cauchy'; choose logistic, squared"),
+    "one dimension": ({"blocks": [X[:, 0]]}, I, "party-1: expected a matrix"),
+    "no columns": ({"blocks": [X[:, :0]]}, I, "party-1: empty matrix of shape 6 x 0"),
+    "no rows": ({"blocks": [X[:0]], "y": Y[:0]}, I, "party-1: empty matrix of shape 0 x 2"),
+    "loss": ({"loss": "cauchy"}, C, "loss: unknown loss 'cauchy'; choose logistic, squared"),
     **{
-        f"lambda {value!r}": ({"lam": value}, ConfigError, "lambda: .* must be a positive finite number")
+        f"lambda {value!r}": ({"lam": value}, C, "lambda: .* must be a positive finite number")
         for value in (0, -1.0, np.inf, np.nan)
     },
-    "lambda of text": ({"lam": "much"}, ConfigError, "lambda: 'much' is not a number"),
-    "lambda missing": ({"lam": None}, ConfigError, "lambda: None is not a number"),
+    "lambda of text": ({"lam": "much"}, C, "lambda: 'much' is not a number"),
+    "lambda missing": ({"lam": None}, C, "lambda: None is not a number"),
 }
 
 
@@ -163,7 +147,6 @@ def test_unknown_loss():
 
 
 # --- options
-
 OPTIONS = {
     "scheme": ({"scheme": "newton"}, "scheme: unknown scheme 'newton'; choose auto, "),
     "negative gap": ({"gap": -1e-3}, "gap: -0.001 must be a finite number, not negative"),

@@ -511,6 +511,9 @@ def test_mistakes_in_the_data() -> None:
         classifier.fit(X, np.zeros(6, dtype=int))
     with pytest.raises(ConfigError, match=r"alpha: -1\.0 must be above 0"):
         JointClassifier(alpha=np.float64(-1.0)).fit(X, y)
+    for last, message in ((None, "no label in row 5"), (1, "'a' is text and 1")):
+        with pytest.raises(InputError, match=message):
+            classifier.fit(X, np.array(["a", "b", "a", "b", "a", last], dtype=object))
     with pytest.raises(InputError, match="only one class is present"):
         classifier.fit(X, y, sample_weight=y)
     with pytest.raises(ValueError, match="Input X contains NaN"):

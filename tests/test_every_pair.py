@@ -5,12 +5,10 @@ written as constraints; it must find nothing better near the solution. A selecti
 regulariser and set meet runs always, everything with the slow tests.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import cvxpy as cp
@@ -44,7 +42,7 @@ class Case(NamedTuple):
     constraint: str
 
 
-def allowed() -> Iterator[Case]:
+def allowed():
     """What the compatibility check lets through."""
     for case in itertools.starmap(Case, itertools.product(LOSSES, REGULARIZERS, SETS)):
         try:
@@ -62,10 +60,10 @@ WITHOUT_MINIMISER = {Case("sigmoid", "none", "all"), Case("sigmoid", "none", "no
 CASES = [case for case in allowed() if case not in WITHOUT_MINIMISER]
 
 
-def covering(cases: list[Case]) -> set[Case]:
+def covering(cases):
     """A selection that has every two names of the cases together: greedy, always the same."""
 
-    def pairs(case: Case) -> set[tuple[str, str]]:
+    def pairs(case):
         return set(itertools.combinations(case, 2))
 
     missing, chosen = set().union(*map(pairs, cases)), set()
@@ -79,7 +77,7 @@ def covering(cases: list[Case]) -> set[Case]:
 CHOSEN = covering(CASES)
 
 
-def data(loss: str) -> tuple[np.ndarray, np.ndarray]:
+def data(loss):
     """Features, and targets that no hyperplane separates."""
     rng = np.random.default_rng(7)
     X = rng.normal(size=(ROWS, EDGES[-1]))
@@ -102,14 +100,14 @@ def data(loss: str) -> tuple[np.ndarray, np.ndarray]:
     return X, z + rng.normal(size=ROWS)
 
 
-def strength(case: Case) -> float:
+def strength(case):
     """Lambda: the sigmoid loss is small everywhere, and ``log_sum`` hardly holds large weights."""
     if case.loss != "sigmoid":
         return LAM
     return 2.0 * LAM if case.regularizer == "log_sum" else LAM / 2.0
 
 
-def terms(loss: str, y: np.ndarray) -> Callable[[Any], Any]:
+def terms(loss, y):
     """Sum of a convex loss as an expression in the predictor, from its formula."""
     signs = 2.0 * y - 1.0
     parameters = LOSSES[loss].parameters
@@ -145,7 +143,7 @@ def terms(loss: str, y: np.ndarray) -> Callable[[Any], Any]:
     return others[loss]
 
 
-def convex_optimum(case: Case, X: np.ndarray, y: np.ndarray) -> float:
+def convex_optimum(case, X, y):
     """Least objective, by an interior-point method."""
     vector = case.loss == "multinomial"
     columns = CLASSES if vector else 1
@@ -178,7 +176,7 @@ def convex_optimum(case: Case, X: np.ndarray, y: np.ndarray) -> float:
     return float(problem.value)
 
 
-def bounded(loss: str, y: np.ndarray, z: np.ndarray) -> np.ndarray:
+def bounded(loss, y, z):
     """The losses that are not convex, and those that log_sum goes with, from their formulas."""
     r, m, parameters = z - y, (2.0 * y - 1.0) * z, LOSSES[loss].parameters
     match loss:
@@ -207,7 +205,7 @@ def bounded(loss: str, y: np.ndarray, z: np.ndarray) -> np.ndarray:
     raise AssertionError(loss)
 
 
-def best_near(case: Case, X: np.ndarray, y: np.ndarray, x: np.ndarray, b: float) -> float:
+def best_near(case, X, y, x, b):
     """Least objective that SLSQP finds from given weights; kinks are linear or second-order constraints."""
     d, (kind, _, _) = EDGES[-1], case.constraint.partition(":")
     first = {"l1": 1.0, "elastic_net": RATIO}.get(case.regularizer, 0.0)
@@ -215,10 +213,10 @@ def best_near(case: Case, X: np.ndarray, y: np.ndarray, x: np.ndarray, b: float)
     width, lam = LOG_SUM_WIDTH, strength(case)
 
     # Variables: p and q with x = p - q, the intercept, a bound of each party's norm.
-    def parts(v: np.ndarray) -> tuple[np.ndarray, float, np.ndarray]:
+    def parts(v):
         return v[:d] - v[d : 2 * d], v[2 * d], v[2 * d + 1 :]
 
-    def value(v: np.ndarray) -> float:
+    def value(v):
         w, shift, norms = parts(v)
         total = float(bounded(case.loss, y, X @ w + shift).mean())
         total += lam * (first * v[: 2 * d].sum() + 0.5 * second * (w @ w))
@@ -268,7 +266,7 @@ LOG_SUM_WIDTH = get_regularizer("log_sum").width  # type: ignore[attr-defined]
     [case if case in CHOSEN else pytest.param(case, marks=pytest.mark.slow) for case in CASES],
     ids="-".join,
 )
-def test_every_combination_is_solved(case: Case) -> None:
+def test_every_combination_is_solved(case):
     X, y = data(case.loss)
     problem = make_problem(
         [X[:, at:to] for at, to in PARTS],
@@ -300,7 +298,7 @@ def test_every_combination_is_solved(case: Case) -> None:
         assert best - slack <= result.objective <= best + slack
 
 
-def test_the_selection_covers() -> None:
+def test_the_selection_covers():
     assert len(CHOSEN) < len(CASES) / 3
     for one, two in itertools.combinations(range(3), 2):
         assert {(c[one], c[two]) for c in CASES} == {(c[one], c[two]) for c in CHOSEN}

@@ -1,9 +1,6 @@
 """Weights that no epsilon covers leave a private run through no door in silence."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -33,7 +30,7 @@ DOORS = {
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory):
     home = tmp_path_factory.mktemp("doors")
     write_problem(home / "a.parts", 60, (3, 2))
     for mode, (privacy, _, _) in RUNS.items():
@@ -44,9 +41,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("mode", RUNS)
 @pytest.mark.parametrize("door", DOORS)
-def test_a_door_asks_before_it_gives_exact_weights(
-    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], mode: str, door: str
-) -> None:
+def test_a_door_asks_before_it_gives_exact_weights(home, tmp_path, capsys, mode, door):
     command, rest = DOORS[door]
     _, exact, other = RUNS[mode]
     for party in [*exact, *other]:
@@ -70,7 +65,7 @@ def test_a_door_asks_before_it_gives_exact_weights(
 
 
 @pytest.mark.parametrize("mode", ["message", "fusion"])
-def test_the_whole_model_is_not_exported_or_served_in_silence(home: Path, tmp_path: Path, mode: str) -> None:
+def test_the_whole_model_is_not_exported_or_served_in_silence(home, tmp_path, mode):
     assert run("export", home / mode, "-o", tmp_path / "m.json") == 9
     assert run("export", home / mode, "-o", tmp_path / "m.json", "--allow-infinite-epsilon") == 0
     for party in (None, "party-1"):
@@ -80,12 +75,12 @@ def test_the_whole_model_is_not_exported_or_served_in_silence(home: Path, tmp_pa
     open_service(home / mode, None, True, 5)  # sums of what the parties give
 
 
-def test_a_release_is_served(home: Path) -> None:
+def test_a_release_is_served(home):
     open_service(home / "fusion", "party-2", False, 5)
     open_service(home / "none", "party-1", False, 5)
 
 
-def test_a_part_that_lost_its_line_is_asked_for_by_its_model(home: Path, tmp_path: Path) -> None:
+def test_a_part_that_lost_its_line_is_asked_for_by_its_model(home, tmp_path):
     out = tmp_path / "1.json"
     assert run("export", home / "message", "--party", "party-1", "-o", out, "--allow-infinite-epsilon") == 0
     document = json.loads(out.read_text())
@@ -96,9 +91,7 @@ def test_a_part_that_lost_its_line_is_asked_for_by_its_model(home: Path, tmp_pat
 
 
 @pytest.mark.parametrize("mode", RUNS)
-def test_what_shows_scores_or_weights_says_what_they_cost(
-    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], mode: str
-) -> None:
+def test_what_shows_scores_or_weights_says_what_they_cost(home, tmp_path, capsys, mode):
     for command in (["predict", home / mode, home / "a.parts", "-o", tmp_path / "p.csv"],
                     ["evaluate", home / mode, home / "a.parts"], ["coefficients", home / mode]):  # fmt: skip
         capsys.readouterr()
@@ -108,7 +101,7 @@ def test_what_shows_scores_or_weights_says_what_they_cost(
         assert ("epsilon = infinity for whoever gets" in said) == (mode != "none"), command
 
 
-def test_python_warns_of_exact_coefficients() -> None:
+def test_python_warns_of_exact_coefficients():
     X, y = np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 2
     model = ADMMSharingClassifier(parties=[2, 2], privacy=Privacy(mode="message", epsilon=2.0, delta=1e-4))
     with pytest.warns() as said:

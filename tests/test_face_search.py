@@ -1,7 +1,5 @@
 """Proposals from faces promise what they bring, against the objective of all parties' weights."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -21,25 +19,19 @@ PAIRS = [
 ]
 
 
-def a_run(regularizer: str, constraint: str, loss: str, rounds: int, lam: float = 1e-2) -> Solver:
+def a_run(regularizer, constraint, loss, rounds, lam=1e-2):
     rng = np.random.default_rng(5)
     X = rng.normal(size=(120, 12)) + rng.normal(size=(120, 1))
     y = X[:, :4] @ [1.0, -1.0, 0.5, 0.2] + rng.normal(size=120)
-    problem = make_problem(
-        [X[:, :5], X[:, 5:]],
-        (y > 0.0) * 1.0 if loss == "logistic" else y,
-        loss=loss,
-        lam=lam,
-        regularizer=regularizer,
-        constraint=constraint,
-    )
+    more = {"loss": loss, "lam": lam, "regularizer": regularizer, "constraint": constraint}
+    problem = make_problem([X[:, :5], X[:, 5:]], (y > 0.0) * 1.0 if loss == "logistic" else y, **more)
     solver = Solver(problem, SolverOptions(n_threads=1, scheme="proximal"))
     for _ in range(rounds):
         solver.round()
     return solver
 
 
-def objective(solver: Solver, c: Array, intercept: float) -> float:
+def objective(solver, c, intercept):
     """From the parties' weights, each combined from its directions."""
     problem, shared = solver.problem, solver.coordinator.shared
     z, value = problem.offset + intercept, 0.0
@@ -53,14 +45,12 @@ def objective(solver: Solver, c: Array, intercept: float) -> float:
 @pytest.mark.representatives(8)
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
 @pytest.mark.parametrize(("regularizer", "constraint"), PAIRS)
-def test_promises_are_kept(
-    regularizer: str, constraint: str, loss: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_promises_are_kept(regularizer, constraint, loss, monkeypatch):
     taken: list[tuple[Found, float]] = []
     solver = a_run(regularizer, constraint, loss, 0)
     search = FaceSearch.found
 
-    def recorded(self: FaceSearch) -> Found | None:
+    def recorded(self):
         found = search(self)
         if found is not None:
             before = objective(solver, self.model.coefficients, self.model.intercept)
@@ -85,11 +75,11 @@ def test_promises_are_kept(
 
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
 @pytest.mark.parametrize("regularizer", ["l1", "group_lasso"])
-def test_a_repaired_gradient_has_no_slope_on_the_face(regularizer: str, loss: str) -> None:
+def test_a_repaired_gradient_has_no_slope_on_the_face(regularizer, loss):
     solver = a_run(regularizer, "all", loss, 3)
     coordinator = solver.coordinator
 
-    def repaired() -> Array | None:
+    def repaired():
         value = coordinator._value(coordinator.model)
         search = coordinator._search(coordinator._model_faces, value, 0.0)
         gradient = coordinator.primal_of(solver.problem, coordinator.model).gradient
@@ -112,7 +102,7 @@ def test_a_repaired_gradient_has_no_slope_on_the_face(regularizer: str, loss: st
 
 
 @pytest.mark.parametrize("regularizer", ["l1", "group_lasso"])
-def test_on_the_right_face_a_proposal_is_the_minimiser(regularizer: str) -> None:
+def test_on_the_right_face_a_proposal_is_the_minimiser(regularizer):
     best = a_run(regularizer, "all", "logistic", 0)
     least = min(best.round().objective for _ in range(25)) * best.problem.total_weight
     solver = a_run(regularizer, "all", "logistic", 12)
@@ -121,7 +111,7 @@ def test_on_the_right_face_a_proposal_is_the_minimiser(regularizer: str) -> None
     assert least * (1.0 - 1e-12) <= at <= least * (1.0 + 1e-9)
 
 
-def test_a_draft_costs_no_pass_and_is_near_where_the_search_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_draft_costs_no_pass_and_is_near_where_the_search_ends(monkeypatch):
     solver = a_run("l1", "all", "logistic", 8)
     coordinator = solver.coordinator
     search = coordinator._search(coordinator._model_faces, coordinator._value(coordinator.model), 0.0)
@@ -136,7 +126,7 @@ def test_a_draft_costs_no_pass_and_is_near_where_the_search_ends(monkeypatch: py
     assert np.linalg.norm(search.reached - draft) <= 0.1 * move
 
 
-def test_faces_that_a_search_began_on_are_known_again() -> None:
+def test_faces_that_a_search_began_on_are_known_again():
     coordinator = a_run("l1", "all", "logistic", 4).coordinator
     faces = coordinator._model_faces
     search = coordinator._search(faces, coordinator._value(coordinator.model), 0.0)
@@ -146,7 +136,7 @@ def test_faces_that_a_search_began_on_are_known_again() -> None:
     assert not search.began_on([*again[:-1], replace(again[-1], basis=again[-1].basis[:, :-1])])
 
 
-def test_where_smoothing_has_narrowed_the_same_faces_are_searched_again() -> None:
+def test_where_smoothing_has_narrowed_the_same_faces_are_searched_again():
     """An end of the wider loss is not the least of the narrower: taken for it, runs went on for longer."""
     solver = a_run("l1", "all", "quantile", 3)
     coordinator = solver.coordinator
@@ -163,7 +153,7 @@ def test_where_smoothing_has_narrowed_the_same_faces_are_searched_again() -> Non
 
 
 @pytest.mark.parametrize("common", [0, 1, 3])
-def test_what_two_subspaces_have_in_common(common: int) -> None:
+def test_what_two_subspaces_have_in_common(common):
     rng = np.random.default_rng(common)
     vectors = rng.normal(size=(9, 7))
     shared, one, other = vectors[:, :common], vectors[:, common : common + 2], vectors[:, 5:]

@@ -1,7 +1,5 @@
 """A party's directions, faces, best responses and dual shares, against obvious twins."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
@@ -15,10 +13,10 @@ from fastadmm.method.penalised_bound import bound_from_shares
 from fastadmm.parties.active_set import ActiveSet
 from fastadmm.parties.direction_span import DirectionSpan, sum_without_rounding
 from fastadmm.parties.face import FaceParty
-from fastadmm.problem.constraints import AllSpace, Ball, Box, Constraint, NonNegative
+from fastadmm.problem.constraints import AllSpace, Ball, Box, NonNegative
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import make_problem
-from fastadmm.problem.regularizers import L1, ElasticNet, GroupLasso, Regularizer
+from fastadmm.problem.regularizers import L1, ElasticNet, GroupLasso
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
@@ -36,14 +34,14 @@ seeds = given(seed=st.integers(0, 10**6))
 few = settings(max_examples=15, deadline=None)
 
 
-def a_point(rng: np.random.Generator, regularizer: Regularizer, constraint: Constraint) -> Array:
+def a_point(rng, regularizer, constraint):
     """Weights in the set, some of them exactly at kinks and bounds."""
     x = rng.normal(size=D)
     x[regularizer.together(np.flatnonzero(rng.random(D) < 0.3), D)] = 0.0
     return constraint.project(x * (0.5 if isinstance(constraint, Ball) else 1.0) / 2.0)
 
 
-def a_face(seed: int, pair: tuple[Regularizer, Constraint]) -> tuple[ActiveSet, Array]:
+def a_face(seed, pair):
     """A face, and coefficients of a point of it; half of the directions leave what is held alone."""
     rng, (regularizer, constraint) = np.random.default_rng(seed), pair
     penalty = PartyPenalty(regularizer, constraint, 0.3)
@@ -61,7 +59,7 @@ def a_face(seed: int, pair: tuple[Regularizer, Constraint]) -> tuple[ActiveSet, 
 
 @seeds
 @few
-def test_directions_are_orthonormal_and_combine_to_the_weights(seed: int) -> None:
+def test_directions_are_orthonormal_and_combine_to_the_weights(seed):
     active, _ = a_face(seed, (L1(), AllSpace()))
     span = active.span
     scaled = span.directions * span.scale
@@ -76,7 +74,7 @@ def test_directions_are_orthonormal_and_combine_to_the_weights(seed: int) -> Non
 
 @given(st.lists(st.tuples(st.floats(-1e3, 1e3), st.floats(-1e3, 1e3)), min_size=1, max_size=6))
 @few
-def test_sums_have_their_exact_value_or_zero(terms: list[tuple[float, float]]) -> None:
+def test_sums_have_their_exact_value_or_zero(terms):
     columns, factors = (np.array(part) for part in zip(*terms, strict=True))
     exact = sum((Fraction(a) * Fraction(b) for a, b in terms), Fraction(1))
     size = 1.0 + float(np.abs(columns) @ np.abs(factors))
@@ -90,9 +88,7 @@ def test_sums_have_their_exact_value_or_zero(terms: list[tuple[float, float]]) -
 @each_pair
 @seeds
 @few
-def test_a_basis_keeps_what_is_held_and_nothing_else_does(
-    pair: tuple[Regularizer, Constraint], seed: int
-) -> None:
+def test_a_basis_keeps_what_is_held_and_nothing_else_does(pair, seed):
     active, anchor = a_face(seed, pair)
     span, basis, held = active.span, active.basis, active.held
     np.testing.assert_allclose(basis.T @ basis, np.eye(basis.shape[1]), atol=1e-14)
@@ -106,9 +102,7 @@ def test_a_basis_keeps_what_is_held_and_nothing_else_does(
 @each_pair
 @seeds
 @few
-def test_slope_and_curvature_are_those_of_the_norm_along_the_face(
-    pair: tuple[Regularizer, Constraint], seed: int
-) -> None:
+def test_slope_and_curvature_are_those_of_the_norm_along_the_face(pair, seed):
     active, anchor = a_face(seed, pair)
     basis, span = active.basis, active.span
     if basis.shape[1] == 0:
@@ -130,7 +124,7 @@ def test_slope_and_curvature_are_those_of_the_norm_along_the_face(
 @pytest.mark.parametrize("regularizer", [L1(), GROUPS], ids=lambda r: r.name)
 @seeds
 @few
-def test_stiffness_is_a_parabola_above_the_norm_that_touches_it(regularizer: Regularizer, seed: int) -> None:
+def test_stiffness_is_a_parabola_above_the_norm_that_touches_it(regularizer, seed):
     active, anchor = a_face(seed, (regularizer, AllSpace()))
     face, span = active.face(anchor), active.span
     basis, at = active.basis, regularizer.norm(span.weights(anchor))
@@ -141,7 +135,7 @@ def test_stiffness_is_a_parabola_above_the_norm_that_touches_it(regularizer: Reg
         assert value <= 0.5 * at + 0.5 * float(c @ face.stiffness @ c) + 1e-11 * (1.0 + value)
 
 
-def brute_crossing(active: ActiveSet, x: Array, y: Array) -> Array:
+def brute_crossing(active, x, y):
     """Per weight the first t at which it is at its kink or beyond its bound, one by one."""
     regularizer, (low, high) = active.span.penalty.regularizer, active.span.penalty.constraint.bounds
     groups = [[j] for j in range(D)] if regularizer.separable else [list(g) for g in regularizer.members]
@@ -160,7 +154,7 @@ def brute_crossing(active: ActiveSet, x: Array, y: Array) -> Array:
 @each_pair
 @seeds
 @few
-def test_first_crossing_and_what_is_held_there(pair: tuple[Regularizer, Constraint], seed: int) -> None:
+def test_first_crossing_and_what_is_held_there(pair, seed):
     active, anchor = a_face(seed, pair)
     span, basis = active.span, active.basis
     rng = np.random.default_rng(seed)
@@ -184,9 +178,7 @@ def test_first_crossing_and_what_is_held_there(pair: tuple[Regularizer, Constrai
 @each_pair
 @seeds
 @few
-def test_what_a_point_has_crossed_is_held_at_the_nearest_point(
-    pair: tuple[Regularizer, Constraint], seed: int
-) -> None:
+def test_what_a_point_has_crossed_is_held_at_the_nearest_point(pair, seed):
     active, anchor = a_face(seed, pair)
     span, basis = active.span, active.basis
     end = anchor + basis @ (2.0 * np.random.default_rng(seed).normal(size=basis.shape[1]))
@@ -221,7 +213,7 @@ def test_what_a_point_has_crossed_is_held_at_the_nearest_point(
     assert set(new.goal[held & ~active.held]) <= goals
 
 
-def test_a_party_with_a_single_free_direction_is_held_where_it_crosses() -> None:
+def test_a_party_with_a_single_free_direction_is_held_where_it_crosses():
     # With narrow parties that is the usual case: nothing else stops a joint search at their bounds.
     penalty = PartyPenalty(L1(), NonNegative(), 0.3)
     span = DirectionSpan(np.ones((1, 1)), np.ones(1), penalty)
@@ -233,11 +225,7 @@ def test_a_party_with_a_single_free_direction_is_held_where_it_crosses() -> None
 
 
 # --- the party
-
-
-def a_party(
-    seed: int, pair: tuple[Regularizer, Constraint], engine: Engine
-) -> tuple[FaceParty, Array, Array]:
+def a_party(seed, pair, engine):
     """A party with a metric, the matrix, and the metric."""
     rng = np.random.default_rng(seed)
     matrix = rng.normal(size=(N, D)) * 10.0 ** rng.uniform(-0.5, 0.5, D)
@@ -248,7 +236,7 @@ def a_party(
     return party, matrix, metric
 
 
-def respond(party: FaceParty, seed: int) -> tuple[BestResponse, Array, Array]:
+def respond(party, seed):
     """An answer to a gradient at the party's start, and the weights there."""
     c = party.feasible_start()["coefficients"]
     gradient, y = np.random.default_rng(seed).normal(size=N), party.weights(c)
@@ -258,7 +246,7 @@ def respond(party: FaceParty, seed: int) -> tuple[BestResponse, Array, Array]:
 @pytest.mark.representatives(12)
 @each_pair
 @pytest.mark.parametrize("seed", range(3))
-def test_an_answer_minimises_the_block_problem(pair: tuple[Regularizer, Constraint], seed: int) -> None:
+def test_an_answer_minimises_the_block_problem(pair, seed):
     regularizer, constraint = pair
     with Engine(1) as engine:
         party, matrix, metric = a_party(seed, pair, engine)
@@ -266,7 +254,7 @@ def test_an_answer_minimises_the_block_problem(pair: tuple[Regularizer, Constrai
         x = party.weights(answer.coefficients)
     hessian, slope = (matrix.T * metric) @ matrix, matrix.T @ gradient
 
-    def value(v: Array) -> float:
+    def value(v):
         return party.regularization * regularizer.value(v) + slope @ v + 0.5 * (v - y) @ hessian @ (v - y)
 
     # Convex: what no feasible neighbour improves is the minimiser.
@@ -285,7 +273,7 @@ def test_an_answer_minimises_the_block_problem(pair: tuple[Regularizer, Constrai
     free = np.flatnonzero(~party.penalty.held(x))
     if len(free) and not np.isfinite(constraint.radius):
 
-        def on_face(w: Array) -> float:
+        def on_face(w):
             v = x.copy()
             v[free] = w
             return value(constraint.project(v))
@@ -296,7 +284,7 @@ def test_an_answer_minimises_the_block_problem(pair: tuple[Regularizer, Constrai
 @pytest.mark.representatives(8)
 @each_pair
 @pytest.mark.parametrize("seed", range(2))
-def test_an_answer_tells_what_the_coordinator_needs(pair: tuple[Regularizer, Constraint], seed: int) -> None:
+def test_an_answer_tells_what_the_coordinator_needs(pair, seed):
     with Engine(1) as engine:
         party, matrix, _ = a_party(seed, pair, engine)
         answer, _, y = respond(party, seed)
@@ -319,9 +307,7 @@ def test_an_answer_tells_what_the_coordinator_needs(pair: tuple[Regularizer, Con
 @pytest.mark.representatives(8)
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
 @each_pair
-def test_dual_shares_bound_every_objective_from_below(
-    pair: tuple[Regularizer, Constraint], loss: str
-) -> None:
+def test_dual_shares_bound_every_objective_from_below(pair, loss):
     regularizer, constraint = pair
     rng = np.random.default_rng(7)
     blocks = [rng.normal(size=(N, D)) for _ in range(2)]
@@ -364,7 +350,7 @@ def test_dual_shares_bound_every_objective_from_below(
 
 
 @each_pair
-def test_answers_depend_on_question_and_state_alone(pair: tuple[Regularizer, Constraint]) -> None:
+def test_answers_depend_on_question_and_state_alone(pair):
     rng = np.random.default_rng(3)
     with Engine(1) as engine:
         party, _, metric = a_party(3, pair, engine)

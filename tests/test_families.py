@@ -1,10 +1,7 @@
 """Losses with a logarithmic link: what a model keeps, metrics, exports, refusals."""
 
-from __future__ import annotations
-
 import json
 import tomllib
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -22,7 +19,7 @@ from run_tools import run
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory):
     """A table of amounts with zeros, as two parties."""
     folder, rng = tmp_path_factory.mktemp("families"), np.random.default_rng(5)
     X = rng.normal(size=(80, 4))
@@ -35,7 +32,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_model_keeps_the_power(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_keeps_the_power(home, capsys):
     table = pd.read_csv(home / "t.csv")
     X, y = table[list("abcd")].to_numpy(), table["amount"].to_numpy()
     peer = TweedieRegressor(power=1.7, link="log", alpha=1e-2, tol=1e-12, max_iter=10_000).fit(X, y)
@@ -53,9 +50,7 @@ def test_a_model_keeps_the_power(home: Path, capsys: pytest.CaptureFixture[str])
     np.testing.assert_allclose(exported.predict(X), pd.read_csv(home / "predicted.csv")["prediction"])
 
 
-def test_what_does_not_fit_is_one_line(
-    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_does_not_fit_is_one_line(home, tmp_path, capsys):
     for loss, said in (
         ("gamma", "is not positive; the gamma loss needs targets above 0 (tweedie takes zeros)"),
         ("negative_binomial", "is not a whole number; the negative_binomial loss needs counts"),
@@ -72,7 +67,7 @@ def test_what_does_not_fit_is_one_line(
 @pytest.mark.parametrize(
     ("loss", "power"), [("poisson", 1.0), ("gamma", 2.0), ("tweedie", 1.5), ("squared", None)]
 )
-def test_deviance_is_that_of_scikit_learn(loss: str, power: float | None) -> None:
+def test_deviance_is_that_of_scikit_learn(loss, power):
     rng = np.random.default_rng(1)
     z, s = rng.normal(size=30), rng.uniform(0.0, 2.0, 30)
     y = np.exp(z) * rng.gamma(2.0, 0.5, 30)
@@ -88,12 +83,12 @@ def test_deviance_is_that_of_scikit_learn(loss: str, power: float | None) -> Non
     assert list(evaluation_metrics(get_loss(loss), y, z)) == ["rmse", "mae", "r2", "deviance", "d2"]
 
 
-def test_negative_binomial_deviance_is_twice_the_lost_log_likelihood() -> None:
+def test_negative_binomial_deviance_is_twice_the_lost_log_likelihood():
     rng = np.random.default_rng(2)
     loss, z = get_loss("negative_binomial", alpha=0.4), rng.normal(size=40)
     y = rng.poisson(np.exp(z)).astype(float)
 
-    def likelihood(mean: np.ndarray) -> float:
+    def likelihood(mean):
         return float(nbinom.logpmf(y, 2.5, 2.5 / (2.5 + mean)).sum())
 
     with Engine(1) as engine:
@@ -101,7 +96,7 @@ def test_negative_binomial_deviance_is_twice_the_lost_log_likelihood() -> None:
     assert value == pytest.approx(likelihood(np.maximum(y, 1e-300)) - likelihood(np.exp(z)), rel=1e-10)
 
 
-def test_models_name_a_parameter_that_judging_needs() -> None:
+def test_models_name_a_parameter_that_judging_needs():
     assert {name for name, loss in LOSSES.items() if loss.in_model} == {"tweedie", "negative_binomial"}
     assert get_loss("huber", delta=2.0).text == "huber"
     assert get_loss("negative_binomial", alpha=0.25).text == "negative_binomial:0.25"

@@ -1,17 +1,14 @@
 """Generated problems for timings: what is drawn, and what the page counts."""
 
-from __future__ import annotations
-
 import importlib.util
 import math
 import sys
 from pathlib import Path
-from types import ModuleType
 
 BENCH = Path(__file__).resolve().parents[1] / "bench"
 
 
-def load(name: str) -> ModuleType:
+def load(name):
     sys.path.insert(0, str(BENCH))
     try:
         specification = importlib.util.spec_from_file_location(name, BENCH / f"{name}.py")
@@ -23,7 +20,7 @@ def load(name: str) -> ModuleType:
     return module
 
 
-def test_the_page_counts_what_was_measured() -> None:
+def test_the_page_counts_what_was_measured():
     page = load("family_page")
     exact = [[1e-1, 1.0, 1e-3], [1e-2, 2.0, 1e-7], [1e-3, 3.0, 1e-10]]
     loose = [[1e-1, 1.0, 1e-2], [1e-2, 1.5, 1e-4], [1e-3, 4.0, 1e-8]]
@@ -34,7 +31,7 @@ def test_the_page_counts_what_was_measured() -> None:
     assert page.sure_tolerance([exact, loose]) == 1e-3
     assert page.sure_tolerance([exact, slow]) is None
 
-    def problem(ours: float, peer: list[list[float]] | None) -> dict:
+    def problem(ours, peer):
         return {"ours": {"fastadmm": {"seconds": ours}}, "peers": {"a": peer}}
 
     problems = {0: problem(1.0, exact), 1: problem(8.0, loose), 2: problem(1.0, loose), 3: problem(1.0, None)}

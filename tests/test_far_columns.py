@@ -1,7 +1,5 @@
 """Columns far from zero, beside an intercept: what is proved is true, and nothing divides by zero."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -10,7 +8,7 @@ from fastadmm import SolverOptions, make_problem, solve
 N, WIDTHS = 800, (12, 12)
 
 
-def case(loss: str, seed: int) -> tuple[list[np.ndarray], np.ndarray]:
+def case(loss, seed):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(N, sum(WIDTHS)))
     z = x @ rng.normal(size=x.shape[1]) * 0.4 + rng.logistic(size=N)
@@ -19,7 +17,7 @@ def case(loss: str, seed: int) -> tuple[list[np.ndarray], np.ndarray]:
 
 @pytest.mark.parametrize("regularizer", ["l2", "elastic_net", "group_lasso"])
 @pytest.mark.parametrize("loss", ["hinge", "quantile", "logistic"])
-def test_a_gap_is_a_bound_far_from_zero(loss: str, regularizer: str) -> None:
+def test_a_gap_is_a_bound_far_from_zero(loss, regularizer):
     """The intercept takes up what columns are shifted by: the optimum is that of centred columns."""
     for seed in range(4):
         centred, y = case(loss, seed)
@@ -32,7 +30,7 @@ def test_a_gap_is_a_bound_far_from_zero(loss: str, regularizer: str) -> None:
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("directions", ["auto", "one"])
-def test_several_classes_far_from_zero(directions: str, sparse: bool) -> None:
+def test_several_classes_far_from_zero(directions, sparse):
     rng = np.random.default_rng(5)
     centred, _ = case("logistic", 0)
     more = [sp.random_array((N, 300), density=0.02, rng=rng, format="csr")] if sparse else []
@@ -47,7 +45,7 @@ def test_several_classes_far_from_zero(directions: str, sparse: bool) -> None:
     assert far.objective - exact.objective <= (1.01 * far.gap + 2e-9) * exact.objective
 
 
-def test_a_hessian_of_rounding_ends_the_steps() -> None:
+def test_a_hessian_of_rounding_ends_the_steps():
     """What the intercept leaves of a Gram matrix of 3e24 can be no number: steps end, and rounds go on."""
     rng = np.random.default_rng(3)
     steps, other = np.cumsum(rng.integers(1, 9, size=200)) * 1.0, rng.normal(size=200)

@@ -1,19 +1,18 @@
 """A small share of the campaign of faults, and its page. The whole: ``make faults``."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import shutil
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+from page_outputs import between_markers
+
 
 @pytest.fixture(scope="module")
-def campaign() -> ModuleType:
+def campaign():
     place = Path(__file__).parent / "faults" / "campaign.py"
     spec = importlib.util.spec_from_file_location("campaign", place)
     assert spec is not None
@@ -28,16 +27,16 @@ def campaign() -> ModuleType:
 @pytest.mark.skipif(
     sys.platform != "linux" or shutil.which("cc") is None, reason="needs Linux and a C compiler"
 )
-def test_a_share_of_the_faults_is_survived(campaign: ModuleType, tmp_path: Path) -> None:
+def test_a_share_of_the_faults_is_survived(campaign, tmp_path):
     reports = list(campaign.run_campaign(240, 2, tmp_path))
     assert [report for report in reports if report[3]] == []
     assert {report[0] for report in reports} == set(campaign.subjects())
     assert {report[1] for report in reports} == set(campaign.FAULTS)
 
 
-def test_the_page_shows_what_was_counted(campaign: ModuleType) -> None:
+def test_the_page_shows_what_was_counted(campaign):
     counts = json.loads(campaign.MEASURED.read_text(encoding="utf-8"))
     page = campaign.PAGE.read_text(encoding="utf-8")
-    assert campaign.with_table(page, counts) == page
+    assert between_markers(page, "faults", campaign.table(counts)) == page
     assert counts["faults"] == sum(n for row in counts["subjects"].values() for n in row.values())
     assert counts["lost"] == counts["silent"] == counts["traceback"] == counts["crash"] == counts["hang"] == 0

@@ -6,6 +6,7 @@ import json
 import shutil
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from fastadmm.between.approval_file import open_approval, write_approval
 from fastadmm.between.approve import approve_fingerprints
 from fastadmm.between.audit import read_audit
 from fastadmm.between.journal import Journal
+from fastadmm.between.letters import Waiting, ask_by_file
+from fastadmm.between.party_step import party_step
 from fastadmm.between.socket import Lost
 from fastadmm.errors import ConfigError, InputError, WaitingError
 from fastadmm.runs.config import make_config
@@ -76,6 +79,28 @@ def test_the_same_bits_as_one_process(tmp_path: Path, values: dict[str, Any]) ->
     assert_like_in_process(parties, directory, reference(tmp_path, tmp_path / "d.parts", **values))
 
 
+def test_one_party_answers_by_socket_and_one_by_files(tmp_path: Path) -> None:
+    values, home = {"lambda": 1e-3, "rounds": 3}, tmp_path / NAMES[1]
+    separate(data_of(tmp_path), tmp_path)
+    folder = begin_run(tmp_path, **values)
+    state = home / "agent" / json.loads((folder.path / "run.json").read_text())["run"]
+    with closing(SocketParties(tmp_path)) as parties:
+        parties.approve(folder.path)
+
+        def ask(name: str, raw: bytes, seconds: float) -> bytes:
+            return (parties.ask if name == NAMES[0] else partial(ask_by_file, home))(name, raw, seconds)
+
+        while not (folder.path / "result.json").exists():
+            try:
+                with federated(folder, ask) as training:
+                    training.advance()
+            except Waiting as waiting:
+                (request,) = waiting.requests
+                out = request.parent.with_name("answers") / request.name
+                party_step(home / f"{NAMES[1]}.h5", state, request, out, threads=1)
+    assert_like_in_process(parties, folder.path, reference(tmp_path, tmp_path / "d.parts", **values))
+
+
 class Killing:
     """Carries bytes; before or after some exchange it kills a party, or the coordinator."""
 
@@ -108,9 +133,9 @@ def test_a_kill_costs_nothing(
     parties.approve(folder.path)
     ask = Killing(parties, at, who)
     with federated(folder, ask) as run, pytest.raises(Lost):
-        run.train()
+        run.advance()
     with federated(folder, ask) as run:
-        run.train()
+        run.advance()
     assert_like_in_process(parties, folder.path, whole[0])
 
 
@@ -124,9 +149,9 @@ def test_a_party_that_was_killed_keeps_its_key(parties: Parties, tmp_path: Path,
     parties.compare_keys(folder.path)
     ask = Killing(parties, at, "party after")
     with federated(folder, ask) as run, pytest.raises(Lost):
-        run.train()
+        run.advance()
     with federated(folder, ask) as run:
-        run.train()
+        run.advance()
     assert_like_in_process(parties, folder.path, reference(tmp_path, tmp_path / "d.parts", **values))
     run_id = json.loads((folder.path / "run.json").read_text())["run"]
     shown = [(parties.home(name) / "agent" / run_id / "keys.txt").read_text() for name in NAMES]
@@ -143,12 +168,12 @@ def test_a_masked_answer_waits_for_the_others_fingerprints(parties: Parties, tmp
     assert agreed.fingerprints is not None
     write_approval(replace(agreed, fingerprints=["0" * 32]), force=True)  # another key than the one told
     with federated(folder, parties.ask) as run, pytest.raises(InputError, match=r"refused \(keys\)"):
-        run.train()
+        run.advance()
     assert any("see 'fastadmm agent approve --fingerprint'" in line for line in parties.said)
     spoken = [text.replace(" ", "").upper() for text in agreed.fingerprints]
     approve_fingerprints(run_id, spoken, parties.home(NAMES[0]) / "agent")
     with federated(folder, parties.ask) as run:
-        run.train()
+        run.advance()
     with pytest.raises(ConfigError, match="not 32 hexadecimal digits"):
         approve_fingerprints(run_id, ["abc"], parties.home(NAMES[0]) / "agent")
 
@@ -176,9 +201,9 @@ def test_a_snapshot_takes_the_journals_place(
     parties.approve(folder.path)
     for at in (3, 4, 5):  # each attempt begins anew
         with federated(folder, Killing(parties, at, "party after")) as run, pytest.raises(Lost):
-            run.train()
+            run.advance()
     with federated(folder, parties.ask) as run:
-        run.train()
+        run.advance()
     assert_like_in_process(parties, folder.path, whole[0])
 
 
@@ -191,9 +216,9 @@ def test_a_kill_between_checkpoint_and_journal_costs_nothing(
     folder = begin_run(tmp_path, **KILLED)
     parties.approve(folder.path)
     with federated(folder, Killing(parties, 9, "coordinator")) as run, pytest.raises(Lost):
-        run.train()
+        run.advance()
     with federated(folder, parties.ask) as run:
-        run.train()
+        run.advance()
     assert_like_in_process(parties, folder.path, whole[0])
 
 
@@ -216,14 +241,14 @@ def test_an_unapproved_run_is_refused_and_goes_on_once_it_is(parties: Parties, t
         federated(folder, parties.ask) as run,
         pytest.raises(WaitingError, match=r"party-1, party-2.* not approved [0-9a-f]+;.* agent approve"),
     ):
-        run.train()
+        run.advance()
     entries, _ = read_audit(parties.home("party-1") / "agent" / "audit.jsonl")
     assert [entry["code"] for entry in entries] == ["run"]
     parties.approve(folder.path)
     with federated(folder, parties.ask) as run:
-        assert run.train()["rounds"] == 1
+        assert run.advance()["rounds"] == 1
     with federated(RunFolder(folder.path, EXCHANGE), parties.ask) as run:
-        assert run.train()["rounds"] == 1  # it is over
+        assert run.advance()["rounds"] == 1  # it is over
 
 
 def test_features_that_stay_on_disk(parties: Parties, tmp_path: Path) -> None:
@@ -237,7 +262,7 @@ def test_the_directory_can_be_moved(parties: Parties, tmp_path: Path, whole: tup
     folder = begin_run(tmp_path, **KILLED)
     parties.approve(folder.path)
     with federated(folder, Killing(parties, 5, "coordinator")) as run, pytest.raises(Lost):
-        run.train()
+        run.advance()
     parties.close()
     other = tmp_path / "elsewhere"
     other.mkdir()
@@ -245,6 +270,6 @@ def test_the_directory_can_be_moved(parties: Parties, tmp_path: Path, whole: tup
         shutil.move(tmp_path / name, other / name)
     moved = Parties(other)
     with federated(RunFolder(other / "labels" / "run", EXCHANGE), moved.ask) as run:
-        run.train()
+        run.advance()
     assert_like_in_process(moved, other / "labels" / "run", whole[0])
     moved.close()

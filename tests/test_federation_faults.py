@@ -11,6 +11,8 @@ from types import ModuleType
 
 import pytest
 
+from page_outputs import between_markers
+
 CAMPAIGN = Path(__file__).parent / "faults" / "federation.py"
 MEASURED = Path(__file__).parents[1] / "bench" / "federation_faults.json"
 
@@ -44,7 +46,7 @@ def test_a_share_of_the_faults_is_survived() -> None:
 def test_the_page_shows_what_was_counted(campaign: ModuleType) -> None:
     counts = json.loads(MEASURED.read_text(encoding="utf-8"))
     page = campaign.PAGE.read_text(encoding="utf-8")
-    assert campaign.with_table(page, counts) == page
+    assert between_markers(page, "federation-faults", campaign.table(counts)) == page
     rows = [(way, row) for way in ("sockets", "nvflare") for row in counts[way].values()]
     assert sum(row["faults"] for _, row in rows) >= 200
     for way, row in rows:

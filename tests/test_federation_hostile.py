@@ -16,9 +16,16 @@ from fastadmm.between import schema
 from fastadmm.between.agent import Agent
 from fastadmm.between.audit import AuditLog, read_audit
 from fastadmm.between.consent import asked_file, asked_lines, keep_asked
-from fastadmm.between.exchange import Request
 from fastadmm.between.journal import Journal
-from fastadmm.between.schema import Refusal, answer_of, encode_request, most_bytes, open_envelope, request_of
+from fastadmm.between.schema import (
+    Refusal,
+    Request,
+    answer_of,
+    encode_request,
+    most_bytes,
+    open_envelope,
+    request_of,
+)
 from fastadmm.between.session import PartyState
 from fastadmm.between.socket import Lost
 from fastadmm.between.status import agent_status
@@ -151,7 +158,7 @@ def test_what_is_refused_changes_nothing(parties: Parties, folder: RunFolder, ho
         return parties.ask(party, raw, seconds)
 
     with federated(folder, ask) as run:
-        run.train()
+        run.advance()
     assert len(codes) == len(attacks())
     assert {name: given for name, (given, _) in codes.items()} == {
         name: wanted for name, (_, wanted) in codes.items()
@@ -168,7 +175,7 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = begin_run(home, **VALUES)
     made.approve(folder.path)
     with federated(folder, made.ask) as run:
-        run.train()
+        run.advance()
     made.close()
     return model_digests(folder.path)
 
@@ -207,16 +214,16 @@ def test_limits_of_the_approval(parties: Parties, folder: RunFolder) -> None:
                 (InputError, WaitingError), match=said.get(code, rf"exchange [012]: refused \({code}\)")
             ),
         ):
-            run.train()
+            run.advance()
         assert read_audit(agent.state / "audit.jsonl")[0][-1]["code"] == code
         assert any(f"{code} (" in line for line in agent_status(agent.state))
         path.write_bytes(agreed)
     path.rename(path.with_name("away"))
     with federated(folder, parties.ask) as run, pytest.raises(WaitingError, match=said["run"]):
-        run.train()
+        run.advance()
     path.with_name("away").rename(path)
     with federated(folder, parties.ask) as run:
-        assert run.train()["rounds"] == 3
+        assert run.advance()["rounds"] == 3
     assert "ended" in agent_status(agent.state)[0]
 
 
@@ -231,23 +238,23 @@ def test_one_run_at_a_time(parties: Parties, folder: RunFolder, monkeypatch: pyt
         return parties.ask(name, raw, seconds)
 
     with federated(folder, ask) as run, pytest.raises(Lost):
-        run.train()
+        run.advance()
     folder.path.rename(folder.path.with_name("first"))
     other = begin_run(parties.folder, **VALUES)
     parties.approve(other.path)
     with federated(other, parties.ask) as run, pytest.raises(InputError, match=r"refused \(busy\)"):
-        run.train()
+        run.advance()
     monkeypatch.setattr("fastadmm.between.agent._HELD", 0.0)
     with federated(other, parties.ask) as run:
-        assert run.train()["rounds"] == 3
+        assert run.advance()["rounds"] == 3
     with federated(RunFolder(folder.path.with_name("first"), folder.kind), parties.ask) as run:
-        assert run.train()["rounds"] == 3
+        assert run.advance()["rounds"] == 3
 
 
 def test_a_refused_caller_holds_nobody_up(parties: Parties, folder: RunFolder) -> None:
     """Another run has just ended, when somebody whom the party does not answer asks about a second one."""
     with federated(folder, parties.ask) as run:
-        run.train()
+        run.advance()
     folder.path.rename(folder.path.with_name("first"))
     held = begin_run(parties.folder, **VALUES)
     parties.approve(held.path)
@@ -258,14 +265,14 @@ def test_a_refused_caller_holds_nobody_up(parties: Parties, folder: RunFolder) -
         raise Lost("gone")
 
     with federated(held, lost) as run, pytest.raises(Lost):
-        run.train()
+        run.advance()
     first = next(raw for raw in begun if opened(raw).party == "party-1")
     assert refusal(parties.agent("party-1"), first, caller="mallory") == "caller"
     held.path.rename(held.path.with_name("second"))
     free = begin_run(parties.folder, **VALUES)
     parties.approve(free.path)
     with federated(free, parties.ask) as run:
-        assert run.train()["rounds"] == 3
+        assert run.advance()["rounds"] == 3
 
 
 @pytest.mark.representatives(1)
@@ -284,7 +291,7 @@ def test_a_snapshot_of_something_else_is_refused(
         return parties.ask(name, raw, seconds)
 
     with federated(folder, ask) as run, pytest.raises(Lost):
-        run.train()
+        run.advance()
     parties.kill("party-1")
     agent = parties.agent("party-1")
     (path,) = agent.state.glob("*/state.h5")
@@ -293,12 +300,12 @@ def test_a_snapshot_of_something_else_is_refused(
     files = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
         with federated(folder, parties.ask) as run, pytest.raises(InputError, match=r"refused \(terms\)"):
-            run.train()
+            run.advance()
     assert len(os.listdir("/proc/self/fd")) == files
     assert next(iter(changes.values())) in parties.said[-1]
     own.write(path)
     with federated(folder, parties.ask) as run:
-        assert run.train()["rounds"] == 3
+        assert run.advance()["rounds"] == 3
 
 
 def test_an_answer_that_is_none_is_not_kept(parties: Parties, folder: RunFolder) -> None:
@@ -307,15 +314,15 @@ def test_an_answer_that_is_none_is_not_kept(parties: Parties, folder: RunFolder)
         return answer[:-1] if opened(raw).number == 2 else answer
 
     with federated(folder, ask) as run, pytest.raises(FormatError, match="party party-1: exchange 2: cut"):
-        run.train()
+        run.advance()
 
     def another(name: str, raw: bytes, seconds: float) -> bytes:
         return parties.ask("party-1", encode_request(replace(opened(raw), party="party-1")), seconds)
 
     with federated(folder, another) as run, pytest.raises((FormatError, InputError), match="party party-2"):
-        run.train()
+        run.advance()
     with federated(folder, parties.ask) as run:
-        assert run.train()["rounds"] == 3
+        assert run.advance()["rounds"] == 3
 
 
 def test_answers_that_no_round_can_be_made_with_are_not_kept(
@@ -327,10 +334,10 @@ def test_answers_that_no_round_can_be_made_with_are_not_kept(
     with monkeypatch.context() as patch, federated(folder, parties.ask) as run:
         patch.setattr("fastadmm.coordinator.subspace.subspace.minimise_over_span", fails)
         with pytest.raises(FormatError, match="no round can be made: no such span"):
-            run.train()
+            run.advance()
     assert len(Journal(folder.path / "answers.journal")) == 0
     with federated(folder, parties.ask) as run:
-        assert run.train()["rounds"] == 3
+        assert run.advance()["rounds"] == 3
 
 
 # --- files ------------------------------------------------------------------------------------------------
@@ -377,7 +384,7 @@ def test_who_asks_without_end_fills_no_disk(
         return parties.ask(name, raw, seconds)
 
     with federated(folder, ask) as run:
-        run.train()
+        run.advance()
     agent, path = parties.agent("party-1"), parties.home("party-1") / "agent" / "audit.jsonl"
     begun, said = path.stat().st_size, len(parties.said)
     for k in range(500):
@@ -406,7 +413,7 @@ def test_nothing_is_answered_that_cannot_be_audited(
 
     monkeypatch.setattr("fastadmm.between.audit.AuditLog.add", full)
     with federated(folder, parties.ask) as run, pytest.raises(StorageError, match="disk full"):
-        run.train()
+        run.advance()
 
 
 def test_a_line_that_a_kill_kept_from_the_audit_log_is_made_up_for(
@@ -431,9 +438,9 @@ def test_a_line_that_a_kill_kept_from_the_audit_log_is_made_up_for(
 
     monkeypatch.setattr("fastadmm.between.audit.AuditLog.add", killed)
     with federated(folder, ask) as run, pytest.raises(Lost):
-        run.train()
+        run.advance()
     with federated(folder, ask) as run:
-        assert run.train()["rounds"] == 3
+        assert run.advance()["rounds"] == 3
     entries, _ = read_audit(parties.home("party-1") / "agent" / "audit.jsonl")
     assert [(entry["number"], entry["repeated"]) for entry in entries] == [
         *((0, False), (1, False), (2, False), (2, True), (3, False), (4, False), (5, False))

@@ -27,11 +27,10 @@ from fastadmm.between.check import check
 from fastadmm.between.consent import asked_file
 from fastadmm.between.kit import Kit, harden, open_kit, write_job
 from fastadmm.between.predict import ask_predictions
-from fastadmm.between.setup import Setup, read_setup
+from fastadmm.between.setup import Setup, Ways, read_setup
 from fastadmm.between.socket import Lost, Server, serve
 from fastadmm.between.stage import ADMIN, SERVER, Stage
 from fastadmm.between.train import begun
-from fastadmm.between.ways import Ways
 from fastadmm.errors import ConfigError, InputError, StorageError, WaitingError
 from fastadmm.files.writing import write_toml
 from fastadmm.runs.config import make_config
@@ -466,7 +465,7 @@ def test_every_kind_of_run_has_the_bits_of_one_process(
         if "secrecy" in values:
             parties.compare_keys(folder.path, own.ask)
         with federated(folder, own.ask) as run:
-            run.train()
+            run.advance()
         for name in names:
             part = home / name / "agent" / run.run / f"{name}.h5"
             assert part_of(part) == part_of(home / "one" / "model" / f"{name}.h5"), kind

@@ -58,9 +58,9 @@ def test_the_same_bits_as_one_process(parties: Parties, tmp_path: Path, values: 
         return answer
 
     with federated(folder, ask) as training, pytest.raises(Lost):
-        training.train()
+        training.advance()
     with federated(folder, ask) as training:
-        training.train()
+        training.advance()
     directory, reference = folder.path, tmp_path / "reference"
     for name in parties.names:
         part = parties.home(name) / "agent" / training.run / f"{name}.h5"
@@ -103,12 +103,12 @@ def test_noise_is_drawn_and_charged_once(
         return answer
 
     with federated(folder, ask) as training, pytest.raises(InputError, match=r"refused \(failed\)"):
-        training.train()  # the message of round 2 is stored and charged, but not given
+        training.advance()  # the message of round 2 is stored and charged, but not given
     assert len(Ledger(ledger).charges) == 2
     with federated(folder, ask) as training, pytest.raises(Lost):
-        training.train()
+        training.advance()
     with federated(folder, ask) as training:
-        training.train()
+        training.advance()
     assert len(Ledger(ledger).charges) == 2
     assert sent[4] == sent[5]  # the end of the run, once more
     state = tmp_path / NAMES[0] / "agent"
@@ -127,7 +127,7 @@ def test_a_private_run_needs_a_ledger_and_room_in_it(parties: Parties, tmp_path:
     parties.approve(folder.path)
     parties.options = {NAMES[0]: {}, NAMES[1]: {"ledger": tmp_path / "ledger.jsonl"}}
     with federated(folder, parties.ask) as training, pytest.raises(InputError, match=r"refused \(privacy\)"):
-        training.train()
+        training.advance()
     parties.close()
     path = tmp_path / NAMES[0] / "agent" / training.run / "approval.toml"
     text = path.read_text()
@@ -135,7 +135,7 @@ def test_a_private_run_needs_a_ledger_and_room_in_it(parties: Parties, tmp_path:
     path.write_text(text.replace("epsilon = 2.0", "epsilon = 1.0"))
     parties.options = {name: {"ledger": tmp_path / name / "ledger.jsonl"} for name in NAMES}
     with federated(folder, parties.ask) as training, pytest.raises(InputError, match=r"refused \(privacy\)"):
-        training.train()
+        training.advance()
     assert not Ledger(tmp_path / NAMES[0] / "ledger.jsonl").charges
 
 
@@ -154,7 +154,7 @@ def test_a_multinomial_run(tmp_path: Path) -> None:
     folder = begin_run(tmp_path, **values)
     parties.approve(folder.path)
     with federated(folder, parties.ask) as training:
-        training.train()
+        training.advance()
     assert logged(folder.path) == logged(tmp_path / "reference")
     for name in NAMES:
         own = parties.home(name) / "agent" / training.run / f"{name}.h5"

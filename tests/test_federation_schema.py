@@ -7,8 +7,8 @@ import struct
 
 import numpy as np
 import pytest
-from fastadmm.between.exchange import Message
 from fastadmm.between.schema import (
+    Message,
     ProtocolError,
     Refusal,
     answer_of,
@@ -90,7 +90,7 @@ def test_nan_too_many_rows_and_another_size_are_refused() -> None:
         with pytest.raises(ProtocolError, match=match) as caught:
             decode(encode_request(request_with([("respond", {**good, key: value})])), None)
         assert caught.value.refusal == "values"
-    with pytest.raises(ProtocolError, match="'extra' is not"):
+    with pytest.raises(ProtocolError, match="'extra' is unknown here"):
         decode(encode_request(request_with([("respond", {**good, "extra": 1.0})])), None)
 
 

@@ -19,11 +19,10 @@ from fastadmm.between.audit import read_audit
 from fastadmm.between.consent import asked_file, shown_digest
 from fastadmm.between.predict import ask_predictions
 from fastadmm.between.schema import Refusal, digest_of, open_envelope
-from fastadmm.between.setup import Setup
+from fastadmm.between.setup import Setup, Ways
 from fastadmm.between.status import agent_status
 from fastadmm.between.task import Task, answer_of_task, encode_task
 from fastadmm.between.task_approval import open_task_approval, write_task_approval
-from fastadmm.between.ways import Ways
 from fastadmm.data_tools.alignment import canonical_order, table_ids, write_alignment
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.data_tools.tables import read_ids
@@ -64,7 +63,7 @@ def trained(folder: Path, **values: Any) -> Path:
     if values.get("secrecy") == "sums":
         parties.compare_keys(run.path)
     with federated(run, parties.ask) as training:
-        training.train()
+        training.advance()
     parties.close()
     return folder
 

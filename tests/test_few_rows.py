@@ -1,7 +1,5 @@
 """Wide tables with ridge in ``subspace``: the model with all columns, and how few rounds it takes."""
 
-from __future__ import annotations
-
 import copy
 import sys
 from pathlib import Path
@@ -18,7 +16,7 @@ from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 
 
-def made(seed: int, monkeypatch: pytest.MonkeyPatch):
+def made(seed, monkeypatch):
     """A problem of ``bench/few_rows.py``."""
     monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).resolve().parents[1] / "bench")])
     from few_rows import generate_ridge
@@ -27,7 +25,7 @@ def made(seed: int, monkeypatch: pytest.MonkeyPatch):
     return make_problem([np.ascontiguousarray(block) for block in blocks], y, **given)
 
 
-def known(party_kernels: list[np.ndarray], directions: int | None = None, rounds: int = 6) -> Solver:
+def known(party_kernels, directions=None, rounds=6):
     rng = np.random.default_rng(0)
     n = len(party_kernels[0])
     problem = make_problem(party_kernels, rng.normal(size=n), lam=1e-3, loss="squared")
@@ -38,7 +36,7 @@ def known(party_kernels: list[np.ndarray], directions: int | None = None, rounds
     return solver
 
 
-def wide_blocks(n: int = 20, widths: tuple[int, ...] = (600, 550)) -> list[np.ndarray]:
+def wide_blocks(n=20, widths=(600, 550)):
     rng = np.random.default_rng(1)
     return [rng.normal(size=(n, d)) for d in widths]
 
@@ -61,9 +59,7 @@ def test_where_rows_are_few():
     ],
 )
 @pytest.mark.parametrize("directions", ["auto", "one", "both"])
-def test_wide_tables_are_certified_soon(
-    seed: int, rounds: int, directions: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wide_tables_are_certified_soon(seed, rounds, directions, monkeypatch):
     problem = made(seed, monkeypatch)
     if directions != "auto" and not problem.loss.smooth:
         pytest.skip("losses with kinks send one")
@@ -74,7 +70,7 @@ def test_wide_tables_are_certified_soon(
 
 
 @pytest.mark.parametrize("directions", [None, 4])
-def test_what_was_asked_about_is_known_exactly(directions: int | None) -> None:
+def test_what_was_asked_about_is_known_exactly(directions):
     """Also of what parties have forgotten since."""
     blocks = wide_blocks()
     coordinator = known(blocks, directions).method.coordinator
@@ -88,7 +84,7 @@ def test_what_was_asked_about_is_known_exactly(directions: int | None) -> None:
     assert np.linalg.eigvalsh(estimate - seen)[0] > -1e-8
 
 
-def test_both_directions_answer_two_questions_in_double_precision() -> None:
+def test_both_directions_answer_two_questions_in_double_precision():
     blocks, rng = wide_blocks(), np.random.default_rng(7)
     y, kernel = rng.normal(size=20), sum(block @ block.T for block in blocks)
     problem = make_problem(blocks, y, lam=1e-3, loss="squared")
@@ -110,7 +106,7 @@ def test_both_directions_answer_two_questions_in_double_precision() -> None:
 
 
 @pytest.mark.parametrize("n_rows", [1, 2])
-def test_a_party_answers_another_question_with_a_direction_of_its_own(n_rows: int) -> None:
+def test_a_party_answers_another_question_with_a_direction_of_its_own(n_rows):
     block, rng = wide_blocks()[0], np.random.default_rng(8)
     g, q, engine = rng.normal(size=20), rng.normal(size=20), Engine(1)
 
@@ -124,7 +120,7 @@ def test_a_party_answers_another_question_with_a_direction_of_its_own(n_rows: in
     np.testing.assert_allclose(np.array(sent), party.directions @ block.T, rtol=1e-9, atol=1e-9)
 
 
-def test_an_answer_to_a_question_that_was_not_asked_is_refused() -> None:
+def test_an_answer_to_a_question_that_was_not_asked_is_refused():
     asked = {"gradient": np.ones(5), "coefficients": np.ones(0), "newton": False}
     answer = {"squared_residual": 1.0, "message": np.ones(5), "other": np.ones(5)}
     check_answer(("respond", {**asked, "also": np.ones(5)}), answer, 5, "m")
@@ -132,7 +128,7 @@ def test_an_answer_to_a_question_that_was_not_asked_is_refused() -> None:
         check_answer(("respond", asked), answer, 5, "m")
 
 
-def test_the_gradient_is_that_of_ridge_with_the_estimated_kernel() -> None:
+def test_the_gradient_is_that_of_ridge_with_the_estimated_kernel():
     blocks = wide_blocks()
     rng = np.random.default_rng(2)
     problem = make_problem(blocks, rng.normal(size=20), lam=1e-2, loss="squared", fit_intercept=False)
@@ -147,7 +143,7 @@ def test_the_gradient_is_that_of_ridge_with_the_estimated_kernel() -> None:
     np.testing.assert_allclose(few.dual, expected, rtol=1e-6, atol=1e-9)
 
 
-def test_a_gradient_that_was_asked_about_before_teaches_nothing() -> None:
+def test_a_gradient_that_was_asked_about_before_teaches_nothing():
     few, engine, rng = FewRows(20), Engine(1), np.random.default_rng(3)
     messages, g = rng.normal(size=(3, 20)), rng.normal(size=20)
     few.learn(g, messages, 0, engine)
@@ -160,7 +156,7 @@ def test_a_gradient_that_was_asked_about_before_teaches_nothing() -> None:
 
 
 @pytest.mark.parametrize("loss", ["squared", "quantile"])
-def test_a_restored_run_takes_the_same_steps(loss: str) -> None:
+def test_a_restored_run_takes_the_same_steps(loss):
     rng = np.random.default_rng(4)
     problem = make_problem(wide_blocks(), rng.normal(size=20), lam=1e-3, loss=loss)
     # In one process all columns are sent where the loss has kinks, and no model is needed.
@@ -181,7 +177,7 @@ def test_a_restored_run_takes_the_same_steps(loss: str) -> None:
 
 @pytest.mark.parametrize("balanced", [False, True])
 @pytest.mark.parametrize("scale", [1.0, 1e6])
-def test_a_box_program_ends_at_its_conditions(balanced: bool, scale: float) -> None:
+def test_a_box_program_ends_at_its_conditions(balanced, scale):
     rng = np.random.default_rng(5)
     factor = rng.normal(size=(15, 25))
     hessian, linear = scale * factor @ factor.T + np.eye(15), 3.0 * rng.normal(size=15)
@@ -196,7 +192,7 @@ def test_a_box_program_ends_at_its_conditions(balanced: bool, scale: float) -> N
     assert np.abs(np.where(slope > 0.0, u - low, high - u) * slope).max() <= 1e-9 / scale
 
 
-def test_a_box_program_stops_at_its_tolerance() -> None:
+def test_a_box_program_stops_at_its_tolerance():
     hessian, linear = np.diag([1.0, 2.0]), np.array([-0.5, 9.0])
     u, _ = minimise_over_box(hessian, linear, -np.ones(2), np.ones(2), False, 1e-3)
     assert 0.5 * u @ hessian @ u + linear @ u <= -8.125 + 1e-3
@@ -204,9 +200,7 @@ def test_a_box_program_stops_at_its_tolerance() -> None:
 
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("loss", ["hinge", "quantile"])
-def test_steps_from_bend_to_bend_find_what_the_dual_program_finds(
-    loss: str, intercept: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_steps_from_bend_to_bend_find_what_the_dual_program_finds(loss, intercept, monkeypatch):
     rng = np.random.default_rng(2)
     X = rng.normal(size=(30, 90))
     z = X[:, 0] - X[:, 40] + rng.normal(size=30)

@@ -1,7 +1,5 @@
 """Mode "fusion" end to end: fit, statement, ledger, files, resume, estimator and one-line errors."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil
@@ -17,7 +15,6 @@ from fastadmm.privacy.accounting import epsilon_of
 from fastadmm.privacy.fusion import FusionSolver
 from fastadmm.privacy.fusion_fit import ClassDesign
 from fastadmm.privacy.ledger import Ledger
-from fastadmm.privacy.message import MessageSolver
 from fastadmm.problem.problem import TestSet
 from fastadmm.runs.predict import predict_partition
 from fastadmm.solver.history import Status
@@ -25,7 +22,7 @@ from fastadmm.solver.loop import run_rounds
 from fastadmm.store.model import open_model
 from scipy.special import expit
 
-from run_tools import in_file, run, write_blocks
+from run_tools import Killed, in_file, refused, run, write_blocks
 
 OPTIONS = SolverOptions(n_threads=1)
 
@@ -51,8 +48,6 @@ def settings(**changes):
 
 
 # --- the result
-
-
 @pytest.mark.parametrize("parties", [2, 4])
 def test_fusion_beats_its_baselines_and_comes_near_the_joint_model(parties):
     given = problem(n=12_000, parties=parties)
@@ -143,8 +138,6 @@ def test_statement_says_what_the_ledger_holds():
 
 
 # --- the regression within classes
-
-
 @pytest.mark.parametrize("wrap", [np.asarray, sp.csr_array])
 def test_evidence_ridge_is_the_ridge_of_its_penalty(wrap):
     blocks, y = data(800)
@@ -189,8 +182,6 @@ def test_wide_blocks_go_through_leading_directions():
 
 
 # --- stored releases
-
-
 def test_a_stored_message_is_used_again_and_another_question_refused(tmp_path):
     given, directory = problem(), tmp_path / "messages"
     first = FusionSolver(given, OPTIONS, settings(label_epsilon=1.0), releases=directory)
@@ -212,8 +203,6 @@ def test_a_stored_message_is_used_again_and_another_question_refused(tmp_path):
 
 
 # --- command line
-
-
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fusion")
@@ -256,8 +245,7 @@ def test_command_line_end_to_end(parts, tmp_path, capsys):
 def test_audit_of_what_a_fusion_run_has_on_record(parts, tmp_path, capsys):
     out = tmp_path / "run"
     assert train(parts, out, "--epsilon", 1, "--label-epsilon", 2) == 0
-    assert run("audit", out, "--canaries") == ExitCode.CONFIG
-    assert "--canaries is for mode 'message'" in capsys.readouterr().err
+    assert "--canaries is for mode 'message'" in refused(capsys, ExitCode.CONFIG, "audit", out, "--canaries")
 
     # a run whose record says that the symbols cost more than was claimed
     path = out / "privacy.json"
@@ -270,8 +258,7 @@ def test_audit_of_what_a_fusion_run_has_on_record(parts, tmp_path, capsys):
     assert shown.count("FLAGGED") == 1
     for damaged in ({"symbol_epsilon": 1.0}, {**record["mechanism"], "model_gdp": -1.0}, 3):
         path.write_text(json.dumps({**record, "mechanism": damaged}))
-        assert run("audit", out) == ExitCode.FORMAT
-        assert "key 'mechanism' is damaged" in capsys.readouterr().err
+        assert "key 'mechanism' is damaged" in refused(capsys, ExitCode.FORMAT, "audit", out)
 
 
 def test_a_lost_result_is_made_again_without_a_new_release(parts, tmp_path):
@@ -340,10 +327,6 @@ def test_data_that_fusion_is_not_for(tmp_path, capsys):
         assert message in capsys.readouterr().err
 
 
-class Killed(BaseException):
-    """Nobody catches it: like a kill, it leaves things as they are."""
-
-
 @pytest.mark.parametrize(
     ("place", "stored"), [("fusion.fit_scores", True), ("fusion_party.make_message", False)]
 )
@@ -365,23 +348,3 @@ def test_a_killed_run_releases_and_charges_once(parts, tmp_path, monkeypatch, pl
     for name, content in released.items():
         assert (out / "messages" / name).read_bytes() == content
     assert open_model(out).parties[1].scale != 1.0
-
-
-# --- randomised labels in mode "message"
-
-
-def test_message_mode_trains_on_randomised_labels():
-    blocks, y = data(2000)
-    given = make_problem(blocks, y, lam=1e-2)
-    chosen = Privacy(mode="message", epsilon=8.0, label_epsilon=1.0)
-    solver = MessageSolver(given, OPTIONS, chosen)
-    run_rounds(solver)
-    assert set(solver.problem.y.round(3)) == {-0.582, 1.582}
-    assert 0.22 < ((solver.problem.y > 0.5) != (y > 0.5)).mean() < 0.32
-    labels = [c for c in solver.ledger.charges if c.release.startswith("randomised labels")]
-    assert [c.pure for c in labels] == [1.0]
-    assert solver.statement().label_epsilon == 1.0
-    with pytest.raises(ConfigError, match="logistic or the squared loss"):
-        MessageSolver(make_problem(blocks, y, loss="squared_hinge"), OPTIONS, chosen)
-    with pytest.raises(ConfigError, match="labels of two classes"):
-        MessageSolver(make_problem(blocks, y + 0.25, loss="squared"), OPTIONS, chosen).round()

@@ -1,12 +1,8 @@
 """Mode "fusion": each mechanism against its theorem: exact arithmetic, brute force, distinguishing games."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import os
-import subprocess
-import sys
 from fractions import Fraction
 
 import numpy as np
@@ -39,6 +35,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import expit
 
+from run_tools import python
+
 ENGINE = Engine(1)
 
 
@@ -47,8 +45,6 @@ def source(seed=0, party=1):
 
 
 # --- F4: the symbol
-
-
 def exact_counts(epsilon, k):
     """How many of the 2**53 uniforms keep the level, and how many draw each symbol anew, exactly."""
     keep = keep_probability(epsilon, k)
@@ -139,10 +135,7 @@ def test_kernel_without_compilation():
         "kernel(rng.normal(size=50), 0.1, 2.0, 0.4, 5, rng.random(50), rng.random(50), levels, 0, 50)\n"
         "print(*levels)\n"
     )
-    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
-    made = subprocess.run(
-        [sys.executable, "-P", "-c", code], check=True, env=environment, capture_output=True, text=True
-    )
+    made = python(code, env={**os.environ, "NUMBA_DISABLE_JIT": "1"}, check=True)
     rng = np.random.default_rng(0)
     expected = naive_levels(rng.normal(size=50), 0.1, 2.0, 0.4, 5, rng.random(50), rng.random(50))
     assert made.stdout.split() == [str(level) for level in expected]
@@ -169,8 +162,6 @@ def test_channel_is_chosen_from_public_numbers_and_gets_finer_with_epsilon():
 
 
 # --- F1: the local model
-
-
 def record_gradient(row, target, weights, offset):
     """One record's summand; the row has norm at most 1."""
     extended = np.append(row, CONSTANT)
@@ -272,8 +263,6 @@ def test_descent_with_little_noise_comes_near_the_fit():
 
 
 # --- F2, F3: row norm and moments
-
-
 def test_norm_count_changes_by_one_and_the_norm_covers_nine_rows_in_ten():
     rng = np.random.default_rng(3)
     norms = np.concatenate([np.zeros(500), rng.uniform(1.0, 2.0, 9000), [1e5] * 500])
@@ -312,8 +301,6 @@ def test_moments_move_by_at_most_two_and_are_those_of_the_scores():
 
 
 # --- F5: the budget
-
-
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 8.0, 30.0])
 @pytest.mark.parametrize("public_norm", [True, False])
 def test_budget_is_spent_exactly(epsilon, public_norm):
@@ -331,8 +318,6 @@ def test_budget_is_spent_exactly(epsilon, public_norm):
 
 
 # --- F6: labels
-
-
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 20.0])
 def test_label_response_has_bounded_ratio_and_unbiased_targets(epsilon):
     p = flip_probability(epsilon)

@@ -1,7 +1,5 @@
 """docs/fusion.md: its numbers are the measured ones, its theorems and the functions name each other."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import inspect

@@ -6,12 +6,9 @@ hang, no crash of a library, nothing half-written, no input changed. ``fuzz_subj
 ``PYTHONPATH=tests python tests/fuzz_worker.py 20 NUMBER NUMBER+1 DIRECTORY``.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +26,7 @@ N_CASES = 10_000
 PIECE = 500
 
 
-def run_cases(start: int, stop: int, directory: Path, seed: int = SEED) -> list[dict[str, Any]]:
+def run_cases(start, stop, directory, seed=SEED):
     reports = list(watched(seed, start, stop, directory))
     bad = [report for report in reports if report["problems"]]
     assert not bad, "\n\n".join(json.dumps(report, indent=1, ensure_ascii=False) for report in bad[:5])
@@ -37,7 +34,7 @@ def run_cases(start: int, stop: int, directory: Path, seed: int = SEED) -> list[
     return reports
 
 
-def test_spoiled_files(tmp_path: Path) -> None:
+def test_spoiled_files(tmp_path):
     reports = run_cases(0, 45, tmp_path)
     # Every subject had its turn, and damage was noticed: a harness that changes nothing would always succeed.
     assert {report["subject"] for report in reports} == set(SUBJECTS)
@@ -57,18 +54,18 @@ def test_spoiled_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.repeats
-def test_more_spoiled_files(tmp_path: Path) -> None:
+def test_more_spoiled_files(tmp_path):
     run_cases(45, 120, tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("start", range(0, N_CASES, PIECE))
-def test_ten_thousand_spoiled_files(start: int, tmp_path: Path) -> None:
+def test_ten_thousand_spoiled_files(start, tmp_path):
     run_cases(start, start + PIECE, tmp_path)
 
 
 @pytest.mark.repeats
-def test_what_others_send(tmp_path: Path) -> None:
+def test_what_others_send(tmp_path):
     reports = run_cases(0, 60, tmp_path, EXCHANGE_SEED)
     codes = Counter(report["code"] for report in reports)
     assert (
@@ -78,11 +75,11 @@ def test_what_others_send(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("start", range(0, N_CASES, PIECE))
-def test_ten_thousand_messages_requests_approvals_ledgers_and_partitions(start: int, tmp_path: Path) -> None:
+def test_ten_thousand_messages_requests_approvals_ledgers_and_partitions(start, tmp_path):
     run_cases(start, start + PIECE, tmp_path, EXCHANGE_SEED)
 
 
-def test_watcher_reports_crash_and_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watcher_reports_crash_and_hang(tmp_path, monkeypatch):
     worker = tmp_path / "worker.py"
     worker.write_text(
         "import json, os, sys, time\n"
@@ -102,7 +99,6 @@ def test_watcher_reports_crash_and_hang(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 # --- text that hypothesis writes ---------------------------------------------------------------------------
-
 CELLS = st.one_of(
     st.floats().map(repr),
     st.integers().map(str),
@@ -121,9 +117,7 @@ TEXT = st.binary(max_size=300) | TABLE
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=TEXT, name=st.sampled_from(["a.csv", "a.svm"]))
-def test_any_text_is_converted_or_refused_in_one_line(
-    tmp_path_factory: pytest.TempPathFactory, text: bytes, name: str
-) -> None:
+def test_any_text_is_converted_or_refused_in_one_line(tmp_path_factory, text, name):
     home = tmp_path_factory.mktemp("text")
     (home / name).write_bytes(text)
     options = ["--label", "y"] if name == "a.csv" else []

@@ -1,10 +1,7 @@
 """What the fuzzing of ``test_fuzz.py`` has found, each as a small case of its own."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from pathlib import Path
 
 import h5py
 import numpy as np
@@ -14,22 +11,13 @@ from fastadmm.errors import ConfigError, ExitCode, FormatError
 from fastadmm.privacy.statement import PrivacyStatement
 
 from owners_data import write_owners
-from run_tools import run, write_blocks, write_problem
+from rounds_tools import change
+from run_tools import refused, run, write_blocks, write_problem
 
 TABLE = "id,a,y\n" + "".join(f"{i},{i % 5},{'yes' if i % 2 else 'no'}\n" for i in range(12))
 
 
-def refused(capsys: pytest.CaptureFixture[str], code: int, *arguments: object) -> str:
-    """The one line of a command that ends with this code."""
-    capsys.readouterr()
-    assert run(*arguments) == code
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1, err
-    assert "Traceback" not in err
-    return err
-
-
-def test_label_infinity_is_a_class_name_like_any_other(tmp_path: Path) -> None:
+def test_label_infinity_is_a_class_name_like_any_other(tmp_path):
     (tmp_path / "guest.csv").write_text(TABLE.replace("yes", "inf"))
     (tmp_path / "host.csv").write_text("id,b\n" + "".join(f"{i},{i}\n" for i in range(12)))
     code = run(
@@ -39,7 +27,7 @@ def test_label_infinity_is_a_class_name_like_any_other(tmp_path: Path) -> None:
     assert code == 0
 
 
-def test_names_of_columns_that_cannot_be_stored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_of_columns_that_cannot_be_stored(tmp_path, capsys):
     (tmp_path / "a.csv").write_text("a\0,b,y\n1,2,0\n3,4,1\n")
     err = refused(
         capsys, ExitCode.INPUT, "convert", tmp_path / "a.csv", "--label", "y", "--parties", 1, "-o", tmp_path / "o"
@@ -48,7 +36,7 @@ def test_names_of_columns_that_cannot_be_stored(tmp_path: Path, capsys: pytest.C
     assert [p.name for p in tmp_path.iterdir()] == ["a.csv"]
 
 
-def test_text_in_parquet_that_is_not_utf8(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_in_parquet_that_is_not_utf8(tmp_path, capsys):
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     words = pa.array([b"\x80x", b"b"]).view(pa.string())
     pq.write_table(pa.table({"id": [1, 2], "word": words, "y": [0, 1]}), tmp_path / "a.parquet")
@@ -61,9 +49,7 @@ def test_text_in_parquet_that_is_not_utf8(tmp_path: Path, capsys: pytest.Capture
 
 
 @pytest.mark.parametrize("storage", ["dense", "csr"])
-def test_values_too_large_to_standardise(
-    storage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_values_too_large_to_standardise(storage, tmp_path, capsys):
     (tmp_path / "a.csv").write_text("a,b,y\n1e308,2,0\n-1e308,4,1\n3,1,0\n")
     err = refused(
         capsys, ExitCode.INPUT, "convert", tmp_path / "a.csv", "--label", "y", "--parties", 1, "--standardize",
@@ -72,9 +58,7 @@ def test_values_too_large_to_standardise(
     assert "a.csv: values too large to standardise" in err
 
 
-def test_data_that_only_training_can_refuse_leave_no_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_data_that_only_training_can_refuse_leave_no_run(tmp_path, capsys):
     X = np.random.default_rng(0).normal(size=(20, 2))
     X[3, 0] = 1e300
     data = write_blocks(tmp_path / "d.parts", [X], np.arange(20) % 2)
@@ -83,9 +67,7 @@ def test_data_that_only_training_can_refuse_leave_no_run(
     assert not (tmp_path / "run").exists()
 
 
-def test_damaged_names_are_refused_before_training(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_damaged_names_are_refused_before_training(tmp_path, capsys):
     data = write_problem(tmp_path / "d.parts", 40, (2, 3))
     with h5py.File(data / "party-2.h5", "r+") as file:
         attributes = dict(file["var/names"].attrs)
@@ -97,9 +79,7 @@ def test_damaged_names_are_refused_before_training(
     assert not (tmp_path / "run").exists()
 
 
-def test_messages_that_cannot_be_used_are_not_kept(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_messages_that_cannot_be_used_are_not_kept(tmp_path, capsys):
     data = write_problem(tmp_path / "d.parts", 40, (2, 3))
     start = ("coordinator", "start", data / "labels.h5", "--party", "party-1", "--party", "party-2")
     assert run(*start, "--lambda", 1e-2, "-o", tmp_path / "run") == 0
@@ -109,24 +89,23 @@ def test_messages_that_cannot_be_used_are_not_kept(
             answers.append(tmp_path / f"{party}-{number}.h5")
             assert not run(
                 "party", "step", "--data", data / f"{party}.h5", "--state", tmp_path / party, "--in",
-                tmp_path / "run" / "requests" / f"{party}-{number:06d}.h5", "-o", answers[-1],
+                tmp_path / "run" / "requests" / f"{party}-{number:06d}.msg", "-o", answers[-1],
             )  # fmt: skip
         if number == 0:
             assert not run("coordinator", "step", tmp_path / "run", *answers)
     good = answers[0].read_bytes()
-    with h5py.File(answers[0], "r+") as file:
-        file["answer"].attrs["squared_residual"] = "much"
+    change(answers[0], lambda values: values.update(squared_residual="much"))
     err = refused(capsys, ExitCode.FORMAT, "coordinator", "step", tmp_path / "run", *answers)
     assert "message of party-1" in err
     answers[0].write_bytes(good)  # the party sends a better one
     assert not run("coordinator", "step", tmp_path / "run", *answers)
-    assert (tmp_path / "run" / "requests" / "party-1-000002.h5").exists()
+    assert (tmp_path / "run" / "requests" / "party-1-000002.msg").exists()
 
 
-def test_what_a_party_remembers_must_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_party_remembers_must_fit(tmp_path, capsys):
     data = write_problem(tmp_path / "d.parts", 40, (2, 3))
     assert not run("coordinator", "start", data / "labels.h5", "--party", "party-1", "-o", tmp_path / "run")
-    request, state = tmp_path / "run" / "requests" / "party-1-000000.h5", tmp_path / "state"
+    request, state = tmp_path / "run" / "requests" / "party-1-000000.msg", tmp_path / "state"
     step = ("party", "step", "--data", data / "party-1.h5", "--state", state, "--in")
     assert not run(*step, request, "-o", tmp_path / "a.h5")
     assert not run("coordinator", "step", tmp_path / "run", tmp_path / "a.h5")
@@ -134,13 +113,13 @@ def test_what_a_party_remembers_must_fit(tmp_path: Path, capsys: pytest.CaptureF
         attributes = dict(file["party/directions"].attrs)
         del file["party/directions"]
         file["party"].create_dataset("directions", data=np.zeros((0, 7))).attrs.update(attributes)
-    request = tmp_path / "run" / "requests" / "party-1-000001.h5"
+    request = tmp_path / "run" / "requests" / "party-1-000001.msg"
     err = refused(capsys, ExitCode.FORMAT, *step, request, "-o", tmp_path / "b.h5")
     assert "key 'party/directions'" in err
     assert not (tmp_path / "b.h5").exists()
 
 
-def test_weights_that_overflow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_weights_that_overflow(tmp_path, capsys):
     data = write_problem(tmp_path / "d.parts", 40, (2, 3))
     assert run("train", data, "-q", "--rounds", 8, "-o", tmp_path / "run") == ExitCode.OK
     with h5py.File(tmp_path / "run" / "model" / "party-1.h5", "r+") as file:
@@ -152,7 +131,7 @@ def test_weights_that_overflow(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "party-1.h5: row" in err
 
 
-def test_scores_that_overflow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_scores_that_overflow(tmp_path, capsys):
     data = write_problem(tmp_path / "d.parts", 40, (2, 3))
     assert run("train", data, "-q", "--rounds", 8, "-o", tmp_path / "run") == ExitCode.OK
     for part in ("party-1.h5", "party-2.h5"):
@@ -165,7 +144,7 @@ def test_scores_that_overflow(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert not out.exists()
 
 
-def test_more_columns_than_any_file_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_more_columns_than_any_file_has(tmp_path, capsys):
     one = np.array([1.0])
     for columns in (2**62, 2**40):
         np.savez(tmp_path / "a.npz", data=one, indices=[0], indptr=[0, 1], shape=[1, columns], y=one)
@@ -175,7 +154,7 @@ def test_more_columns_than_any_file_has(tmp_path: Path, capsys: pytest.CaptureFi
         assert f"a.npz: array 'shape' says {columns} columns" in err
 
 
-def test_class_names_that_cannot_be_stored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_class_names_that_cannot_be_stored(tmp_path, capsys):
     (tmp_path / "a.csv").write_text("a,y\n1,no\0\n2,yes\n")
     err = refused(
         capsys, ExitCode.INPUT, "convert", tmp_path / "a.csv", "--label", "y", "--parties", 1, "-o", tmp_path / "o"
@@ -183,9 +162,7 @@ def test_class_names_that_cannot_be_stored(tmp_path: Path, capsys: pytest.Captur
     assert "a.csv: label 'no\\x00'" in err
 
 
-def test_settings_name_the_file_that_they_come_from(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_settings_name_the_file_that_they_come_from(tmp_path, capsys):
     data = write_problem(tmp_path / "d.parts", 40, (2, 3))
     config = tmp_path / "c.toml"
     config.write_text("lambda = 1e298\n")
@@ -206,7 +183,7 @@ def test_settings_name_the_file_that_they_come_from(
     assert "c.toml, with the command line: epsilon" in err
 
 
-def test_owners_kappa_and_finished_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_owners_kappa_and_finished_run(tmp_path, capsys):
     owners, _ = write_owners(tmp_path / "d.owners")
     options = ("--epsilon", 5, "--bound", "clip:1", "--step", 0.1, "--rounds", 2, "-q")
     assert run("owners", "train", owners, *options, "-o", tmp_path / "run") == 0
@@ -220,7 +197,7 @@ def test_owners_kappa_and_finished_run(tmp_path: Path, capsys: pytest.CaptureFix
     assert "owners.toml: key 'owners'" in refused(capsys, ExitCode.FORMAT, "inspect", owners)
 
 
-def test_spent_budget_beyond_floating_point() -> None:
+def test_spent_budget_beyond_floating_point():
     from fastadmm.privacy.accounting import epsilon_of, gdp_of
 
     assert epsilon_of(1e308, 1e-5) == np.inf
@@ -229,12 +206,12 @@ def test_spent_budget_beyond_floating_point() -> None:
 
 
 @pytest.mark.parametrize("key", ["epsilon", "ball", "message_clip"])
-def test_privacy_settings_beyond_floating_point(key: str) -> None:
+def test_privacy_settings_beyond_floating_point(key):
     with pytest.raises(ConfigError, match=f"{key}: 2e\\+300 is beyond"):
         Privacy(**{"mode": "message", "epsilon": 1.0, key: 2e300})
 
 
-def test_statement_of_other_types() -> None:
+def test_statement_of_other_types():
     from fastadmm.privacy.statement import no_privacy
 
     document = json.loads(json.dumps(no_privacy(["a", "b"]).to_json()))
@@ -253,18 +230,16 @@ def test_statement_of_other_types() -> None:
         PrivacyStatement.from_json(document)
 
 
-def test_words_of_files_reach_the_terminal_harmless(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_words_of_files_reach_the_terminal_harmless(tmp_path, capsys):
     (tmp_path / "a.csv").write_text("a,y\n\x1b[31mred" + "x" * 5000 + ",0\n2,1\n")
     err = refused(
         capsys, ExitCode.INPUT, "convert", tmp_path / "a.csv", "--label", "y", "--parties", 1, "-o", tmp_path / "o"
     )  # fmt: skip
     assert "\x1b" not in err
-    assert len(err) < 700
+    assert len(err) < 1100
 
 
-def test_report_of_numbers_beyond_every_axis(tmp_path: Path) -> None:
+def test_report_of_numbers_beyond_every_axis(tmp_path):
     pytest.importorskip("matplotlib")
     data = write_problem(tmp_path / "d.parts", 40, (2, 3))
     assert run("train", data, "-q", "--rounds", 8, "-o", tmp_path / "run") == ExitCode.OK
@@ -276,7 +251,7 @@ def test_report_of_numbers_beyond_every_axis(tmp_path: Path) -> None:
     assert run("report", tmp_path / "run") == 0
 
 
-def test_columns_whose_matrix_has_no_factor_get_block_gradients(tmp_path: Path) -> None:
+def test_columns_whose_matrix_has_no_factor_get_block_gradients(tmp_path):
     rng = np.random.default_rng(0)
     column = 1e9 * rng.normal(size=40)
     blocks = [np.column_stack([column, column, rng.normal(size=40)]), rng.normal(size=(40, 2))]

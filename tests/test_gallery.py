@@ -1,11 +1,8 @@
 """The gallery's notebooks: complete and clean as they lie there, and they run."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,13 +10,13 @@ GALLERY = Path(__file__).resolve().parents[1] / "docs" / "gallery"
 NOTEBOOKS = sorted(GALLERY.glob("*.ipynb"))
 
 
-def code(notebook: Path) -> list[dict[str, Any]]:
+def code(notebook):
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
     return [cell for cell in cells if cell["cell_type"] == "code"]
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_was_run_from_top_to_bottom(notebook: Path) -> None:
+def test_a_notebook_was_run_from_top_to_bottom(notebook):
     cells = code(notebook)
     assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
     for cell in cells:
@@ -33,7 +30,7 @@ def test_a_notebook_was_run_from_top_to_bottom(notebook: Path) -> None:
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
-def test_the_site_can_colour_every_cell(notebook: Path) -> None:
+def test_the_site_can_colour_every_cell(notebook):
     lexers, token = pytest.importorskip("ipython_pygments_lexers"), pytest.importorskip("pygments.token")
     for cell in code(notebook):
         source = "".join(cell["source"])
@@ -44,7 +41,7 @@ def test_the_site_can_colour_every_cell(notebook: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["credit", "hospitals"])
-def test_a_notebook_runs_to_what_it_shows(name: str, tmp_path: Path) -> None:
+def test_a_notebook_runs_to_what_it_shows(name, tmp_path):
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     notebook = nbformat.read(GALLERY / f"{name}.ipynb", 4)
     shown = [cell.outputs for cell in notebook.cells if cell.cell_type == "code"]

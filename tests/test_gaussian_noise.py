@@ -1,11 +1,7 @@
 """Noise: the keystream to the letter, the transformation to rounding, the law by statistics."""
 
-from __future__ import annotations
-
 import math
 import os
-import subprocess
-import sys
 from decimal import Decimal
 
 import numpy as np
@@ -26,6 +22,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import naive
+from run_tools import without_compilation
 
 EPS = np.finfo(float).eps
 COMPILED = os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
@@ -35,19 +32,17 @@ KEY = np.frombuffer(bytes(range(32)), dtype="<u4").astype(np.uint32)
 NONCE = np.array([1, 2, 3], dtype=np.uint32)
 
 
-def words_of(text: str) -> np.ndarray:
+def words_of(text):
     return np.frombuffer(bytes.fromhex(text), dtype="<u4").astype(np.uint32)
 
 
-def normals(n: int, key: np.ndarray = KEY, nonce: np.ndarray = NONCE) -> np.ndarray:
+def normals(n, key=KEY, nonce=NONCE):
     out = np.empty(n)
     standard_normal(key, nonce, out, 0, n)
     return out
 
 
 # --- ChaCha20
-
-
 @pytest.mark.parametrize(
     ("key", "nonce", "counter", "block"),
     [
@@ -92,8 +87,6 @@ def test_chacha_blocks_against_its_twin(counter):
 
 
 # --- elements
-
-
 @pytest.mark.parametrize("begin", [0, 100, 250])
 def test_elements_against_their_twins(begin):
     end = begin + 260
@@ -144,8 +137,6 @@ def test_grid_normal_rounds_to_nearest():
 
 
 # --- ranges and threads
-
-
 @given(st.integers(0, 700), st.integers(0, 700))
 @settings(max_examples=40, deadline=None)
 def test_any_range_gives_the_same_elements(a, b):
@@ -184,8 +175,6 @@ def test_requests_that_would_repeat_or_overflow_are_refused():
 
 
 # --- the law (fixed keys: these tests give the same answer every time)
-
-
 def test_uniforms_are_uniform():
     n = 1 << 20
     out = np.empty(n)
@@ -229,7 +218,7 @@ def test_tails_to_five_standard_deviations():
         assert (stats.poisson.sf(counts - 1, expected) > 1e-4).all(), (counts, expected)
 
 
-def correlation(a: np.ndarray, b: np.ndarray) -> float:
+def correlation(a, b):
     """Correlation in units of its standard deviation under independence."""
     return float(a @ b) / math.sqrt(len(a))
 
@@ -290,19 +279,8 @@ def test_low_order_bits_betray_naive_noise_but_not_the_grid(sigma, share):
 
 
 # --- the same without compilation
-
-
 @pytest.mark.repeats
 @pytest.mark.skipif(not COMPILED, reason="already without compilation")
-def test_noise_without_compilation(tmp_path):
+def test_noise_without_compilation():
     chosen = "vectors or twin or seams or extremes or nearest"
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, __file__],
-        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+    without_compilation(chosen, __file__)

@@ -4,8 +4,6 @@ Losses with and without kinks, every regulariser and set that go together, 1 to 
 copies, collinear, zero or single columns; more rows than columns and fewer; columns scaled by 1e-6 to 1e6.
 """
 
-from __future__ import annotations
-
 import itertools
 import warnings
 from dataclasses import dataclass
@@ -54,10 +52,10 @@ class Case:
     kind: str
 
     @property
-    def edges(self) -> np.ndarray:
+    def edges(self):
         return np.cumsum([0] + [block.shape[1] for block in self.blocks])
 
-    def value(self, x: np.ndarray) -> float:
+    def value(self, x):
         """Objective at weights of shape (d,) in the set."""
         first, second = {
             "l1": (1.0, 0.0),
@@ -72,7 +70,7 @@ class Case:
             own = sum(np.sqrt(b - a) * np.linalg.norm(x[a:b]) for a, b in parts)
         return float(self._losses(np.hstack(self.blocks) @ x).mean() + self.lam * own)
 
-    def _losses(self, z: np.ndarray) -> np.ndarray:
+    def _losses(self, z):
         margin, r = (2.0 * self.y - 1.0) * z, self.y - z
         if self.loss == "squared":
             return 0.5 * r**2
@@ -89,7 +87,7 @@ class Case:
         return np.where(np.abs(r) <= 1.0, 0.5 * r**2, np.abs(r) - 0.5)
 
 
-def generate(seed: int) -> Case:
+def generate(seed):
     """A problem of 4 to 40 rows and at most 20 columns; of 64 where the parties are single columns."""
     rng = np.random.default_rng(20_000 + seed)
     regularizer, constraint = PAIRS[seed % len(PAIRS)]
@@ -127,7 +125,7 @@ def generate(seed: int) -> Case:
     return Case(blocks, y, loss, 10.0 ** rng.uniform(-8, -1), regularizer, constraint, kind)
 
 
-def reference(case: Case) -> tuple[float, bool]:
+def reference(case):
     """Objective at the feasible weights of an interior-point solver, and whether they are optimal.
 
     It is exact where it has quadratic and linear cones only: not for the logistic and the Poisson loss.
@@ -182,18 +180,11 @@ def reference(case: Case) -> tuple[float, bool]:
     ],
     ids=lambda seeds: f"{seeds.start}-{seeds.stop}",
 )
-def test_the_default_never_diverges_and_is_right(seeds: range) -> None:
+def test_the_default_never_diverges_and_is_right(seeds):
     for seed in seeds:
         case = generate(seed)
-        problem = make_problem(
-            case.blocks,
-            case.y,
-            loss=case.loss,
-            lam=case.lam,
-            fit_intercept=False,
-            regularizer=case.regularizer,
-            constraint=case.constraint,
-        )
+        more = {"regularizer": case.regularizer, "constraint": case.constraint}
+        problem = make_problem(case.blocks, case.y, loss=case.loss, lam=case.lam, fit_intercept=False, **more)
         result = solve(problem, SolverOptions(max_rounds=MAX_ROUNDS, n_threads=1))
         best, optimal = reference(case)
         scale = max(1.0, case.value(np.zeros(problem_width(case))))
@@ -211,6 +202,6 @@ def test_the_default_never_diverges_and_is_right(seeds: range) -> None:
             assert record.objective - record.gap_absolute <= best + ROUNDING * scale, (seed, case)
 
 
-def problem_width(case: Case) -> int:
+def problem_width(case):
     """Number of columns of all parties."""
     return int(case.edges[-1])

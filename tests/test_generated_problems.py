@@ -1,7 +1,5 @@
 """The default scheme on generated problems of every awkward kind, against an independent solver."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from fastadmm.problem.problem import make_problem

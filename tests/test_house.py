@@ -1,7 +1,5 @@
 """The house: no room reaches back, no circle, the order that the plan draws, and limits for functions."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import re
@@ -12,15 +10,15 @@ from house import PLAN, ROOT, House, code_lines, marks, plan, strong_components
 
 
 @pytest.fixture(scope="module")
-def house() -> House:
+def house():
     return House()
 
 
-def test_the_plan_shows_every_room_once(house: House) -> None:
+def test_the_plan_shows_every_room_once(house):
     assert sorted(plan()) == sorted(house.rooms())
 
 
-def test_the_way_of_a_number_names_what_there_is(house: House) -> None:
+def test_the_way_of_a_number_names_what_there_is(house):
     names = re.findall(r"`(fastadmm\.[\w.]+)`", PLAN.read_text(encoding="utf-8"))
     assert len(names) > 20
     for name in names:
@@ -31,26 +29,26 @@ def test_the_way_of_a_number_names_what_there_is(house: House) -> None:
             found = getattr(found, part)
 
 
-def test_no_two_rooms_import_from_each_other(house: House) -> None:
+def test_no_two_rooms_import_from_each_other(house):
     assert not house.pairs()
 
 
-def test_no_circles_not_even_lazy_ones(house: House) -> None:
+def test_no_circles_not_even_lazy_ones(house):
     assert not house.circles()
 
 
-def test_imports_follow_the_order_of_the_plan(house: House) -> None:
+def test_imports_follow_the_order_of_the_plan(house):
     assert not house.against_the_order(plan())
 
 
-def test_no_count_is_above_its_mark(house: House) -> None:
+def test_no_count_is_above_its_mark(house):
     counts, most = house.counts(), marks()
     assert counts.keys() == most.keys()
     above = {what: (number, most[what]) for what, number in counts.items() if number > most[what]}
     assert not above, "marks of [tool.house] only fall: make it smaller"
 
 
-def test_the_counting_itself(tmp_path, house: House) -> None:
+def test_the_counting_itself(tmp_path, house):
     # A test of absences must be able to fail.
     (tmp_path / "kernels").mkdir()
     (tmp_path / "data_tools").mkdir()
@@ -80,7 +78,7 @@ def test_the_counting_itself(tmp_path, house: House) -> None:
     assert plan("## The rooms\n| room | |\n| `a` | x |\n| `b` | y |\n\n## Next\n| `c` | |\n") == ["a", "b"]
 
 
-def test_no_function_within_another_hides_what_is_imported() -> None:
+def test_no_function_within_another_hides_what_is_imported():
     """It would call itself, where the other was meant."""
     for path in sorted((ROOT / "fastadmm").rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -97,7 +95,7 @@ def test_no_function_within_another_hides_what_is_imported() -> None:
 
 
 @pytest.mark.parametrize("room", ["proximal", "subspace"])
-def test_a_large_room_says_which_file_is_for_what(room: str) -> None:
+def test_a_large_room_says_which_file_is_for_what(room):
     folder = ROOT / "fastadmm" / "coordinator" / room
     told = importlib.import_module(f"fastadmm.coordinator.{room}").__doc__ or ""
     assert set(re.findall(r"``(\w+)``", told)) == {path.stem for path in folder.glob("*.py")} - {"__init__"}

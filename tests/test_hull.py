@@ -1,7 +1,5 @@
 """The coordinator's small problems over hull, faces and segment, against brute force."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise, product
 
@@ -14,7 +12,7 @@ from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.coordinator.proximal.spheres import Sphere, minimise_in_balls
 from fastadmm.coordinator.proximal.weights_program import descent_step, solve_weights_program
 from fastadmm.engine.engine import Engine
-from fastadmm.problem.problem import Problem, make_problem
+from fastadmm.problem.problem import make_problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
@@ -26,7 +24,7 @@ seeds = given(seed=st.integers(0, 10**6))
 few = settings(max_examples=15, deadline=None)
 
 
-def a_problem(rng: np.random.Generator, loss: str, intercept: bool = True) -> Problem:
+def a_problem(rng, loss, intercept=True):
     X = rng.normal(size=(N, 4))
     y = X[:, 0] + rng.normal(size=N)
     y = (y > 0.0) * 1.0 if loss == "logistic" else y
@@ -34,17 +32,15 @@ def a_problem(rng: np.random.Generator, loss: str, intercept: bool = True) -> Pr
     return make_problem([X[:, :2], X[:, 2:]], y, loss=loss, fit_intercept=intercept, sample_weight=weight)
 
 
-def loss_value(problem: Problem, z: Array) -> float:
+def loss_value(problem, z):
     with Engine(1) as engine:
         return problem.loss.evaluate(z, problem.y, problem.weight, np.empty(N), engine)
 
 
 # --- the quadratic program over weights
-
-
 @seeds
 @few
-def test_the_weights_program_is_the_best_of_all_active_sets(seed: int) -> None:
+def test_the_weights_program_is_the_best_of_all_active_sets(seed):
     rng = np.random.default_rng(seed)
     owner = np.array([0, 0, 0, 1, 1, -1])
     lower = np.where(owner < 0, -np.inf, 0.0)
@@ -54,7 +50,7 @@ def test_the_weights_program_is_the_best_of_all_active_sets(seed: int) -> None:
     weights = np.array([1.0, 0.0, 0.0, 0.4, 0.6, 0.3])
     found = solve_weights_program(hessian, slope, weights, lower, owner, 40)
 
-    def value(d: Array) -> float:
+    def value(d):
         return float(slope @ d + 0.5 * d @ hessian @ d)
 
     best = np.inf
@@ -75,7 +71,7 @@ def test_the_weights_program_is_the_best_of_all_active_sets(seed: int) -> None:
 
 @seeds
 @few
-def test_cut_short_the_weights_program_still_descends(seed: int) -> None:
+def test_cut_short_the_weights_program_still_descends(seed):
     rng = np.random.default_rng(seed)
     root, slope = rng.normal(size=(6, 3)), rng.normal(size=6)
     hessian, owner, weights = root @ root.T, np.zeros(6, dtype=int), np.eye(6)[2]
@@ -89,7 +85,7 @@ def test_cut_short_the_weights_program_still_descends(seed: int) -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 1, 3, 4])
-def test_a_descent_step_of_a_singular_system_descends(rank: int) -> None:
+def test_a_descent_step_of_a_singular_system_descends(rank):
     rng = np.random.default_rng(rank)
     root, slope = rng.normal(size=(4, rank)) * 10.0 ** rng.uniform(-5, 5, (4, 1)), rng.normal(size=4)
     step = descent_step(root @ root.T, slope, 1e-13)
@@ -100,11 +96,9 @@ def test_a_descent_step_of_a_singular_system_descends(rank: int) -> None:
 
 
 # --- Newton's method over hull and face
-
-
 @pytest.mark.parametrize("extra", [0, 1])
 @pytest.mark.parametrize("flat", [0.0, 0.9])
-def test_newton_system_is_gradient_and_hessian_of_differences(extra: int, flat: float) -> None:
+def test_newton_system_is_gradient_and_hessian_of_differences(extra, flat):
     rng = np.random.default_rng(1)
     n = 20_000  # of more than one piece
     messages, gradient = rng.normal(size=(4, n)), rng.normal(size=n)
@@ -123,13 +117,13 @@ def test_newton_system_is_gradient_and_hessian_of_differences(extra: int, flat: 
 @pytest.mark.parametrize("loss", ["logistic", "squared", "huber"])
 @seeds
 @settings(max_examples=5, deadline=None)
-def test_on_a_face_newton_finds_what_scipy_finds(loss: str, seed: int) -> None:
+def test_on_a_face_newton_finds_what_scipy_finds(loss, seed):
     rng = np.random.default_rng(seed)
     problem = a_problem(rng, loss)
     root = rng.normal(size=(3, 3))
     model = FaceModel(rng.normal(size=(3, N)), rng.normal(size=3), root @ root.T, rng.normal(size=N))
 
-    def value(v: Array) -> float:
+    def value(v):
         z = problem.offset + v[-1] + model.total + v[:-1] @ model.messages
         return loss_value(problem, z) + model.penalty(v[:-1])
 
@@ -146,7 +140,7 @@ def test_on_a_face_newton_finds_what_scipy_finds(loss: str, seed: int) -> None:
 @pytest.mark.parametrize("loss", ["logistic", "squared", "huber"])
 @seeds
 @settings(max_examples=8, deadline=None)
-def test_in_balls_newton_ends_where_no_point_of_them_is_lower(loss: str, seed: int) -> None:
+def test_in_balls_newton_ends_where_no_point_of_them_is_lower(loss, seed):
     rng = np.random.default_rng(seed)
     problem, k = a_problem(rng, loss), 6
     spheres = []
@@ -176,12 +170,10 @@ def test_in_balls_newton_ends_where_no_point_of_them_is_lower(loss: str, seed: i
 
 
 # --- the segment
-
-
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
 @seeds
 @few
-def test_the_best_position_is_the_best_of_a_dense_grid(loss: str, seed: int) -> None:
+def test_the_best_position_is_the_best_of_a_dense_grid(loss, seed):
     rng = np.random.default_rng(seed)
     problem = a_problem(rng, loss)
     ends = [HullPoint(np.empty(0), rng.normal(), 3.0 * rng.normal(size=N)) for _ in range(2)]
@@ -194,7 +186,7 @@ def test_the_best_position_is_the_best_of_a_dense_grid(loss: str, seed: int) -> 
         square = (float(a @ a), 2.0 * float(a @ (b - a)), float((b - a) @ (b - a)))
         penalties.append(SegmentPenalty(positions, norms, square, 7.0, 2.0))
 
-    def value(t: float) -> float:
+    def value(t):
         points = x + t * (y - x)
         z = (ends[0].total + ends[0].intercept) * (1 - t) + (ends[1].total + ends[1].intercept) * t
         norm, square = float(np.abs(points).sum()), float((points * points).sum())
@@ -213,17 +205,15 @@ def test_the_best_position_is_the_best_of_a_dense_grid(loss: str, seed: int) -> 
 
 
 # --- shared directions
-
-
 @seeds
 @few
-def test_recombined_directions_keep_messages_and_products(seed: int) -> None:
+def test_recombined_directions_keep_messages_and_products(seed):
     rng = np.random.default_rng(seed)
     blocks = [rng.normal(size=(N, 6)) for _ in range(3)]
     sent: list[Array] = [np.empty((0, 6)) for _ in blocks]
     shared = SharedDirections(N, Engine(1))
 
-    def agree() -> None:
+    def agree():
         assert len(shared) == sum(map(len, sent))
         for m, (block, directions) in enumerate(zip(blocks, sent)):
             mine = shared.of(m)

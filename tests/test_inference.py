@@ -1,10 +1,7 @@
 """Standard errors, tests and fit statistics, against statsmodels, closed forms and simulation."""
 
-from __future__ import annotations
-
 import json
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -29,11 +26,11 @@ sm = pytest.importorskip("statsmodels.api")
 FREE = {"alpha": 1e-12, "tol": 1e-12, "n_threads": 1}
 
 
-def columns(table: pd.DataFrame, *names: str) -> np.ndarray:
+def columns(table, *names):
     return table[list(names)].to_numpy()
 
 
-def generated(rng: np.random.Generator, family: str) -> tuple[np.ndarray, np.ndarray]:
+def generated(rng, family):
     X = rng.standard_normal((300, 5)) @ np.diag([1.0, 0.1, 10.0, 1.0, 3.0])
     z = 0.3 + X @ np.array([0.4, -3.0, 0.05, 0.0, 0.1])
     if family == "poisson":
@@ -41,7 +38,7 @@ def generated(rng: np.random.Generator, family: str) -> tuple[np.ndarray, np.nda
     return X, (rng.random(300) < 1.0 / (1.0 + np.exp(-z))).astype(float)
 
 
-def data(name: str) -> tuple[np.ndarray, np.ndarray]:
+def data(name):
     rng = np.random.default_rng(1)
     if name == "diabetes":
         X, y = load_diabetes(return_X_y=True)
@@ -67,7 +64,7 @@ CASES = [
 @pytest.mark.representatives(8)
 @pytest.mark.parametrize("covariance", ["model", "HC0", "HC1"])
 @pytest.mark.parametrize(("name", "loss"), CASES)
-def test_agrees_with_statsmodels(name: str, loss: str, covariance: str) -> None:
+def test_agrees_with_statsmodels(name, loss, covariance):
     X, y = data(name)
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     kind = ADMMSharingClassifier if loss == "logistic" else ADMMSharingRegressor
@@ -113,7 +110,7 @@ def test_agrees_with_statsmodels(name: str, loss: str, covariance: str) -> None:
 
 @pytest.mark.parametrize("covariance", ["model", "HC0"])
 @pytest.mark.parametrize("loss", ["gamma", "tweedie:1.6", "negative_binomial:0.7"])
-def test_families_agree_with_statsmodels(loss: str, covariance: str) -> None:
+def test_families_agree_with_statsmodels(loss, covariance):
     rng = np.random.default_rng(8)
     X = rng.standard_normal((250, 4))
     mean = np.exp(0.4 + X @ np.array([0.5, -0.3, 0.0, 0.2]))
@@ -147,7 +144,7 @@ def test_families_agree_with_statsmodels(loss: str, covariance: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:at the limit of double precision:sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("loss", ["squared", "gamma", "tweedie:1.5"])
-def test_a_model_without_residuals_has_no_standard_errors(loss: str) -> None:
+def test_a_model_without_residuals_has_no_standard_errors(loss):
     X, y = np.random.default_rng(10).standard_normal((20, 2)), np.ones(20)
     model = ADMMSharingRegressor(parties=2, loss=loss, n_threads=1).fit(X, y)
     with pytest.raises(InputError, match="meets every target exactly"):
@@ -155,7 +152,7 @@ def test_a_model_without_residuals_has_no_standard_errors(loss: str) -> None:
 
 
 @pytest.mark.parametrize("power", [1.1, 1.5, 1.9])
-def test_tweedie_likelihood_of_hardly_any_dispersion(power: float) -> None:
+def test_tweedie_likelihood_of_hardly_any_dispersion(power):
     family = family_of(get_loss("tweedie", power=power))
     assert family is not None
     z, y, one = np.log([2.0, 300.0]), np.array([2.0, 300.0]), np.ones(2)
@@ -170,7 +167,7 @@ def test_tweedie_likelihood_of_hardly_any_dispersion(power: float) -> None:
     assert family.log_likelihood(z, off, one, least) == pytest.approx(float(normal), rel=1e-3)
 
 
-def test_successes_of_trials_agree_with_statsmodels() -> None:
+def test_successes_of_trials_agree_with_statsmodels():
     rng = np.random.default_rng(9)
     X, trials = rng.standard_normal((120, 3)), rng.integers(1, 30, 120).astype(float)
     trials[:5] = 0.0
@@ -206,7 +203,7 @@ def test_successes_of_trials_agree_with_statsmodels() -> None:
     assert grouped.fit.df == pytest.approx(single.fit.df, rel=1e-8)
 
 
-def test_intervals_under_a_penalty_cover_the_expected_weights() -> None:
+def test_intervals_under_a_penalty_cover_the_expected_weights():
     # Linear in y, so mean and covariance of the shrunk weights are known exactly.
     rng = np.random.default_rng(2)
     X, truth, lam, sigma = rng.standard_normal((60, 4)), np.array([1.0, -1.0, 0.5, 0.0]), 0.2, 0.7
@@ -224,7 +221,7 @@ def test_intervals_under_a_penalty_cover_the_expected_weights() -> None:
     assert all("likelihood" not in test.name for test in found.tests)
 
 
-def test_a_lambda_of_each_party_and_an_offset() -> None:
+def test_a_lambda_of_each_party_and_an_offset():
     rng = np.random.default_rng(3)
     X, y = generated(rng, "logistic")
     offset, weight = 0.1 * rng.standard_normal(300), rng.integers(0, 3, 300).astype(float)
@@ -242,7 +239,7 @@ def test_a_lambda_of_each_party_and_an_offset() -> None:
 
 
 @pytest.mark.parametrize("storage", [np.asarray, sp.csr_array])
-def test_joint_gram_against_dense_algebra(storage: type) -> None:
+def test_joint_gram_against_dense_algebra(storage):
     rng = np.random.default_rng(4)
     D = [rng.standard_normal((50, d)) * (rng.random((50, d)) < 0.5) for d in (1, 40, 7)]
     weight = rng.random(50)
@@ -257,7 +254,7 @@ def test_joint_gram_against_dense_algebra(storage: type) -> None:
 
 
 @pytest.mark.repeats
-def test_coverage() -> None:
+def test_coverage():
     # 400 data sets of 150 rows: the share of 90 % intervals that hold the truth is within four deviations.
     rng = np.random.default_rng(5)
     truth, held = np.array([0.5, -1.0]), 0
@@ -280,7 +277,7 @@ def test_coverage() -> None:
         ({"alpha": 1e-12, "separated": True, "tol": 1e-3}, "tell the classes apart completely"),
     ],
 )
-def test_what_has_no_standard_errors_is_refused(options: dict, message: str) -> None:
+def test_what_has_no_standard_errors_is_refused(options, message):
     rng = np.random.default_rng(6)
     X = pd.DataFrame(rng.standard_normal((80, 3)), columns=["a", "b", "c"])
     y = (rng.random(80) < 0.5).astype(float)
@@ -299,7 +296,7 @@ def test_what_has_no_standard_errors_is_refused(options: dict, message: str) -> 
 
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("columns", ["r0 r1 r2 sum x", "sum r0 x r1 r2", "r0 r1 r2"])
-def test_the_last_column_of_a_combination_is_named(columns: str, intercept: bool) -> None:
+def test_the_last_column_of_a_combination_is_named(columns, intercept):
     # Whichever of equal columns a factorisation leaves over: rounding decides that. The r's add up to one.
     rng = np.random.default_rng(7)
     one_hot = np.eye(3)[rng.integers(0, 3, 90)]
@@ -322,7 +319,7 @@ def test_the_last_column_of_a_combination_is_named(columns: str, intercept: bool
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory):
     """A run on standardised columns of a table, with a party each for two and three columns."""
     home = tmp_path_factory.mktemp("infer")
     X, y = data("breast cancer")
@@ -336,9 +333,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-def test_a_run_in_raw_units(
-    trained: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_in_raw_units(trained, capsys, monkeypatch):
     X, y = data("breast cancer")
     peer = sm.Logit(y, sm.add_constant(X, prepend=False)).fit(disp=0, method="newton", tol=1e-13)
     capsys.readouterr()
@@ -363,7 +358,7 @@ def test_a_run_in_raw_units(
     assert "note: standard errors are HC1" in printed
 
 
-def test_mistakes_are_one_line(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_one_line(trained, tmp_path, capsys):
     capsys.readouterr()
     for arguments, said in (
         (["infer", trained / "t.parts"], "not a run"),
@@ -377,7 +372,7 @@ def test_mistakes_are_one_line(trained: Path, tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("small", [1e-14, 1e-11, 1e-6, 0.02, 0.03, 1.0, 30.0])
-def test_likelihoods_keep_their_digits_at_hardly_any_dispersion(small: float) -> None:
+def test_likelihoods_keep_their_digits_at_hardly_any_dispersion(small):
     import mpmath as mp
 
     rng, one = np.random.default_rng(5), np.ones(1)
@@ -404,7 +399,7 @@ def test_likelihoods_keep_their_digits_at_hardly_any_dispersion(small: float) ->
 
 
 @pytest.mark.parametrize("intercept", [True, False])
-def test_several_classes_agree_with_statsmodels(intercept: bool) -> None:
+def test_several_classes_agree_with_statsmodels(intercept):
     rng = np.random.default_rng(6)
     X = rng.standard_normal((250, 4)) * np.array([1.0, 10.0, 0.1, 1.0])
     scores = X @ (rng.standard_normal((4, 3)) / np.array([[1.0], [10.0], [0.1], [1.0]])) + [0.0, 0.5, -0.5]
@@ -441,7 +436,7 @@ def test_several_classes_agree_with_statsmodels(intercept: bool) -> None:
     np.testing.assert_allclose(robust, expected, rtol=1e-5, atol=1e-9)
 
 
-def test_two_classes_of_a_multinomial_model_are_a_logistic_one() -> None:
+def test_two_classes_of_a_multinomial_model_are_a_logistic_one():
     X, y = generated(np.random.default_rng(7), "logistic")
     # Two symmetric classes share a difference between them: twice lambda on its half.
     one = ADMMSharingClassifier(parties=2, alpha=0.01, tol=1e-13, n_threads=1).fit(X, y)

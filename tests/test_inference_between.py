@@ -1,7 +1,5 @@
 """Standard errors between parties: as in one process, and nothing leaves that a rotation changes."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import shutil
@@ -15,8 +13,9 @@ import pandas as pd
 import pytest
 from fastadmm.between.approve_task import approve_task
 from fastadmm.between.infer import ask_inference, coordinator_infer
-from fastadmm.between.inferring import inference_words, party_infer
-from fastadmm.between.schema import open_envelope
+from fastadmm.between.inferring import inference_words
+from fastadmm.between.letters import open_letter, sealed
+from fastadmm.between.party_step import party_infer
 from fastadmm.between.status import agent_status
 from fastadmm.between.task import encode_task, task_of
 from fastadmm.between.task_approval import TaskApproval, open_task_approval, write_task_approval
@@ -28,7 +27,7 @@ from fastadmm.errors import ConfigError, FormatError, InputError, WaitingError
 from fastadmm.inference.between import Asked, inferring
 from fastadmm.inference.party import InferenceParty
 from fastadmm.inference.table import Inference, infer
-from fastadmm.problem.problem import Problem, make_problem
+from fastadmm.problem.problem import make_problem
 from fastadmm.runs.config import make_config
 from fastadmm.runs.infer import infer_run
 from fastadmm.runs.train import start_run
@@ -40,9 +39,7 @@ from run_tools import run
 TIGHT = {"lambda": 1e-3, "gap": 1e-10}
 
 
-def problem(
-    loss: str, widths: tuple[int, ...], intercept: bool, lam: float
-) -> tuple[Problem, list[np.ndarray]]:
+def problem(loss, widths, intercept, lam):
     """Columns of very different sizes, and weights near those that made the targets."""
     rng = np.random.default_rng(3)
     blocks = [rng.standard_normal((120, d)) * 10.0 ** rng.integers(-3, 3, d) for d in widths]
@@ -55,19 +52,12 @@ def problem(
     }[loss]
     names = [f"p{m}" for m in range(len(blocks))]
     weight = rng.integers(0, 3, 120).astype(float)
-    made = make_problem(
-        [as_block(block) for block in blocks],
-        y,
-        loss=loss,
-        lam=lam,
-        fit_intercept=intercept,
-        sample_weight=weight,
-        names=names,
-    )
+    more = {"fit_intercept": intercept, "sample_weight": weight, "names": names}
+    made = make_problem([as_block(block) for block in blocks], y, loss=loss, lam=lam, **more)
     return made, weights
 
 
-def between(made: Problem, weights: list[np.ndarray], intercept: float, covariance: str) -> list[Inference]:
+def between(made, weights, intercept, covariance):
     """What each party learns, and what the coordinator does."""
     with Engine(1) as engine:
         parties = [
@@ -81,7 +71,7 @@ def between(made: Problem, weights: list[np.ndarray], intercept: float, covarian
     return [*found, own]
 
 
-def assert_same(tables: list[Inference], whole: Inference) -> None:
+def assert_same(tables, whole):
     for name in ("weight", "standard_error", "statistic", "p_value", "low", "high"):
         shown = np.concatenate([table.columns[name] for table in tables])
         np.testing.assert_allclose(shown, whole.columns[name], rtol=1e-8, atol=1e-12)
@@ -111,9 +101,7 @@ def assert_same(tables: list[Inference], whole: Inference) -> None:
         ("squared", False, 1e-2, "model"),
     ],
 )
-def test_same_as_in_one_process(
-    loss: str, intercept: bool, lam: float, covariance: str, widths: tuple[int, ...]
-) -> None:
+def test_same_as_in_one_process(loss, intercept, lam, covariance, widths):
     made, weights = problem(loss, widths, intercept, lam)
     b = 0.1 if intercept else 0.0
     features = [f"{name}.{k}" for name, x in zip(made.names, weights) for k in range(len(x))]
@@ -121,7 +109,7 @@ def test_same_as_in_one_process(
     assert_same(between(made, weights, b, covariance), whole)
 
 
-def test_many_columns_leave_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_columns_leave_in_batches(monkeypatch):
     made, weights = problem("squared", (3, 7), True, 1e-4)
     whole = between(made, weights, 0.0, "model")
     monkeypatch.setattr("fastadmm.inference.between._COLUMNS", 3)
@@ -131,14 +119,14 @@ def test_many_columns_leave_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("ridge", [0.0, 1.0])
-def test_a_rotation_of_the_columns_changes_nothing_that_leaves(ridge: float) -> None:
+def test_a_rotation_of_the_columns_changes_nothing_that_leaves(ridge):
     rng = np.random.default_rng(4)
     # Columns that are orthogonal already: what is made from them is still none of them.
     block = np.linalg.qr(rng.standard_normal((50, 4)))[0] * np.array([1.0, 2.0, 3.0, 4.0])
     rotation, x = np.linalg.qr(rng.standard_normal((4, 4)))[0], rng.standard_normal(4)
     with Engine(1) as engine:
 
-        def shown(matrix: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
+        def shown(matrix, weights):
             party = InferenceParty("a", as_block(matrix), weights, list("abcd"), np.ones(4), engine)
             return party.answer("span", {"ridge": ridge, "first": 0, "last": 4})
 
@@ -150,13 +138,13 @@ def test_a_rotation_of_the_columns_changes_nothing_that_leaves(ridge: float) -> 
     assert np.max(cosines / np.linalg.norm(block, axis=0)) < 0.999
 
 
-def test_combinations_are_refused_where_they_are_seen() -> None:
+def test_combinations_are_refused_where_they_are_seen():
     made, weights = problem("squared", (3, 4), True, 1e-12)
     first, second = (
         np.asarray(block.matrix_product(np.eye(block.shape[1]), Engine(1)).T) for block in made.blocks
     )
 
-    def again(a: np.ndarray, b: np.ndarray) -> list[Inference]:
+    def again(a, b):
         blocks = [as_block(np.ascontiguousarray(block)) for block in (a, b)]
         other = make_problem(blocks, made.y, loss="squared", lam=1e-18, names=made.names)
         return between(other, weights, 0.0, "model")
@@ -168,7 +156,7 @@ def test_combinations_are_refused_where_they_are_seen() -> None:
         again(first, np.column_stack([second[:, :3], first[:, 0]]))
 
 
-def test_what_a_coordinator_says_is_looked_at() -> None:
+def test_what_a_coordinator_says_is_looked_at():
     made, weights = problem("squared", (3, 4), True, 1e-4)
     with Engine(1) as engine:
         party = InferenceParty("p0", made.blocks[0], weights[0], list("abc"), np.ones(3), engine)
@@ -184,12 +172,8 @@ def test_what_a_coordinator_says_is_looked_at() -> None:
         fit = dict.fromkeys(vars(between(made, weights, 0.0, "model")[0].fit), 1.0)
         told = {"loss": "squared", "covariance": "model", "shrunk": False, "fit": fit, "overall": None}
         wrong = [
-            {"loss": "x"},
-            {"loss": 5},
-            {"fit": {**fit, "n": 1e400}},
-            {"fit": fit},
-            {"fit": {}},
-            {"fit": []},
+            *({"loss": "x"}, {"loss": 5}, {"fit": {**fit, "n": 1e400}}, {"fit": fit}),
+            *({"fit": {}}, {"fit": []}),
         ]
         texts = [json.dumps({**told, **change}) for change in wrong]
         for about in ("", "[]", "[" * 2000, "{}", *texts):
@@ -199,17 +183,15 @@ def test_what_a_coordinator_says_is_looked_at() -> None:
 
 
 # --- by files, and between agents -------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory, quiet: None) -> Inference:
+def whole(tmp_path_factory, quiet):
     folder = tmp_path_factory.mktemp("whole")
     start_run(make_config({**TIGHT, "data": str(data_of(folder))}, "test"), folder / "run")
     return infer_run(folder / "run", standardized=True, covariance="HC1")
 
 
 @pytest.fixture(scope="module")
-def by_files(tmp_path_factory: pytest.TempPathFactory, quiet: None) -> Path:
+def by_files(tmp_path_factory, quiet):
     folder = tmp_path_factory.mktemp("files")
     separate(data_of(folder), folder)
     begin(folder, **TIGHT)
@@ -217,11 +199,11 @@ def by_files(tmp_path_factory: pytest.TempPathFactory, quiet: None) -> Path:
     return folder
 
 
-def party_files(folder: Path, name: str) -> dict[str, Path]:
+def party_files(folder, name):
     return {"data": folder / name / f"{name}.h5", "state": folder / name / "state"}
 
 
-def answers(folder: Path, requests: list[Path]) -> list[Path]:
+def answers(folder, requests):
     found = []
     for request in requests:
         name = request.stem.split("-", 2)[2]
@@ -238,7 +220,7 @@ def answers(folder: Path, requests: list[Path]) -> list[Path]:
     return found
 
 
-def assert_as_whole(tables: list[pd.DataFrame], own: Inference, whole: Inference) -> None:
+def assert_as_whole(tables, own, whole):
     shown = pd.concat([*tables, own.to_frame()], ignore_index=True)
     expected = whole.to_frame()
     assert shown.feature.tolist() == expected.feature.tolist()
@@ -250,9 +232,7 @@ def assert_as_whole(tables: list[pd.DataFrame], own: Inference, whole: Inference
     assert [t.statistic for t in own.tests] == pytest.approx([t.statistic for t in whole.tests], rel=1e-6)
 
 
-def test_by_files(
-    by_files: Path, whole: Inference, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_by_files(by_files, whole, tmp_path, capsys):
     folder, out = by_files, tmp_path / "infer"
     ask = {"covariance": "HC1", "level": 0.95}
     started = folder / "labels" / "run"
@@ -283,7 +263,7 @@ def test_by_files(
         coordinator_infer(started, out, [], covariance="model", level=0.9)
 
 
-def test_what_is_damaged_or_of_others_is_refused(by_files: Path, tmp_path: Path) -> None:
+def test_what_is_damaged_or_of_others_is_refused(by_files, tmp_path):
     started, out = by_files / "labels" / "run", tmp_path / "infer"
     requests = coordinator_infer(started, out, [], covariance="model", level=0.95)
     assert isinstance(requests, list)
@@ -296,15 +276,15 @@ def test_what_is_damaged_or_of_others_is_refused(by_files: Path, tmp_path: Path)
         party_infer(cut, **own, out=tmp_path / "x")
     state = tmp_path / "state"
     shutil.copytree(own["state"], state)
-    for name in ("infer.toml", "inference-basis.h5"):
+    for name in ("infer.toml", "inference-basis.h5", "audit.jsonl", "tasks.journal"):
         (state / name).unlink(missing_ok=True)
     party_infer(requests[0], own["data"], state, None, approve=True)
     # Another penalty would show more of the rows than one basis does.
-    task = task_of(open_envelope(requests[0].read_bytes(), 1 << 30, "t"), "t")
+    task = task_of(open_letter(requests[0], 1 << 30), "t")
 
-    def asked(ridge: float) -> Path:
+    def asked(ridge):
         path = tmp_path / f"{ridge}.msg"
-        path.write_bytes(encode_task(replace(task, arguments={**task.arguments, "ridge": ridge})))
+        path.write_bytes(sealed(encode_task(replace(task, arguments={**task.arguments, "ridge": ridge}))))
         return path
 
     party_infer(asked(0.5), own["data"], state, tmp_path / "first")
@@ -321,9 +301,7 @@ def test_what_is_damaged_or_of_others_is_refused(by_files: Path, tmp_path: Path)
     assert not (tmp_path / "x").exists()
 
 
-def test_private_runs_and_sums_only_have_none(
-    by_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_private_runs_and_sums_only_have_none(by_files, tmp_path, monkeypatch):
     ask = {"covariance": "model", "level": 0.95}
     run = tmp_path / "run"
     shutil.copytree(by_files / "labels" / "run", run)
@@ -348,21 +326,21 @@ def test_private_runs_and_sums_only_have_none(
     assert not (tmp_path / "x").exists()
 
 
-def test_limits_hold_by_files_too(by_files: Path, tmp_path: Path) -> None:
+def test_limits_hold_by_files_too(by_files, tmp_path):
     ask = {"covariance": "model", "level": 0.95}
     requests = coordinator_infer(by_files / "labels" / "run", tmp_path / "infer", [], **ask)
     assert isinstance(requests, list)
     own = party_files(by_files, NAMES[0])
     state = tmp_path / "state"
     shutil.copytree(own["state"], state)
-    for path in (*state.glob("infer*"), *state.glob("tasks*")):
+    for path in (*state.glob("infer*"), *state.glob("tasks*"), state / "audit.jsonl"):
         path.unlink()
     own["state"] = state
     party_infer(requests[0], **own, out=None, approve=True)
     agreed = open_task_approval(state / "infer.toml")
     out = tmp_path / "out.msg"
     for changes, words in (
-        ({"callers": ["nobody"]}, "callers 'nobody'"),
+        ({"callers": ["nobody"]}, "callers nobody"),
         ({"rows": 1}, "infer.toml allows 1; nothing was computed"),
         ({"last_day": datetime.date(2020, 1, 1)}, "the last day was 2020-01-01"),
     ):
@@ -379,8 +357,8 @@ def test_limits_hold_by_files_too(by_files: Path, tmp_path: Path) -> None:
     first = out.read_bytes()
     party_infer(requests[0], **own, out=out, force=True)  # the same question again is free
     assert out.read_bytes() == first
-    task = task_of(open_envelope(requests[0].read_bytes(), 1 << 30, "t"), "t")
-    (tmp_path / "again.msg").write_bytes(encode_task(replace(task, task="f" * 16)))
+    task = task_of(open_letter(requests[0], 1 << 30), "t")
+    (tmp_path / "again.msg").write_bytes(sealed(encode_task(replace(task, task="f" * 16))))
     with pytest.raises(InputError, match="2 requests answered, 1 more asked for"):
         party_infer(tmp_path / "again.msg", **own, out=tmp_path / "x")
     assert not (tmp_path / "x").exists()
@@ -388,25 +366,19 @@ def test_limits_hold_by_files_too(by_files: Path, tmp_path: Path) -> None:
     party_infer(tmp_path / "again.msg", **own, out=tmp_path / "x")
 
 
-def test_an_owner_of_one_column_is_told_that_it_leaves() -> None:
+def test_an_owner_of_one_column_is_told_that_it_leaves():
     approval = TaskApproval(Path("infer.toml"), "a", ["b"], "a.h5", 2, 1, None)
     said = [" ".join(inference_words(approval, "b", "r", d)) for d in (1, 2)]
     assert ["Your ONE column leaves" in text for text in said] == [True, False]
 
 
-def test_between_agents(
-    whole: Inference,
-    tmp_path: Path,
-    quiet: None,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_between_agents(whole, tmp_path, quiet, monkeypatch, capsys):
     separate(data_of(tmp_path), tmp_path)
     parties = Parties(tmp_path)
     folder = begin_run(tmp_path, **TIGHT)
     parties.approve(folder.path)
     with federated(folder, parties.ask) as training:
-        training.train()
+        training.advance()
     ask = {"covariance": "HC1", "level": 0.95, "say": lambda _: None}
     with pytest.raises(WaitingError, match="have not approved"):
         ask_inference(parties.ask, folder.path, tmp_path / "out", **ask)

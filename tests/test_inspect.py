@@ -1,11 +1,7 @@
 """``fastadmm inspect`` on every kind of path, for people and for machines."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
@@ -18,7 +14,7 @@ from owners_data import write_owners
 
 
 @pytest.fixture
-def parts(tmp_path: Path) -> Path:
+def parts(tmp_path):
     path = tmp_path / "a.parts"
     with create_partition(path, task="classification", source="a.csv") as partition:
         names = ["[bold]age", "rent\x1b[31m"]
@@ -32,7 +28,7 @@ def parts(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
+def run(tmp_path):
     path = tmp_path / "run"
     (path / "model").mkdir(parents=True)
     (path / "run.toml").write_text('lambda = 1e-4\n[data]\ntrain = "a.parts"\n')
@@ -53,24 +49,24 @@ def run(tmp_path: Path) -> Path:
     return path
 
 
-def call(capsys: pytest.CaptureFixture[str], *argv: object) -> tuple[int, str, str]:
+def call(capsys, *argv):
     with pytest.raises(SystemExit) as stop:
         main(["inspect", *map(str, argv)])
     captured = capsys.readouterr()
     return int(stop.value.code or 0), captured.out, captured.err
 
 
-def as_json(capsys: pytest.CaptureFixture[str], *argv: object) -> dict[str, Any]:
+def as_json(capsys, *argv):
     code, out, err = call(capsys, *argv, "--json")
     assert (code, err) == (0, "")
 
-    def refuse(name: str) -> None:
+    def refuse(name):
         raise AssertionError(f"{name} is not JSON")
 
     return json.loads(out, parse_constant=refuse)
 
 
-def test_partition(parts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_partition(parts, capsys):
     code, out, err = call(capsys, parts)
     assert (code, err) == (0, "")
     for word in ("bank", "shop", "dense float64", "csr float64", "scale, rows l2", "-1: 1", "1: 3", "a.csv"):
@@ -84,7 +80,7 @@ def test_partition(parts: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert found["labels"]["counts"] == [1, 3]
 
 
-def test_partition_without_labels_and_regression(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_partition_without_labels_and_regression(tmp_path, capsys):
     for name in ("a", "b"):
         with create_partition(tmp_path / name, task="regression") as partition:
             partition.party(n_features=1).append(np.ones((2, 1)))
@@ -96,7 +92,7 @@ def test_partition_without_labels_and_regression(tmp_path: Path, capsys: pytest.
     assert "2.5" in call(capsys, tmp_path / "b")[1]
 
 
-def test_party_and_labels_files(parts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_party_and_labels_files(parts, capsys):
     _, out, _ = call(capsys, parts / "bank.h5")
     assert "[bold]age" in out  # names are no markup
     assert "\x1b" not in out  # and cannot steer the terminal
@@ -107,7 +103,7 @@ def test_party_and_labels_files(parts: Path, capsys: pytest.CaptureFixture[str])
     assert "class 1" in call(capsys, parts / "labels.h5")[1]
 
 
-def test_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run(run, capsys):
     found = as_json(capsys, run)
     assert (found["kind"], found["status"], found["has_model"]) == ("run", "converged", True)
     assert found["last_round"] == {"round": 2, "gap": None}
@@ -118,7 +114,7 @@ def test_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "data.train" in out
 
 
-def test_unfinished_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unfinished_run(run, capsys):
     (run / "result.json").unlink()
     shutil.rmtree(run / "model")
     (run / "checkpoints").mkdir()
@@ -131,7 +127,7 @@ def test_unfinished_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(capsys, run)[0] == 0
 
 
-def test_model(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_model(run, capsys):
     found = as_json(capsys, run / "model")
     assert found["kind"] == "model"
     keys = {item["key"] for item in found["files"][0]["elements"]}
@@ -141,7 +137,7 @@ def test_model(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (found["kind"], found["attributes"]["name"]) == ("hdf5", "bank")
 
 
-def test_links_and_loops_are_not_followed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_links_and_loops_are_not_followed(run, capsys):
     with h5py.File(run / "model" / "bank.h5", "r+") as file:
         file["again"] = file["/"]
         file["out"] = h5py.ExternalLink("other.h5", "/")
@@ -150,12 +146,12 @@ def test_links_and_loops_are_not_followed(run: Path, capsys: pytest.CaptureFixtu
     assert len(found["elements"]) < 100
 
 
-def write(path: Path, name: str, text: str) -> None:
+def write(path, name, text):
     path.mkdir()
     (path / name).write_text(text)
 
 
-def foreign(path: Path) -> None:
+def foreign(path):
     with h5py.File(path, "w") as file:
         file.attrs["encoding-type"] = "anndata"
 
@@ -175,9 +171,7 @@ def foreign(path: Path) -> None:
         (lambda path: write(path, "partition.toml", ""), ExitCode.FORMAT, "'format'"),
     ],
 )
-def test_errors(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], make: Any, code: ExitCode, word: str
-) -> None:
+def test_errors(tmp_path, capsys, make, code, word):
     make(tmp_path / "thing")
     found, out, err = call(capsys, tmp_path / "thing")
     assert (found, out) == (int(code), "")
@@ -187,7 +181,7 @@ def test_errors(
 
 
 @pytest.mark.parametrize("task", ["classification", "regression"])
-def test_owners_of_rows(task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_owners_of_rows(task, tmp_path, capsys):
     path, parts = write_owners(tmp_path / "d.owners", sizes=(30, 50), task=task, kind="csr")
     found = as_json(capsys, path, "--check")
     assert (found["kind"], found["n_samples"], found["n_features"]) == ("owners", 80, 4)

@@ -1,20 +1,17 @@
 """A run that ends without its proof returns the best model that it had."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 
 import numpy as np
 import pytest
 from fastadmm import SolverOptions, make_problem, solve
-from fastadmm.problem.problem import Problem
 from fastadmm.solver.history import Status
 from fastadmm.solver.loop import run_rounds
 from fastadmm.solver.solver import Solver
 
 
-def problem(loss: str = "hinge", **more: Any) -> Problem:
+def problem(loss="hinge", **more):
     rng = np.random.default_rng(3)
     blocks = [rng.normal(size=(60, d)) * 10.0 ** rng.uniform(-1.0, 1.0, d) for d in (6, 5, 7)]
     z = blocks[0] @ rng.normal(size=6) + blocks[2][:, 0] + 3.0 * rng.logistic(size=60)
@@ -22,7 +19,7 @@ def problem(loss: str = "hinge", **more: Any) -> Problem:
     return make_problem(blocks, z if loss in ("squared", "quantile") else y, loss=loss, lam=1e-3, **more)
 
 
-def objective(given: Problem, weights: list[np.ndarray], intercept: Any) -> float:
+def objective(given, weights, intercept):
     """From the data alone."""
     z = sum(block.matrix @ x for block, x in zip(given.blocks, weights, strict=True)) + intercept
     z = np.ascontiguousarray(z.T).ravel()
@@ -44,7 +41,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], list[int]]] = [
 
 
 @pytest.mark.parametrize(("loss", "more", "options", "ends"), CASES, ids=str)
-def test_the_lowest_of_all_rounds_is_returned(loss: str, more: dict, options: dict, ends: list[int]) -> None:
+def test_the_lowest_of_all_rounds_is_returned(loss, more, options, ends):
     given, lower = problem(loss, **more), 0
     for rounds in ends:
         result = solve(given, SolverOptions(gap=1e-12, max_rounds=rounds, n_threads=1, **options))
@@ -60,14 +57,14 @@ def test_the_lowest_of_all_rounds_is_returned(loss: str, more: dict, options: di
     assert 0 < lower < len(ends)
 
 
-def test_a_certified_run_returns_its_last_model() -> None:
+def test_a_certified_run_returns_its_last_model():
     result = solve(problem(regularizer="l1"), SolverOptions(gap=1e-3, scheme="sharing", n_threads=1))
     assert result.status is Status.CONVERGED
     assert result.kept is None
 
 
 @pytest.mark.parametrize("at", [3, 9])
-def test_a_resumed_run_returns_the_same(at: int) -> None:
+def test_a_resumed_run_returns_the_same(at):
     options = SolverOptions(gap=1e-12, scheme="sharing", max_rounds=17, n_threads=1)
     whole = Solver(problem("logistic"), options)
     for _ in range(at):

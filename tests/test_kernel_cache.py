@@ -1,7 +1,5 @@
 """What lies in the cache of compiled kernels is run: nobody else may be able to change it."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import pickle
@@ -9,9 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fastadmm.kernels.cache import is_safe, make_safe
@@ -42,7 +38,7 @@ NOBODY = 65534
 
 
 @pytest.fixture
-def folder() -> Iterator[Path]:
+def folder():
     """A directory that other users can reach."""
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
         Path(name).chmod(0o755)
@@ -50,7 +46,7 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture
-def site(folder: Path) -> Path:
+def site(folder):
     """A copy of the installed package that keeps no kernels beside them."""
     import fastadmm
 
@@ -60,9 +56,7 @@ def site(folder: Path) -> Path:
     return folder / "site"
 
 
-def kernels(
-    site: Path, cache: Path | None, home: Path, *user: object, **options: Any
-) -> tuple[str, int, str]:
+def kernels(site, cache, home, *user, **options):
     """Place of the cache, how many kernels were compiled, and what was said."""
     environment = {**os.environ, "PYTHONPATH": str(site), "HOME": str(home), "NUMBA_NUM_THREADS": "1"}
     environment = {k: v for k, v in environment.items() if k not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")}
@@ -78,14 +72,14 @@ def kernels(
 
 
 class Evil:
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file):
         self.file = file
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return os.system, (f"touch {self.file}",)
 
 
-def test_a_file_of_another_is_compiled_again_and_not_run(site: Path, folder: Path) -> None:
+def test_a_file_of_another_is_compiled_again_and_not_run(site, folder):
     cache = folder / "cache"
     place, count, said = kernels(site, cache, folder)
     assert (place, count, said) == (str(cache / "fastadmm"), 2, "")
@@ -104,7 +98,7 @@ def test_a_file_of_another_is_compiled_again_and_not_run(site: Path, folder: Pat
 
 
 @pytest.mark.repeats
-def test_a_file_under_another_name_is_compiled_again(site: Path, folder: Path) -> None:
+def test_a_file_under_another_name_is_compiled_again(site, folder):
     cache = folder / "cache"
     kernels(site, cache, folder)
     one, other = sorted(cache.rglob("*.nbi"))
@@ -114,7 +108,7 @@ def test_a_file_under_another_name_is_compiled_again(site: Path, folder: Path) -
 
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("which", ["cache", "cache/fastadmm", "above"])
-def test_a_folder_that_others_can_write_to_is_not_used(site: Path, folder: Path, which: str) -> None:
+def test_a_folder_that_others_can_write_to_is_not_used(site, folder, which):
     cache = folder / "above" / "cache" if which == "above" else folder / "cache"
     (cache / "fastadmm").mkdir(parents=True)
     (folder / which).chmod(0o777)
@@ -125,7 +119,7 @@ def test_a_folder_that_others_can_write_to_is_not_used(site: Path, folder: Path,
     assert not list(cache.rglob("*.nb?"))
 
 
-def test_a_folder_that_they_can_write_to_and_not_change_is(folder: Path) -> None:
+def test_a_folder_that_they_can_write_to_and_not_change_is(folder):
     folder.chmod(0o1777)
     if os.geteuid() == 0:
         assert make_safe(folder / "a" / "b")
@@ -134,13 +128,13 @@ def test_a_folder_that_they_can_write_to_and_not_change_is(folder: Path) -> None
 
 
 @pytest.mark.repeats
-def test_it_is_closed_whatever_the_umask(site: Path, folder: Path) -> None:
+def test_it_is_closed_whatever_the_umask(site, folder):
     kernels(site, folder / "cache", folder, umask=0)
     assert not [path for path in (folder / "cache").rglob("*") if path.stat().st_mode & 0o022]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
-def test_a_second_user_takes_what_root_compiled_and_has_a_place_of_its_own(site: Path, folder: Path) -> None:
+def test_a_second_user_takes_what_root_compiled_and_has_a_place_of_its_own(site, folder):
     cache, home = folder / "cache", folder / "home"
     kernels(site, cache, folder)
     home.mkdir()

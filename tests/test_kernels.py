@@ -1,12 +1,8 @@
 """Every kernel against its twin in naive.py, with and without compilation."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import os
-import subprocess
-import sys
 from decimal import Decimal
 from pathlib import Path
 
@@ -47,6 +43,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import naive
+from run_tools import without_compilation
 
 EPS = np.finfo(float).eps
 COMPILED = os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
@@ -55,17 +52,17 @@ COMPILED = os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
 N = 600 if COMPILED else 30
 
 
-def targets(rng: np.random.Generator, n: int) -> np.ndarray:
+def targets(rng, n):
     """Hard and soft targets mixed."""
     return np.where(rng.random(n) < 0.5, rng.integers(0, 2, n).astype(float), rng.random(n))
 
 
-def weights(rng: np.random.Generator, n: int) -> np.ndarray:
+def weights(rng, n):
     """Sample weights over six orders of magnitude, some zero."""
     return np.where(rng.random(n) < 0.1, 0.0, 10.0 ** rng.uniform(-3, 3, n))
 
 
-def spread(rng: np.random.Generator, n: int, decades: float = 6.0) -> np.ndarray:
+def spread(rng, n, decades=6.0):
     """Numbers of both signs from 1e-decades to 1e+decades, and zero."""
     values = rng.choice([-1.0, 1.0], n) * 10.0 ** rng.uniform(-decades, decades, n)
     values[0] = 0.0
@@ -73,9 +70,7 @@ def spread(rng: np.random.Generator, n: int, decades: float = 6.0) -> np.ndarray
 
 
 # --- the exponential
-
-
-def ulps(value: float, exact: Decimal) -> float:
+def ulps(value, exact):
     return float(abs(Decimal(value) - exact) / Decimal(math.ulp(float(exact))))
 
 
@@ -117,8 +112,6 @@ def test_exponential_of_any_number():
 
 
 # --- logistic: value, gradient, curvature
-
-
 def check_logistic(z, q, s):
     n = len(z)
     gradient, curvature = np.full(n, np.nan), np.full(n, np.nan)
@@ -166,8 +159,6 @@ def test_logistic_gradient_of_well_classified_samples_keeps_its_digits():
 
 
 # --- logistic: proximal operator
-
-
 def check_prox(v, shift, q, s, r, start):
     """Solve and compare with bisection in 50 digits: rounding of the inputs' size is all that is allowed."""
     n = len(v)
@@ -239,8 +230,6 @@ def test_logistic_gradient_from_the_prox_lies_in_the_conjugate_domain():
 
 
 # --- squared loss
-
-
 @given(
     st.lists(
         st.tuples(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6), st.floats(-1e3, 1e3), st.floats(0, 1e3)),
@@ -269,8 +258,6 @@ def test_squared_loss_and_prox(rows, r):
 
 
 # --- sparse rows
-
-
 def random_csr(rng, n, d, density):
     matrix = np.where(rng.random((n, d)) < density, rng.normal(size=(n, d)), 0.0)
     matrix[n // 2] = 0.0  # an empty row
@@ -437,8 +424,6 @@ def test_csr_rows_keep_to_themselves(bad):
 
 
 # --- dense rows, and rows in a file
-
-
 NARROW_SHAPES = [(7, 3), (23, 5), (2, 3), (19, 8), (21, 10), (33, 17), (9, 31), (30, 32), (11, 33)]
 STRIPS = [(1, 33), (300, 39), (290, 40), (200, 41), (3, 47), (190, 64), (150, 65)]
 
@@ -584,25 +569,11 @@ def scattered(path, array, chunk):
 
 
 # --- the same without compilation
-
-
 @pytest.mark.repeats
 @pytest.mark.skipif(not COMPILED, reason="already without compilation")
-def test_kernels_without_compilation(tmp_path):
+def test_kernels_without_compilation():
     """The kernels are plain Python too: a debugger can step through them."""
     chosen = "seams or evaluate or range or csr_ or dense_ker or dense_gram or against_exact or prox_is_exact"
     chosen += " or stays or test_rows or test_span_kernels or one_leaf"
-    files = [
-        __file__,
-        *(str(Path(__file__).with_name(f"test_{k}.py")) for k in ("rows", "span_kernels", "one_leaf")),
-    ]
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, *files],
-        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+    others = (f"test_{name}.py" for name in ("rows", "span_kernels", "one_leaf"))
+    without_compilation(chosen, __file__, *(str(Path(__file__).with_name(name)) for name in others))

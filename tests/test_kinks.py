@@ -1,9 +1,6 @@
 """Losses with kinks on ``proximal``: how wide they are smoothed; steps at a party and along a line."""
 
-from __future__ import annotations
-
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +13,7 @@ from fastadmm.method.line_length import best_length
 from fastadmm.parties.xupdate.choose import choose_penalised
 from fastadmm.problem.constraints import get_constraint
 from fastadmm.problem.penalty import PartyPenalty
-from fastadmm.problem.problem import Problem, make_problem
+from fastadmm.problem.problem import make_problem
 from fastadmm.problem.regularizers import GroupLasso, get_regularizer
 from fastadmm.solver.history import Status
 from fastadmm.solver.solver import SolverOptions, solve
@@ -27,7 +24,7 @@ from sklearn.preprocessing import scale
 N = 60
 
 
-def small_problem(loss: str, regularizer: str = "l1") -> Problem:
+def small_problem(loss, regularizer="l1"):
     rng = np.random.default_rng(4)
     X = rng.standard_normal((N, 6))
     y = (X[:, 0] > 0.3) * 1.0 if loss == "hinge" else X @ rng.standard_normal(6) + rng.standard_normal(N)
@@ -40,7 +37,7 @@ def small_problem(loss: str, regularizer: str = "l1") -> Problem:
 
 @pytest.mark.parametrize(("loss", "steepest"), [("hinge", 1.0), ("quantile", 0.5)])
 @pytest.mark.parametrize("width", [2.0, 0.3, 1e-3])
-def test_bias_is_what_smoothing_adds_to_the_gap(loss: str, steepest: float, width: float) -> None:
+def test_bias_is_what_smoothing_adds_to_the_gap(loss, steepest, width):
     problem, z = small_problem(loss), np.random.default_rng(5).standard_normal(N)
     with Engine(1) as engine:
         smoothing = Smoothing(problem, engine)
@@ -55,14 +52,14 @@ def test_bias_is_what_smoothing_adds_to_the_gap(loss: str, steepest: float, widt
 
 @pytest.mark.parametrize("loss", ["hinge", "quantile"])
 @pytest.mark.parametrize("width", [2.0, 0.3, 1e-3])
-def test_a_centre_is_its_own_gradient_and_costs_nothing(loss: str, width: float) -> None:
+def test_a_centre_is_its_own_gradient_and_costs_nothing(loss, width):
     problem, rng = small_problem(loss), np.random.default_rng(5)
     used = problem.weight > 0.0
     with Engine(1) as engine:
         smoothing = Smoothing(problem, engine)
         smoothing.width = width
 
-        def kinks() -> np.ndarray:
+        def kinks():
             return np.where(problem.y > 0.5, 1.0, -1.0) if loss == "hinge" else problem.y
 
         z = rng.standard_normal(N)
@@ -82,7 +79,7 @@ def test_a_centre_is_its_own_gradient_and_costs_nothing(loss: str, width: float)
         assert smoothing.bias(z, u) <= before + 1e-12
 
 
-def sparse_rows(n: int, d: int, regularizer: str = "l2") -> Problem:
+def sparse_rows(n, d, regularizer="l2"):
     """As many rows meet their kinks in the end as there are columns."""
     rng = np.random.default_rng(0)
     X = np.where(rng.random((n, d)) < 0.04, rng.standard_normal((n, d)), 0.0)
@@ -91,13 +88,13 @@ def sparse_rows(n: int, d: int, regularizer: str = "l2") -> Problem:
     return make_problem([X[:, : d // 2], X[:, d // 2 :]], y, loss="hinge", lam=1e-4, regularizer=regularizer)
 
 
-def test_many_rows_at_their_kinks_do_not_stall() -> None:
+def test_many_rows_at_their_kinks_do_not_stall():
     """Narrow parabolas did: a gap of 4e-6 after 200 rounds."""
     fit = solve(sparse_rows(4000, 200), SolverOptions(gap=1e-6, max_rounds=130))
     assert fit.status is Status.CONVERGED
 
 
-def test_many_weights_of_l1_that_are_free_do_not_stall() -> None:
+def test_many_weights_of_l1_that_are_free_do_not_stall():
     """Directions that were forgotten did: a gap of 8e-4 after 200 rounds."""
     options = SolverOptions(gap=1e-6, max_rounds=140)
     assert solve(sparse_rows(4000, 200, "l1"), options).status is Status.CONVERGED
@@ -106,23 +103,18 @@ def test_many_weights_of_l1_that_are_free_do_not_stall() -> None:
 @pytest.mark.representatives(3)
 @pytest.mark.parametrize("regularizer", ["l1", "elastic_net", "group_lasso"])
 @pytest.mark.parametrize(("loss", "lam"), [("hinge", 1e-2), ("hinge", 1e-3), ("quantile", 1e-3)])
-def test_few_rounds_for_losses_with_kinks(loss: str, lam: float, regularizer: str) -> None:
+def test_few_rounds_for_losses_with_kinks(loss, lam, regularizer):
     X, y = (load_breast_cancer if loss == "hinge" else load_diabetes)(return_X_y=True)
     X = scale(X)
-    problem = make_problem(
-        [X[:, a::3] for a in range(3)],
-        y if loss == "hinge" else scale(y),
-        loss=loss,
-        lam=lam,
-        regularizer=regularizer,
-    )
+    more = {"loss": loss, "lam": lam, "regularizer": regularizer}
+    problem = make_problem([X[:, a::3] for a in range(3)], y if loss == "hinge" else scale(y), **more)
     fit = solve(problem, SolverOptions(scheme="proximal", gap=1e-6, max_rounds=40))
     assert fit.status is Status.CONVERGED
 
 
 @pytest.mark.parametrize("regularizer", ["group_lasso", "l1"])
 @pytest.mark.parametrize("constraint", ["all", "nonnegative", "ball:0.5"])
-def test_dummy_columns_do_not_slow_a_party(regularizer: str, constraint: str) -> None:
+def test_dummy_columns_do_not_slow_a_party(regularizer, constraint):
     # Levels of several attributes: each attribute's columns sum to one, so that the Gram matrix is singular.
     rng = np.random.default_rng(8)
     block = np.hstack([np.eye(5)[rng.integers(0, 5, 300)] for _ in range(6)])
@@ -144,7 +136,7 @@ def test_dummy_columns_do_not_slow_a_party(regularizer: str, constraint: str) ->
 
 @pytest.mark.parametrize("share", [10.0, 0.9, 0.3])
 @pytest.mark.parametrize("regularizer", ["l1", "group_lasso"])
-def test_badly_scaled_columns_in_a_ball_are_solved_to_the_end(regularizer: str, share: float) -> None:
+def test_badly_scaled_columns_in_a_ball_are_solved_to_the_end(regularizer, share):
     # Proximal gradient takes as many steps as the squares of columns differ: none of small ones moved.
     rng = np.random.default_rng(2)
     sizes = 10.0 ** rng.uniform(-2.0, 3.0, 12)
@@ -155,7 +147,7 @@ def test_badly_scaled_columns_in_a_ball_are_solved_to_the_end(regularizer: str, 
         chosen = GroupLasso((tuple((j,) for j in range(12)),)).of_party(0, 12, "p")
     gram, right, mu = block.T @ block, block.T @ w, 1e-3
 
-    def solution(radius: float) -> np.ndarray:
+    def solution(radius):
         with Engine(1) as engine:
             update, _ = choose_penalised(as_block(block), chosen, get_constraint(f"ball:{radius!r}"))
             update.prepare(engine)
@@ -174,7 +166,7 @@ def test_badly_scaled_columns_in_a_ball_are_solved_to_the_end(regularizer: str, 
 @pytest.mark.representatives(5)
 @pytest.mark.parametrize("constraint", ["all", "nonnegative", "box:-0.1,0.1"])
 @pytest.mark.parametrize("columns", ["few factors", "powers", "more than rows", "pairs"])
-def test_dependent_columns_are_solved_to_the_end(columns: str, constraint: str) -> None:
+def test_dependent_columns_are_solved_to_the_end(columns, constraint):
     # A weight that has just left its kink ends a Newton step before it has begun, pass after pass.
     rng = np.random.default_rng(0)
     block = {
@@ -203,12 +195,12 @@ def test_dependent_columns_are_solved_to_the_end(columns: str, constraint: str) 
 
 
 @pytest.mark.parametrize(("linear", "square"), [*itertools.product((-3.0, 2.0, 40.0), (0.0, 5.0))])
-def test_length_along_a_line_is_the_best(linear: float, square: float) -> None:
+def test_length_along_a_line_is_the_best(linear, square):
     X = np.random.default_rng(9).standard_normal((N, 2))
     problem = make_problem([X[:, :1], X[:, 1:]], (X[:, 0] > 0.0) * 1.0)
     base, along = 0.1 * X[:, 1], 4.0 * X[:, 0]
 
-    def value(t: float) -> float:
+    def value(t):
         loss = problem.loss.evaluate(base + t * along, problem.y, problem.weight, np.empty(N), engine)
         return loss + linear * t + 0.5 * square * t * t
 
@@ -225,7 +217,7 @@ def test_length_along_a_line_is_the_best(linear: float, square: float) -> None:
     assert found == pytest.approx(best.x, abs=1e-5)
 
 
-def steep_line() -> tuple[Problem, np.ndarray, np.ndarray]:
+def steep_line():
     """One row's loss rises by forty powers of ten along it, the others fall."""
     X = np.random.default_rng(1).standard_normal((N, 2))
     base, along = np.full(N, -3.0), np.full(N, -1.0)
@@ -234,7 +226,7 @@ def steep_line() -> tuple[Problem, np.ndarray, np.ndarray]:
     return problem, base, along
 
 
-def test_length_along_a_line_that_turns_steep_is_where_the_slope_is_zero() -> None:
+def test_length_along_a_line_that_turns_steep_is_where_the_slope_is_zero():
     problem, base, along = steep_line()
     with Engine(1) as engine:
         found = best_length(problem, base, along, 0.0, 0.0, engine)
@@ -242,7 +234,7 @@ def test_length_along_a_line_that_turns_steep_is_where_the_slope_is_zero() -> No
     assert ends[0] < 0.0 < ends[1]
 
 
-def test_position_on_a_segment_that_turns_steep_is_where_the_slope_is_zero() -> None:
+def test_position_on_a_segment_that_turns_steep_is_where_the_slope_is_zero():
     problem, base, along = steep_line()
     model, proposal = HullPoint(np.zeros(0), 0.0, base), HullPoint(np.zeros(0), 0.0, base + along)
     flat = SegmentPenalty(np.array([0.0, 1.0]), np.zeros(2), (0.0, 0.0, 0.0), 0.0, 0.0)
@@ -252,7 +244,7 @@ def test_position_on_a_segment_that_turns_steep_is_where_the_slope_is_zero() -> 
     assert ends[0] < 0.0 < ends[1]
 
 
-def test_length_along_a_line_of_several_classes_takes_few_evaluations() -> None:
+def test_length_along_a_line_of_several_classes_takes_few_evaluations():
     """Classes that move together bend little, but each alone much: Newton's steps were a thousandth long."""
     rng = np.random.default_rng(4)
     X, y = rng.standard_normal((N, 2)), np.tile(np.arange(3), N)[:N]
@@ -260,11 +252,11 @@ def test_length_along_a_line_of_several_classes_takes_few_evaluations() -> None:
     base, along = rng.standard_normal(3 * N), rng.standard_normal(3 * N) + 300.0
     evaluate, lengths = type(problem.loss).evaluate, []
 
-    def counted(*given: Any) -> float:
+    def counted(*given):
         lengths.append(evaluate(problem.loss, *given))
         return lengths[-1]
 
-    def slope(t: float) -> float:
+    def slope(t):
         gradient = np.empty(3 * N)
         evaluate(problem.loss, base + t * along, problem.y, problem.weight, gradient, engine)
         return float(gradient @ along)
@@ -279,7 +271,7 @@ def test_length_along_a_line_of_several_classes_takes_few_evaluations() -> None:
 
 @pytest.mark.parametrize("lam", [1e-1, 1e-4])
 @pytest.mark.parametrize("loss", ["hinge", "quantile"])
-def test_about_ten_rounds_as_the_page_says(loss: str, lam: float) -> None:
+def test_about_ten_rounds_as_the_page_says(loss, lam):
     X, y = (load_breast_cancer if loss == "hinge" else load_diabetes)(return_X_y=True)
     target = y * 1.0 if loss == "hinge" else (y - y.mean()) / y.std()
     blocks = np.array_split((X - X.mean(axis=0)) / X.std(axis=0), 3, axis=1)

@@ -1,10 +1,7 @@
 """Large tables and tables in many parts: the same bits as one small table gives, in bounded memory."""
 
-from __future__ import annotations
-
 import random
 import struct
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,13 +22,13 @@ from fastadmm.kernels.cells import parse_numbers
 N = 3000
 
 
-def bounds(cells: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def bounds(cells):
     ends = np.cumsum([len(cell) + 1 for cell in cells]).astype(np.int32) - 1
     starts = (ends - [len(cell) for cell in cells]).astype(np.int32)
     return np.frombuffer("\n".join(cells).encode() + b"\n", dtype=np.uint8), starts, ends
 
 
-def numbers(rng: random.Random) -> list[str]:
+def numbers(rng):
     """Numbers as people and programs write them, and near the ends of the range."""
     any_bits = [repr(struct.unpack("d", rng.randbytes(8))[0]) for _ in range(2000)]
     halfway = [str(2 * rng.randint(2**52, 2**61) + 1) for _ in range(1000)]
@@ -42,7 +39,7 @@ def numbers(rng: random.Random) -> list[str]:
     return [cell for cell in [*any_bits, *halfway, *short, *powers, *ends] if "n" not in cell]
 
 
-def test_numbers_are_rounded_as_python_rounds_them() -> None:
+def test_numbers_are_rounded_as_python_rounds_them():
     cells = numbers(random.Random(1))
     text, starts, stops = bounds(cells)
     bits, found, undecided, at = np.zeros(len(cells), dtype=np.uint64), np.zeros(3, dtype=np.int64), [], 0
@@ -61,7 +58,7 @@ def test_numbers_are_rounded_as_python_rounds_them() -> None:
 @pytest.mark.parametrize(
     "cell", ["", ".", "-", "1e", "1e+", "1_0", "0x1", "inf", "1 2", "--1", "e5", "1.2.3", "１"]
 )
-def test_what_is_no_plain_number_is_left_to_python(cell: str) -> None:
+def test_what_is_no_plain_number_is_left_to_python(cell):
     raw = cell.encode()
     text = np.frombuffer(raw + b"\n", dtype=np.uint8)
     ends = np.array([0], dtype=np.int32), np.array([len(raw)], dtype=np.int32)
@@ -70,7 +67,7 @@ def test_what_is_no_plain_number_is_left_to_python(cell: str) -> None:
     assert (stopped, found[2]) == ((-1, 1) if cell == "" else (0, 0))
 
 
-def tables_of(folder: Path, ids: Any = None) -> dict[str, pa.Table]:
+def tables_of(folder, ids=None):
     rng = np.random.default_rng(3)
     ids = rng.permutation(N) * 7 - 500 if ids is None else ids
     bank = {
@@ -89,13 +86,13 @@ def tables_of(folder: Path, ids: Any = None) -> dict[str, pa.Table]:
     return found
 
 
-def made(folder: Path, out: str, guest: str, host: str) -> dict[str, bytes]:
+def made(folder, out, guest, host):
     options: dict[str, Any] = {"id": "id", "label": "y", "missing": "median", "standardize": True}
     partition = convert_tables(folder / guest, [folder / host], folder / out, names="bank,shop", **options)
     return {path.name: path.read_bytes() for path in partition.path.glob("*.h5")}
 
 
-def in_parts(folder: Path, name: str, table: pa.Table, kind: str) -> str:
+def in_parts(folder, name, table, kind):
     parts = folder / f"{name}-{kind}"
     parts.mkdir()
     for k, start in enumerate(range(0, N, 800)):
@@ -108,7 +105,7 @@ def in_parts(folder: Path, name: str, table: pa.Table, kind: str) -> str:
     return parts.name
 
 
-def test_every_way_of_reading_gives_the_same_bytes(tmp_path: Path, monkeypatch: Any) -> None:
+def test_every_way_of_reading_gives_the_same_bytes(tmp_path, monkeypatch):
     given = tables_of(tmp_path)
     expected = made(tmp_path, "slow", "bank.csv", "shop.csv")
     assert made(tmp_path, "arrow", "bank.parquet", "shop.parquet") == expected
@@ -126,7 +123,7 @@ def test_every_way_of_reading_gives_the_same_bytes(tmp_path: Path, monkeypatch: 
     assert not list(tmp_path.glob(".fastadmm*"))
 
 
-def test_lines_and_faults_are_those_of_the_slow_reader(tmp_path: Path, monkeypatch: Any) -> None:
+def test_lines_and_faults_are_those_of_the_slow_reader(tmp_path, monkeypatch):
     blocks = [
         "a,b\n1,2\n\n3,4\n5,x\n",  # text after numbers, a blank line
         'a,b\r\n"1",2\r\n3,"n/a"\r\n',
@@ -152,12 +149,12 @@ def test_lines_and_faults_are_those_of_the_slow_reader(tmp_path: Path, monkeypat
         assert seen[0] == seen[1], text
 
 
-def test_parts_that_do_not_fit_are_named(tmp_path: Path) -> None:
+def test_parts_that_do_not_fit_are_named(tmp_path):
     given = tables_of(tmp_path)
     whole = in_parts(tmp_path, "bank", given["bank"], "parquet")
     second = tmp_path / whole / "part-1.parquet"
 
-    def refused(message: str) -> None:
+    def refused(message):
         with pytest.raises(InputError, match=message):
             made(tmp_path, "p", whole, "shop.csv")
         assert not (tmp_path / "p").exists()
@@ -175,7 +172,7 @@ def test_parts_that_do_not_fit_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("texts", [False, True])
-def test_ids_are_joined_as_sets_are(tmp_path: Path, texts: bool) -> None:
+def test_ids_are_joined_as_sets_are(tmp_path, texts):
     rng = np.random.default_rng(8)
     own = [rng.choice(60, 40, replace=False) for _ in range(2)]
     names = [[f"é{i}" if texts and i % 3 == 0 else str(i) for i in ids.tolist()] for ids in own]
@@ -195,13 +192,13 @@ def test_ids_are_joined_as_sets_are(tmp_path: Path, texts: bool) -> None:
     assert f"{len(alone)} ids are not in every table ({', '.join(map(repr, alone[:3]))}" in report[0]
 
 
-def test_a_large_csv_is_read_on_several_threads_in_order(tmp_path: Path) -> None:
+def test_a_large_csv_is_read_on_several_threads_in_order(tmp_path):
     assert list(large_text.in_order(lambda i: i * i, range(50))) == [i * i for i in range(50)]
     with pytest.raises(ZeroDivisionError):
         list(large_text.in_order(lambda i: 1 // (i - 7), range(50)))
 
 
-def test_libsvm_text_is_read_alike_in_large_files(tmp_path: Path, monkeypatch: Any) -> None:
+def test_libsvm_text_is_read_alike_in_large_files(tmp_path, monkeypatch):
     blocks = [
         "+1 1:0.1 3:-2e-3 7:0\n\n-1 2:5. 3:.5 \r\n1\n",
         "1 1:1 # 2:3\n2 3:4\n",
@@ -227,7 +224,7 @@ def test_libsvm_text_is_read_alike_in_large_files(tmp_path: Path, monkeypatch: A
             assert seen[0] == seen[1], text
 
 
-def test_labels_of_libsvm_text_keep_no_more_than_themselves(tmp_path: Path, monkeypatch: Any) -> None:
+def test_labels_of_libsvm_text_keep_no_more_than_themselves(tmp_path, monkeypatch):
     # Labels stay until all rows are read: views of the parser's buffers held four bytes for each of text.
     monkeypatch.setattr(libsvm, "LARGE", 0)
     (tmp_path / "a.svm").write_text("1 1:2 3:4\n" * 1000)

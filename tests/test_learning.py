@@ -1,7 +1,5 @@
 """Class weights, offsets, warm starts, early stopping and callbacks of the estimators."""
 
-from __future__ import annotations
-
 import pickle
 from typing import Any
 
@@ -29,11 +27,9 @@ X, Y = scale(CANCER.data), CANCER.target
 
 
 # --- class weights
-
-
 @pytest.mark.parametrize("weight", ["balanced", {0: 3.0, 1: 0.5}, {1: 2.0}])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_class_weights_are_those_of_scikit_learn(weight: Any, weighted: bool) -> None:
+def test_class_weights_are_those_of_scikit_learn(weight, weighted):
     own = np.random.default_rng(0).uniform(0.5, 2, len(Y)) if weighted else None
     model = ADMMSharingClassifier(3, 1e-2, tol=TIGHT, class_weight=weight).fit(X, Y, sample_weight=own)
     base = np.ones(len(Y)) if own is None else own
@@ -47,7 +43,7 @@ def test_class_weights_are_those_of_scikit_learn(weight: Any, weighted: bool) ->
     np.testing.assert_allclose(model.coef_, reference.coef_, atol=1e-5)
 
 
-def test_class_weights_of_several_classes_by_name() -> None:
+def test_class_weights_of_several_classes_by_name():
     data = load_iris()
     names = data.target_names[data.target]
     model = ADMMSharingClassifier(2, 1e-2, tol=TIGHT, class_weight={"setosa": 2.0}).fit(data.data, names)
@@ -66,12 +62,12 @@ def test_class_weights_of_several_classes_by_name() -> None:
         ({1: "2"}, "of class 1 must be a finite number"),
     ],
 )
-def test_wrong_class_weights_are_named(weight: Any, message: str) -> None:
+def test_wrong_class_weights_are_named(weight, message):
     with pytest.raises(ConfigError, match=message):
         ADMMSharingClassifier(class_weight=weight).fit(X, Y)
 
 
-def test_class_weights_of_the_command_line() -> None:
+def test_class_weights_of_the_command_line():
     assert read_class_weights("balanced") == "balanced"
     assert read_class_weights("yes:2,a:b:0.5") == {"yes": 2.0, "a:b": 0.5}
     for text in ("yes", "yes:x", "yes:1,yes:2", ":", "yes:nan"):
@@ -80,15 +76,13 @@ def test_class_weights_of_the_command_line() -> None:
 
 
 # --- offsets
-
-
-def test_offset_against_a_general_minimiser() -> None:
+def test_offset_against_a_general_minimiser():
     rng = np.random.default_rng(1)
     features, exposure = rng.normal(size=(120, 3)), rng.uniform(0.5, 4, 120)
     y = rng.poisson(exposure * np.exp(features @ [0.5, -0.3, 0.2])).astype(float)
     model = ADMMSharingRegressor(2, 1e-2, loss="poisson", tol=1e-11).fit(features, y, offset=np.log(exposure))
 
-    def objective(x: np.ndarray) -> float:
+    def objective(x):
         z = np.log(exposure) + x[3] + features @ x[:3]
         return float(np.mean(np.exp(z) - y * z) + 0.5e-2 * x[:3] @ x[:3])
 
@@ -98,7 +92,7 @@ def test_offset_against_a_general_minimiser() -> None:
     np.testing.assert_allclose(model.predict(features, offset=np.log(exposure)), rates * exposure)
 
 
-def test_offset_of_a_classifier() -> None:
+def test_offset_of_a_classifier():
     shift = np.where(np.arange(len(Y)) % 2, 1.0, -1.0)
     model = ADMMSharingClassifier(3, 1e-2).fit(X, Y, offset=shift)
     plain = model.decision_function(X)
@@ -111,9 +105,7 @@ def test_offset_of_a_classifier() -> None:
 
 
 # --- warm starts
-
-
-def test_warm_start_begins_at_the_last_model() -> None:
+def test_warm_start_begins_at_the_last_model():
     model = ADMMSharingClassifier(3, 1e-2, warm_start=True)
     cold = model.fit(X, Y).n_rounds_
     assert model.fit(X, Y).n_rounds_ == 1
@@ -126,7 +118,7 @@ def test_warm_start_begins_at_the_last_model() -> None:
         model.fit(X[:, :20], Y)
 
 
-def test_initial_coefficients() -> None:
+def test_initial_coefficients():
     for model, y in (
         (ADMMSharingClassifier([[3, 1], [0, 2]], 1e-2), load_iris().target),
         (ADMMSharingClassifier([[3, 1], [0, 2]], 1e-2), load_iris().target > 0),
@@ -143,9 +135,7 @@ def test_initial_coefficients() -> None:
 
 
 # --- early stopping
-
-
-def test_early_stopping_keeps_the_best_round() -> None:
+def test_early_stopping_keeps_the_best_round():
     model = ADMMSharingClassifier(3, 1e-6, early_stopping=True, n_iter_no_change=3, random_state=0).fit(X, Y)
     values = [record.validation for record in model.history_]
     assert model.status_ == "early_stopped"
@@ -160,7 +150,7 @@ def test_early_stopping_keeps_the_best_round() -> None:
     np.testing.assert_array_equal(one.coef_, model.coef_)
 
 
-def test_held_out_rows_are_not_trained_on() -> None:
+def test_held_out_rows_are_not_trained_on():
     rng = np.random.default_rng(0)
     y = rng.permutation(Y)  # nothing to learn: the first rounds are the best
     model = ADMMSharingClassifier(
@@ -171,7 +161,7 @@ def test_held_out_rows_are_not_trained_on() -> None:
     assert model.validation_loss_ > 0.5
 
 
-def test_early_stopping_of_a_regression_and_of_classes() -> None:
+def test_early_stopping_of_a_regression_and_of_classes():
     data = load_iris()
     classes = ADMMSharingClassifier(2, 1e-8, early_stopping=True, random_state=0).fit(data.data, data.target)
     assert classes.coef_.shape == (3, 4)
@@ -182,7 +172,7 @@ def test_early_stopping_of_a_regression_and_of_classes() -> None:
     assert numbers.validation_loss_ == min(r.validation for r in numbers.history_)
 
 
-def test_early_stopping_goes_with_no_privacy() -> None:
+def test_early_stopping_goes_with_no_privacy():
     private = Privacy(mode="fusion", epsilon=1.0, delta=1e-5, sampler="insecure_test")
     model = ADMMSharingClassifier([10, 10, 10], privacy=private, early_stopping=True)
     with pytest.raises(ConfigError, match="early_stopping: not in a private run"):
@@ -194,9 +184,7 @@ def test_early_stopping_goes_with_no_privacy() -> None:
 
 
 # --- the rest of scikit-learn
-
-
-def test_scikit_learns_callbacks() -> None:
+def test_scikit_learns_callbacks():
     callback = pytest.importorskip("sklearn.callback")
     monitor = callback.ScoringMonitor(scoring="neg_log_loss")
     model = ADMMSharingClassifier(3, 1e-2).set_callbacks(monitor).fit(X, Y)
@@ -205,16 +193,16 @@ def test_scikit_learns_callbacks() -> None:
     assert pickle.loads(pickle.dumps(model)).coef_.shape == (1, 30)
 
     class Stop:
-        def __init__(self) -> None:
+        def __init__(self):
             self.models: list[Any] = []
 
-        def setup(self, estimator: Any, context: Any) -> None: ...
+        def setup(self, estimator, context): ...
 
-        def teardown(self, estimator: Any, context: Any) -> None: ...
+        def teardown(self, estimator, context): ...
 
-        def on_fit_task_begin(self, estimator: Any, context: Any) -> None: ...
+        def on_fit_task_begin(self, estimator, context): ...
 
-        def on_fit_task_end(self, estimator: Any, context: Any, *, fitted_estimator: Any = None) -> bool:
+        def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
             self.models.append(fitted_estimator)
             return context.task_name == "round" and context.task_id == 2
 
@@ -227,7 +215,7 @@ def test_scikit_learns_callbacks() -> None:
     np.testing.assert_array_equal(stop.models[2].predict(X), model.predict(X))
 
 
-def test_metadata_routing_through_search_and_pipeline() -> None:
+def test_metadata_routing_through_search_and_pipeline():
     weights = np.random.default_rng(0).integers(0, 3, len(Y)).astype(float)
     with config_context(enable_metadata_routing=True):
         model = ADMMSharingClassifier(3).set_fit_request(sample_weight=True, offset=True)
@@ -243,7 +231,7 @@ def test_metadata_routing_through_search_and_pipeline() -> None:
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
-def test_tables_keep_their_names(library: str) -> None:
+def test_tables_keep_their_names(library):
     module = pytest.importorskip(library)
     names = [f"f{j}" for j in range(X.shape[1])]
     table = module.DataFrame(dict(zip(names, X.T)))
@@ -261,10 +249,8 @@ def test_tables_keep_their_names(library: str) -> None:
 
 
 # --- one alpha for each party
-
-
 @pytest.mark.parametrize("regularizer", ["l2", "l1"])
-def test_a_partys_own_regularisation_against_a_general_minimiser(regularizer: str) -> None:
+def test_a_partys_own_regularisation_against_a_general_minimiser(regularizer):
     rng = np.random.default_rng(2)
     features = rng.normal(size=(80, 5))
     y = features @ [1.0, -2.0, 0.5, 0.0, 1.0] + rng.normal(size=80)
@@ -289,7 +275,7 @@ def test_a_partys_own_regularisation_against_a_general_minimiser(regularizer: st
     np.testing.assert_allclose(model.history_[-1].weight_norms, norms)
 
 
-def test_equal_alphas_are_one_alpha() -> None:
+def test_equal_alphas_are_one_alpha():
     one = ADMMSharingClassifier(3, 1e-2, tol=TIGHT).fit(X, Y)
     many = ADMMSharingClassifier(3, [1e-2] * 3, tol=TIGHT).fit(X, Y)
     np.testing.assert_allclose(many.coef_, one.coef_, atol=1e-6)
@@ -305,6 +291,6 @@ def test_equal_alphas_are_one_alpha() -> None:
         ([1e-2] * 3, {"constraint": "ball:2"}, "alpha: one for each party goes with"),
     ],
 )
-def test_wrong_alphas_are_named(alpha: Any, more: dict[str, Any], message: str) -> None:
+def test_wrong_alphas_are_named(alpha, more, message):
     with pytest.raises(ConfigError, match=message):
         ADMMSharingClassifier(3, alpha, **more).fit(X, Y)

@@ -1,10 +1,7 @@
 """Class weights, warm starts and early stopping of runs on disk."""
 
-from __future__ import annotations
-
 import json
 import signal
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,18 +26,18 @@ from run_tools import (
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("learning")
     write_problem(folder / "a.parts", n=240, seed=3)
     write_problem(folder / "v.parts", n=120, seed=4)
     return folder
 
 
-def train(data: Path, out: Path, display: Any = None, **keys: Any) -> dict[str, Any]:
+def train(data, out, display=None, **keys):
     return start_run(make_config({"data": str(data / "a.parts"), **keys}), out, display=display)
 
 
-def test_class_weights_are_sample_weights(data: Path, tmp_path: Path) -> None:
+def test_class_weights_are_sample_weights(data, tmp_path):
     train(data, tmp_path / "run", class_weight={"yes": 3.0}, **{"lambda": 0.01})
     partition = open_partition(data / "a.parts")
     blocks = [party.load() for party in partition.parties]
@@ -54,9 +51,7 @@ def test_class_weights_are_sample_weights(data: Path, tmp_path: Path) -> None:
         np.testing.assert_array_equal(party.weights, weights)
 
 
-def test_class_weights_of_the_command_line(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_class_weights_of_the_command_line(data, tmp_path, capsys):
     assert run("train", data / "a.parts", "-o", tmp_path / "b", "--class-weight", "balanced", "-q") == 0
     assert 'class_weight = "balanced"' in (tmp_path / "b" / "run.toml").read_text(encoding="utf-8")
     assert run("train", data / "a.parts", "-o", tmp_path / "c", "--class-weight", "maybe:2", "-q") == 5
@@ -64,7 +59,7 @@ def test_class_weights_of_the_command_line(
     assert not (tmp_path / "c").exists()
 
 
-def test_a_run_begins_at_another_model(data: Path, tmp_path: Path) -> None:
+def test_a_run_begins_at_another_model(data, tmp_path):
     cold = train(data, tmp_path / "cold", **{"lambda": 0.01})
     warm = train(data, tmp_path / "warm", warm_start=str(tmp_path / "cold"), **{"lambda": 0.009})
     fresh = train(data, tmp_path / "fresh", **{"lambda": 0.009})
@@ -80,7 +75,7 @@ def test_a_run_begins_at_another_model(data: Path, tmp_path: Path) -> None:
     assert_same_run(tmp_path / "warm", tmp_path / "killed")
 
 
-def test_another_start_is_noticed(data: Path, tmp_path: Path) -> None:
+def test_another_start_is_noticed(data, tmp_path):
     train(data, tmp_path / "one", **{"lambda": 0.01})
     more = {"lambda": 0.001, "history": 2}
     train(data, tmp_path / "two", SignalAfter(1), warm_start=str(tmp_path / "one"), **more)
@@ -89,7 +84,7 @@ def test_another_start_is_noticed(data: Path, tmp_path: Path) -> None:
         resume_run(tmp_path / "two")
 
 
-def test_a_start_with_other_columns_or_classes_is_refused(data: Path, tmp_path: Path) -> None:
+def test_a_start_with_other_columns_or_classes_is_refused(data, tmp_path):
     rng = np.random.default_rng(0)
     train(data, tmp_path / "run")
     write_problem(tmp_path / "wide.parts", n=100, widths=(4, 7, 3))
@@ -114,7 +109,7 @@ def test_a_start_with_other_columns_or_classes_is_refused(data: Path, tmp_path: 
 
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("source", ["share", "partition"])
-def test_early_stopping_and_its_resumption(data: Path, tmp_path: Path, source: str) -> None:
+def test_early_stopping_and_its_resumption(data, tmp_path, source):
     validation: Any = 0.3 if source == "share" else str(data / "v.parts")
     keys = {"lambda": 1e-7, "validation": validation, "patience": 3, "seed": 2}
     result = train(data, tmp_path / "run", **keys)
@@ -137,7 +132,7 @@ def test_early_stopping_and_its_resumption(data: Path, tmp_path: Path, source: s
     assert run("resume", tmp_path / "k", "-q") == 0
 
 
-def test_the_kept_model_has_the_metric_of_its_round(data: Path, tmp_path: Path) -> None:
+def test_the_kept_model_has_the_metric_of_its_round(data, tmp_path):
     """On a partition of its own the value is what evaluating the model gives."""
     train(
         data, tmp_path / "run", validation=str(data / "v.parts"), validation_metric="auc", **{"lambda": 1e-7}
@@ -147,7 +142,7 @@ def test_the_kept_model_has_the_metric_of_its_round(data: Path, tmp_path: Path) 
     assert result_of(tmp_path / "run")["validation"] == pytest.approx(evaluated["auc"], abs=1e-12)
 
 
-def test_a_finished_run_with_a_better_round_before_keeps_that(data: Path, tmp_path: Path) -> None:
+def test_a_finished_run_with_a_better_round_before_keeps_that(data, tmp_path):
     keys = {"lambda": 1e-5, "validation": 0.3, "patience": 1000}
     result = train(data, tmp_path / "run", **keys)
     best = min(logged(tmp_path / "run"), key=lambda line: line["validation"])
@@ -155,7 +150,7 @@ def test_a_finished_run_with_a_better_round_before_keeps_that(data: Path, tmp_pa
     assert result["status"] == ("converged" if best["round"] == result["rounds"] else "early_stopped")
 
 
-def test_what_early_stopping_refuses(data: Path, tmp_path: Path) -> None:
+def test_what_early_stopping_refuses(data, tmp_path):
     for keys, message in (
         (
             {"validation": 0.3, "validation_metric": "rmse"},

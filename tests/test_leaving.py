@@ -1,14 +1,10 @@
 """What leaves a run says nothing exact of private data, and nothing that its writer did not prove."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
 import tomllib
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import h5py
 import pytest
@@ -33,7 +29,7 @@ PRIVATE = {
 
 
 @pytest.fixture(scope="module", params=PRIVATE)
-def private(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def private(request, tmp_path_factory):
     """A directory with data and a finished, evaluated private run."""
     home = tmp_path_factory.mktemp("private")
     write_problem(home / "a.parts", 60, (3, 2))
@@ -44,7 +40,7 @@ def private(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return home
 
 
-def numbers_in(value: Any) -> set[float]:
+def numbers_in(value):
     """All numbers of a document that are no small whole ones."""
     if isinstance(value, dict):
         return set().union(*map(numbers_in, value.values()))
@@ -54,7 +50,7 @@ def numbers_in(value: Any) -> set[float]:
     return {float(value)} if exact else set()
 
 
-def secrets_of(run_directory: Path) -> tuple[set[float], set[str]]:
+def secrets_of(run_directory):
     """Exact numbers and digests that the run directory holds, but not its settings and its statement."""
     result = json.loads((run_directory / "result.json").read_text())
     settings = numbers_in(tomllib.loads((run_directory / "run.toml").read_text()))
@@ -78,7 +74,7 @@ def secrets_of(run_directory: Path) -> tuple[set[float], set[str]]:
     return measured - settings, digests
 
 
-def holds(text: str, number: float) -> bool:
+def holds(text, number):
     """Whether a text shows five digits or more of a number, however it is rounded."""
     text = re.sub(r"(?s)<(svg|style).*?</\1>", "", text)
     for word in re.findall(r"(?<![\w.])\d+\.\d+(?:e[-+]?\d+)?(?![\w.])", text):
@@ -88,7 +84,7 @@ def holds(text: str, number: float) -> bool:
     return False
 
 
-def left(home: Path, out: Path) -> dict[str, str]:
+def left(home, out):
     """Everything that is made of a run to be handed on, as text."""
     run_directory = home / "run"
     made = {name: out / name for name in ("card.md", "card.json", "report.html", "c.html", "c.json", "c.csv")}
@@ -120,7 +116,7 @@ def left(home: Path, out: Path) -> dict[str, str]:
 
 
 @pytest.mark.representatives(1)
-def test_what_leaves_a_private_run_holds_no_exact_number_and_no_digest(private: Path, tmp_path: Path) -> None:
+def test_what_leaves_a_private_run_holds_no_exact_number_and_no_digest(private, tmp_path):
     numbers, digests = secrets_of(private / "run")
     assert len(numbers) > 10
     for name, text in left(private, tmp_path).items():
@@ -130,9 +126,7 @@ def test_what_leaves_a_private_run_holds_no_exact_number_and_no_digest(private: 
         assert str(private) not in text.replace(str(private / "run"), ""), name
 
 
-def test_what_leaves_says_what_was_kept_back(
-    private: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_leaves_says_what_was_kept_back(private, tmp_path, capsys):
     texts = left(private, tmp_path)
     for name in ("card.md", "card.json", "report.html", "c.html", "c.json"):
         assert KEPT_BACK in texts[name], name
@@ -150,7 +144,7 @@ def test_what_leaves_says_what_was_kept_back(
         assert KEPT_BACK in write_report(copy).read_text(encoding="utf-8")
 
 
-def test_a_run_without_privacy_shows_its_numbers_and_no_digest(tmp_path: Path) -> None:
+def test_a_run_without_privacy_shows_its_numbers_and_no_digest(tmp_path):
     write_problem(tmp_path / "a.parts", 60, (3, 2))
     start_run(make_config({"data": str(tmp_path / "a.parts"), "rounds": 2}), tmp_path / "run")
     result = json.loads((tmp_path / "run" / "result.json").read_text())
@@ -165,27 +159,25 @@ def test_a_run_without_privacy_shows_its_numbers_and_no_digest(tmp_path: Path) -
 
 
 # --- what a statement says -----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("value", [1230.0, 20000.0, 150.84785, 2.00001, 1.0, 0.30000001, 1e-7, 99999.9])
-def test_an_epsilon_is_never_shown_smaller_than_it_is(value: float) -> None:
+def test_an_epsilon_is_never_shown_smaller_than_it_is(value):
     assert value * (1 - 1e-9) <= float(rounded_up(value)) <= 1.0011 * value
 
 
-def a_statement(**values: Any) -> PrivacyStatement:
+def a_statement(**values):
     settings = Privacy(mode="message", epsilon=4.0, delta=1.2345678e-5)
     party = PartyGuarantee("delta", "gaussian message", "T2", 2.00001, sigma=7.46189, rounds=3, gdp=0.9)
     return replace(state(settings, [party], {"coordinator": "messages"}, ("labels",)), **values)
 
 
-def test_noise_is_not_shown_larger_nor_delta_smaller_than_it_is() -> None:
+def test_noise_is_not_shown_larger_nor_delta_smaller_than_it_is():
     text = dict(a_statement().table())["delta"]  # the party's row comes later than the row of delta
     assert "sigma 7.461" in text
     assert "sensitivity 2.001" in text
     assert "at delta = 1.2345678e-05" in a_statement().one_line()
 
 
-def test_a_card_has_every_row_of_the_statement(tmp_path: Path) -> None:
+def test_a_card_has_every_row_of_the_statement(tmp_path):
     """Rows with one heading, and a party that is called like one, do not displace each other."""
     write_problem(tmp_path / "a.parts", 60, (3, 2))
     start_run(make_config({"data": str(tmp_path / "a.parts"), "rounds": 1}), tmp_path / "run")
@@ -195,7 +187,7 @@ def test_a_card_has_every_row_of_the_statement(tmp_path: Path) -> None:
         assert f"| {key} | {value} |" in text
 
 
-def test_what_is_assumed_is_said(private: Path, tmp_path: Path) -> None:
+def test_what_is_assumed_is_said(private, tmp_path):
     said = read_records(private / "run").privacy
     assert said is not None
     assert "honest coordinator" not in said.one_line()
@@ -210,9 +202,7 @@ def test_what_is_assumed_is_said(private: Path, tmp_path: Path) -> None:
     assert "assumed" not in dict(PrivacyStatement.from_json(old).table())
 
 
-def test_the_line_has_what_all_runs_of_a_ledger_spent(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_line_has_what_all_runs_of_a_ledger_spent(tmp_path, capsys):
     write_problem(tmp_path / "a.parts", 60, (3, 2))
     budget = {**PRIVATE["message"], "total_epsilon": 8.0}
     keys = {"data": str(tmp_path / "a.parts"), "privacy": budget, "ledger": str(tmp_path / "l.jsonl")}

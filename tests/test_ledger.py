@@ -1,7 +1,5 @@
 """The ledger's rules: data and role make an account, a draw makes a charge, a run sets its budget aside."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import subprocess
@@ -26,8 +24,6 @@ def table(rows=40, columns=5, seed=0):
 
 
 # --- accounts
-
-
 def block_account(name, block, ids=None):
     """As :func:`fastadmm.privacy.accounts.feature_account`, of a block in memory."""
     given = block.shape[0] if ids is None else ids
@@ -43,12 +39,8 @@ def test_the_same_columns_are_one_account_in_any_storage_and_order():
     zero = X.copy()
     zero[explicit.nonzero()[0][3], explicit.indices[3]] = 0.0
     for other in (
-        rounded,
-        np.asfortranarray(X),
-        X[:, ::-1],
-        sparse.csr_array(X),
-        sparse.csr_array(rounded[:, [2, 0, 1, 4, 3]]),
-        np.hstack([X, np.zeros((40, 1))]),
+        *(rounded, np.asfortranarray(X), X[:, ::-1], sparse.csr_array(X)),
+        *(sparse.csr_array(rounded[:, [2, 0, 1, 4, 3]]), np.hstack([X, np.zeros((40, 1))])),
     ):
         assert block_account("other name", other).same(one)
         assert block_account("other name", other).columns == one.columns
@@ -152,8 +144,6 @@ def test_different_rows_stay_apart():
 
 
 # --- draws
-
-
 def test_a_draw_is_charged_once_and_another_draw_again(tmp_path):
     path, draw = tmp_path / "l", secrets.token_hex(8)
     first = Charge("run", "rows", "bank", "message 1", gdp=0.1, draw=draw)
@@ -177,8 +167,6 @@ def test_a_charge_is_the_same_only_at_the_same_cost_and_on_the_same_rows(tmp_pat
 
 
 # --- reservations
-
-
 def planned(run, count=4):
     return [Charge(run, "rows", "bank", f"message {t}", pure=0.25) for t in range(count)]
 

@@ -1,7 +1,5 @@
 """The ledger's file: whatever happens to it, it never says that less was spent."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -11,6 +9,8 @@ import pytest
 from fastadmm.errors import FormatError, PrivacyBudgetError, StorageError
 from fastadmm.privacy import ledger_file
 from fastadmm.privacy.ledger import Charge, Ledger
+
+from run_tools import Killed, flipped
 
 OLD = (
     '{"format": "fastadmm-privacy-ledger", "version": "1.0"}\n'
@@ -50,10 +50,8 @@ def test_every_flipped_bit_is_refused_or_harmless(tmp_path):
     spent = cost(path)
     refused = 0
     for bit in range(8 * len(good)):
-        raw = bytearray(good)
-        raw[bit // 8] ^= 1 << bit % 8
         try:
-            lines = ledger_file._parse(bytes(raw)).lines
+            lines = ledger_file._parse(flipped(good, bit)).lines
         except ledger_file._Refused:
             refused += 1
         else:
@@ -123,10 +121,8 @@ def test_what_is_not_a_ledger_is_left_as_it_is(tmp_path, content):
     path = tmp_path / "notes"
     path.write_bytes(content)
     ledger = Ledger()
-    ledger.path, ledger._file = (
-        path,
-        ledger_file.LedgerFile(path),
-    )  # as if it came after the ledger was opened
+    # as if it came after the ledger was opened
+    ledger.path, ledger._file = path, ledger_file.LedgerFile(path)
     for attempt in (
         lambda: Ledger(path),
         lambda: ledger.charge(charges(1)[0], 9.0, 1e-5),
@@ -157,10 +153,6 @@ def test_a_refused_charge_leaves_no_file(tmp_path):
 
 
 # --- kills between any two writes
-
-
-class Killed(BaseException):
-    """Nobody catches it."""
 
 
 def operations(monkeypatch, stop_at, torn):
@@ -240,22 +232,17 @@ def test_the_directory_is_synchronised_when_a_ledger_is_made(tmp_path, monkeypat
 
 
 # --- ledgers of version 1.0
-
-
 def test_an_old_ledger_counts_and_is_protected_from_its_next_charge_on(tmp_path):
     path = tmp_path / "l"
     path.write_text(OLD)
     ledger = Ledger(path)
-    assert [(c.role, c.rows, c.party) for c in ledger.charges] == [
-        ("features", "", "bank"),
-        ("labels", "", "bank"),
-    ]
+    charged = [(c.role, c.rows, c.party) for c in ledger.charges]
+    assert charged == [("features", "", "bank"), ("labels", "", "bank")]
     assert path.read_text() == OLD  # reading changes nothing
     # Rows are not known, so they are any rows: of the party of that name, and of the labels.
+    labels = Charge("new", "rows", "anyone", "randomised labels", pure=0.5, role="labels")
     with pytest.raises(PrivacyBudgetError):
-        ledger.charge(
-            Charge("new", "rows", "anyone", "randomised labels", pure=0.5, role="labels"), 1.2, 1e-5
-        )
+        ledger.charge(labels, 1.2, 1e-5)
     with pytest.raises(PrivacyBudgetError):
         ledger.charge(Charge("new", "rows", "bank", "message 1", gdp=0.1), 0.45, 1e-5)
     # The run that made them goes on without paying twice.
@@ -265,15 +252,12 @@ def test_an_old_ledger_counts_and_is_protected_from_its_next_charge_on(tmp_path)
     assert raw.startswith(OLD.encode())
     assert len(Ledger(path).charges) == 3
     for bit in range(8 * len(raw)):
-        changed = bytearray(raw)
-        changed[bit // 8] ^= 1 << bit % 8
         try:
-            lines = ledger_file._parse(bytes(changed)).lines
+            lines = ledger_file._parse(flipped(raw, bit)).lines
         except ledger_file._Refused:
             continue
-        assert [line.values for line in lines] == [json.loads(x) | {} for x in OLD.splitlines()[1:]] + [
-            lines[2].values
-        ]
+        assert [line.values for line in lines[:2]] == [json.loads(x) for x in OLD.splitlines()[1:]]
+        assert len(lines) == 3
     for size in range(len(raw)):
         try:
             ledger_file._parse(raw[:size])

@@ -1,11 +1,8 @@
 """LIBSVM reader: against a naive twin, at block boundaries, and its messages."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import lzma
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +15,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 
-def naive(text: str, width: int, zero_based: bool = False) -> tuple[np.ndarray, np.ndarray]:
+def naive(text, width, zero_based=False):
     """The obvious parser."""
     X, y = [], []
     for line in text.splitlines():
@@ -33,7 +30,7 @@ def naive(text: str, width: int, zero_based: bool = False) -> tuple[np.ndarray, 
     return np.array(X).reshape(len(y), width), np.array(y)
 
 
-def read(path: Path, **options: object) -> tuple[np.ndarray, np.ndarray]:
+def read(path, **options):
     blocks = list(LibsvmSource(SourceFile(path), **options).blocks())
     width = max(block.X.shape[1] for block in blocks)
     parts = []
@@ -64,9 +61,7 @@ rows = st.lists(
 
 @settings(max_examples=40, deadline=None)
 @given(rows, st.integers(8, 200), st.sampled_from(["\n", "\r\n"]))
-def test_equals_naive_twin(
-    tmp_path_factory: pytest.TempPathFactory, data: list, block: int, newline: str
-) -> None:
+def test_equals_naive_twin(tmp_path_factory, data, block, newline):
     text = ""
     for label, features, tail in data:
         cells = [repr(label)] + [f"{i}:{features[i]!r}" for i in sorted(features)]
@@ -84,7 +79,7 @@ def test_equals_naive_twin(
     [bytes, gzip.compress, bz2.compress, lzma.compress, lambda b: bz2.compress(b[:9]) + bz2.compress(b[9:])],
     ids=["plain", "gzip", "bzip2", "xz", "two streams"],
 )
-def test_compression_is_found_by_content(tmp_path: Path, compress: object) -> None:
+def test_compression_is_found_by_content(tmp_path, compress):
     path = tmp_path / "misleading.txt"
     path.write_bytes(compress(b"-1 1:0.5 3:2\n+1 2:1e-3\n"))
     X, y = read(path)
@@ -92,7 +87,7 @@ def test_compression_is_found_by_content(tmp_path: Path, compress: object) -> No
     np.testing.assert_array_equal(y, [-1, 1])
 
 
-def test_last_line_without_newline_blank_lines_and_comments(tmp_path: Path) -> None:
+def test_last_line_without_newline_blank_lines_and_comments(tmp_path):
     path = tmp_path / "a"
     path.write_bytes(b"# head\n\n1 1:1 # tail\n   \n-1\n2 2:5")
     X, y = read(path)
@@ -102,7 +97,7 @@ def test_last_line_without_newline_blank_lines_and_comments(tmp_path: Path) -> N
     assert [source.where(i) for i in range(3)] == ["line 3", "line 5", "line 6"]
 
 
-def test_zero_based(tmp_path: Path) -> None:
+def test_zero_based(tmp_path):
     path = tmp_path / "a"
     path.write_bytes(b"1 0:7 2:1\n0 1:1\n")
     X, _ = read(path, zero_based=True)
@@ -140,21 +135,21 @@ GOOD = b"1 1:1 2:1\n" * 50
     ],
 )
 @pytest.mark.parametrize("block", [64, 1 << 20])
-def test_faults_name_line_and_token(tmp_path: Path, line: bytes, message: str, block: int) -> None:
+def test_faults_name_line_and_token(tmp_path, line, message, block):
     path = tmp_path / "bad.txt"
     path.write_bytes(GOOD + line + b"\n" + GOOD)
     with pytest.raises(InputError, match=f"bad.txt: {message}"):
         read(path, n_features=5, block_bytes=block)
 
 
-def test_huge_index_without_declared_features(tmp_path: Path) -> None:
+def test_huge_index_without_declared_features(tmp_path):
     path = tmp_path / "a"
     path.write_bytes(b"1 1:1\n0 1999999999:1\n")
     with pytest.raises(InputError, match=r"line 2: index '1999999999' asks for more than .*--features"):
         read(path)
 
 
-def test_line_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_line_without_end(tmp_path, monkeypatch):
     monkeypatch.setattr(opening, "MAX_LINE_BYTES", 1 << 12)
     path = tmp_path / "a"
     path.write_bytes(GOOD + bytes(1 << 14))
@@ -165,7 +160,7 @@ def test_line_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.representatives(2)
 @pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress])
 @pytest.mark.parametrize("fault", ["cut", "flip"])
-def test_damaged_compression(tmp_path: Path, compress: object, fault: str) -> None:
+def test_damaged_compression(tmp_path, compress, fault):
     rng = np.random.default_rng(0)
     text = b"".join(b"1 1:%r\n" % float(v) for v in rng.random(20000))
     data = bytearray(compress(text))
@@ -179,7 +174,7 @@ def test_damaged_compression(tmp_path: Path, compress: object, fault: str) -> No
         read(path)
 
 
-def test_paths(tmp_path: Path) -> None:
+def test_paths(tmp_path):
     with pytest.raises(StorageError, match="no such file"):
         SourceFile(tmp_path / "absent")
     with pytest.raises(StorageError, match="is a directory"):
@@ -189,16 +184,3 @@ def test_paths(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     with pytest.raises(InputError, match="file is empty"):
         SourceFile(tmp_path / "empty")
-
-
-@pytest.mark.repeats
-def test_a9a_equals_scikit_learn(shared_data: Path) -> None:
-    from sklearn.datasets import load_svmlight_file
-
-    expected, labels = load_svmlight_file(str(shared_data / "a9a.t.bz2"), n_features=123)
-    blocks = list(
-        LibsvmSource(SourceFile(shared_data / "a9a.t.bz2"), n_features=123, block_bytes=1 << 17).blocks()
-    )
-    assert len(blocks) > 5
-    assert abs(sparse.vstack([block.X for block in blocks]) - expected).nnz == 0
-    np.testing.assert_array_equal(np.concatenate([block.labels for block in blocks]), labels)

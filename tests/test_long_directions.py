@@ -1,7 +1,5 @@
 """Directions of so many columns that threads share them: as short ones, to the bit whoever computes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from fastadmm.engine.engine import Engine
@@ -12,13 +10,13 @@ from fastadmm.parties.own_directions import add_weights, orthonormal
 COLUMNS = 20_001
 
 
-def basis(k: int, columns: int = COLUMNS) -> np.ndarray:
+def basis(k, columns=COLUMNS):
     """Orthonormal rows."""
     found = np.linalg.qr(np.random.default_rng(k).normal(size=(columns, k)))[0]
     return np.ascontiguousarray(found.T)
 
 
-def test_what_is_known_is_taken_out() -> None:
+def test_what_is_known_is_taken_out():
     rng = np.random.default_rng(0)
     known, given, shares = rng.normal(size=(3, 3000)), rng.normal(size=3000), rng.normal(size=3)
     own, sums, part = np.full(3000, 7.0), np.ones(3), slice(5, 2900)
@@ -32,7 +30,7 @@ def test_what_is_known_is_taken_out() -> None:
 
 @pytest.mark.parametrize("k", [0, 1, 5])
 @pytest.mark.parametrize("near", [1.0, 1e-6])
-def test_long_ones_are_made_orthonormal_as_short_ones(k: int, near: float, monkeypatch) -> None:
+def test_long_ones_are_made_orthonormal_as_short_ones(k, near, monkeypatch):
     earlier = basis(k) if k else np.empty((0, COLUMNS))
     rng = np.random.default_rng(7)
     direction = near * rng.normal(size=COLUMNS) + rng.normal(size=k) @ earlier
@@ -51,7 +49,7 @@ def test_long_ones_are_made_orthonormal_as_short_ones(k: int, near: float, monke
     np.testing.assert_allclose(found[0], out, atol=1e-9)
 
 
-def test_nothing_new_is_no_direction() -> None:
+def test_nothing_new_is_no_direction():
     earlier, out, engine = basis(3), np.empty(COLUMNS), Engine(1)
     assert not orthonormal(np.array([1.0, -2.0, 3.0]) @ earlier, earlier, out, engine)
     for worthless in (0.0, np.inf, np.nan):
@@ -59,7 +57,7 @@ def test_nothing_new_is_no_direction() -> None:
 
 
 @pytest.mark.parametrize("k", [0, 4])
-def test_weights_are_added(k: int) -> None:
+def test_weights_are_added(k):
     rng = np.random.default_rng(1)
     directions, c, residual = rng.normal(size=(k, COLUMNS)), rng.normal(size=k), rng.normal(size=COLUMNS)
     expected, found = residual + 0.3 * (c @ directions), []

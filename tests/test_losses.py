@@ -1,7 +1,5 @@
 """Losses: kernels against obvious twins, proximal identities, and whole fits against other solvers."""
 
-from __future__ import annotations
-
 import copy
 import io
 import math
@@ -37,8 +35,6 @@ KINKS = ("hinge", "quantile")
 
 
 # --- twins: values and derivatives, from the formulas
-
-
 def value(loss, z, y):
     """One sample's loss, elementwise."""
     m = (2 * y - 1) * z
@@ -156,8 +152,6 @@ def conjugate(loss, u, y, s):
 
 
 # --- inputs
-
-
 def draw_targets(loss, rng, n):
     if loss.name in LABELS:
         return rng.integers(0, 2, n).astype(float)
@@ -215,8 +209,6 @@ def draw(loss, seed, n=200, reach=12.0):
 
 
 # --- kernels
-
-
 @every_loss
 def test_curvature_grows_no_faster_than_a_self_concordant_loss_says(loss):
     if not loss.self_concordant:
@@ -528,8 +520,6 @@ def test_intercept_by_formula_is_the_best(name, seed):
 
 
 # --- whole fits
-
-
 def data_for(loss, seed=0, n=60):
     rng = np.random.default_rng(seed)
     matrix = rng.normal(size=(n, 7))
@@ -608,16 +598,8 @@ def test_fits_against_independent_solvers(loss, intercept, weighted):
     for scheme, cuts in cut.items():
         blocks = np.split(matrix, cuts, axis=1)
         blocks[-1] = sp.csr_array(blocks[-1])
-        problem = make_problem(
-            blocks,
-            y,
-            loss=loss.name,
-            loss_parameters=loss.parameters,
-            lam=lam,
-            fit_intercept=intercept,
-            sample_weight=s,
-            offset=offset,
-        )
+        more = {"fit_intercept": intercept, "sample_weight": s, "offset": offset}
+        problem = make_problem(blocks, y, loss=loss.name, loss_parameters=loss.parameters, lam=lam, **more)
         gap = 1e-7 if loss.smooth else 1e-6
         result = solve(problem, SolverOptions(scheme=scheme, gap=gap, max_rounds=5000, n_threads=1))
         assert result.status is Status.CONVERGED, (scheme, result.message)
@@ -776,8 +758,6 @@ def test_a_nearly_perfect_fit_is_certified(name, monkeypatch):
 
 
 # --- choices, parameters, targets
-
-
 def test_subspace_is_chosen_with_squared_l2_whatever_the_loss():
     options = SolverOptions()
     assert choose_scheme(options)[0].name == "subspace"

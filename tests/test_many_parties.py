@@ -1,7 +1,5 @@
 """Fits of many parties, and of wide ones: the same bits with any number of threads."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -23,7 +21,7 @@ def test_many_parties_have_the_same_bits_with_any_number_of_threads(parties):
     assert found[0] == found[1]
 
 
-def problem(parties: int):
+def problem(parties):
     rng = np.random.default_rng(4)
     own = [sp.random(N, 400, 0.01, format="csr", rng=rng) for _ in range(parties)]
     z = sum(X @ rng.standard_normal(400) for X in own)

@@ -1,12 +1,8 @@
 """Measured parts of pages are what scripts make of the measurements; what is said of them is true."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -15,11 +11,11 @@ from scripts import script_of
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def script(name: str) -> ModuleType:
+def script(name):
     return script_of(f"bench/{name}.py")
 
 
-def measured(name: str) -> Any:
+def measured(name):
     return json.loads((ROOT / "bench" / f"{name}.json").read_text(encoding="utf-8"))
 
 
@@ -27,7 +23,7 @@ def measured(name: str) -> Any:
     ("name", "page"),
     [("nonconvex", "nonconvex"), ("nonsmooth", None), ("rounds", "convergence"), ("split", "convergence")],
 )
-def test_a_page_is_made_of_the_measurements(name: str, page: str | None) -> None:
+def test_a_page_is_made_of_the_measurements(name, page):
     bench = script(name)
     path = ROOT / "docs" / f"{page}.md" if page else bench.PAGE
     text = path.read_text(encoding="utf-8")
@@ -38,7 +34,7 @@ def test_a_page_is_made_of_the_measurements(name: str, page: str | None) -> None
 
 
 @pytest.mark.parametrize("name", ["wide", "directions"])
-def test_a_table_is_made_of_the_measurements(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_is_made_of_the_measurements(name, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     bench = script(name)
     found = json.loads(bench.MEASURED.read_text(encoding="utf-8"))
@@ -46,7 +42,7 @@ def test_a_table_is_made_of_the_measurements(name: str, monkeypatch: pytest.Monk
     assert name == "wide" or len(found["cases"]) == 40
 
 
-def test_what_is_said_of_problems_that_are_not_convex_is_true() -> None:
+def test_what_is_said_of_problems_that_are_not_convex_is_true():
     found = measured("nonconvex")
     for case in found["cases"]:
         assert case["descends"]
@@ -60,7 +56,7 @@ def test_what_is_said_of_problems_that_are_not_convex_is_true() -> None:
             assert row["tukey"] < 1.01 * found["outliers"][0]["squared"]
 
 
-def test_smooth_losses_are_certified_within_sixty_rounds() -> None:
+def test_smooth_losses_are_certified_within_sixty_rounds():
     cases = measured("nonsmooth")["cases"]
     assert len({script("nonsmooth")._key(case) for case in cases}) == len(cases) == 126
     smooth = [case for case in cases if case["loss"] in ("logistic", "squared", "huber")]
@@ -68,7 +64,7 @@ def test_smooth_losses_are_certified_within_sixty_rounds() -> None:
     assert max(case["certified"][0] for case in smooth) <= 60
 
 
-def test_what_is_said_of_rounds_is_true() -> None:
+def test_what_is_said_of_rounds_is_true():
     cases, geometric_mean = measured("rounds")["cases"], script("rounds").geometric_mean
     assert all(c["certified"][1] <= 40 for c in cases)
     assert all(c["both"][1] <= 30 for c in cases)

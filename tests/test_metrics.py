@@ -1,7 +1,5 @@
 """Metrics equal scikit-learn's, weights included, and survive the awkward inputs."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -15,7 +13,7 @@ from scipy.special import expit
 from sklearn import metrics as sk
 
 
-def _case(weighted: bool, ties: bool, n: int = 400):
+def _case(weighted, ties, n=400):
     rng = np.random.default_rng(7)
     z = rng.normal(size=n) * 2
     if ties:

@@ -1,9 +1,5 @@
 """Parties with dense columns beside others with sparse ones: each is read as it is stored."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -13,12 +9,11 @@ from fastadmm.blocks.mixed import Mixed, in_order, rows_of_all
 from fastadmm.blocks.side_by_side import Beside, mean_row_square
 from fastadmm.blocks.stored import are_narrow
 from fastadmm.engine.engine import Engine
-from fastadmm.problem.problem import Problem
 
 N, WIDTHS, KINDS = 2300, (30, 45, 3, 60), "dsds"
 
 
-def matrices(kinds: str = KINDS, n: int = N) -> list[Any]:
+def matrices(kinds=KINDS, n=N):
     """Of each party: d for a dense matrix, s for a sparse one."""
     rng = np.random.default_rng(4)
     dense = [rng.normal(size=(n, d)) for d in WIDTHS]
@@ -26,11 +21,11 @@ def matrices(kinds: str = KINDS, n: int = N) -> list[Any]:
     return [own if kind == "d" else other for kind, own, other in zip(kinds, dense, sparse)]
 
 
-def whole(given: list[Any]) -> np.ndarray:
+def whole(given):
     return np.hstack([m.toarray() if sp.issparse(m) else m for m in given])
 
 
-def problem(kinds: str = KINDS, loss: str = "logistic", lam: float = 1e-4, **more: Any) -> Problem:
+def problem(kinds=KINDS, loss="logistic", lam=1e-4, **more):
     given, rng = matrices(kinds), np.random.default_rng(6)
     z = whole(given) @ rng.normal(size=sum(WIDTHS)) / 3.0 + rng.logistic(size=N)
     y = z if loss in ("squared", "huber", "quantile") else (z > 0) * 1.0
@@ -38,7 +33,7 @@ def problem(kinds: str = KINDS, loss: str = "logistic", lam: float = 1e-4, **mor
 
 
 @pytest.mark.parametrize("kinds", ["dsds", "ssdd", "dddd", "ssss", "sdss", "d", "s"])
-def test_the_order_of_columns(kinds: str) -> None:
+def test_the_order_of_columns(kinds):
     given = matrices(kinds)
     with Engine(1) as engine:
         found = rows_of_all([as_block(m) for m in given], engine)
@@ -52,7 +47,7 @@ def test_the_order_of_columns(kinds: str) -> None:
 
 @pytest.mark.parametrize("n", [1, 7, 40, N])
 @pytest.mark.parametrize("kinds", ["sd", "dsds", "sds"])
-def test_passes_are_those_over_a_matrix(kinds: str, n: int) -> None:
+def test_passes_are_those_over_a_matrix(kinds, n):
     given, rng = matrices(kinds, n), np.random.default_rng(1)
     with Engine(2) as engine:
         rows = rows_of_all([as_block(m) if not sp.issparse(m) else CSRBlock(m) for m in given], engine)
@@ -82,7 +77,7 @@ def test_passes_are_those_over_a_matrix(kinds: str, n: int) -> None:
         assert rows.density == pytest.approx(sum(m.nnz if sp.issparse(m) else m.size for m in given) / D.size)
 
 
-def test_few_dense_columns_are_copied() -> None:
+def test_few_dense_columns_are_copied():
     rng, sparse = np.random.default_rng(2), as_block(matrices("s")[0])
     with Engine(1) as engine:
         few = [as_block(rng.normal(size=(N, 3))), sparse, as_block(rng.normal(size=(N, 2)))]
@@ -101,7 +96,7 @@ def test_few_dense_columns_are_copied() -> None:
         )
 
 
-def test_narrow_dense_blocks_are_one_matrix() -> None:
+def test_narrow_dense_blocks_are_one_matrix():
     rng = np.random.default_rng(3)
     narrow = [as_block(rng.normal(size=(N, d))) for d in (3, 1, 12, 2)]
     wide = [as_block(rng.normal(size=(N, d))) for d in (20, 12)]

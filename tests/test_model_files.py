@@ -1,10 +1,7 @@
 """Model directories: what goes in comes out, each party's part in its own file and nothing else in it."""
 
-from __future__ import annotations
-
 import shutil
 import tomllib
-from pathlib import Path
 
 import h5py
 import numpy as np
@@ -21,7 +18,7 @@ from run_tools import model_digests, write_problem
 
 
 @pytest.fixture
-def model() -> Model:
+def model():
     rng = np.random.default_rng(0)
     transforms = [Transform("l2"), Transform("none", center=rng.normal(size=4), scale=rng.uniform(1, 2, 4))]
     return Model(
@@ -38,7 +35,7 @@ def model() -> Model:
     )
 
 
-def assert_same(one: Model, other: Model) -> None:
+def assert_same(one, other):
     for key in ("loss", "task", "lam", "intercept", "classes", "certificate"):
         assert getattr(one, key) == getattr(other, key)
     for a, b in zip(one.parties, other.parties, strict=True):
@@ -47,12 +44,12 @@ def assert_same(one: Model, other: Model) -> None:
         assert a.transform.digest() == b.transform.digest()
 
 
-def test_round_trip(model: Model, tmp_path: Path) -> None:
+def test_round_trip(model, tmp_path):
     write_model(tmp_path / "m", model)
     assert_same(open_model(tmp_path / "m"), model)
 
 
-def test_regression_and_unknown_gap(model: Model, tmp_path: Path) -> None:
+def test_regression_and_unknown_gap(model, tmp_path):
     model = Model(
         **{
             **vars(model),
@@ -68,14 +65,14 @@ def test_regression_and_unknown_gap(model: Model, tmp_path: Path) -> None:
     assert opened.certificate == {}
 
 
-def test_the_same_model_is_the_same_bytes(model: Model, tmp_path: Path) -> None:
+def test_the_same_model_is_the_same_bytes(model, tmp_path):
     for name in ("one", "two"):
         write_model(tmp_path / name, model)
     for file in (tmp_path / "one").iterdir():
         assert file.read_bytes() == (tmp_path / "two" / file.name).read_bytes()
 
 
-def test_each_file_holds_its_own_part_alone(model: Model, tmp_path: Path) -> None:
+def test_each_file_holds_its_own_part_alone(model, tmp_path):
     write_model(tmp_path / "m", model)
     assert sorted(p.name for p in (tmp_path / "m").iterdir()) == [
         "clinic.h5",
@@ -97,7 +94,7 @@ def test_each_file_holds_its_own_part_alone(model: Model, tmp_path: Path) -> Non
     assert manifest["certificate"] == model.certificate
 
 
-def older(path: Path, version: str, ids: bool) -> str:
+def older(path, version, ids):
     """Make a model one of an older format, whose id was a digest of its exact numbers."""
     values = tomllib.loads((path / "model.toml").read_text())
     shared, _ = open_shared_part(path)
@@ -117,7 +114,7 @@ def older(path: Path, version: str, ids: bool) -> str:
 
 @pytest.mark.parametrize("ids", [True, False])
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
-def test_older_models_open_as_what_they_were(model: Model, tmp_path: Path, version: str, ids: bool) -> None:
+def test_older_models_open_as_what_they_were(model, tmp_path, version, ids):
     write_model(tmp_path / "m", model)
     old = older(tmp_path / "m", version, ids)
     opened = open_model(tmp_path / "m")
@@ -130,7 +127,7 @@ def test_older_models_open_as_what_they_were(model: Model, tmp_path: Path, versi
             open_model(tmp_path / "m")
 
 
-def test_ids_are_of_the_run_not_of_the_data(tmp_path: Path) -> None:
+def test_ids_are_of_the_run_not_of_the_data(tmp_path):
     data = write_problem(tmp_path / "a.parts", 60, (3, 2))
     config = make_config({"data": str(data), "rounds": 2, "gap": 1e-15})
     for name in ("one", "two"):
@@ -146,7 +143,7 @@ def test_ids_are_of_the_run_not_of_the_data(tmp_path: Path) -> None:
     assert open_model(tmp_path / "one").model_id != one.model_id  # another model
 
 
-def test_existing_models_are_kept(model: Model, tmp_path: Path) -> None:
+def test_existing_models_are_kept(model, tmp_path):
     write_model(tmp_path / "m", model)
     with pytest.raises(StorageError, match="exists already"):
         write_model(tmp_path / "m", model)
@@ -154,7 +151,7 @@ def test_existing_models_are_kept(model: Model, tmp_path: Path) -> None:
     assert open_model(tmp_path / "m").intercept == 2.0
 
 
-def test_force_replaces_models_only(model: Model, tmp_path: Path) -> None:
+def test_force_replaces_models_only(model, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("")
     with pytest.raises(StorageError, match=r"not replaced: it holds no model\.toml"):
@@ -162,14 +159,14 @@ def test_force_replaces_models_only(model: Model, tmp_path: Path) -> None:
     assert (tmp_path / "mine" / "thesis.txt").exists()
 
 
-def test_a_failure_leaves_nothing(model: Model, tmp_path: Path) -> None:
+def test_a_failure_leaves_nothing(model, tmp_path):
     model.certificate["status"] = object()
     with pytest.raises(TypeError):
         write_model(tmp_path / "m", model)
     assert not list(tmp_path.iterdir())
 
 
-def test_no_model(tmp_path: Path) -> None:
+def test_no_model(tmp_path):
     with pytest.raises(FormatError, match=r"no model\.toml: not a model"):
         open_model(tmp_path)
     (tmp_path / "run.toml").write_text("")

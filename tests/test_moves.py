@@ -1,7 +1,5 @@
 """Directions that a party forgets: the reflection, what is kept, and that few directions are enough."""
 
-from __future__ import annotations
-
 from contextlib import closing
 
 import numpy as np

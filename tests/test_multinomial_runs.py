@@ -1,11 +1,8 @@
 """More than two classes from a source file to predictions and report, by the command line."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
-from pathlib import Path
 
 import h5py
 import numpy as np
@@ -25,7 +22,7 @@ from run_tools import assert_clean, assert_same_run, result_of, run
 NAMES = ("setosa", "versicolor", "virginica")
 
 
-def iris_csv(path: Path, rows: slice, weights: bool = False) -> None:
+def iris_csv(path, rows, weights=False):
     X, y = load_iris(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(y))[rows]
     with path.open("w", newline="", encoding="utf-8") as file:
@@ -35,7 +32,7 @@ def iris_csv(path: Path, rows: slice, weights: bool = False) -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("classes")
     iris_csv(folder / "train.csv", slice(0, 110))
     iris_csv(folder / "test.csv", slice(110, 150))
@@ -48,7 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_converted_labels(folder: Path) -> None:
+def test_converted_labels(folder):
     labels = open_partition(folder / "train.parts").labels
     assert labels is not None
     assert labels.classes == NAMES
@@ -57,7 +54,7 @@ def test_converted_labels(folder: Path) -> None:
         assert file.attrs["encoding-version"] == "1.1"
 
 
-def test_the_run_is_the_estimators_model(folder: Path) -> None:
+def test_the_run_is_the_estimators_model(folder):
     model, partition = open_model(folder / "run"), open_partition(folder / "train.parts")
     blocks = [party.load() for party in partition.parties]
     names = np.array(NAMES)[partition.labels.y.astype(int)]
@@ -74,7 +71,7 @@ def test_the_run_is_the_estimators_model(folder: Path) -> None:
     assert last["test"]["accuracy"] > 0.9
 
 
-def test_predict_evaluate_report_inspect(folder: Path, capsys: pytest.CaptureFixture) -> None:
+def test_predict_evaluate_report_inspect(folder, capsys):
     capsys.readouterr()
     assert run("predict", folder / "run", folder / "test.parts") == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
@@ -109,7 +106,7 @@ def test_predict_evaluate_report_inspect(folder: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize("scheme", ["subspace", "sharing"])
-def test_resume_is_bit_identical_from_toml(folder: Path, tmp_path: Path, scheme: str) -> None:
+def test_resume_is_bit_identical_from_toml(folder, tmp_path, scheme):
     settings = {"data": folder / "train.parts", "loss": "multinomial", "scheme": scheme}
     text = "".join(f'{key} = "{value}"\n' for key, value in settings.items()) + "lambda = 1e-5\ngap = 0.0\n"
     (tmp_path / "run.toml").write_text(text, encoding="utf-8")
@@ -122,9 +119,7 @@ def test_resume_is_bit_identical_from_toml(folder: Path, tmp_path: Path, scheme:
 
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge", "squared"])
-def test_two_class_losses_are_refused(
-    folder: Path, tmp_path: Path, loss: str, capsys: pytest.CaptureFixture
-) -> None:
+def test_two_class_losses_are_refused(folder, tmp_path, loss, capsys):
     capsys.readouterr()
     assert run("train", folder / "train.parts", "--loss", loss, "-o", tmp_path / "run") != 0
     error = capsys.readouterr().err.strip()
@@ -134,9 +129,7 @@ def test_two_class_losses_are_refused(
     assert not list(tmp_path.iterdir())
 
 
-def test_multinomial_of_two_classes_and_of_none(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_multinomial_of_two_classes_and_of_none(folder, tmp_path, capsys):
     lines = (folder / "train.csv").read_text().splitlines()
     (tmp_path / "two.csv").write_text("\n".join(line for line in lines if "setosa" not in line))
     two = ("--positive", "virginica", "--label", "species", "--parties", 2, "-o", tmp_path / "two.parts")
@@ -152,7 +145,7 @@ def test_multinomial_of_two_classes_and_of_none(
     assert "multinomial needs classes" in capsys.readouterr().err
 
 
-def test_numbers_need_the_task(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_numbers_need_the_task(tmp_path, capsys):
     (tmp_path / "a.svm").write_text("3 1:1\n1 2:1\n2 1:1 2:3\n1 1:4\n")
     convert = ("convert", tmp_path / "a.svm", "-o", tmp_path / "a.parts", "--parties", 2)
     assert run(*convert) != 0
@@ -166,9 +159,7 @@ def test_numbers_need_the_task(tmp_path: Path, capsys: pytest.CaptureFixture) ->
 
 
 # --- files
-
-
-def test_label_files_of_two_classes_stay_version_1_0(tmp_path: Path) -> None:
+def test_label_files_of_two_classes_stay_version_1_0(tmp_path):
     for names, y, version in ((("a", "b"), [0, 1], "1.0"), (("a", "b", "c"), [0, 2], "1.1")):
         path = tmp_path / f"{len(names)}.h5"
         with LabelWriter(path, task="classification") as writer:
@@ -179,7 +170,7 @@ def test_label_files_of_two_classes_stay_version_1_0(tmp_path: Path) -> None:
             assert file.attrs["encoding-version"] == version
 
 
-def test_class_numbers_beyond_the_names_are_refused(tmp_path: Path) -> None:
+def test_class_numbers_beyond_the_names_are_refused(tmp_path):
     writer = LabelWriter(tmp_path / "x.h5", task="classification", classes=("a", "b", "c"))
     with pytest.raises(InputError, match=r"row 2: value 3\.0 is no class number from 0 to 2"):
         writer.append([0, 3])
@@ -192,16 +183,16 @@ def test_class_numbers_beyond_the_names_are_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_damaged_models_are_refused(folder: Path, tmp_path: Path) -> None:
+def test_damaged_models_are_refused(folder, tmp_path):
     import shutil
 
-    def change_weights(path: Path) -> None:
+    def change_weights(path):
         with h5py.File(path / "party-1.h5", "a") as file:
             attributes, values = dict(file["weights"].attrs), file["weights"][:, :2]
             del file["weights"], file.attrs["digest"]
             file.create_dataset("weights", data=values).attrs.update(attributes)
 
-    def drop_intercepts(path: Path) -> None:
+    def drop_intercepts(path):
         with h5py.File(path / "coordinator.h5", "a") as file:
             del file["intercepts"]
 
@@ -217,10 +208,8 @@ def test_damaged_models_are_refused(folder: Path, tmp_path: Path) -> None:
 
 
 # --- metrics
-
-
 @pytest.mark.parametrize("classes", [2, 4])
-def test_metrics_are_scikit_learns(classes: int) -> None:
+def test_metrics_are_scikit_learns(classes):
     rng = np.random.default_rng(classes)
     z, y, s = (
         rng.normal(size=(200, classes)),
@@ -242,7 +231,7 @@ def test_metrics_are_scikit_learns(classes: int) -> None:
         assert value == pytest.approx(full[key], rel=1e-12)
 
 
-def test_metrics_refuse_and_leave_out() -> None:
+def test_metrics_refuse_and_leave_out():
     with pytest.raises(InputError, match="classes must be given as 0 to 2"):
         quick_class_metrics([0, 3], np.zeros((2, 3)))
     with pytest.raises(InputError, match="sum to 1"):
@@ -255,7 +244,7 @@ def test_metrics_refuse_and_leave_out() -> None:
     assert multiclass_metrics([0, 0], [[1.0, 0.0], [0.5, 0.5]], ["a", "b"])["auc"] is None
 
 
-def test_owners_of_rows_have_two_classes(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_owners_of_rows_have_two_classes(folder, tmp_path, capsys):
     capsys.readouterr()
     convert = ("owners", "convert", folder / "train.csv", "--label", "species", "--sizes", "60,50")
     assert run(*convert, "-o", tmp_path / "out") != 0

@@ -1,7 +1,5 @@
 """Rows near the bends of a loss: the same minimum over the span from few rows as from all."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -12,15 +10,14 @@ from fastadmm.engine.engine import Engine
 from fastadmm.method.span import SpanPoint, minimise_over_span
 from fastadmm.method.span_hessian import SpanHessian
 from fastadmm.problem.convex_losses import Huber, SmoothedHinge, SmoothedQuantile, SquaredHinge
-from fastadmm.problem.loss import Loss
-from fastadmm.problem.problem import Problem, make_problem
+from fastadmm.problem.problem import make_problem
 
 N, K = 3000, 5
 
 LOSSES = [SmoothedHinge(0.02), SmoothedQuantile(0.3, 0.05), Huber(0.05), SquaredHinge()]
 
 
-def case(loss: Loss, intercept: bool) -> tuple[Problem, np.ndarray]:
+def case(loss, intercept):
     rng = np.random.default_rng(5)
     V = rng.standard_normal((K, N))
     z = rng.standard_normal(K) @ V + rng.standard_normal(N)
@@ -33,7 +30,7 @@ def case(loss: Loss, intercept: bool) -> tuple[Problem, np.ndarray]:
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
-def test_a_loss_bends_between_its_ends_only(loss: Loss) -> None:
+def test_a_loss_bends_between_its_ends_only(loss):
     problem, _ = case(loss, False)
     z = np.random.default_rng(6).normal(0.0, 2.0, N)
     ends = loss.bends(problem.y)
@@ -46,15 +43,13 @@ def test_a_loss_bends_between_its_ends_only(loss: Loss) -> None:
 @pytest.mark.parametrize("tilted", [False, True])
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
-def test_few_rows_find_the_minimum_over_all(
-    loss: Loss, intercept: bool, tilted: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_few_rows_find_the_minimum_over_all(loss, intercept, tilted, monkeypatch):
     """From afar, where many rows outside the first choice meet their bends, and from the minimum itself."""
     problem, V = case(loss, intercept)
     tilt = np.linspace(-2.0, 2.0, K) if tilted else None
     rows = []
 
-    def watched(*arguments: object) -> object:
+    def watched(*arguments):
         rows.append(len(arguments[2]))  # type: ignore[arg-type]
         return on_few(*arguments)  # type: ignore[arg-type]
 

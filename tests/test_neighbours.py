@@ -1,11 +1,8 @@
 """Whether, how and how often a party of a protected run answers does not depend on its rows."""
 
-from __future__ import annotations
-
 import ast
 import secrets
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,24 +22,22 @@ SHARE = [range(first, first + 4) for first in (0, 4, 12)]
 
 
 @pytest.fixture(autouse=True)
-def exchanges(monkeypatch: pytest.MonkeyPatch) -> None:
+def exchanges(monkeypatch):
     monkeypatch.setattr(neighbours.sessions, "_EXCHANGES", 4)  # given back after the test
 
 
 @pytest.mark.parametrize("seeds", SHARE, ids=str)
-def test_the_coordinator_sees_the_same_of_neighbours(seeds: range, tmp_path: Path) -> None:
+def test_the_coordinator_sees_the_same_of_neighbours(seeds, tmp_path):
     assert not try_all(seeds, tmp_path)
 
 
 @pytest.mark.slow
-def test_two_thousand_sequences(tmp_path: Path) -> None:
+def test_two_thousand_sequences(tmp_path):
     assert not try_all(range(2000), tmp_path)
 
 
 # --- the attacks that taught it ---------------------------------------------------------------------------
-
-
-def coordinator(tmp_path: Path, X: np.ndarray, mode: str, **more: Any) -> Coordinator:
+def coordinator(tmp_path, X, mode, **more):
     """Of a run that the party has approved."""
     plain = {"regularization": 1.0, "regularizer": "l2"}
     terms = first_terms(np.random.default_rng(1), mode, len(X)) | plain | more
@@ -51,7 +46,7 @@ def coordinator(tmp_path: Path, X: np.ndarray, mode: str, **more: Any) -> Coordi
     return made
 
 
-def test_a_certificate_that_cannot_hold_is_no_oracle(tmp_path: Path) -> None:
+def test_a_certificate_that_cannot_hold_is_no_oracle(tmp_path):
     """The slack that decided was the requester's, and so was mu; a refusal told whether a record is zero."""
     rng = np.random.default_rng(1)
     X = rng.normal(size=(24, 4))
@@ -74,7 +69,7 @@ def test_a_certificate_that_cannot_hold_is_no_oracle(tmp_path: Path) -> None:
     asked.close()
 
 
-def test_the_range_of_the_grid_is_no_oracle(tmp_path: Path) -> None:
+def test_the_range_of_the_grid_is_no_oracle(tmp_path):
     """Bisecting the scale at which a party refused read the inner products of its rows."""
     X = np.random.default_rng(2).normal(size=(12, 3))
     asked = coordinator(tmp_path, X, "subspace_sums")
@@ -99,7 +94,7 @@ def test_the_range_of_the_grid_is_no_oracle(tmp_path: Path) -> None:
     asked.close()
 
 
-def test_a_session_that_refuses_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_that_refuses_ends(tmp_path, monkeypatch):
     monkeypatch.setattr("fastadmm.between.approval.MOST_REFUSALS", 5)
     asked = coordinator(tmp_path, np.eye(6), "message", penalty=1.0)
     target = np.zeros(6)
@@ -112,7 +107,7 @@ def test_a_session_that_refuses_ends(tmp_path: Path, monkeypatch: pytest.MonkeyP
     asked.close()
 
 
-def test_settings_of_a_private_run_are_those_that_were_approved(tmp_path: Path) -> None:
+def test_settings_of_a_private_run_are_those_that_were_approved(tmp_path):
     settings = Privacy(mode="message", epsilon=1.0, delta=1e-6)
     for change in (
         {"ball": 9.0},
@@ -135,7 +130,7 @@ def test_settings_of_a_private_run_are_those_that_were_approved(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("value", [1e30, -1e200])
-def test_features_that_are_too_large_are_their_owners_error(value: float, tmp_path: Path) -> None:
+def test_features_that_are_too_large_are_their_owners_error(value, tmp_path):
     X = np.eye(5)
     X[3, 2] = value
     with PartyWriter(tmp_path / "a.h5", name="a", n_features=5, kind="dense") as writer:
@@ -144,7 +139,7 @@ def test_features_that_are_too_large_are_their_owners_error(value: float, tmp_pa
         Agent(tmp_path / "a.h5", tmp_path / "state", say=lambda _: None)
 
 
-def test_what_counts_as_out_of_range() -> None:
+def test_what_counts_as_out_of_range():
     given = np.array([-3.0, 0.5, 2.0])
     assert gate.saturated(given, 3.0) is given
     assert gate.saturated(given, 1.0).tolist() == [-1.0, 0.5, 1.0]
@@ -164,7 +159,7 @@ _FROM_ROWS = {
 _PUBLIC = {"Unanswerable", "ConfigError", "ValueError", "RuntimeError", "TypeError"}
 
 
-def test_nothing_that_is_computed_from_rows_ends_in_an_error() -> None:
+def test_nothing_that_is_computed_from_rows_ends_in_an_error():
     root = Path(gate.__file__).parents[1]
     for path in (root / room / f"{name}.py" for room, names in _FROM_ROWS.items() for name in names):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

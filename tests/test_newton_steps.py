@@ -1,7 +1,5 @@
 """What judges and proposes Newton's steps in compiled code, against a slow twin with inverse matrices."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from fastadmm.kernels.blas import lapack

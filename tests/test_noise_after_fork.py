@@ -1,7 +1,5 @@
 """A child of a fork draws its own noise, from every source that privacy rests on."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 

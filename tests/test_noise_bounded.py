@@ -1,7 +1,5 @@
 """Sharing stays bounded under noise of any size on the messages; the bounds are those of docs/theory.md."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from fastadmm.problem.problem import make_problem

@@ -1,7 +1,5 @@
 """The audit's tests of noise keep their level and have the power that they print."""
 
-from __future__ import annotations
-
 import math
 import re
 

@@ -1,9 +1,6 @@
 """Non-convex losses and the log-sum penalty: global proximal operators, descent, stationary points."""
 
-from __future__ import annotations
-
 import copy
-import itertools
 import json
 import math
 import re
@@ -51,8 +48,6 @@ every_loss = pytest.mark.parametrize(
 
 
 # --- twins, from the formulas
-
-
 def value(loss, z, y):
     """One sample's loss, elementwise."""
     if loss.name == "sigmoid":
@@ -102,8 +97,6 @@ def draw(loss, rng, n):
 
 
 # --- kernels
-
-
 @every_loss
 def test_value_gradient_and_curvature(loss):
     rng = np.random.default_rng(0)
@@ -215,8 +208,6 @@ def test_a_range_of_rows_touches_only_its_rows(loss):
 
 
 # --- the log-sum penalty
-
-
 @pytest.mark.parametrize("width", [0.1, 1.0, 30.0])
 def test_log_sum_value_gradient_and_majoriser(width):
     penalty, rng = LogSum(width), np.random.default_rng(0)
@@ -280,8 +271,6 @@ def test_log_sum_by_name():
 
 
 # --- descent at the default penalty
-
-
 CASES = [
     *(
         (name, regularizer, "all")
@@ -389,8 +378,6 @@ def test_documented_penalties_are_the_derived_ones():
 
 
 # --- the rate of Theorem 2
-
-
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize(("name", "parties"), [("sigmoid", 3), ("welsch", 8), ("tukey", 3)])
 def test_rounds_to_a_small_lyapunov_value_grow_no_faster_than_one_over_it(name, parties):
@@ -407,8 +394,6 @@ def test_rounds_to_a_small_lyapunov_value_grow_no_faster_than_one_over_it(name, 
 
 
 # --- stationary points and their objective against SciPy
-
-
 def problem_data(name):
     if LOSSES[name].task == "classification":
         X, y = load_breast_cancer(return_X_y=True)
@@ -467,14 +452,8 @@ def test_the_result_is_stationary_and_as_good_as_that_of_scipy(name, scheme):
 @pytest.mark.parametrize("constraint", ["all", "nonnegative", "box:-0.2,0.2"])
 def test_log_sum_is_stationary_and_as_good_as_that_of_scipy(constraint):
     X, y = problem_data("welsch")
-    problem = make_problem(
-        np.array_split(X, 2, axis=1),
-        y,
-        loss="welsch",
-        lam=0.05,
-        regularizer="log_sum:0.1",
-        constraint=constraint,
-    )
+    more = {"regularizer": "log_sum:0.1", "constraint": constraint}
+    problem = make_problem(np.array_split(X, 2, axis=1), y, loss="welsch", lam=0.05, **more)
     result = solve(problem, SolverOptions(stationarity=1e-4, max_rounds=3000, n_threads=1))
     assert result.status is Status.STATIONARY
     objective = whole_objective(problem, X, 0.1)
@@ -618,8 +597,6 @@ def test_history_is_obeyed(monkeypatch):
 
 
 # --- robustness, on real data
-
-
 @pytest.mark.parametrize("name", ["tukey", "welsch"])
 def test_outliers_do_not_spoil_the_model(name):
     rng = np.random.default_rng(0)
@@ -651,8 +628,6 @@ def test_mislabelled_points_do_not_turn_the_sigmoid_loss():
 
 
 # --- what is said, and what is refused
-
-
 def test_no_global_optimum_is_claimed():
     X, y = problem_data("tukey")
     model = ADMMSharingRegressor(parties=2, alpha=1e-2, loss="tukey").fit(X, y)
@@ -689,35 +664,18 @@ def test_records_travel_through_json():
 @pytest.mark.parametrize(
     ("problem", "options", "message"),
     [
-        (
-            {"loss": "hinge", "regularizer": "log_sum"},
-            {},
-            "regularizer: log_sum is not convex, and hinge has no",
+        *(
+            ({"loss": name, "regularizer": "log_sum"}, {}, f"regularizer: log_sum is not convex, and {said}")
+            for name, said in zip(
+                ("hinge", "quantile", "poisson", "multinomial"),
+                ("hinge has no", "quantile", "poisson", "no desc"),
+            )
         ),
-        (
-            {"loss": "quantile", "regularizer": "log_sum"},
-            {},
-            "regularizer: log_sum is not convex, and quantile",
-        ),
-        (
-            {"loss": "poisson", "regularizer": "log_sum"},
-            {},
-            "regularizer: log_sum is not convex, and poisson",
-        ),
-        (
-            {"loss": "sigmoid"},
-            {"acceleration": "anderson"},
-            "acceleration: 'anderson' does not keep the descent",
-        ),
+        ({"loss": "sigmoid"}, {"acceleration": "anderson"}, "acceleration: 'anderson' does not keep the"),
         (
             {"loss": "sigmoid", "regularizer": "log_sum", "constraint": "nonnegative"},
             {"scheme": "subspace"},
             "scheme: 'subspace' needs reg",
-        ),
-        (
-            {"loss": "multinomial", "regularizer": "log_sum"},
-            {},
-            "regularizer: log_sum is not convex, and no desc",
         ),
         ({"loss": "tukey", "loss_parameters": {"c": 0}}, {}, "loss: tukey: c 0 must be positive and finite"),
     ],
@@ -730,8 +688,6 @@ def test_refusals_are_one_line(problem, options, message):
 
 
 # --- resuming, files and the command line
-
-
 @pytest.mark.parametrize(
     ("loss", "regularizer", "scheme"),
     [
@@ -753,14 +709,9 @@ def test_runs_resume_to_the_bit(loss, regularizer, scheme, after):
     half.restore(*copy.deepcopy((whole.export(), whole.export_parties())))
     for _ in range(6):
         one, other = whole.round(), half.round()
-        assert (one.objective, one.lyapunov, one.stationarity) == (
-            other.objective,
-            other.lyapunov,
-            other.stationarity,
-        )
-    for a, b in itertools.chain(
-        zip(whole.party_weights(), half.party_weights()), [(whole.intercept, half.intercept)]
-    ):
+        for name in ("objective", "lyapunov", "stationarity"):
+            assert getattr(one, name) == getattr(other, name)
+    for a, b in zip([*whole.party_weights(), whole.intercept], [*half.party_weights(), half.intercept]):
         np.testing.assert_array_equal(a, b)
 
 

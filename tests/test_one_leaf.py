@@ -1,7 +1,5 @@
 """Newton's steps of few rows in one compiled call, against the same steps one by one."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from fastadmm.engine.engine import Engine

@@ -1,7 +1,5 @@
 """Every command that reads rows and writes a file of columns says of it where its constants come from."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import fields, replace
@@ -18,10 +16,10 @@ from fastadmm.settings.privacy import Privacy
 from fastadmm.store import open_partition
 from fastadmm.store.bins import Bins
 from fastadmm.store.encoder import DESCRIBED, ColumnEncoding, Encoder
-from fastadmm.store.party_file import PartyData, open_party
+from fastadmm.store.party_file import open_party
 from scipy import sparse
 
-from run_tools import run
+from run_tools import refused, run
 
 N = 240
 CHANGED = 7
@@ -32,29 +30,12 @@ WRITE_COLUMNS = {"convert", "scorecard bins", "owners convert"}
 OTHERS = {
     *("demo", "federate demo"),  # of data that come with the package; they convert
     *(
-        "inspect",
-        "train",
-        "resume",
-        "verify",
-        "report",
-        "predict",
-        "evaluate",
-        "drift",
-        "columns",
-        "coefficients",
+        *("inspect", "train", "resume", "verify", "report", "predict", "evaluate", "drift"),
+        *("columns", "coefficients"),
     ),
     *(
-        "infer",
-        "compare",
-        "worth",
-        "export",
-        "import",
-        "combine",
-        "card",
-        "serve",
-        "privacy",
-        "audit",
-        "forecast",
+        *("infer", "compare", "worth", "export", "import", "combine", "card", "serve", "privacy"),
+        *("audit", "forecast"),
     ),
     *("scorecard labels", "scorecard points", "scorecard apply", "owners train", "owners resume", "warmup"),
     *("align merge", "align psi-request", "align psi-respond", "align psi-finish"),
@@ -73,7 +54,7 @@ WRITERS = {
 }
 
 
-def commands() -> set[str]:
+def commands():
     command_line._register()
     found = {command_line._name(command) for command in command_line.app.registered_commands}
     for group in command_line.app.registered_groups:
@@ -99,9 +80,7 @@ def test_every_module_that_writes_columns_is_known():
 
 
 # --- what commands make of two tables that differ in one record
-
-
-def write_tables(folder: Path, *, row: bool = False, label: bool = False) -> Path:
+def write_tables(folder, *, row=False, label=False):
     """A bank with the label, and a shop with numbers, gaps, words, dates and marks."""
     rng = np.random.default_rng(3)
     folder.mkdir(parents=True)
@@ -110,13 +89,14 @@ def write_tables(folder: Path, *, row: bool = False, label: bool = False) -> Pat
     y[CHANGED] = int(label)
     age, spent, day = rng.integers(18, 90, N), rng.normal(size=N).round(2), rng.integers(1, 13, N)
     own = np.where(rng.random(N) < 0.8, y, 0)
+    age, paid = age + 20 * (job == "b"), np.arange(N) + N * (job == "b")
     (folder / "bank.csv").write_text(
         "id,y,age,own\n" + "".join(f"{i},{y[i]},{age[i]},o{own[i]}\n" for i in range(N))
     )
     gap = rng.random(N) < 0.3
     gap[CHANGED] = False
     lines = [
-        f"{i},{'' if gap[i] else spent[i]},{job[i]},{day[i]:02d}/05/2020,{i}.5,{i}.7%,{i % 24}:30\n"
+        f"{i},{'' if gap[i] else spent[i]},{job[i]},{day[i]:02d}/05/2020,{paid[i]}.5,{i}.7%,{i % 24}:30\n"
         for i in range(N)
     ]
     if row:
@@ -124,15 +104,15 @@ def write_tables(folder: Path, *, row: bool = False, label: bool = False) -> Pat
     (folder / "shop.csv").write_text("id,spent,job,when,paid,share,at\n" + "".join(lines))
     (folder / "d.toml").write_text(
         "[columns.own]\ntype = 'category'\nlevels = ['o0', 'o1']\n"
-        "[columns.age]\ntype = 'number'\nlow = 0\nhigh = 100\n"
+        "[columns.age]\ntype = 'number'\nlow = 0\nhigh = 200\n"
         "[columns.spent]\ntype = 'number'\nlow = -3\nhigh = 3\n"
         "[columns.job]\ntype = 'category'\nlevels = ['a', 'b', 'c', 'rare']\n"
-        "[columns.paid]\ntype = 'number'\nlow = 0\nhigh = 300\n"
+        "[columns.paid]\ntype = 'number'\nlow = 0\nhigh = 500\n"
     )
     return folder
 
 
-def convert(folder: Path, keep: str, *options: object, like: Path | None = None) -> Path:
+def convert(folder, keep, *options, like=None):
     """A partition of the columns to keep; of the names and columns of another, if one is given."""
     left_out = [
         name
@@ -145,10 +125,13 @@ def convert(folder: Path, keep: str, *options: object, like: Path | None = None)
     return folder / "p.parts"
 
 
-def binned(parts: Path, only: str = "") -> Path:
+def binned(parts, only=""):
     labels = ("--labels", parts / "labels.h5") if only else ()
     out = parts.with_name("woe")
-    assert run("scorecard", "bins", parts / only, *labels, "--min-share", "0.01", "-o", out) == ExitCode.OK
+    assert (
+        run("scorecard", "bins", parts / only, *labels, "--min-share", "0.01", "--min-events", "0", "-o", out)
+        == ExitCode.OK
+    )
     return out
 
 
@@ -156,7 +139,7 @@ NUMBERS = "age paid"
 GAPS = "age spent"
 
 
-def described(folder: Path, keep: str) -> Path:
+def described(folder, keep):
     return convert(folder, keep, "--public-columns", folder / "d.toml")
 
 
@@ -186,11 +169,11 @@ WAYS = {
 }
 
 
-def parties(path: Path) -> list[PartyData]:
+def parties(path):
     return open_partition(path, require_labels=False).parties if path.is_dir() else [open_party(path)]
 
 
-def others(party: PartyData) -> np.ndarray | None:
+def others(party):
     X = party.load()
     X = X.toarray() if sparse.issparse(X) else np.asarray(X)
     return np.delete(X, CHANGED, axis=0)
@@ -275,10 +258,8 @@ def test_owners_take_constants_of_public_rows_alone(tmp_path, capsys):
 
 
 # --- a private run on bins
-
-
 @pytest.fixture(scope="module")
-def bins_of_described(tmp_path_factory) -> Path:
+def bins_of_described(tmp_path_factory):
     folder = write_tables(tmp_path_factory.mktemp("bins") / "one")
     return WAYS["bins of described categories"][0](folder)
 
@@ -294,10 +275,8 @@ def test_bins_of_described_categories_claim_nothing(bins_of_described, tmp_path,
     (tmp_path / "c.toml").write_text("[privacy]\nallow_infinite_epsilon = true\n")
     wish = ("--config", tmp_path / "c.toml")
     for more in ((), wish):
-        assert run(*asked, "--label-epsilon", 0.5, *more) == ExitCode.PRIVACY
-        error = capsys.readouterr().err
+        error = refused(capsys, ExitCode.PRIVACY, *asked, "--label-epsilon", 0.5, *more)
         assert named.format("label_epsilon 0.5 was asked for: bins of") in error
-        assert error.count("\n") == 1
     assert not (tmp_path / "run").exists()
     assert run(*asked, *wish) == ExitCode.OK
     statement = json.loads((tmp_path / "run" / "privacy.json").read_text())["statement"]
@@ -305,8 +284,6 @@ def test_bins_of_described_categories_claim_nothing(bins_of_described, tmp_path,
 
 
 # --- fields
-
-
 FITTED = {
     "levels": ("a", "b"),
     "other": 1,

@@ -1,11 +1,7 @@
 """What holds private data is its owner's alone, whatever the umask; what is made for others follows it."""
 
-from __future__ import annotations
-
 import os
 import stat
-from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,23 +11,23 @@ from run_tools import run
 
 
 @pytest.fixture(params=[0o000, 0o022])
-def umask(request: pytest.FixtureRequest) -> Iterator[int]:
+def umask(request):
     before = os.umask(request.param)
     yield request.param
     os.umask(before)
 
 
-def mode(path: Path) -> int:
+def mode(path):
     return stat.S_IMODE(path.lstat().st_mode)
 
 
-def open_to_others(directory: Path) -> list[str]:
+def open_to_others(directory):
     """Everything below a directory that others could read, were they let in."""
     return [str(path) for path in [directory, *directory.rglob("*")] if mode(path) & 0o077]
 
 
 @pytest.fixture
-def tables(tmp_path: Path) -> Path:
+def tables(tmp_path):
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, 120)
     rows = [f"{v},{a:.3f},{b:.3f}\n" for v, a, b in zip(y, rng.normal(size=120) + y, rng.normal(size=120))]
@@ -41,7 +37,7 @@ def tables(tmp_path: Path) -> Path:
 
 @pytest.mark.representatives(2)
 @pytest.mark.parametrize("options", ["", "--privacy message --epsilon 8", "--path"])
-def test_of_a_conversion_and_a_run_nothing_is_open(tables: Path, umask: int, options: str) -> None:
+def test_of_a_conversion_and_a_run_nothing_is_open(tables, umask, options):
     assert not run("convert", tables / "t.csv", "--label", "y", "--columns", "a;b", "--names", "A,B",
                    "-o", tables / "p")  # fmt: skip
     assert not run("train", tables / "p", "-o", tables / "run", "-q", *options.split())
@@ -51,13 +47,13 @@ def test_of_a_conversion_and_a_run_nothing_is_open(tables: Path, umask: int, opt
     assert mode(tables / "scores.csv") == 0o600
 
 
-def test_shards_and_rounds_by_files_are_closed(tables: Path, umask: int) -> None:
+def test_shards_and_rounds_by_files_are_closed(tables, umask):
     assert not run("convert", tables / "t.csv", "--label", "y", "--columns", "a;b", "--names", "A,B",
                    "--shards", "2", "-o", tables / "p")  # fmt: skip
     assert open_to_others(tables / "p") == []
 
 
-def test_what_is_made_for_others_follows_the_umask(tables: Path, umask: int) -> None:
+def test_what_is_made_for_others_follows_the_umask(tables, umask):
     assert not run("convert", tables / "t.csv", "--label", "y", "--columns", "a;b", "--names", "A,B",
                    "-o", tables / "p")  # fmt: skip
     assert not run("train", tables / "p", "-o", tables / "run", "-q")
@@ -66,7 +62,7 @@ def test_what_is_made_for_others_follows_the_umask(tables: Path, umask: int) -> 
     assert mode(tables / "card.md") == mode(tables / "A.json") == 0o666 & ~umask
 
 
-def test_what_is_replaced_keeps_the_mode_that_its_owner_gave_it(tmp_path: Path, umask: int) -> None:
+def test_what_is_replaced_keeps_the_mode_that_its_owner_gave_it(tmp_path, umask):
     file, folder = tmp_path / "file", tmp_path / "folder"
     file.write_text("old")
     file.chmod(0o640)

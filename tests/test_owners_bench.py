@@ -1,10 +1,7 @@
 """The measured numbers of owners of rows: what they must hold, and that the pages show them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -15,12 +12,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(scope="module")
-def script() -> ModuleType:
+def script():
     return script_of("bench/owners.py")
 
 
 @pytest.fixture(scope="module")
-def measured() -> dict:
+def measured():
     return json.loads((ROOT / "bench" / "owners.json").read_text(encoding="utf-8"))
 
 
@@ -90,8 +87,6 @@ def test_svm_optimum_is_certified(script):
 
 
 # --- the paper's claims
-
-
 def test_shares_beyond_the_assumed_bound_are_said(script, measured):
     text = script.shares_block(measured)
     for name, found in measured["problems"].items():

@@ -1,9 +1,5 @@
 """Rows of a file become owners: sizes, a column, separate files; overlap; public scaling; faults."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import h5py
 import numpy as np
 import pytest
@@ -19,7 +15,7 @@ CSV = Reading(label="sick")
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Path:
+def table(tmp_path):
     rng = np.random.default_rng(0)
     lines = ["age,bmi,clinic,sick"]
     for i in range(40):
@@ -35,7 +31,7 @@ def rows(owner):
     return np.concatenate([block for _, block in owner.iter_rows(7)])
 
 
-def raw(path: Path) -> np.ndarray:
+def raw(path):
     return np.array([[float(v) for v in line.split(",")[:2]] for line in path.read_text().splitlines()[1:]])
 
 

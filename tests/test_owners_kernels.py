@@ -1,7 +1,5 @@
 """Gradient kernels and noise of owners of rows, against slow twins and exact laws."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -113,8 +111,6 @@ def test_overflow_in_a_record_is_no_nan():
 
 
 # --- noise -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("scale", [1, 2, 3, 7])
 def test_discrete_laplace_has_the_exact_probabilities(scale):
     sample = discrete_laplace_integers(scale, 200_000, words_of(scale))
@@ -149,14 +145,8 @@ def test_published_answers_have_the_stated_scale_and_law():
     X, y, _ = problem(4, n=500, d=40)
     n, rounds, epsilon = 500, 20, 0.5
     for mechanism, law in (("laplace", "laplace"), ("gaussian", "norm")):
-        bound = make_bound(
-            "clip:1.5",
-            LOSSES["squared"],
-            euclidean=mechanism == "gaussian",
-            n_features=40,
-            intercept=False,
-            theta_max=10,
-        )
+        more = {"n_features": 40, "intercept": False, "theta_max": 10}
+        bound = make_bound("clip:1.5", LOSSES["squared"], euclidean=mechanism == "gaussian", **more)
         owner = Owner(
             "a", Rows(X, y), loss=LOSSES["squared"], bound=bound, intercept=False, mechanism=mechanism,
             epsilon=epsilon, rounds=rounds, delta=1e-6,
@@ -205,8 +195,6 @@ def test_batches_are_subsets_of_the_size():
 
 
 # --- sensitivity -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.representatives(4)
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("text", ["clip:0.8", "features:1.3"])

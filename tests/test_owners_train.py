@@ -1,7 +1,5 @@
 """Training on answers: exact at infinite epsilon, as printed, charged once, resumed bit for bit."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil
@@ -25,14 +23,19 @@ from fastadmm.store.model import open_model
 from fastadmm.store.owner_file import OwnerWriter
 
 from owners_data import write_owners
-from run_tools import result_of, run, start, wait_for
+from run_tools import Killed, refused, result_of, run, start, wait_for
 
 
 def settings_of(path, **options):
     return make_settings({"data": str(path), **options})
 
 
-def plain_descent(parts, loss, lam, theta_max, rounds, step, average=None):
+def options_of(settings):
+    """As the command line has them."""
+    return [word for key, value in settings.items() if value is not None for word in (f"--{key}", value)]
+
+
+def plain_descent(parts, loss, lam, theta_max, rounds, step):
     """Projected (sub)gradient descent on all rows at once, in NumPy; iterates from the first."""
     X = np.concatenate([np.column_stack([X, np.ones(len(X))]) for X, _ in parts])
     y = np.concatenate([y for _, y in parts])
@@ -52,19 +55,8 @@ def plain_descent(parts, loss, lam, theta_max, rounds, step, average=None):
 @pytest.mark.parametrize("loss", ["squared", "hinge", "logistic"])
 def test_infinite_epsilon_is_plain_projected_descent(tmp_path, loss):
     path, parts = write_owners(tmp_path / "o", task="regression" if loss == "squared" else "classification")
-    result = start_owner_run(
-        settings_of(
-            path,
-            epsilon="inf",
-            loss=loss,
-            method="constant",
-            step=0.05,
-            rounds=30,
-            theta_max=0.3,
-            **{"lambda": 0.1},
-        ),
-        tmp_path / "run",
-    )
+    options = {"epsilon": "inf", "loss": loss, "method": "constant", "step": 0.05, "rounds": 30}
+    result = start_owner_run(settings_of(path, **options, theta_max=0.3, **{"lambda": 0.1}), tmp_path / "run")
     expected = plain_descent(parts, loss, 0.1, 0.3, 30, lambda k: 0.05)[-1]
     assert result["parameters"] == pytest.approx(expected, abs=1e-12)
     assert not result["statement"]["claimed"]
@@ -208,10 +200,6 @@ def test_runs_that_share_a_ledger_share_a_budget(tmp_path, capsys):
     start_owner_run(settings_of(path, **options, budget="2,4"), tmp_path / "three")
 
 
-class Killed(BaseException):
-    """Nobody catches it: like a kill, it leaves things as they are."""
-
-
 def killed_in_round(monkeypatch, path, out, number, place="answer", **options):
     """A run that is killed in a round: while owners answer, or with the answers in its hand."""
     original, calls = (Owner.answer, Releases._use), []
@@ -283,10 +271,8 @@ def test_lost_answers_are_charged_again_or_refused(tmp_path, capsys, lost):
     if len(lost) == 8:
         (tmp_path / "roomy" / "answers").rmdir()
     before = files(tmp_path / "strict")
-    assert run("owners", "resume", tmp_path / "strict", "-q") == ExitCode.PRIVACY
-    error = capsys.readouterr().err
+    error = refused(capsys, ExitCode.PRIVACY, "owners", "resume", tmp_path / "strict", "-q")
     assert f"answers to query {lost[0]} again" in error
-    assert error.count("\n") == 1
     assert files(tmp_path / "strict") == before
     result = resume_owner_run(tmp_path / "roomy")
     spent = [1.0 * (1 + len(lost) / 8), 2.0 * (1 + len(lost) / 8)]
@@ -307,8 +293,7 @@ def test_a_lost_answer_before_others_is_one_line(tmp_path, capsys):
     assert costs(out) == [1.0, 2.0]
     # answers under the name of another round
     shutil.copy(out / "answers" / "round-000004.npz", out / "answers" / "round-000003.npz")
-    assert run("owners", "resume", out, "-q") == ExitCode.FORMAT
-    assert "answers another target" in capsys.readouterr().err
+    assert "answers another target" in refused(capsys, ExitCode.FORMAT, "owners", "resume", out, "-q")
 
 
 def test_two_copies_of_a_run_pay_for_two_draws(tmp_path, monkeypatch):
@@ -396,9 +381,7 @@ def test_a_full_disk_is_one_line(tmp_path, capsys, monkeypatch):
             self._file = Full()
         append(self, record)
 
-    arguments = ["owners", "train", path, "-o", out, "-q"]
-    for key, value in PRIVATE.items():
-        arguments += [f"--{key}", value]
+    arguments = ["owners", "train", path, "-o", out, "-q", *options_of(PRIVATE)]
     with monkeypatch.context() as patched:
         patched.setattr(RoundLog, "append", filling)
         assert run(*arguments) == ExitCode.STORAGE
@@ -412,9 +395,7 @@ def test_a_full_disk_is_one_line(tmp_path, capsys, monkeypatch):
 def test_the_true_objective_ends_every_claim(tmp_path, capsys):
     path, _ = write_owners(tmp_path / "o")
     out = tmp_path / "run"
-    arguments = ["owners", "train", path, "-o", out, "--objective"]
-    for key, value in PRIVATE.items():
-        arguments += [f"--{key}", value]
+    arguments = ["owners", "train", path, "-o", out, "--objective", *options_of(PRIVATE)]
     assert run(*arguments) == 0
     shown = capsys.readouterr()
     for text in (shown.out, shown.err):
@@ -561,14 +542,8 @@ def test_batches_are_accounted(tmp_path):
 )
 def test_bad_settings_end_with_one_line(tmp_path, capsys, options, code, match):
     path, _ = write_owners(tmp_path / "o")
-    arguments = []
-    for key, value in {**PRIVATE, **options}.items():
-        if value is not None:
-            arguments += [f"--{key}", value]
-    assert run("owners", "train", path, "-o", tmp_path / "run", *arguments) == code
-    err = capsys.readouterr().err
-    assert match in err
-    assert err.count("\n") == 1
+    arguments = options_of({**PRIVATE, **options})
+    assert match in refused(capsys, code, "owners", "train", path, "-o", tmp_path / "run", *arguments)
     assert not (tmp_path / "run").exists()
 
 

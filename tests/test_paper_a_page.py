@@ -1,7 +1,5 @@
 """The page on the paper's experiments: made from measurements, true in words, with the paper's equations."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math
@@ -38,8 +36,6 @@ def case(script):
 
 
 # --- the page
-
-
 def test_page_equals_what_the_script_makes_of_the_measurements(script, measured):
     page = (ROOT / "docs" / "paper-a.md").read_text(encoding="utf-8")
     assert script.replace_block(page, script.block(measured)) == page, "run bench/paper_a.py --redraw"
@@ -141,8 +137,6 @@ def test_other_noise_and_baselines_are_measured_on_the_same_problem(script, meas
 
 
 # --- what is run
-
-
 def paper_epochs(case, bounds, rho, sigma, seed, epochs, shapes=None):
     """Equations 6 to 8 with noise on the parameters, by a general optimiser; the objective of each epoch."""
     blocks = [case.X[:, a:b] for a, b in itertools.pairwise(bounds)]

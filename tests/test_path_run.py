@@ -1,13 +1,9 @@
 """``train --path``: the table, the model it chooses, and paths that are interrupted and killed."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import json
 import signal
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -35,22 +31,22 @@ SMALL = {"path": True, "path_length": 5, "folds": 3, "seed": 7}
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("path")
     write_problem(folder / "a.parts", n=180, seed=3)
     write_problem(folder / "t.parts", n=90, seed=4)
     return folder
 
 
-def config(data: Path, **keys: Any) -> Any:
+def config(data, **keys):
     return make_config({"data": str(data / "a.parts"), **SMALL, **keys})
 
 
-def table_of(directory: Path) -> dict[str, Any]:
+def table_of(directory):
     return json.loads((directory / "path.json").read_text(encoding="utf-8"))
 
 
-def digests(directory: Path) -> dict[str, str]:
+def digests(directory):
     """sha256 of all that does not hold times: table, plot, model, and the weights of every fit."""
     files = [directory / name for name in ("path.json", "path.csv", "path.svg")]
     files += directory.glob("fits/*/*.npy")
@@ -59,13 +55,13 @@ def digests(directory: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def finished(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(data, tmp_path_factory):
     out = tmp_path_factory.mktemp("finished") / "run"
     start_run(config(data, test=str(data / "t.parts")), out)
     return out
 
 
-def test_the_table_is_that_of_the_functions(data: Path, finished: Path) -> None:
+def test_the_table_is_that_of_the_functions(data, finished):
     partition = open_partition(data / "a.parts")
     y = partition.labels.y
     problem = make_problem([party.load() for party in partition.parties], y)
@@ -78,7 +74,7 @@ def test_the_table_is_that_of_the_functions(data: Path, finished: Path) -> None:
     assert all(set(row["test"]) == {"log_loss", "accuracy", "auc"} for row in table["values"])
 
 
-def test_the_chosen_model_is_the_one_of_its_lambda(data: Path, finished: Path, tmp_path: Path) -> None:
+def test_the_chosen_model_is_the_one_of_its_lambda(data, finished, tmp_path):
     table, result = table_of(finished), result_of(finished)
     model = open_model(finished)
     assert model.lam == result["lambda"] == table["lambda"] == table["values"][table["chosen"]]["lambda"]
@@ -94,7 +90,7 @@ def test_the_chosen_model_is_the_one_of_its_lambda(data: Path, finished: Path, t
 
 
 @pytest.mark.repeats
-def test_an_interrupted_path_ends_in_the_same_bytes(data: Path, finished: Path, tmp_path: Path) -> None:
+def test_an_interrupted_path_ends_in_the_same_bytes(data, finished, tmp_path):
     options = in_file(path=True, path_length=5, folds=3, seed=7)
     train = ["train", data / "a.parts", "--test", data / "t.parts", *options]
     process = start(*train, "-o", tmp_path / "run", "-q")
@@ -110,14 +106,12 @@ def test_an_interrupted_path_ends_in_the_same_bytes(data: Path, finished: Path, 
     assert_clean(tmp_path / "run")
 
 
-def test_a_killed_path_ends_in_the_same_bytes(
-    data: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_path_ends_in_the_same_bytes(data, finished, tmp_path, monkeypatch):
     """Killed after every tenth fit, and before its result is there."""
     write = path_run.StoredFits._write
     count = 0
 
-    def dies(self: Any, *arguments: Any) -> None:
+    def dies(self, *arguments):
         nonlocal count
         count += 1
         if count % 10 == 0:
@@ -144,7 +138,7 @@ def test_a_killed_path_ends_in_the_same_bytes(
     assert count == before
 
 
-def test_without_folds_the_smallest_lambda_is_kept(data: Path, tmp_path: Path) -> None:
+def test_without_folds_the_smallest_lambda_is_kept(data, tmp_path):
     result = start_run(config(data, folds=0, path_values=[0.1, 0.3, 0.2], path_length=None), tmp_path / "run")
     table = table_of(tmp_path / "run")
     assert [row["lambda"] for row in table["values"]] == [0.3, 0.2, 0.1]
@@ -154,7 +148,7 @@ def test_without_folds_the_smallest_lambda_is_kept(data: Path, tmp_path: Path) -
     assert not (tmp_path / "run" / "path.svg").exists()
 
 
-def test_what_a_terminal_shows(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_terminal_shows(data, tmp_path, capsys):
     options = in_file(path=True, path_values=[1.0, 0.01], folds=2, rule="1se", regularizer="l1")
     code = run("train", data / "a.parts", *options, "-o", tmp_path / "run")
     shown = capsys.readouterr()
@@ -163,20 +157,14 @@ def test_what_a_terminal_shows(data: Path, tmp_path: Path, capsys: pytest.Captur
     assert lines[0].split() == ["lambda", "held-out", "loss", "std.", "error", "nonzero", "gap", "rounds"]
     assert sum("<- chosen" in line for line in lines) == 1
     assert "2 folds, 2 values of lambda from 1 to 0.01" in shown.err
-    code = run(
-        "train",
-        data / "a.parts",
-        *in_file(path=True, path_values=[1.0, 0.01]),
-        "-o",
-        tmp_path / "j",
-        "--json",
-    )
+    options = in_file(path=True, path_values=[1.0, 0.01])
+    code = run("train", data / "a.parts", *options, "-o", tmp_path / "j", "--json")
     document = json.loads(capsys.readouterr().out)
     assert code == 0
     assert document["path"]["chosen"] in (0, 1)
 
 
-def test_resuming_says_what_is_wrong(data: Path, tmp_path: Path) -> None:
+def test_resuming_says_what_is_wrong(data, tmp_path):
     start_run(config(data, path_values=[1.0, 0.1], path_length=None), tmp_path / "run")
     display = Notes()
     resume_run(tmp_path / "run", display=display)
@@ -194,7 +182,7 @@ def test_resuming_says_what_is_wrong(data: Path, tmp_path: Path) -> None:
         resume_run(tmp_path / "run")
 
 
-def test_what_the_data_refuse_leaves_nothing(data: Path, tmp_path: Path) -> None:
+def test_what_the_data_refuse_leaves_nothing(data, tmp_path):
     with pytest.raises(InputError, match="170 folds: class 'yes' has 82 rows"):
         start_run(config(data, folds=170), tmp_path / "run")
     with pytest.raises(ConfigError, match="none has no lambda"):
@@ -203,7 +191,7 @@ def test_what_the_data_refuse_leaves_nothing(data: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.repeats
-def test_the_report_shows_the_path(data: Path, finished: Path, tmp_path: Path) -> None:
+def test_the_report_shows_the_path(data, finished, tmp_path):
     assert run("report", finished, "-o", tmp_path / "a.html") == 0
     page, table = (tmp_path / "a.html").read_text(encoding="utf-8"), table_of(finished)
     section = page[page.index("<h2>Regularisation path</h2>") :].split("</section>")[0]
@@ -218,7 +206,7 @@ def test_the_report_shows_the_path(data: Path, finished: Path, tmp_path: Path) -
 
 
 @pytest.mark.repeats
-def test_reports_of_paths_and_of_none(data: Path, finished: Path, tmp_path: Path) -> None:
+def test_reports_of_paths_and_of_none(data, finished, tmp_path):
     for name in ("a.html", "b.html"):
         assert run("report", finished, "-o", tmp_path / name) == 0
     assert (tmp_path / "b.html").read_bytes() == (tmp_path / "a.html").read_bytes()
@@ -240,9 +228,7 @@ def test_reports_of_paths_and_of_none(data: Path, finished: Path, tmp_path: Path
         ("rule", 3, "key rule must be a text"),
     ],
 )
-def test_a_damaged_table_has_no_report(
-    data: Path, finished: Path, tmp_path: Path, key: str, value: Any, message: str
-) -> None:
+def test_a_damaged_table_has_no_report(data, finished, tmp_path, key, value, message):
     from fastadmm.reports import write_report
 
     (tmp_path / "run.toml").write_bytes((finished / "run.toml").read_bytes())

@@ -1,7 +1,5 @@
 """The performance page is made from the measured numbers; comparing two files finds what became slower."""
 
-from __future__ import annotations
-
 import copy
 import importlib
 import json
@@ -15,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MEASURED = ROOT / "bench" / "performance.json"
 
 
-def load(name: str):
+def load(name):
     """A script of bench/, whose neighbours it imports."""
     sys.path.insert(0, str(ROOT / "bench"))
     try:
@@ -25,18 +23,18 @@ def load(name: str):
 
 
 @pytest.fixture(scope="module")
-def measured() -> dict:
+def measured():
     return json.loads(MEASURED.read_text(encoding="utf-8"))
 
 
-def test_page_equals_what_the_script_makes_of_the_measurements(measured: dict) -> None:
+def test_page_equals_what_the_script_makes_of_the_measurements(measured):
     script = load("performance_page")
     page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
     assert script.replace_blocks(page, script.render(measured)) == page
     assert (ROOT / "docs" / "img" / "performance.svg").read_text(encoding="utf-8").startswith("<?xml")
 
 
-def test_sections_say_what_they_were_measured_on(measured: dict) -> None:
+def test_sections_say_what_they_were_measured_on(measured):
     sections = measured["sections"]
     assert {"startup", "kernels", "roofline", "rounds", "a9a"} <= set(sections)
     assert set(sections) <= set(load("performance").SECTIONS)
@@ -47,7 +45,7 @@ def test_sections_say_what_they_were_measured_on(measured: dict) -> None:
     assert "/" not in json.dumps([section["machine"] for section in sections.values()])
 
 
-def test_fits_reach_what_the_page_says(measured: dict) -> None:
+def test_fits_reach_what_the_page_says(measured):
     """Ours is certified and truly there; a peer's chosen tolerance is the loosest that got there."""
     sections = measured["sections"]
     cases = [c for name in load("performance").FITS if name in sections for c in sections[name]["found"]]
@@ -67,12 +65,12 @@ def test_fits_reach_what_the_page_says(measured: dict) -> None:
                 assert tuned["tolerance"] == pytest.approx(first)
 
 
-def compare(*arguments: object) -> subprocess.CompletedProcess[str]:
+def compare(*arguments):
     command = [sys.executable, "-P", ROOT / "bench" / "compare.py", *arguments]
     return subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False)
 
 
-def test_compare_finds_a_planted_regression(measured: dict, tmp_path: Path) -> None:
+def test_compare_finds_a_planted_regression(measured, tmp_path):
     old, new = tmp_path / "old.json", tmp_path / "new.json"
     old.write_text(json.dumps(measured))
     slower = copy.deepcopy(measured)
@@ -95,7 +93,7 @@ def test_compare_finds_a_planted_regression(measured: dict, tmp_path: Path) -> N
     assert compare(old, new, "--limit", 1.6).returncode == 0
 
 
-def tracked(ratio: float, spread: float = 0.05, rounds: int = 10, processor: str = "a") -> str:
+def tracked(ratio, spread=0.05, rounds=10, processor="a"):
     extra = {"ratio": ratio, "low": ratio * (1.0 - spread), "high": ratio * (1.0 + spread), "rounds": rounds}
     return json.dumps(
         {
@@ -106,7 +104,7 @@ def tracked(ratio: float, spread: float = 0.05, rounds: int = 10, processor: str
     )
 
 
-def test_compare_judges_timings_by_the_spread_of_their_repetitions(tmp_path: Path) -> None:
+def test_compare_judges_timings_by_the_spread_of_their_repetitions(tmp_path):
     old, new = tmp_path / "old.json", tmp_path / "new.json"
     old.write_text(tracked(1.0))
     for text, code in (
@@ -124,7 +122,7 @@ def test_compare_judges_timings_by_the_spread_of_their_repetitions(tmp_path: Pat
     assert compare(old, tmp_path / "absent").returncode == 2
 
 
-def test_a_baseline_is_kept_for_each_processor(tmp_path: Path) -> None:
+def test_a_baseline_is_kept_for_each_processor(tmp_path):
     baselines, new = tmp_path / "baselines.json", tmp_path / "new.json"
     for processor, ratio in (("a", 1.0), ("b", 2.0)):
         new.write_text(tracked(ratio, processor=processor))
@@ -138,7 +136,7 @@ def test_a_baseline_is_kept_for_each_processor(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_quick_run(tmp_path: Path) -> None:
+def test_quick_run(tmp_path):
     """The scripts themselves, on small problems: fits with every installed peer, rounds, bandwidth."""
     out = tmp_path / "quick.json"
     before = (ROOT / "docs" / "performance.md").read_bytes()

@@ -1,7 +1,5 @@
 """What a release is made with is named by what it is, not by a name that may mean something else tomorrow."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -12,20 +10,20 @@ WORKFLOWS = sorted((GITHUB / "workflows").glob("*"))
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_every_action_is_a_commit_with_its_version(path: Path) -> None:
+def test_every_action_is_a_commit_with_its_version(path):
     used = re.findall(r"uses:\s*(.*)", path.read_text(encoding="utf-8"))
     assert used
     for text in used:
         assert re.fullmatch(r"[\w-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", text), text
 
 
-def test_an_action_has_one_version() -> None:
+def test_an_action_has_one_version():
     text = "".join(path.read_text(encoding="utf-8") for path in WORKFLOWS)
     found = dict(re.findall(r"uses: (\S+)@(\S+ # \S+)", text))
     assert set(re.findall(r"uses: (\S+)@(\S+ # \S+)", text)) == set(found.items())
 
 
-def test_releases_install_what_has_a_hash() -> None:
+def test_releases_install_what_has_a_hash():
     text = (GITHUB / "workflows" / "release.yml").read_text(encoding="utf-8")
     installs = re.findall(r"pip install (.*)", text)
     assert installs
@@ -39,7 +37,7 @@ def test_releases_install_what_has_a_hash() -> None:
 @pytest.mark.parametrize(
     ("name", "needed"), [("release.txt", {"build", "setuptools", "twine"}), ("uv.txt", {"uv"})]
 )
-def test_every_requirement_has_its_hashes_and_no_registry_is_named(name: str, needed: set[str]) -> None:
+def test_every_requirement_has_its_hashes_and_no_registry_is_named(name, needed):
     text = (GITHUB / name).read_text(encoding="utf-8")
     entries = re.split(r"\n(?=[a-z])", re.sub(r"(?m)^#.*\n", "", text).strip())
     for entry in entries:

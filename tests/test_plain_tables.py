@@ -1,10 +1,6 @@
 """Large CSV tables of numbers: compiled code reads the same rows as the readers of small ones."""
 
-from __future__ import annotations
-
 import random
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,12 +26,12 @@ CELLS = [
 ]  # fmt: skip
 
 
-def write(path: Path, lines: list[str], end: str = "\n") -> Path:
+def write(path, lines, end="\n"):
     path.write_bytes("".join(line + end for line in lines).encode())
     return path
 
 
-def read(path: Path, **options: Any) -> str:
+def read(path, **options):
     """All rows with their notes, or what is wrong with them."""
     try:
         source = CsvSource(SourceFile(path), label="y", **options)
@@ -49,9 +45,7 @@ def read(path: Path, **options: Any) -> str:
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_every_cell_is_read_or_refused_as_in_small_tables(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
-) -> None:
+def test_every_cell_is_read_or_refused_as_in_small_tables(tmp_path, monkeypatch, end):
     plain = [f"{k},{k / 7!r},{k % 2}" for k in range(40)]
     for k, cell in enumerate(CELLS):
         for line in (f"{cell},1,0", f"1,{cell},1", f"1,2,{cell}"):
@@ -66,25 +60,15 @@ def test_every_cell_is_read_or_refused_as_in_small_tables(
 @pytest.mark.parametrize(
     "lines",
     [
-        ["a,b,y", "", "1,2,0", "", "3,4,1", ""],
-        ["a,b,y", "1,2,0", "3,4"],
-        ["a,b,y", "1,2,0", "3,4,1,5"],
-        ["a,b,y", "1,2,0", "  ", "3,4,1"],
-        ["a,b,y", "1,2,0\r3,4,1"],
-        ["\ufeffa,b,y", "1,2,0", "3,4,1"],
-        ["a;b;y", "1;2;0", "3;4;1"],
-        ["a\tb\ty", "1\t2\tno", "3\t4\tyes"],
-        ["a,b,y", "1,2,no", "3,4, yes ", "5,6,1"],
-        ["a,b,y", "1,2,0", "3,4,"],
-        ["a,b,y", "1,2,0", '3,4,"1"'],
-        ["a,b,y", "1,007,0", "3,4,1"],
-        ['"a\nb",c,y', "1,2,0", "3,4,1"],
-        ["a,b,y"],
+        *(["a,b,y", "", "1,2,0", "", "3,4,1", ""], ["a,b,y", "1,2,0", "3,4"]),
+        *(["a,b,y", "1,2,0", "3,4,1,5"], ["a,b,y", "1,2,0", "  ", "3,4,1"], ["a,b,y", "1,2,0\r3,4,1"]),
+        *(["\ufeffa,b,y", "1,2,0", "3,4,1"], ["a;b;y", "1;2;0", "3;4;1"]),
+        *(["a\tb\ty", "1\t2\tno", "3\t4\tyes"], ["a,b,y", "1,2,no", "3,4, yes ", "5,6,1"]),
+        *(["a,b,y", "1,2,0", "3,4,"], ["a,b,y", "1,2,0", '3,4,"1"'], ["a,b,y", "1,007,0", "3,4,1"]),
+        *(['"a\nb",c,y', "1,2,0", "3,4,1"], ["a,b,y"]),
     ],
 )
-def test_tables_of_every_shape_are_read_alike(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str]
-) -> None:
+def test_tables_of_every_shape_are_read_alike(tmp_path, monkeypatch, lines):
     for text in ("\n".join(lines) + "\n", "\n".join(lines)):
         path = tmp_path / "a.csv"
         path.write_bytes(text.encode())
@@ -96,7 +80,7 @@ def test_tables_of_every_shape_are_read_alike(
             assert seen[0] == seen[1], (text, block_bytes)
 
 
-def test_rows_are_those_of_the_twin() -> None:
+def test_rows_are_those_of_the_twin():
     rng = random.Random(3)
     numbers = [cell for cell in CELLS if naive.plain_number(cell) is not None]
     places = np.array([1, -2, -1, 0])
@@ -127,18 +111,12 @@ def test_rows_are_those_of_the_twin() -> None:
             assert not right or repr(y.tolist()) == repr(known)
 
 
-def test_what_is_spooled_comes_back_to_the_last_bit(tmp_path: Path) -> None:
+def test_what_is_spooled_comes_back_to_the_last_bit(tmp_path):
     spool = Spool(tmp_path)
     rng = np.random.default_rng(0)
     kinds = [
-        np.ones(3000),
-        np.arange(3000.0),
-        np.arange(3000.0) * 20,
-        np.full(3000, 0.25),
-        rng.standard_normal(3000),
-        np.r_[np.ones(2000), -0.0],
-        np.r_[np.ones(2000), 1e300],
-        np.zeros(0),
+        *(np.ones(3000), np.arange(3000.0), np.arange(3000.0) * 20, np.full(3000, 0.25)),
+        *(rng.standard_normal(3000), np.r_[np.ones(2000), -0.0], np.r_[np.ones(2000), 1e300], np.zeros(0)),
     ]
     blocks = [Block(data.reshape(-1, 1), data, 0) for data in kinds]
     for data in kinds:
@@ -158,9 +136,7 @@ def test_what_is_spooled_comes_back_to_the_last_bit(tmp_path: Path) -> None:
             assert one.tobytes() == other.tobytes()
 
 
-def test_a_partition_of_a_large_table_has_the_same_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_partition_of_a_large_table_has_the_same_bytes(tmp_path, monkeypatch):
     rng = np.random.default_rng(1)
     lines = [
         ",".join(map(repr, row)) + f",{k % 2}" for k, row in enumerate(rng.standard_normal((300, 5)).tolist())
@@ -173,7 +149,7 @@ def test_a_partition_of_a_large_table_has_the_same_bytes(
         assert file.read_bytes() == (tmp_path / "1" / file.name).read_bytes()
 
 
-def test_errors_on_threads_are_those_of_the_first_item() -> None:
+def test_errors_on_threads_are_those_of_the_first_item():
     seen: list[int] = []
     with large_text.on_threads(3) as every:
         every(seen.append, range(20))

@@ -1,9 +1,6 @@
 """The pooled program: all columns at once, one minimiser after another, certified like any other run."""
 
-from __future__ import annotations
-
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +13,6 @@ from fastadmm.errors import ConfigError
 from fastadmm.pooled import cost, newton
 from fastadmm.pooled.goal import Goal
 from fastadmm.pooled.minimisers import MINIMISERS, ways_of
-from fastadmm.problem.problem import Problem
 from fastadmm.solver.early_stopping import EarlyStopping
 from fastadmm.solver.program import pooled_hint
 from fastadmm.solver.solver import Solver
@@ -27,9 +23,7 @@ from resumed import assert_resumed_is_the_same
 KINDS = ("dense", "sparse", "mixed")
 
 
-def problem(
-    kind: str = "dense", loss: str = "logistic", n: int = 400, lam: float = 1e-2, **more: Any
-) -> Problem:
+def problem(kind="dense", loss="logistic", n=400, lam=1e-2, **more):
     rng = np.random.default_rng(11)
     blocks: list[Any] = []
     for m, d in enumerate((9, 14, 7)):
@@ -64,7 +58,7 @@ CASES = [
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("loss", "more"), CASES)
-def test_it_ends_where_parties_do(kind: str, loss: str, more: dict[str, Any]) -> None:
+def test_it_ends_where_parties_do(kind, loss, more):
     given = problem(kind, loss, **more)
     found = solve(given, SolverOptions(scheme="pooled"))
     apart = solve(given, SolverOptions(scheme="auto"))
@@ -76,7 +70,7 @@ def test_it_ends_where_parties_do(kind: str, loss: str, more: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize("shape", [(300, 12), (40, 90), (6000, 8)])
-def test_ridge_is_that_of_linear_algebra(shape: tuple[int, int]) -> None:
+def test_ridge_is_that_of_linear_algebra(shape):
     n, d = shape
     rng = np.random.default_rng(2)
     X, lam = rng.normal(size=shape), 0.3
@@ -89,7 +83,7 @@ def test_ridge_is_that_of_linear_algebra(shape: tuple[int, int]) -> None:
     np.testing.assert_allclose(found.weights[0], exact, rtol=1e-6, atol=1e-8)
 
 
-def test_logistic_and_lasso_are_those_of_scikit_learn() -> None:
+def test_logistic_and_lasso_are_those_of_scikit_learn():
     given = problem(lam=1e-2)
     X = np.hstack([block.matrix for block in given.blocks])
     model = LogisticRegression(C=1.0 / (len(X) * 1e-2), tol=1e-12, max_iter=1000).fit(X, given.y)
@@ -105,7 +99,7 @@ def test_logistic_and_lasso_are_those_of_scikit_learn() -> None:
 
 
 @pytest.mark.parametrize("rows", [30, 200])
-def test_hinge_is_that_of_a_quadratic_program(rows: int) -> None:
+def test_hinge_is_that_of_a_quadratic_program(rows):
     """With fewer rows than columns, columns are rotated; the dual program has a variable for each row."""
     rng = np.random.default_rng(3)
     X, lam = rng.normal(size=(rows, 60)), 0.05
@@ -127,7 +121,7 @@ def test_hinge_is_that_of_a_quadratic_program(rows: int) -> None:
 
 @pytest.mark.parametrize("way", MINIMISERS, ids=lambda way: way.name)
 @pytest.mark.parametrize(("loss", "more"), CASES)
-def test_every_minimiser_finds_the_optimum_alone(way: Any, loss: str, more: dict[str, Any]) -> None:
+def test_every_minimiser_finds_the_optimum_alone(way, loss, more):
     given = problem("mixed", loss, **more)
     with Engine(1) as engine:
         goal = Goal(given, engine)
@@ -145,7 +139,7 @@ def test_every_minimiser_finds_the_optimum_alone(way: Any, loss: str, more: dict
 
 
 @pytest.mark.parametrize(("loss", "more"), CASES)
-def test_threads_change_no_bit(loss: str, more: dict[str, Any]) -> None:
+def test_threads_change_no_bit(loss, more):
     given = problem("mixed", loss, n=3000, **more)
     one, two = (solve(given, SolverOptions(scheme="pooled", n_threads=k)) for k in (1, 2))
     for a, b in zip(one.weights, two.weights, strict=True):
@@ -153,9 +147,7 @@ def test_threads_change_no_bit(loss: str, more: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("loss", "more"), CASES)
-def test_a_run_goes_on_to_the_same_bits(
-    loss: str, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_goes_on_to_the_same_bits(loss, more, monkeypatch):
     monkeypatch.setattr(newton, "_ENTRIES_OF_ROUND", 1.0)  # rounds end soon
     monkeypatch.setattr(newton, "_FEWEST_OF_CLASSES", 1.0)
     assert_resumed_is_the_same(
@@ -163,7 +155,7 @@ def test_a_run_goes_on_to_the_same_bits(
     )
 
 
-def test_rows_that_are_sampled_first() -> None:
+def test_rows_that_are_sampled_first():
     rng = np.random.default_rng(5)
     X = rng.normal(size=(20_000, 6))
     y = (X @ rng.normal(size=6) + rng.logistic(size=20_000) > 0.0) * 1.0
@@ -172,7 +164,7 @@ def test_rows_that_are_sampled_first() -> None:
     assert len(found.history) == 1
 
 
-def test_blocks_that_are_read_from_files(tmp_path: Path) -> None:
+def test_blocks_that_are_read_from_files(tmp_path):
     from fastadmm.store import PartyWriter, open_party
     from fastadmm.store.streamed import stream_block
 
@@ -190,7 +182,7 @@ def test_blocks_that_are_read_from_files(tmp_path: Path) -> None:
     assert found.objective == pytest.approx(whole.objective, rel=1e-6)
 
 
-def test_one_party_is_pooled_and_several_are_not() -> None:
+def test_one_party_is_pooled_and_several_are_not():
     X, y = np.random.default_rng(0).normal(size=(80, 6)), np.arange(80) % 2
     pooled, apart = (
         ADMMSharingClassifier(parties=parties, alpha=0.1).fit(X, y) for parties in (None, [3, 3])
@@ -203,7 +195,7 @@ def test_one_party_is_pooled_and_several_are_not() -> None:
         assert own.program().startswith("parties: ")
 
 
-def test_a_private_run_is_never_pooled() -> None:
+def test_a_private_run_is_never_pooled():
     """Whatever is drawn is of a party's message: a single party's, too."""
     from fastadmm import Privacy
     from fastadmm.privacy.message import private_solver
@@ -219,7 +211,7 @@ def test_a_private_run_is_never_pooled() -> None:
         assert solver.program().startswith("parties: ")
 
 
-def test_what_pooled_is_not_for() -> None:
+def test_what_pooled_is_not_for():
     given = problem()
     rule = EarlyStopping(rows=given.test or _rows_of(given), patience=3)
     for options, more, words in (
@@ -241,13 +233,13 @@ class _Elsewhere:
     local = False
 
 
-def _rows_of(given: Problem) -> Any:
+def _rows_of(given):
     from fastadmm.problem.problem import TestSet
 
     return TestSet(given.blocks, given.y, given.weight, given.offset)
 
 
-def test_weights_are_in_a_set_without_zero() -> None:
+def test_weights_are_in_a_set_without_zero():
     found = solve(problem(constraint="box:0.1,0.3"), SolverOptions(scheme="pooled", max_rounds=3))
     assert all(((x >= 0.1) & (x <= 0.3)).all() for x in found.weights)
     assert found.certified
@@ -255,7 +247,7 @@ def test_weights_are_in_a_set_without_zero() -> None:
     assert min(x.min() for x in hopeless.weights) >= 0.1
 
 
-def test_classes_without_curvature_in_an_intercept() -> None:
+def test_classes_without_curvature_in_an_intercept():
     """Nothing in the rows tells two classes apart: their Hessian is singular."""
     y = np.arange(12) % 4.0
     X = np.zeros((12, 3))
@@ -265,7 +257,7 @@ def test_classes_without_curvature_in_an_intercept() -> None:
     assert np.isfinite(found.objective)
 
 
-def test_a_much_slower_run_of_parties_says_so() -> None:
+def test_a_much_slower_run_of_parties_says_so():
     given = problem()
     with Engine(1) as engine:
         assert pooled_hint(given, engine, 0.5) == ""  # not worth a line
@@ -274,7 +266,7 @@ def test_a_much_slower_run_of_parties_says_so() -> None:
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
-def test_the_cost_model_is_not_off_by_three(kind: str) -> None:
+def test_the_cost_model_is_not_off_by_three(kind):
     """Ratios of costs, measured in one run: their unit is whatever this machine takes."""
     import time
 
@@ -286,7 +278,7 @@ def test_the_cost_model_is_not_off_by_three(kind: str) -> None:
         X = sp.random_array((12_000, 400), density=0.1, rng=rng, format="csr")
     given = make_problem([X], rng.normal(size=12_000), loss="squared")
 
-    def least(work: Any) -> float:
+    def least(work):
         found = math.inf
         for _ in range(7):
             begin = time.process_time()

@@ -1,13 +1,11 @@
 """Conjugate gradients are preconditioned by what the last system has shown."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from fastadmm.pooled.preconditioner import Preconditioner
 
 
-def conjugate(matrix: np.ndarray, count: int) -> np.ndarray:
+def conjugate(matrix, count):
     """Directions that are conjugate in a matrix, by Gram and Schmidt."""
     found = np.random.default_rng(1).normal(size=(count, len(matrix)))
     for k in range(count):
@@ -17,7 +15,7 @@ def conjugate(matrix: np.ndarray, count: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("count", [0, 3, 8])
-def test_it_is_the_inverse_in_the_span_of_its_directions_and_positive_definite(count: int) -> None:
+def test_it_is_the_inverse_in_the_span_of_its_directions_and_positive_definite(count):
     rng = np.random.default_rng(0)
     root = rng.normal(size=(12, 12))
     matrix = root @ root.T + np.eye(12)
@@ -38,7 +36,7 @@ def test_it_is_the_inverse_in_the_span_of_its_directions_and_positive_definite(c
     np.testing.assert_allclose(known(matrix[0], np.empty(12)), found @ matrix[0], rtol=1e-12)
 
 
-def test_where_products_are_short_directions_are_not_kept() -> None:
+def test_where_products_are_short_directions_are_not_kept():
     known = Preconditioner(100, 1000.0)
     known.learn(np.ones(100), np.ones(100), 100.0)
     known.begin(np.full(100, 2.0))

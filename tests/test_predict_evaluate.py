@@ -1,12 +1,9 @@
 """Predictions are what the formula says, on raw and on converted data, and misfits are refused."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,10 +20,10 @@ from scipy import sparse
 from sklearn.datasets import load_breast_cancer
 from sklearn.metrics import log_loss, roc_auc_score
 
-from run_tools import run, write_blocks
+from run_tools import refused, run, write_blocks
 
 
-def write_csv(path: Path, X: np.ndarray, y: list[str], first: int = 0) -> Path:
+def write_csv(path, X, y, first=0):
     names = [f"x{j + 1}" for j in range(X.shape[1])]
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -35,7 +32,7 @@ def write_csv(path: Path, X: np.ndarray, y: list[str], first: int = 0) -> Path:
     return path
 
 
-def write_libsvm(path: Path, X: np.ndarray, y: np.ndarray) -> Path:
+def write_libsvm(path, X, y):
     with open(path, "w", encoding="utf-8") as file:
         for row, label in zip(X.tolist(), y.tolist()):
             file.write(" ".join([f"{label:g}", *(f"{j + 1}:{v!r}" for j, v in enumerate(row) if v)]) + "\n")
@@ -43,7 +40,7 @@ def write_libsvm(path: Path, X: np.ndarray, y: np.ndarray) -> Path:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """Breast cancer, standardised: train.parts, test.parts (converted alike), raw.parts, run/."""
     folder = tmp_path_factory.mktemp("predict")
     data = load_breast_cancer()
@@ -58,9 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 # --- predict ----------------------------------------------------------------------------------------------
-
-
-def test_the_formula(folder: Path) -> None:
+def test_the_formula(folder):
     model, partition = open_model(folder / "run"), open_partition(folder / "test.parts")
     z = model.intercept + sum(p.load() @ m.weights for p, m in zip(partition.parties, model.parties))
     got = predict_partition(folder / "run", folder / "test.parts")
@@ -70,7 +65,7 @@ def test_the_formula(folder: Path) -> None:
     assert got.ids.tolist() == list(range(169))
 
 
-def test_raw_data_get_the_models_transform(folder: Path) -> None:
+def test_raw_data_get_the_models_transform(folder):
     alike = predict_partition(folder / "run", folder / "test.parts")
     raw = predict_partition(folder / "run" / "model", folder / "raw.parts")
     assert np.abs(alike.score - raw.score).max() <= 1e-12 * np.abs(alike.score).max()
@@ -78,7 +73,7 @@ def test_raw_data_get_the_models_transform(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [{"normalize": "l2"}, {"standardize": True, "normalize": "l2"}])
-def test_raw_sparse_data_too(tmp_path: Path, options: dict) -> None:
+def test_raw_sparse_data_too(tmp_path, options):
     blocks, y, _ = make_vertical_classification(150, (9, 7), 0.3)
     X = np.hstack([b.toarray() for b in blocks])
     write_libsvm(tmp_path / "train.svm", X, 2 * y - 1)
@@ -91,7 +86,7 @@ def test_raw_sparse_data_too(tmp_path: Path, options: dict) -> None:
     assert np.abs(alike.score - raw.score).max() <= 1e-12 * np.abs(alike.score).max()
 
 
-def test_offsets_count(tmp_path: Path) -> None:
+def test_offsets_count(tmp_path):
     blocks, y, _ = make_vertical_classification(100, (3, 2))
     offset = np.random.default_rng(0).normal(size=100)
     data = write_blocks(tmp_path / "a.parts", blocks, y, offset=offset)
@@ -106,7 +101,7 @@ def test_offsets_count(tmp_path: Path) -> None:
         predict_partition(tmp_path / "run", tmp_path / "plain.parts")
 
 
-def test_csv(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_csv(folder, tmp_path, capsys):
     assert run("predict", folder / "run", folder / "test.parts") == 0
     text = capsys.readouterr().out
     rows = list(csv.reader(io.StringIO(text)))
@@ -130,7 +125,7 @@ def test_csv(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> Non
     assert [p.name for p in tmp_path.iterdir()] == ["p.csv"]
 
 
-def test_ids_and_no_labels(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_ids_and_no_labels(tmp_path, capsys):
     blocks, y, _ = make_vertical_classification(60, (3, 2))
     start_run(make_config({"data": str(write_blocks(tmp_path / "a.parts", blocks, y))}), tmp_path / "run")
     ids = [f"pätient, {k}" for k in range(60)]
@@ -150,9 +145,7 @@ def test_ids_and_no_labels(tmp_path: Path, capsys: pytest.CaptureFixture) -> Non
 
 
 # --- evaluate ---------------------------------------------------------------------------------------------
-
-
-def test_metrics_of_classification(folder: Path, capsys: pytest.CaptureFixture) -> None:
+def test_metrics_of_classification(folder, capsys):
     assert run("evaluate", folder / "run", folder / "test.parts", "--json") == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["data"], document["n_samples"]) == ("test.parts", 169)
@@ -172,7 +165,7 @@ def test_metrics_of_classification(folder: Path, capsys: pytest.CaptureFixture) 
     assert f"{metrics['log_loss']:.6f}" in table
 
 
-def test_weights_count(tmp_path: Path) -> None:
+def test_weights_count(tmp_path):
     blocks, y, _ = make_vertical_classification(100, (3, 2))
     weights = np.random.default_rng(0).uniform(0, 2, 100)
     data = write_blocks(tmp_path / "a.parts", blocks, y, sample_weight=weights)
@@ -182,7 +175,7 @@ def test_weights_count(tmp_path: Path) -> None:
     assert metrics["log_loss"] == pytest.approx(log_loss(y, p, sample_weight=weights), rel=1e-12)
 
 
-def test_regression(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_regression(tmp_path, capsys):
     blocks, y, _ = make_vertical_regression(120, (3, 4))
     data = write_blocks(tmp_path / "a.parts", blocks, y, task="regression")
     assert run("train", data, "--test", data, "--out", tmp_path / "run", "--json", "--quiet") == 0
@@ -198,7 +191,7 @@ def test_regression(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert capsys.readouterr().out.startswith("id,prediction\n0,")
 
 
-def test_least_squares_on_classes(folder: Path, tmp_path: Path) -> None:
+def test_least_squares_on_classes(folder, tmp_path):
     """A regression on 0 and 1: its predictions are no probabilities, and are not called so."""
     config = make_config({"data": str(folder / "train.parts"), "loss": "squared", "lambda": 1e-2})
     start_run(config, tmp_path / "run")
@@ -209,7 +202,7 @@ def test_least_squares_on_classes(folder: Path, tmp_path: Path) -> None:
     assert metrics["rmse"] == pytest.approx(float(np.sqrt(np.mean((got.score - y) ** 2))), rel=1e-12)
 
 
-def test_logistic_needs_classes(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_logistic_needs_classes(tmp_path, capsys):
     blocks, y, _ = make_vertical_regression(50, (3, 4))
     data = write_blocks(tmp_path / "a.parts", blocks, y, task="regression")
     assert run("train", data, "--loss", "logistic", "--out", tmp_path / "run", "--quiet") == 5
@@ -218,59 +211,41 @@ def test_logistic_needs_classes(tmp_path: Path, capsys: pytest.CaptureFixture) -
 
 
 # --- data that do not fit ---------------------------------------------------------------------------------
+def other(old="", new="", **options):
+    """What converts the test data otherwise, or after a change of their text."""
+
+    def make(folder, to):
+        text = (folder / "test.csv").read_text()
+        assert old in text
+        (to.parent / "changed.csv").write_text(text.replace(old, new, -1 if old == "benign" else 1))
+        convert(to.parent / "changed.csv", to, **{"parties": 3, "label": "kind", **options})
+
+    return make
 
 
-def _columns(folder: Path, to: Path) -> None:
-    convert(folder / "test.csv", to, parties=2, label="kind")
-
-
-def _fewer(folder: Path, to: Path) -> None:
-    convert(folder / "test.csv", to, columns="10,10,9", drop=["x30"], label="kind")
-
-
-def _names(folder: Path, to: Path) -> None:
-    text = (folder / "test.csv").read_text().replace("x7,", "seven,", 1)
-    (to.parent / "named.csv").write_text(text)
-    convert(to.parent / "named.csv", to, parties=3, label="kind")
-
-
-def _order(folder: Path, to: Path) -> None:
-    text = (folder / "test.csv").read_text().replace("x7,x8,", "x8,x7,", 1)
-    (to.parent / "ordered.csv").write_text(text)
-    convert(to.parent / "ordered.csv", to, parties=3, label="kind")
-
-
-def _parties(folder: Path, to: Path) -> None:
-    convert(folder / "test.csv", to, parties=3, label="kind", names="a,b,c")
-
-
-def _scaling(folder: Path, to: Path) -> None:
-    convert(folder / "test.csv", to, parties=3, label="kind", standardize=True)
-
-
-def _norm(folder: Path, to: Path) -> None:
-    convert(folder / "test.csv", to, parties=3, label="kind", normalize="l2")
-
-
-def _classes(folder: Path, to: Path) -> None:
-    (to.parent / "c.csv").write_text((folder / "test.csv").read_text().replace("benign", "harmless"))
-    convert(to.parent / "c.csv", to, parties=3, label="kind")
-
-
-def _regression(folder: Path, to: Path) -> None:
+def _regression(folder, to):
     text = (folder / "test.csv").read_text().replace("benign", "0.5").replace("malignant", "1.5")
     (to.parent / "r.csv").write_text(text)
     convert(to.parent / "r.csv", to, parties=3, label="kind", task="regression")
 
 
-FEATURES = [_columns, _fewer, _names, _order, _parties, _scaling, _norm]
-LABELS = [_classes, _regression]
+FEATURES = {
+    "columns": other(parties=2),
+    "fewer": other(parties=None, columns="10,10,9", drop=["x30"]),
+    "names": other("x7,", "seven,"),
+    "order": other("x7,x8,", "x8,x7,"),
+    "parties": other(names="a,b,c"),
+    "scaling": other(standardize=True),
+    "norm": other(normalize="l2"),
+}
+LABELS = {"classes": other("benign", "harmless"), "regression": _regression}
+OTHERS = {**FEATURES, **LABELS}
 
 
 @pytest.mark.representatives(2)
 @pytest.mark.parametrize("make", FEATURES)
-def test_predict_refuses_other_features(folder: Path, tmp_path: Path, capsys, make) -> None:
-    make(folder, tmp_path / "other.parts")
+def test_predict_refuses_other_features(folder, tmp_path, capsys, make):
+    OTHERS[make](folder, tmp_path / "other.parts")
     for command in ("predict", "evaluate"):
         assert run(command, folder / "run", tmp_path / "other.parts") == 3
         out, err = capsys.readouterr()
@@ -280,7 +255,7 @@ def test_predict_refuses_other_features(folder: Path, tmp_path: Path, capsys, ma
         assert "--like" in err
 
 
-def test_evaluate_names_the_way_around_a_run_that_cannot_be_written(folder: Path, tmp_path: Path) -> None:
+def test_evaluate_names_the_way_around_a_run_that_cannot_be_written(folder, tmp_path):
     shutil.copytree(folder / "run", tmp_path / "run")
     (tmp_path / "run" / "evaluation.json").unlink(missing_ok=True)
     (tmp_path / "run" / "evaluation.json").mkdir()
@@ -290,8 +265,8 @@ def test_evaluate_names_the_way_around_a_run_that_cannot_be_written(folder: Path
 
 
 @pytest.mark.parametrize("make", LABELS)
-def test_evaluate_refuses_other_labels(folder: Path, tmp_path: Path, make) -> None:
-    make(folder, tmp_path / "other.parts")
+def test_evaluate_refuses_other_labels(folder, tmp_path, make):
+    OTHERS[make](folder, tmp_path / "other.parts")
     before = (folder / "run" / "evaluation.json").exists()
     with pytest.raises(InputError, match=r"other\.parts"):
         evaluate_partition(folder / "run", tmp_path / "other.parts")
@@ -300,18 +275,16 @@ def test_evaluate_refuses_other_labels(folder: Path, tmp_path: Path, make) -> No
 
 
 @pytest.mark.representatives(2)
-@pytest.mark.parametrize("make", [*FEATURES, *LABELS])
-def test_train_refuses_a_test_partition_that_differs(folder: Path, tmp_path: Path, capsys, make) -> None:
-    make(folder, tmp_path / "other.parts")
+@pytest.mark.parametrize("make", OTHERS)
+def test_train_refuses_a_test_partition_that_differs(folder, tmp_path, capsys, make):
+    OTHERS[make](folder, tmp_path / "other.parts")
     test = ["--test", tmp_path / "other.parts"]
-    assert run("train", folder / "train.parts", *test, "--out", tmp_path / "run", "--quiet") == 3
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1
+    err = refused(capsys, 3, "train", folder / "train.parts", *test, "--out", tmp_path / "run", "--quiet")
     assert "other.parts" in err
     assert not (tmp_path / "run").exists()
 
 
-def test_dense_model_on_sparse_raw_data(folder: Path, tmp_path: Path) -> None:
+def test_dense_model_on_sparse_raw_data(folder, tmp_path):
     """A model that centres its columns also takes raw rows that are stored sparse."""
     raw = open_partition(folder / "raw.parts")
     with create_partition(tmp_path / "csr.parts", task="classification") as writer:

@@ -1,10 +1,6 @@
 """``predict`` straight from tables gives what converting with --like and predicting gives."""
 
-from __future__ import annotations
-
 import csv
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +16,7 @@ from run_tools import run
 RNG = np.random.default_rng(0)
 
 
-def table(path: Path, columns: dict[str, list[Any]]) -> Path:
+def table(path, columns):
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(columns)
@@ -28,7 +24,7 @@ def table(path: Path, columns: dict[str, list[Any]]) -> Path:
     return path
 
 
-def people(n: int, seed: int) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
+def people(n, seed):
     """A bank's and a shop's table of the same people, in different orders, with categories and gaps."""
     rng = np.random.default_rng(seed)
     ids = [f"p{i}" for i in range(n)]
@@ -47,7 +43,7 @@ def people(n: int, seed: int) -> tuple[dict[str, list[Any]], dict[str, list[Any]
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tables")
     bank, shop = people(120, 1)
     convert_tables(
@@ -68,12 +64,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def scores(path: Path) -> dict[str, float]:
+def scores(path):
     with path.open(encoding="utf-8") as file:
         return {row["id"]: float(row["score"]) for row in csv.DictReader(file)}
 
 
-def test_scores_are_those_of_a_converted_partition(trained: Path) -> None:
+def test_scores_are_those_of_a_converted_partition(trained):
     convert_tables(
         trained / "new-bank.csv", [trained / "new-shop.csv"], trained / "new.parts",
         id="id", like=trained / "run",
@@ -88,9 +84,7 @@ def test_scores_are_those_of_a_converted_partition(trained: Path) -> None:
     assert any("'job'" in note and "diver" in note for note in notes), notes
 
 
-def test_one_table_with_all_columns_and_rows_left_out(
-    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_table_with_all_columns_and_rows_left_out(trained, tmp_path, capsys):
     bank, shop = people(40, 2)
     place = {name: k for k, name in enumerate(shop["id"])}
     whole = {k: v for k, v in bank.items() if k != "label"}
@@ -113,7 +107,7 @@ def test_one_table_with_all_columns_and_rows_left_out(
     assert len(scores(tmp_path / "f.csv")) == 30
 
 
-def test_an_offset_is_added(trained: Path, tmp_path: Path) -> None:
+def test_an_offset_is_added(trained, tmp_path):
     tables = [trained / "new-bank.csv", trained / "new-shop.csv"]
     plain, _ = predict_tables(trained / "run", tables, TableRows(id="id"))
     bank, _ = people(40, 2)
@@ -126,7 +120,7 @@ def test_an_offset_is_added(trained: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(moved.score, plain.score + shift, rtol=1e-12)
 
 
-def test_tables_are_evaluated_as_their_partition_is(trained: Path, tmp_path: Path) -> None:
+def test_tables_are_evaluated_as_their_partition_is(trained, tmp_path):
     bank, shop = people(60, 5)
     bank = {**bank, "weight": [1.0 + i % 3 for i in range(60)]}
     tables = [table(tmp_path / "b.csv", bank), table(tmp_path / "s.csv", shop)]
@@ -145,14 +139,14 @@ def test_tables_are_evaluated_as_their_partition_is(trained: Path, tmp_path: Pat
     assert told["metrics"]["brier"] == pytest.approx(np.mean((p - y)[repeated] ** 2), rel=1e-12)
 
 
-def test_labels_of_a_holder_without_columns_are_evaluated(trained: Path, tmp_path: Path) -> None:
+def test_labels_of_a_holder_without_columns_are_evaluated(trained, tmp_path):
     bank, shop = people(60, 5)
     labels = table(tmp_path / "labels.csv", {"id": bank["id"], "label": bank.pop("label")})
     tables = [labels, table(tmp_path / "b.csv", bank), table(tmp_path / "s.csv", shop)]
     assert evaluate_tables(trained / "run" / "model", tables, TableRows(id="id"))["n_samples"] == 60
 
 
-def test_parties_alone_and_their_sum(trained: Path, tmp_path: Path) -> None:
+def test_parties_alone_and_their_sum(trained, tmp_path):
     tables = [trained / "new-bank.csv", trained / "new-shop.csv"]
     join = ("align", "--guest", tables[0], "--host", tables[1])
     assert run(*join, "--id", "id", "-o", tmp_path / "rows.json") == 0
@@ -182,14 +176,7 @@ def test_parties_alone_and_their_sum(trained: Path, tmp_path: Path) -> None:
         ({}, ["--unseen", "guess"], "--unseen 'guess'"),
     ],
 )
-def test_mistakes_are_one_line(
-    trained: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    change: dict[str, Any],
-    options: list[str],
-    message: str,
-) -> None:
+def test_mistakes_are_one_line(trained, tmp_path, capsys, change, options, message):
     bank, _ = people(40, 2)
     bank["job"][3] = "diver"
     for name, value in change.items():
@@ -207,9 +194,7 @@ def test_mistakes_are_one_line(
     assert not (tmp_path / "p.csv").exists()
 
 
-def test_wrong_commands_are_one_line(
-    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_commands_are_one_line(trained, tmp_path, capsys):
     bank, shop, model = trained / "new-bank.csv", trained / "new-shop.csv", trained / "run"
     for arguments, message in (
         ([model, bank, shop], "--id: which column joins the tables?"),
@@ -232,7 +217,7 @@ def test_wrong_commands_are_one_line(
         assert len(err.splitlines()) == 1
 
 
-def test_a_model_of_plain_columns(tmp_path: Path) -> None:
+def test_a_model_of_plain_columns(tmp_path):
     """Data without encoders: the features are columns of numbers."""
     X = RNG.normal(size=(60, 3))
     columns = {"label": (X[:, 0] > 0).astype(int).tolist(), **{f"x{j}": X[:, j].tolist() for j in range(3)}}

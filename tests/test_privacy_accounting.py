@@ -1,7 +1,5 @@
 """Accounting: the closed form at 60 digits, dp-accounting's PLD and RDP, compositions by brute force."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """Audits from outside: bounds of games, noise on parameters, canaries, the paper's formulas."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -26,8 +24,6 @@ ENGINE = Engine(1)
 
 
 # --- bounds
-
-
 def test_clopper_pearson_is_the_exact_binomial_bound():
     for errors, trials in ((0, 50), (3, 50), (49, 50)):
         bound = clopper_pearson(errors, trials)
@@ -51,8 +47,6 @@ def test_bounds_hold_and_are_useful_on_a_known_gaussian():
 
 
 # --- the paper's calibration, and noise on parameters
-
-
 def test_the_papers_calibration_is_flagged():
     case = lemma_counter_example(66)
     sigma = theorem_sigma(1.0, 1e-5, case.lemma)
@@ -87,8 +81,6 @@ def test_parameter_noise_is_refused_without_sampling_its_size():
 
 
 # --- one-run audit
-
-
 def test_canaries_of_randomised_response():
     # the hardest case: every guess is right with probability e^eps / (1 + e^eps)
     rng = np.random.default_rng(0)
@@ -115,8 +107,6 @@ def test_one_run_audit_on_real_data():
 
 
 # --- the paper's formulas
-
-
 def test_paper_formulas_equal_values_by_hand():
     # C = 3 / (66 * 0.1) * (0.01 * 1 + (1 + 2 * 0.1) * 2) = 0.45454545 * 2.41
     assert lemma_sensitivity(66, 0.1, 0.01, 1.0, 2.0, 2) == pytest.approx(1.0954545454545455, rel=1e-14)

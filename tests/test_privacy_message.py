@@ -1,7 +1,5 @@
 """Mode "message": what is sent, charged, stored and said; noise on the grid; killed runs."""
 
-from __future__ import annotations
-
 import json
 import math
 import pickle
@@ -31,7 +29,7 @@ from fastadmm.solver.loop import run_rounds
 from fastadmm.store.model import open_model
 from scipy.stats import kstest, norm
 
-from run_tools import Notes, run, write_blocks
+from run_tools import Killed, Notes, run, write_blocks
 
 ENGINE = Engine(1)
 SETTINGS = Privacy(mode="message", epsilon=4.0, rounds=2)
@@ -47,8 +45,6 @@ def solver(settings=SETTINGS, given=None, **options):
 
 
 # --- rows, ball, noise
-
-
 @pytest.mark.parametrize("wrap", [np.asarray, sp.csr_array])
 def test_rows_are_clipped_to_norm_one_each_by_itself(wrap):
     rng = np.random.default_rng(0)
@@ -147,33 +143,7 @@ def test_a_missing_opendp_is_one_clear_line(monkeypatch):
         NoiseSource("discrete")
 
 
-def test_low_order_bits_decide_nothing():
-    """Mironov's attack: which outputs could have come from one of two neighbouring values alone?"""
-    n, sigma = 100_000, 1.0
-    level = calibrate(1.0, sigma, 1)
-    zero, one = (
-        NoiseSource().release(np.full(n, value), level, 1, ENGINE).values for value in (0.0, 1.0 / 3.0)
-    )
-    # On the grid every output of one is a possible output of the other ...
-    for values in (zero, one):
-        assert (values / level.grid == np.rint(values / level.grid)).all()
-    # ... while naive noise is told apart with certainty in a quarter of all cases.
-    rng = np.random.default_rng(0)
-    naive = 1.0 + sigma * rng.normal(size=n)
-    decided = (naive - 1.0) + 1.0 != naive  # no double of the noise gives this sum
-    close = np.abs(naive) < 0.5
-    lost = np.ldexp(np.rint(np.ldexp(naive, 53)), -53) == naive
-    assert not decided.any()
-    assert lost[close].mean() == 1.0  # every sum sits on 1.0's grid; a value of 0.0 would use finer doubles
-    fine = sigma * rng.normal(size=n)
-    fine = fine[np.abs(fine) < 0.5]
-    identified = np.ldexp(np.rint(np.ldexp(fine, 53)), -53) != fine
-    assert identified.mean() > 0.2  # seen, these outputs prove that the value was 0
-
-
 # --- the solver
-
-
 def test_message_is_the_certified_clipped_answer_plus_noise():
     made = solver()
     made.prepare()
@@ -355,19 +325,24 @@ def test_delta_is_checked_against_the_records():
 
 
 def test_a_label_budget_is_claimed_with_randomised_labels_only():
-    private = solver(SETTINGS.with_(label_epsilon=1.0))
+    chosen, X = SETTINGS.with_(label_epsilon=1.0), np.eye(400)[:, :2]
+    private = solver(chosen, problem(2000))
     true = private.problem.y
     run_rounds(private)
     assert set(private.problem.y.round(3)) == {-0.582, 1.582}
-    assert ((private.problem.y > 0.5) != (true > 0.5)).any()
+    assert 0.22 < ((private.problem.y > 0.5) != (true > 0.5)).mean() < 0.32
+    labels = [c for c in private.ledger.charges if c.release.startswith("randomised labels")]
+    assert [c.pure for c in labels] == [1.0]
     assert private.statement().label_epsilon == 1.0
     assert "labels" not in private.statement().not_covered
     assert "labels" in solver().statement().not_covered
+    with pytest.raises(ConfigError, match="logistic or the squared loss"):
+        solver(chosen, make_problem([X, X + 1.0], np.arange(400) % 2, loss="squared_hinge"))
+    with pytest.raises(ConfigError, match="labels of two classes"):
+        solver(chosen, make_problem([X, X + 1.0], np.arange(400) % 2 + 0.25, loss="squared")).round()
 
 
 # --- estimator
-
-
 def test_estimator():
     blocks, y, _ = make_vertical_classification(600, (4, 3))
     X = np.hstack(blocks)
@@ -388,8 +363,6 @@ def test_estimator():
 
 
 # --- runs
-
-
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("private")
@@ -455,10 +428,6 @@ def test_a_run_without_privacy_says_so_everywhere(data, tmp_path, capsys):
     assert open_model(out).privacy.reason.startswith("messages are exact")
     assert run("report", out) == ExitCode.OK
     assert "messages are exact functions of the data" in (out / "report.html").read_text()
-
-
-class Killed(BaseException):
-    """Nobody catches it: like a kill, it leaves things as they are."""
 
 
 def test_a_killed_run_sends_its_stored_messages_again(data, tmp_path, monkeypatch):

@@ -1,7 +1,5 @@
 """The page of theorems and the functions that implement them name each other."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import pkgutil
@@ -17,12 +15,12 @@ PAGE = Path(__file__).parents[1] / "docs" / "privacy.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 
 
-def slug(heading: str) -> str:
+def slug(heading):
     """Anchor of a heading, as GitHub makes it."""
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
-def sections() -> dict[str, str]:
+def sections():
     """Text of every section by anchor, up to the next heading."""
     parts = re.split(r"^#{2,4} (.+)$", TEXT, flags=re.MULTILINE)
     return {slug(heading): body for heading, body in zip(parts[1::2], parts[2::2])}
@@ -33,25 +31,21 @@ SECTIONS = sections()
 
 #: Modules elsewhere that sections name.
 OTHERS = [
-    "fastadmm.conversation.gate",
-    "fastadmm.between.host",
-    "fastadmm.between.private_terms",
-    "fastadmm.between.audited_hosts",
-    "fastadmm.between.approval",
-    "fastadmm.settings.privacy",
-    "fastadmm.reports.published",
+    *("fastadmm.conversation.gate", "fastadmm.between.host", "fastadmm.between.private_terms"),
+    *("fastadmm.between.audited_hosts", "fastadmm.between.approval"),
+    *("fastadmm.settings.privacy", "fastadmm.reports.published"),
 ]
 
 
-def documented() -> dict[str, str]:
+def documented():
     """Docstrings of public functions, classes and methods of the package and its settings, by full name."""
     found = {}
     package = [info.name for info in pkgutil.iter_modules(fastadmm.privacy.__path__, "fastadmm.privacy.")]
     for place in [*package, *OTHERS]:
         module = importlib.import_module(place)
-        for name in getattr(module, "__all__", ()):
-            member = inspect.unwrap(getattr(module, name))
-            if getattr(member, "__module__", None) != place or not callable(member):
+        for name, value in vars(module).items():
+            member = inspect.unwrap(value) if callable(value) else None
+            if name.startswith("_") or getattr(member, "__module__", None) != place:
                 continue
             found[f"{place}.{name}"] = inspect.getdoc(member) or ""
             if inspect.isclass(member):

@@ -1,7 +1,5 @@
 """Sensitivities: never below what an adversary finds, and tight where the record says so."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -39,8 +37,6 @@ def random_rows(rng, n, d):
 
 
 # --- the table of the record: found / bound
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [(1, 1, 0.1), (1, 0.5, 1), (1, 3, 0.1), (1, 3, 5), (2, 2, 10), (1, 6, 0.01)])
 def test_zero_out_is_tight(case):
@@ -63,17 +59,9 @@ def test_zero_out_with_clip_is_tight(case):
 @pytest.mark.parametrize(
     ("case", "least"),
     [
-        ((1, 1, 0.1), 0.99),
-        ((1, 0.5, 1), 0.99),
-        ((2, 2, 10), 0.99),
-        ((1, 6, 0.01), 0.99),
-        ((1, 3, 0.1), 0.965),
-        ((1, 3, 5), 0.925),
-        ((5, 3, 20, 1), 0.97),
-        ((5, 5, 100, 1), 0.985),
-        ((10, 5, 100, 2), 0.985),
-        ((10, 10, 1000, 1), 0.99),
-        ((5, 2, 1, 1), 0.72),
+        *(((1, 1, 0.1), 0.99), ((1, 0.5, 1), 0.99), ((2, 2, 10), 0.99), ((1, 6, 0.01), 0.99)),
+        *(((1, 3, 0.1), 0.965), ((1, 3, 5), 0.925), ((5, 3, 20, 1), 0.97), ((5, 5, 100, 1), 0.985)),
+        *(((10, 5, 100, 2), 0.985), ((10, 10, 1000, 1), 0.99), ((5, 2, 1, 1), 0.72)),
     ],
 )
 def test_replace_one_is_nearly_tight(case, least):
@@ -111,8 +99,6 @@ def test_a_found_pair_exists_as_rows():
 
 
 # --- concrete matrices
-
-
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_random_matrices_never_exceed_any_bound(seed):
@@ -161,8 +147,6 @@ def test_weighted_rows_never_exceed_their_bound_and_reach_it():
 
 
 # --- closed forms against brute force
-
-
 def test_replace_one_formula_is_the_largest_corner():
     rng = np.random.default_rng(0)
     for _ in range(200):
@@ -210,8 +194,6 @@ def test_defaults_of_the_record():
 
 
 # --- T4, T6
-
-
 @pytest.mark.parametrize(("mu", "least"), [(100, 0.996), (10, 0.98), (1, 0.84)])
 def test_column_bound_without_a_ball_is_tight(mu, least):
     # one column, one direction: A = s e, w = e; the column moves by e

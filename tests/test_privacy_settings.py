@@ -1,7 +1,5 @@
 """Settings, statement and ledger."""
 
-from __future__ import annotations
-
 import copy
 import json
 import math
@@ -31,7 +29,7 @@ SEEN = {"coordinator": "noisy messages"}
     [
         ({"mode": "massage"}, "mode: unknown choice 'massage'; did you mean 'message'?"),
         ({"mode": "message"}, "epsilon: mode 'message' needs a finite one"),
-        ({"mode": "none", "epsilon": 1.0}, "epsilon: mode 'none' gives none"),
+        ({"mode": "none", "epsilon": 1.0}, "epsilon: needs a mode"),
         ({"mode": "message", "epsilon": -1.0}, "epsilon: -1.0 must be above 0"),
         ({"mode": "message", "epsilon": math.nan}, "epsilon"),
         ({"mode": "message", "epsilon": True}, "epsilon: True is not a number"),
@@ -121,8 +119,6 @@ def test_a_damaged_statement_is_an_error(values):
 
 
 # --- ledger
-
-
 def charges(mu, rounds, run="run"):
     return [Charge(run, "data", "bank", f"message {t}", gdp=mu) for t in range(rounds)]
 

@@ -1,7 +1,5 @@
 """Private fits of estimators: every one is charged to the ledger, a search is composition, and says so."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import warnings

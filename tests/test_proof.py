@@ -1,10 +1,7 @@
 """The prover: its kernels beside slow twins, and what it says where something is wrong."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,13 +27,13 @@ from fastadmm.solver.refined_dual import refined_dual
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 
 
-def exact_sum(products: list[tuple[float, float]]) -> Fraction:
+def exact_sum(products):
     return sum((Fraction(float(a)) * Fraction(float(b)) for a, b in products), Fraction(0))
 
 
 @pytest.mark.parametrize("classes", [1, 3])
 @pytest.mark.parametrize("shifted", [False, True])
-def test_sums_of_a_proof(classes: int, shifted: bool) -> None:
+def test_sums_of_a_proof(classes, shifted):
     rng = np.random.default_rng(classes)
     n = 1_337
     u, total, z, offset = rng.normal(size=(4, classes, n))
@@ -49,7 +46,7 @@ def test_sums_of_a_proof(classes: int, shifted: bool) -> None:
     np.testing.assert_allclose(sums, [own.sum() for own in naive], rtol=1e-12)
 
 
-def test_compensated_products_are_those_of_fractions() -> None:
+def test_compensated_products_are_those_of_fractions():
     """Columns whose sums cancel to a digit or none in ordinary arithmetic."""
     rng = np.random.default_rng(0)
     n, d = 60, 5
@@ -77,7 +74,7 @@ def test_compensated_products_are_those_of_fractions() -> None:
 
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("classes", [1, 4])
-def test_a_dual_vector_is_next_to_one_that_sums_to_zero(classes: int, exact: bool) -> None:
+def test_a_dual_vector_is_next_to_one_that_sums_to_zero(classes, exact):
     rng = np.random.default_rng(7)
     n = 500
     X = rng.normal(size=(n, 2))
@@ -103,9 +100,7 @@ def test_a_dual_vector_is_next_to_one_that_sums_to_zero(classes: int, exact: boo
 
 @pytest.mark.parametrize("constraint", ["all", "nonnegative", "box:-0.4,0.7", "ball:1.5"])
 @pytest.mark.parametrize("regularizer", ["l2", "l1", "elastic_net", "none"])
-def test_a_party_s_part_of_the_gap_bounds_every_vector_within_the_error(
-    regularizer: str, constraint: str
-) -> None:
+def test_a_party_s_part_of_the_gap_bounds_every_vector_within_the_error(regularizer, constraint):
     rng = np.random.default_rng(3)
     penalty = PartyPenalty(get_regularizer(regularizer), get_constraint(constraint), 0.8)
     for _ in range(50):
@@ -120,7 +115,7 @@ def test_a_party_s_part_of_the_gap_bounds_every_vector_within_the_error(
             assert -1e-12 <= part <= bound * (1.0 + 1e-12) + 1e-15
 
 
-def problem_and_model(loss: str = "logistic", **given: object) -> tuple:
+def problem_and_model(loss="logistic", **given):
     rng = np.random.default_rng(1)
     X = rng.normal(size=(80, 5))
     z = X[:, 0] - 0.5 * X[:, 3]
@@ -129,12 +124,12 @@ def problem_and_model(loss: str = "logistic", **given: object) -> tuple:
     return problem, solve(problem, SolverOptions(gap=1e-9, n_threads=1))
 
 
-def test_a_pass_that_read_something_else_is_a_contradiction(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pass_that_read_something_else_is_a_contradiction(monkeypatch):
     problem, result = problem_and_model()
     block = type(problem.blocks[1])
     honest, other = block.product_into, problem.blocks[1]
 
-    def planted(self: Any, x: np.ndarray, out: np.ndarray, engine: Engine) -> None:
+    def planted(self, x, out, engine):
         honest(self, 1.001 * x if self is other else x, out, engine)
 
     monkeypatch.setattr(block, "product_into", planted)
@@ -144,13 +139,13 @@ def test_a_pass_that_read_something_else_is_a_contradiction(monkeypatch: pytest.
     assert "two passes" in proof.reason
 
 
-def test_a_contradiction_ends_a_run_and_claims_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_contradiction_ends_a_run_and_claims_nothing(monkeypatch):
     problem, _ = problem_and_model()
     solver = Solver(problem, SolverOptions(n_threads=1))
     block = type(problem.blocks[1])
     honest = block.product_into
 
-    def planted(self: Any, x: np.ndarray, out: np.ndarray, engine: Engine) -> None:
+    def planted(self, x, out, engine):
         honest(self, x, out, engine)
         out[:] = out.astype("f4")
 
@@ -164,7 +159,7 @@ def test_a_contradiction_ends_a_run_and_claims_nothing(monkeypatch: pytest.Monke
     assert "nothing is claimed" in result.message
 
 
-def test_weights_outside_their_set_prove_nothing() -> None:
+def test_weights_outside_their_set_prove_nothing():
     problem, result = problem_and_model("squared", constraint="box:-0.1,0.1")
     assert result.certified
     with Engine(1) as engine:
@@ -173,7 +168,7 @@ def test_weights_outside_their_set_prove_nothing() -> None:
     assert proof.claim is Claim.UNCERTIFIED
 
 
-def test_another_intercept_is_another_model() -> None:
+def test_another_intercept_is_another_model():
     problem, result = problem_and_model()
     with Engine(1) as engine:
         stale = prove(problem, result.weights, float(result.intercept) + 1e-2, [None], engine, 1e-9)
@@ -183,7 +178,7 @@ def test_another_intercept_is_another_model() -> None:
 
 
 @pytest.mark.parametrize("shift", [1e6, 1e9, 1e12, 1e13])
-def test_what_is_proved_of_far_columns_is_true_of_the_written_intercept(shift: float) -> None:
+def test_what_is_proved_of_far_columns_is_true_of_the_written_intercept(shift):
     rng = np.random.default_rng(0)
     x, y = shift + rng.normal(size=5), rng.normal(size=5)
     problem = make_problem([x[:, None]], y, loss="squared", lam=1e-3)
@@ -195,7 +190,7 @@ def test_what_is_proved_of_far_columns_is_true_of_the_written_intercept(shift: f
     assert Fraction(result.proof.computed) <= exact * (1 + Fraction(1e-6))
 
 
-def test_centring_leaves_near_columns_alone() -> None:
+def test_centring_leaves_near_columns_alone():
     rng = np.random.default_rng(2)
     near, far = rng.normal(size=(50, 3)) + 20.0, rng.normal(size=(50, 2)) + 1e9
     y = rng.normal(size=50)
@@ -209,7 +204,7 @@ def test_centring_leaves_near_columns_alone() -> None:
     np.testing.assert_array_equal(moved.blocks[1].matrix + found.centres[1], far)
 
 
-def test_a_proof_of_bounded_models_does_not_move_with_the_answer() -> None:
+def test_a_proof_of_bounded_models_does_not_move_with_the_answer():
     """The bound stands where it did, however far the weights that are judged are."""
     problem, result = problem_and_model("squared", regularizer="none")
     assert result.certified_within
@@ -220,7 +215,7 @@ def test_a_proof_of_bounded_models_does_not_move_with_the_answer() -> None:
     assert proof.claim is Claim.UNCERTIFIED
 
 
-def test_a_norm_that_hardly_bounds_the_weights_of_a_large_column() -> None:
+def test_a_norm_that_hardly_bounds_the_weights_of_a_large_column():
     """Rounding of the gradient exceeds lambda: no dual vector in doubles bounds all models closely."""
     rng = np.random.default_rng(5)
     X = rng.standard_normal((200, 3)) * [1e7, 1.0, 1.0]
@@ -232,7 +227,7 @@ def test_a_norm_that_hardly_bounds_the_weights_of_a_large_column() -> None:
     np.testing.assert_allclose(result.weights[0] * [1e7, 1.0, 1.0], best[:3] * [1e7, 1.0, 1.0], atol=1e-3)
 
 
-def test_no_better_dual_vector_is_looked_for_where_squares_overflow() -> None:
+def test_no_better_dual_vector_is_looked_for_where_squares_overflow():
     rng = np.random.default_rng(6)
     X, y = rng.standard_normal((12, 2)) * 1e160, rng.standard_normal(12)
     problem = make_problem([X], y, loss="squared", regularizer="l2", lam=1.0)
@@ -240,7 +235,7 @@ def test_no_better_dual_vector_is_looked_for_where_squares_overflow() -> None:
         assert refined_dual(problem, [np.zeros(2)], 0.0, None, engine) is None
 
 
-def test_zero_weights_and_constant_targets() -> None:
+def test_zero_weights_and_constant_targets():
     rng = np.random.default_rng(4)
     X = rng.normal(size=(30, 2))
     for y in (np.zeros(30), np.full(30, 5.0)):
@@ -249,7 +244,7 @@ def test_zero_weights_and_constant_targets() -> None:
         assert result.status in (Status.CONVERGED, Status.AT_ROUNDING)
 
 
-def test_scaled_losses_prove_the_same() -> None:
+def test_scaled_losses_prove_the_same():
     """A claim is of the mean loss: weights that are all doubled change nothing."""
     problem, result = problem_and_model()
     twice = make_problem(

@@ -1,22 +1,18 @@
 """What is proved of a model whose columns are elsewhere: one exchange more, and nothing that is not so."""
 
-from __future__ import annotations
-
 from itertools import product
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from fastadmm.between.letters import RemoteBlock
+from fastadmm.between.run_problem import RemoteBlock
 from fastadmm.blocks.block import as_block
 from fastadmm.conversation.calls import argument_fields, check_answer, check_values
-from fastadmm.conversation.exchange import Answers, Call, Exchange, converse
+from fastadmm.conversation.exchange import converse
 from fastadmm.data_tools.synthetic import make_vertical_classification, make_vertical_regression
 from fastadmm.engine.engine import Engine
-from fastadmm.problem.problem import Problem, make_problem
+from fastadmm.problem.problem import make_problem
 from fastadmm.proof.claim import Claim
-from fastadmm.solver.loop import SolveResult, ended
+from fastadmm.solver.loop import ended
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 
 from federation_tools import Parties, train_with
@@ -32,16 +28,16 @@ class Elsewhere:
 
     local = False
 
-    def __init__(self, parties: list[Any], change: Any = None) -> None:
+    def __init__(self, parties, change=None):
         self.parties, self.change, self.asked = parties, change, []
 
-    def carry(self, exchange: Exchange) -> Answers:
+    def carry(self, exchange):
         return [self._ask(call) for call in exchange.calls]
 
-    def notes(self) -> list[tuple[str, str, str]]:
+    def notes(self):
         return []
 
-    def _ask(self, call: Call) -> dict[str, Any]:
+    def _ask(self, call):
         asked = call.made()
         check_values(asked, argument_fields(call.name, N, "request"), "request")
         if call.name in FINAL and call.party == 0:
@@ -55,7 +51,7 @@ class Elsewhere:
         return answer
 
 
-def problem_of(loss: str, seed: int = 2, **more: Any) -> Problem:
+def problem_of(loss, seed=2, **more):
     if loss in ("squared", "quantile", "huber"):
         blocks, y, _ = make_vertical_regression(N, (3, 4), seed=seed)
     else:
@@ -64,7 +60,7 @@ def problem_of(loss: str, seed: int = 2, **more: Any) -> Problem:
     return make_problem(blocks, y, loss=loss, **{"lam": 1e-2, **more})
 
 
-def run_between(problem: Problem, change: Any = None, **options: Any) -> tuple[SolveResult, Elsewhere]:
+def run_between(problem, change=None, **options):
     """Rounds, the proof and the result, with parties in another place."""
     given = SolverOptions(**{"gap": 1e-6, "max_rounds": 3000, **options})
     there = Solver(problem, given)
@@ -95,7 +91,7 @@ def run_between(problem: Problem, change: Any = None, **options: Any) -> tuple[S
     return result, driver
 
 
-def assert_proved(problem: Problem, result: SolveResult, claim: Claim = Claim.CERTIFIED) -> None:
+def assert_proved(problem, result, claim=Claim.CERTIFIED):
     assert result.proof is not None
     assert result.proof.claim is claim, result.message
     best = solve(problem, SolverOptions(gap=1e-9, max_rounds=3000))
@@ -107,15 +103,11 @@ def assert_proved(problem: Problem, result: SolveResult, claim: Claim = Claim.CE
 @pytest.mark.parametrize(
     "penalty",
     [
-        {},
-        {"fit_intercept": False},
-        {"regularizer": "l1"},
-        {"regularizer": "elastic_net"},
-        {"constraint": "box:-0.5,0.5"},
-        {"regularizer": "none", "constraint": "ball:1"},
+        *({}, {"fit_intercept": False}, {"regularizer": "l1"}, {"regularizer": "elastic_net"}),
+        *({"constraint": "box:-0.5,0.5"}, {"regularizer": "none", "constraint": "ball:1"}),
     ],
 )
-def test_certified_with_one_exchange(loss: str, penalty: dict) -> None:
+def test_certified_with_one_exchange(loss, penalty):
     problem = problem_of(loss, **penalty)
     result, driver = run_between(problem)
     assert_proved(problem, result)
@@ -125,33 +117,33 @@ def test_certified_with_one_exchange(loss: str, penalty: dict) -> None:
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge", "multinomial"])
 @pytest.mark.parametrize("regularizer", ["l2", "l1"])
-def test_the_same_by_admm(loss: str, regularizer: str) -> None:
+def test_the_same_by_admm(loss, regularizer):
     problem = problem_of(loss, regularizer=regularizer, lam=0.1)
     result, driver = run_between(problem, scheme="sharing", gap=1e-5)
     assert_proved(problem, result)
     assert len(driver.asked) == 1
 
 
-def test_without_a_regulariser_among_bounded_models() -> None:
+def test_without_a_regulariser_among_bounded_models():
     problem = problem_of("squared", regularizer="none")
     result, _ = run_between(problem)
     assert_proved(problem, result, Claim.CERTIFIED_WITHIN)
 
 
 @pytest.mark.parametrize(("loss", "options"), [("logistic", {}), ("squared", {}), ("hinge", {"gap": 1e-4})])
-def test_sums_only(loss: str, options: dict) -> None:
+def test_sums_only(loss, options):
     problem = problem_of(loss)
     result, driver = run_between(problem, secrecy="sums", **options)
     assert_proved(problem, result)
     assert driver.asked == ["prove_masked"]
 
 
-def other_message(party: Any, name: str, asked: dict) -> dict[str, Any]:
+def other_message(party, name, asked):
     answer = party.answer(name, asked)
     return {**answer, "message": answer["message"] * (1.0 + 1e-6)}
 
 
-def other_weights(party: Any, name: str, asked: dict) -> dict[str, Any]:
+def other_weights(party, name, asked):
     honest = party.final_weights
     if asked["kept"]:
         party.kept = party.kept + 0.5
@@ -164,7 +156,7 @@ def other_weights(party: Any, name: str, asked: dict) -> dict[str, Any]:
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge", "multinomial"])
 @pytest.mark.parametrize("regularizer", ["l2", "l1"])
-def test_a_changed_message_contradicts_the_numbers(loss: str, regularizer: str) -> None:
+def test_a_changed_message_contradicts_the_numbers(loss, regularizer):
     problem = problem_of(loss, regularizer=regularizer)
     result, _ = run_between(problem, other_message)
     assert result.proof is not None
@@ -177,7 +169,7 @@ def test_a_changed_message_contradicts_the_numbers(loss: str, regularizer: str) 
     ("loss", "regularizer", "secrecy"),
     [("logistic", "l1", "none"), *product(("logistic", "hinge"), ("l2",), ("none", "sums"))],
 )
-def test_other_weights_are_not_certified(loss: str, regularizer: str, secrecy: str) -> None:
+def test_other_weights_are_not_certified(loss, regularizer, secrecy):
     problem = problem_of(loss, regularizer=regularizer)
     result, _ = run_between(problem, other_weights, secrecy=secrecy, max_rounds=60, gap=1e-4)
     assert not result.certified
@@ -187,7 +179,7 @@ def test_other_weights_are_not_certified(loss: str, regularizer: str, secrecy: s
     assert result.proof.bound <= best.objective * (1.0 + 1e-12)  # the bound is one whatever is written
 
 
-def test_a_limit_ends_with_a_proof_too() -> None:
+def test_a_limit_ends_with_a_proof_too():
     for rounds in (1, 2):
         result, driver = run_between(problem_of("logistic"), max_rounds=rounds, gap=1e-12)
         assert result.proof is not None
@@ -207,7 +199,7 @@ BY_FILES = [
 
 
 @pytest.mark.parametrize(("values", "kind"), BY_FILES)
-def test_by_files(tmp_path: Path, values: dict, kind: str) -> None:
+def test_by_files(tmp_path, values, kind):
     separate(data_of(tmp_path, kind), tmp_path / "world")
     begin(tmp_path / "world", **values)
     directory, _ = train(tmp_path / "world")
@@ -218,7 +210,7 @@ def test_by_files(tmp_path: Path, values: dict, kind: str) -> None:
 
 
 @pytest.mark.parametrize(("values", "kind"), BY_FILES)
-def test_between_agents_as_by_files(tmp_path: Path, values: dict, kind: str) -> None:
+def test_between_agents_as_by_files(tmp_path, values, kind):
     data = data_of(tmp_path, kind)
     separate(data, tmp_path / "files")
     begin(tmp_path / "files", **values)
@@ -243,7 +235,7 @@ SHARING = {"scheme": "sharing"}
         ("logistic", SHARING, {"regularizer": "group_lasso"}),
     ],
 )
-def test_numbers_do_not_change_with_a_rotation_of_columns(loss: str, options: dict, penalty: dict) -> None:
+def test_numbers_do_not_change_with_a_rotation_of_columns(loss, options, penalty):
     """Owners are told that answers are functions of the inner products of rows: also where eps is large."""
     problem = problem_of(loss, **penalty)
     rng = np.random.default_rng(1)
@@ -267,7 +259,7 @@ def test_numbers_do_not_change_with_a_rotation_of_columns(loss: str, options: di
 
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
-def test_a_coarse_grid_is_inside_the_proof(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_coarse_grid_is_inside_the_proof(loss, monkeypatch):
     monkeypatch.setattr("fastadmm.secrecy.grid._BITS", 36)
     problem = problem_of(loss)
     result, _ = run_between(problem, secrecy="sums", gap=1e-9, max_rounds=20)

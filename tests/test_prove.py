@@ -1,7 +1,5 @@
 """The campaign of ``make prove``: its arithmetic, a share of its problems, faults planted in the prover."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -1,17 +1,13 @@
 """Proximal Newton sharing: rounds, limits of what a party keeps, and promises that are kept."""
 
-from __future__ import annotations
-
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
 from fastadmm.conversation.calls import CALLS, argument_fields, check_answer, check_values
-from fastadmm.conversation.exchange import Exchange
 from fastadmm.coordinator.proximal import coordinator
 from fastadmm.parties.active_set import ActiveSet
-from fastadmm.problem.problem import Problem, make_problem
+from fastadmm.problem.problem import make_problem
 from fastadmm.solver.history import Status
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 from fastadmm.solver.warm_start import StartingPoint
@@ -19,7 +15,7 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.preprocessing import scale
 
 
-def cancer(parties: int, **options: Any) -> Problem:
+def cancer(parties, **options):
     X, y = load_breast_cancer(return_X_y=True)
     X = scale(X)
     bounds = [X.shape[1] * k // parties for k in range(parties + 1)]
@@ -30,7 +26,7 @@ def cancer(parties: int, **options: Any) -> Problem:
 @pytest.mark.parametrize("parties", [2, 30])
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 @pytest.mark.parametrize("regularizer", ["l1", "elastic_net", "group_lasso"])
-def test_few_rounds_certify(parties: int, loss: str, regularizer: str) -> None:
+def test_few_rounds_certify(parties, loss, regularizer):
     problem = cancer(parties, loss=loss, lam=1e-3, regularizer=regularizer)
     solver = Solver(problem, SolverOptions(gap=1e-4, n_threads=1))
     for _ in range(30):  # takes 4 to 20
@@ -40,7 +36,7 @@ def test_few_rounds_certify(parties: int, loss: str, regularizer: str) -> None:
     assert solver.last_record.gap <= 1e-4
 
 
-def test_history_limits_what_a_party_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_history_limits_what_a_party_keeps(monkeypatch):
     monkeypatch.setattr(coordinator, "directions_of_few_numbers", lambda *_: 0)  # messages are long
     problem = cancer(2, lam=1e-3, regularizer="l1")
     best = solve(problem, SolverOptions(gap=1e-9, max_rounds=200, n_threads=1)).objective
@@ -62,7 +58,7 @@ def test_history_limits_what_a_party_keeps(monkeypatch: pytest.MonkeyPatch) -> N
     assert all(r.objective - r.gap_absolute <= best * (1.0 + 1e-12) for r in records)
 
 
-def test_weights_that_count_as_zero_are_zero() -> None:
+def test_weights_that_count_as_zero_are_zero():
     problem = cancer(5, lam=1e-2, regularizer="l1")
     weights = np.concatenate(solve(problem, SolverOptions(gap=1e-8, n_threads=1)).weights)
     assert 0 < np.count_nonzero(weights) < 15
@@ -71,7 +67,7 @@ def test_weights_that_count_as_zero_are_zero() -> None:
 
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("loss", ["squared", "huber", "logistic"])
-def test_a_start_at_the_minimiser_is_certified_at_once(loss: str) -> None:
+def test_a_start_at_the_minimiser_is_certified_at_once(loss):
     # With a norm alone the gap is linear in the slope, the objective quadratic: it cannot tell steps apart.
     for seed in range(12):
         rng = np.random.default_rng(seed)
@@ -90,7 +86,7 @@ def test_a_start_at_the_minimiser_is_certified_at_once(loss: str) -> None:
         assert all(b <= a + 4e-15 * abs(a) for a, b in itertools.pairwise(values))
 
 
-def test_a_tiny_move_stays_on_the_face() -> None:
+def test_a_tiny_move_stays_on_the_face():
     # A stiff metric moves answers by next to nothing; directions are to have no rounding of held weights.
     rng = np.random.default_rng(0)
     block, y = rng.normal(size=(200, 12)), rng.normal(size=200)
@@ -121,7 +117,7 @@ def test_a_tiny_move_stays_on_the_face() -> None:
 
 
 @pytest.mark.parametrize("seed", [25, 28, 38])
-def test_a_party_that_is_pulled_back_to_zero_is_at_zero(seed: int) -> None:
+def test_a_party_that_is_pulled_back_to_zero_is_at_zero(seed):
     # At the rounding of zero instead, answers could grow by a bounded factor a round only, for rounds on end.
     rng = np.random.default_rng(seed)
     base = rng.normal(size=(150, 3))
@@ -144,15 +140,13 @@ def test_a_party_that_is_pulled_back_to_zero_is_at_zero(seed: int) -> None:
 @pytest.mark.parametrize(
     ("regularizer", "constraint"), [("l1", "all"), ("l1", "box:0.1,1"), ("group_lasso", "ball:0.5")]
 )
-def test_a_round_takes_three_exchanges_where_the_gap_falls(
-    loss: str, regularizer: str, constraint: str
-) -> None:
+def test_a_round_takes_three_exchanges_where_the_gap_falls(loss, regularizer, constraint):
     problem = cancer(3, loss=loss, lam=1e-3, regularizer=regularizer, constraint=constraint)
     solver = Solver(problem, SolverOptions(n_threads=1))
     asked: list[str] = []
     carry = solver.driver.carry
 
-    def counted(exchange: Exchange) -> Any:
+    def counted(exchange):
         answers = carry(exchange)
         for call, answer in zip(exchange.calls, answers, strict=True):
             check_values(call.arguments, argument_fields(call.name, problem.n_samples, ""), "asked")
@@ -175,7 +169,7 @@ def test_a_round_takes_three_exchanges_where_the_gap_falls(
 
 
 @pytest.mark.parametrize(("parties", "name"), [(300, "proximal"), (301, "sharing")])
-def test_more_than_300_parties_share(parties: int, name: str) -> None:
+def test_more_than_300_parties_share(parties, name):
     rng = np.random.default_rng(0)
     blocks = list(rng.normal(size=(parties, 20, 1)))
     problem = make_problem(blocks, rng.normal(size=20), loss="squared", lam=0.1, regularizer="l1")
@@ -184,7 +178,7 @@ def test_more_than_300_parties_share(parties: int, name: str) -> None:
 
 @pytest.mark.repeats
 @pytest.mark.parametrize(("regularizer", "constraint"), [("l1", "all"), ("elastic_net", "box:-0.1,0.2")])
-def test_many_parties_take_few_rounds(regularizer: str, constraint: str) -> None:
+def test_many_parties_take_few_rounds(regularizer, constraint):
     rng = np.random.default_rng(4)
     blocks = list(rng.normal(size=(90, 30, 1)))
     y = sum(block[:, 0] for block in blocks[::9]) + rng.normal(size=30)
@@ -196,7 +190,7 @@ def test_many_parties_take_few_rounds(regularizer: str, constraint: str) -> None
 @pytest.mark.representatives(4)
 @pytest.mark.parametrize("regularizer", ["l1", "group_lasso"])
 @pytest.mark.parametrize("seed", [2, 6, 11, 16, 18])
-def test_a_weight_just_beside_its_kink_holds_nothing_up(regularizer: str, seed: int) -> None:
+def test_a_weight_just_beside_its_kink_holds_nothing_up(regularizer, seed):
     # The parabolas that keep steps short grow as weights shrink: added for ever, they made steps of nothing.
     rng = np.random.default_rng(seed)
     X = np.linalg.qr(rng.standard_normal((13, 2)))[0] * np.sqrt(13)

@@ -1,7 +1,5 @@
 """`proximal` for several classes: every class of a party is a part of its own."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from fastadmm.conversation.by_class import pack, unpack
@@ -12,14 +10,14 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError
 from fastadmm.method.class_certificate import class_curvature_about
 from fastadmm.parties.common_shift import common_shift
-from fastadmm.problem.problem import Problem, make_problem
+from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions
 from sklearn.datasets import load_iris
 
 N, C = 40, 3
 
 
-def make(regularizer: str = "l1", constraint: str | None = None, intercept: bool = True) -> Problem:
+def make(regularizer="l1", constraint=None, intercept=True):
     rng = np.random.default_rng(3)
     blocks = [rng.normal(size=(N, d)) for d in (3, 5)]
     y = np.argmax(blocks[0] + blocks[1][:, :3] + rng.gumbel(size=(N, C)), axis=1)
@@ -36,7 +34,7 @@ def make(regularizer: str = "l1", constraint: str | None = None, intercept: bool
     )
 
 
-def test_iris_with_l1_takes_few_rounds() -> None:
+def test_iris_with_l1_takes_few_rounds():
     X, y = load_iris(return_X_y=True)
     problem = make_problem([X[:, :2], X[:, 2:]], y, loss="multinomial", regularizer="l1", lam=1e-3)
     with Engine(1) as engine:
@@ -48,7 +46,7 @@ def test_iris_with_l1_takes_few_rounds() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_weights_that_all_classes_can_lose_do_not_cost_a_round_each(seed: int) -> None:
+def test_weights_that_all_classes_can_lose_do_not_cost_a_round_each(seed):
     rng, d = np.random.default_rng(seed), 18
     X = rng.normal(size=(300, d))
     y = (X @ rng.normal(size=(d, 7)) + rng.gumbel(size=(300, 7))).argmax(axis=1)
@@ -65,14 +63,12 @@ def test_weights_that_all_classes_can_lose_do_not_cost_a_round_each(seed: int) -
 
 @pytest.mark.parametrize(("alpha", "beta"), [(1.0, 0.0), (0.3, 0.7), (0.0, 1.0)])
 @pytest.mark.parametrize("classes", [2, 3, 6])
-def test_no_shift_of_a_column_is_better_than_the_common_shift(
-    classes: int, alpha: float, beta: float
-) -> None:
+def test_no_shift_of_a_column_is_better_than_the_common_shift(classes, alpha, beta):
     weights = np.random.default_rng(classes).normal(size=(classes, 20)).round(1)
     weights[:, :5] = 0.0
     found = common_shift(weights, alpha, beta)
 
-    def value(t: np.ndarray) -> np.ndarray:
+    def value(t):
         rest = weights - t
         return alpha * np.abs(rest).sum(axis=0) + 0.5 * beta * (rest * rest).sum(axis=0)
 
@@ -85,7 +81,7 @@ def test_no_shift_of_a_column_is_better_than_the_common_shift(
     ("regularizer", "constraint"),
     [("group_lasso", None), ("l2", "ball:0.5"), ("elastic_net", "nonnegative"), ("none", "box:-0.4,0.3")],
 )
-def test_gaps_hold_beside_sharing(regularizer: str, constraint: str | None) -> None:
+def test_gaps_hold_beside_sharing(regularizer, constraint):
     problem = make(regularizer, constraint)
     with Engine(1) as engine:
         solver = Solver(problem, SolverOptions(), engine)
@@ -107,7 +103,7 @@ def test_gaps_hold_beside_sharing(regularizer: str, constraint: str | None) -> N
             np.testing.assert_allclose(problem.constraint.project(own), own, rtol=0, atol=1e-12)
 
 
-def test_a_resumed_run_takes_the_same_steps() -> None:
+def test_a_resumed_run_takes_the_same_steps():
     problem = make("l1", "ball:0.7")
     with Engine(1) as engine:
         whole, first, second = (Solver(problem, SolverOptions(gap=0.0), engine) for _ in range(3))
@@ -120,7 +116,7 @@ def test_a_resumed_run_takes_the_same_steps() -> None:
 
 
 @pytest.mark.parametrize("intercept", [True, False])
-def test_newton_system_is_that_of_the_softmax(intercept: bool) -> None:
+def test_newton_system_is_that_of_the_softmax(intercept):
     problem, rng = make(intercept=intercept), np.random.default_rng(5)
     owner = np.array([0, 4, 2, 0, 4, 1])
     classes, messages, z = owner % C, rng.normal(size=(6, N)), rng.normal(size=C * N)
@@ -155,7 +151,7 @@ def test_newton_system_is_that_of_the_softmax(intercept: bool) -> None:
 
 
 @pytest.mark.parametrize("intercept", [True, False])
-def test_a_kept_hessian_grows_to_that_of_the_softmax(intercept: bool) -> None:
+def test_a_kept_hessian_grows_to_that_of_the_softmax(intercept):
     problem, rng = make(intercept=intercept), np.random.default_rng(6)
     messages, z = rng.normal(size=(3, N)), rng.normal(size=C * N)
     rows, classes = np.array([0, 1, 0, 2, 1, 2]), np.array([0, 0, 1, 1, 2, 2])
@@ -176,7 +172,7 @@ def test_a_kept_hessian_grows_to_that_of_the_softmax(intercept: bool) -> None:
 
 
 @pytest.mark.parametrize("reach", [1e-3, 0.5, 5.0, 900.0])
-def test_curvature_is_averaged_over_each_class_alone(reach: float) -> None:
+def test_curvature_is_averaged_over_each_class_alone(reach):
     problem = make()
     z, loss = np.random.default_rng(7).normal(size=C * N), problem.loss
     naive, ahead, behind = np.empty((C, N)), np.empty(C * N), np.empty(C * N)
@@ -190,7 +186,7 @@ def test_curvature_is_averaged_over_each_class_alone(reach: float) -> None:
     np.testing.assert_allclose(found, naive.ravel(), rtol=1e-9, atol=1e-14)
 
 
-def test_directions_in_common_span_all_columns_in_few_rounds() -> None:
+def test_directions_in_common_span_all_columns_in_few_rounds():
     problem = make("l1")
     with Engine(1) as engine:
         solver = Solver(problem, SolverOptions(scheme="proximal", gap=0.0), engine)
@@ -204,7 +200,7 @@ def test_directions_in_common_span_all_columns_in_few_rounds() -> None:
         assert {**solver.round().to_json(), "seconds": 0} == {**again.round().to_json(), "seconds": 0}
 
 
-def test_what_several_classes_answer_is_packed_and_checked() -> None:
+def test_what_several_classes_answer_is_packed_and_checked():
     kinds = CALLS["hold_crossed"].answer
     one = {"model_crosses": True, "model_anchor": np.array([1.0, 2.0]), "model_basis": np.zeros((2, 0))}
     packed = pack([one, None, {"met_position": 0.5}], kinds)

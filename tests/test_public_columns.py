@@ -1,11 +1,8 @@
 """A public description of columns: nothing is learned from rows, and a table ends in a finite epsilon."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -47,13 +44,13 @@ SHOP = "id,zone,spent\n4,1.0,6\n3,NA,-2\n2,7,\n1,2,4\n"
 
 
 @pytest.fixture
-def tables(tmp_path: Path) -> tuple[Path, Path, Path]:
+def tables(tmp_path):
     for name, text in (("bank.csv", BANK), ("shop.csv", SHOP), ("columns.toml", DESCRIPTION)):
         (tmp_path / name).write_text(text)
     return tmp_path / "bank.csv", tmp_path / "shop.csv", tmp_path / "columns.toml"
 
 
-def described(tables: tuple[Path, Path, Path], out: str = "p", **options: Any) -> Any:
+def described(tables, out="p", **options):
     bank, shop, columns = tables
     given = {"id": "id", "label": "y", "public_columns": columns, **options}
     return convert_tables(bank, [shop], bank.parent / out, **given)
@@ -121,8 +118,6 @@ def test_parties_that_share_names_are_described_with_their_prefix(tmp_path):
 
 
 # --- the template
-
-
 def test_a_template_holds_names_and_types_and_no_number_of_a_cell(tables, capsys):
     bank, shop, _ = tables
     out = bank.parent / "new.toml"
@@ -196,9 +191,7 @@ def test_options_that_would_learn_what_is_described(tables):
 
 
 # --- the whole path
-
-
-def write_shops(folder: Path, n: int, seed: int) -> tuple[Path, Path]:
+def write_shops(folder, n, seed):
     """A label that depends on numbers and categories of both parties, with gaps."""
     rng = np.random.default_rng(seed)
     age, spent = rng.integers(18, 90, n), rng.gamma(2.0, 1.0, n)
@@ -218,7 +211,7 @@ def write_shops(folder: Path, n: int, seed: int) -> tuple[Path, Path]:
     return bank, shop
 
 
-def log_loss(folder: Path) -> float:
+def log_loss(folder):
     return json.loads((folder / "result.json").read_text())["comparison"]["test_loss"]["fusion"]
 
 
@@ -339,13 +332,8 @@ def test_german_credit_from_the_file_to_a_private_model(shared_data, tmp_path):
     (tmp_path / "train.csv").write_text("".join(lines[:700]))
     (tmp_path / "test.csv").write_text("".join(lines[700:]))
     common = {"header": False, "label": "c21"}
-    convert(
-        tmp_path / "train.csv",
-        tmp_path / "p",
-        public_columns=tmp_path / "columns.toml",
-        columns="10,10",
-        **common,
-    )
+    more = {"public_columns": tmp_path / "columns.toml", "columns": "10,10"}
+    convert(tmp_path / "train.csv", tmp_path / "p", **common, **more)
     convert(tmp_path / "test.csv", tmp_path / "t", like=tmp_path / "p", **common)
     losses = []
     for k in range(3):

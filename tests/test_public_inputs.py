@@ -1,7 +1,5 @@
 """What a private run takes as public: numbers per record that labels or rows made are refused everywhere."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from fastadmm import ADMMSharingClassifier, Privacy, SolverOptions, make_problem
@@ -91,13 +89,9 @@ def test_runs_refuse_numbers_per_record_of_a_partition(tmp_path, capsys, mode, n
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("validation", 0.2),
-        ("path", True),
-        ("class_weight", "balanced"),
-        ("warm_start", "model"),
-        ("party_lambda", {"party-1": 1e-3}),
-        ("party_constraint", {"party-1": "nonnegative"}),
-        ("directions", "both"),
+        *(("validation", 0.2), ("path", True), ("class_weight", "balanced"), ("warm_start", "model")),
+        *(("party_lambda", {"party-1": 1e-3}),),
+        *(("party_constraint", {"party-1": "nonnegative"}), ("directions", "both")),
     ],
 )
 def test_settings_that_would_make_labels_or_rows_public(key, value):

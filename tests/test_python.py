@@ -1,7 +1,5 @@
 """What a Python user meets beside the fit: tables by name, what is printed, types, hints."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import pickle
@@ -9,8 +7,6 @@ import re
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
-from typing import Any
 
 import fastadmm
 import numpy as np
@@ -24,7 +20,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.preprocessing import scale
 
 
-def test_tables_by_name() -> None:
+def test_tables_by_name():
     X, y = load_diabetes(return_X_y=True, as_frame=True)
     X = X.add_prefix("f ")
     tables = {"bank": X.iloc[:, :4], "shop": X.iloc[:, 4:]}
@@ -64,7 +60,7 @@ def test_tables_by_name() -> None:
         JointRegressor(2).fit(tables, y)
 
 
-def test_a_fitted_model_says_what_is_proved_of_it() -> None:
+def test_a_fitted_model_says_what_is_proved_of_it():
     X, y = load_diabetes(return_X_y=True, as_frame=True)
     model = JointRegressor(alpha=1e-2)
     assert str(model) == repr(model) == "JointRegressor(alpha=0.01)"
@@ -84,7 +80,7 @@ def test_a_fitted_model_says_what_is_proved_of_it() -> None:
     assert ": certified in " in str(chosen)
 
 
-def test_inference_is_printed_and_drawn(tmp_path: Path) -> None:
+def test_inference_is_printed_and_drawn(tmp_path):
     X, y = load_diabetes(return_X_y=True, as_frame=True)
     X = X.rename(columns={"s1": "<b>[red]s1"})
     found = JointRegressor({"bank": [*range(4)], "shop": [*range(4, 10)]}).fit(X, y).inference(X, y)
@@ -103,7 +99,7 @@ def test_inference_is_printed_and_drawn(tmp_path: Path) -> None:
     assert (tmp_path / "weights.svg").read_text(encoding="utf-8").startswith("<?xml")
 
 
-def test_signatures_are_plain() -> None:
+def test_signatures_are_plain():
     said = {name: str(inspect.signature(getattr(fastadmm, name))) for name in fastadmm.__all__}
     assert not [name for name, text in said.items() if "Annotated" in text or "**" in text]
     assert "epsilon: float = inf" in said["Privacy"]
@@ -116,7 +112,7 @@ def test_signatures_are_plain() -> None:
 
 
 @pytest.mark.repeats
-def test_a_script_under_strict_types(tmp_path: Path) -> None:
+def test_a_script_under_strict_types(tmp_path):
     pytest.importorskip("mypy")
     script = """
         from fastadmm import ADMMSharingRegressor, JointClassifier, JointClassifierCV, JointRegressor, Privacy
@@ -153,7 +149,7 @@ def test_a_script_under_strict_types(tmp_path: Path) -> None:
         ({"penalty": "elasticnet"}, "did you mean regularizer='elastic_net'"),
     ],
 )
-def test_parameters_of_other_libraries(given: dict[str, Any], meant: str) -> None:
+def test_parameters_of_other_libraries(given, meant):
     X, y = np.eye(4), [0, 1, 0, 1]
     with pytest.raises(ValueError, match=meant) as told:
         JointClassifier(**given).fit(X, y)
@@ -168,7 +164,7 @@ def test_parameters_of_other_libraries(given: dict[str, Any], meant: str) -> Non
     "more", [{}, {"scheme": "sharing"}, {"regularizer": "l1"}, {"alpha": [1e-4, 1e-3, 1]}]
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_a_warm_start_goes_on_where_rounds_ended(more: dict[str, Any]) -> None:
+def test_a_warm_start_goes_on_where_rounds_ended(more):
     X, y = load_breast_cancer(return_X_y=True)
     X, given = scale(X), {"parties": 3, "alpha": 1e-4, "n_threads": 1, **more}
     whole = JointClassifier(**given, max_rounds=5).fit(X, y)
@@ -180,7 +176,7 @@ def test_a_warm_start_goes_on_where_rounds_ended(more: dict[str, Any]) -> None:
     assert parts.history_[0].round == 1
 
 
-def test_metrics_of_other_rows_in_every_round() -> None:
+def test_metrics_of_other_rows_in_every_round():
     X, y = load_breast_cancer(return_X_y=True, as_frame=True)
     X, y = (X - X.mean()) / X.std(), y.map({0: "yes", 1: "no"})
     tables = {"a": X.iloc[:400, :20], "b": X.iloc[:400, 20:]}
@@ -205,7 +201,7 @@ def test_metrics_of_other_rows_in_every_round() -> None:
         JointClassifier().fit(X, y > 100, eval_set=(X, y))
 
 
-def test_the_page_of_an_estimator(tmp_path: Path) -> None:
+def test_the_page_of_an_estimator(tmp_path):
     X, y = load_diabetes(return_X_y=True)
     model = JointRegressor({"bank": [*range(4)], "<shop>": [*range(4, 10)]}, alpha=1e-2)
     page = fastadmm.report(model.fit(X, y, eval_set=(X, y)), tmp_path / "a.html").read_text(encoding="utf-8")
@@ -219,7 +215,7 @@ def test_the_page_of_an_estimator(tmp_path: Path) -> None:
         fastadmm.report(JointRegressor(), tmp_path / "c.html")
 
 
-def test_noise_of_the_paper() -> None:
+def test_noise_of_the_paper():
     rng = np.random.default_rng(0)
     D = rng.normal(size=(30, 3)) @ [[1.0, 0, 0, 1], [0, 2, 0, 0], [0, 0, 3, 3]]
     shape, zero = inverse_root(D), np.zeros(4)

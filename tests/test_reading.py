@@ -1,7 +1,5 @@
 """Pipes are not waited for; numbers and brackets without end are one line."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -20,7 +18,7 @@ DEEP = "[" * 100_000
 
 
 @pytest.mark.parametrize("text", [DIGITS, DEEP, "{", b"\xff", f'{{"a": {DIGITS}}}', ""])
-def test_json_that_nobody_writes_is_one_line(text: str | bytes) -> None:
+def test_json_that_nobody_writes_is_one_line(text):
     with pytest.raises(FormatError, match=r"^file: not (our )?JSON"):
         parse_json(text, "file")
 
@@ -39,14 +37,14 @@ def test_json_that_nobody_writes_is_one_line(text: str | bytes) -> None:
         ('{"\\udfff": 1}', "surrogates"),
     ],
 )
-def test_json_of_others_has_nothing_that_no_code_expects(text: str, says: str) -> None:
+def test_json_of_others_has_nothing_that_no_code_expects(text, says):
     with pytest.raises(FormatError, match=rf"^file: not JSON: .*{says}"):
         parse_json(text, "file", foreign=True)
     if "occurs" not in says:
         parse_json(text, "file")  # ours may have an infinite number
 
 
-def test_plain_json_of_others_is_what_it_says() -> None:
+def test_plain_json_of_others_is_what_it_says():
     document = {"ä": [1, -2.5, "\U0001f600", None, True, {"x": [[]]}], "y": 10**300}
     assert parse_json(json.dumps(document), "file", foreign=True) == document
     assert parse_json("[" * 64 + "]" * 64, "file", foreign=True)
@@ -60,19 +58,19 @@ OWN = {"admin.py", "audit.py", "party_tasks.py", "session.py", "ledger_file.py",
 }
 
 
-def test_json_is_decoded_in_one_place() -> None:
+def test_json_is_decoded_in_one_place():
     package = Path(fastadmm.__file__).parent
     found = {p.name for p in package.rglob("*.py") if re.search(r"json\.loads?\(", p.read_text("utf-8"))}
     assert found - OWN == {"reading.py"}
 
 
 @pytest.mark.parametrize("text", [f"a = {DIGITS}", f"a = {DEEP}", "a", b"\xff"])
-def test_toml_that_nobody_writes_is_one_line(text: str | bytes) -> None:
+def test_toml_that_nobody_writes_is_one_line(text):
     with pytest.raises(FormatError, match=r"^file: not (our )?TOML"):
         parse_toml(text, "file")
 
 
-def test_a_file_that_is_too_long_is_not_read(tmp_path: Path) -> None:
+def test_a_file_that_is_too_long_is_not_read(tmp_path):
     (tmp_path / "long").write_bytes(b"x" * 11)
     with pytest.raises(FormatError, match="11 bytes"):
         read_bytes(tmp_path / "long", most=10)
@@ -102,7 +100,7 @@ COMMANDS = [
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory):
     home = tmp_path_factory.mktemp("pipes")
     write_problem(home / "data.parts", 20, (2, 2))
     (home / "t.csv").write_text("id,a,y\n1,2,0\n2,3,1\n")
@@ -112,7 +110,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     labels = home / "data.parts" / "labels.h5"
     parties = ("--party", "party-1", "--party", "party-2")
     assert run("coordinator", "start", labels, *parties, "--lambda", 1e-2, "-o", home / "exchange") == 0
-    (home / "exchange" / "requests" / "party-1-000000.h5").rename(home / "request.h5")
+    (home / "exchange" / "requests" / "party-1-000000.msg").rename(home / "request.h5")
     for name in ("rounds.jsonl", "model/party-1.h5"):
         (out / name).unlink()
         os.mkfifo(out / name)
@@ -124,7 +122,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("line", COMMANDS)
-def test_a_pipe_is_refused_and_not_waited_for(home: Path, line: str, capsys: pytest.CaptureFixture) -> None:
+def test_a_pipe_is_refused_and_not_waited_for(home, line, capsys):
     words = [str(home / word[1:]) if word.startswith("@") else word for word in line.split()]
     signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it waits for the pipe"))
     signal.alarm(20)

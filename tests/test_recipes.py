@@ -1,9 +1,6 @@
 """The recipes of CONTRIBUTING.md: a toy loss, regulariser and scheme, each an entry in a table."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -93,14 +90,14 @@ class SteepestScheme(Scheme):
 
 
 @pytest.fixture(scope="module")
-def problem(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray, np.ndarray]:
+def problem(tmp_path_factory):
     blocks, y, _ = make_vertical_regression(80, (2, 3))
     path = write_blocks(tmp_path_factory.mktemp("recipes") / "d.parts", blocks, y, task="regression")
     return path, np.hstack(blocks), y
 
 
-def objective(X: np.ndarray, y: np.ndarray, lam: float, low: float) -> float:
-    def value(w: np.ndarray) -> float:
+def objective(X, y, lam, low):
+    def value(w):
         e = X @ w[:-1] + w[-1] - y
         inside = np.clip(e, -low, 2.0)
         return float(np.mean(inside * e - inside**2 / 2) + lam / 2 * w[:-1] @ w[:-1])
@@ -109,7 +106,7 @@ def objective(X: np.ndarray, y: np.ndarray, lam: float, low: float) -> float:
 
 
 @pytest.mark.parametrize("scheme", ["subspace", "sharing"])
-def test_a_loss_is_a_class_and_an_entry(scheme, problem, tmp_path, monkeypatch) -> None:
+def test_a_loss_is_a_class_and_an_entry(scheme, problem, tmp_path, monkeypatch):
     data, X, y = problem
     monkeypatch.setitem(LOSSES, "lopsided", Lopsided())
     line = f"train {data} --loss lopsided:0.3 --lambda 1e-2 --scheme {scheme} -q -o {tmp_path / 'run'}"
@@ -119,7 +116,7 @@ def test_a_loss_is_a_class_and_an_entry(scheme, problem, tmp_path, monkeypatch) 
     assert run("predict", tmp_path / "run", data, "-o", tmp_path / "predicted.csv") == 0
 
 
-def test_a_regularizer_is_a_class_and_an_entry(problem, tmp_path, monkeypatch) -> None:
+def test_a_regularizer_is_a_class_and_an_entry(problem, tmp_path, monkeypatch):
     data, *_ = problem
     monkeypatch.setitem(REGULARIZERS, "tenth", Tenth())
     common = f"train {data} --lambda 1e-1 -q"
@@ -133,7 +130,7 @@ def test_a_regularizer_is_a_class_and_an_entry(problem, tmp_path, monkeypatch) -
 
 
 @pytest.mark.repeats
-def test_a_scheme_is_a_module_and_a_line_of_the_registry(tmp_path, monkeypatch, capsys) -> None:
+def test_a_scheme_is_a_module_and_a_line_of_the_registry(tmp_path, monkeypatch, capsys):
     blocks, y, _ = make_vertical_regression(90, (6, 7))
     data = write_blocks(tmp_path / "d.parts", blocks, y, task="regression")
     usual = f"train {data} --lambda 1e-1 -q -o {tmp_path}"

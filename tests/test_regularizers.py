@@ -1,10 +1,7 @@
 """Regularisers, sets, their x-updates and certificates, against other solvers."""
 
-from __future__ import annotations
-
 import itertools
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,13 +16,12 @@ from fastadmm.parties.xupdate.choose import choose_penalised
 from fastadmm.parties.xupdate.proximal_gradient import ProximalGradient
 from fastadmm.problem.constraints import AllSpace, Ball, Box, Constraint, NonNegative, get_constraint
 from fastadmm.problem.penalty import PartyPenalty, check_compatible
-from fastadmm.problem.problem import Problem, make_problem
+from fastadmm.problem.problem import make_problem
 from fastadmm.problem.regularizers import (
     L1,
     ElasticNet,
     GroupLasso,
     NoRegularizer,
-    Regularizer,
     SquaredL2,
     get_regularizer,
 )
@@ -33,7 +29,6 @@ from fastadmm.problem.traits import Traits
 from fastadmm.runs.config import make_config
 from fastadmm.schemes.registry import choose_scheme
 from fastadmm.solver.history import Status
-from fastadmm.solver.loop import SolveResult
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 from fastadmm.store.model import open_model
 from hypothesis import given, settings
@@ -52,32 +47,30 @@ SETS = [AllSpace(), NonNegative(), Box(-0.3, 0.5), Box(0.1, math.inf), Box(-math
 PAIRS = [(r, c) for r, c in itertools.product(REGULARIZERS, SETS) if r.separable or not isinstance(c, Box)]
 
 
-def pair_name(value: object) -> str:
+def pair_name(value):
     return value.text if isinstance(value, Constraint) else str(getattr(value, "name", value))
 
 
-def split(X: np.ndarray, parties: int) -> list[np.ndarray]:
+def split(X, parties):
     return np.array_split(X, parties, axis=1)
 
 
 @pytest.fixture(scope="module")
-def cancer() -> tuple[np.ndarray, np.ndarray]:
+def cancer():
     X, y = load_breast_cancer(return_X_y=True)
     return scale(X), y.astype(float)
 
 
 @pytest.fixture(scope="module")
-def diabetes() -> tuple[np.ndarray, np.ndarray]:
+def diabetes():
     X, y = load_diabetes(return_X_y=True)
     return scale(X), (y - 100.0) / y.std()
 
 
 # --- regulariser and set together
-
-
 @pytest.mark.representatives(12)
 @pytest.mark.parametrize(("regularizer", "constraint"), PAIRS, ids=pair_name)
-def test_prox_and_conjugate_belong_together(regularizer: Regularizer, constraint: Constraint) -> None:
+def test_prox_and_conjugate_belong_together(regularizer, constraint):
     rng = np.random.default_rng(1)
     penalty = PartyPenalty(regularizer, constraint, 0.4)
     for size in (0.1, 1.0, 10.0):
@@ -99,7 +92,7 @@ def test_prox_and_conjugate_belong_together(regularizer: Regularizer, constraint
             assert penalty.value(other) + penalty.conjugate(p) >= p @ other - 1e-12
 
 
-def test_the_largest_scale_is_the_largest() -> None:
+def test_the_largest_scale_is_the_largest():
     q = np.array([3.0, -1.0, 0.5] + [0.0] * 5)
     for regularizer, constraint in PAIRS:
         penalty = PartyPenalty(regularizer, constraint, 0.4)
@@ -113,7 +106,7 @@ def test_the_largest_scale_is_the_largest() -> None:
 
 
 @pytest.mark.parametrize(("regularizer", "constraint"), PAIRS, ids=pair_name)
-def test_up_to_the_free_scale_the_conjugate_is_zero(regularizer: Regularizer, constraint: Constraint) -> None:
+def test_up_to_the_free_scale_the_conjugate_is_zero(regularizer, constraint):
     penalty = PartyPenalty(regularizer, constraint, 0.4)
     for q in (10.0, 0.01) * np.random.default_rng(2).standard_normal((5, D, 1)).repeat(2, axis=2):
         for one in q.T:
@@ -125,7 +118,7 @@ def test_up_to_the_free_scale_the_conjugate_is_zero(regularizer: Regularizer, co
                 assert penalty.conjugate((1.0 + 1e-6) * free * one) > 0.0
 
 
-def test_shares_and_values() -> None:
+def test_shares_and_values():
     x = np.array([1.0, -2.0, 2.0])
     assert SquaredL2().value(x) == 4.5
     assert L1().value(x) == 5.0
@@ -136,15 +129,13 @@ def test_shares_and_values() -> None:
 
 
 # --- x-updates
-
-
 @given(
     st.integers(0, 10**6),
     st.sampled_from([(0.0, 0.0), (0.5, 0.0), (0.5, 0.3), (0.0, 0.3)]),
     st.sampled_from([(-math.inf, math.inf), (0.0, math.inf), (-0.2, 0.1), (0.1, 0.3)]),
 )
 @settings(max_examples=40, deadline=None)
-def test_gram_descent_against_its_twin(seed: int, h: tuple[float, float], box: tuple[float, float]) -> None:
+def test_gram_descent_against_its_twin(seed, h, box):
     from fastadmm.kernels.gram_descent import gram_descent
 
     rng = np.random.default_rng(seed)
@@ -171,7 +162,7 @@ def test_gram_descent_against_its_twin(seed: int, h: tuple[float, float], box: t
     assert np.allclose(gradient, gram @ x - right, atol=1e-9)
 
 
-def test_gram_descent_beside_a_large_weight_leaves_no_more_than_asked() -> None:
+def test_gram_descent_beside_a_large_weight_leaves_no_more_than_asked():
     from fastadmm.kernels.gram_descent import gram_descent
 
     gram = np.array([[1e12, 0.0, 0.0], [0.0, 1.0, 0.99], [0.0, 0.99, 1.0]])
@@ -183,7 +174,7 @@ def test_gram_descent_beside_a_large_weight_leaves_no_more_than_asked() -> None:
 
 @pytest.mark.representatives(12)
 @pytest.mark.parametrize(("regularizer", "constraint"), PAIRS, ids=pair_name)
-def test_x_updates_reach_the_fixed_point(regularizer: Regularizer, constraint: Constraint) -> None:
+def test_x_updates_reach_the_fixed_point(regularizer, constraint):
     rng = np.random.default_rng(2)
     block = rng.standard_normal((40, D))
     block[:, 3], block[:, 5] = block[:, 2], 0.0
@@ -201,7 +192,7 @@ def test_x_updates_reach_the_fixed_point(regularizer: Regularizer, constraint: C
             assert np.allclose(constraint.project(x), x, rtol=1e-15, atol=0)
 
 
-def test_more_columns_than_a_gram_matrix_holds() -> None:
+def test_more_columns_than_a_gram_matrix_holds():
     rng = np.random.default_rng(3)
     block = sp.random_array((60, 5000), density=0.05, rng=rng, format="csr")
     y = block @ np.where(np.arange(5000) < 5, 3.0, 0.0) + 0.01 * rng.standard_normal(60)
@@ -214,18 +205,14 @@ def test_more_columns_than_a_gram_matrix_holds() -> None:
 
 
 # --- whole fits
-
-
-def fit(
-    X: np.ndarray, y: np.ndarray, parties: int = 3, gap: float = 1e-8, **arguments: object
-) -> SolveResult:
+def fit(X, y, parties=3, gap=1e-8, **arguments):
     problem = make_problem(split(X, parties), y, **arguments)  # type: ignore[arg-type]
     result = solve(problem, SolverOptions(gap=gap, max_rounds=1500, n_threads=1))
     assert result.status is Status.CONVERGED
     return result
 
 
-def objective(problem: Problem, x: np.ndarray, intercept: float) -> float:
+def objective(problem, x, intercept):
     z = np.hstack([b.matrix for b in problem.blocks]) @ x + intercept  # type: ignore[attr-defined]
     if problem.loss.name == "squared":
         loss = 0.5 * (z - problem.y) ** 2
@@ -238,7 +225,7 @@ def objective(problem: Problem, x: np.ndarray, intercept: float) -> float:
 
 @pytest.mark.parametrize("parties", [1, 2, 5])
 @pytest.mark.parametrize("ratio", [1.0, 0.4])
-def test_lasso_and_elastic_net_as_scikit_learn(diabetes: tuple, parties: int, ratio: float) -> None:
+def test_lasso_and_elastic_net_as_scikit_learn(diabetes, parties, ratio):
     X, y = diabetes
     arguments = {"loss": "squared", "lam": 0.02, "regularizer": "elastic_net"}
     result = fit(X, y, parties, **arguments, regularizer_parameters={"l1_ratio": ratio})
@@ -251,7 +238,7 @@ def test_lasso_and_elastic_net_as_scikit_learn(diabetes: tuple, parties: int, ra
 
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("parties", [1, 3])
-def test_l1_logistic_as_scikit_learn(cancer: tuple, parties: int) -> None:
+def test_l1_logistic_as_scikit_learn(cancer, parties):
     X, y = cancer
     lam = 0.02
     result = fit(X, y, parties, lam=lam, regularizer="l1", gap=1e-7)
@@ -267,7 +254,7 @@ def test_l1_logistic_as_scikit_learn(cancer: tuple, parties: int) -> None:
 
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("parties", [1, 5])
-def test_non_negative_as_scikit_learn(diabetes: tuple, parties: int) -> None:
+def test_non_negative_as_scikit_learn(diabetes, parties):
     X, y = diabetes
     peer = Lasso(alpha=0.01, positive=True, tol=1e-12).fit(X, y)
     result = fit(X, y, parties, loss="squared", lam=0.01, regularizer="l1", constraint="nonnegative")
@@ -284,7 +271,7 @@ def test_non_negative_as_scikit_learn(diabetes: tuple, parties: int) -> None:
 
 
 @pytest.mark.parametrize("parties", [1, 5])
-def test_box_as_scipy(diabetes: tuple, parties: int) -> None:
+def test_box_as_scipy(diabetes, parties):
     X, y = diabetes
     peer = scipy.optimize.lsq_linear(X, y, (-0.1, 0.15), tol=1e-14)
     result = fit(
@@ -295,7 +282,7 @@ def test_box_as_scipy(diabetes: tuple, parties: int) -> None:
 
 
 @pytest.mark.parametrize("regularizer", ["l2", "none", "l1"])
-def test_ball_as_scipy(diabetes: tuple, regularizer: str) -> None:
+def test_ball_as_scipy(diabetes, regularizer):
     X, y = diabetes
     arguments = {"loss": "squared", "lam": 0.02, "regularizer": regularizer, "constraint": "ball:0.3"}
     result = fit(X, y, 2, **arguments)
@@ -312,7 +299,7 @@ def test_ball_as_scipy(diabetes: tuple, regularizer: str) -> None:
 
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("parties", [1, 2])
-def test_group_lasso_as_proximal_gradient(cancer: tuple, parties: int) -> None:
+def test_group_lasso_as_proximal_gradient(cancer, parties):
     X, y = cancer
     X = X[:, :10]
     width = 10 // parties
@@ -339,7 +326,7 @@ def test_group_lasso_as_proximal_gradient(cancer: tuple, parties: int) -> None:
     assert result.objective == pytest.approx(objective(problem, x, 0.0), rel=1e-6)
 
 
-def test_duplicated_and_empty_columns(diabetes: tuple) -> None:
+def test_duplicated_and_empty_columns(diabetes):
     X, y = diabetes
     plain = fit(X, y, 1, loss="squared", lam=0.02, regularizer="l1")
     wide = np.hstack([X, X[:, :5], np.zeros((len(y), 3))])
@@ -349,8 +336,6 @@ def test_duplicated_and_empty_columns(diabetes: tuple) -> None:
 
 
 # --- certificates
-
-
 # One loss for each pair, so that every loss meets every regulariser and every set.
 @pytest.mark.representatives(6)
 @pytest.mark.parametrize(
@@ -358,7 +343,7 @@ def test_duplicated_and_empty_columns(diabetes: tuple) -> None:
     [(r, c, ("logistic", "squared", "hinge")[(REGULARIZERS.index(r) + SETS.index(c)) % 3]) for r, c in PAIRS],
     ids=pair_name,
 )
-def test_no_gap_below_the_truth(loss: str, regularizer: Regularizer, constraint: Constraint) -> None:
+def test_no_gap_below_the_truth(loss, regularizer, constraint):
     rng = np.random.default_rng(5)
     X = rng.standard_normal((80, 2 * D))
     y = (X[:, 0] + 0.5 * X[:, 9] + rng.standard_normal(80) > 0).astype(float)
@@ -391,17 +376,11 @@ def test_no_gap_below_the_truth(loss: str, regularizer: Regularizer, constraint:
 @pytest.mark.parametrize(
     ("regularizer", "constraint", "limit"),
     [
-        ("l1", None, 60),
-        ("elastic_net", None, 60),
-        ("group_lasso", None, 60),
-        ("l2", "nonnegative", 40),
-        ("none", "box:-0.1,0.1", 40),
-        ("l2", "ball:0.5", 40),
+        *(("l1", None, 60), ("elastic_net", None, 60), ("group_lasso", None, 60)),
+        *(("l2", "nonnegative", 40), ("none", "box:-0.1,0.1", 40), ("l2", "ball:0.5", 40)),
     ],
 )
-def test_rounds_with_default_options(
-    cancer: tuple, diabetes: tuple, regularizer: str, constraint: str | None, limit: int
-) -> None:
+def test_rounds_with_default_options(cancer, diabetes, regularizer, constraint, limit):
     for (X, y), loss, parties in itertools.product([cancer, diabetes], ["auto"], [1, 3]):
         name = "logistic" if set(y) == {0.0, 1.0} else "squared"
         assert loss == "auto"
@@ -413,8 +392,6 @@ def test_rounds_with_default_options(
 
 
 # --- determinism, choice and errors
-
-
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     ("regularizer", "constraint", "loss", "scheme"),
@@ -426,9 +403,7 @@ def test_rounds_with_default_options(
         ("l1", None, "logistic", "sharing"),
     ],
 )
-def test_a_resumed_run_is_bit_identical(
-    cancer: tuple, regularizer: str, constraint: str | None, loss: str, scheme: str
-) -> None:
+def test_a_resumed_run_is_bit_identical(cancer, regularizer, constraint, loss, scheme):
     X, y = cancer
     problem = make_problem(
         split(X, 3), y, loss=loss, lam=1e-2, regularizer=regularizer, constraint=constraint
@@ -452,7 +427,7 @@ def test_a_resumed_run_is_bit_identical(
         solver.close()
 
 
-def test_the_penalty_rule() -> None:
+def test_the_penalty_rule():
     rule = PenaltyRule()
     factors = [rule.factor(4.0, 1.0) for _ in range(12)]
     assert [k + 1 for k, f in enumerate(factors) if f != 1.0] == [3, 6, 12]
@@ -464,7 +439,7 @@ def test_the_penalty_rule() -> None:
     assert all(rule.factor(1.2, 1.0) == 1.0 for _ in range(5000))
 
 
-def test_a_given_penalty_stays(diabetes: tuple) -> None:
+def test_a_given_penalty_stays(diabetes):
     X, y = diabetes
     problem = make_problem([X], y, loss="squared", lam=0.01, regularizer="l1")
     for penalty in (None, 0.05):
@@ -474,7 +449,7 @@ def test_a_given_penalty_stays(diabetes: tuple) -> None:
         assert len({record.penalty for record in history}) == (1 if penalty else 3)
 
 
-def test_scheme_is_chosen_and_checked() -> None:
+def test_scheme_is_chosen_and_checked():
     kinks = Traits(ridge=False)
     assert choose_scheme(SolverOptions())[0].name == "subspace"
     assert choose_scheme(SolverOptions(), kinks)[0].name == "proximal"
@@ -506,23 +481,23 @@ def test_scheme_is_chosen_and_checked() -> None:
         ),
     ],
 )
-def test_mistakes_are_named(call: object, words: str) -> None:
+def test_mistakes_are_named(call, words):
     with pytest.raises(ConfigError, match=words) as caught:
         call()  # type: ignore[operator]
     assert "\n" not in str(caught.value)
 
 
-def test_texts_of_sets_come_back() -> None:
+def test_texts_of_sets_come_back():
     for constraint in SETS:
         assert get_constraint(constraint.text) == constraint
 
 
-def test_options_of_the_command_line_join_those_of_the_file() -> None:
+def test_options_of_the_command_line_join_those_of_the_file():
     config = make_config({"data": "x", "l1_ratio": 0.2}, "f.toml", {"regularizer": "elastic_net"})
     assert (config.regularizer, config.l1_ratio) == ("elastic_net", 0.2)
 
 
-def test_command_line_and_model(cancer: tuple, tmp_path: Path) -> None:
+def test_command_line_and_model(cancer, tmp_path):
     X, y = cancer
     data = write_blocks(tmp_path / "a.parts", split(X, 2), y)
     options = ("--regularizer", "elastic_net", "--l1-ratio", "0.3", "--constraint", "nonnegative")
@@ -541,7 +516,7 @@ def test_command_line_and_model(cancer: tuple, tmp_path: Path) -> None:
     assert run("train", data, "--out", tmp_path / "no", "--scheme", "subspace", *options) == 5
 
 
-def test_estimators(cancer: tuple, diabetes: tuple) -> None:
+def test_estimators(cancer, diabetes):
     X, y = diabetes
     model = ADMMSharingRegressor(parties=3, alpha=0.02, regularizer="l1", tol=1e-8).fit(X, y)
     assert np.allclose(model.coef_, Lasso(alpha=0.02, tol=1e-12).fit(X, y).coef_, atol=2e-4)

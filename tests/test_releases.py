@@ -1,7 +1,5 @@
 """Noisy releases on disk: drawn once, written ahead, charged, used; killed anywhere, damaged anyhow."""
 
-from __future__ import annotations
-
 import io
 import os
 import shutil
@@ -16,12 +14,7 @@ from fastadmm.privacy.releases import Payment, Releases
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import resume_run, start_run
 
-from run_tools import run, write_blocks
-
-
-class Killed(BaseException):
-    """Nobody catches it: like a kill, it leaves things as they are."""
-
+from run_tools import Killed, flipped, refused, write_blocks
 
 COST = Charge("run", "data of a", "a", "message 1", pure=1.0)
 
@@ -153,10 +146,7 @@ def test_old_names_that_were_cut_are_not_mistaken_for_another_party(tmp_path):
 
 def damages(raw, rng, count):
     for _ in range(count):
-        changed = bytearray(raw)
-        bit = int(rng.integers(8 * len(raw)))
-        changed[bit // 8] ^= 1 << bit % 8
-        yield bytes(changed)
+        yield flipped(raw, int(rng.integers(8 * len(raw))))
     for length in rng.integers(len(raw), size=count):
         yield raw[:length]
         yield raw + bytes(int(length) % 30 + 1)
@@ -210,8 +200,6 @@ def test_a_full_disk_keeps_nothing_half_written(tmp_path, monkeypatch):
 
 
 # --- whole runs
-
-
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("releases")
@@ -268,10 +256,7 @@ def test_deleted_messages_are_not_drawn_for_nothing(parts, tmp_path, capsys, mod
     start_run(configured(parts, mode), out)
     shutil.rmtree(out / "messages")
     (out / "result.json").unlink()
-    assert run("resume", out, "-q") == ExitCode.PRIVACY
-    error = capsys.readouterr().err
-    assert "it would be" in error
-    assert error.count("\n") == 1
+    assert "it would be" in refused(capsys, ExitCode.PRIVACY, "resume", out, "-q")
     assert not (out / "messages").exists()
 
 
@@ -296,10 +281,8 @@ def test_a_damaged_message_of_a_run_is_one_line(parts, tmp_path, capsys):
     raw = path.read_bytes()
     for at in (0, len(raw) // 2, len(raw) - 1):
         path.write_bytes(raw[:at] + bytes([raw[at] ^ 4]) + raw[at + 1 :])
-        assert run("resume", out, "-q") == ExitCode.FORMAT
-        error = capsys.readouterr().err
+        error = refused(capsys, ExitCode.FORMAT, "resume", out, "-q")
         assert "fusion-party-2.npz: not a released message, or damaged" in error
-        assert error.count("\n") == 1
 
 
 def test_labels_that_were_drawn_twice_are_stated_twice(parts, tmp_path):

@@ -359,6 +359,8 @@ def test_damaged_log_names_file_and_line(run, line, message):
         ("environment.json", b'{\n"a": "\xff"}', "environment.json, line 2: not UTF-8"),
         ("run.toml", "a = 1\nb = \n", "line 2"),
         ("evaluation.json", "{}", "key metrics must be an object"),
+        ("inference.json", "{}", "run 'fastadmm infer' again"),
+        ("points.json", '{"bins": [{}]}', "run 'fastadmm scorecard points' again"),
         ("evaluation.json", '{"metrics": {"calibration": {"bins": [{}]}}}', "calibration must hold bins"),
         ("evaluation.json", '{"metrics": {}, "baselines": [{"name": "b"}]}', "entry 1 of baselines"),
     ],

@@ -1,7 +1,5 @@
 """Vectors with a number for every row: written in one pass, used again, and given back by all threads."""
 
-from __future__ import annotations
-
 import mmap
 
 import numpy as np
@@ -143,7 +141,7 @@ def test_targets_between_labels_are_counted():
             assert loss.least_of_all(y, weight, engine) == pytest.approx(loss.least(y, weight), rel=1e-12)
 
 
-def test_what_is_left_over_is_given_back_before_more_is_lent() -> None:
+def test_what_is_left_over_is_given_back_before_more_is_lent():
     given: list[int] = []
     vectors = Vectors()
     held = [vectors.lend(LARGE + k // 4) for k in range(8)]  # four of each length; two are kept
@@ -155,7 +153,7 @@ def test_what_is_left_over_is_given_back_before_more_is_lent() -> None:
     assert not vectors.left
 
 
-def test_nobody_waits_for_what_comes_back_after_the_end() -> None:
+def test_nobody_waits_for_what_comes_back_after_the_end():
     vectors = Vectors()
     held = [vectors.lend(LARGE) for _ in range(4)]
     first = held.pop()
@@ -170,7 +168,7 @@ def test_nobody_waits_for_what_comes_back_after_the_end() -> None:
     assert not vectors.kept
 
 
-def test_an_engine_gives_back_before_its_next_job(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_gives_back_before_its_next_job(monkeypatch):
     freed: list[int] = []
     monkeypatch.setattr("fastadmm.engine.engine.free", lambda memories, _: freed.extend(map(len, memories)))
     with Engine(2) as engine:

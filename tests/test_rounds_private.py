@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import h5py
 import pytest
 from fastadmm.between.coordinator_step import coordinator_start, coordinator_step
 from fastadmm.between.party_step import party_approve, party_step
@@ -16,7 +16,7 @@ from fastadmm.privacy.ledger import Ledger
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import start_run
 
-from rounds_tools import NAMES, data_of, part_of, separate
+from rounds_tools import NAMES, change, data_of, part_of, separate, values_of
 from run_tools import model_digests, result_of, run
 
 TEST = {"sampler": "insecure_test", "seed": 7, "delta": 1e-3}
@@ -73,7 +73,7 @@ def test_commands_on_a_private_run(world: Path, capsys: pytest.CaptureFixture[st
     """Also after damage, from which the kept releases lead to the same run."""
     directory = world / "labels" / "run"
     coordinator_step(directory, [answer(world, request) for request in requests_of(world)])
-    (directory / "waiting.json").write_text("{")
+    (directory / "answers.journal").write_text("{")
     assert run("coordinator", "repair", directory) == 0
     train(world)
     assert run("privacy", directory) == 0
@@ -117,6 +117,12 @@ def world(private_data: Path, tmp_path: Path, request: pytest.FixtureRequest) ->
     return tmp_path / "world"
 
 
+def forgotten(state: Path, saved: Path) -> None:
+    """As a kill leaves it: released and charged, but not remembered as an answer."""
+    for name in ("state.h5", "requests.journal", "audit.jsonl"):
+        shutil.copy(saved / name, state / name)
+
+
 def requests_of(world: Path) -> list[Path]:
     """Of the last exchange; that of the party of these tests is the last."""
     return coordinator_step(world / "labels" / "run").requests
@@ -132,19 +138,20 @@ def opened(world: Path) -> Path:
 @pytest.mark.parametrize(
     ("world", "theorem"), [(REAL, "F5"), (MESSAGES, "T3")], indirect=["world"], ids=["fusion", "message"]
 )
-def test_a_party_charges_its_own_ledger_once_before_it_answers(world: Path, theorem: str) -> None:
+def test_a_party_charges_its_own_ledger_once_before_it_answers(
+    world: Path, theorem: str, tmp_path: Path
+) -> None:
     request = opened(world)
     home = world / NAMES[1]
     ledger = home / "ledger.jsonl"
     assert not Ledger(ledger).charges
-    saved = (home / "state" / "state.h5").read_bytes()
+    shutil.copytree(home / "state", tmp_path / "saved")
     first = answer(world, request).read_bytes()
     assert {charge.run for charge in Ledger(ledger).charges} == {
         json.loads((home / "state" / "privacy.json").read_text())["run"]
     }
     charged = ledger.read_bytes()
-    # As a kill leaves it: released and charged, but neither remembered nor given.
-    (home / "state" / "state.h5").write_bytes(saved)
+    forgotten(home / "state", tmp_path / "saved")
     (home / f"answer-{request.name}").unlink()
     assert answer(world, request).read_bytes() == first
     assert ledger.read_bytes() == charged
@@ -169,7 +176,7 @@ def test_what_the_ledger_has_no_room_for_is_not_begun(world: Path) -> None:
     with pytest.raises(PrivacyBudgetError):
         answer(world, coordinator_step(other).requests[0])
     assert opened_by_another.exists()
-    assert request.name == f"{NAMES[1]}-000000.h5"
+    assert request.name == f"{NAMES[1]}-000000.msg"
 
 
 @pytest.mark.parametrize(
@@ -234,29 +241,24 @@ def test_the_label_holder_brings_its_own_columns(private_data: Path, tmp_path: P
 
 def test_a_message_that_is_none_is_refused(world: Path) -> None:
     path = answer(world, opened(world))
-    with h5py.File(path, "r+") as file:
-        file["answer/levels"][0] = 200
+    change(path, lambda values: values.update(levels=values["levels"] + 200))
     with pytest.raises(FormatError, match="symbols are not those of the channel"):
         coordinator_step(world / "labels" / "run", [path])
-    assert [path.name for path in requests_of(world)] == [f"{NAMES[1]}-000001.h5"]
+    assert [path.name for path in requests_of(world)] == [f"{NAMES[1]}-000001.msg"]
 
 
 @pytest.mark.parametrize("world", [MESSAGES], indirect=True, ids=["message"])
-def test_a_round_has_one_message(world: Path) -> None:
+def test_a_round_has_one_message(world: Path, tmp_path: Path) -> None:
     """A second target for a round, a round too many, and a message after the end are refused."""
     home, request = world / NAMES[1], opened(world)
-    saved = (home / "state" / "state.h5").read_bytes()
+    shutil.copytree(home / "state", tmp_path / "saved")
     answer(world, request)
     charged = (home / "ledger.jsonl").read_bytes()
     for number, message in ((1, "answers another target"), (3, "round 3 of 2"), (0, "is not a whole number")):
-        (home / "state" / "state.h5").write_bytes(saved)
+        forgotten(home / "state", tmp_path / "saved")
         other = home / request.name
         shutil.copy(request, other)
-        with h5py.File(other, "r+") as file:
-            del file.attrs["digest"]  # whoever forges a request need not carry one
-            arguments = file["calls/0000/arguments"]
-            arguments.attrs["round"] = number
-            arguments["target"][0] += 1.0
+        change(other, partial(dict.update, round=number, target=values_of(other)[-1][1]["target"] + 1.0))
         with pytest.raises(FormatError, match=message):
             answer(world, other, force=True)
     assert (home / "ledger.jsonl").read_bytes() == charged

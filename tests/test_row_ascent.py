@@ -1,7 +1,5 @@
 """Coordinate ascent on rows: pooled, where columns are many."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,6 @@ from fastadmm.method.certificate import primal_value
 from fastadmm.method.span import SpanPoint
 from fastadmm.pooled import ascent
 from fastadmm.problem.losses import get_loss
-from fastadmm.problem.problem import Problem
 from fastadmm.solver.loop import run_rounds
 from fastadmm.solver.solver import Solver
 from fastadmm.solver.warm_start import StartingPoint
@@ -26,7 +23,7 @@ N, WIDTHS = 150, (500, 300, 200)
 LOSSES = ("logistic", "squared", "huber", "squared_hinge", "smoothed_hinge")
 
 
-def problem(loss: str = "logistic", dense: bool = False, lam: float = 1e-2, **more: Any) -> Problem:
+def problem(loss="logistic", dense=False, lam=1e-2, **more):
     rng = np.random.default_rng(7)
     blocks: list[Any] = [sp.random_array((N, d), density=0.1, rng=rng, format="csr") for d in WIDTHS]
     if dense:
@@ -36,12 +33,12 @@ def problem(loss: str = "logistic", dense: bool = False, lam: float = 1e-2, **mo
     return make_problem(blocks, y, loss=loss, lam=lam, **more)
 
 
-def counted(monkeypatch: pytest.MonkeyPatch, passes: float = 100.0) -> list[bool]:
+def counted(monkeypatch, passes=100.0):
     """Whether each ascent ended with a dual vector; it is what is tried first."""
     found: list[bool] = []
     exact = ascent.ascend
 
-    def ascend(*given: Any) -> Any:
+    def ascend(*given):
         end = exact(*given[:-2], passes, given[-1])
         found.append(end is not None)
         return end
@@ -54,9 +51,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, passes: float = 100.0) -> list[bool
 @pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_round_finds_and_proves_the_optimum(
-    loss: str, intercept: bool, dense: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_round_finds_and_proves_the_optimum(loss, intercept, dense, monkeypatch):
     ends = counted(monkeypatch)
     weight = np.random.default_rng(3).uniform(0.0, 2.0, size=N)
     given = problem(loss, dense, sample_weight=np.where(weight < 0.1, 0.0, weight), fit_intercept=intercept)
@@ -72,7 +67,7 @@ def test_a_round_finds_and_proves_the_optimum(
     assert 0.5 * given.lam * float((x - best) @ (x - best)) <= 4e-7 * exact.objective
 
 
-def test_the_dual_vector_that_ended_the_passes_proves_the_model() -> None:
+def test_the_dual_vector_that_ended_the_passes_proves_the_model():
     rng = np.random.default_rng(7)
     blocks = [sp.random_array((400, 1500), density=0.01, rng=rng, format="csr") for _ in range(3)]
     z = sum(block @ rng.normal(size=1500) for block in blocks) + rng.normal(size=400)
@@ -84,7 +79,7 @@ def test_the_dual_vector_that_ended_the_passes_proves_the_model() -> None:
     assert solver.prove(found.weights, found.intercept).gap > 1e-6 > found.gap
 
 
-def test_a_pass_is_that_of_single_rows() -> None:
+def test_a_pass_is_that_of_single_rows():
     from fastadmm.engine.rows import address_of
     from fastadmm.kernels.logistic import logistic_prox_of_row
     from fastadmm.kernels.row_ascent import ascend_dense_rows, ascend_rows, square_dense_rows, square_rows
@@ -127,7 +122,7 @@ def test_a_pass_is_that_of_single_rows() -> None:
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_the_prox_of_a_row_is_that_of_all(loss: str) -> None:
+def test_the_prox_of_a_row_is_that_of_all(loss):
     rng, n = np.random.default_rng(4), 300
     own = get_loss(loss)
     y = rng.normal(size=n) if own.task == "regression" else rng.integers(0, 2, n) * 1.0
@@ -141,7 +136,7 @@ def test_the_prox_of_a_row_is_that_of_all(loss: str) -> None:
 
 
 @pytest.mark.parametrize("dense", [False, True])
-def test_threads_do_not_change_a_bit(dense: bool) -> None:
+def test_threads_do_not_change_a_bit(dense):
     given, found = problem(dense=dense, fit_intercept=True), []
     for threads in (1, 2):
         result = solve(given, SolverOptions(scheme="pooled", gap=1e-8, n_threads=threads))
@@ -149,7 +144,7 @@ def test_threads_do_not_change_a_bit(dense: bool) -> None:
     np.testing.assert_array_equal(*found)
 
 
-def test_rows_without_entries_and_offsets() -> None:
+def test_rows_without_entries_and_offsets():
     rng = np.random.default_rng(8)
     rows = sp.random_array((N, 900), density=0.02, rng=rng, format="lil")
     rows[:5] = 0.0
@@ -162,7 +157,7 @@ def test_rows_without_entries_and_offsets() -> None:
         assert found.objective == pytest.approx(exact.objective, rel=2e-8)
 
 
-def test_the_rows_of_a_column_of_ones_are_not_sums() -> None:
+def test_the_rows_of_a_column_of_ones_are_not_sums():
     """The dual vector sums to zero although its rows pull the intercept one by one."""
     given = problem(fit_intercept=True)
     with Engine(1) as engine:
@@ -180,7 +175,7 @@ def test_the_rows_of_a_column_of_ones_are_not_sums() -> None:
 
 @pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("loss", ["logistic", "hinge", "quantile"])
-def test_given_weights_are_the_beginning(loss: str, dense: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_given_weights_are_the_beginning(loss, dense, monkeypatch):
     ends = counted(monkeypatch, 1000.0)
     near = solve(problem(loss, dense, lam=2e-2, fit_intercept=True), SolverOptions(scheme="pooled", gap=1e-6))
     start = StartingPoint(near.weights, near.intercept)
@@ -203,7 +198,7 @@ def test_given_weights_are_the_beginning(loss: str, dense: bool, monkeypatch: py
 
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("loss", ["hinge", "quantile"])
-def test_kinks_need_no_smoothing(loss: str, intercept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kinks_need_no_smoothing(loss, intercept, monkeypatch):
     ends = counted(monkeypatch, 1000.0)
     for dense in (False, True):
         given = problem(loss, dense, fit_intercept=intercept)

@@ -1,7 +1,5 @@
 """Kernels that hand their pieces to other threads: every piece once, the same bits for any number."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

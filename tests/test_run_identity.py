@@ -1,14 +1,9 @@
 """A run goes on only from what it wrote itself, and writes only into its own directory."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil
-import subprocess
-import sys
 import tomllib
-from pathlib import Path
 
 import h5py
 import numpy as np
@@ -22,29 +17,26 @@ from fastadmm.runs.config import make_config
 from fastadmm.runs.display import Silent
 from fastadmm.runs.lock import run_lock
 from fastadmm.runs.train import resume_run, start_run
-from fastadmm.solver.history import RoundRecord
 from fastadmm.store import open_partition
 from fastadmm.store.elements import read_strings, write_strings
 from fastadmm.store.h5file import create_h5
 
-from run_tools import SignalAfter, result_of, run, write_problem
+from run_tools import SignalAfter, flipped, python, result_of, run, write_problem
 
 LIMITS = {"gap": 0.0, "rounds": 6, "lambda": 1e-3}
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(tmp_path_factory):
     return write_problem(tmp_path_factory.mktemp("identity") / "a.parts", n=60, widths=(3, 4, 2))
 
 
-def configured(data: Path, **changes: object) -> object:
+def configured(data, **changes):
     return make_config({"data": str(data), **LIMITS, **changes})
 
 
 # --- whose directory it is --------------------------------------------------------------------------------
-
-
-def test_a_running_run_is_not_replaced(data: Path, tmp_path: Path) -> None:
+def test_a_running_run_is_not_replaced(data, tmp_path):
     start_run(configured(data), tmp_path / "run")
     before = sorted(path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file())
     with run_lock(tmp_path / "run"), pytest.raises(StorageError, match="another process"):
@@ -53,9 +45,9 @@ def test_a_running_run_is_not_replaced(data: Path, tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["run"]
 
 
-def test_a_new_run_is_held_from_the_moment_it_appears(data: Path, tmp_path: Path) -> None:
+def test_a_new_run_is_held_from_the_moment_it_appears(data, tmp_path):
     class Intruder(Silent):
-        def round(self, record: RoundRecord) -> None:
+        def round(self, record):
             with pytest.raises(StorageError, match="another process"), run_lock(tmp_path / "run"):
                 pass
 
@@ -63,11 +55,11 @@ def test_a_new_run_is_held_from_the_moment_it_appears(data: Path, tmp_path: Path
     start_run(configured(data), tmp_path / "run", force=True, display=Intruder())
 
 
-def test_nothing_is_written_into_a_directory_that_took_the_place(data: Path, tmp_path: Path) -> None:
+def test_nothing_is_written_into_a_directory_that_took_the_place(data, tmp_path):
     out = tmp_path / "run"
 
     class Replace(Silent):
-        def round(self, record: RoundRecord) -> None:
+        def round(self, record):
             if record.round == 3:
                 os.rename(out, tmp_path / "aside")
                 out.mkdir()
@@ -83,7 +75,7 @@ def test_nothing_is_written_into_a_directory_that_took_the_place(data: Path, tmp
     assert not any(out.iterdir())
 
 
-def test_a_directory_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_is_replaced_in_one_step(tmp_path, monkeypatch):
     for name in ("old", "new"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text(name)
@@ -92,7 +84,7 @@ def test_a_directory_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest
     assert (tmp_path / "old" / "file").read_text() == "new"
     assert (tmp_path / "new" / "file").read_text() == "old"
 
-    def refuse(*_: object) -> None:
+    def refuse(*_):
         raise AssertionError("the old directory was set aside")
 
     with monkeypatch.context() as patched, atomic_directory(tmp_path / "old", force=True) as directory:
@@ -107,9 +99,7 @@ def test_a_directory_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest
 
 
 # --- what it goes on from ---------------------------------------------------------------------------------
-
-
-def test_changed_settings_are_refused(data: Path, tmp_path: Path) -> None:
+def test_changed_settings_are_refused(data, tmp_path):
     out = tmp_path / "run"
     start_run(configured(data), out, display=SignalAfter(3))
     path = out / "run.toml"
@@ -121,7 +111,7 @@ def test_changed_settings_are_refused(data: Path, tmp_path: Path) -> None:
     assert resume_run(out)["rounds"] == 6
 
 
-def test_a_checkpoint_of_another_run_is_refused(data: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_run_is_refused(data, tmp_path):
     for name in ("run", "other"):
         start_run(configured(data), tmp_path / name, display=SignalAfter(3))
     shutil.rmtree(tmp_path / "run" / "checkpoints")
@@ -131,9 +121,7 @@ def test_a_checkpoint_of_another_run_is_refused(data: Path, tmp_path: Path) -> N
     assert checkpoint.checkpoints(tmp_path / "run" / "checkpoints")
 
 
-def test_other_settings_than_the_checkpoints_are_refused(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_settings_than_the_checkpoints_are_refused(data, tmp_path, monkeypatch):
     """Also where ``run.toml`` has no digest, so that its flipped bit stays unseen."""
     out = tmp_path / "run"
     monkeypatch.setattr("fastadmm.runs.provenance.seal_of", lambda document: "none")
@@ -146,7 +134,7 @@ def test_other_settings_than_the_checkpoints_are_refused(
         resume_run(out)
 
 
-def test_nothing_is_claimed_that_was_not_computed_again(data: Path, tmp_path: Path) -> None:
+def test_nothing_is_claimed_that_was_not_computed_again(data, tmp_path):
     """A run of version 0.1 has digests neither of its settings nor in its checkpoints."""
     out = tmp_path / "run"
     start_run(configured(data, gap=1e-6, rounds=100), out)
@@ -162,7 +150,7 @@ def test_nothing_is_claimed_that_was_not_computed_again(data: Path, tmp_path: Pa
         resume_run(out)
 
 
-def test_every_flipped_bit_of_a_checkpoint_is_seen(data: Path, tmp_path: Path) -> None:
+def test_every_flipped_bit_of_a_checkpoint_is_seen(data, tmp_path):
     out = tmp_path / "run"
     start_run(configured(data), tmp_path / "whole")
     start_run(configured(data, checkpoint_rounds=2), out, display=SignalAfter(5))
@@ -171,9 +159,7 @@ def test_every_flipped_bit_of_a_checkpoint_is_seen(data: Path, tmp_path: Path) -
     for file in newest.iterdir():
         raw = file.read_bytes()
         for place in rng.integers(0, 8 * len(raw), 40):
-            spoiled = bytearray(raw)
-            spoiled[place // 8] ^= 1 << (place % 8)
-            file.write_bytes(spoiled)
+            file.write_bytes(flipped(raw, place))
             with pytest.raises(FormatError):
                 checkpoint._check_digests(newest)
         file.write_bytes(raw)
@@ -184,14 +170,12 @@ def test_every_flipped_bit_of_a_checkpoint_is_seen(data: Path, tmp_path: Path) -
 
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE, errno.EACCES])
-def test_what_cannot_be_read_is_not_damaged(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
+def test_what_cannot_be_read_is_not_damaged(data, tmp_path, monkeypatch, code):
     out, real, left = tmp_path / "run", checkpoint.read_h5, 50
     start_run(configured(data), out, display=SignalAfter(3))
     before = sorted(path.name for path in (out / "checkpoints").iterdir())
 
-    def read(*arguments: object, **options: object) -> object:
+    def read(*arguments, **options):
         nonlocal left
         left -= 1
         if left >= 0:
@@ -208,18 +192,14 @@ def test_what_cannot_be_read_is_not_damaged(
 
 
 # --- manifests --------------------------------------------------------------------------------------------
-
-
-def test_a_flipped_bit_of_any_byte_of_a_partitions_manifest_is_seen(data: Path, tmp_path: Path) -> None:
+def test_a_flipped_bit_of_any_byte_of_a_partitions_manifest_is_seen(data, tmp_path):
     place = tmp_path / "a.parts"
     shutil.copytree(data, place)
     manifest = place / "partition.toml"
     raw = manifest.read_bytes()
     names = [party.name for party in open_partition(place).parties]
     for at in range(len(raw)):
-        spoiled = bytearray(raw)
-        spoiled[at] ^= 1 << (3 * at % 8)
-        manifest.write_bytes(spoiled)
+        manifest.write_bytes(flipped(raw, 8 * at + 3 * at % 8))
         try:
             found = open_partition(place)
         except (FormatError, InputError, StorageError):
@@ -229,7 +209,7 @@ def test_a_flipped_bit_of_any_byte_of_a_partitions_manifest_is_seen(data: Path, 
         assert found.labels is not None
 
 
-def test_a_lost_party_is_refused(data: Path, tmp_path: Path) -> None:
+def test_a_lost_party_is_refused(data, tmp_path):
     place = tmp_path / "a.parts"
     shutil.copytree(data, place)
     text = (place / "partition.toml").read_text()
@@ -247,56 +227,50 @@ def test_a_lost_party_is_refused(data: Path, tmp_path: Path) -> None:
 
 @pytest.mark.representatives(3)
 @pytest.mark.parametrize("flip", range(0, 400, 37))
-def test_a_damaged_fit_of_a_path_is_refused(
-    data: Path, tmp_path: Path, flip: int, finished_path: Path
-) -> None:
+def test_a_damaged_fit_of_a_path_is_refused(data, tmp_path, flip, finished_path):
     out = tmp_path / "run"
     shutil.copytree(finished_path, out)
     (out / "result.json").unlink()
     for name in ("party-2.npy", "fit.json"):
         file = out / "fits" / "lambda-0001" / name
-        raw = bytearray(file.read_bytes())
-        raw[(8 * len(raw) - 1 - 3 * flip) // 8] ^= 1 << (flip % 8)
         kept = file.read_bytes()
-        file.write_bytes(raw)
+        file.write_bytes(flipped(kept, (8 * len(kept) - 1 - 3 * flip) // 8 * 8 + flip % 8))
         with pytest.raises(FormatError, match="lambda-0001"):
             resume_run(out)
         file.write_bytes(kept)
 
 
 @pytest.fixture(scope="module")
-def finished_path(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished_path(data, tmp_path_factory):
     out = tmp_path_factory.mktemp("paths") / "run"
     start_run(make_config({"data": str(data), "path": True, "path_values": [0.1, 0.01], "folds": 0}), out)
     return out
 
 
 # --- inside HDF5 ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("fault", [OSError(errno.ENOSPC, "full"), KeyboardInterrupt()])
 def test_a_fault_at_any_write_of_a_file_neither_crashes_hdf5_nor_passes_through_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: BaseException
-) -> None:
+    tmp_path, monkeypatch, fault
+):
     """HDF5 reads its own heaps back, where text lies: it has to find what it wrote."""
     n_writes, fail_at = 0, -1
 
     class Disk:
-        def __init__(self, path: object, *_: object, **__: object) -> None:
+        def __init__(self, path, *_, **__):
             self.file = open(path, "w+b", buffering=0)  # type: ignore[call-overload]  # noqa: SIM115
 
-        def write(self, data: object) -> int:
+        def write(self, data):
             nonlocal n_writes
             n_writes += 1
             if n_writes == fail_at or (n_writes > fail_at > 0 and isinstance(fault, OSError)):
                 raise fault
             return self.file.write(data)
 
-        def __getattr__(self, name: str) -> object:
+        def __getattr__(self, name):
             return getattr(self.file, name)
 
-    def make() -> None:
+    def make():
         with create_h5(tmp_path / "a.h5", "test") as file:
             for k in range(6):
                 write_strings(file, f"names-{k}", [f"{k}-{j}" * 40 for j in range(50)])
@@ -317,16 +291,14 @@ def test_a_fault_at_any_write_of_a_file_neither_crashes_hdf5_nor_passes_through_
 
 
 # --- leftovers and signals --------------------------------------------------------------------------------
-
-
-def test_whoever_comes_next_removes_what_a_killed_process_left(tmp_path: Path) -> None:
+def test_whoever_comes_next_removes_what_a_killed_process_left(tmp_path):
     code = (
         "import os, sys\n"
         "from fastadmm.files.atomic import atomic_directory, atomic_file\n"
         "with atomic_file('a') as one, atomic_directory('b') as two:\n"
         "    one.write_text('half'); (two / 'c').write_text('half'); os._exit(9)\n"
     )
-    subprocess.run([sys.executable, "-P", "-c", code], cwd=tmp_path, check=False)
+    python(code, cwd=tmp_path)
     assert len(os.listdir(tmp_path)) == 2
     with atomic_file(tmp_path / "other") as mine:
         mine.write_text("whole")
@@ -342,7 +314,7 @@ def test_whoever_comes_next_removes_what_a_killed_process_left(tmp_path: Path) -
 
 @pytest.mark.repeats
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
-def test_a_signal_outside_rounds_leaves_nothing(tmp_path: Path, name: str) -> None:
+def test_a_signal_outside_rounds_leaves_nothing(tmp_path, name):
     (tmp_path / "a.svm").write_text("1 1:1 2:2\n-1 1:2 2:1\n" * 10)
     code = (
         "import os, signal, sys\n"
@@ -354,15 +326,13 @@ def test_a_signal_outside_rounds_leaves_nothing(tmp_path: Path, name: str) -> No
         "sys.argv = ['fastadmm', 'convert', 'a.svm', '-o', 'out.parts', '--parties', '2']\n"
         "main()\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = python(code, cwd=tmp_path)
     assert done.returncode == 130, done.stderr
     assert done.stderr in ("", "fastadmm: interrupted\n")
     assert os.listdir(tmp_path) == ["a.svm"]
 
 
-def test_a_signal_while_an_object_is_cleared_away_is_not_lost() -> None:
+def test_a_signal_while_an_object_is_cleared_away_is_not_lost():
     code = (
         "import os, signal, sys, time\n"
         "from fastadmm.cli.start import listen\n"
@@ -377,11 +347,11 @@ def test_a_signal_while_an_object_is_cleared_away_is_not_lost() -> None:
         "except KeyboardInterrupt:\n"
         "    sys.exit(130)\n"
     )
-    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False)
+    done = python(code)
     assert (done.returncode, done.stderr) == (130, "")
 
 
-def test_an_interrupt_during_the_first_imports_is_no_traceback() -> None:
+def test_an_interrupt_during_the_first_imports_is_no_traceback():
     code = (
         "import os, signal, sys\n"
         "class Interrupt:\n"
@@ -391,14 +361,12 @@ def test_an_interrupt_during_the_first_imports_is_no_traceback() -> None:
         "from fastadmm.cli.start import main\n"
         "main()\n"
     )
-    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False)
+    done = python(code)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 # --- owners of rows ---------------------------------------------------------------------------------------
-
-
-def test_flipped_bits_of_owners_files_are_seen(tmp_path: Path) -> None:
+def test_flipped_bits_of_owners_files_are_seen(tmp_path):
     """Kappa divides every budget, and a run's epsilon is what its answers are drawn with."""
     rng = np.random.default_rng(0)
     for name in "ab":
@@ -416,8 +384,7 @@ def test_flipped_bits_of_owners_files_are_seen(tmp_path: Path) -> None:
     ):
         raw = file.read_bytes()
         for at in range(3, 8 * len(raw), 8 * len(raw) // 40):
-            spoiled = bytearray(raw)
-            spoiled[at // 8] ^= 1 << (at % 8)
+            spoiled = flipped(raw, at)
             file.write_bytes(spoiled)
             if tomllib_or_none(spoiled) != tomllib_or_none(raw):
                 assert run(*command) not in (0, 1), (file.name, at)
@@ -426,7 +393,7 @@ def test_flipped_bits_of_owners_files_are_seen(tmp_path: Path) -> None:
     assert run(*train, "--force") == 9  # it would remove the run's own ledger
 
 
-def tomllib_or_none(raw: bytes) -> object:
+def tomllib_or_none(raw):
     try:
         return tomllib.loads(bytes(raw).decode())
     except ValueError:

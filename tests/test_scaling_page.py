@@ -1,7 +1,5 @@
 """The extrapolated table of docs/scaling.md follows from the numbers that its text names."""
 
-from __future__ import annotations
-
 import math
 import re
 from pathlib import Path
@@ -12,7 +10,7 @@ PAGE = (Path(__file__).parents[1] / "docs" / "scaling.md").read_text(encoding="u
 PARTIES, ROUNDS, OTHERS, SPEED_UP = 2, 20, 18, {16: 12.8, 64: 35.2}
 
 
-def test_the_extrapolated_table_follows_from_what_was_measured() -> None:
+def test_the_extrapolated_table_follows_from_what_was_measured():
     section = PAGE.partition("## How large: extrapolated")[2].partition("\n## ")[0]
     found = re.findall(
         r"^\| (\S+), (\S+), (\S+) \| (\d+) of (\d+) cores.*? \| (\S+) GB \| (\S+) s \| (\S+).*\|$",

@@ -1,7 +1,5 @@
 """The paper's schemes step by step against their equations, and what happens where they diverge."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -105,8 +103,6 @@ def test_dual_residual_is_the_failure_of_each_partys_optimality(scheme):
 
 
 # --- divergence
-
-
 def copies(loss, n=60, d=4):
     rng = np.random.default_rng(4)
     block = rng.normal(size=(n, d))
@@ -163,8 +159,6 @@ def test_jacobi_diverges_on_the_gisette_like_data(shared_data):
 
 
 # --- the table of schemes
-
-
 def test_schemes_say_what_they_guarantee():
     assert SHARING.convergent
     assert not JACOBI.convergent

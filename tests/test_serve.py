@@ -1,13 +1,10 @@
 """The scoring service, called in this process: no port, no network."""
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import io
 import json
 import socket
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +20,7 @@ pytest.importorskip("fastapi")
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory):
     """Two tables with marks, dates and categories, and a model of them."""
     home = tmp_path_factory.mktemp("serve")
     rng = np.random.default_rng(2)
@@ -40,7 +37,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-def ask(app: Any, method: str, path: str, document: Any = None, raw: bytes = b"") -> tuple[int, Any]:
+def ask(app, method, path, document=None, raw=b""):
     """Status and answer of one request."""
     body = json.dumps(document).encode() if document is not None else raw
     sent: list[dict[str, Any]] = []
@@ -63,18 +60,18 @@ def ask(app: Any, method: str, path: str, document: Any = None, raw: bytes = b""
     return sent[0]["status"], json.loads(text) if text.startswith(b"{") else text
 
 
-def rows(path: Path, separator: str, *columns: str) -> list[dict[str, Any]]:
+def rows(path, separator, *columns):
     with path.open(encoding="utf-8") as file:
         return [{c: row[c] for c in columns} for row in csv.DictReader(file, delimiter=separator)]
 
 
-def predicted(home: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, str]]:
+def predicted(home, capsys):
     capsys.readouterr()
     assert not run("predict", home / "run", home / "bank.csv", home / "shop.csv", "--id", "id")
     return list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
 
 
-def test_answers_are_those_of_predict(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_answers_are_those_of_predict(home, capsys):
     bank, shop = (
         rows(home / "bank.csv", ";", "income", "joined"),
         rows(home / "shop.csv", ",", "spent", "kind"),
@@ -103,7 +100,7 @@ def test_answers_are_those_of_predict(home: Path, capsys: pytest.CaptureFixture[
     assert single["predictions"][0]["score"] == pytest.approx(answer["predictions"][7]["score"], rel=1e-13)
 
 
-def test_numbers_of_json_have_no_marks(home: Path) -> None:
+def test_numbers_of_json_have_no_marks(home):
     service = make_app(open_service(home / "run", "bank", False, 100))
     day = "2020-01-31"
     cells = ["1.234,00 €", 1234, 1234.0, "1,5", 1.5, "0,0000001", 1e-7, "1.234.567,125", 1234567.125]
@@ -117,7 +114,7 @@ def test_numbers_of_json_have_no_marks(home: Path) -> None:
     assert answer["notes"] == ["request: column 'income': 1 missing cells filled"]
 
 
-def test_it_says_what_it_is(home: Path) -> None:
+def test_it_says_what_it_is(home):
     app = make_app(open_service(home / "run", "bank", False, 5))
     status, health = ask(app, "GET", "/health")
     assert status == 200
@@ -161,7 +158,7 @@ GOOD = {"income": "1,5", "joined": "2020-01-31"}
         (b'{"row": ' + b" " * 200_000 + b"1}", "bytes: send fewer rows"),
     ],
 )
-def test_mistakes_in_requests_are_one_line(home: Path, document: Any, message: str) -> None:
+def test_mistakes_in_requests_are_one_line(home, document, message):
     app = make_app(open_service(home / "run", "bank", False, 5))
     raw = document if isinstance(document, bytes) else json.dumps(document).encode()
     status, answer = ask(app, "POST", "/contribution", raw=raw)
@@ -181,7 +178,7 @@ def test_mistakes_in_requests_are_one_line(home: Path, document: Any, message: s
         ({"party": "bank"}, "a second contribution of bank"),
     ],
 )
-def test_contributions_have_to_belong_together(home: Path, change: dict[str, Any], message: str) -> None:
+def test_contributions_have_to_belong_together(home, change, message):
     service = open_service(home / "run", None, True, 5)
     first = {"party": "bank", "model_id": service.model_id, "ids": [1, 2], "contribution": [0.5, 1.0]}
     app = make_app(service)
@@ -193,7 +190,7 @@ def test_contributions_have_to_belong_together(home: Path, change: dict[str, Any
     assert "no contribution of shop" in answer["error"]
 
 
-def test_mistakes_at_the_start_are_one_line(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_at_the_start_are_one_line(home, capsys):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

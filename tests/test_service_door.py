@@ -1,7 +1,5 @@
 """Who may speak to the scoring service, how much and how slowly; and how it ends."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import re
@@ -10,11 +8,9 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -31,7 +27,7 @@ class Service:
     port: int
     row: dict[str, float]
 
-    def ask(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Any:
+    def ask(self, method, path, body=None, headers=None):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
             given = body if isinstance(body, bytes | None) else json.dumps(body).encode()
@@ -41,19 +37,19 @@ class Service:
         finally:
             connection.close()
 
-    def connect(self, text: str) -> socket.socket:
+    def connect(self, text):
         connection = socket.create_connection(("127.0.0.1", self.port), timeout=20)
         connection.sendall(text.replace("\n", "\r\n").encode())
         return connection
 
 
-def post(length: int) -> str:
+def post(length):
     """Head of a request, but for the empty line."""
     lines = ("POST /contribution HTTP/1.1", "Host: localhost", "Content-Type: application/json")
     return "\n".join((*lines, f"Content-Length: {length}\n"))
 
 
-def serving(home: Path, *options: object) -> Service:
+def serving(home, *options):
     process = start("serve", home / "run", "--party", "party-1", "--port", "0", *options)
     assert process.stdout is not None
     port = int(re.search(r":(\d+) ", process.stdout.readline())[1])  # type: ignore[index]
@@ -62,7 +58,7 @@ def serving(home: Path, *options: object) -> Service:
     return service
 
 
-def ended(service: Service, number: int = signal.SIGTERM) -> tuple[int, str, float]:
+def ended(service, number=signal.SIGTERM):
     """Exit code, what it said, and how long it took."""
     begin = time.monotonic()
     service.process.send_signal(number)
@@ -71,7 +67,7 @@ def ended(service: Service, number: int = signal.SIGTERM) -> tuple[int, str, flo
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory):
     home = tmp_path_factory.mktemp("door")
     write_problem(home / "a.parts", 40, (2, 2))
     assert not run("train", home / "a.parts", "-q", "-o", home / "run")
@@ -79,7 +75,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def service(home: Path) -> Iterator[Service]:
+def service(home):
     service = serving(home, "--allow-host", "scores.example", "--max-rows", 100)
     yield service
     code, said, seconds = ended(service)
@@ -87,15 +83,11 @@ def service(home: Path) -> Iterator[Service]:
     assert seconds < 5.0
 
 
-def test_it_answers_to_its_own_names(service: Service) -> None:
+def test_it_answers_to_its_own_names(service):
     body = {"row": service.row}
     for name in (
-        "localhost",
-        "127.0.0.1",
-        f"localhost:{service.port}",
-        "[::1]:1",
-        "LOCALHOST",
-        "scores.example:80",
+        *("localhost", "127.0.0.1", f"localhost:{service.port}", "[::1]:1"),
+        *("LOCALHOST", "scores.example:80"),
     ):
         assert service.ask("POST", "/contribution", body, JSON | {"Host": name})[0] == 200, name
     for name in ("evil.example", "127.0.0.1.evil.example", "localhost.evil", "", "evil@localhost", "[::1"):
@@ -107,7 +99,7 @@ def test_it_answers_to_its_own_names(service: Service) -> None:
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "", "a/b"])
-def test_it_takes_json_alone(service: Service, kind: str) -> None:
+def test_it_takes_json_alone(service, kind):
     for headers in ({"Content-Type": kind}, {}):
         assert service.ask("POST", "/contribution", {"row": service.row}, headers)[0] == 415
     assert (
@@ -118,7 +110,7 @@ def test_it_takes_json_alone(service: Service, kind: str) -> None:
     )
 
 
-def test_pages_of_other_origins_are_refused(service: Service) -> None:
+def test_pages_of_other_origins_are_refused(service):
     own = f"127.0.0.1:{service.port}"
     for origin in (
         "http://evil.example",
@@ -150,20 +142,20 @@ def test_pages_of_other_origins_are_refused(service: Service) -> None:
         (b"[" + b" " * 300_000 + b"]", 413, "send fewer rows"),
     ],
 )  # fmt: skip
-def test_odd_bodies_are_one_line(service: Service, body: bytes, status: int, says: str) -> None:
+def test_odd_bodies_are_one_line(service, body, status, says):
     found, answer = service.ask("POST", "/contribution", body)
     assert (found, says in answer["error"]) == (status, True), answer
     assert "\n" not in answer["error"]
 
 
 @pytest.mark.parametrize("ids", [[[1]], [{"a": 1}], [None], [True], [1.5], [2**63], ["x" * 257], [1, 2], "1"])
-def test_ids_are_texts_and_whole_numbers(service: Service, ids: Any) -> None:
+def test_ids_are_texts_and_whole_numbers(service, ids):
     status, answer = service.ask("POST", "/contribution", {"row": service.row, "ids": ids})
     assert (status, "'ids'" in answer["error"]) == (422, True)
     assert service.ask("POST", "/contribution", {"row": service.row, "ids": ["ä"]})[1]["ids"] == ["ä"]
 
 
-def test_half_sent_requests_are_given_up(service: Service) -> None:
+def test_half_sent_requests_are_given_up(service):
     head = post(1000)
     whole = "GET /health HTTP/1.1\nHost: localhost\n\n"
     held = [service.connect(text) for text in ("", "POST /cont", head, head + "\n{", whole + "POST /con") * 8]
@@ -176,7 +168,7 @@ def test_half_sent_requests_are_given_up(service: Service) -> None:
     assert time.monotonic() - begin < 15.0
 
 
-def test_clients_that_leave_leave_no_trace(service: Service) -> None:
+def test_clients_that_leave_leave_no_trace(service):
     head = post(1000) + "\n{"
     for text in (head, "GET /health HTTP/1.1\nHost: localhost\n\n", "\0\0\0\n\n", "GET / HTTP/9\n\n"):
         for _ in range(5):
@@ -187,13 +179,13 @@ def test_clients_that_leave_leave_no_trace(service: Service) -> None:
 
 
 @pytest.mark.repeats
-def test_many_bodies_at_once_are_bounded(home: Path) -> None:
+def test_many_bodies_at_once_are_bounded(home):
     service = serving(home, "--max-rows", 60_000)
     size = 6_000_000
     head = post(size) + "\n"
     refused = []
 
-    def send() -> None:
+    def send():
         with service.connect(head) as connection:
             with suppress(OSError):
                 connection.sendall(b" " * (size - 1))  # all but the last byte
@@ -213,7 +205,7 @@ def test_many_bodies_at_once_are_bounded(home: Path) -> None:
     assert ended(service)[:2] == (0, "")
 
 
-def test_sigterm_ends_it_while_requests_are_half_sent(home: Path) -> None:
+def test_sigterm_ends_it_while_requests_are_half_sent(home):
     service = serving(home)
     head = post(10) + "\n{"
     held = [service.connect(text) for text in ("", "POST", head)]
@@ -225,14 +217,14 @@ def test_sigterm_ends_it_while_requests_are_half_sent(home: Path) -> None:
         connection.close()
 
 
-def test_an_interrupt_is_an_interrupt(home: Path) -> None:
+def test_an_interrupt_is_an_interrupt(home):
     code, said, _ = ended(serving(home), signal.SIGINT)
     assert code == 130
     assert "Traceback" not in said
 
 
 @pytest.mark.repeats
-def test_an_answer_that_nobody_takes_is_given_up(home: Path) -> None:
+def test_an_answer_that_nobody_takes_is_given_up(home):
     service = serving(home, "--max-rows", 100_000)
     body = json.dumps({"rows": [service.row] * 80_000})
     text = post(len(body)) + "\n" + body
@@ -253,6 +245,6 @@ def test_an_answer_that_nobody_takes_is_given_up(home: Path) -> None:
     assert seconds < 5.0
 
 
-def open_sockets(service: Service) -> int:
+def open_sockets(service):
     links = Path(f"/proc/{service.process.pid}/fd").iterdir()
     return sum(str(link.readlink()).startswith("socket:") for link in links)

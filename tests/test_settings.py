@@ -1,7 +1,5 @@
 """Declarations of settings against what they tell of: solver, losses, estimators."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import os
@@ -29,7 +27,7 @@ from scripts import script_of
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def test_what_decides_is_what_it_was() -> None:
+def test_what_decides_is_what_it_was():
     """Comparisons, models and fingerprints of older runs were made with these keys."""
     assert PENALTY == ("party_lambda", "regularizer", "l1_ratio", "groups", "constraint", "party_constraint")
     more = ("loss", "lambda", "intercept", "class_weight", "validation", "seed")
@@ -42,20 +40,20 @@ def test_what_decides_is_what_it_was() -> None:
 @pytest.mark.parametrize(
     ("key", "choices"), [("x_update", ("auto", *X_UPDATES)), ("validation_metric", tuple(METRICS))]
 )
-def test_choices_are_those_of_the_solver(key: str, choices: tuple[str, ...]) -> None:
+def test_choices_are_those_of_the_solver(key, choices):
     assert SETTINGS[key].allowed == choices
 
 
 @pytest.mark.parametrize(
     ("key", "names"), [("loss", LOSSES), ("regularizer", REGULARIZERS), ("scheme", SCHEMES)]
 )
-def test_help_lists_every_name(key: str, names: dict[str, object]) -> None:
+def test_help_lists_every_name(key, names):
     listed = re.findall(r"[\w-]+", SETTINGS[key].help)
     # The loss for several classes is what auto takes.
     assert set(names) - {"multinomial"} <= set(listed)
 
 
-def test_the_solver_takes_every_setting_of_its_own_with_the_same_default() -> None:
+def test_the_solver_takes_every_setting_of_its_own_with_the_same_default():
     options = {field.name: field.default for field in fields(SolverOptions)}
     taken = {s.solver: s.default for s in SETTINGS.values() if s.solver}
     assert taken == {name: default for name, default in options.items() if name != "gap_absolute"}
@@ -63,7 +61,7 @@ def test_the_solver_takes_every_setting_of_its_own_with_the_same_default() -> No
 
 
 @pytest.mark.parametrize("estimator", [ADMMSharingClassifier, ADMMSharingRegressor, ADMMSharingClassifierCV])
-def test_estimators_have_the_same_defaults(estimator: type) -> None:
+def test_estimators_have_the_same_defaults(estimator):
     parameters = inspect.signature(estimator).parameters
     told = {s.estimator: s for s in SETTINGS.values() if s.estimator}
     found = {name for name in parameters if name in told}
@@ -77,7 +75,6 @@ def test_estimators_have_the_same_defaults(estimator: type) -> None:
 
 
 # --- a setting more ---------------------------------------------------------------------------------------
-
 #: The one declaration that a new setting needs.
 TOY = """
     toy: Annotated[float, Setting("objective", "a toy", "A toy.", sign="positive")] = 1.0
@@ -141,7 +138,7 @@ print("seen by all")
 
 
 @pytest.mark.repeats
-def test_a_setting_more_is_one_declaration(tmp_path: Path) -> None:
+def test_a_setting_more_is_one_declaration(tmp_path):
     """Reader, writer, command line, comparison, resuming and worth see it; nothing else was told."""
     data = write_problem(tmp_path / "a.parts", n=60, widths=(2, 2))
     program = [sys.executable, "-P", "-c", PROGRAM, TOY, str(data), str(tmp_path)]
@@ -151,7 +148,7 @@ def test_a_setting_more_is_one_declaration(tmp_path: Path) -> None:
     assert done.stdout == "seen by all\n", done.stderr
 
 
-def test_tables_of_the_documentation_are_made_of_the_declarations() -> None:
+def test_tables_of_the_documentation_are_made_of_the_declarations():
     tables = script_of("website/tables.py")
     for name in tables.PAGES:
         page = (ROOT / "docs" / name).read_text(encoding="utf-8")
@@ -162,7 +159,7 @@ def test_tables_of_the_documentation_are_made_of_the_declarations() -> None:
     assert set(json.loads(schema)["properties"]) == set(SETTINGS)
 
 
-def test_a_configuration_passes_through_few_modules() -> None:
+def test_a_configuration_passes_through_few_modules():
     """From the command line to the solver; each is a place that a change of it may touch."""
     modules = [
         path

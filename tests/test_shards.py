@@ -1,14 +1,10 @@
 """Row shards: a partition that is cut for workers, and read together again."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import json
 import shutil
 from contextlib import redirect_stdout
-from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
@@ -22,7 +18,7 @@ from fastadmm.store.manifest import check_shards
 from run_tools import run
 
 
-def _libsvm(path: Path, rows: int = 90, width: int = 7) -> Path:
+def _libsvm(path, rows=90, width=7):
     rng = np.random.default_rng(3)
     lines = []
     for i in range(rows):
@@ -34,7 +30,7 @@ def _libsvm(path: Path, rows: int = 90, width: int = 7) -> Path:
     return path
 
 
-def _run(*arguments: object) -> str:
+def _run(*arguments):
     told = io.StringIO()
     with redirect_stdout(told):
         code = run(*arguments)
@@ -43,7 +39,7 @@ def _run(*arguments: object) -> str:
 
 
 @pytest.fixture(scope="module")
-def cut(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cut(tmp_path_factory):
     """A whole, and the same source in four shards, of which two have one class only."""
     folder = tmp_path_factory.mktemp("cut")
     source = _libsvm(folder / "a.txt")
@@ -181,16 +177,16 @@ def test_a_partition_takes_no_other_options(cut, tmp_path):
         assert run("convert", cut / "whole.parts", *more, "-o", tmp_path / "x") != 0
 
 
-def _plain(block: Any) -> np.ndarray:
+def _plain(block):
     return block if isinstance(block, np.ndarray) else block.toarray()
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy(source, target):
     shutil.rmtree(target)
     shutil.copytree(source, target)
 
 
-def _edit(path: Path, old: str, new: str) -> None:
+def _edit(path, old, new):
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new))

@@ -1,7 +1,5 @@
 """Searches with the Hessian over all messages end where those on a face's or a hull's own messages end."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from fastadmm.coordinator.proximal.chord_newton import Passes, Place, SharedFace, minimise_on_shared_face
@@ -10,13 +8,13 @@ from fastadmm.coordinator.proximal.hull import HullPoint
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.coordinator.proximal.shared_hull import minimise_over_shared_hull
 from fastadmm.engine.engine import Engine
-from fastadmm.problem.problem import Problem, make_problem
+from fastadmm.problem.problem import make_problem
 from scipy.optimize import minimize
 
 N, K = 80, 6
 
 
-def case(loss: str, intercept: bool) -> tuple[Problem, SharedDirections, HullPoint, np.random.Generator]:
+def case(loss, intercept):
     rng = np.random.default_rng(3)
     V = rng.normal(size=(K, N))
     y = rng.normal(size=N) if loss in ("squared", "huber") else (rng.random(N) < 0.4) * 1.0
@@ -33,7 +31,7 @@ def case(loss: str, intercept: bool) -> tuple[Problem, SharedDirections, HullPoi
 
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("loss", ["squared", "logistic", "huber"])
-def test_faces(loss: str, intercept: bool) -> None:
+def test_faces(loss, intercept):
     problem, shared, known, rng = case(loss, intercept)
     engine = Engine(1)
     basis, _ = np.linalg.qr(rng.normal(size=(K, 3)))
@@ -50,14 +48,14 @@ def test_faces(loss: str, intercept: bool) -> None:
 
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("loss", ["squared", "logistic", "huber"])
-def test_hulls(loss: str, intercept: bool) -> None:
+def test_hulls(loss, intercept):
     problem, shared, known, rng = case(loss, intercept)
     engine, points = Engine(1), rng.normal(size=(5, K))
     owner, linear, square = np.zeros(5, dtype=np.int64), 3.0 * rng.random(5), np.eye(5)
     first = np.eye(5)[0]
     messages, lead = points @ shared.messages, int(intercept)
 
-    def objective(v: np.ndarray) -> tuple[float, np.ndarray]:
+    def objective(v):
         c, g = v[:5], np.empty(N)
         z = problem.offset + c @ messages + v[5:].sum()
         value = problem.loss.evaluate(z, problem.y, problem.weight, g, engine)
@@ -83,7 +81,7 @@ def test_hulls(loss: str, intercept: bool) -> None:
     np.testing.assert_allclose(early.total, early.coefficients @ shared.messages, atol=1e-12)
 
 
-def test_directions_that_are_combined_keep_their_hessian() -> None:
+def test_directions_that_are_combined_keep_their_hessian():
     problem, shared, known, rng = case("squared", True)
     passes = Passes(problem, shared, Engine(1))
     passes.begin(known, np.ones(K), 0.0)
@@ -95,12 +93,12 @@ def test_directions_that_are_combined_keep_their_hessian() -> None:
 
 
 @pytest.fixture
-def places(monkeypatch: pytest.MonkeyPatch) -> list[Place]:
+def places(monkeypatch):
     """Every place that took a pass over the messages."""
     found: list[Place] = []
     take = Passes._place
 
-    def taking(self: Passes, move: np.ndarray, origin: np.ndarray, intercept: float) -> Place:
+    def taking(self, move, origin, intercept):
         found.append(take(self, move, origin, intercept))
         return found[-1]
 
@@ -109,7 +107,7 @@ def places(monkeypatch: pytest.MonkeyPatch) -> list[Place]:
 
 
 @pytest.mark.parametrize("loss", ["squared", "logistic", "huber"])
-def test_the_place_that_a_hull_ends_at_is_kept_and_grows(loss: str, places: list[Place]) -> None:
+def test_the_place_that_a_hull_ends_at_is_kept_and_grows(loss, places):
     problem, shared, known, rng = case(loss, True)
     points, owner = rng.normal(size=(4, K)), np.zeros(4, dtype=np.int64)
     passes = Passes(problem, shared, Engine(1))
@@ -130,7 +128,7 @@ def test_the_place_that_a_hull_ends_at_is_kept_and_grows(loss: str, places: list
     assert len(places) == 1
 
 
-def test_a_search_begins_where_it_is_known_or_where_the_hessian_leads(places: list[Place]) -> None:
+def test_a_search_begins_where_it_is_known_or_where_the_hessian_leads(places):
     problem, shared, known, rng = case("logistic", True)
     basis, _ = np.linalg.qr(rng.normal(size=(K, 3)))
     face = SharedFace(rng.normal(size=K), basis, np.zeros(3), np.eye(3))
@@ -152,7 +150,7 @@ def test_a_search_begins_where_it_is_known_or_where_the_hessian_leads(places: li
     np.testing.assert_allclose(from_beside[0], w, atol=1e-6)
 
 
-def test_a_search_that_gained_much_leaves_little_instead_of_nothing(places: list[Place]) -> None:
+def test_a_search_that_gained_much_leaves_little_instead_of_nothing(places):
     problem, shared, known, _ = case("logistic", False)
     passes, ends = Passes(problem, shared, Engine(1)), []
     for value in (-np.inf, 1e6):

@@ -1,7 +1,5 @@
 """What the coordinator of ADMM sharing does row by row, and with states of several vectors, against NumPy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from fastadmm.engine.engine import Engine

@@ -1,7 +1,5 @@
 """The documentation site: its links, its navigation from docs/index.md, and that warnings are errors."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
@@ -9,7 +7,6 @@ import sys
 import tarfile
 import tomllib
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -18,17 +15,17 @@ from scripts import script_of
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def load(name: str) -> ModuleType:
+def load(name):
     return script_of(f"website/{name}.py")
 
 
 @pytest.fixture
-def build(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def build(monkeypatch):
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "0")  # restored afterwards: the script sets it for itself
     return load("build")
 
 
-def test_links_lead_to_the_site(build: ModuleType) -> None:
+def test_links_lead_to_the_site(build):
     docs = ROOT / "docs"
     assert build.relink("[a](solver.md#x) ![i](img/a.svg)", docs) == "[a](solver.md#x) ![i](img/a.svg)"
     assert build.relink("[r](../README.md) [c](../CHANGELOG.md)", docs) == "[r](readme.md) [c](changelog.md)"
@@ -44,7 +41,7 @@ def test_links_lead_to_the_site(build: ModuleType) -> None:
     assert "(nowhere.md)" in build.relink("[n](nowhere.md)", docs)  # left for Sphinx to refuse
 
 
-def test_navigation_holds_every_page_once(build: ModuleType) -> None:
+def test_navigation_holds_every_page_once(build):
     text = build.relink((ROOT / "docs" / "index.md").read_text(encoding="utf-8"), ROOT / "docs")
     entries = [line for line in build.navigation(text).splitlines() if line and line[0] not in ":`"]
     pages = {path.stem for path in (ROOT / "docs").glob("*.md")} - {"index"}
@@ -54,7 +51,7 @@ def test_navigation_holds_every_page_once(build: ModuleType) -> None:
         assert f":caption: {caption}" in build.navigation(text)
 
 
-def test_versions_lie_beside_each_other(tmp_path: Path) -> None:
+def test_versions_lie_beside_each_other(tmp_path):
     for version in ("0.9", "0.10.1"):
         page = tmp_path / version / "index.html"
         page.parent.mkdir()
@@ -71,7 +68,7 @@ def test_versions_lie_beside_each_other(tmp_path: Path) -> None:
         add_versions(site, [tmp_path / "other.tar.gz"])
 
 
-def test_reference_covers_every_package_and_command() -> None:
+def test_reference_covers_every_package_and_command():
     reference = load("reference")
     packages = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"][
         "packages"
@@ -88,7 +85,7 @@ def test_reference_covers_every_package_and_command() -> None:
     assert "Solver" in reference.public(solver)
 
 
-def test_formulas_become_mathml() -> None:
+def test_formulas_become_mathml():
     pytest.importorskip("latex2mathml")
     pytest.importorskip("docutils")
     conf = load("conf")
@@ -101,7 +98,7 @@ def test_formulas_become_mathml() -> None:
 
 
 @pytest.mark.slow  # that the site as it is builds, `make docs` shows
-def test_a_broken_link_fails(tmp_path: Path) -> None:
+def test_a_broken_link_fails(tmp_path):
     pytest.importorskip("sphinx")
     for name in ("docs", "website", "bench", "fastadmm", "kernels", "tests/faults"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("html", "__pycache__"))

@@ -1,7 +1,5 @@
 """Logistic loss with targets outside [0, 1], as unbiased targets of randomised labels are."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from fastadmm import SolverOptions, make_problem

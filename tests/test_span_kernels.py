@@ -1,7 +1,5 @@
 """A step in the span of messages, for every loss, and the kernels it is made of, against NumPy."""
 
-from __future__ import annotations
-
 import itertools
 import os
 

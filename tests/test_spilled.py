@@ -1,7 +1,5 @@
 """Messages in a scratch file: the same bits, little memory, one line where the disk is full."""
 
-from __future__ import annotations
-
 import errno
 import os
 from dataclasses import replace

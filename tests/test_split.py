@@ -1,7 +1,5 @@
 """Column splits, labels and scaling."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from fastadmm.data_tools.labels import LabelCollector, label_text
@@ -21,11 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
+
 # --- splits ----------------------------------------------------------------------------------------------
-
-
 @given(st.integers(1, 30), st.integers(1, 200))
-def test_equal_widths(k: int, d: int) -> None:
+def test_equal_widths(k, d):
     if k > d:
         with pytest.raises(InputError, match=f"{k} parties, but only {d}"):
             equal_widths(k, d)
@@ -36,7 +33,7 @@ def test_equal_widths(k: int, d: int) -> None:
     assert max(widths) - min(widths) <= 1
 
 
-def test_widths() -> None:
+def test_widths():
     assert parse_widths(" 66, 57") == [66, 57]
     assert is_widths("66,57")
     assert not is_widths("a,b")
@@ -52,7 +49,7 @@ def test_widths() -> None:
         by_widths([66, 50], ["a", "b"], 123)
 
 
-def test_names() -> None:
+def test_names():
     assert parse_names(None, 2) == ["party-1", "party-2"]
     assert parse_names("bank, telco", 2) == ["bank", "telco"]
     for bad in ("bank", "a,b,c", "a,A", "a,../x", "a,", "labels,b", "a,-b"):
@@ -60,7 +57,7 @@ def test_names() -> None:
             parse_names(bad, 2)
 
 
-def test_by_names() -> None:
+def test_by_names():
     columns = ["age", "bmi", "glucose", "insulin"]
     parties = by_names(split_names("bmi, age;insulin,glucose"), ["p", "q"], columns)
     X = np.arange(8.0).reshape(2, 4)
@@ -79,9 +76,7 @@ def test_by_names() -> None:
 
 
 # --- labels ----------------------------------------------------------------------------------------------
-
-
-def finish(*chunks: list, **options: object) -> object:
+def finish(*chunks, **options):
     collector = LabelCollector("file")
     for chunk in chunks:
         text = any(isinstance(value, str) for value in chunk)
@@ -103,14 +98,14 @@ def finish(*chunks: list, **options: object) -> object:
         (([-0.0, 0.0, 1],), ("0", "1"), [0, 0, 1]),
     ],
 )
-def test_two_classes(chunks: tuple, classes: tuple, y: list) -> None:
+def test_two_classes(chunks, classes, y):
     labels = finish(*chunks)
     assert labels.task == "classification"
     assert labels.classes == classes
     np.testing.assert_array_equal(labels.y, y)
 
 
-def test_two_words_that_do_not_tell_ask_which_is_counted() -> None:
+def test_two_words_that_do_not_tell_ask_which_is_counted():
     with pytest.raises(InputError, match=r"'red' and 'sky blue': .*--positive 'sky blue' or --positive red"):
         finish(["sky blue", "red"])
     for positive, other in (("red", "sky blue"), ("sky blue", "red")):
@@ -135,14 +130,14 @@ def test_two_words_that_do_not_tell_ask_which_is_counted() -> None:
         (([7, 3],), {"task": "classification", "classes": ("9", "7", "3")}, ("9", "7", "3"), [1, 2]),
     ],
 )
-def test_more_than_two_classes(chunks: tuple, options: dict, classes: tuple, y: list) -> None:
+def test_more_than_two_classes(chunks, options, classes, y):
     labels = finish(*chunks, **options)
     assert labels.task == "classification"
     assert labels.classes == classes
     np.testing.assert_array_equal(labels.y, y)
 
 
-def test_regression() -> None:
+def test_regression():
     assert finish([1.5, 2.5, 3.5]).task == "regression"
     assert finish(list(range(50))).task == "regression"
     labels = finish([0, 1], task="regression")
@@ -173,27 +168,25 @@ def test_regression() -> None:
         ),
     ],
 )
-def test_label_faults(chunks: tuple, options: dict, message: str) -> None:
+def test_label_faults(chunks, options, message):
     with pytest.raises(InputError, match=f"^file: .*{message}"):
         finish(*chunks, **options)
 
 
-def test_reused_classes_accept_one_class() -> None:
+def test_reused_classes_accept_one_class():
     labels = finish([1, 1], task="classification", classes=("-1", "1"))
     np.testing.assert_array_equal(labels.y, [1, 1])
 
 
-def test_label_text() -> None:
+def test_label_text():
     assert [label_text(v) for v in (1.0, "+1", "1.0", -1, 0.1, "yes", 1e300)] == [
         "1", "1", "1", "-1", "0.1", "yes", "1e+300",
     ]  # fmt: skip
 
 
 # --- scaling ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", ["dense", "csr"])
-def test_statistics_equal_two_pass_formulas(kind: str) -> None:
+def test_statistics_equal_two_pass_formulas(kind):
     rng = np.random.default_rng(1)
     X = rng.standard_normal((1000, 6)) * 10.0 ** np.arange(-3, 3) + [0, 0, 1e6, 0, 1, -5]
     X[:, 3] = 0.1  # constant, not exact in binary
@@ -211,7 +204,7 @@ def test_statistics_equal_two_pass_formulas(kind: str) -> None:
     np.testing.assert_array_equal(statistics.nonzeros, np.count_nonzero(X, axis=0))
 
 
-def test_statistics_of_columns_that_appear_late() -> None:
+def test_statistics_of_columns_that_appear_late():
     X = np.array([[1.0, 0, 0], [2, 0, 0], [0, 3, 0], [0, 0, 4]])
     statistics = ColumnStatistics()
     for stop, width in ((2, 1), (3, 2), (4, 3)):
@@ -222,7 +215,7 @@ def test_statistics_of_columns_that_appear_late() -> None:
     np.testing.assert_allclose(statistics.scale(), X.std(axis=0))
 
 
-def test_transform_of_a_party() -> None:
+def test_transform_of_a_party():
     X = np.random.default_rng(0).standard_normal((50, 4)) * [1, 2, 3, 4] + 7
     statistics = ColumnStatistics()
     statistics.update(X)
@@ -238,9 +231,7 @@ def test_transform_of_a_party() -> None:
 
 
 # --- synthetic data --------------------------------------------------------------------------------------
-
-
-def test_synthetic() -> None:
+def test_synthetic():
     blocks, y, weights = make_vertical_classification(300, [3, 5], density=0.3, seed=4)
     again, y_again, _ = make_vertical_classification(300, [3, 5], density=0.3, seed=4)
     assert [block.shape for block in blocks] == [(300, 3), (300, 5)]

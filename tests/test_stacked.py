@@ -1,7 +1,5 @@
 """Few columns with mostly zeros are read side by side where parties are in this process."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -11,12 +9,11 @@ from fastadmm import make_problem
 from fastadmm.blocks.block import CSRBlock, as_block
 from fastadmm.blocks.side_by_side import can_stand_side_by_side, mean_row_square, side_by_side
 from fastadmm.engine.engine import Engine
-from fastadmm.problem.problem import Problem
 
 N, WIDTHS = 2500, (40, 30, 2)
 
 
-def matrices(ones: bool = False) -> list[Any]:
+def matrices(ones=False):
     rng = np.random.default_rng(5)
     found: list[Any] = [sp.random_array((N, d), density=0.06, rng=rng, format="csr") for d in WIDTHS[:2]]
     if ones:
@@ -24,7 +21,7 @@ def matrices(ones: bool = False) -> list[Any]:
     return [*found, rng.normal(size=(N, WIDTHS[2]))]
 
 
-def problem(loss: str = "logistic", regularizer: str = "l2", lam: float = 1e-4, **more: Any) -> Problem:
+def problem(loss="logistic", regularizer="l2", lam=1e-4, **more):
     rng, blocks = np.random.default_rng(6), matrices(bool(more.pop("ones", False)))
     blocks[1] = sp.hstack([blocks[1].tocsc()[:, :28], blocks[0].tocsc()[:, :1], sp.csc_array((N, 1))]).tocsr()
     z = sum(block @ rng.normal(size=block.shape[1]) for block in blocks) + rng.logistic(size=N)
@@ -34,7 +31,7 @@ def problem(loss: str = "logistic", regularizer: str = "l2", lam: float = 1e-4, 
 
 
 @pytest.mark.parametrize("ones", [False, True])
-def test_side_by_side_are_the_columns_of_all(ones: bool) -> None:
+def test_side_by_side_are_the_columns_of_all(ones):
     given = matrices(ones)
     blocks = [as_block(matrix) for matrix in given]
     with Engine(2) as engine:
@@ -55,7 +52,7 @@ def test_side_by_side_are_the_columns_of_all(ones: bool) -> None:
 
 @pytest.mark.parametrize("compressed", [False, True])
 @pytest.mark.parametrize("intercept", [False, True])
-def test_passes_over_columns_are_coordinate_descent(intercept: bool, compressed: bool) -> None:
+def test_passes_over_columns_are_coordinate_descent(intercept, compressed):
     """The kernels beside dense arithmetic: one pass over all columns in the order that it took."""
     from fastadmm.kernels import coordinate_descent as kernels
 
@@ -111,7 +108,7 @@ def test_passes_over_columns_are_coordinate_descent(intercept: bool, compressed:
     assert (at[x == -0.4] >= 0.3 - 1e-9).all()
 
 
-def test_files_are_not_read_side_by_side(tmp_path: Any) -> None:
+def test_files_are_not_read_side_by_side(tmp_path):
     class Elsewhere(CSRBlock):
         in_memory = False
 

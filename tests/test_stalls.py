@@ -1,7 +1,5 @@
 """Runs of ``proximal`` whose gap stands still: noticed, counted, mended, and resumed to the same bits."""
 
-from __future__ import annotations
-
 import copy
 import math
 import sys
@@ -12,7 +10,7 @@ import numpy as np
 import pytest
 from fastadmm.method import method as stall_watch
 from fastadmm.method.method import PATIENCE, StallWatch
-from fastadmm.problem.problem import Problem, make_problem
+from fastadmm.problem.problem import make_problem
 from fastadmm.solver.history import Status
 from fastadmm.solver.loop import run_rounds
 from fastadmm.solver.solver import Solver, SolverOptions, solve
@@ -20,7 +18,7 @@ from sklearn.datasets import load_diabetes
 from sklearn.preprocessing import scale
 
 
-def wide_in_a_ball(loss: str, constraint: str = "ball:0.5") -> Problem:
+def wide_in_a_ball(loss, constraint="ball:0.5"):
     rng = np.random.default_rng(3)
     X = rng.normal(size=(12, 20))
     z = X @ rng.normal(size=20)
@@ -31,9 +29,7 @@ def wide_in_a_ball(loss: str, constraint: str = "ball:0.5") -> Problem:
 
 
 @pytest.mark.parametrize("seed", [444, 1706])
-def test_badly_scaled_columns_leave_directions_orthonormal(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_badly_scaled_columns_leave_directions_orthonormal(seed, monkeypatch):
     """Rounding that passed for a direction made coefficients of 1e10, and objectives of 1e46."""
     monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).resolve().parents[1] / "bench")])
     from stalls import generate
@@ -59,9 +55,7 @@ def test_badly_scaled_columns_leave_directions_orthonormal(
         pytest.param(5027, 60, marks=pytest.mark.repeats),
     ],
 )
-def test_columns_of_very_different_sizes_are_certified(
-    seed: int, rounds: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_columns_of_very_different_sizes_are_certified(seed, rounds, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).resolve().parents[1] / "bench")])
     from stalls import GAP, generate
 
@@ -84,7 +78,7 @@ def test_columns_of_very_different_sizes_are_certified(
         pytest.param(50, 150, "huber", 1e-4, marks=pytest.mark.repeats),
     ],
 )
-def test_wide_tables_that_l1_interpolates_are_certified(n: int, width: int, loss: str, lam: float) -> None:
+def test_wide_tables_that_l1_interpolates_are_certified(n, width, loss, lam):
     """About as many weights are free as there are rows: two parties need more than 64 directions each."""
     rng = np.random.default_rng(1)
     X = scale(rng.normal(size=(n, 2 * width)))
@@ -103,9 +97,7 @@ def test_wide_tables_that_l1_interpolates_are_certified(n: int, width: int, loss
     ("seed", "history"),
     [(95350, 8), (95363, 8), (96099, 8), pytest.param(95422, 20, marks=pytest.mark.repeats)],
 )
-def test_few_directions_are_more_where_the_gap_hardly_falls(
-    seed: int, history: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_few_directions_are_more_where_the_gap_hardly_falls(seed, history, monkeypatch):
     """With as many weights at kinks and bounds as directions, nothing was free on any face."""
     monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).resolve().parents[1] / "bench")])
     from stalls import GAP, generate
@@ -117,7 +109,7 @@ def test_few_directions_are_more_where_the_gap_hardly_falls(
     assert max(len(party.directions) for party in solver.parties) > history
 
 
-def test_a_hessian_of_far_too_stiff_a_place_is_computed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hessian_of_far_too_stiff_a_place_is_computed_anew(monkeypatch):
     """A search had come to where the loss bends by 1e40: no step moved any more, and none was promised."""
     monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).resolve().parents[1] / "bench")])
     from stalls import GAP, generate
@@ -131,7 +123,7 @@ def test_a_hessian_of_far_too_stiff_a_place_is_computed_anew(monkeypatch: pytest
     assert all(b < a for a, b in pairwise(objectives[12::4]))
 
 
-def test_a_gap_is_to_fall_in_so_many_rounds() -> None:
+def test_a_gap_is_to_fall_in_so_many_rounds():
     watch = StallWatch()
     assert not any(watch.stalls(math.inf) for _ in range(3 * PATIENCE))  # nothing is proved yet
     assert not any(watch.stalls(0.95**k) for k in range(90))
@@ -142,7 +134,7 @@ def test_a_gap_is_to_fall_in_so_many_rounds() -> None:
 
 @pytest.mark.repeats
 @pytest.mark.parametrize(("loss", "gap"), [("squared", 1e-6), ("hinge", 1e-2)])
-def test_steps_of_sharing_certify(loss: str, gap: float) -> None:
+def test_steps_of_sharing_certify(loss, gap):
     problem, options = wide_in_a_ball(loss), SolverOptions(gap=gap, max_rounds=150, n_threads=1)
     best = solve(problem, options).objective
     solver = Solver(problem, options)
@@ -158,7 +150,7 @@ def test_steps_of_sharing_certify(loss: str, gap: float) -> None:
 
 
 @pytest.mark.repeats
-def test_a_stalled_run_resumes_to_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stalled_run_resumes_to_the_same_bits(monkeypatch):
     monkeypatch.setattr(stall_watch, "PATIENCE", 1)
     options = SolverOptions(gap=0.0, history=5, max_rounds=14, n_threads=1)
     whole = Solver(wide_in_a_ball("hinge"), options)
@@ -177,13 +169,13 @@ def test_a_stalled_run_resumes_to_the_same_bits(monkeypatch: pytest.MonkeyPatch)
         assert again.bound.value == whole.bound.value
 
 
-def far_from_balance() -> Problem:
+def far_from_balance():
     X, y = load_diabetes(return_X_y=True)
     X = scale(X)
     return make_problem([X[:, :5], X[:, 5:]], scale(y), loss="quantile", lam=1e-5)
 
 
-def test_sharing_balances_its_penalty_where_the_gap_stands_still() -> None:
+def test_sharing_balances_its_penalty_where_the_gap_stands_still():
     options = SolverOptions(scheme="sharing", gap=1e-9, max_rounds=200, n_threads=1)
     watched, alone = Solver(far_from_balance(), options), Solver(far_from_balance(), options)
     alone.method.watch = None
@@ -195,7 +187,7 @@ def test_sharing_balances_its_penalty_where_the_gap_stands_still() -> None:
     assert given.method.watch is None  # the iteration as it is printed
 
 
-def test_a_stalled_run_of_sharing_resumes_to_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stalled_run_of_sharing_resumes_to_the_same_bits(monkeypatch):
     monkeypatch.setattr(stall_watch, "PATIENCE", 2)
     options = SolverOptions(scheme="sharing", gap=0.0, max_rounds=30, n_threads=1)
     whole = Solver(far_from_balance(), options)
@@ -212,7 +204,7 @@ def test_a_stalled_run_of_sharing_resumes_to_the_same_bits(monkeypatch: pytest.M
         assert [a.tobytes() for a in again.method.weights()] == [a.tobytes() for a in whole.method.weights()]
 
 
-def test_a_stall_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stall_is_told(monkeypatch):
     monkeypatch.setattr(stall_watch, "PATIENCE", 1)
     result = solve(wide_in_a_ball("hinge"), SolverOptions(gap=1e-9, max_rounds=8, n_threads=1))
     assert result.status is Status.MAX_ROUNDS

@@ -1,12 +1,8 @@
 """The store: round trips, streaming, atomic writes, full disks, digests, the format as documented."""
 
-from __future__ import annotations
-
 import doctest
 import os
 import shutil
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
@@ -40,18 +36,20 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.sparse import csr_array, random_array
 
+from run_tools import python
+
 ROOT = Path(__file__).resolve().parents[1]
 QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def hidden(directory: Path) -> list[str]:
+def hidden(directory):
     """Temporary files left behind."""
     return [entry.name for entry in directory.rglob(".*")]
 
 
 @pytest.mark.parametrize("kind", ["dense", "csr"])
-def test_a_digest_tells_every_value_place_and_name(kind: str) -> None:
-    def digest(matrix: np.ndarray, names: str = "ab", dtype: str = "float64") -> str:
+def test_a_digest_tells_every_value_place_and_name(kind):
+    def digest(matrix, names="ab", dtype="float64"):
         found = ContentDigest(kind, dtype)
         rows = csr_array(matrix)
         if kind == "csr":
@@ -68,8 +66,6 @@ def test_a_digest_tells_every_value_place_and_name(kind: str) -> None:
 
 
 # --- elements
-
-
 @QUICK
 @given(
     array=hnp.arrays(
@@ -78,7 +74,7 @@ def test_a_digest_tells_every_value_place_and_name(kind: str) -> None:
     ),
     compression=st.sampled_from([None, "gzip"]),
 )
-def test_array_round_trip(tmp_path: Path, array: np.ndarray, compression: str | None) -> None:
+def test_array_round_trip(tmp_path, array, compression):
     with create_h5(tmp_path / "a.h5", "fastadmm-test") as file:
         write_array(file, "a", array, compression=compression)
     with read_h5(tmp_path / "a.h5", "fastadmm-test") as file:
@@ -98,7 +94,7 @@ def test_array_round_trip(tmp_path: Path, array: np.ndarray, compression: str | 
         elements=st.sampled_from([0.0, 0.0, 1.0, -2.5, 1e-30]),
     )
 )
-def test_csr_round_trip(tmp_path: Path, dense: np.ndarray) -> None:
+def test_csr_round_trip(tmp_path, dense):
     with create_h5(tmp_path / "a.h5", "fastadmm-test") as file:
         write_csr(file, "a", csr_array(dense))
     with read_h5(tmp_path / "a.h5") as file:
@@ -118,7 +114,7 @@ def test_csr_round_trip(tmp_path: Path, dense: np.ndarray) -> None:
         st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20), max_size=20
     )
 )
-def test_strings_round_trip(tmp_path: Path, strings: list[str]) -> None:
+def test_strings_round_trip(tmp_path, strings):
     with create_h5(tmp_path / "a.h5", "fastadmm-test") as file:
         write_strings(file, "a", strings)
     with read_h5(tmp_path / "a.h5") as file:
@@ -126,7 +122,7 @@ def test_strings_round_trip(tmp_path: Path, strings: list[str]) -> None:
         assert file["a"].attrs["encoding-version"] == "0.2.0"
 
 
-def test_read_element_uses_the_registry(tmp_path: Path) -> None:
+def test_read_element_uses_the_registry(tmp_path):
     with create_h5(tmp_path / "a.h5", "fastadmm-test") as file:
         write_array(file, "a", np.arange(3))
         write_strings(file, "s", ["x"])
@@ -140,7 +136,7 @@ def test_read_element_uses_the_registry(tmp_path: Path) -> None:
             read_element(file, "g")
 
 
-def test_unsorted_and_repeated_entries_are_stored_canonically(tmp_path: Path) -> None:
+def test_unsorted_and_repeated_entries_are_stored_canonically(tmp_path):
     matrix = csr_array((np.array([1.0, 2.0, 4.0]), np.array([2, 0, 2]), np.array([0, 3])), shape=(1, 3))
     with create_h5(tmp_path / "a.h5", "fastadmm-test") as file:
         write_csr(file, "a", matrix)
@@ -150,7 +146,7 @@ def test_unsorted_and_repeated_entries_are_stored_canonically(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("pieces", [1, 7, 1000, 10**9])
-def test_chunks_are_whole_rows_of_bounded_size(tmp_path: Path, pieces: int) -> None:
+def test_chunks_are_whole_rows_of_bounded_size(tmp_path, pieces):
     values = np.arange(3 * CHUNK_BYTES // 8 + 11, dtype=np.float64).reshape(-1, 1).repeat(2, axis=1)
     step = max(1, len(values) // pieces) if pieces < 10**6 else 200_000
     with create_h5(tmp_path / "a.h5", "fastadmm-test") as file:
@@ -168,8 +164,6 @@ def test_chunks_are_whole_rows_of_bounded_size(tmp_path: Path, pieces: int) -> N
 
 
 # --- parties
-
-
 @QUICK
 @given(
     dense=hnp.arrays(
@@ -183,9 +177,7 @@ def test_chunks_are_whole_rows_of_bounded_size(tmp_path: Path, pieces: int) -> N
     sparse_input=st.booleans(),
     string_ids=st.booleans(),
 )
-def test_party_round_trip(
-    tmp_path: Path, dense: np.ndarray, kind: str, dtype: str, step: int, sparse_input: bool, string_ids: bool
-) -> None:
+def test_party_round_trip(tmp_path, dense, kind, dtype, step, sparse_input, string_ids):
     n, d = dense.shape
     ids = np.array([f"id-{i}-ä" for i in range(n)], dtype=object) if string_ids else np.arange(n)[::-1] * 7
     rows = csr_array(dense) if sparse_input else dense
@@ -210,7 +202,7 @@ def test_party_round_trip(
         np.testing.assert_array_equal(stacked, dense)
 
 
-def test_digest_does_not_depend_on_the_pieces(tmp_path: Path) -> None:
+def test_digest_does_not_depend_on_the_pieces(tmp_path):
     matrix = random_array((50, 8), density=0.3, format="csr", rng=np.random.default_rng(0))
     digests = set()
     for step in (1, 7, 50):
@@ -223,7 +215,7 @@ def test_digest_does_not_depend_on_the_pieces(tmp_path: Path) -> None:
     assert (tmp_path / "1.h5").read_bytes() == (tmp_path / "50.h5").read_bytes()  # reproducible files
 
 
-def test_width_from_the_rows(tmp_path: Path) -> None:
+def test_width_from_the_rows(tmp_path):
     with PartyWriter(tmp_path / "a.h5", name="a") as writer:
         writer.append(csr_array(np.array([[0.0, 1.0, 0.0, 0.0]])))
         writer.append(csr_array(np.array([[0.0, 0.0, 3.0]])))
@@ -235,7 +227,7 @@ def test_width_from_the_rows(tmp_path: Path) -> None:
     assert open_party(tmp_path / "c.h5").n_features == 3
 
 
-def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
+def test_memory_does_not_grow_with_the_file(tmp_path):
     import tracemalloc
 
     block = np.ones((20_000, 10))
@@ -258,7 +250,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("kind", ["dense", "csr"])
-def test_append_names_row_and_column(tmp_path: Path, kind: str, value: float, words: str) -> None:
+def test_append_names_row_and_column(tmp_path, kind, value, words):
     rows = np.array([[1.0, 1.0], [1.0, value]])
     with PartyWriter(
         tmp_path / "a.h5", name="a", n_features=2, kind=kind, dtype="float32", feature_names=["a", "b"]
@@ -286,7 +278,7 @@ def test_append_names_row_and_column(tmp_path: Path, kind: str, value: float, wo
         ({"transform": Transform(center=np.zeros(2))}, "cannot be centred"),
     ],
 )
-def test_unusable_options(tmp_path: Path, options: dict[str, object], words: str) -> None:
+def test_unusable_options(tmp_path, options, words):
     with pytest.raises(InputError, match=words):
         PartyWriter(tmp_path / "a.h5", **{"name": "a", **options})  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())
@@ -301,7 +293,7 @@ def test_unusable_options(tmp_path: Path, options: dict[str, object], words: str
         ({"transform": Transform(scale=np.ones(3))}, np.ones((2, 2)), "fitted on 3 columns"),
     ],
 )
-def test_unfinishable(tmp_path: Path, options: dict[str, object], rows: object, words: str) -> None:
+def test_unfinishable(tmp_path, options, rows, words):
     writer = PartyWriter(tmp_path / "a.h5", name="a", **options)  # type: ignore[arg-type]
     if rows is not None:
         writer.append(rows)
@@ -321,14 +313,14 @@ def test_unfinishable(tmp_path: Path, options: dict[str, object], rows: object, 
         ([1, 2], [1.5, 2.5], "integers or text"),
     ],
 )
-def test_wrong_ids(tmp_path: Path, first: object, second: object, words: str) -> None:
+def test_wrong_ids(tmp_path, first, second, words):
     with PartyWriter(tmp_path / "a.h5", name="a", n_features=1) as writer:
         writer.append(np.ones((2, 1)), ids=first)
         with pytest.raises(InputError, match=words):
             writer.append(np.ones((2, 1)), ids=second)
 
 
-def test_verify_notices_consistent_edits(tmp_path: Path) -> None:
+def test_verify_notices_consistent_edits(tmp_path):
     with PartyWriter(tmp_path / "a.h5", name="a", n_features=2, kind="dense") as writer:
         writer.append(np.ones((3, 2)))
     with h5py.File(tmp_path / "a.h5", "r+") as file:
@@ -340,9 +332,7 @@ def test_verify_notices_consistent_edits(tmp_path: Path) -> None:
 
 
 # --- labels
-
-
-def test_labels_round_trip(tmp_path: Path) -> None:
+def test_labels_round_trip(tmp_path):
     with LabelWriter(tmp_path / "l.h5", task="classification") as writer:
         writer.append([0, 1], sample_weight=[1.0, 0.0], offset=[0.5, -0.5], ids=["a", "b"])
         writer.append(np.array([True]), sample_weight=[2], offset=[0], ids=["c"])
@@ -379,15 +369,8 @@ def test_labels_round_trip(tmp_path: Path) -> None:
         ("regression", None, [1.0], {"offset": [0.0, 0.0]}, "2 values for 1 labels"),
     ],
 )
-def test_wrong_labels(
-    tmp_path: Path,
-    task: str,
-    classes: tuple[str, str] | None,
-    y: list[object],
-    options: dict[str, object],
-    words: str,
-) -> None:
-    def write() -> None:
+def test_wrong_labels(tmp_path, task, classes, y, options, words):
+    def write():
         with LabelWriter(tmp_path / "l.h5", task=task, classes=classes) as writer:
             writer.append(y, **options)  # type: ignore[arg-type]
 
@@ -396,7 +379,7 @@ def test_wrong_labels(
     assert not list(tmp_path.iterdir())
 
 
-def test_weights_for_all_or_none(tmp_path: Path) -> None:
+def test_weights_for_all_or_none(tmp_path):
     with LabelWriter(tmp_path / "l.h5", task="regression") as writer:
         writer.append([1.0])
         with pytest.raises(InputError, match="'sample_weight': row 2: give it for all"):
@@ -404,9 +387,7 @@ def test_weights_for_all_or_none(tmp_path: Path) -> None:
 
 
 # --- partitions
-
-
-def build(path: Path, *, force: bool = False, fail: bool = False, n: int = 20) -> None:
+def build(path, *, force=False, fail=False, n=20):
     rng = np.random.default_rng(n)
     with create_partition(path, task="regression", source="/some/where/x.csv", force=force) as partition:
         partition.party(kind="dense").append(rng.normal(size=(n, 3)))
@@ -416,7 +397,7 @@ def build(path: Path, *, force: bool = False, fail: bool = False, n: int = 20) -
             raise KeyboardInterrupt
 
 
-def test_partition(tmp_path: Path) -> None:
+def test_partition(tmp_path):
     build(tmp_path / "a.parts")
     partition = open_partition(tmp_path / "a.parts")
     assert [party.name for party in partition.parties] == ["party-1", "shop"]
@@ -429,7 +410,7 @@ def test_partition(tmp_path: Path) -> None:
     assert hidden(tmp_path) == []
 
 
-def test_partition_without_labels(tmp_path: Path) -> None:
+def test_partition_without_labels(tmp_path):
     with create_partition(tmp_path / "a.parts", task="regression") as partition:
         partition.party(n_features=1).append(np.ones((2, 1)))
     assert open_partition(tmp_path / "a.parts", require_labels=False).labels is None
@@ -437,13 +418,13 @@ def test_partition_without_labels(tmp_path: Path) -> None:
         open_partition(tmp_path / "a.parts")
 
 
-def test_failure_leaves_nothing(tmp_path: Path) -> None:
+def test_failure_leaves_nothing(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         build(tmp_path / "a.parts", fail=True)
     assert not list(tmp_path.iterdir())
 
 
-def test_existing_target(tmp_path: Path) -> None:
+def test_existing_target(tmp_path):
     path = tmp_path / "a.parts"
     build(path)
     with pytest.raises(StorageError, match="exists already; choose another name or pass --force"):
@@ -456,7 +437,7 @@ def test_existing_target(tmp_path: Path) -> None:
     assert hidden(tmp_path) == []
 
 
-def test_force_spares_what_is_not_ours(tmp_path: Path) -> None:
+def test_force_spares_what_is_not_ours(tmp_path):
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "thesis.tex").write_text("dear")
     with pytest.raises(StorageError, match="not replaced: it holds no partition"):
@@ -473,8 +454,8 @@ def test_force_spares_what_is_not_ours(tmp_path: Path) -> None:
     assert open_partition(tmp_path / "empty").n_samples == 20
 
 
-def test_partition_refuses_what_does_not_fit(tmp_path: Path) -> None:
-    def write(kind: str) -> None:
+def test_partition_refuses_what_does_not_fit(tmp_path):
+    def write(kind):
         with create_partition(tmp_path / "a.parts", task="regression") as partition:
             if kind == "empty":
                 return
@@ -506,10 +487,8 @@ def test_partition_refuses_what_does_not_fit(tmp_path: Path) -> None:
 
 
 # --- atomic writes, disks and permissions
-
-
-def test_atomic_file(tmp_path: Path) -> None:
-    def write(text: str, *, fail: bool = False, force: bool = True) -> None:
+def test_atomic_file(tmp_path):
+    def write(text, *, fail=False, force=True):
         with atomic_file(tmp_path / "a", force=force) as temporary:
             temporary.write_text(text)
             if fail:
@@ -529,11 +508,9 @@ def test_atomic_file(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["a", "link"]
 
 
-def test_missing_parent_and_directory_as_file(tmp_path: Path) -> None:
-    with (
-        pytest.raises(StorageError, match="create the directory first"),
-        atomic_directory(tmp_path / "x" / "y"),
-    ):
+def test_missing_parent_and_directory_as_file(tmp_path):
+    absent = tmp_path / "x" / "y"
+    with pytest.raises(StorageError, match="create the directory first"), atomic_directory(absent):
         pass
     with pytest.raises(StorageError, match="is a directory"), atomic_file(tmp_path):
         pass
@@ -545,13 +522,13 @@ def test_missing_parent_and_directory_as_file(tmp_path: Path) -> None:
         open_labels(tmp_path / "none.h5")
 
 
-def test_line_break_in_a_name_stays_one_line(tmp_path: Path) -> None:
+def test_line_break_in_a_name_stays_one_line(tmp_path):
     with pytest.raises(StorageError) as caught:
         open_party(tmp_path / "a\nb.h5")
     assert "\n" not in str(caught.value)
 
 
-def test_device_full() -> None:
+def test_device_full():
     """/dev/full answers every write with ENOSPC, like a full disk."""
     from fastadmm.store.h5file import FileSink
 
@@ -600,15 +577,9 @@ SCRIPT = """
 
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("limit", [100, 5_000, 3 << 20, 9_500_001])
-def test_disk_full(tmp_path: Path, limit: int) -> None:
+def test_disk_full(tmp_path, limit):
     """A file size limit stands for a full disk: HDF5 itself would crash at exit."""
-    run = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(SCRIPT), str(tmp_path), str(limit)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    run = python(textwrap.dedent(SCRIPT), tmp_path, limit)
     assert run.stderr == ""
     assert run.returncode == 0
     first, second, rest = run.stdout.splitlines()
@@ -618,7 +589,7 @@ def test_disk_full(tmp_path: Path, limit: int) -> None:
     assert int(rest.split()[-1]) < 39  # noticed early, not after the whole conversion
 
 
-def test_no_permission(tmp_path: Path) -> None:
+def test_no_permission(tmp_path):
     script = """
         import os, sys
         # Before the rights are given up: the interpreter may be private.
@@ -649,13 +620,7 @@ def test_no_permission(tmp_path: Path) -> None:
     (tmp_path / "a.parts" / "shop.h5").chmod(0)
     tmp_path.chmod(0o555)
     try:
-        run = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
+        run = python(textwrap.dedent(script), tmp_path)
     finally:
         tmp_path.chmod(0o755)
     assert run.stderr == ""
@@ -667,9 +632,7 @@ def test_no_permission(tmp_path: Path) -> None:
 
 
 # --- transform
-
-
-def test_transform_dense_and_sparse_agree() -> None:
+def test_transform_dense_and_sparse_agree():
     rng = np.random.default_rng(0)
     dense = np.where(rng.random((30, 6)) < 0.5, rng.normal(size=(30, 6)), 0.0)
     dense[4] = 0.0
@@ -688,7 +651,7 @@ def test_transform_dense_and_sparse_agree() -> None:
         transform.apply(dense[:, :5])
 
 
-def test_transform_copies_and_keeps_types() -> None:
+def test_transform_copies_and_keeps_types():
     X = np.ones((2, 2), dtype=np.float32)
     assert Transform(normalize="l2").apply(X).dtype == np.float32
     assert Transform().apply(np.ones((2, 2), dtype=np.int8)).dtype == np.float64
@@ -701,14 +664,14 @@ def test_transform_copies_and_keeps_types() -> None:
 
 
 @pytest.mark.parametrize("size", [1e-200, 1e200, 1.0])
-def test_norms_neither_overflow_nor_vanish(size: float) -> None:
+def test_norms_neither_overflow_nor_vanish(size):
     X = np.array([[3.0, 4.0]]) * size
     expected = [[0.6, 0.8]]
     np.testing.assert_allclose(Transform(normalize="l2").apply(X), expected)
     np.testing.assert_allclose(Transform(normalize="l2").apply(csr_array(X)).toarray(), expected)
 
 
-def test_transform_on_disk_and_digest(tmp_path: Path) -> None:
+def test_transform_on_disk_and_digest(tmp_path):
     transforms = [
         Transform(),
         Transform(normalize="l2"),
@@ -737,24 +700,22 @@ def test_transform_on_disk_and_digest(tmp_path: Path) -> None:
         ({"center": [1.0], "scale": [1.0, 2.0]}, "center has 1 entries, scale 2"),
     ],
 )
-def test_wrong_transforms(options: dict[str, object], words: str) -> None:
+def test_wrong_transforms(options, words):
     with pytest.raises(InputError, match=words):
         Transform(**options)  # type: ignore[arg-type]
 
 
 # --- imports, documentation
-
-
-def test_import_is_light() -> None:
+def test_import_is_light():
     code = (
         "import sys, fastadmm.store as s; s.open_partition, s.PartyWriter, s.Transform; "
         "print([m for m in ('pandas', 'sklearn', 'numba', 'matplotlib') if m in sys.modules])"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    run = python(code)
     assert run.stdout.strip() == "[]"
 
 
-def test_all_names_resolve() -> None:
+def test_all_names_resolve():
     from fastadmm import store
 
     assert all(getattr(store, name) is not None for name in store.__all__)
@@ -763,7 +724,7 @@ def test_all_names_resolve() -> None:
         _ = store.no_such_name
 
 
-def test_documented_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documented_example(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     failures, tried = doctest.testfile(
         str(ROOT / "docs" / "file-format.md"), module_relative=False, optionflags=doctest.ELLIPSIS

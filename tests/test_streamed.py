@@ -1,7 +1,5 @@
 """Streamed blocks: to the last bit what the block in memory computes, and one line where the file fails."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os
@@ -24,18 +22,11 @@ from fastadmm.store import PartyWriter, open_party
 from fastadmm.store.row_reader import RowReader
 from fastadmm.store.streamed import BufferPool, buffer_bytes, load_block, stream_block
 
+pytestmark = pytest.mark.usefixtures("small_tiles")
 N, D = 20011, 7
 
 
-@pytest.fixture(autouse=True)
-def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tiles of a few dozen rows, so that small files have many."""
-    for module in ("fastadmm.blocks.tiles", "fastadmm.blocks.block", "fastadmm.store.streamed"):
-        monkeypatch.setattr(f"{module}.TILE_BYTES", 4096, raising=False)
-        monkeypatch.setattr(f"{module}.TILE_ENTRIES", 300, raising=False)
-
-
-def matrix(kind: str, dtype: str = "float64", n: int = N, d: int = D) -> np.ndarray | sp.csr_array:
+def matrix(kind, dtype="float64", n=N, d=D):
     """Random values with empty rows, an empty column and one full, long row."""
     rng = np.random.default_rng(3)
     dense = rng.normal(size=(n, d)).astype(dtype)
@@ -48,7 +39,7 @@ def matrix(kind: str, dtype: str = "float64", n: int = N, d: int = D) -> np.ndar
     return sp.csr_array(np.where(keep, dense, 0.0).astype(dtype))
 
 
-def write(path: Path, values: np.ndarray | sp.csr_array, dtype: str = "float64") -> Path:
+def write(path, values, dtype="float64"):
     """A party's file."""
     kind = "csr" if sp.issparse(values) else "dense"
     with PartyWriter(path, name="p", n_features=values.shape[1], kind=kind, dtype=dtype) as writer:
@@ -57,7 +48,7 @@ def write(path: Path, values: np.ndarray | sp.csr_array, dtype: str = "float64")
     return path
 
 
-def rechunk(path: Path, change: dict[str, dict[str, object]]) -> None:
+def rechunk(path, change):
     """Store datasets of a file again, with other types, chunks or filters."""
     with h5py.File(path, "r+") as file:
         for key, options in change.items():

@@ -1,7 +1,5 @@
 """Subspace Newton sharing: directions, messages and the minimum over their span, by explicit algebra."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse as sp

@@ -1,13 +1,8 @@
 """Sums only: who remembers what, so that no difference of two sums or two masked answers shows one party."""
 
-from __future__ import annotations
-
 import shutil
 import stat
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,10 +11,9 @@ from fastadmm.between.agent import Agent
 from fastadmm.between.approval_file import open_approval, write_approval
 from fastadmm.between.approve import agent_approve, approve_fingerprints, consent_to_run, run_description
 from fastadmm.between.consent import asked_file, shown_digest
-from fastadmm.between.exchange import Request
 from fastadmm.between.memory import memory_folder
 from fastadmm.between.private_terms import privacy_text
-from fastadmm.between.schema import answer_of, digest_of, encode_request, open_envelope
+from fastadmm.between.schema import Request, answer_of, digest_of, encode_request, open_envelope
 from fastadmm.errors import FormatError
 from fastadmm.parties.masked_direction import MaskedDirectionParty
 from fastadmm.secrecy.grid import from_grid
@@ -42,7 +36,7 @@ TESTED = np.random.default_rng(9).normal(size=(20, 3))
 class Member:
     """One party of a run with sums only, and a coordinator that asks it by hand."""
 
-    def __init__(self, home: Path, name: str, run: str, names: str, **files: Any) -> None:
+    def __init__(self, home, name, run, names, **files):
         home.mkdir(parents=True)
         self.home, self.name, self.run, self.names = home, name, run, names
         self.state, self.said = home / "state", []
@@ -53,15 +47,15 @@ class Member:
         self.previous, self.answered = -1, ""
         self.restart()
 
-    def give(self, rows: np.ndarray) -> None:
+    def give(self, rows):
         self.test.unlink(missing_ok=True)
         party_file(self.test, self.name, rows)
 
-    def restart(self, test: bool = True) -> None:
+    def restart(self, test=True):
         own = self.test if test else None
         self.agent = Agent(self.data.path, self.state, threads=1, test=own, say=self.said.append)
 
-    def ask(self, *calls: tuple[str, dict[str, Any]]) -> tuple[Any, str]:
+    def ask(self, *calls):
         number = self.previous + 1
         raw = encode_request(Request(self.run, self.name, number, self.previous, list(calls), self.answered))
         got = self.agent.handle(CALLER, self.name, raw)
@@ -72,7 +66,7 @@ class Member:
         self.previous, self.answered = number, digest_of(got)
         return found.answer, ""
 
-    def terms(self) -> dict[str, Any]:
+    def terms(self):
         return {
             "family": "subspace_sums",
             "parties": ",".join(self.names),
@@ -80,7 +74,7 @@ class Member:
             "test": open_party(self.test).row_digest,
         }
 
-    def start(self, **limits: Any) -> str:
+    def start(self, **limits):
         begin = ("start", terms_of(self.data, **self.terms()))
         assert self.ask(begin)[1] == "run"
         own = asked_file(self.run, self.state), self.data.path, self.state
@@ -90,7 +84,7 @@ class Member:
         return self.ask(begin)[1]
 
 
-def introduced(members: list[Member]) -> None:
+def introduced(members):
     keys = np.concatenate([member.ask(("show_key", {}))[0]["key"] for member in members])
     prints = [fingerprint(key) for key in keys_of(keys)]
     for k, member in enumerate(members):
@@ -98,7 +92,7 @@ def introduced(members: list[Member]) -> None:
         assert member.ask(("introduce", {"keys": keys}), ("sum_squares", {"exchange": 1}))[1] == ""
 
 
-def direction(members: list[Member], gradient: np.ndarray) -> list[Any]:
+def direction(members, gradient):
     arguments = {"exchange": 2, "gradient": gradient, "coefficients": np.zeros(0), "step": STEP}
     calls = ("set_metric", {"curvature": np.ones(N)}), ("respond_masked", {**arguments, "units": np.ones(2)})
     found = [member.ask(*calls) for member in members]
@@ -107,14 +101,14 @@ def direction(members: list[Member], gradient: np.ndarray) -> list[Any]:
 
 
 @pytest.fixture
-def opened() -> Iterator[list[Member]]:
+def opened():
     made: list[Member] = []
     yield made
     for member in made:
         member.agent.close()
 
 
-def begun(opened: list[Member], home: Path, run: str, names: str, **files: Any) -> list[Member]:
+def begun(opened, home, run, names, **files):
     members = [Member(home / run / name, name, run, names, **files) for name in names]
     opened += members
     return members
@@ -123,7 +117,7 @@ def begun(opened: list[Member], home: Path, run: str, names: str, **files: Any) 
 FIRST, SECOND = "a" * 16, "b" * 16
 
 
-def test_a_sum_among_others_is_refused_unless_the_owner_agrees(tmp_path: Path, opened: list[Member]) -> None:
+def test_a_sum_among_others_is_refused_unless_the_owner_agrees(tmp_path, opened):
     """Two honest runs, one with A and one without: their difference would be A's message."""
     three = begun(opened, tmp_path, FIRST, "ABC")
     assert [member.start() for member in three] == ["", "", ""]
@@ -141,7 +135,7 @@ def test_a_sum_among_others_is_refused_unless_the_owner_agrees(tmp_path: Path, o
 
 
 @pytest.mark.parametrize("kind", ["part of the rows", "scaled", "another name"])
-def test_the_same_data_are_recognised(tmp_path: Path, opened: list[Member], kind: str) -> None:
+def test_the_same_data_are_recognised(tmp_path, opened, kind):
     assert begun(opened, tmp_path, FIRST, "ABC")[1].start() == ""
     name = "D" if kind == "another name" else "B"
     features = FEATURES["B"] * (2.0 if kind == "scaled" else 1.0)
@@ -150,7 +144,7 @@ def test_the_same_data_are_recognised(tmp_path: Path, opened: list[Member], kind
     assert opened[-1].start() == "members"
 
 
-def test_the_owner_is_told_of_earlier_sums(tmp_path: Path, opened: list[Member]) -> None:
+def test_the_owner_is_told_of_earlier_sums(tmp_path, opened):
     members = begun(opened, tmp_path, FIRST, "ABC")
     assert [member.start() for member in members] == ["", "", ""]
     alone = begun(opened, tmp_path, SECOND, "BC")[0]
@@ -169,9 +163,7 @@ def test_the_owner_is_told_of_earlier_sums(tmp_path: Path, opened: list[Member])
     assert "part of a sum" not in " ".join(consent_to_run(document, "x", alone.data.path, alone.state).words)
 
 
-def test_a_mask_hides_one_answer(
-    tmp_path: Path, opened: list[Member], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mask_hides_one_answer(tmp_path, opened, monkeypatch):
     """A state from a backup, and a test table that was corrected since."""
     members = begun(opened, tmp_path, FIRST, "AB")
     assert [member.start() for member in members] == ["", ""]
@@ -186,7 +178,7 @@ def test_a_mask_hides_one_answer(
     )
     before = first.previous, first.answered
 
-    def asked_again() -> tuple[Any, str]:
+    def asked_again():
         first.previous, first.answered = before
         first.restart()
         try:
@@ -210,7 +202,7 @@ def test_a_mask_hides_one_answer(
     first.give(TESTED)
     honest = MaskedDirectionParty.scores
 
-    def other(self: Any, rows: str, **needed: Any) -> dict[str, Any]:
+    def other(self, rows, **needed):
         return {"scores": honest(self, rows, **needed)["scores"] + 1.0}
 
     with monkeypatch.context() as patch:
@@ -221,7 +213,7 @@ def test_a_mask_hides_one_answer(
     first.restart()
 
 
-def test_test_rows_are_there_when_a_run_begins(tmp_path: Path, opened: list[Member]) -> None:
+def test_test_rows_are_there_when_a_run_begins(tmp_path, opened):
     members = begun(opened, tmp_path, FIRST, "AB")
     members[0].agent.close()
     members[0].restart(test=False)
@@ -234,7 +226,7 @@ def test_test_rows_are_there_when_a_run_begins(tmp_path: Path, opened: list[Memb
     introduced(members)
 
 
-def test_a_run_has_a_key_for_each_of_its_parties(tmp_path: Path, opened: list[Member]) -> None:
+def test_a_run_has_a_key_for_each_of_its_parties(tmp_path, opened):
     """Named as three, it could be a sum of two."""
     members = begun(opened, tmp_path, FIRST, "ABC")
     assert [member.start() for member in members] == [""] * 3
@@ -251,7 +243,7 @@ def test_a_run_has_a_key_for_each_of_its_parties(tmp_path: Path, opened: list[Me
     assert lines[0].startswith("key of party 1, A: ")
 
 
-def test_other_data_have_another_key(tmp_path: Path) -> None:
+def test_other_data_have_another_key(tmp_path):
     path = tmp_path / "private.key"
     key, digests = kept_private_key(path, lambda: {"train": "x"})
     assert kept_private_key(path, lambda: {"train": "y"}) == (key, digests) == (key, {"train": "x"})
@@ -262,9 +254,7 @@ def test_other_data_have_another_key(tmp_path: Path) -> None:
         kept_private_key(path, dict)
 
 
-def test_the_memory_lies_outside_and_is_its_owners(
-    tmp_path: Path, opened: list[Member], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_memory_lies_outside_and_is_its_owners(tmp_path, opened, monkeypatch):
     monkeypatch.delenv("FASTADMM_MEMORY")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "xdg"))
     assert memory_folder() == tmp_path / "xdg" / "fastadmm"

@@ -1,8 +1,6 @@
 """Tables as people have them: marks, units, dates, ids, encodings; and new tables are read the same way."""
 
-from __future__ import annotations
-
-from pathlib import Path
+import re
 from typing import Any
 
 import numpy as np
@@ -18,7 +16,7 @@ from fastadmm.store.encoder import ColumnEncoding, Encoder
 from run_tools import run
 
 
-def column(path: Path, cells: list[str], **options: Any) -> np.ndarray:
+def column(path, cells, **options):
     """What the cells of one column become."""
     rows = "".join(f'"{cell}"|{i % 2}\n' for i, cell in enumerate(cells))
     (path / "x.csv").write_text("v|y\n" + rows, encoding="utf-8")
@@ -45,7 +43,7 @@ def column(path: Path, cells: list[str], **options: Any) -> np.ndarray:
         (["1_000", "2_500", "3"], [1000, 2500, 3]),
     ],
 )
-def test_numbers_however_they_are_written(tmp_path: Path, cells: list[str], numbers: list[float]) -> None:
+def test_numbers_however_they_are_written(tmp_path, cells, numbers):
     np.testing.assert_array_equal(column(tmp_path, cells), numbers)
 
 
@@ -73,28 +71,26 @@ def test_numbers_however_they_are_written(tmp_path: Path, cells: list[str], numb
         (["1", "", "NA"], {"missing": "most-frequent"}, [1, 1, 1]),
     ],
 )
-def test_what_options_decide(
-    tmp_path: Path, cells: list[str], options: dict[str, Any], numbers: list[float]
-) -> None:
+def test_what_options_decide(tmp_path, cells, options, numbers):
     np.testing.assert_allclose(column(tmp_path, cells, **options), numbers, rtol=1e-15)
 
 
 @pytest.mark.parametrize(
     "cells", [["A11", "A12"], ["10th", "Bachelors"], ["1.2.3", "1.2.4"], ["20-30", "<5"]]
 )
-def test_codes_stay_categories(tmp_path: Path, cells: list[str]) -> None:
+def test_codes_stay_categories(tmp_path, cells):
     (tmp_path / "x.csv").write_text("v;y\n" + "".join(f"{cell};{i}\n" for i, cell in enumerate(cells)))
     partition = convert(tmp_path / "x.csv", tmp_path / "p", label="y", parties=1)
     assert partition.parties[0].feature_names == [f"v={cell}" for cell in sorted(cells)]
 
 
-def test_marks_are_found_beyond_the_first_rows(tmp_path: Path) -> None:
+def test_marks_are_found_beyond_the_first_rows(tmp_path):
     # Earlier cells have been read as decimal points when a later one shows that points group thousands.
     cells = ["1.230"] * 17000 + ["1.234,5"]
     assert column(tmp_path, cells)[0] == 1230
 
 
-def test_points_beside_decimal_commas_are_no_guess(tmp_path: Path) -> None:
+def test_points_beside_decimal_commas_are_no_guess(tmp_path):
     (tmp_path / "x.csv").write_text("a;b;y\n1.234;0,5;0\n2.500;1,5;1\n")
     with pytest.raises(InputError, match=r"column 'a': points stand before three digits.*--decimal ','"):
         convert(tmp_path / "x.csv", tmp_path / "p", label="y", parties=1)
@@ -111,7 +107,7 @@ def test_points_beside_decimal_commas_are_no_guess(tmp_path: Path) -> None:
         convert(tmp_path / "x.csv", tmp_path / "q", label="y", parties=1, task="regression")
 
 
-def test_points_of_a_new_table_beside_decimal_commas_are_noted(tmp_path: Path) -> None:
+def test_points_of_a_new_table_beside_decimal_commas_are_noted(tmp_path):
     (tmp_path / "x.csv").write_text("a;b;y\n950;0,5;0\n870;1,5;1\n")
     convert(tmp_path / "x.csv", tmp_path / "p", label="y", parties=1)
     (tmp_path / "x.csv").write_text("a;b;y\n950;0,5;0\n1.234;1,5;1\n")
@@ -122,7 +118,7 @@ def test_points_of_a_new_table_beside_decimal_commas_are_noted(tmp_path: Path) -
     assert any("column 'a': points stand before three digits" in note for note in notes)
 
 
-def test_a_mark_that_training_never_decided_is_refused(tmp_path: Path) -> None:
+def test_a_mark_that_training_never_decided_is_refused(tmp_path):
     column(tmp_path, ["5 €", "7 €", "1 200 €"])
     for cell in ("1.234 €", "1,234 €", "5.50 €"):
         (tmp_path / "x.csv").write_text(f"v|y\n{cell}|0\n7 €|1\n", encoding="utf-8")
@@ -141,7 +137,7 @@ def test_a_mark_that_training_never_decided_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("word", ["999", "999.0"])
-def test_numbers_that_mean_missing_are_missing_however_they_are_written(tmp_path: Path, word: str) -> None:
+def test_numbers_that_mean_missing_are_missing_however_they_are_written(tmp_path, word):
     options = {"na_values": [f"v={word}"], "missing": "mean"}
     for cells in (["1,5", "999,00", "2,5"], ["1,5", "999,0 €", "2,5"], ["1.5", "999.000", "2.5"]):
         np.testing.assert_array_equal(column(tmp_path, cells, **options), [1.5, 2.0, 2.5])
@@ -153,7 +149,7 @@ def test_numbers_that_mean_missing_are_missing_however_they_are_written(tmp_path
     assert made.parties[0].feature_names == ["v=0999"]
 
 
-def test_labels_of_new_tables_are_read_as_those_of_training(tmp_path: Path) -> None:
+def test_labels_of_new_tables_are_read_as_those_of_training(tmp_path):
     (tmp_path / "x.csv").write_text("a;y\n1;1.200,5\n2;7,25\n3;8\n")
     old = convert(tmp_path / "x.csv", tmp_path / "p", label="y", parties=1)
     assert old.labels is not None
@@ -172,14 +168,14 @@ def test_labels_of_new_tables_are_read_as_those_of_training(tmp_path: Path) -> N
         convert(tmp_path / "x.csv", tmp_path / "s", label="y", like=tmp_path / "p")
 
 
-def test_a_unit_that_training_needs_is_needed_later(tmp_path: Path) -> None:
+def test_a_unit_that_training_needs_is_needed_later(tmp_path):
     column(tmp_path, ["5k", "7k", "9k"], types=["v=number"])
     (tmp_path / "x.csv").write_text("v|y\n5000|0\n7k|1\n")
     with pytest.raises(InputError, match=r"column 'v': '5000' is not a number, as the training table.*'k'"):
         convert(tmp_path / "x.csv", tmp_path / "q", label="y", like=tmp_path / "p")
 
 
-def test_days_that_could_be_months_are_no_guess(tmp_path: Path) -> None:
+def test_days_that_could_be_months_are_no_guess(tmp_path):
     with pytest.raises(InputError, match=r"--types v=days:%d/%m/%Y or --types v=days:%m/%d/%Y"):
         column(tmp_path, ["01/01/2023", "01/01/2024"], types=["v=days"])
 
@@ -193,7 +189,7 @@ SHOP = "customer,income,share\n5,1,28%\n7,2,5%\n3,3,0%\n"
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> tuple[Path, Path]:
+def pair(tmp_path):
     (tmp_path / "bank.csv").write_text(BANK, encoding="utf-8-sig")
     (tmp_path / "shop.csv").write_text(SHOP, encoding="utf-16")
     return tmp_path / "bank.csv", tmp_path / "shop.csv"
@@ -205,7 +201,7 @@ OPTIONS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_two_tables_with_everything_at_once(pair: tuple[Path, Path], tmp_path: Path) -> None:
+def test_two_tables_with_everything_at_once(pair, tmp_path):
     partition = convert_tables(pair[0], [pair[1]], tmp_path / "p", **OPTIONS)
     bank, shop = partition.parties
     assert bank.feature_names == ["guest.income", "joined", "city=Oslo", "city=Rome", "city:missing"]
@@ -246,9 +242,7 @@ def test_two_tables_with_everything_at_once(pair: tuple[Path, Path], tmp_path: P
         ("1,5,31.01.2020,Rome", r"line 2, column 'joined': '31.01.2020' .* \(days of dates %Y-%m-%d\)"),
     ],
 )
-def test_a_table_that_does_not_fit_is_refused(
-    pair: tuple[Path, Path], tmp_path: Path, row: str, message: str
-) -> None:
+def test_a_table_that_does_not_fit_is_refused(pair, tmp_path, row, message):
     convert_tables(pair[0], [pair[1]], tmp_path / "p", **OPTIONS)
     (tmp_path / "bank.csv").write_text(f"cust_no,income,joined,city\n{row}\n")
     (tmp_path / "shop.csv").write_text("customer,income,share\n1,5,28%\n")
@@ -256,7 +250,7 @@ def test_a_table_that_does_not_fit_is_refused(
         convert_tables(pair[0], [pair[1]], tmp_path / "q", id=IDS, like=tmp_path / "p")
 
 
-def test_types_are_always_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_types_are_always_printed(tmp_path, capsys):
     (tmp_path / "n.csv").write_text("a,b,y\n1,2,0\n3,4,1\n")
     (tmp_path / "w.csv").write_text("a,b,y\n1,Rome,0\n€3,Oslo,1\n", encoding="utf-8")
     assert not run("convert", tmp_path / "n.csv", "--label", "y", "--parties", 1, "-o", tmp_path / "n")
@@ -272,7 +266,7 @@ def test_types_are_always_printed(tmp_path: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     "text", ["sum", "number\tdecimal=;", "days\tunit=%", "number\tdecimal=.", "number\tx=1"]
 )
-def test_damaged_readings_are_refused(text: str) -> None:
+def test_damaged_readings_are_refused(text):
     with pytest.raises(ValueError, match=r".*"):
         CellReading.parse(text)
 
@@ -282,18 +276,18 @@ def test_damaged_readings_are_refused(text: str) -> None:
     [CellReading(), CellReading(decimal=","), CellReading("days", dates="%d, %m=%Y", from_rows=True),
      CellReading(decimal=",", thousands=" ", unit="€", from_rows=True), CellReading("hours")],
 )  # fmt: skip
-def test_readings_survive_as_text(reading: CellReading) -> None:
+def test_readings_survive_as_text(reading):
     assert CellReading.parse(str(reading)) == reading
 
 
-def test_what_rows_decide_is_not_public() -> None:
+def test_what_rows_decide_is_not_public():
     found = ColumnEncoding("income", reading=str(CellReading(decimal=",", from_rows=True)))
     stated = ColumnEncoding("income", reading=str(CellReading(decimal=",")))
     assert [Encoder((one,)).constants()[1].origin for one in (found, stated)] == ["private", "public"]
 
 
 @pytest.mark.repeats
-def test_adult_as_two_parties(shared_data: Path, tmp_path: Path) -> None:
+def test_adult_as_two_parties(shared_data, tmp_path):
     from fastadmm.runs.config import make_config
     from fastadmm.runs.train import start_run
     from sklearn.metrics import accuracy_score
@@ -315,13 +309,13 @@ def test_adult_as_two_parties(shared_data: Path, tmp_path: Path) -> None:
     assert accuracy_score(true, said) == pytest.approx(0.85, abs=0.005)
 
 
-def test_german_converts_as_it_is(shared_data: Path, tmp_path: Path) -> None:
+def test_german_converts_as_it_is(shared_data, tmp_path):
     german = shared_data / "tables" / "german.csv"
     partition = convert(german, tmp_path / "p", label="c21", columns="10,10", header=False)
     assert [party.n_features for party in partition.parties] == [39, 22]
 
 
-def test_unknown_words_of_options_are_named(tmp_path: Path) -> None:
+def test_unknown_words_of_options_are_named(tmp_path):
     (tmp_path / "x.csv").write_text("a,y\nu,0\nv,1\n")
     for options, message in (
         ({"types": ["a"]}, "give NAME=KIND"),
@@ -335,3 +329,28 @@ def test_unknown_words_of_options_are_named(tmp_path: Path) -> None:
     ):
         with pytest.raises(FastadmmError, match=message):
             convert(tmp_path / "x.csv", tmp_path / "p", label="y", parties=1, **options)
+
+
+def test_all_columns_that_ask_are_told_in_one_line(tmp_path):
+    rows = "k.A.,,01/15/2024,0\n1,x,02/15/2024,1\n2,,03/15/2024,0\n3,x,04/15/2024,1\n"
+    (tmp_path / "x.csv").write_text("pay,note,seen,y\n" + rows)
+    with pytest.raises(InputError, match=r"x\.csv: line 2, column 'pay'") as caught:
+        convert(tmp_path / "x.csv", tmp_path / "p", label="y", parties=1)
+    for remedy in ("--na-values k.A.", "also", "'note': missing value (2 of 4 rows)", "--types seen=days"):
+        assert remedy in str(caught.value)
+    assert "weekday" not in str(caught.value)  # only the first fault is told at length
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [["1.5", "x"], ["5 kg", "7 kg"], ["14:30", "15:00"], ["1/2", "3/4"], ["1k", "2k"],
+     ["2024-01-31", "2024-02-01"], ["01/02/2024", "03/04/2024"], ["5 %", "7"], ["1.234,5", "1,234.5"]],
+)  # fmt: skip
+def test_commands_in_messages_are_quoted_for_a_shell(tmp_path, cells):
+    name, rows = "Einkommen (€)", [f"{cell};{k % 2}" for k, cell in enumerate(cells * 2)]
+    (tmp_path / "a.csv").write_text("\n".join([f"{name};y", *rows]))
+    with pytest.raises(InputError) as caught:
+        convert(tmp_path / "a.csv", tmp_path / "p", parties=1, label="y", separator=";")
+    suggested = re.findall(r"--(?:types|categorical|drop) (.{9})", str(caught.value))
+    assert suggested
+    assert set(suggested) == {"'Einkomme"}

@@ -1,7 +1,5 @@
 """What commands print: sentences break between words, tables fit, and a pipe gets whole lines."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re
@@ -27,7 +25,7 @@ ROWS = [
 ]
 
 
-def wide_table() -> Table:
+def wide_table():
     table = Table(title="columns", box=SIMPLE)
     for name in NAMES:
         table.add_column(name, justify="left" if name in ("party", "column", "helpers") else "right")
@@ -37,7 +35,7 @@ def wide_table() -> Table:
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100])
-def test_sentences_break_between_words(width: int) -> None:
+def test_sentences_break_between_words(width):
     text = "the model of 3 parties converged at gap 1.2e-07 after 12 rounds; continue with: fastadmm resume x"
     lines = wrapped(text, width).split("\n")
     assert max(map(len, lines)) <= width
@@ -46,7 +44,7 @@ def test_sentences_break_between_words(width: int) -> None:
     assert wrapped(text, None) == text
 
 
-def test_further_lines_begin_where_the_text_does() -> None:
+def test_further_lines_begin_where_the_text_does():
     assert wrapped("- " + "word " * 20, 40).split("\n")[1].startswith("  word")
     assert wrapped("  key  " + "word " * 20, 40, 7).split("\n")[1].startswith("       word")
     path = "/" + "long/" * 30
@@ -54,7 +52,7 @@ def test_further_lines_begin_where_the_text_does() -> None:
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 250])
-def test_tables_fit_and_cut_nothing(monkeypatch, capsys, width: int) -> None:
+def test_tables_fit_and_cut_nothing(monkeypatch, capsys, width):
     monkeypatch.setattr(tables, "columns", lambda stream: width)
     tables.show(wide_table())
     out = capsys.readouterr().out
@@ -69,7 +67,7 @@ def test_tables_fit_and_cut_nothing(monkeypatch, capsys, width: int) -> None:
     assert out.count("columns") == 1
 
 
-def test_a_pipe_gets_the_table_as_wide_as_it_is(capsys) -> None:
+def test_a_pipe_gets_the_table_as_wide_as_it_is(capsys):
     tables.show(wide_table(), "a sentence " * 30)
     lines = capsys.readouterr().out.split("\n")
     assert re.split(r"  +", lines[2].strip()) == NAMES
@@ -77,7 +75,7 @@ def test_a_pipe_gets_the_table_as_wide_as_it_is(capsys) -> None:
     assert all(line == line.rstrip() for line in lines[:-2])
 
 
-def test_commands_print_by_these_helpers() -> None:
+def test_commands_print_by_these_helpers():
     """A bare ``print`` is for JSON, and for help, whose lines are broken already."""
     for path in sorted((ROOT / "fastadmm" / "cli").glob("*.py")):
         if path.name in ("terminal.py", "tables.py"):
@@ -91,7 +89,7 @@ def test_commands_print_by_these_helpers() -> None:
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no pseudo-terminals")
 @pytest.mark.parametrize("notebook", [False, True])
-def test_a_notebooks_terminal_gets_lines_of_progress(tmp_path, notebook) -> None:
+def test_a_notebooks_terminal_gets_lines_of_progress(tmp_path, notebook):
     import pty
 
     rows = "\n".join(f"{k % 2} 1:{k % 7} 2:{k % 5}" for k in range(60))

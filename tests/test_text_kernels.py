@@ -1,7 +1,5 @@
 """Kernels that take text apart, beside their twins."""
 
-from __future__ import annotations
-
 import itertools
 import random
 
@@ -13,7 +11,7 @@ from fastadmm.kernels.cells import code_words, parse_libsvm, parse_whole_numbers
 import naive
 
 
-def _parsed(text: str, shift: int = 1, limit: int = 99) -> tuple | None:
+def _parsed(text, shift=1, limit=99):
     raw = np.frombuffer(text.encode(), dtype=np.uint8)
     labels, values = np.zeros(len(raw) + 1), np.zeros(len(raw) + 1)
     indptr, indices = np.zeros(len(raw) + 2, dtype=np.int32), np.zeros(len(raw) + 1, dtype=np.int32)
@@ -27,7 +25,7 @@ def _parsed(text: str, shift: int = 1, limit: int = 99) -> tuple | None:
     return labels[:rows].tolist(), [indices[c].tolist() for c in cut], [values[c].tolist() for c in cut]
 
 
-def _number(rng: random.Random) -> str:
+def _number(rng):
     shapes = [
         lambda: f"{rng.gauss(0, 1000):.{rng.randint(0, 14)}f}",
         lambda: repr(rng.gauss(0, 1)),
@@ -39,7 +37,7 @@ def _number(rng: random.Random) -> str:
     return rng.choice(shapes)()
 
 
-def test_libsvm_rows_are_those_of_the_twin() -> None:
+def test_libsvm_rows_are_those_of_the_twin():
     rng = random.Random(5)
     for shift in (0, 1):
         lines = []
@@ -59,17 +57,17 @@ def test_libsvm_rows_are_those_of_the_twin() -> None:
              "1 12345678901:1",
              "1 1:1e", "1 1:--1", "1:2", "1 1:1:1", "1 1:.", "-", "1 1:-"]
 )  # fmt: skip
-def test_what_the_twin_refuses_is_not_plain(line: str) -> None:
+def test_what_the_twin_refuses_is_not_plain(line):
     assert naive.libsvm_rows(line + "\n", 1, 99) is None
     assert _parsed(f"1 1:1\n{line}\n") is None
 
 
-def test_a_last_line_without_an_end_is_not_read_beyond() -> None:
+def test_a_last_line_without_an_end_is_not_read_beyond():
     assert _parsed("1 1:1\n1 2:3") is None
     assert _parsed("") is None
 
 
-def test_cells_words_and_whole_numbers_are_those_of_the_twins() -> None:
+def test_cells_words_and_whole_numbers_are_those_of_the_twins():
     rng = random.Random(6)
     words = ["a", "bc", "", "x y", "é", '"q r"', "-12", "0", "7"]
     lines = [";".join(rng.choice(words) for _ in range(3)) + rng.choice(["", "\r"]) for _ in range(200)]

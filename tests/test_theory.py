@@ -1,21 +1,19 @@
 """Docs/theory.md on the paper's algorithm: the counter-example to its theorems, and its lemmas corrected."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions
 
 
-def round_matrix(n_parties: int, r: float) -> np.ndarray:
+def round_matrix(n_parties, r):
     """One round of Algorithm 1 on (S - 1, z - 1): one sample, D_m = 1, loss (z - 1)^2 / 2, no ridge."""
     m = float(n_parties)
     total = np.array([1.0 - m, m * (1.0 - 1.0 / r)])
     return np.array([total, (np.array([0.0, 1.0]) + r * total) / (1.0 + r)])
 
 
-def copies(n_parties: int, lam: float = 1e-9):
+def copies(n_parties, lam=1e-9):
     """The example; with a target, so that zero, where rounds begin, is not already the answer."""
     blocks = [np.ones((1, 1)) for _ in range(n_parties)]
     return make_problem(blocks, np.array([1.0]), loss="squared", lam=lam, fit_intercept=False)
@@ -61,9 +59,7 @@ def test_schemes_with_a_guarantee_converge_on_it(scheme, n_parties):
 
 
 # --- Lemmas 3 and 4
-
-
-def spread(d: np.ndarray) -> float:
+def spread(d):
     """Sum of |d_m|^2, of the rows of d."""
     return float((d * d).sum())
 
@@ -87,7 +83,7 @@ def test_lemma_3_needs_the_number_of_parties():
     assert np.sum(d.sum(axis=0) ** 2) - spread(d) == 2 * spread(d) > spread(d)
 
 
-def lagrangian_steps(problem, r: float, rounds: int) -> list[dict[str, float]]:
+def lagrangian_steps(problem, r, rounds):
     """Change of the augmented Lagrangian in each round of `jacobi` from the second, and what bounds it.
 
     Keys: `change`; the promises `printed` (Lemma 4 of the paper), `half` (with r/2, without M - 1),

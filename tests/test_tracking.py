@@ -1,7 +1,5 @@
 """Runs in TensorBoard and MLflow: what was logged is read back; private runs log nothing measured."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -9,8 +7,6 @@ import shutil
 import signal
 import struct
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 from fastadmm.errors import ConfigError, FormatError, StorageError
@@ -20,24 +16,24 @@ from fastadmm.runs.train import resume_run, start_run
 from fastadmm.solver.history import RoundRecord
 from fastadmm.tracking import Target, parse_target, tracked
 
-from run_tools import CrashAfter, Notes, SignalAfter, assert_same_run, result_of, run, write_problem
+from run_tools import CrashAfter, Notes, SignalAfter, assert_same_run, refused, result_of, run, write_problem
 
 pytest.importorskip("tensorboardX")
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory) -> Path:
+def data(tmp_path_factory):
     home = tmp_path_factory.mktemp("tracking")
     write_problem(home / "a.parts")
     write_problem(home / "t.parts", n=80, seed=9)
     return home
 
 
-def a_config(data: Path, **options: Any):
+def a_config(data, **options):
     return make_config({"data": str(data / "a.parts"), "test": str(data / "t.parts"), **options})
 
 
-def events(directory: Path) -> list[Any]:
+def events(directory):
     """All events of a directory, oldest file first, by the record format and TensorBoard's own messages."""
     from tensorboardX.proto.event_pb2 import Event
 
@@ -51,7 +47,7 @@ def events(directory: Path) -> list[Any]:
     return found
 
 
-def scalars(directory: Path) -> dict[str, dict[int, float]]:
+def scalars(directory):
     """Value by step of every tag, as TensorBoard shows them: a new file purges steps from its first on."""
     shown: dict[str, dict[int, float]] = {}
     for event in events(directory):
@@ -65,7 +61,7 @@ def scalars(directory: Path) -> dict[str, dict[int, float]]:
     return shown
 
 
-def texts(directory: Path) -> dict[str, str]:
+def texts(directory):
     return {
         value.tag.removesuffix("/text_summary"): value.tensor.string_val[0].decode()
         for event in events(directory)
@@ -74,14 +70,12 @@ def texts(directory: Path) -> dict[str, str]:
     }
 
 
-def rounds_of(place: Path) -> list[dict[str, Any]]:
+def rounds_of(place):
     return [json.loads(line) for line in (place / "rounds.jsonl").read_text().splitlines()]
 
 
 # --- TensorBoard ---------------------------------------------------------------------------------
-
-
-def test_tensorboard_has_the_round_log(data: Path, tmp_path: Path) -> None:
+def test_tensorboard_has_the_round_log(data, tmp_path):
     place = tmp_path / "run"
     with tracked(place, ["tensorboard"]) as tracking:
         result = tracking.finish(start_run(a_config(data), place, display=tracking))
@@ -107,7 +101,7 @@ def test_tensorboard_has_the_round_log(data: Path, tmp_path: Path) -> None:
 
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("stop", [SignalAfter(3, signal.SIGINT), CrashAfter(4)])
-def test_a_resumed_run_goes_on_in_the_same_log(data: Path, tmp_path: Path, stop: Any) -> None:
+def test_a_resumed_run_goes_on_in_the_same_log(data, tmp_path, stop):
     whole, place = tmp_path / "whole", tmp_path / "run"
     config = a_config(data, checkpoint_rounds=3)
     start_run(config, whole)
@@ -124,7 +118,7 @@ def test_a_resumed_run_goes_on_in_the_same_log(data: Path, tmp_path: Path, stop:
     assert shown == pytest.approx(expected, rel=1e-6)
 
 
-def test_the_log_changes_no_result(data: Path, tmp_path: Path) -> None:
+def test_the_log_changes_no_result(data, tmp_path):
     start_run(a_config(data), tmp_path / "plain")
     with tracked(tmp_path / "logged", [Target("tensorboard", str(tmp_path / "logs"))]) as tracking:
         tracking.finish(start_run(a_config(data), tmp_path / "logged", display=tracking))
@@ -133,7 +127,7 @@ def test_the_log_changes_no_result(data: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "logged" / "tensorboard").exists()
 
 
-def test_a_log_inside_the_run_moves_with_it(data: Path, tmp_path: Path) -> None:
+def test_a_log_inside_the_run_moves_with_it(data, tmp_path):
     place, moved = tmp_path / "run", data / "moved"
     with tracked(place, ["tensorboard"]) as tracking:
         tracking.finish(start_run(a_config(data, rounds=2), place, display=tracking))
@@ -151,16 +145,12 @@ def test_a_log_inside_the_run_moves_with_it(data: Path, tmp_path: Path) -> None:
 
 
 # --- privacy -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "settings",
     [{"mode": "fusion", "epsilon": 1.0}, {"mode": "message", "epsilon": 2.0, "rounds": 2}],
     ids=["fusion", "message"],
 )
-def test_of_a_private_run_nothing_measured_is_logged(
-    data: Path, tmp_path: Path, settings: dict[str, Any]
-) -> None:
+def test_of_a_private_run_nothing_measured_is_logged(data, tmp_path, settings):
     place = tmp_path / "run"
     config = a_config(data, privacy=settings)
     with tracked(place, ["tensorboard"]) as tracking:
@@ -178,7 +168,7 @@ def test_of_a_private_run_nothing_measured_is_logged(
     assert "message" not in said["result"]
 
 
-def test_every_field_of_a_round_is_withheld_or_known() -> None:
+def test_every_field_of_a_round_is_withheld_or_known():
     """A field that is added to the rounds is not published by accident: private runs publish none."""
     record = RoundRecord(1, 0.5, 1.0, 0.1, 0.2, 3.0, 4.0, 5.0, 6.0, 7.0, [8.0], test={"auc": 0.9, "x": None})
     assert round_numbers(record, ["bank"], private=True) == {}
@@ -189,7 +179,7 @@ def test_every_field_of_a_round_is_withheld_or_known() -> None:
     assert all(map(math.isfinite, shown.values()))
 
 
-def test_settings_hold_no_digests_and_no_directories() -> None:
+def test_settings_hold_no_digests_and_no_directories():
     config = {
         "data": "/secret/place/a.parts",
         "lambda": 1.0,
@@ -199,7 +189,7 @@ def test_settings_hold_no_digests_and_no_directories() -> None:
     assert settings_of(config) == {"data": "a.parts", "lambda": 1.0, "privacy.mode": "fusion"}
 
 
-def test_the_statement_is_the_runs_own(data: Path, tmp_path: Path) -> None:
+def test_the_statement_is_the_runs_own(data, tmp_path):
     from fastadmm.privacy.statement import PrivacyStatement
 
     place = tmp_path / "run"
@@ -211,9 +201,7 @@ def test_the_statement_is_the_runs_own(data: Path, tmp_path: Path) -> None:
 
 
 # --- mistakes ------------------------------------------------------------------------------------
-
-
-def test_targets() -> None:
+def test_targets():
     assert parse_target("tensorboard") == Target("tensorboard", "")
     assert parse_target("mlflow=http://host:5000") == Target("mlflow", "http://host:5000")
     assert parse_target("tensorboard=a=b") == Target("tensorboard", "a=b")
@@ -229,24 +217,17 @@ def test_targets() -> None:
 
 @pytest.mark.parametrize(("kind", "library"), [("tensorboard", "tensorboardX"), ("mlflow", "mlflow")])
 def test_a_missing_library_is_one_line_and_nothing_is_trained(
-    data: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    kind,
-    library,
-) -> None:
+    data, tmp_path, monkeypatch, capsys, kind, library
+):
     for name in [name for name in sys.modules if name.split(".")[0] == library]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, library, None)
-    assert run("train", data / "a.parts", "-o", tmp_path / "run", "-q", "--log-to", kind) == 5
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1
+    err = refused(capsys, 5, "train", data / "a.parts", "-o", tmp_path / "run", "-q", "--log-to", kind)
     assert f'pip install "fastadmm[{kind}]"' in err
     assert not (tmp_path / "run").exists()
 
 
-def test_command(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command(data, tmp_path, capsys):
     place = tmp_path / "run"
     arguments = ("train", data / "a.parts", "-o", place, "-q", "--log-to", f"tensorboard={tmp_path / 'logs'}")
     arguments += ("--gap", 0)
@@ -256,16 +237,15 @@ def test_command(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert set(scalars(tmp_path / "logs")["objective"]) == {1, 2, 3, 4, 5}
     assert run(*arguments, "--rounds", 2, "--force") == 7  # takes the place of a run with a log
     (place / "tracking.json").write_text("[]")
-    assert run("resume", place, "-q", "--rounds", 6) == 4
-    assert "tracking.json" in capsys.readouterr().err
+    assert "tracking.json" in refused(capsys, 4, "resume", place, "-q", "--rounds", 6)
 
 
-def test_a_log_that_fails_does_not_stop_training(data: Path, tmp_path: Path) -> None:
+def test_a_log_that_fails_does_not_stop_training(data, tmp_path):
     notes, place = Notes(), tmp_path / "run"
     with tracked(place, ["tensorboard"], notes) as tracking:
         begun = tracking._new[0]
 
-        def fails(number: int, values: dict[str, float]) -> None:
+        def fails(number, values):
             raise StorageError("log-to: the disk is full")
 
         begun.round = fails  # type: ignore[method-assign]
@@ -274,24 +254,22 @@ def test_a_log_that_fails_does_not_stop_training(data: Path, tmp_path: Path) -> 
     assert sum("training goes on" in line for line in notes.lines) == 1
 
 
-def test_damaged_state(data: Path, tmp_path: Path) -> None:
+def test_damaged_state(data, tmp_path):
     (tmp_path / "tracking.json").write_text('{"logs": [{"kind": "mlflow"}]}')
     with tracked(tmp_path) as tracking, pytest.raises(FormatError, match=r"tracking\.json"):
         tracking.start(1e-6, 10)
 
 
 # --- MLflow --------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
-def server(tmp_path_factory) -> str:
+def server(tmp_path_factory):
     """A database of MLflow's."""
     pytest.importorskip("mlflow")
     pytest.importorskip("sqlalchemy")
     return f"sqlite:///{tmp_path_factory.mktemp('mlflow') / 'runs.db'}"
 
 
-def mlflow_run(place: Path) -> tuple[Any, Any]:
+def mlflow_run(place):
     from mlflow.tracking import MlflowClient
 
     (state,) = json.loads((place / "tracking.json").read_text())["logs"]
@@ -299,14 +277,12 @@ def mlflow_run(place: Path) -> tuple[Any, Any]:
     return client, client.get_run(state["run_id"])
 
 
-def steps(client: Any, run_id: str, name: str) -> list[int]:
+def steps(client, run_id, name):
     return [metric.step for metric in client.get_metric_history(run_id, name)]
 
 
 @pytest.mark.filterwarnings("default")
-def test_mlflow_has_the_round_log_and_resume_continues_its_run(
-    data: Path, tmp_path: Path, server: str
-) -> None:
+def test_mlflow_has_the_round_log_and_resume_continues_its_run(data, tmp_path, server):
     place = tmp_path / "run"
     config = a_config(data, checkpoint_rounds=2)
     with tracked(place, [f"mlflow={server}"], SignalAfter(3)) as tracking:
@@ -341,7 +317,7 @@ def test_mlflow_has_the_round_log_and_resume_continues_its_run(
 
 
 @pytest.mark.filterwarnings("default")
-def test_mlflow_of_a_private_run(data: Path, tmp_path: Path, server: str) -> None:
+def test_mlflow_of_a_private_run(data, tmp_path, server):
     place = tmp_path / "run"
     config = a_config(data, privacy={"mode": "fusion", "epsilon": 1.0})
     with tracked(place, [f"mlflow={server}"]) as tracking:
@@ -352,14 +328,10 @@ def test_mlflow_of_a_private_run(data: Path, tmp_path: Path, server: str) -> Non
     assert float(logged.data.tags["fastadmm.privacy.epsilon"]) == pytest.approx(1.0)
 
 
-def test_an_mlflow_server_that_is_down_is_one_line(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_mlflow_server_that_is_down_is_one_line(data, tmp_path, monkeypatch, capsys):
     pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     target = "mlflow=http://127.0.0.1:9"
-    assert run("train", data / "a.parts", "-o", tmp_path / "run", "-q", "--log-to", target) == 6
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1
+    err = refused(capsys, 6, "train", data / "a.parts", "-o", tmp_path / "run", "-q", "--log-to", target)
     assert "log-to: mlflow:" in err
     assert not (tmp_path / "run").exists()

@@ -1,17 +1,13 @@
 """What a run in one process says of its exchanges is what parties elsewhere are sent and send."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
 import numpy as np
 import pytest
 from fastadmm import SolverOptions, make_problem
-from fastadmm.between.exchange import Message, Request
-from fastadmm.between.schema import encode_message, encode_request
+from fastadmm.between.schema import Message, Request, encode_message, encode_request
 from fastadmm.conversation.calls import CALLS
-from fastadmm.conversation.exchange import Answers, Exchange
 from fastadmm.conversation.threads import Threads
 from fastadmm.conversation.traffic import Traffic
 from fastadmm.solver.solver import Solver
@@ -29,12 +25,12 @@ class Elsewhere(Threads):
 
     local = False
 
-    def __init__(self, n_parties: int) -> None:
+    def __init__(self, n_parties):
         self.traffic, self.exchanges, self.messages = None, 0, 0
         self.queues: list[list[Any]] = [[] for _ in range(n_parties)]
         self.bytes = [0] * n_parties
 
-    def carry(self, exchange: Exchange) -> Answers:
+    def carry(self, exchange):
         answers, asked = super().carry(exchange), False
         for call, answer in zip(exchange.calls, answers):
             own = self.queues[call.party]
@@ -52,7 +48,7 @@ class Elsewhere(Threads):
         return answers
 
 
-def problem(**more: Any) -> Any:
+def problem(**more):
     rng = np.random.default_rng(3)
     blocks = [rng.normal(size=(N, d)) for d in (5, 8, 3)]
     z = sum(block[:, 0] for block in blocks) + 0.3 * rng.normal(size=N)
@@ -64,7 +60,7 @@ def problem(**more: Any) -> Any:
 @pytest.mark.parametrize(
     "more", [{}, {"loss": "hinge"}, {"regularizer": "l1"}, {"loss": "multinomial"}], ids=str
 )
-def test_exchanges_and_bytes_are_those_of_parties_elsewhere(more: dict[str, Any], scheme: str) -> None:
+def test_exchanges_and_bytes_are_those_of_parties_elsewhere(more, scheme):
     options = SolverOptions(gap=1e-4, max_rounds=12, n_threads=1, scheme=scheme)
     here, driver = Solver(problem(**more), options), Elsewhere(3)
     there = Solver(problem(**more), options, here.engine, driver=driver)
@@ -82,7 +78,7 @@ def test_exchanges_and_bytes_are_those_of_parties_elsewhere(more: dict[str, Any]
         assert counted <= sent <= counted + _HEAD * driver.exchanges
 
 
-def test_bytes_per_row_do_not_depend_on_how_many_rows_a_worker_has() -> None:
+def test_bytes_per_row_do_not_depend_on_how_many_rows_a_worker_has():
     for n in (10, 1000):
         traffic = Traffic(2, n, 3)
         assert traffic.exchanges == 1
@@ -90,7 +86,7 @@ def test_bytes_per_row_do_not_depend_on_how_many_rows_a_worker_has() -> None:
     assert traffic.sentence(100) == "as between organisations: 1 exchange, 48 bytes a row"
 
 
-def test_a_run_states_them_and_goes_on_counting(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_states_them_and_goes_on_counting(tmp_path, capsys):
     data = write_problem(tmp_path / "d.parts", 60, (3, 2))
     assert run("train", data, "-o", tmp_path / "run", "--rounds", 6) in (0, 7)
     whole = json.loads((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))

@@ -1,7 +1,5 @@
 """One order of addition: leaves from the data alone, added by halves, and nothing else adds up rows."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numba

@@ -1,11 +1,8 @@
 """Columns prepared by constants of private rows: no epsilon is claimed, and none is asked for in vain."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,7 +28,7 @@ from run_tools import in_file, run
 N = 240
 
 
-def write_tables(folder: Path, changed: bool = False, n: int = N) -> tuple[Path, Path]:
+def write_tables(folder, changed=False, n=N):
     """A bank with the label and a shop with numbers, gaps and words; one record of the shop may differ."""
     rng = np.random.default_rng(3)
     label = rng.integers(0, 2, n)
@@ -48,12 +45,12 @@ def write_tables(folder: Path, changed: bool = False, n: int = N) -> tuple[Path,
     return bank, shop
 
 
-def convert(folder: Path, name: str, changed: bool = False, n: int = N, **options):
+def convert(folder, name, changed=False, n=N, **options):
     tables = write_tables(folder, changed, n)
     return convert_tables(tables[0], [tables[1]], folder / name, id="id", label="y", **options)
 
 
-def rows_moved(folder: Path, **options) -> int:
+def rows_moved(folder, **options):
     """How many rows of the shop differ between two tables in which one record does."""
     first = convert(folder, "one", **options).parties[1]
     second = convert(folder, "two", changed=True, **options).parties[1]
@@ -63,8 +60,6 @@ def rows_moved(folder: Path, **options) -> int:
 
 
 # --- the one function
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -160,10 +155,8 @@ def test_old_encoders_and_transforms_count_as_private():
 
 
 # --- runs
-
-
 @pytest.fixture(scope="module")
-def parts(tmp_path_factory) -> Path:
+def parts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("unproved")
     convert(folder, "filled.parts", missing="mean", drop=["city"])
     convert(folder, "scaled.parts", drop=["city"], missing="mean", standardize=True)

@@ -1,9 +1,6 @@
 """Sums of vectors row by row and over rows, beside NumPy's."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +25,7 @@ FIRST = np.random.default_rng(0).normal(size=1000)
 SECOND = np.random.default_rng(1).normal(size=1000)
 
 
-def test_rows_outside_the_range_are_left_alone() -> None:
+def test_rows_outside_the_range_are_left_alone():
     out = np.full(1000, 7.0)
     shifted_sum(FIRST, 1.0, SECOND, 0.3, 1.0, out, 5, 900)
     assert np.array_equal(out[5:900], ((FIRST + SECOND) + 0.3)[5:900])
@@ -41,7 +38,7 @@ def test_rows_outside_the_range_are_left_alone() -> None:
     assert (out[[*range(5), *range(990, 1000)]] == 7.0).all()
 
 
-def test_numbers_are_raised() -> None:
+def test_numbers_are_raised():
     out = FIRST.copy()
     raise_to(out, 0.25, 5, 990)
     assert np.array_equal(out[5:990], np.maximum(FIRST[5:990], 0.25))
@@ -49,7 +46,7 @@ def test_numbers_are_raised() -> None:
 
 
 @pytest.mark.parametrize("rows", [(0, 1000), (3, 4), (7, 71), (10, 10), (936, 1000)])
-def test_sums_are_added_to_what_is_there(rows: tuple[int, int]) -> None:
+def test_sums_are_added_to_what_is_there(rows):
     out, own = np.array([1.0, 2.0]), FIRST[slice(*rows)]
     total_and_size(FIRST, out, *rows)
     # 64 running sums, then six levels: each number is rounded at most some twenty times.
@@ -58,7 +55,7 @@ def test_sums_are_added_to_what_is_there(rows: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("n", [0, 1, 63, 64, 1000])
-def test_products_depend_on_no_address(n: int) -> None:
+def test_products_depend_on_no_address(n):
     rng, found = np.random.default_rng(n), []
     rows, v = rng.normal(size=(3, 2, n)), rng.normal(size=(2, n))
     for before in (0, 1):
@@ -76,7 +73,7 @@ def test_products_depend_on_no_address(n: int) -> None:
 
 
 @pytest.mark.parametrize("n", [1, 5, 600])
-def test_each_class_gets_the_sum_of_its_rows(n: int) -> None:
+def test_each_class_gets_the_sum_of_its_rows(n):
     rng = np.random.default_rng(n)
     rows, c, classes = rng.normal(size=(4, n)), np.array([2.0, 0.0, -1.0, 0.5]), np.array([1, 2, 1, 0])
     out = np.full((4, n + 2), 7.0)
@@ -89,14 +86,14 @@ def test_each_class_gets_the_sum_of_its_rows(n: int) -> None:
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_bad_number_is_seen(bad: float) -> None:
+def test_a_bad_number_is_seen(bad):
     spoilt = FIRST.copy()
     spoilt[400] = bad
     with Engine(1) as engine:
         assert not np.isfinite(engine.total(spoilt))
 
 
-def test_an_engine_gives_the_same_for_any_number_of_threads() -> None:
+def test_an_engine_gives_the_same_for_any_number_of_threads():
     v = np.random.default_rng(2).normal(size=200_001)
     found = []
     for threads in (1, 3):
@@ -108,7 +105,7 @@ def test_an_engine_gives_the_same_for_any_number_of_threads() -> None:
     assert found[0] == found[1]
 
 
-def test_zeros_are_written_to_a_range_and_to_every_page() -> None:
+def test_zeros_are_written_to_a_range_and_to_every_page():
     out = FIRST.copy()
     clear(out, 5, 990)
     assert not out[5:990].any()
@@ -119,7 +116,7 @@ def test_zeros_are_written_to_a_range_and_to_every_page() -> None:
 
 
 @pytest.mark.parametrize("inside", [False, True])
-def test_sums_by_halves_go_where_they_are_wanted(inside: bool) -> None:
+def test_sums_by_halves_go_where_they_are_wanted(inside):
     rows = np.random.default_rng(2).normal(size=(8, 50))
     pairs = rows[::2] + rows[1::2]
     expected = (pairs[0] + pairs[1]) + (pairs[2] + pairs[3])
@@ -129,7 +126,7 @@ def test_sums_by_halves_go_where_they_are_wanted(inside: bool) -> None:
     assert inside or (out[[*range(3), *range(40, 50)]] == 7.0).all()
 
 
-def test_zeros_and_touched_memory_of_an_engine() -> None:
+def test_zeros_and_touched_memory_of_an_engine():
     with Engine(3) as engine:
         assert not engine.zeros(100_000).any()
         rows = np.ones((3, 300_000))
@@ -142,7 +139,7 @@ def test_zeros_and_touched_memory_of_an_engine() -> None:
         assert rows.all()
 
 
-def test_numbers_are_chosen() -> None:
+def test_numbers_are_chosen():
     vectors, places = (FIRST, SECOND), np.array([3, 4, 9, 30, 999])
     out = np.full((2, 5), np.nan)
     factors = np.array([1.0, 3.0])
@@ -152,15 +149,15 @@ def test_numbers_are_chosen() -> None:
         assert np.isnan(own[[0, 4]]).all()
 
 
-def test_an_engine_of_some_rows_has_the_other_do_its_work() -> None:
+def test_an_engine_of_some_rows_has_the_other_do_its_work():
     rows, asked = np.arange(0, 70_000, 3), list[str]()
 
     class Whole(Engine):
-        def over_rows(self, *given: Any) -> None:
+        def over_rows(self, *given):
             asked.append("rows")
             super().over_rows(*given)
 
-        def _into_leaves(self, *given: Any) -> None:
+        def _into_leaves(self, *given):
             asked.append("sums")
             super()._into_leaves(*given)
 

@@ -1,9 +1,5 @@
 """Warm starts: every method begins at given weights and certifies the same optimum."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from fastadmm import SolverOptions, make_problem, solve
@@ -21,7 +17,7 @@ TARGETS = {
 }
 
 
-def problem(loss: str, lam: float, **more: Any) -> Any:
+def problem(loss, lam, **more):
     return make_problem(BLOCKS, TARGETS.get(loss, SCORE), loss=loss, lam=lam, **more)
 
 
@@ -43,9 +39,7 @@ def problem(loss: str, lam: float, **more: Any) -> Any:
         ("multinomial", "l2", None, "sharing"),
     ],
 )
-def test_the_optimum_is_recognised(
-    loss: str, regularizer: str, constraint: str | None, scheme: str, fit_intercept: bool
-) -> None:
+def test_the_optimum_is_recognised(loss, regularizer, constraint, scheme, fit_intercept):
     """At the optimum the first certificate is far better than from zero; near it the optimum is the same."""
     more = {"regularizer": regularizer, "constraint": constraint, "fit_intercept": fit_intercept}
     options = SolverOptions(gap=1e-8, scheme=scheme)
@@ -62,7 +56,7 @@ def test_the_optimum_is_recognised(
 
 
 @pytest.mark.parametrize(("loss", "regularizer"), [("hinge", "l2"), ("quantile", "l2")])
-def test_losses_with_kinks(loss: str, regularizer: str) -> None:
+def test_losses_with_kinks(loss, regularizer):
     options = SolverOptions(gap=1e-5)
     cold = solve(problem(loss, 1e-2, regularizer=regularizer), options)
     warm = solve(
@@ -78,7 +72,7 @@ def test_losses_with_kinks(loss: str, regularizer: str) -> None:
 @pytest.mark.parametrize(
     ("scheme", "regularizer"), [("auto", "l2"), ("sharing", "l2"), ("auto", "log_sum:0.2")]
 )
-def test_a_problem_without_convexity_stays_at_its_stationary_point(scheme: str, regularizer: str) -> None:
+def test_a_problem_without_convexity_stays_at_its_stationary_point(scheme, regularizer):
     options = SolverOptions(stationarity=1e-5, scheme=scheme)
     cold = solve(problem("sigmoid", 1e-2, regularizer=regularizer), options)
     again = solve(
@@ -91,7 +85,7 @@ def test_a_problem_without_convexity_stays_at_its_stationary_point(scheme: str, 
     assert again.objective <= cold.objective * (1 + 1e-9)
 
 
-def test_weights_outside_the_set_are_brought_into_it() -> None:
+def test_weights_outside_the_set_are_brought_into_it():
     start = StartingPoint([np.full(4, -3.0), np.full(5, 2.0)])
     result = solve(problem("logistic", 1e-2, constraint="box:-1,1"), SolverOptions(gap=1e-8), start=start)
     cold = solve(problem("logistic", 1e-2, constraint="box:-1,1"), SolverOptions(gap=1e-8))
@@ -109,12 +103,12 @@ def test_weights_outside_the_set_are_brought_into_it() -> None:
         (StartingPoint([np.zeros(4), np.zeros(5)], np.zeros(2)), r"intercept of shape \(2,\)"),
     ],
 )
-def test_a_start_of_another_problem_is_refused(start: StartingPoint, message: str) -> None:
+def test_a_start_of_another_problem_is_refused(start, message):
     with pytest.raises(InputError, match=message):
         solve(problem("logistic", 1e-2), start=start)
 
 
-def test_a_start_with_intercept_is_refused_where_none_is_fitted() -> None:
+def test_a_start_with_intercept_is_refused_where_none_is_fitted():
     with pytest.raises(InputError, match="has an intercept, but none is fitted"):
         solve(
             problem("logistic", 1e-2, fit_intercept=False),

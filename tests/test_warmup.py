@@ -1,7 +1,5 @@
 """Start-up: nothing is compiled at import, kernels are kept wherever one may write, and warmup makes them."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import os
@@ -38,13 +36,13 @@ print(cache_base(), *compiled, value, sep="|")
 """
 
 
-def environment(**changes: str | None) -> dict[str, str]:
+def environment(**changes):
     """This process's environment with changes; None removes."""
     merged: dict[str, str | None] = {**os.environ, **changes}
     return {key: value for key, value in merged.items() if value is not None}
 
 
-def program(text: str, **changes: str | None) -> str:
+def program(text, **changes):
     """Output of a program in a process of its own."""
     command = [sys.executable, "-P", "-c", text]
     done = subprocess.run(command, env=environment(**changes), capture_output=True, text=True, check=False)
@@ -53,7 +51,7 @@ def program(text: str, **changes: str | None) -> str:
 
 
 @pytest.fixture
-def installation(tmp_path: Path) -> Path:
+def installation(tmp_path):
     """A copy of the package, without compiled kernels, as an installer puts it together."""
     site = tmp_path / "site"
     ignore = shutil.ignore_patterns("__pycache__")
@@ -63,7 +61,7 @@ def installation(tmp_path: Path) -> Path:
     return site
 
 
-def one_kernel(site: Path, **changes: str | None) -> tuple[str, list[str], float]:
+def one_kernel(site, **changes):
     """Place of the cache, kernels that were compiled, and the value of one."""
     # Numba finds kernels by the package's path alone; nothing else of this environment may be found first.
     blocker = "import sys; sys.meta_path[:] = [f for f in sys.meta_path if 'ditable' not in repr(f)]\n"
@@ -76,7 +74,7 @@ BOTH = ["piecewise.squared_evaluate", "bounded.bounded_curvature"]
 
 
 @pytest.mark.repeats
-def test_a_read_only_installation_keeps_them_with_the_user(installation: Path, tmp_path: Path) -> None:
+def test_a_read_only_installation_keeps_them_with_the_user(installation, tmp_path):
     # A file where the directory would be cannot be written into, not even by root.
     (installation / "fastadmm" / "kernels" / "__pycache__").write_text("")
     home = tmp_path / "home"
@@ -92,9 +90,7 @@ def test_a_read_only_installation_keeps_them_with_the_user(installation: Path, t
 
 
 @pytest.mark.repeats
-def test_without_any_place_to_write_to_they_are_compiled_all_the_same(
-    installation: Path, tmp_path: Path
-) -> None:
+def test_without_any_place_to_write_to_they_are_compiled_all_the_same(installation, tmp_path):
     (installation / "fastadmm" / "kernels" / "__pycache__").write_text("")
     (tmp_path / "home").write_text("")
     place, compiled, value = one_kernel(installation, HOME=str(tmp_path / "home"))
@@ -102,7 +98,7 @@ def test_without_any_place_to_write_to_they_are_compiled_all_the_same(
 
 
 @pytest.mark.repeats
-def test_an_edit_of_an_inlined_function_recompiles_its_users_alone(installation: Path) -> None:
+def test_an_edit_of_an_inlined_function_recompiles_its_users_alone(installation):
     kernels = installation / "fastadmm" / "kernels"
     (kernels / "piecewise.py").write_text(
         "from fastadmm.kernels.factor import half\n"
@@ -126,7 +122,7 @@ def test_an_edit_of_an_inlined_function_recompiles_its_users_alone(installation:
 @pytest.mark.repeats
 @pytest.mark.parametrize("damage", ["a flipped bit", "truncated"])
 @pytest.mark.parametrize("ending", ["nbc", "nbi"])
-def test_a_damaged_file_is_compiled_again(installation: Path, ending: str, damage: str) -> None:
+def test_a_damaged_file_is_compiled_again(installation, ending, damage):
     """What is damaged would otherwise be run as machine code."""
     place = Path(one_kernel(installation)[0])
     (file,) = place.rglob(f"*.squared_evaluate-*.{ending}")
@@ -138,13 +134,13 @@ def test_a_damaged_file_is_compiled_again(installation: Path, ending: str, damag
     assert one_kernel(installation)[1:] == ([], 1.0)
 
 
-def test_digests_follow_imports(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_digests_follow_imports(monkeypatch, tmp_path):
     monkeypatch.setattr(cache, "_HERE", tmp_path)
     files = {"a": "from fastadmm.kernels.b import f\n", "b": "from fastadmm.kernels.c import f\n"}
     for name, text in (files | {"c": "f = 1\n", "d": "f = 1\n"}).items():
         (tmp_path / f"{name}.py").write_text(text)
 
-    def digests() -> list[str]:
+    def digests():
         return [source_digest.__wrapped__(name) for name in "abcd"]
 
     before = digests()
@@ -154,7 +150,7 @@ def test_digests_follow_imports(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="XDG is Linux's")
-def test_user_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_user_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     assert user_cache() == tmp_path / ".cache"
@@ -164,7 +160,7 @@ def test_user_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert user_cache() == tmp_path / "x"
 
 
-def test_observers_come_and_go() -> None:
+def test_observers_come_and_go():
     seen: list[tuple[str, float | None]] = []
     with watching(lambda name, seconds: seen.append((name, seconds))):
         begun("a")
@@ -174,7 +170,7 @@ def test_observers_come_and_go() -> None:
 
 
 @pytest.mark.repeats
-def test_importing_compiles_nothing(tmp_path: Path) -> None:
+def test_importing_compiles_nothing(tmp_path):
     """Every module of the package, in a process with an empty cache."""
     text = """
 import importlib, pkgutil, sys
@@ -195,14 +191,14 @@ print(modules, compiled)
     assert not list(tmp_path.rglob("*.nbi"))
 
 
-def test_import_is_light() -> None:
+def test_import_is_light():
     """The package alone imports no library at all that computes."""
     heavy = {"numpy", "numba", "scipy", "sklearn", "pandas", "h5py", "matplotlib"}
     assert program(f"import sys, fastadmm; print(sorted({heavy!r} & set(sys.modules)))") == "[]"
 
 
 @pytest.mark.repeats
-def test_a_run_that_compiles_says_so_once(tmp_path: Path) -> None:
+def test_a_run_that_compiles_says_so_once(tmp_path):
     """The squared loss's proximal operator is taken out of a cache that has all the others."""
     blocks, y, _ = make_vertical_classification(60, (2, 2))
     data = write_blocks(tmp_path / "a.parts", blocks, y)
@@ -218,21 +214,10 @@ if base is not None and pathlib.Path(base).is_dir():
 """,
         NUMBA_CACHE_DIR=os.environ.get("NUMBA_CACHE_DIR"),
     )
-    command = (
-        "train",
-        data,
-        "--loss",
-        "squared",
-        "--scheme",
-        "sharing",
-        "--rounds",
-        1,
-        "--gap",
-        0,
-        "--force",
-    )
+    options = "--loss squared --scheme sharing --rounds 1 --gap 0 --force"
+    command = ("train", data, *options.split())
 
-    def train(*options: object) -> str:
+    def train(*options):
         code, _, err = run_process(*command, "--out", tmp_path / "run", *options, env=env)
         assert code == 7, err
         return err
@@ -253,13 +238,13 @@ if base is not None and pathlib.Path(base).is_dir():
 
 
 @pytest.mark.slow
-def test_warmup_and_message(tmp_path: Path) -> None:
+def test_warmup_and_message(tmp_path):
     """Warmup compiles what train needs; a run that has to compile says so once, and not to machines."""
     env = environment(NUMBA_CACHE_DIR=str(tmp_path / "cache"))
     blocks, y, _ = make_vertical_classification(300, (4, 6), density=0.5)
     mixed = write_blocks(tmp_path / "mixed.parts", [blocks[0].toarray(), blocks[1]], y)
 
-    def train(data: Path, *options: object) -> str:
+    def train(data, *options):
         out = tmp_path / "run"
         arguments = ("train", data, "--test", data, "--out", out, "--force", "--lambda", "0.1", *options)
         code, _, err = run_process(*arguments, env=env)
@@ -281,7 +266,7 @@ def test_warmup_and_message(tmp_path: Path) -> None:
     assert MESSAGE not in train(mixed, "--loss", "squared_hinge", "--json")
 
 
-def kernels_left_out() -> None:
+def kernels_left_out():
     """Run all of warmup, and print the kernels that neither it nor a kernel that it led to has called.
 
     Compiled forms that are kept already are loaded, not compiled: this takes a few seconds then.
@@ -317,7 +302,7 @@ def kernels_left_out() -> None:
 
 @pytest.mark.repeats
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is given back by a kernel on Linux alone")
-def test_warmup_all_leaves_no_kernel_out() -> None:
+def test_warmup_all_leaves_no_kernel_out():
     text = f"{textwrap.dedent(inspect.getsource(kernels_left_out))}\nimport os\nkernels_left_out()"
     threads, *left_out = program(text).splitlines()[-1].split()
     if threads == "False":

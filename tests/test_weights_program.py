@@ -1,7 +1,5 @@
 """The kernel of the quadratic program over weights, beside a slow and obvious twin."""
 
-from __future__ import annotations
-
 import numpy as np
 from fastadmm.coordinator.proximal.weights_program import solve_weights_program
 from hypothesis import given, settings
@@ -10,7 +8,7 @@ from hypothesis import strategies as st
 Array = np.ndarray
 
 
-def twin(hessian: Array, slope: Array, weights: Array, lower: Array, owner: Array, most: int) -> Array:
+def twin(hessian, slope, weights, lower, owner, most):
     """The same active set, each step from the optimality conditions of all free weights at once."""
     k, groups = len(slope), int(owner.max(initial=-1)) + 1
     step, free = np.zeros(k), (weights > lower) | (owner < 0)
@@ -45,7 +43,7 @@ def twin(hessian: Array, slope: Array, weights: Array, lower: Array, owner: Arra
 
 @given(st.integers(0, 10**6), st.integers(0, 4), st.integers(1, 5), st.integers(0, 2))
 @settings(max_examples=60, deadline=None)
-def test_the_kernel_takes_the_steps_of_its_twin(seed: int, groups: int, each: int, alone: int) -> None:
+def test_the_kernel_takes_the_steps_of_its_twin(seed, groups, each, alone):
     rng = np.random.default_rng(seed)
     owner = np.append(np.repeat(np.arange(groups), each), np.full(alone, -1))
     k = len(owner)
@@ -61,7 +59,7 @@ def test_the_kernel_takes_the_steps_of_its_twin(seed: int, groups: int, each: in
         assert (weights + found >= lower - 1e-15).all()
 
 
-def test_what_is_no_number_ends_without_a_step_to_infinity() -> None:
+def test_what_is_no_number_ends_without_a_step_to_infinity():
     owner, lower = np.zeros(3, dtype=np.int64), np.zeros(3)
     step = solve_weights_program(np.full((3, 3), np.nan), np.ones(3), np.eye(3)[0], lower, owner, 9)
     assert not np.isinf(step).any()

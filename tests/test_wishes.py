@@ -1,7 +1,5 @@
 """docs/wishes.md: what it names exists."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path
@@ -19,7 +17,7 @@ ROWS = [
 ]
 
 
-def test_every_wish_has_its_row() -> None:
+def test_every_wish_has_its_row():
     assert [int(row[0]) for row in ROWS] == list(range(1, 25))
     for row in ROWS:
         assert len(row) == 7
@@ -31,7 +29,7 @@ def test_every_wish_has_its_row() -> None:
     assert f"{states.count('done')} are done, {states.count('partly')} partly." in PAGE
 
 
-def test_every_test_named_exists() -> None:
+def test_every_test_named_exists():
     for row in ROWS:
         named = re.findall(r"`([^`]*)`", row[6])
         assert named, row[1]
@@ -41,7 +39,7 @@ def test_every_test_named_exists() -> None:
             assert function in {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}, name
 
 
-def test_every_command_named_exists() -> None:
+def test_every_command_named_exists():
     _register()
     top = typer.main.get_command(app)
     for row in ROWS:

@@ -1,7 +1,5 @@
 """Working sets of columns for l1: the same optimum as over all columns, for every kind of block."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -13,7 +11,7 @@ from fastadmm.engine.engine import Engine
 N = 12_000
 
 
-def problem(kind: str, loss: str = "squared", regularizer: str = "l1", **more):
+def problem(kind, loss="squared", regularizer="l1", **more):
     rng = np.random.default_rng(7)
     dense = [rng.normal(size=(N, 40)), rng.normal(size=(N, 30))]
     sparse = [sp.random(N, 90, 0.05, "csr", random_state=k) for k in (1, 2)]

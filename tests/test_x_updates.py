@@ -1,7 +1,5 @@
 """x-updates: three ways to one solution, and the choice between them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -262,7 +260,7 @@ def test_newton_steps_of_an_answer_are_limited(monkeypatch):
     assert value(whole) <= value(short) < value(start)
 
 
-def test_one_weight_more_than_rows_is_let_go() -> None:
+def test_one_weight_more_than_rows_is_let_go():
     """Along what a matrix does not bend a Newton step is endless: any share of it passed every kink."""
     rng = np.random.default_rng(12)
     D, mu = rng.normal(size=(40, 41)), 1e-4

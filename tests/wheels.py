@@ -6,8 +6,6 @@ source archive with the newest; each in an environment of its own, which goes af
 has a wheel for that Python.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re
@@ -56,30 +54,12 @@ print(", ".join(f"{name} {metadata.version(name)}" for name in shown))
 
 
 def build(place: Path) -> None:
-    """Build the source archive, and the wheel from it.
-
-    Parameters
-    ----------
-    place : Path
-        Where to put them.
-    """
+    """Build the source archive, and the wheel from it, into a directory."""
     call(sys.executable, "-P", "-m", "build", "--outdir", place, ROOT)
 
 
 def call(*words: object, **more: object) -> str:
-    """Run a command; what it says if it fails becomes the error.
-
-    Parameters
-    ----------
-    *words : object
-    **more : object
-        For :func:`subprocess.run`.
-
-    Returns
-    -------
-    str
-        Its standard output.
-    """
+    """Run a command, and give its standard output; what it says if it fails becomes the error."""
     done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False, **more)  # type: ignore[call-overload]
     if done.returncode:
         raise RuntimeError(f"{words[0]}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
@@ -87,16 +67,7 @@ def call(*words: object, **more: object) -> str:
 
 
 def requirements(wheel: Path) -> list[str]:
-    """Direct dependencies of a wheel, so that an installer can choose the lowest of each.
-
-    Parameters
-    ----------
-    wheel : Path
-
-    Returns
-    -------
-    list of str
-    """
+    """Direct dependencies of a wheel, so that an installer can choose the lowest of each."""
     with zipfile.ZipFile(wheel) as archive:
         (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
         lines = archive.read(name).decode().splitlines()
@@ -105,21 +76,7 @@ def requirements(wheel: Path) -> list[str]:
 
 
 def tried(archive: Path, python: str, options: tuple[str, ...]) -> str:
-    """Install an archive into a new environment, and try it.
-
-    Parameters
-    ----------
-    archive : Path
-    python : str
-        A version, or the path of an interpreter.
-    options : tuple of str
-        For ``uv pip install``.
-
-    Returns
-    -------
-    str
-        Versions of what it depends on.
-    """
+    """Install an archive into a new environment, and try it: versions of what it depends on."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         # Nothing of the caller's environment, and kernels compiled by this one.

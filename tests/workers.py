@@ -1,7 +1,5 @@
 """Several workers for tests: threads of this process, or processes under MPI."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import threading

@@ -72,8 +72,8 @@ privacy --epsilon 1 --rounds 10
 audit --epsilon 1 --trials 2000
 coordinator start train.parts/labels.h5 --party party-1 --party party-2 --lambda 1e-3 -o files
 coordinator step files
-party approve files/requests/party-1-000000.h5 --data train.parts/party-1.h5 -o approval.toml
-party step --data train.parts/party-1.h5 --state state --in files/requests/party-1-000000.h5 --out message.h5
+party approve files/requests/party-1-000000.msg --data train.parts/party-1.h5 -o approval.toml
+party step --data train.parts/party-1.h5 --state state --in files/requests/party-1-000000.msg --out message.h5
 scorecard bins train.parts -o woe.parts
 train woe.parts --lambda 1e-3 -o woe -q
 scorecard points woe -o points --base 600 --odds 50 --pdo 20

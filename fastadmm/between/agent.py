@@ -12,7 +12,7 @@ from typing import Any
 
 from fastadmm.between.approval import APPROVAL, counted_refusals
 from fastadmm.between.approval_file import open_approval
-from fastadmm.between.approve import run_description
+from fastadmm.between.approve import remember_ledger, run_description
 from fastadmm.between.audit import AUDIT, AuditLog, moment
 from fastadmm.between.consent import keep_asked
 from fastadmm.between.host import check_opened
@@ -31,7 +31,6 @@ from fastadmm.between.schema import (
 )
 from fastadmm.between.scoring import Home
 from fastadmm.between.session import Session
-from fastadmm.between.spent import remember_ledger
 from fastadmm.between.task import KIND
 from fastadmm.between.task_approval import open_task_approval
 from fastadmm.between.vocabulary import code_of, refused

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.between.exchange import Request
 from fastadmm.between.private_terms import PRIVATE, Protection, asked_privacy
+from fastadmm.between.schema import Request
 from fastadmm.between.vocabulary import check_words, code_of, parties_of, refused
 from fastadmm.conversation.answering import Answering
 from fastadmm.conversation.calls import CALLS, Asked

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
+from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from fastadmm.between.approval import Approval
 from fastadmm.between.private_terms import PROTECTION, Protection
@@ -14,7 +16,15 @@ from fastadmm.files.atomic import atomic_file, shown
 from fastadmm.files.reading import read_toml
 from fastadmm.store.party_file import check_party_name
 
-__all__ = ["approval_text", "check_kinds", "open_approval", "read_approved", "write_approval"]
+__all__ = [
+    "approval_text",
+    "check_kinds",
+    "kinds_of",
+    "lines_of",
+    "open_approval",
+    "read_approved",
+    "write_approval",
+]
 
 _FORMAT, _VERSION = "fastadmm-approval", "1.1"
 
@@ -30,8 +40,6 @@ def write_approval(approval: Approval, *, force: bool = False) -> None:
 
 def approval_text(approval: Approval) -> str:
     """The file's content."""
-    import tomli_w
-
     notes = {
         "run": 'this run; "first": whichever run begins with it',
         "data": "content digest of the features",
@@ -58,17 +66,21 @@ def approval_text(approval: Approval) -> str:
     document = _document(approval)
     table = document.pop("privacy", {})
 
-    def add(values: Mapping[str, Any]) -> None:
-        for key, value in values.items():
-            # One line each, also of a list.
-            text = tomli_w.dumps({key: value}).rstrip("\n").replace(",\n]", "]").replace("\n   ", "")
-            lines.append(f"{text}  # {notes[key]}" if key in notes else text)
-
-    add(document)
+    lines += lines_of(document, notes)
     if table:
-        lines += ["", "[privacy]"]
-        add(table)
+        lines += ["", "[privacy]", *lines_of(table, notes)]
     return "\n".join(lines) + "\n"
+
+
+def lines_of(values: Mapping[str, Any], notes: Mapping[str, str]) -> list[str]:
+    """A line of TOML for each value, also of a list, with what is noted of it."""
+    import tomli_w
+
+    lines = []
+    for key, value in values.items():
+        text = tomli_w.dumps({key: value}).rstrip("\n").replace(",\n]", "]").replace("\n   ", "")
+        lines.append(f"{text}  # {notes[key]}" if key in notes else text)
+    return lines
 
 
 def _document(approval: Approval) -> dict[str, Any]:
@@ -82,29 +94,24 @@ def _document(approval: Approval) -> dict[str, Any]:
     }
 
 
-_KINDS: dict[str, tuple[type, ...]] = {
-    "run": (str,),
-    "party": (str,),
-    "data": (str,),
-    "family": (str,),
-    "regularizer": (str,),
-    "least_lambda": (float, int),
-    "constraint": (str,),
-    "exchanges": (int,),
-}
-_OPTIONAL: dict[str, tuple[type, ...]] = {
-    "loss": (str,),
-    "l1_ratio": (float, int),
-    "n_classes": (int,),
-    "last_day": (datetime.date,),
-    "callers": (list,),
-    "protocol": (int,),
-    "fastadmm": (str,),
-    "fingerprints": (list,),
-    "parties": (list,),
-    "terms": (str,),
-    "other_members": (bool,),
-}
+def kinds_of(
+    record: type, own: tuple[str, ...] = ("path",)
+) -> tuple[dict[str, tuple[type, ...]], dict[str, tuple[type, ...]]]:
+    """Types of the keys that a file of such an approval needs, and of those that it may have."""
+    needed: dict[str, tuple[type, ...]] = {}
+    optional: dict[str, tuple[type, ...]] = {}
+    for one in fields(record):
+        hint = get_type_hints(record)[one.name]
+        parts = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+        kind = get_origin(parts[0]) or parts[0]
+        if one.name not in own:
+            to = optional if len(parts) > 1 or one.default is not MISSING else needed
+            to[one.name] = (float, int) if kind is float else (kind,)
+    return needed, optional
+
+
+#: Keys of a run's approval; ``numbers`` is ``directions`` in an old one.
+_NEEDED, _OPTIONAL = kinds_of(Approval, ("path", "numbers", "protection"))
 
 
 def check_kinds(
@@ -151,7 +158,7 @@ def open_approval(path: Path) -> Approval:
     place = shown(path)
     table = values.pop("privacy", None)
     unit = "numbers" if version == _VERSION else "directions"
-    check_kinds(values, {**_KINDS, unit: (int,)}, _OPTIONAL, place)
+    check_kinds(values, {**_NEEDED, unit: (int,)}, _OPTIONAL, place)
     protection = None
     if table is not None:
         if not isinstance(table, dict):

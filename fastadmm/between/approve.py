@@ -3,27 +3,66 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fastadmm.between.approval import APPROVAL, approve
+from fastadmm.between.approval import APPROVAL, Approval, approve
 from fastadmm.between.approval_file import open_approval, write_approval
-from fastadmm.between.approval_words import in_plain_words, scores_words
+from fastadmm.between.approval_words import in_plain_words, ledger_words, scores_words
+from fastadmm.between.audit import AUDIT, read_audit
 from fastadmm.between.consent import Consent
-from fastadmm.between.exchange import Request
 from fastadmm.between.memory import sums_before
-from fastadmm.between.schema import VERSION, run_identifier
-from fastadmm.between.spent import spent_words
+from fastadmm.between.schema import VERSION, Request, run_identifier
 from fastadmm.between.vocabulary import parties_of
 from fastadmm.conversation.calls import SUMS, argument_fields, check_values
-from fastadmm.errors import ConfigError, FormatError, InputError
+from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.files.reading import read_json
+from fastadmm.files.writing import write_json
 from fastadmm.secrecy.keys import plain
-from fastadmm.store.party_file import open_party
+from fastadmm.store.party_file import PartyData, open_party
 
-__all__ = ["agent_approve", "approve_fingerprints", "consent_to_run", "run_description", "settled"]
+__all__ = [
+    "agent_approve",
+    "approve_fingerprints",
+    "consent_to_run",
+    "remember_ledger",
+    "run_description",
+    "run_words",
+    "settled",
+]
+
+
+#: What an agent was started with, in its directory.
+_AGENT = "agent.json"
+
+
+def remember_ledger(state: Path, ledger: Path | None) -> None:
+    """Keep which ledger an agent has, for whoever approves."""
+    write_json(state / _AGENT, {"ledger": None if ledger is None else str(ledger.absolute())})
+
+
+def spent_words(state: Path, data: PartyData, *delta: float) -> list[str]:
+    """Paragraphs for the owner."""
+    known = read_json(state / _AGENT) if (state / _AGENT).exists() else {}
+    ledger = known.get("ledger") if isinstance(known, dict) else None
+    lines = [ledger_words(Path(ledger) if isinstance(ledger, str) else None, data, *delta)]
+    entries = read_audit(state / AUDIT)[0] if (state / AUDIT).exists() else []
+    runs = {path.parent.name for path in state.glob(f"*/{APPROVAL}") if _is_of(path, data)}
+    # Runs and not answers: what is confirmed must not change while another run goes on.
+    answered = {entry["run"] for entry in entries if entry["run"] in runs and "answer" in entry}
+    if answered:
+        lines.append(f"Earlier runs on these data here: {len(answered):,}; what they gave away adds up.")
+    return lines
+
+
+def _is_of(path: Path, data: PartyData) -> bool:
+    try:
+        return open_approval(path).data == data.content_digest
+    except FastadmmError:
+        return False
 
 
 def run_description(run: str, caller: str, parties: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -86,9 +125,16 @@ def consent_to_run(document: Any, place: str, data: Path, state: Path) -> Consen
         fastadmm=terms.get("release"),
     )
     delta = () if approval.protection is None else (approval.protection.delta,)
-    more = [*scores_words(terms), *spent_words(state, party, *delta)]
-    if approval.protection is None:
-        masked = terms["family"] in SUMS
-        more += sums_before(party, parties_of(terms, place) if masked else [party.name])
-    words = in_plain_words(approval, party, more)
+    words = run_words(approval, party, terms, spent_words(state, party, *delta))
     return Consent(state, identifier, words, [approval], approval.path)
+
+
+def run_words(
+    approval: Approval, data: PartyData, terms: Mapping[str, Any], spent: Sequence[str]
+) -> list[str]:
+    """What an owner of the data is told of a run, with what is said of all runs before."""
+    more = [*scores_words(terms), *spent]
+    if approval.protection is None:
+        masked = approval.family in SUMS
+        more += sums_before(data, parties_of(terms, "") if masked else [data.name])
+    return in_plain_words(approval, data, more)

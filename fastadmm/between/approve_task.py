@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -115,12 +114,10 @@ def _inference(document: dict[str, Any], place: str, state: Path, data: Path | N
     if not (state / run / APPROVAL).exists():
         raise InputError(f"{place}: about run {run}, which is not approved in {shown(state)}")
     features = open_party(data)
-    drafted = draft_inference(state / run / INFER, party, caller, features)
     entries = read_audit(state / AUDIT)[0] if (state / AUDIT).exists() else []
-    spent = used(entries, INFER, run)
-    more = {key: spent[key] + getattr(drafted, key) for key in spent}
-    words = inference_words(replace(drafted, **more), caller, run, features.n_features)
-    return Consent(state, document["task"], words, [replace(drafted, **more)], drafted.path)
+    approval = draft_inference(state / run / INFER, party, caller, features, used(entries, INFER, run))
+    words = inference_words(approval, caller, run, features.n_features)
+    return Consent(state, document["task"], words, [approval], approval.path)
 
 
 def _runs(document: dict[str, Any], place: str, state: Path, data: Path | None, file: Path | None) -> Consent:

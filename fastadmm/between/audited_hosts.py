@@ -1,7 +1,7 @@
 """The audit of parties elsewhere: neighbours on disk in every storage, answered as files and agents answer.
 
 A :class:`fastadmm.between.host.Host` is what both a step by files and an agent's session ask. It opens the
-party's file, charges the party's ledger and answers; what leaves is read back from the message file.
+party's file, charges the party's ledger and answers; what leaves is read back from the message.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from fastadmm.between import host
-from fastadmm.between.exchange import Message, open_message, write_message
 from fastadmm.between.private_terms import Protection, privacy_text
+from fastadmm.between.schema import Message, answer_of, encode_message, open_envelope
 from fastadmm.engine.engine import Engine
 from fastadmm.files.reading import read_json
 from fastadmm.privacy.ledger import Ledger
@@ -184,9 +184,10 @@ def _answers(
         opened.answer(SimpleNamespace(calls=[("start", terms)]), "the audit")
         for number, call in enumerate(calls, 1):
             given = opened.answer(SimpleNamespace(calls=[call]), "the audit")
-            file = folder / f"{number}.h5"
-            write_message(file, Message("audit", _PARTY, number, "sha256:" + "0" * 64, given))
-            answers.append(open_message(file, n, lambda _, call=call: call).answer)  # type: ignore[misc]
+            raw = encode_message(Message("0" * 16, _PARTY, number, "sha256:" + "0" * 64, given))
+            found = answer_of(open_envelope(raw, len(raw), "the audit"), call, n, "the audit")
+            assert isinstance(found, Message)
+            answers.append(found.answer)
         charged = Ledger(held).spent(opened.party.books.account, "audit")
         opened.write_statement()
         said = PrivacyStatement.from_json(read_json(state / host.STATEMENT)["statement"])

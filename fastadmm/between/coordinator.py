@@ -1,55 +1,131 @@
-"""The coordinator of a run whose parties are processes elsewhere: one directory, as of training by files."""
+"""The coordinator of a run whose parties are elsewhere: one directory, whatever carries the questions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fastadmm.between.approve import run_description
-from fastadmm.between.coordinator_step import UNUSABLE, Coordinator, StepResult
-from fastadmm.between.hub import Ask, Hub
+from fastadmm.between.hub import Ask, Begin, Correspondent, Elsewhere, Hub, nobody
 from fastadmm.between.journal import Journal
-from fastadmm.between.letters import Correspondent
-from fastadmm.between.run_problem import problem_of
+from fastadmm.between.letters import KEPT_BYTES
+from fastadmm.between.private import (
+    open_own,
+    private_run,
+    shared_part,
+    solver_of_private,
+    write_private_model,
+)
+from fastadmm.between.private_terms import privacy_text
+from fastadmm.between.round_state import read_state, write_state
+from fastadmm.between.run_problem import early_stopping_of, other_labels, problem_of, scheme_of
 from fastadmm.between.schema import table_digest
 from fastadmm.between.socket import Lost
-from fastadmm.conversation.exchange import Call, Exchange, converse
+from fastadmm.conversation.exchange import Answers, Call, Exchange, converse
 from fastadmm.errors import FormatError, InputError, WaitingError
-from fastadmm.files.atomic import remove_leftovers, shown
+from fastadmm.files.atomic import atomic_directory, remove_leftovers, shown
 from fastadmm.files.reading import read_json
+from fastadmm.files.seal import check_seal, seal_of
+from fastadmm.privacy.statement import no_privacy
 from fastadmm.problem.problem import Problem
+from fastadmm.runs.claim import of_model, statement_of, write_dual
+from fastadmm.runs.config import make_config, read_config, solver_options
 from fastadmm.runs.folder import RunFolder
-from fastadmm.solver.history import RoundRecord
+from fastadmm.runs.private import write_statement
+from fastadmm.runs.provenance import labels_digest
+from fastadmm.runs.result import result_document
+from fastadmm.solver.history import RoundRecord, Status
+from fastadmm.solver.loop import ended
+from fastadmm.solver.solver import Solver
+from fastadmm.store.label_file import LabelData, open_labels
+from fastadmm.store.model import MANIFEST, write_shared_part
+from fastadmm.store.model_id import model_id_of
 from fastadmm.version import __version__
 
-__all__ = ["RUN", "FederatedRun"]
+__all__ = ["RUN", "UNUSABLE", "Coordinator"]
 
 #: What the owners of the data are shown, to approve it.
 RUN = "run.json"
 
-_PARTIES, _JOURNAL = "parties.json", "answers.journal"
+#: What numbers that nobody's features give may end in, far inside a solver.
+UNUSABLE = (FormatError, InputError, ArithmeticError, ValueError, AssertionError, np.linalg.LinAlgError)
 
 #: A checkpoint takes the place of so many bytes of answers.
 _BYTES = 256 << 20
 
 
-class FederatedRun(Coordinator):
-    """A run directory whose parties are asked while the process lives."""
+class Coordinator:
+    """One run directory.
 
-    def __init__(self, folder: RunFolder, ask: Ask, say: Callable[[RoundRecord], None]) -> None:
-        super().__init__(folder)
-        remove_leftovers(self.path)
-        self.ask, self.say = ask, say
-        self._journal = Journal(self.path / _JOURNAL)
+    Where no process waits for answers, there is a checkpoint after every round, and answers are kept longer:
+    a round that was wrong can be made again.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        ask: Ask = nobody,
+        say: Callable[[RoundRecord], None] = lambda record: None,
+        begin: Begin | None = None,
+    ) -> None:
+        self.folder, self.path = folder, folder.path
+        values, place = read_config(folder.configuration), shown(folder.configuration)
+        own = values.pop("rounds_by_files", None)
+        if not isinstance(own, dict) or not {"run", "parties", "labels"} <= own.keys():
+            text = "not a run whose parties are elsewhere: table 'rounds_by_files' is missing or damaged"
+            raise FormatError(f"{place}: {text}")
+        self.run, self.names = str(own["run"]), [str(name) for name in own["parties"]]
+        self.config = make_config(values, place)
+        self.checkpoint_file, self.said_file = self.path / "checkpoint.h5", self.path / "parties.json"
+        self.digests = own
+        self.own = None if "own" not in own else self.path / str(own["own"])
+        self.own_digest = own.get("own_digest")
+        holder = self.config.privacy.label_holder(self.names)
+        #: Names of the parties that are asked.
+        self.elsewhere = [name for name in self.names if name != holder]
+        self._ask, self._say, self._begin = ask, say, begin
         self._hub: Hub | None = None
+        self.n_rounds = 0
 
-    def train(self) -> dict[str, Any]:
-        """Go on until the run has ended."""
+    @cached_property
+    def journal(self) -> Journal:
+        """Answers since the checkpoint, and by files those before it too."""
+        try:
+            return Journal(self.path / "answers.journal")
+        except FormatError as error:
+            if self._begin is None:
+                raise
+            text = f"or 'fastadmm coordinator repair {shown(self.path)}' asks again for what it held"
+            raise FormatError(f"{error}, {text}") from None
+
+    def close(self) -> None:
+        """Let go of files and threads."""
+        if self._hub is not None:
+            self._hub.close()
+        if "journal" in self.__dict__:
+            self.journal.close()
+
+    def write_description(self, caller: str) -> None:
+        """Write what the owners of the data approve."""
+        self.folder.write_json(RUN, run_description(self.run, caller, self.first_terms()))
+
+    # --- going on -----------------------------------------------------------------------------------------
+
+    def advance(self) -> dict[str, Any]:
+        """Go on until the run has ended, or an answer is missing; the content of ``result.json``."""
         finished = self.folder.finished()
         if finished is not None:
+            self.n_rounds = int(finished["rounds"])
             return finished
+        remove_leftovers(self.path)
         try:
-            result = self._train()
+            said = self._opened()
+            return self._rounds(said) if self.config.privacy.mode == "none" else self._private(said)
         except (Lost, WaitingError):
             raise
         except UNUSABLE as error:
@@ -60,90 +136,213 @@ class FederatedRun(Coordinator):
             raise FormatError(
                 f"{shown(self.path)}: with these answers no round can be made: {error}"
             ) from None
-        assert result.document is not None  # nobody's answer is waited for here
-        return result.document
 
-    def close(self) -> None:
-        """Let go of files and threads."""
-        if self._hub is not None:
-            self._hub.close()
-        self._journal.close()
-
-    def start_terms(self) -> dict[str, dict[str, Any]]:
-        """What every party is told of the run, and approves."""
-        more = {"release": __version__, "table": table_digest()}
-        return {name: {**terms, **more} for name, terms in self.first_terms().items()}
-
-    def write_description(self, caller: str) -> None:
-        """Write what the owners of the data approve."""
-        self.folder.write_json(RUN, run_description(self.run, caller, self.start_terms()))
-
-    def _train(self) -> StepResult:
-        said = self._opened()
-        return self._rounds(said) if self.config.privacy.mode == "none" else self._private(said)
+    def said(self) -> dict[str, dict[str, Any]]:
+        """What parties said of themselves, when the run began."""
+        known = read_json(self.said_file)
+        try:
+            check_seal(known, known.pop("digest", None), shown(self.said_file), "begin a new run")
+            return {name: dict(known[name]) for name in self.elsewhere}
+        except (KeyError, TypeError, AttributeError) as error:
+            text = f"{shown(self.said_file)}: not our record: {error}; begin a new run"
+            raise FormatError(text) from None
 
     def _opened(self) -> dict[str, dict[str, Any]]:
-        """What parties said of themselves, when the run began."""
-        path = self.path / _PARTIES
-        if not path.exists():
-            terms = self.start_terms()
-            n = next(iter(terms.values()))["n_samples"]
-            parties = [Correspondent(name, "", "", [], last=-1) for name in terms]
-            self._hub = hub = Hub(self.run, n, parties, self.ask, self._journal)
-            calls = [Call(m, "start", own) for m, own in enumerate(terms.values())]
-            answers = hub.carry(Exchange(calls))
-            said = {
-                party.name: {**answer, "answered": party.answered}
-                for party, answer in zip(hub.parties, answers)
+        """Exchange 0, where it has not been made: what the run is about."""
+        if self.said_file.exists():
+            return self.said()
+        terms = self.first_terms()
+        n = next(iter(terms.values()))["n_samples"]
+        hub = self._hub_of([Correspondent(name, last=-1) for name in terms], n, 1)
+        answers = hub.carry(Exchange([Call(m, "start", own) for m, own in enumerate(terms.values())]))
+        said = {
+            party.name: {**answer, "answered": party.answered} for party, answer in zip(hub.parties, answers)
+        }
+        self.folder.write_json(self.said_file.name, {**said, "digest": seal_of(said)})
+        hub.flush()
+        self.journal.restart()
+        return said
+
+    def first_terms(self) -> dict[str, dict[str, Any]]:
+        """Arguments of the call ``start``, for every party that is asked."""
+        problem, labels = problem_of(self.config, self.names, None)
+        self._check_labels(labels)
+        privacy = self.config.privacy
+        private: dict[str, Any] = {}
+        if privacy.mode != "none":
+            solver = solver_of_private(self.config, problem, labels, self.folder, self.run, Elsewhere())
+            private = {"privacy": privacy_text(privacy), **solver.terms()}
+            solver.close()
+        others = {key: open_labels(Path(path)) for key, path in other_labels(self.config).items()}
+        family = privacy.mode if private else scheme_of(problem, self.config).method(problem.traits).family
+        return {
+            name: {
+                "family": family,
+                "regularization": float(problem.regularization),
+                "x_update": self.config.x_update,
+                "regularizer": self.config.regularizer,
+                "l1_ratio": -1.0 if self.config.l1_ratio is None else float(self.config.l1_ratio),
+                "constraint": problem.party_constraints[m].text,
+                "n_samples": labels.n_samples,
+                "row_digest": labels.row_digest,
+                "position": m,
+                "parties": ",".join(self.names),
+                "loss": problem.loss.name,
+                "penalty": 0.0 if self.config.penalty is None else float(self.config.penalty),
+                **private,
+                "release": __version__,
+                "table": table_digest(),
+                **({"n_classes": problem.n_outputs} if problem.loss.vector else {}),
+                **{key: rows.row_digest for key, rows in others.items()},
             }
-            self.folder.write_json(_PARTIES, said)
-            hub.flush()
-            self._journal.restart()
-            hub.close()
-        try:
-            return {name: dict(read_json(path)[name]) for name in self.elsewhere}
-        except (KeyError, TypeError, ValueError) as error:
-            raise FormatError(f"{shown(path)}: not our record: {error}; begin a new run") from None
+            for m, name in enumerate(self.names)
+            if name in self.elsewhere
+        }
 
-    def _letters(
-        self, problem: Problem, hello: dict[str, dict[str, Any]], state: dict[str, Any] | None
-    ) -> Hub:
-        parties = []
-        for name in self.names:
-            said = hello.get(name, {})
-            known = Correspondent(name, str(said.get("kind", "")), str(said.get("reason", "")), [])
-            known.answered = str(said.get("answered", ""))
-            if state is not None:
-                known.queue, known.last = state["queues"][name], state["previous"][name]
-                known.answered = state["answered"].get(name, known.answered)
-            parties.append(known)
-        self._hub = Hub(self.run, problem.n_samples, parties, self.ask, self._journal, problem.n_outputs)
-        return self._hub
+    def _check_labels(self, labels: LabelData) -> None:
+        others = {key: open_labels(Path(path)) for key, path in other_labels(self.config).items()}
+        for key, found in {"labels": labels, **others}.items():
+            if labels_digest(found) != self.digests.get(key):
+                raise InputError(
+                    f"{shown(found.path)}: not the labels that {shown(self.path)} began with (digests differ)"
+                )
 
-    def _rounds(self, hello: dict[str, dict[str, Any]]) -> StepResult:
-        widths = [int(hello[name]["n_features"]) for name in self.names]
+    def _rounds(self, said: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        widths = [int(said[name]["n_features"]) for name in self.names]
         problem, labels = problem_of(self.config, self.names, widths)
         self._check_labels(labels)
         state = self.checkpoint()
-        hub = self._letters(problem, hello, state)
+        hub = self._connected(problem, said, state)
         solver = self._solver(problem, labels, hub, state)
+        traffic = solver.traffic
+        assert traffic is not None  # elsewhere nothing is pooled
+
+        def counted(exchange: Exchange) -> Answers:
+            answers = hub.carry(exchange)
+            traffic.take(exchange, answers)
+            return answers
+
         try:
             with self.folder.open_log(solver.n_rounds) as log:
-                record = solver.last_record
+                record, self.n_rounds = solver.last_record, solver.n_rounds
                 status = None if record is None else solver.stop_reason(record)
                 while status is None:
-                    record = converse(solver.next_round(), hub.carry)
+                    record = converse(solver.next_round(), counted)
                     assert record is not None  # every answer is there
                     log.append(record)
+                    self.n_rounds = solver.n_rounds
                     # A round that was followed by another did not end the run, whatever the clock says now.
                     status = None if hub.replaying else solver.stop_reason(record)
-                    self.say(record)
-                    if status is not None or (self._journal.n_bytes > _BYTES and not hub.replaying):
+                    self._say(record)
+                    large = self.journal.n_bytes > _BYTES and not hub.replaying
+                    if status is not None or large or self._begin is not None:
                         hub.flush()
                         log.sync()
                         self._save(solver, hub)
-                        self._journal.restart()
             assert record is not None  # there was a round
             return self._finish(solver, hub, record, status, labels)
         finally:
             solver.close()
+
+    def _private(self, hello: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        """A private run, from its first round; what was released is never asked for twice."""
+        labels = open_labels(Path(self.config.data))
+        self._check_labels(labels)
+        own = open_own(self.config, self.own, self.names, labels)
+        if own is not None and own.content_digest != self.own_digest:
+            raise InputError(
+                f"{shown(own.path)}: not the features that {shown(self.path)} began with (digests differ)"
+            )
+        widths = [int(hello[name]["n_features"]) if name in hello else 1 for name in self.names]
+        problem, _ = problem_of(self.config, self.names, widths, own)
+        hub = self._connected(problem, hello, None)
+        solver = solver_of_private(self.config, problem, labels, self.folder, self.run, hub)
+        asked = [m for m, name in enumerate(self.names) if name in hello]
+        try:
+            with self.folder.open_log() as log:
+                ended = converse(private_run(solver, asked, self.run, log), hub.carry)
+            assert ended is not None  # every answer is there
+            comparison = solver.compare(ended.result.weights, ended.result.intercept)
+        finally:
+            solver.close()
+        with atomic_directory(self.folder.model, force=True, marker=MANIFEST) as directory:
+            write_private_model(directory, solver, ended, labels, own)
+        document = result_document(solver, ended.result)
+        document["privacy"] = write_statement(self.path, solver, self.run).to_json()
+        document["comparison"] = comparison.to_json()
+        self.folder.write_json("result.json", document)
+        return document
+
+    def _connected(
+        self, problem: Problem, said: dict[str, dict[str, Any]], state: dict[str, Any] | None
+    ) -> Hub:
+        parties = []
+        for name in self.names:
+            kind, reason, answered = (
+                str(said.get(name, {}).get(key, "")) for key in ("kind", "reason", "answered")
+            )
+            known = Correspondent(name, kind, reason, answered=answered)
+            if state is not None:
+                known.queue, known.last = state["queues"][name], state["previous"][name]
+                known.answered = state["answered"].get(name, known.answered)
+            parties.append(known)
+        return self._hub_of(parties, problem.n_samples, problem.n_outputs)
+
+    def _hub_of(self, parties: list[Correspondent], n_samples: int, n_classes: int) -> Hub:
+        if self._hub is not None:
+            self._hub.close()
+        self._hub = Hub(self.run, n_samples, parties, self._ask, self.journal, n_classes, self._begin)
+        return self._hub
+
+    def _solver(self, problem: Problem, labels: LabelData, hub: Hub, state: dict[str, Any] | None) -> Solver:
+        early = early_stopping_of(self.config, problem, labels)
+        solver = Solver(problem, solver_options(self.config), early=early, driver=hub)
+        if state is not None:
+            try:
+                solver.restore(state["solver"], [])
+            except (KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
+                solver.close()
+                raise FormatError(
+                    f"{shown(self.checkpoint_file)}: {error}: missing, or not of this problem's shape"
+                ) from None
+        return solver
+
+    # --- the state between rounds -------------------------------------------------------------------------
+
+    def _save(self, solver: Solver, hub: Hub) -> None:
+        """The state after a round; its answers are then done with."""
+        write_state(self.checkpoint_file, solver, hub.parties, 1 + max(party.last for party in hub.parties))
+        by_files = self._begin is not None
+        if not hub.replaying and (not by_files or self.journal.n_bytes > KEPT_BYTES):
+            self.journal.restart()
+
+    def checkpoint(self) -> dict[str, Any] | None:
+        """The state after the last whole round; None before the first."""
+        return read_state(self.checkpoint_file, self.names) if self.checkpoint_file.exists() else None
+
+    # --- the end ------------------------------------------------------------------------------------------
+
+    def _finish(
+        self, solver: Solver, hub: Hub, record: RoundRecord, status: Status, labels: LabelData
+    ) -> dict[str, Any]:
+        converse(solver.proving(), hub.carry)
+        result = ended(solver, solver.stop_reason(record) or status, [record])
+        privacy, statement = no_privacy(self.names), None
+        if result.status is not Status.DIVERGED:
+            model_id, scales = model_id_of(self.run, result.record.round), [1.0] * len(self.names)
+            shared = shared_part(solver, result, labels, model_id, privacy, scales)
+            if result.proof is not None:  # the weights are with the parties
+                known = {"row_digest": labels.row_digest, "labels": self.digests["labels"]}
+                statement = statement_of(result.proof, None, self.config.to_toml(), shared.lam, known)
+                shared = of_model(statement, shared)
+            talk = solver.finishing(shared.model_id, result.kept is not None)
+            means = converse(talk, hub.carry)
+            found = np.array(means, dtype=np.float64) if means else None
+            if found is not None and found.shape != (len(self.names), *np.shape(result.intercept)):
+                raise FormatError("the means of the parties' contributions are not those of this model")
+            with atomic_directory(self.folder.model, force=True, marker=MANIFEST) as directory:
+                write_shared_part(directory, replace(shared, means=found))
+            write_dual(self.path, None if result.proof is None else result.proof.dual)
+        document = {**result_document(solver, result, statement), "privacy": privacy.to_json()}
+        self.folder.write_json("result.json", document)
+        return document

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
 from itertools import islice
 
-from fastadmm.between.exchange import Message, Request
 from fastadmm.between.journal import Journal
-from fastadmm.between.letters import Correspondent, Letters
+from fastadmm.between.letters import Waiting
 from fastadmm.between.schema import (
     UNREAD,
+    Message,
     ProtocolError,
     Refusal,
+    Request,
     answer_of,
     digest_of,
     encode_request,
@@ -31,7 +33,7 @@ from fastadmm.conversation.exchange import Answers, Exchange
 from fastadmm.errors import FormatError, InputError
 from fastadmm.files.atomic import shown
 
-__all__ = ["Ask", "Hub"]
+__all__ = ["Ask", "Begin", "Correspondent", "Elsewhere", "Hub", "nobody"]
 
 #: Asks a party: its name, the request, seconds to wait; raises :class:`~fastadmm.between.socket.Lost`.
 Ask = Callable[[str, bytes, float], bytes]
@@ -41,8 +43,47 @@ Ask = Callable[[str, bytes, float], bytes]
 _SECONDS, _FIRST_SECONDS = 60.0, 300.0
 
 
-class Hub(Letters):
-    """Asks parties elsewhere, each by its own process."""
+#: Told of an exchange before its parties are asked: its number, each party's call and request, N and C, and
+#: the journal of those before.
+Begin = Callable[[int, dict[str, tuple[Asked, bytes]], tuple[int, int], Journal], None]
+
+
+@dataclass
+class Correspondent:
+    """One party elsewhere."""
+
+    name: str
+    kind: str = ""  # what the party said of its updates
+    reason: str = ""  # what the party said of its updates
+    last: int = 0  # number of the last exchange whose answer was used
+    answered: str = ""  # digest of its last answer
+    queue: list[Asked] = field(default_factory=list)  # what the next request will hold
+
+
+def nobody(name: str, raw: bytes, seconds: float) -> bytes:
+    """Asks nobody: of a run that is only read."""
+    raise AssertionError("nobody is asked")
+
+
+class Elsewhere:
+    """Parties that are in no process of ours."""
+
+    local = False
+
+    def __init__(self, parties: Sequence[Correspondent] = ()) -> None:
+        self.parties = parties
+
+    def carry(self, exchange: Exchange) -> Answers | None:
+        """Nobody is asked here."""
+        raise AssertionError("nobody is asked")
+
+    def notes(self) -> list[tuple[str, str, str]]:
+        """Name of each party, of its update, and why it was chosen."""
+        return [(party.name, party.kind, party.reason) for party in self.parties]
+
+
+class Hub(Elsewhere):
+    """Asks parties elsewhere, each by its own process, or by files."""
 
     def __init__(
         self,
@@ -52,9 +93,11 @@ class Hub(Letters):
         ask: Ask,
         journal: Journal,
         n_classes: int = 1,
+        begin: Begin | None = None,
     ) -> None:
-        super().__init__(n_samples, parties, n_classes)
-        self.run, self.ask, self.journal = run, ask, journal
+        super().__init__(parties)
+        self.run, self.ask, self.journal, self.begin = run, ask, journal, begin
+        self.n_samples, self.n_classes = n_samples, n_classes
         # A kill may have come between the state and the journal's new beginning.
         first = 1 + max(party.last for party in parties)
         done = sum(int.from_bytes(parts[0]) < first for parts in journal.records())
@@ -141,10 +184,16 @@ class Hub(Letters):
             return raw, self._opened(raw, party.name, number, call)
 
         self.flush()  # a party answers its last request once more, but none before it
+        if self.begin is not None:
+            requests = {party.name: (call, request) for _, party, call, request in asked}
+            self.begin(number, requests, (self.n_samples, self.n_classes), self.journal)
         works = [self._threads.submit(one, item) for item in asked]
         digests = [digest_of(request) for *_, request in asked]  # while the parties work
         wait(works)  # also where one has failed: nobody is asked twice at once
-        answers = [work.result() for work in works]
+        missing = [error for work in works if isinstance(error := work.exception(), Waiting)]
+        answers = [work.result() for work in works if not isinstance(work.exception(), Waiting)]
+        if missing:
+            raise Waiting.of(missing, f"exchange {number}")
         names = [
             party.name
             for (_, found), (_, party, *_) in zip(answers, asked, strict=True)

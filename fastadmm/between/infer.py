@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fastadmm.between.coordinator_step import Coordinator
 from fastadmm.between.hub import Ask
-from fastadmm.between.predict import run_of
+from fastadmm.between.letters import Waiting, open_letter, sealed
+from fastadmm.between.predict import coordinator_of
 from fastadmm.between.run_problem import problem_of, scheme_of
 from fastadmm.between.schema import ProtocolError, Refusal, digest_of, open_envelope
 from fastadmm.between.setup import read_setup
@@ -24,12 +24,11 @@ from fastadmm.conversation.calls import SUMS
 from fastadmm.conversation.exchange import Answers, Exchange, converse
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FormatError, InputError
-from fastadmm.files.atomic import atomic_file, shown, storage_errors
+from fastadmm.files.atomic import atomic_file, shown
 from fastadmm.files.reading import read_bytes
 from fastadmm.files.writing import write_json
 from fastadmm.inference.between import Asked, inferring
 from fastadmm.inference.table import Inference, check_level
-from fastadmm.runs.folder import EXCHANGE, RunFolder
 from fastadmm.runs.provenance import labels_digest
 from fastadmm.store.model import open_shared_part
 
@@ -37,9 +36,6 @@ __all__ = ["INFERENCE", "ask_inference", "coordinator_infer", "federate_infer"]
 
 #: The result, in the task's directory.
 INFERENCE = "inference.json"
-
-#: Gets answers to tasks, by name of the party; False where they are not there yet.
-_Fetch = Callable[[int, dict[str, Task]], bool]
 
 
 def federate_infer(
@@ -54,16 +50,15 @@ def ask_inference(
     ask: Ask, run: Path, out: Path, *, covariance: str, level: float, say: Callable[[str], None]
 ) -> Inference:
     """Standard errors of a run's model, with a given way to ask the parties."""
-
-    def fetch(number: int, missing: dict[str, Task]) -> bool:
-        def take(name: str, values: dict[str, Any]) -> None:
-            _keep(_answer_path(out, number, name), missing[name], values)
-
-        ask_all(ask, missing, take, say)
-        return True
-
-    found = _infer(run, out, covariance, level, fetch)
-    assert found is not None  # ask_all waits for all
+    asked, about, names = _asked(run, covariance, level)
+    with (
+        task_folder(out, "infer", {**about, "covariance": covariance}) as task,
+        Engine(None) as engine,
+        engine.limited(),
+    ):
+        found = converse(inferring(asked, engine), _Kept(out, task, names, about, ask, say).carry)
+        assert found is not None  # every answer is there
+        write_json(out / INFERENCE, found.to_dict())
     return found
 
 
@@ -71,52 +66,34 @@ def coordinator_infer(
     run: Path, out: Path, messages: Sequence[Path], *, covariance: str, level: float
 ) -> Inference | list[Path]:
     """Standard errors by files: take answers in, and go on as far as they allow."""
-    raws = {path: read_bytes(path) for path in messages}
-    heads = {path: open_envelope(raw, LONGEST, shown(path)).head for path, raw in raws.items()}
-    requests: list[Path] = []
+    given = {path: open_letter(path, LONGEST) for path in messages}
+    found: Inference | list[Path]
 
-    def fetch(number: int, missing: dict[str, Task]) -> bool:
-        for name, task in missing.items():
-            raw, request = encode_task(task), out / f"request-{number}-{name}.msg"
-            for path, said in raws.items():
-                if heads[path].get("request") == digest_of(raw):
-                    values = _values(said, task, shown(path))
-                    _keep(_answer_path(out, number, name), task, values)
-            if _answer_path(out, number, name).exists():
-                continue
-            with atomic_file(request, force=True) as temporary:
-                temporary.write_bytes(raw)
-            requests.append(request)
-        return not requests
+    def ask(name: str, raw: bytes, seconds: float) -> bytes:
+        for envelope in given.values():
+            if envelope.head.get("request") == digest_of(raw):
+                return envelope.raw
+        number = 1 + len(list(out.glob(f"answer-*-{name}.msg")))
+        request = out / f"request-{number}-{name}.msg"
+        with atomic_file(request, force=True) as temporary:
+            temporary.write_bytes(sealed(raw))
+        raise Waiting(name, [request])
 
-    found = _infer(run, out, covariance, level, fetch)
-    with storage_errors(out, "read"):
-        known = {digest_of(read_bytes(path)) for path in out.glob("answer-*.msg")}
-    for path, raw in raws.items():
-        if digest_of(raw) not in known:
+    try:
+        found = ask_inference(ask, run, out, covariance=covariance, level=level, say=print)
+    except Waiting as waiting:
+        found = waiting.requests
+    known = {digest_of(read_bytes(path)) for path in out.glob("answer-*.msg")}
+    for path, envelope in given.items():
+        if envelope.digest not in known:
             raise InputError(f"{shown(path)}: answers none of the requests in {shown(out)}")
-    return requests if found is None else found
-
-
-def _infer(run: Path, out: Path, covariance: str, level: float, fetch: _Fetch) -> Inference | None:
-    """The talk, as far as there are answers."""
-    asked, about, names = _asked(run, covariance, level)
-    with (
-        task_folder(out, "infer", {**about, "covariance": covariance}) as task,
-        Engine(None) as engine,
-        engine.limited(),
-    ):
-        found = converse(inferring(asked, engine), _Kept(out, task, names, about, fetch).carry)
-        if found is not None:
-            write_json(out / INFERENCE, found.to_dict())
     return found
 
 
 def _asked(run: Path, covariance: str, level: float) -> tuple[Asked, dict[str, Any], list[str]]:
     """What is asked, what requests say of the run, and whom."""
     check_level(level)
-    identifier = run_of(run)
-    coordinator = Coordinator(RunFolder(run, EXCHANGE))
+    coordinator = coordinator_of(run)
     config = coordinator.config
     if config.privacy.mode != "none":
         raise ConfigError(
@@ -135,7 +112,7 @@ def _asked(run: Path, covariance: str, level: float) -> tuple[Asked, dict[str, A
             f"{shown(labels.path)}: not the labels that {shown(run)} began with (digests differ)"
         )
     about = {
-        "run": identifier,
+        "run": coordinator.run,
         "model_id": shared.model_id,
         "n_samples": labels.n_samples,
         "row_digest": labels.row_digest,
@@ -148,32 +125,36 @@ def _asked(run: Path, covariance: str, level: float) -> tuple[Asked, dict[str, A
 class _Kept:
     """Carries exchanges as tasks whose answers are files."""
 
-    def __init__(self, out: Path, task: str, names: list[str], about: dict[str, Any], fetch: _Fetch) -> None:
-        self.out, self.task, self.names, self.about, self.fetch = out, task, names, about, fetch
-        self.number = 0
+    def __init__(
+        self,
+        out: Path,
+        task: str,
+        names: list[str],
+        about: dict[str, Any],
+        ask: Ask,
+        say: Callable[[str], None],
+    ) -> None:
+        self.out, self.task, self.names, self.about = out, task, names, about
+        self.ask, self.say, self.number = ask, say, 0
 
-    def carry(self, exchange: Exchange) -> Answers | None:
-        """The answers; None where one is not there yet."""
+    def carry(self, exchange: Exchange) -> Answers:
+        """The answers, each kept before it is used."""
         self.number += 1
         tasks = {}
         for call in exchange.calls:
             name = self.names[call.party]
             tasks[name] = Task(self.task, name, call.name, {**self.about, **call.made()})
-        paths = {name: _answer_path(self.out, self.number, name) for name in tasks}
+        paths = {name: self.out / f"answer-{self.number}-{name}.msg" for name in tasks}
         missing = {name: task for name, task in tasks.items() if not paths[name].exists()}
-        if missing and not self.fetch(self.number, missing):
-            return None
+
+        def keep(name: str, values: dict[str, Any]) -> None:
+            task = missing[name]
+            message = encode_answer(Answer(task.task, name, digest_of(encode_task(task)), values))
+            with atomic_file(paths[name], force=True) as temporary:
+                temporary.write_bytes(message)
+
+        ask_all(self.ask, missing, keep, self.say)
         return [_values(read_bytes(paths[name]), task, shown(paths[name])) for name, task in tasks.items()]
-
-
-def _answer_path(out: Path, number: int, name: str) -> Path:
-    return out / f"answer-{number}-{name}.msg"
-
-
-def _keep(path: Path, task: Task, values: dict[str, Any]) -> None:
-    message = encode_answer(Answer(task.task, task.party, digest_of(encode_task(task)), values))
-    with atomic_file(path, force=True) as temporary:
-        temporary.write_bytes(message)
 
 
 def _values(raw: bytes, task: Task, place: str) -> dict[str, Any]:

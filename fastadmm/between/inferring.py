@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from contextlib import closing
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +11,19 @@ import numpy as np
 
 from fastadmm.between.approval import DAYS
 from fastadmm.between.approval_words import screen
-from fastadmm.between.audit import moment
-from fastadmm.between.schema import open_envelope
 from fastadmm.between.scoring import approved_run, check_ledger, was_masked, was_private
-from fastadmm.between.socket import LONGEST
-from fastadmm.between.task import Answer, Task, encode_answer, task_of
-from fastadmm.between.task_approval import INFER, TaskApproval, open_task_approval, write_task_approval
-from fastadmm.between.task_book import TaskBook, used
+from fastadmm.between.task import Task
+from fastadmm.between.task_approval import TaskApproval
 from fastadmm.between.vocabulary import quoted, refused
 from fastadmm.engine.engine import Engine
-from fastadmm.errors import ConfigError, FormatError, InputError
-from fastadmm.files.atomic import atomic_file, shown, storage_errors
+from fastadmm.errors import FormatError, InputError
+from fastadmm.files.atomic import atomic_file, shown
 from fastadmm.files.escapes import csv_cell
-from fastadmm.files.reading import read_bytes
 from fastadmm.files.writing import write_json
 from fastadmm.inference.between import batches
 from fastadmm.inference.party import InferenceParty
 from fastadmm.inference.table import Inference
 from fastadmm.runs.checkpoint import read_tree, write_tree
-from fastadmm.runs.lock import run_lock
 from fastadmm.store.coefficients import units_of
 from fastadmm.store.elements import require_group
 from fastadmm.store.h5file import create_h5, read_h5
@@ -38,16 +31,13 @@ from fastadmm.store.model import open_party_model
 from fastadmm.store.party_file import PartyData, open_party
 from fastadmm.store.streamed import load_block
 
-__all__ = ["RESULT", "TABLE", "answer_inference", "draft_inference", "inference_words", "party_infer"]
+__all__ = ["RESULT", "TABLE", "answer_inference", "draft_inference", "inference_words"]
 
 #: What the party learns, in its directory of the run.
 TABLE, RESULT = "inference.csv", "inference.json"
 
 #: What every request says of the run.
 _ABOUT = ("run", "model_id", "n_samples", "row_digest")
-
-#: Who asks by files, as approvals name it.
-_ASKER = "the coordinator"
 
 _BASIS, _TYPE = "inference-basis.h5", "fastadmm-inference-basis"
 
@@ -122,12 +112,15 @@ def _write(found: Inference, notes: list[str], directory: Path) -> Path:
 # --- approvals --------------------------------------------------------------------------------------------
 
 
-def draft_inference(path: Path, party: str, caller: str, data: PartyData) -> TaskApproval:
-    """The approval of one inference with the model of a run."""
+def draft_inference(
+    path: Path, party: str, caller: str, data: PartyData, spent: Mapping[str, int]
+) -> TaskApproval:
+    """The approval of one inference more with the model of a run."""
     last_day = datetime.date.today() + datetime.timedelta(days=DAYS)
     requests = 2 * (len(batches(data.n_features, data.n_samples)) + 1)  # refused ones count
     file = str(data.path.absolute())
-    return TaskApproval(path, party, [caller], file, requests, data.n_features, last_day)
+    limits = requests + spent["requests"], data.n_features + spent["rows"]
+    return TaskApproval(path, party, [caller], file, *limits, last_day)
 
 
 def inference_words(approval: TaskApproval, caller: str, run: str, n_features: int) -> list[str]:
@@ -150,62 +143,3 @@ def inference_words(approval: TaskApproval, caller: str, run: str, n_features: i
         f"until {approval.last_day}.",
     ]
     return screen(paragraphs)
-
-
-def party_infer(
-    request: Path, data: Path, state: Path, out: Path | None, *, approve: bool = False, force: bool = False
-) -> list[str]:
-    """Answer a request that came as a file, or approve it first."""
-    place, party = shown(request), open_party(data)
-    envelope = open_envelope(read_bytes(request), LONGEST, place)
-    asked = replace(task_of(envelope, place), digest=envelope.digest)
-    if asked.party != party.name or asked.call not in ("span", "learn"):
-        raise InputError(f"{place}: for {asked.party}, but {shown(data)} is of {party.name}")
-    with storage_errors(state, "read"):
-        if not state.is_dir():
-            raise InputError(f"{shown(state)}: no state of a run; name the --state of 'fastadmm party step'")
-    agreed = state / INFER
-    with run_lock(state):
-        if approve:
-            approval = draft_inference(agreed, party.name, _ASKER, party)
-            with closing(TaskBook(state)) as book:
-                spent = used(book.done, INFER, asked.arguments["run"])
-            more = {key: spent[key] + getattr(approval, key) for key in spent}
-            approval = replace(approval, **more)
-            write_task_approval(approval, force=force)
-            return [
-                *inference_words(approval, _ASKER, asked.arguments["run"], party.n_features),
-                f"approved in {agreed}; edit the limits there, or delete it to answer nothing",
-            ]
-        if not agreed.exists():
-            raise ConfigError(f"{shown(agreed)}: not approved; look at the request with --approve first")
-        approval = open_task_approval(agreed)
-        if _ASKER not in approval.callers:
-            text = f"{place}: comes from {_ASKER!r}, but {shown(agreed)} has callers "
-            raise refused("caller", InputError(text + ", ".join(map(quoted, approval.callers))))
-        if out is None:
-            raise ConfigError("--out: name the file to write the answer to")
-        with closing(TaskBook(state)) as book:
-            message, table = _answered(asked, approval, party, state, book, place)
-            with atomic_file(out, force=force) as temporary:
-                temporary.write_bytes(message)
-    lines = [f"request answered in {shown(out)}"]
-    return lines if table is None else [*lines, f"own standard errors in {shown(table)}"]
-
-
-def _answered(
-    asked: Task, approval: TaskApproval, party: PartyData, state: Path, book: TaskBook, place: str
-) -> tuple[bytes, Path | None]:
-    """The message, the same as before where the request is, and the party's own table once there is one."""
-    known = book.stored(asked.digest, place)
-    if known is not None:
-        return known, None
-    entry = {"time": moment(), "task": asked.task, "calls": [asked.call], "request": asked.digest}
-    with book.counted_refusals(asked, approval, entry):
-        where = f"--data {shown(party.path)} --state {shown(state)}"
-        remedy = f"fastadmm party infer {place} {where} --approve --force"
-        counts = book.check_amount(asked, approval, place, remedy)
-        values, table = answer_inference(asked, approval, party.name, state, None, place)
-        message = encode_answer(Answer(asked.task, asked.party, asked.digest, values))
-    book.answered(entry, message, counts)
-    return message, table

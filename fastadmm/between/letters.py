@@ -1,75 +1,210 @@
-"""Parties elsewhere: what they are asked waits for their next request, their answers are in messages.
+"""Questions to parties as files: a request waits in a folder until its answer has been given.
 
-A round is begun again from the checkpoint whenever messages have come in. It takes the same course with
-the answers so far, until one is missing: there its talk ends, and the requests go out.
+A file is a message of :mod:`fastadmm.between.schema` and its digest: one that changed on its way is never
+answered, nor believed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from fastadmm.between.exchange import open_message
-from fastadmm.blocks.block import FeatureBlock
-from fastadmm.conversation.calls import CALLS, Asked
-from fastadmm.conversation.exchange import Answers, Call, Exchange
+from fastadmm.between.journal import Journal
+from fastadmm.between.schema import (
+    Envelope,
+    Message,
+    answer_of,
+    digest_of,
+    message_of,
+    most_bytes,
+    open_envelope,
+)
+from fastadmm.between.socket import LONGEST
+from fastadmm.conversation.calls import Asked
+from fastadmm.errors import FormatError, InputError, WaitingError
+from fastadmm.files.atomic import atomic_file, remove_leftovers, shown, storage_errors
+from fastadmm.files.modes import make_private
+from fastadmm.files.reading import read_bytes
 
-__all__ = ["Correspondent", "Letters", "RemoteBlock"]
+__all__ = ["KEPT_BYTES", "Letters", "Waiting", "ask_by_file", "open_letter", "sealed"]
+
+#: What each side keeps of past exchanges, at most.
+KEPT_BYTES = 1 << 30
+
+#: Bytes of the digest that follows a message in a file.
+_DIGEST = 32
 
 
-class RemoteBlock(FeatureBlock):
-    """The shape of a block that is elsewhere; it has no products."""
+class Waiting(WaitingError):
+    """Answers that come as files are not there yet."""
 
-    def __init__(self, shape: tuple[int, int]) -> None:
-        self.shape, self.nbytes, self.density = shape, 0, 1.0
+    def __init__(self, text: str, requests: Sequence[Path]) -> None:
+        super().__init__(text)
+        self.requests = list(requests)  # the files that wait for an answer
 
-    def _elsewhere(self, *arguments: Any, **options: Any) -> Any:
-        """Not here: the coordinator holds no features."""
-        raise AssertionError("the coordinator holds no features")
-
-    product = product_into = transposed_products = matrix_product = _elsewhere
-    gram = upper_gram = kernel_gram = column_squares = _elsewhere
-
-
-@dataclass
-class Correspondent:
-    """One party elsewhere."""
-
-    name: str
-    kind: str  # what the party said of its updates
-    reason: str  # what the party said of its updates
-    answers: list[tuple[int, Path]]
-    queue: list[Asked] = field(default_factory=list)  # what the next request will hold
-    last: int = 0  # number of the last exchange whose answer was used
-    asking: bool = False  # whether a call waits for its answer
-    answered: str = ""  # digest of its last answer, where that is no file
+    @classmethod
+    def of(cls, missing: Sequence[Waiting], what: str) -> Waiting:
+        """All that an exchange or a task waits for; each is of one party, whose name is its text."""
+        paths = [path for error in missing for path in error.requests]
+        names = ", ".join(map(str, missing))
+        return cls(f"{what}: waiting for {names}: requests in {shown(paths[0].parent)}", paths)
 
 
 class Letters:
-    """Asks parties elsewhere."""
+    """The files of one run; asks its parties by them."""
 
-    local = False
+    def __init__(self, path: Path, run: str, names: Sequence[str], messages: Iterable[Path] = ()) -> None:
+        self.path, self.run, self.names = path, run, names
+        self.requests, self.sent, self.answers = path / "requests", path / "sent", path / "answers"
+        self.notes: list[str] = []
+        self._messages, self._number = list(messages), -1
+        self._taken: list[Path] = []
+        self._most = 0
 
-    def __init__(self, n_samples: int, parties: Sequence[Correspondent], n_classes: int = 1) -> None:
-        self.n_samples, self.n_classes, self.parties = n_samples, n_classes, parties
+    def remove_leftovers(self) -> None:
+        """Remove what killed processes left."""
+        for place in (self.path, self.requests, self.sent, *self.answers.glob("*")):
+            remove_leftovers(place)
 
-    def carry(self, exchange: Exchange) -> Answers | None:
-        """The answers, if all are there; else what is missing is asked for, of every party at once."""
-        answers = [self._ask(call) for call in exchange.calls]
-        return None if None in answers else [answer for answer in answers if answer is not None]
+    def begin(
+        self, number: int, asked: Mapping[str, tuple[Asked, bytes]], sizes: tuple[int, int], journal: Journal
+    ) -> None:
+        """Write an exchange's requests, by name of the party, and take in the messages that answer them."""
+        self._number, self._most = number, most_bytes(*sizes)
+        self._take(asked, sizes, journal)
+        with storage_errors(self.requests):
+            self.requests.mkdir(exist_ok=True)
+            self.sent.mkdir(mode=0o700, exist_ok=True)
+            current = {self.request_path(name): sealed(raw) for name, (_, raw) in asked.items()}
+            for path, content in current.items():
+                if not path.is_file() or path.read_bytes() != content:
+                    with atomic_file(path, force=True) as temporary:
+                        temporary.write_bytes(content)
+            # Those that were answered are kept for a party that was restored from a backup.
+            for old in self.requests.glob("*.msg"):
+                if old not in current:
+                    os.replace(old, self.sent / old.name)
+        _prune(sorted(self.sent.glob("*.msg"), key=lambda path: path.stem.rsplit("-", 1)[-1]))
+        self.forget(lambda other: other != number)
 
-    def notes(self) -> list[tuple[str, str, str]]:
-        """Name of each party, of its update, and why it was chosen."""
-        return [(party.name, party.kind, party.reason) for party in self.parties]
+    def ask(self, name: str, raw: bytes, seconds: float) -> bytes:
+        """The answer that was taken in."""
+        path = self.answer_path(name)
+        if not path.exists():
+            raise Waiting(name, [self.request_path(name)])
+        return open_letter(path, self._most).raw
 
-    def _ask(self, call: Call) -> dict[str, Any] | None:
-        party, asked = self.parties[call.party], (call.name, call.made())
-        if CALLS[call.name].answer and party.answers:
-            party.queue.clear()
-            party.last, path = party.answers.pop(0)
-            return open_message(path, self.n_samples, lambda _: asked, self.n_classes).answer
-        party.queue.append(asked)
-        party.asking = bool(CALLS[call.name].answer)
-        return None if party.asking else {}
+    def drop_taken(self) -> None:
+        """Do not keep what this process took in: it cannot be used, and a party may send a better one."""
+        for path in self._taken:
+            path.unlink(missing_ok=True)
+
+    def forget(self, which: Callable[[int], bool]) -> None:
+        """Remove answers of the exchanges with such numbers."""
+        for folder in self.answers.glob("[0-9]*"):
+            if folder.name.isdecimal() and which(int(folder.name)):
+                for path in folder.glob("*"):
+                    path.unlink(missing_ok=True)
+                folder.rmdir()
+
+    def answer_path(self, name: str) -> Path:
+        """Where an answer is until the exchange is over."""
+        return self.answers / f"{self._number:06d}" / f"{name}.msg"
+
+    def request_path(self, name: str) -> Path:
+        """Where a request is until the exchange is over."""
+        return self.requests / f"{name}-{self._number:06d}.msg"
+
+    def _take(
+        self, asked: Mapping[str, tuple[Asked, bytes]], sizes: tuple[int, int], journal: Journal
+    ) -> None:
+        """Check all messages, then keep copies of the new ones."""
+        new: dict[str, bytes] = {}
+        for path in self._messages:
+            place, envelope = shown(path), open_letter(path, self._most)
+            message = message_of(envelope, place)
+            self._check(message, place, asked)
+            kept = self.answer_path(message.party)
+            if message.number < self._number or kept.exists():
+                if message.number < self._number:
+                    records = (
+                        parts for parts in journal.records() if int.from_bytes(parts[0]) == message.number
+                    )
+                    before = [raw for _, *raws in records for raw in raws]
+                else:
+                    before = [open_letter(kept, self._most).raw]
+                if before and envelope.raw not in before:
+                    text = f"another message of {message.party} than the one taken before"
+                    raise InputError(f"{place}: {text}")
+                self.notes.append(f"{place}: taken already")
+                continue
+            if new.setdefault(message.party, envelope.raw) != envelope.raw:
+                raise InputError(f"{place}: a second message of {message.party}, and another one")
+            call, _ = asked[message.party]
+            answer_of(envelope, call, sizes[0], f"{place}: message of {message.party}")
+        for name, raw in new.items():
+            path = self.answer_path(name)
+            with storage_errors(path):
+                make_private(path.parent)
+            with atomic_file(path) as temporary:
+                temporary.write_bytes(sealed(raw))
+            self._taken.append(path)
+        self._messages = []
+
+    def _check(self, message: Message, place: str, asked: Mapping[str, tuple[Asked, bytes]]) -> None:
+        number, party = self._number, message.party
+        if message.run != self.run:
+            raise InputError(f"{place}: a message of another run than {shown(self.path)}")
+        if party not in self.names:
+            raise InputError(f"{place}: of {party}, but the parties are {', '.join(self.names)}")
+        if message.number > number:
+            raise InputError(f"{place}: answers request {message.number}, but the last one was {number}")
+        if message.number == number and party not in asked:
+            raise InputError(f"{place}: nothing was asked of {party} in exchange {number}")
+        if message.number == number and message.request != digest_of(asked[party][1]):
+            raise InputError(f"{place}: answers another request {number} than ours; the request was changed")
+
+
+def _prune(paths: Iterable[Path]) -> None:
+    """Remove the oldest files until the rest has at most :data:`KEPT_BYTES`."""
+    with suppress(OSError):
+        sizes = [(path, path.stat().st_size) for path in paths]
+        total = sum(size for _, size in sizes)
+        for path, size in sizes:
+            if total <= KEPT_BYTES:
+                return
+            path.unlink()
+            total -= size
+
+
+def ask_by_file(folder: Path, name: str, raw: bytes, seconds: float) -> bytes:
+    """The answer to a request, which waits in a folder of its run or task until the answer is beside it."""
+    head = open_envelope(raw, len(raw), name).head
+    label = f"{head['number']:06d}" if "number" in head else digest_of(raw)[-12:]
+    place = folder / head["run" if "run" in head else "task"]
+    request, answer = (place / kind / f"{name}-{label}.msg" for kind in ("requests", "answers"))
+    if answer.exists():
+        return open_letter(answer, LONGEST).raw
+    with storage_errors(place):
+        for path in (request, answer):
+            path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_file(request, force=True, shared=True) as temporary:
+        temporary.write_bytes(sealed(raw))
+    raise Waiting(name, [request])
+
+
+def sealed(raw: bytes) -> bytes:
+    """A message as a file holds it."""
+    return raw + hashlib.sha256(raw).digest()
+
+
+def open_letter(path: Path, most: int) -> Envelope:
+    """The message that a file holds; its values have not been looked at."""
+    content, place = read_bytes(path, most + _DIGEST), shown(path)
+    envelope = open_envelope(content[:-_DIGEST], most, place)
+    if sealed(envelope.raw) != content:
+        raise FormatError(f"{place}: changed since it was written (its digest differs); ask for it again")
+    return envelope

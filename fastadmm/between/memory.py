@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.between.approval import Approval
-from fastadmm.between.exchange import Request
+from fastadmm.between.schema import Request
 from fastadmm.between.vocabulary import parties_of, quoted, refused
 from fastadmm.conversation.calls import SUMS
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError

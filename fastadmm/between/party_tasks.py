@@ -94,7 +94,7 @@ class PartyTasks:
         runs = runs_of(asked, place)
         entry["request"] = envelope.digest
         # Those alone: what is approved already is not to be approved in other terms on the way.
-        missing = {run: runs[run] for run in runs if not (self.home.state / run / APPROVAL).exists()}
+        missing = {run: runs[run] for run in runs if not (self.home.of_run(run) / APPROVAL).exists()}
         if missing:
             document = {"n_samples": asked.arguments["n_samples"], "runs": missing}
             self._keep_asked(asked, entry["caller"], "worth", document)
@@ -113,7 +113,7 @@ class PartyTasks:
 
     def _approval(self, asked: Task, caller: str, place: str) -> TaskApproval:
         run = asked.arguments.get("run", "")
-        path = self.home.state / run / _KINDS.get(asked.call, ("align", ALIGN))[1]
+        path = self.home.of_run(run) / _KINDS.get(asked.call, ("align", ALIGN))[1]
         if path.exists():
             return open_task_approval(path)
         if asked.call != "align":  # what ends an alignment, it has been asked for before
@@ -128,7 +128,7 @@ class PartyTasks:
     def _check_amount(self, asked: Task, approval: TaskApproval, caller: str, place: str) -> dict[str, Any]:
         """What a new answer counts for; the owner is asked for what is more than was approved."""
         try:
-            remedy = f"fastadmm agent approve {asked.task} --force"
+            remedy = self.home.remedy or f"fastadmm agent approve {asked.task} --force"
             counts = self._book.check_amount(asked, approval, place, remedy)
         except InputError as error:
             if code_of(error) in ("exchanges", "amount"):
@@ -144,10 +144,10 @@ class PartyTasks:
             return contribute(asked, approval, self.home, place)
         if asked.call in ("span", "learn"):
             home = self.home
-            directory = home.state / asked.arguments["run"]
+            directory = home.of_run(asked.arguments["run"])
             answer, table = answer_inference(asked, approval, home.name, directory, home.ledger, place)
             if table is not None:
-                self._say(f"{shown(table)}: standard errors of run {directory.name}")
+                self._say(f"{shown(table)}: standard errors of run {asked.arguments['run']}")
             return answer
         if asked.call == "intersect":
             return intersect(asked, approval, self.home.state, place)

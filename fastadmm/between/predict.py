@@ -9,14 +9,14 @@ from typing import Any
 import h5py
 import numpy as np
 
+from fastadmm.between.coordinator import Coordinator
 from fastadmm.between.hub import Ask
 from fastadmm.between.setup import Setup, read_setup
 from fastadmm.between.task import Task
 from fastadmm.between.task_book import ask_all, task_folder
 from fastadmm.errors import ConfigError, FormatError
-from fastadmm.files.atomic import atomic_file, shown, storage_errors
+from fastadmm.files.atomic import atomic_file, storage_errors
 from fastadmm.runs.combine import combine_contributions, partial_predict
-from fastadmm.runs.config import read_config
 from fastadmm.runs.evaluate import evaluate_predictions
 from fastadmm.runs.folder import EXCHANGE, RunFolder
 from fastadmm.runs.predict import Predictions, write_predictions
@@ -24,7 +24,7 @@ from fastadmm.store.contribution import write_contribution
 from fastadmm.store.label_file import open_labels
 from fastadmm.store.model import SharedPart, open_shared_part
 
-__all__ = ["PREDICTIONS", "ask_predictions", "federate_evaluate", "federate_predict", "run_of"]
+__all__ = ["PREDICTIONS", "ask_predictions", "coordinator_of", "federate_evaluate", "federate_predict"]
 
 #: The result, in the task's directory.
 PREDICTIONS = "predictions.csv"
@@ -64,7 +64,7 @@ def ask_predictions(
     setup: Setup, ask: Ask, run: Path, rows: Path, out: Path, own: Path | None, say: Callable[[str], None]
 ) -> Predictions:
     """Predict rows whose features the parties have, with a given way to ask them."""
-    identifier = run_of(run)
+    identifier = coordinator_of(run).run
     shared, _ = open_shared_part(run)
     ids, digest, has_offset = _rows(rows)
     _check_parties(setup, shared, own)
@@ -97,14 +97,11 @@ def ask_predictions(
     return predictions
 
 
-def run_of(run: Path) -> str:
-    """Identifier of a run, as parties know it."""
+def coordinator_of(run: Path) -> Coordinator:
+    """The coordinator of a run that is over, which asks nobody."""
     folder = RunFolder(run, EXCHANGE)
     folder.require()
-    about = read_config(folder.configuration).get("rounds_by_files")
-    if not isinstance(about, dict) or not isinstance(about.get("run"), str):
-        raise FormatError(f"{shown(folder.configuration)}: not a run whose parties are elsewhere")
-    return about["run"]
+    return Coordinator(folder)
 
 
 def _rows(path: Path) -> tuple[np.ndarray, str, bool]:

@@ -18,6 +18,7 @@ from fastadmm.privacy.fusion import FusionSolver
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.message import MessageSolver, private_solver
 from fastadmm.privacy.published import certificate_of_model
+from fastadmm.privacy.statement import PrivacyStatement
 from fastadmm.problem.problem import Problem
 from fastadmm.runs.config import solver_options
 from fastadmm.runs.folder import RunFolder
@@ -33,7 +34,7 @@ from fastadmm.store.model import PartyModel, SharedPart, write_party_model, writ
 from fastadmm.store.model_id import model_id_of
 from fastadmm.store.party_file import PartyData, open_party
 
-__all__ = ["Ended", "open_own", "private_run", "solver_of_private", "write_private_model"]
+__all__ = ["Ended", "open_own", "private_run", "shared_part", "solver_of_private", "write_private_model"]
 
 
 def open_own(config: RunConfig, own: Path | None, names: list[str], labels: LabelData) -> PartyData | None:
@@ -83,6 +84,32 @@ def solver_of_private(
     )
 
 
+def shared_part(
+    solver: Run,
+    result: SolveResult,
+    labels: LabelData,
+    model_id: str,
+    statement: PrivacyStatement,
+    scales: list[float],
+) -> SharedPart:
+    """What the coordinator has of a model."""
+    problem = solver.problem
+    return SharedPart(
+        loss=problem.loss.text,
+        task=problem.loss.task,
+        lam=problem.recorded_lam,
+        intercept=result.intercept,
+        classes=labels.classes,
+        names=problem.names,
+        n_features=[int(block.shape[1]) for block in problem.blocks],
+        scales=scales,
+        certificate=certificate_of_model(certificate_of(result), statement),
+        penalty=problem.describe_penalty(),
+        privacy=statement,
+        model_id=model_id,
+    )
+
+
 @dataclass(frozen=True)
 class Ended:
     """A private run that is over: its result, and the identifier of its model."""
@@ -113,20 +140,7 @@ def write_private_model(
     """The shared part of the model, and the label holder's own."""
     problem, result, statement = solver.problem, ended.result, solver.statement()
     weights, scales = solver.held_weights(result.weights)
-    shared = SharedPart(
-        loss=problem.loss.text,
-        task=problem.loss.task,
-        lam=problem.recorded_lam,
-        intercept=result.intercept,
-        classes=labels.classes,
-        names=problem.names,
-        n_features=[int(block.shape[1]) for block in problem.blocks],
-        scales=scales,
-        certificate=certificate_of_model(certificate_of(result), statement),
-        penalty=problem.describe_penalty(),
-        privacy=statement,
-        model_id=ended.model_id,
-    )
+    shared = shared_part(solver, result, labels, ended.model_id, statement, scales)
     write_shared_part(directory, shared)
     if own is not None:
         m = problem.names.index(own.name)

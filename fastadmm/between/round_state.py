@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fastadmm.between.letters import Correspondent
+from fastadmm.between.hub import Correspondent
 from fastadmm.conversation.calls import Asked
 from fastadmm.runs.checkpoint import read_tree, write_tree
 from fastadmm.solver.solver import Solver

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from fastadmm.between.letters import RemoteBlock
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import InputError
@@ -23,7 +23,21 @@ from fastadmm.store.label_file import LabelData, open_labels
 from fastadmm.store.party_file import PartyData
 from fastadmm.store.streamed import load_block
 
-__all__ = ["answers_of", "early_stopping_of", "other_labels", "problem_of", "scheme_of"]
+__all__ = ["RemoteBlock", "answers_of", "early_stopping_of", "other_labels", "problem_of", "scheme_of"]
+
+
+class RemoteBlock(FeatureBlock):
+    """The shape of a block that is elsewhere; it has no products."""
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self.shape, self.nbytes, self.density = shape, 0, 1.0
+
+    def _elsewhere(self, *arguments: Any, **options: Any) -> Any:
+        """Not here: the coordinator holds no features."""
+        raise AssertionError("the coordinator holds no features")
+
+    product = product_into = transposed_products = matrix_product = _elsewhere
+    gram = upper_gram = kernel_gram = column_squares = _elsewhere
 
 
 def other_labels(config: RunConfig) -> dict[str, str]:

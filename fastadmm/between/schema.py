@@ -14,15 +14,21 @@ import math
 import re
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
-from fastadmm.between.exchange import Message, Request
 from fastadmm.between.vocabulary import CODES
-from fastadmm.conversation.calls import CALLS, Asked, argument_fields, check_answer, check_values
+from fastadmm.conversation.calls import (
+    CALLS,
+    OTHER_VERSION,
+    Asked,
+    argument_fields,
+    check_answer,
+    check_values,
+)
 from fastadmm.errors import FormatError
 from fastadmm.files.reading import json_of
 from fastadmm.store.party_file import check_party_name
@@ -32,16 +38,21 @@ __all__ = [
     "VERSION",
     "Body",
     "Envelope",
+    "Message",
     "ProtocolError",
     "Refusal",
+    "Request",
     "answer_of",
     "check_digest",
+    "check_head",
     "digest_of",
     "encode_message",
     "encode_refusal",
     "encode_request",
+    "encoded",
     "judged",
     "message_bytes",
+    "message_of",
     "most_bytes",
     "open_envelope",
     "pack_values",
@@ -75,6 +86,31 @@ class ProtocolError(FormatError):
     def __init__(self, text: str, code: str = "damaged") -> None:
         super().__init__(text)
         self.refusal = code
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the coordinator asks of one party."""
+
+    run: str  # identifier of the training run
+    party: str
+    number: int  # of the exchange; 0 opens the run
+    previous: int  # number of this party's exchange before; -1 before the first
+    calls: list[Asked]  # in order; the last one is answered
+    answered: str = ""
+    digest: str = ""  # ``sha256:<hex>`` of its bytes; empty before it is written
+
+
+@dataclass(frozen=True)
+class Message:
+    """A party's answer."""
+
+    run: str  # as of the request
+    party: str  # as of the request
+    number: int  # as of the request
+    request: str  # digest of the request that it answers
+    answer: dict[str, Any]  # arrays and scalars
+    digest: str = ""  # ``sha256:<hex>`` of its bytes; empty before it is written
 
 
 @dataclass(frozen=True)
@@ -131,38 +167,20 @@ def most_bytes(n_samples: int, n_classes: int = 1) -> int:
 # --- out --------------------------------------------------------------------------------------------------
 
 
-def encode_request(request: Request) -> bytes:
-    """The bytes of a request; equal requests are equal bytes."""
+def encoded(kind: str, content: Any) -> bytes:
+    """The bytes of a request, an answer or a refusal; equal ones are equal bytes."""
     arrays: list[np.ndarray] = []
-    head = {
-        "kind": "request",
-        "run": request.run,
-        "party": request.party,
-        "number": request.number,
-        "previous": request.previous,
-        "answered": request.answered,
-        "calls": [[name, pack_values(arguments, arrays)] for name, arguments in request.calls],
-    }
+    head = {"kind": kind, **{key: value for key, value in vars(content).items() if key != "digest"}}
+    for key in head.keys() & {"answer", "arguments"}:
+        head[key] = pack_values(head[key], arrays)
+    if "calls" in head:
+        head["calls"] = [[name, pack_values(arguments, arrays)] for name, arguments in head["calls"]]
     return message_bytes(head, arrays)
 
 
-def encode_message(message: Message) -> bytes:
-    """The bytes of an answer; equal answers are equal bytes."""
-    arrays: list[np.ndarray] = []
-    head = {
-        "kind": "message",
-        "run": message.run,
-        "party": message.party,
-        "number": message.number,
-        "request": message.request,
-        "answer": pack_values(message.answer, arrays),
-    }
-    return message_bytes(head, arrays)
-
-
-def encode_refusal(refusal: Refusal) -> bytes:
-    """The bytes of a refusal."""
-    return message_bytes({"kind": "refusal", **refusal.__dict__}, [])
+encode_request: Callable[[Request], bytes] = partial(encoded, "request")
+encode_message: Callable[[Message], bytes] = partial(encoded, "message")
+encode_refusal: Callable[[Refusal], bytes] = partial(encoded, "refusal")
 
 
 def _canonical(head: Any) -> bytes:
@@ -234,7 +252,7 @@ def open_envelope(raw: bytes, most: int, place: str) -> Envelope:
 def request_of(envelope: Envelope, n_samples: int, place: str) -> Request:
     """The request in an envelope, each value checked against the table of calls."""
     head, body = envelope.head, Body(envelope.body, place)
-    _check_head(head, ("run", "party", "number", "previous", "answered", "calls"), "request", place)
+    check_head(head, ("run", "party", "number", "previous", "answered", "calls"), "request", place)
     previous, answered = head["previous"], head["answered"]
     if type(previous) is not int or not -1 <= previous < head["number"] + (head["number"] == 0):
         raise ProtocolError(f"{place}: 'previous' is no number of an earlier exchange")
@@ -244,14 +262,15 @@ def request_of(envelope: Envelope, n_samples: int, place: str) -> Request:
     if not isinstance(items, list) or not 0 < len(items) <= _MOST_CALLS:
         raise ProtocolError(f"{place}: 'calls' is no list of 1 to {_MOST_CALLS} calls")
     calls: list[Asked] = []
+    unknown = f"is unknown here; {OTHER_VERSION}"
     for item in items:
         if not (isinstance(item, list) and len(item) == 2 and isinstance(item[0], str)):
             raise ProtocolError(f"{place}: a call is not a name and arguments")
         if item[0] not in CALLS:
-            raise ProtocolError(f"{place}: call {item[0][:80]!r} is unknown here", "call")
+            raise ProtocolError(f"{place}: call {item[0][:80]!r} {unknown}", "call")
         arguments = body.values(item[1])
         where = f"{place}: call {item[0]!r}"
-        judged(check_values, arguments, argument_fields(item[0], n_samples, place), where)
+        judged(check_values, arguments, argument_fields(item[0], n_samples, place), where, unknown)
         calls.append((item[0], arguments))
     body.end()
     return Request(
@@ -264,12 +283,19 @@ def answer_of(envelope: Envelope, asked: Asked, n_samples: int, place: str) -> M
     head, body = envelope.head, Body(envelope.body, place)
     if head.get("kind") == "refusal":
         return refusal_of(envelope, place)
-    _check_head(head, ("run", "party", "number", "request", "answer"), "message", place)
-    check_digest(head["request"], "request", place)
+    message = message_of(envelope, place)
     answer = body.values(head["answer"])
     body.end()
     judged(check_answer, asked, answer, n_samples, f"{place}: answer to {asked[0]!r}")
-    return Message(head["run"], head["party"], head["number"], head["request"], answer, envelope.digest)
+    return replace(message, answer=answer)
+
+
+def message_of(envelope: Envelope, place: str) -> Message:
+    """Whose answer to which request a message is; the answer itself is not read."""
+    head = envelope.head
+    check_head(head, ("run", "party", "number", "request", "answer"), "message", place)
+    check_digest(head["request"], "request", place)
+    return Message(head["run"], head["party"], head["number"], head["request"], {}, envelope.digest)
 
 
 def refusal_of(envelope: Envelope, place: str) -> Refusal:
@@ -284,12 +310,13 @@ def refusal_of(envelope: Envelope, place: str) -> Refusal:
     return Refusal(*(head[key] for key in keys))
 
 
-def _check_head(head: dict[str, Any], keys: tuple[str, ...], kind: str, place: str) -> None:
+def check_head(head: dict[str, Any], keys: tuple[str, ...], kind: str, place: str) -> None:
+    """Refuse a head with other keys than a message of this kind has, or of no run or task, or no party."""
     if head.get("kind") != kind or head.keys() != {"kind", *keys}:
         raise ProtocolError(f"{place}: not a {kind} of this protocol")
-    run_identifier(head["run"], place)
+    run_identifier(head["run" if "run" in keys else "task"], place)
     judged(check_party_name, head["party"], place, FormatError)
-    if type(head["number"]) is not int or not 0 <= head["number"] < 10**9:
+    if "number" in keys and (type(head["number"]) is not int or not 0 <= head["number"] < 10**9):
         raise ProtocolError(f"{place}: 'number' is no number of an exchange")
 
 

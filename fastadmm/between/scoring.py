@@ -36,11 +36,16 @@ class Home:
     state: Path  # the agent's directory
     data: PartyData | None  # features of the training rows, once there are any
     ledger: Path | None  # the party's own
+    remedy: str = ""  # what approves more; by files, where the directory is of one run
+
+    def of_run(self, run: str) -> Path:
+        """What is kept of a run."""
+        return self.state if self.remedy else self.state / run
 
 
 def contribute(asked: Task, approval: TaskApproval, home: Home, place: str) -> dict[str, Any]:
     """The party's summand of the score of each row."""
-    directory = home.state / asked.arguments["run"]
+    directory = home.of_run(asked.arguments["run"])
     agreed, part = approved_run(directory, home.name, place)
     _check_masks(agreed, approval, directory, place)
     check_ledger(agreed, approval, home.ledger, place)

@@ -28,13 +28,15 @@ from fastadmm.between.approval import (
 )
 from fastadmm.between.approval_file import open_approval
 from fastadmm.between.audit import AuditLog
-from fastadmm.between.exchange import Message, Request
 from fastadmm.between.host import Host, write_fingerprints
 from fastadmm.between.journal import Journal
+from fastadmm.between.letters import KEPT_BYTES
 from fastadmm.between.memory import answer_once, join_sum
 from fastadmm.between.schema import (
     VERSION,
+    Message,
     ProtocolError,
+    Request,
     digest_of,
     encode_message,
     most_bytes,
@@ -72,7 +74,7 @@ class PartyState:
     settings: dict[str, Any]  # arguments of the call ``start``
     tree: dict[str, Any]  # what the party exported
     message: bytes  # the answer as it was given
-    answered: Answered | None  # none in states of older releases
+    answered: Answered
 
     def write(self, path: Path) -> None:
         """Write it, whole or not at all."""
@@ -80,7 +82,7 @@ class PartyState:
             file.attrs["run"], file.attrs["number"] = self.run, self.number
             file.attrs["request"], file.attrs["content-digest"] = self.request, self.content
             write_tree(file.create_group("settings"), self.settings)
-            write_tree(file.create_group("answered"), asdict(self.answered or Answered()))
+            write_tree(file.create_group("answered"), asdict(self.answered))
             write_tree(file.create_group("party"), self.tree)
             write_array(file, "message", np.frombuffer(self.message, dtype=np.uint8))
 
@@ -96,7 +98,7 @@ class PartyState:
                 read_tree(require_group(file, "settings")),
                 read_tree(require_group(file, "party")),
                 read_array(file, "message", ndim=1, kind="u").tobytes(),
-                _answered(path, file) if "answered" in file else None,
+                _answered(path, file),
             )
 
 
@@ -150,12 +152,15 @@ class Session:
         audit: AuditLog,
         ledger: Path | None,
         others: Mapping[str, Path | None],
-        streamed: bool,
+        streamed: bool = False,
+        agreed: Approval | None = None,
+        by_files: bool = False,
     ) -> None:
         self.data, self.directory, self.run = data, directory, run
         self.audit = audit
         self.engine, self.ledger, self.others, self.streamed = engine, ledger, others, streamed
         self._approval_path = str(directory / APPROVAL)
+        self._given, self._by_files = agreed, by_files
         self._agreed: tuple[tuple[int, int, int], Approval] | None = None
         self.approval()
         self.host: Host | None = None
@@ -180,7 +185,10 @@ class Session:
             ("features with digest", known.content, self.data.content_digest),
         ):
             if theirs != ours:
-                text = f"{shown(path)}: of {what} {theirs}, not {ours}; give it back what it began with"
+                text = (
+                    f"{shown(path)}: of {what} {theirs}, not {ours}; give it back what it began with, and "
+                    "another run a directory of its own"
+                )
                 raise refused("terms", InputError(text))
         return known
 
@@ -188,8 +196,8 @@ class Session:
         """The last answer, as snapshot and journal say; and the audit log what a kill kept from it."""
         if (known := self._snapshot) is not None:
             self.terms = known.settings
-            answered, digest = known.answered or Answered(), digest_of(known.message)
-            self._last = _Last(known.number, known.request, known.message, digest, answered)
+            digest = digest_of(known.message)
+            self._last = _Last(known.number, known.request, known.message, digest, known.answered)
         for meta, raw, message in self._later():
             asked, said = self._request(raw), json.loads(meta)
             self.terms = self.terms or asked.calls[0][1]
@@ -204,7 +212,9 @@ class Session:
         return self._last is not None and self._last.answered.finished
 
     def approval(self) -> Approval:
-        """What the owner agreed to, as the file says now."""
+        """What the owner agreed to, as the file says now; with a step by files it may be given anew."""
+        if self._given is not None:
+            return self._given
         with storage_errors(self._approval_path, "read"):
             try:
                 status = os.stat(self._approval_path)
@@ -229,10 +239,10 @@ class Session:
     def answer(self, asked: Request, raw: bytes, entry: dict[str, Any], place: str) -> bytes:
         """Answer a request."""
         approval, last = self.approval(), self._last
-        if last is not None and (asked.number, asked.digest) == (last.number, last.request):
-            entry |= {"answer": last.digest, "repeated": True}
+        if (old := self._given_before(asked)) is not None:
+            entry |= {"answer": digest_of(old), "repeated": True}
             self.audit.add_bounded(entry)
-            return last.message
+            return old
         check_refusals(self.directory, place)
         self._check_order(asked, place)
         logged = self._check_lost(asked, place)
@@ -268,9 +278,22 @@ class Session:
         self._last, self.terms = _Last(asked.number, asked.digest, message, digest, after), host.terms
         if not logged:
             self.audit.add(entry)
-        if len(self.journal) >= _EXCHANGES or self.journal.n_bytes >= _BYTES:
-            self._keep(host)
+        if not self._by_files and (len(self.journal) >= _EXCHANGES or self.journal.n_bytes >= _BYTES):
+            self.keep()
         return message
+
+    def _given_before(self, asked: Request) -> bytes | None:
+        """The answer to this very request; by files also to those before, as far as they are kept."""
+        last = self._last
+        if last is None or asked.number > last.number:
+            return None
+        if (asked.number, asked.digest) == (last.number, last.request):
+            return last.message
+        if self._by_files:
+            for meta, _, message in self.journal.records():
+                if json.loads(meta)["entry"]["request"] == asked.digest:
+                    return message
+        return None
 
     def _spent(self, host: Host) -> dict[str, dict[str, float]]:
         """What a private run has charged to the party's ledger so far; nothing without privacy."""
@@ -295,6 +318,8 @@ class Session:
                 f"{place}: request {asked.number} follows request {asked.previous}, but the last one "
                 f"answered is {number}"
             )
+            if self._by_files:
+                text += "; answer the ones between first (the coordinator keeps them in RUN/sent)"
             raise refused("order", InputError(text))
         if last is not None and asked.answered != last.digest:
             text = f"{place}: the coordinator took another answer to request {number} than the one given"
@@ -326,7 +351,12 @@ class Session:
         )
 
     def _check_keys(self, asked: Request, approval: Approval, place: str) -> None:
-        """Refuse keys that came through the coordinator until the owner has compared them."""
+        """Refuse keys that came through the coordinator until the owner has compared them.
+
+        By files owners compare them when they are shown, with the answer.
+        """
+        if self._by_files:
+            return
         for name, arguments in asked.calls:
             if name == "introduce":
                 found = [fingerprint(key) for key in keys_of(arguments["keys"])]
@@ -368,7 +398,7 @@ class Session:
             approval,
             self.ledger,
             self.others,
-            "over a network",
+            "by files" if self._by_files else "over a network",
             self.streamed,
         )
         if self._snapshot is not None:
@@ -387,16 +417,17 @@ class Session:
     def _later(self) -> list[list[bytes]]:
         """Records after the snapshot."""
         number = -1 if self._snapshot is None else self._snapshot.number
-        return [parts for parts in self.journal.records() if self._request(parts[1]).number > number]
+        return [one for one in self.journal.records() if json.loads(one[0])["entry"]["number"] > number]
 
     def _request(self, raw: bytes) -> Request:
         place = shown(self.journal.path)
         return request_of(open_envelope(raw, len(raw), place), self.data.n_samples, place)
 
-    def _keep(self, host: Host) -> None:
-        """A snapshot in place of the journal."""
-        last = self._last
-        assert last is not None  # something was answered
+    def keep(self) -> None:
+        """A snapshot in place of the journal; by files that stays, for answers that are asked for again."""
+        last, host = self._last, self.host
+        if last is None or host is None:
+            return
         self._snapshot = PartyState(
             self.run,
             last.number,
@@ -409,4 +440,5 @@ class Session:
         )
         self.audit.sync()  # first: what a snapshot covers is not made up for
         self._snapshot.write(self.directory / STATE)
-        self.journal.restart()
+        if not self._by_files or self.journal.n_bytes > KEPT_BYTES:
+            self.journal.restart()

@@ -8,10 +8,10 @@ identifier of its own: the same question in another task is another request.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
-
-import numpy as np
 
 from fastadmm.between.schema import (
     UNREAD,
@@ -20,16 +20,14 @@ from fastadmm.between.schema import (
     ProtocolError,
     Refusal,
     check_digest,
+    check_head,
+    encoded,
     judged,
-    message_bytes,
-    pack_values,
     refusal_of,
     run_identifier,
 )
 from fastadmm.conversation.calls import Field, answer_fields, argument_fields, check_values
-from fastadmm.errors import FormatError
 from fastadmm.files.reading import json_of
-from fastadmm.store.party_file import check_party_name
 
 __all__ = ["KIND", "Answer", "Task", "answer_of_task", "encode_answer", "encode_task", "runs_of", "task_of"]
 
@@ -91,36 +89,14 @@ class Answer:
     answer: dict[str, Any]
 
 
-def encode_task(task: Task) -> bytes:
-    """The bytes of a request; equal requests are equal bytes."""
-    arrays: list[np.ndarray] = []
-    head = {
-        "kind": KIND,
-        "task": task.task,
-        "party": task.party,
-        "call": task.call,
-        "arguments": pack_values(task.arguments, arrays),
-    }
-    return message_bytes(head, arrays)
-
-
-def encode_answer(answer: Answer) -> bytes:
-    """The bytes of an answer."""
-    arrays: list[np.ndarray] = []
-    head = {
-        "kind": _ANSWER,
-        "task": answer.task,
-        "party": answer.party,
-        "request": answer.request,
-        "answer": pack_values(answer.answer, arrays),
-    }
-    return message_bytes(head, arrays)
+encode_task: Callable[[Task], bytes] = partial(encoded, KIND)
+encode_answer: Callable[[Answer], bytes] = partial(encoded, _ANSWER)
 
 
 def task_of(envelope: Envelope, place: str) -> Task:
     """The request in an envelope, each value checked, without its digest; it is not read as a whole."""
     head, body = envelope.head, Body(envelope.body, place)
-    _check_head(head, ("task", "party", "call", "arguments"), KIND, place)
+    check_head(head, ("task", "party", "call", "arguments"), KIND, place)
     call = head["call"]
     if not isinstance(call, str) or call not in _TASKS:
         raise ProtocolError(f"{place}: call {str(call)[:80]!r} is unknown here", "call")
@@ -141,7 +117,7 @@ def answer_of_task(envelope: Envelope, task: Task, place: str) -> Answer | Refus
         if refusal.request not in (task.digest, UNREAD):
             raise ProtocolError(f"{place}: refuses another request than ours")
         return refusal
-    _check_head(head, ("task", "party", "request", "answer"), _ANSWER, place)
+    check_head(head, ("task", "party", "request", "answer"), _ANSWER, place)
     if (head["task"], head["party"], head["request"]) != (task.task, task.party, task.digest):
         raise ProtocolError(f"{place}: answers another request than ours")
     answer = body.values(head["answer"])
@@ -180,10 +156,3 @@ def _check_scores(answer: dict[str, Any], n_samples: int, place: str) -> None:
     (scores,) = answer.values()
     if len(scores) != n_samples:
         raise ProtocolError(f"{place}: scores of {len(scores)} rows instead of {n_samples}", "values")
-
-
-def _check_head(head: dict[str, Any], keys: tuple[str, ...], kind: str, place: str) -> None:
-    if head.get("kind") != kind or head.keys() != {"kind", *keys}:
-        raise ProtocolError(f"{place}: not a {kind} of this protocol")
-    run_identifier(head["task"], place)
-    judged(check_party_name, head["party"], place, FormatError)

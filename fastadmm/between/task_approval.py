@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fastadmm.between.approval_file import check_kinds, read_approved
+from fastadmm.between.approval_file import check_kinds, kinds_of, lines_of, read_approved
 from fastadmm.errors import ConfigError
 from fastadmm.files.atomic import atomic_file, shown
 from fastadmm.store.party_file import check_party_name
@@ -46,21 +46,7 @@ class TaskApproval:
     allow_infinite_epsilon: bool = False
 
 
-_NEEDED: dict[str, tuple[type, ...]] = {
-    "party": (str,),
-    "callers": (list,),
-    "file": (str,),
-    "requests": (int,),
-    "rows": (int,),
-}
-_OPTIONAL: dict[str, tuple[type, ...]] = {
-    "last_day": (datetime.date,),
-    "id": (str,),
-    "duplicates": (str,),
-    "separator": (str,),
-    "unmasked": (bool,),
-    "allow_infinite_epsilon": (bool,),
-}
+_NEEDED, _OPTIONAL = kinds_of(TaskApproval)
 
 _NOTES = {
     "callers": "who may ask",
@@ -101,8 +87,6 @@ def write_task_approval(approval: TaskApproval, *, force: bool = False) -> None:
 
 def task_approval_text(approval: TaskApproval) -> str:
     """The file's content."""
-    import tomli_w
-
     notes = {**_NOTES, **_OF_KIND[approval.path.name]}
     what = f"{approval.party} {_WHAT[approval.path.name]}"
     lines = [f"# Within these limits {what}. Edit them: nothing beyond them is computed."]
@@ -112,10 +96,7 @@ def task_approval_text(approval: TaskApproval) -> str:
         value = getattr(approval, key)
         if key in _NEEDED or value != getattr(usual, key):
             values[key] = value
-    for key, value in values.items():
-        text = tomli_w.dumps({key: value}, multiline_strings=False).rstrip("\n").replace("\n", " ")
-        lines.append(f"{text}  # {notes[key]}" if key in notes else text)
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *lines_of(values, notes)]) + "\n"
 
 
 def open_task_approval(path: Path) -> TaskApproval:

@@ -16,6 +16,7 @@ from typing import Any
 
 from fastadmm.between.hub import Ask
 from fastadmm.between.journal import Journal
+from fastadmm.between.letters import Waiting
 from fastadmm.between.schema import ProtocolError, Refusal, digest_of, open_envelope, run_identifier
 from fastadmm.between.socket import LONGEST, Lost
 from fastadmm.between.task import Task, answer_of_task, encode_task
@@ -185,12 +186,15 @@ def ask_all(ask: Ask, tasks: Mapping[str, Task], take: Take, say: Callable[[str]
             works = {name: pool.submit(_answer, ask, task) for name, task in waiting.items()}
         lost, wrong = None, None
         absent: list[str] = []
+        missing: list[Waiting] = []
         for name, work in works.items():
             try:
                 take(name, work.result())
                 del waiting[name]
             except Lost as error:
                 lost = error
+            except Waiting as error:
+                missing.append(error)
             except FastadmmError as error:
                 if error.refusal == "task":
                     absent.append(name)
@@ -200,6 +204,8 @@ def ask_all(ask: Ask, tasks: Mapping[str, Task], take: Take, say: Callable[[str]
             raise wrong
         if absent:
             raise unapproved("task", absent, tasks[absent[0]].task, "--rows FILE --id NAME")
+        if missing:
+            raise Waiting.of(missing, f"task {tasks[str(missing[0])].task}")
         if lost is not None:
             if not pauses:
                 raise Lost(f"{lost}; the same command goes on where this task is") from None

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fastadmm.between.coordinator import RUN, FederatedRun
-from fastadmm.between.coordinator_step import Coordinator, new_run
+from fastadmm.between.coordinator import RUN, Coordinator
+from fastadmm.between.coordinator_step import new_run
 from fastadmm.between.hub import Ask
 from fastadmm.between.setup import Setup, read_setup
 from fastadmm.between.socket import Lost
@@ -51,15 +51,10 @@ def begun(setup: Setup, out: Path, say: Callable[[str], None]) -> RunFolder:
     labels = Path(setup.values["data"])
     folder, fill = new_run(labels, setup.names, out, values, setup.place, own=setup.own, say=say)
     with folder.begin(fill, force=False):
-        run = FederatedRun(folder, _nobody, lambda record: None)
+        run = Coordinator(folder)
         run.write_description(setup.ways.caller)
-        run.close()
         say(f"run {run.run}: {shown(out / RUN)} is for the parties to approve")
     return RunFolder(out, EXCHANGE)
-
-
-def _nobody(name: str, raw: bytes, seconds: float) -> bytes:
-    raise AssertionError("nobody is asked before a run has begun")
 
 
 def train_run(
@@ -75,9 +70,9 @@ def train_run(
             rounds(record)
 
     while True:
-        run = FederatedRun(folder, ask, count)
+        run = Coordinator(folder, ask, count)
         try:
-            return run.train()
+            return run.advance()
         except Lost as error:
             if not pauses:
                 raise Lost(f"{error}; the same command goes on where this run is") from None

@@ -146,10 +146,7 @@ class FeatureBlock(ABC):
         self.products_into(np.eye(self.shape[1]), out, engine)
 
     def gram(self, engine: Engine, weight: Array | None = None, rough: bool = False) -> Array:
-        """Gram matrix ``D.T diag(weight) D`` of shape (d, d).
-
-        Shapes: weight (N,).
-        """
+        """Gram matrix ``D.T diag(weight) D`` of shape (d, d). Shapes: weight (N,)."""
         return mirrored(self.upper_gram(engine, weight, rough))
 
     @abstractmethod
@@ -207,10 +204,7 @@ def gram_leaves(shape: tuple[int, int], entries: float, engine: Engine) -> Range
 
 
 class DenseBlock(FeatureBlock):
-    """A dense block; rows are contiguous.
-
-    Shapes: matrix (N, d).
-    """
+    """A dense block; rows are contiguous. Shapes: matrix (N, d)."""
 
     #: Whether the matrix is there as a whole; else passes go tile by tile.
     in_memory = True
@@ -392,10 +386,7 @@ class DenseBlock(FeatureBlock):
 
 
 class CSRBlock(FeatureBlock):
-    """A sparse block in compressed sparse rows.
-
-    Shapes: matrix (N, d).
-    """
+    """A sparse block in compressed sparse rows. Shapes: matrix (N, d)."""
 
     #: Whether the arrays are there as a whole; else passes go tile by tile.
     in_memory = True
@@ -730,10 +721,7 @@ def mirrored(upper: Array) -> Array:
 
 
 def as_block(matrix: Any, name: str = "block", engine: Engine | None = None) -> FeatureBlock:
-    """Wrap a matrix as a feature block.
-
-    Shapes: matrix (N, d).
-    """
+    """Wrap a matrix as a feature block. Shapes: matrix (N, d)."""
     if isinstance(matrix, FeatureBlock):
         return matrix
     if sp.issparse(matrix):
@@ -829,10 +817,7 @@ def mostly_zero(block: DenseBlock, entries: int) -> bool:
 
 
 def check_scale(block: FeatureBlock, name: str, engine: Engine) -> None:
-    """Refuse a block with a column whose sum of squares overflows.
-
-    Shapes: block (N, d).
-    """
+    """Refuse a block with a column whose sum of squares overflows. Shapes: block (N, d)."""
     if block.largest < math.sqrt(np.finfo(float).max / block.whole_shape[0]) / 2.0:
         return
     squares = block.column_squares(engine)

@@ -19,10 +19,7 @@ Array = np.ndarray
 
 
 class Mixed:
-    """Sparse columns and, after them, dense ones.
-
-    Shapes: sparse (N, d_0); dense (N, d_1).
-    """
+    """Sparse columns and, after them, dense ones. Shapes: sparse (N, d_0); dense (N, d_1)."""
 
     def __init__(self, sparse: CSRBlock, dense: Beside) -> None:
         (n, own), (_, more) = sparse.shape, dense.shape

@@ -40,10 +40,7 @@ def dense_tiles(rows: Rows, n_columns: int, times: int = 1) -> Iterator[Rows]:
 
 
 def csr_tiles(rows: Rows, indptr: np.ndarray, times: int = 1) -> Iterator[Rows]:
-    """Cut a range of rows of a CSR matrix by the number of its entries.
-
-    Shapes: indptr (N + 1,).
-    """
+    """Cut a range of rows of a CSR matrix by the number of its entries. Shapes: indptr (N + 1,)."""
     start, end = rows
     while start < end:
         fitting = int(np.searchsorted(indptr, indptr[start] + times * TILE_ENTRIES, side="right")) - 1

@@ -264,7 +264,7 @@ def _announcing_compilation(argv: list[str]) -> AbstractContextManager[None]:
 
 
 #: Characters of an error, beyond which its middle is left out: a cell or a name can have any length.
-_LONGEST = 600
+_LONGEST = 1000
 
 
 def _one_line(error: object) -> str:

@@ -9,9 +9,9 @@ import typer
 
 from fastadmm.cli.app import app
 from fastadmm.cli.options import check_csv
-from fastadmm.cli.tables import show
+from fastadmm.cli.tables import cell, show
 from fastadmm.cli.terminal import say
-from fastadmm.files.escapes import csv_rows, printable, printable_json
+from fastadmm.files.escapes import csv_rows, printable_json
 
 
 @app.command()
@@ -35,7 +35,7 @@ def columns(
     from fastadmm.runs.columns import column_report
 
     rows = column_report(data, labels)
-    key = "vif" if labels is None else "iv"
+    key = "vif" if labels is None else "iv_cross"
     print_columns("columns", rows, key, top, out, as_json, force)
 
 
@@ -71,16 +71,7 @@ def print_columns(
         table.add_column(name.replace("_", " "), justify="left" if words else "right")
     ordered = sorted(rows, key=lambda row: -math.inf if row[key] is None else row[key], reverse=True)
     for row in ordered[:top]:
-        table.add_row(*(Text(_cell(value)) for value in row.values()))
+        table.add_row(*(Text(cell(value)) for value in row.values()))
     show(table)
     if len(rows) > top:
         say(f"{len(rows) - top} more columns: --top, or -o FILE.csv for all")
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, float):
-        return f"{value:.0f}" if value.is_integer() else f"{value:.4g}"
-    text = str(value)
-    return printable(text)

@@ -74,7 +74,7 @@ def step(
     run: Annotated[Path, typer.Argument(readable=False, help="Directory of 'fastadmm coordinator start'.")],
     messages: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[MESSAGE.h5]...", readable=False, help="Messages received from parties."),
+        typer.Argument(metavar="[MESSAGE.msg]...", readable=False, help="Messages received from parties."),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the result, when training ends, as JSON.")

@@ -122,7 +122,8 @@ def _metric_rows(document: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append(("lift of the top tenth", f"{ranking['groups'][0]['lift']:.4f}"))
     if "drift" in document:
         drift = document["drift"]
-        rows.append((f"PSI of scores since {printable(drift['reference'])}", f"{drift['psi']:.4f}"))
+        beyond = f", {drift['outside']} rows outside" if drift.get("outside") else ""
+        rows.append((f"PSI of scores since {printable(drift['reference'])}", f"{drift['psi']:.4f}{beyond}"))
     return rows
 
 

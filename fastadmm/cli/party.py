@@ -27,7 +27,7 @@ def party() -> None:
 @group.command()
 def approve(
     request: Annotated[
-        Path, typer.Argument(metavar="REQUEST.h5", readable=False, help="The first request of a run.")
+        Path, typer.Argument(metavar="REQUEST.msg", readable=False, help="The first request of a run.")
     ],
     data: Data,
     out: Annotated[
@@ -48,10 +48,11 @@ def approve(
 @group.command()
 def step(
     request: Annotated[
-        Path, typer.Option("--in", metavar="REQUEST.h5", readable=False, help="Request from the coordinator.")
+        Path,
+        typer.Option("--in", metavar="REQUEST.msg", readable=False, help="The coordinator's request."),
     ],
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="MESSAGE.h5", readable=False, help="Answer to write.")
+        Path, typer.Option("--out", "-o", metavar="MESSAGE.msg", readable=False, help="Answer to write.")
     ],
     data: Data,
     state: Annotated[
@@ -128,7 +129,7 @@ def infer(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Answer a request of 'coordinator infer'; the last one brings your own standard errors."""
-    from fastadmm.between.inferring import party_infer
+    from fastadmm.between.party_step import party_infer
 
     for line in party_infer(request, data, state, out, approve=approve, force=force):
         say(line)

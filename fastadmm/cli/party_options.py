@@ -1,7 +1,5 @@
 """Options that a party has by files and over a network alike."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

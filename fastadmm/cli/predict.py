@@ -221,10 +221,13 @@ def write_csv(predictions: Predictions, out: Path | None, force: bool) -> None:
 
     if out is None:
         write_predictions(data_output(), predictions)
-        return
-    with (
-        atomic_file(out, force=force) as temporary,
-        open(temporary, "w", encoding="utf-8", newline="") as file,
-    ):
-        write_predictions(file, predictions)
-    say(f"{len(predictions.score)} predictions in {out}")
+    else:
+        with (
+            atomic_file(out, force=force) as temporary,
+            open(temporary, "w", encoding="utf-8", newline="") as file,
+        ):
+            write_predictions(file, predictions)
+        say(f"{len(predictions.score)} predictions in {out}")
+    classes = predictions.model.classes or ()
+    if predictions.label is not None and predictions.score.ndim == 1:
+        say(f"fastadmm: high scores and probabilities are for {classes[1]!r}, class 1", error=True)

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from fastadmm.cli.app import app
+from fastadmm.cli.convert import Duplicates
 from fastadmm.cli.options import InfiniteEpsilon
-from fastadmm.cli.tables import show
+from fastadmm.cli.tables import cell, show
 from fastadmm.cli.terminal import data_output, say
 from fastadmm.files.escapes import csv_rows, printable, printable_json
 
@@ -39,7 +40,14 @@ def bins(
     ] = None,
     max_bins: Annotated[int, typer.Option(help="Most bins of a column, without that of missing cells.")] = 6,
     min_share: Annotated[float, typer.Option(help="Smallest share of the rows in a bin.")] = 0.05,
-    min_iv: Annotated[float, typer.Option(help="Leave out columns with less information value.")] = 0.0,
+    min_events: Annotated[int, typer.Option(help="Fewest rows of each class in a bin.")] = 5,
+    min_iv: Annotated[
+        float, typer.Option(help="Leave out columns with less cross-fitted information value.")
+    ] = 0.0,
+    own: Annotated[
+        list[str] | None,
+        typer.Option("--bins", metavar="COLUMN=EDGES", help="Own edges of numbers, as in age=25,40,60."),
+    ] = None,
     monotone: Annotated[
         list[str] | None,
         typer.Option(
@@ -52,12 +60,14 @@ def bins(
 ) -> None:
     """Bin columns against labels, and write their weights of evidence (WOE) as features to train on."""
 
-    from fastadmm.runs.scorecard import Binning, bin_data
+    from fastadmm.judging.binning import Rules
+    from fastadmm.runs.scorecard import Binning, bin_data, read_edges
 
     ways = [entry.rpartition("=") for entry in monotone or []]
     of_column = {name: way for name, equals, way in ways if equals}
     general = [way for _, equals, way in ways if not equals] or ["auto"]
-    binning = Binning(max_bins, min_share, general[-1], of_column, min_iv)
+    rules = Rules(max_bins, min_share, min_events, general[-1])
+    binning = Binning(rules, of_column, dict(map(read_edges, own or [])), min_iv)
     rows, notes = bin_data(data, out, binning, labels, force=force)
     _print("columns", rows, ("party", "column"), as_json)
     for line in notes:
@@ -111,7 +121,7 @@ def points(
     as_json: _Json = False,
 ) -> None:
     """Write each party's points as CSV, JSON and SQL, and what all parties share."""
-    from fastadmm.runs.points import Scaling, write_card
+    from fastadmm.runs.points import Scaling, cells_of, write_card
 
     rows, bad = write_card(
         model,
@@ -120,7 +130,7 @@ def points(
         force=force,
         allow_infinite_epsilon=allow_infinite_epsilon,
     )
-    shown = rows if as_json else [{k: row[k] for k in _SHOWN} | {"cells": _cells(row)} for row in rows]
+    shown = rows if as_json else [{k: row[k] for k in _SHOWN} | {"cells": cells_of(row)} for row in rows]
     _print("bins", shown, ("party", "column", "cells"), as_json)
     say(f"fastadmm: points rise as the rate of {printable(bad)} falls", error=True)
 
@@ -142,6 +152,9 @@ def apply(
     alignment: Annotated[
         Path | None, typer.Option(readable=False, help="From 'fastadmm align': the rows, in order.")
     ] = None,
+    duplicates: Annotated[
+        Duplicates, typer.Option(help="Repeated ids: refuse, keep the first or last row, or drop all.")
+    ] = Duplicates.refuse,
     unseen: Annotated[
         str, typer.Option(help="zeros or refuse: categories that training did not have get no points.")
     ] = "zeros",
@@ -161,7 +174,7 @@ def apply(
 
     options = TableRows(
         id=id_ or None, alignment=alignment, unseen=unseen, separator=separator, encoding=encoding,
-        header=not no_header
+        header=not no_header, duplicates=duplicates.value,
     )  # fmt: skip
     header, rows, notes = apply_card(card, tables, options)
     if out is None:
@@ -176,20 +189,6 @@ def apply(
 
 #: What the screen shows of a bin; files have all of it.
 _SHOWN = ("party", "column", "rows", "rate", "woe", "points")
-
-
-def _cells(row: dict[str, Any]) -> str:
-    """What a bin holds, for people."""
-    if row["bin"] == "missing":
-        return "missing"
-    if row["categories"] is not None:
-        return row["categories"].replace("|", ", ")
-    low, high = row["above"], row["up_to"]
-    if low is None and high is None:
-        return "all"
-    if low is None:
-        return f"up to {high:.6g}"
-    return f"above {low:.6g}" + ("" if high is None else f", up to {high:.6g}")
 
 
 def _print(title: str, rows: list[dict[str, Any]], words: tuple[str, ...], as_json: bool) -> None:
@@ -207,14 +206,5 @@ def _print(title: str, rows: list[dict[str, Any]], words: tuple[str, ...], as_js
     for name in rows[0]:
         table.add_column(name, justify="left" if name in words else "right", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(_cell(value)) for value in row.values()))
+        table.add_row(*(Text(cell(value)) for value in row.values()))
     show(table)
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.0f}" if value.is_integer() else f"{value:.4g}"
-    text = "–" if value is None else str(value)
-    return printable(text)

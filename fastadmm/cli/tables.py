@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastadmm.cli.terminal import columns, say
+from fastadmm.files.escapes import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Column, Table
 
-__all__ = ["show"]
+__all__ = ["cell", "show"]
 
 #: Columns that a name or a sentence gets at least, if the table is too wide.
 _NAME = 24
@@ -41,6 +42,15 @@ def show(*parts: RenderableType) -> None:
         else:
             for table in _fitted(part, console):
                 console.print(table)
+
+
+def cell(value: Any) -> str:
+    """A value for people: counts in full, other numbers with four digits."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.0f}" if value.is_integer() or 1e4 <= abs(value) < 1e15 else f"{value:.4g}"
+    return "–" if value is None else printable(str(value))
 
 
 def _fitted(table: Table, console: Console) -> list[Table]:

@@ -431,11 +431,16 @@ def answer_fields(call: Asked, n_samples: int) -> dict[str, Field]:
     return _fields(CALLS[call[0]].answer, n_samples)
 
 
-def check_values(values: Mapping[str, Any], fields: Mapping[str, Field], place: str) -> None:
+def check_values(
+    values: Mapping[str, Any],
+    fields: Mapping[str, Field],
+    place: str,
+    unknown: str = "is not what was asked for",
+) -> None:
     """Refuse values that are missing, too many, not finite or out of range."""
     for key in values:
         if key not in fields:
-            raise FormatError(f"{place}: {key[:80]!r} is not what was asked for")
+            raise FormatError(f"{place}: {key[:80]!r} {unknown}")
     for key, rule in fields.items():
         if key not in values:
             if rule.required:

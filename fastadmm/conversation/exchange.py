@@ -72,10 +72,7 @@ def ask_all(
 
 
 def converse(talk: Talk[_T], carry: Callable[[Exchange], Answers | None]) -> _T | None:
-    """Drive a talk to its end.
-
-    Returns: what the talk returns; None where an answer is not there yet.
-    """
+    """Drive a talk to its end. Returns: what the talk returns; None where an answer is not there yet."""
     with closing(talk):
         try:
             exchange = next(talk)

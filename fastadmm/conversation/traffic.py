@@ -14,6 +14,9 @@ from fastadmm.files.reading import json_of
 
 __all__ = ["Traffic", "bytes_of"]
 
+#: Exchanges that do not count as those of a round.
+_BESIDE = ("scores", "keep_best", "prove", "prove_classes", "prove_masked")
+
 #: Bytes of a number that is no part of an array.
 _NUMBER = 8
 
@@ -38,9 +41,10 @@ class Traffic:
     def take(self, exchange: Exchange, answers: Answers) -> None:
         """Count an exchange of a round; what parties are only told travels with the next question.
 
-        Scores of held-out rows do not count: of several workers one computes them without asking.
+        Scores of held-out rows do not count, nor that weights are kept for them: of several workers one
+        computes them without asking. Nor does a proof elsewhere: it is the one that :attr:`exchanges` adds.
         """
-        if exchange.calls and exchange.calls[0].name == "scores":
+        if exchange.calls and exchange.calls[0].name in _BESIDE:
             return
         self._exchanges += any(CALLS[call.name].answer for call in exchange.calls)
         for call, answer in zip(exchange.calls, answers, strict=True):

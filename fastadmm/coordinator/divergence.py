@@ -55,10 +55,7 @@ class DivergenceDetector:
         self.block_rounds = 0
 
     def diverged(self, objective: float, residual: float) -> bool:
-        """Take in one round; True if the iterates do not come back.
-
-        Scaling: objective per mean loss.
-        """
+        """Take in one round; True if the iterates do not come back. Scaling: objective per mean loss."""
         if not (math.isfinite(objective) and math.isfinite(residual)):
             return True
         self.smallest = min(self.smallest, residual)

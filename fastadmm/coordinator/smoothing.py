@@ -43,10 +43,7 @@ _WIDTH_AT_START = 1e-3
 
 
 class Smoothing:
-    """Width and centre of the smoothing of a problem's loss.
-
-    Shapes: centre (N,).
-    """
+    """Width and centre of the smoothing of a problem's loss. Shapes: centre (N,)."""
 
     #: What of :meth:`export` has numbers for each row.
     row_keys = ("centre",)

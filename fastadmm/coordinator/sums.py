@@ -74,10 +74,7 @@ class Sums:
     def ask(
         self, name: str, step: float | None = None, **arguments: Any
     ) -> Talk[tuple[np.ndarray, list[float]]]:
-        """Ask every party for one masked answer.
-
-        Shapes: rows (n,).
-        """
+        """Ask every party for one masked answer. Shapes: rows (n,)."""
         self.number += 1
         if step is not None:
             arguments["step"] = step

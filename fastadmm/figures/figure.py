@@ -91,10 +91,7 @@ STYLE: Any = {
 def downsample(
     x: NDArray[Any], y: NDArray[np.float64], limit: int = MAX_POINTS
 ) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """Thin a line to at most ``limit`` points without losing its ends or its extremes.
-
-    Shapes: x, y (T,).
-    """
+    """Thin a line to at most ``limit`` points without losing its ends or its extremes. Shapes: x, y (T,)."""
     if y.size <= limit:
         return x, y
     edges = np.linspace(1, y.size - 1, limit // 2, dtype=np.intp)
@@ -118,10 +115,7 @@ def line(
     dash: Any = "-",
     label: str | None = None,
 ) -> None:
-    """Draw one line, thinned to :data:`MAX_POINTS`.
-
-    Shapes: x, y (T,).
-    """
+    """Draw one line, thinned to :data:`MAX_POINTS`. Shapes: x, y (T,)."""
     # A line of few points shows them; a single point would be invisible otherwise.
     marker = "o" if np.count_nonzero(np.isfinite(y)) <= 40 else None
     x, y = downsample(x, y)
@@ -129,10 +123,7 @@ def line(
 
 
 def round_axes(ax: Axes, rounds: NDArray[Any], *, log: bool) -> None:
-    """Label the axes of a figure against rounds.
-
-    Shapes: rounds (T,).
-    """
+    """Label the axes of a figure against rounds. Shapes: rounds (T,)."""
     ax.set_xlabel("round")
     x_axis(ax, rounds)
     if log:
@@ -148,10 +139,7 @@ def round_axes(ax: Axes, rounds: NDArray[Any], *, log: bool) -> None:
 
 
 def x_axis(ax: Axes, x: NDArray[Any], *, integer: bool = True) -> None:
-    """Fit the horizontal axis to x, with readable ticks.
-
-    Shapes: x (T,).
-    """
+    """Fit the horizontal axis to x, with readable ticks. Shapes: x (T,)."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     finite = x[np.isfinite(x)]

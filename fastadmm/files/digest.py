@@ -52,10 +52,7 @@ class RowDigest:
 
 
 def row_digest(ids: np.ndarray | Iterable[str]) -> str:
-    """Return the digest of a column of row ids.
-
-    Shapes: ids (N,).
-    """
+    """Return the digest of a column of row ids. Shapes: ids (N,)."""
     if not isinstance(ids, np.ndarray):
         ids = np.asarray(list(ids), dtype=object)
     digest = RowDigest("int64" if ids.dtype.kind in "iu" else "utf-8")

@@ -21,10 +21,7 @@ _UNABLE = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 
 def exchange(first: Path, second: Path) -> bool:
-    """Exchange what two names stand for.
-
-    Returns: false where the system cannot; then nothing has changed.
-    """
+    """Exchange what two names stand for. Returns: false where the system cannot; then nothing has changed."""
     call = _system_call()
     if call is None or call(os.fsencode(first), os.fsencode(second)) == 0:
         return call is not None

@@ -133,10 +133,7 @@ class Estimate:
         return Test(name, statistic, (k,), float(special.chdtrc(k, statistic)))
 
     def mapped(self, mapping: Array) -> Estimate:
-        """This estimate for the same model in other units.
-
-        Shapes: mapping (p, p).
-        """
+        """This estimate for the same model in other units. Shapes: mapping (p, p)."""
         weights, covariance = mapping @ self.weights, mapping @ self.covariance @ mapping.T
         return replace(self, weights=weights, covariance=covariance, step=mapping @ self.step)
 
@@ -237,10 +234,7 @@ def check_penalty(problem: Problem, covariance: str) -> None:
 
 
 def refuse_separated(curvature: Array, active: Array) -> None:
-    """Refuse a model whose fitted probabilities are all 0 or 1.
-
-    Shapes: curvature, active (N,).
-    """
+    """Refuse a model whose fitted probabilities are all 0 or 1. Shapes: curvature, active (N,)."""
     if not curvature[active].max() > _SEPARATED:
         raise InputError(
             "inference: every fitted probability is 0 or 1: some columns tell the classes apart completely, "

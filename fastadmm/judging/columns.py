@@ -1,4 +1,4 @@
-"""Columns by themselves: how much they repeat each other, and what they say about two classes."""
+"""Columns by themselves: how much they repeat each other."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["correlations", "information_value", "variance_inflation"]
+__all__ = ["correlations", "variance_inflation"]
 
 Array = np.ndarray
 
 #: Eigenvalues of a correlation matrix below this, times its size, are taken for rounding.
 _ROUNDING = 1e-12
-
-#: What an empty cell counts as, in rows, so that its logarithm exists.
-_EMPTY = 0.5
 
 
 def correlations(covariance: Array) -> Array:
@@ -54,11 +51,3 @@ def variance_inflation(correlation: Array, groups: Sequence[Array]) -> Array:
         factor = np.linalg.det(correlation[at]) * np.linalg.det(inverse[at])
         found[k] = max(factor, 1.0) ** (1.0 / len(own))
     return found
-
-
-def information_value(events: Array, others: Array) -> float:
-    """Information value of a binned column: Σ (p - q) ln(p / q) of the classes' shares in its bins."""
-    used = events + others > 0.0
-    p, q = (np.maximum(cells[used], _EMPTY) for cells in (events, others))
-    p, q = p / p.sum(), q / q.sum()
-    return float((p - q) @ np.log(p / q))

@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["SHIFTED", "STABLE", "bin_edges", "bin_weights", "stability_index"]
+__all__ = ["bin_edges", "bin_weights", "stability_index"]
 
 Array = np.ndarray
-
-#: Rules of thumb for the index: below the first nothing to see, above the second a shift.
-STABLE, SHIFTED = 0.1, 0.25
 
 #: What an empty bin counts as, in rows, so that its logarithm exists.
 _EMPTY = 0.5
 
 
 def bin_edges(values: Array, weight: Array | None = None, count: int = 10) -> Array:
-    """Inner edges of bins that hold equal shares of a reference, fewer where values repeat.
+    """Upper edges of bins that hold equal shares of a reference, or one value each of a few.
+
+    What lies below or above the reference, or between its few values, has bins of its own.
 
     Shapes: values, weight (N,).
     """
     counted = np.ones(len(values)) if weight is None else weight
     levels, at = np.unique(values[counted > 0.0], return_inverse=True)
     if len(levels) <= count:
-        return levels[:-1]
+        return np.unique([np.nextafter(levels, -np.inf), levels])
     mass = np.cumsum(np.bincount(at, counted[counted > 0.0]))
     wanted = mass[-1] * np.arange(1, count) / count
-    edges = np.unique(levels[np.searchsorted(mass, wanted * (1.0 - 1e-12))])
-    return edges[edges < levels[-1]]
+    inner = levels[np.searchsorted(mass, wanted * (1.0 - 1e-12))]
+    return np.unique([np.nextafter(levels[0], -np.inf), *inner, levels[-1]])
 
 
 def bin_weights(values: Array, edges: Array, weight: Array | None = None) -> Array:
@@ -43,6 +42,7 @@ def stability_index(reference: Array, new: Array) -> float:
 
     Returns: 0 where the shares are equal. Rules of thumb: below 0.1 stable, above 0.25 shifted.
     """
-    p, q = (np.maximum(bins, _EMPTY) / bins.sum() for bins in (reference, new))
+    used = reference + new > 0.0
+    p, q = (np.maximum(bins[used], _EMPTY) / bins.sum() for bins in (reference, new))
     shares = p / p.sum() - q / q.sum()
     return float(shares @ np.log(p * q.sum() / (q * p.sum())))

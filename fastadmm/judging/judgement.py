@@ -14,7 +14,7 @@ from fastadmm.judging.looks import say
 from fastadmm.judging.ranking import Ranking, rank_rows
 from fastadmm.problem.loss import Loss
 
-__all__ = ["add_rate_intervals", "judgement", "ranking_of", "score_drift"]
+__all__ = ["add_rate_intervals", "event_in", "judgement", "ranking_of", "score_drift"]
 
 Array = np.ndarray
 
@@ -130,8 +130,18 @@ def score_drift(
     rows = zip([None, *edges.tolist()], (before / before.sum()).tolist(), (after / after.sum()).tolist())
     return {
         "psi": stability_index(before, after),
-        "bins": [{"above": above, "reference": p, "new": q} for above, p, q in rows],
+        "outside": int(bin_weights(now, edges)[before == 0.0].sum()),
+        "bins": [{"above": above, "reference": p, "new": q} for above, p, q in rows if p + q > 0.0],
     }
+
+
+def event_in(evaluation: dict[str, Any]) -> tuple[str, float]:
+    """Class 1 of two, and its share of the evaluated rows; no name where there are none."""
+    confusion = evaluation.get("confusion") or {}
+    if len(confusion.get("classes", ())) != 2:
+        return "", 0.0
+    matrix = np.array(confusion["matrix"])
+    return str(confusion["classes"][1]), float(matrix[1].sum() / matrix.sum()) if matrix.any() else 0.0
 
 
 def _shown_score(loss: Loss, z: Array) -> Array:

@@ -27,39 +27,39 @@ class Look:
 #: All looks by name, which ends the line that is said.
 LOOKS = {
     "leak": Look(
-        "a column that alone tells the classes apart: AUC above 0.95 of its numbers, or of its categories' "
-        "rates in other rows. For a number to predict: rank correlation above 0.99",
+        "a column that alone tells the label: AUC above 0.95 by its numbers, or its categories' rates in "
+        "other rows; for a regression, rank correlation above 0.99",
         "{place}: {columns}: enough to tell the label; if known only after it, {settles}",
         "convert with --drop {column}",
     ),
     "id": Look(
-        "numbers that differ in every row and fill their range, rise or fall with the rows or are called an "
-        "id; categories of which nearly every row has its own",
+        "numbers, all different, that fill their range, rise or fall with the rows or are called an id; "
+        "categories of one row each",
         "{what}: unless it is a feature, {settles}",
         "convert with --drop {column}",
     ),
     "label": Look(
-        "a label holder's table that becomes a party's columns with the label among them",
+        "a table from which `federate align` takes labels, and which may become a party's columns",
         "{place}: column {column!r} is the label: if this table is a party's too, {settles}",
         "convert with --label {column}, or --drop {column}",
     ),
     "repeats": Look(
-        "rows that repeat others in all columns of a party, one of which hardly repeats otherwise",
+        "rows that repeat others in all columns of a party, though one column hardly repeats otherwise",
         "{place}: {count} of {n} rows repeat others in every column, as after a join: {settles}",
         "convert tables with --guest, --host and --duplicates first",
     ),
     "seen": Look(
-        "rows to test, validate or evaluate on that are among those of training",
+        "rows of training in `evaluate`, `--test` or `--validation`",
         "{place}: {count} of {n} rows are rows of training, and say nothing about new ones: {settles}",
         "convert other rows with --like",
     ),
     "one-class": Look(
-        "labels of one class where a model is evaluated; training refuses them",
+        "one class in `evaluate`; training refuses it",
         "all labels are {label!r}: AUC, curves, lift and KS distance are undefined; for them {settles}",
         "convert more rows with --like",
     ),
     "rare": Look(
-        "a class below a tenth of the rows, most of which probability 0.5 misses",
+        "a class below a tenth of the rows, most of it missed by threshold 0.5",
         "{label!r} is {share:.2g} % of the rows, and threshold 0.5 finds {found:.2g} % of them: {settles}",
         "evaluate with --threshold {rate:.2g}",
     ),

@@ -78,10 +78,7 @@ def minimise_over_bends(
     tilt: Array,
     most: int = _MAX_STEPS,
 ) -> SpanPoint:
-    """Newton's method from a point.
-
-    Shapes: messages (K, n); tilt (K,) or (K + 1,).
-    """
+    """Newton's method from a point. Shapes: messages (K, n); tilt (K,) or (K + 1,)."""
     span, lines = Span(rows, messages, engine, tilt), Lines.of(rows, engine)
     lead, scale = span.lead, span.scale
     z = rows.offset + point.total + point.intercept

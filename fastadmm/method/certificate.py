@@ -61,10 +61,7 @@ _REPAIRABLE = 1e-3
 
 @dataclass(frozen=True)
 class PrimalValue:
-    """Loss at the current weights, with the best intercept.
-
-    Shapes: gradient (N,).
-    """
+    """Loss at the current weights, with the best intercept. Shapes: gradient (N,)."""
 
     loss: float  # summed loss
     gradient: np.ndarray  # of shape (N,): summed-scaling gradient g; of a loss with kinks some subgradient
@@ -180,10 +177,7 @@ def make_feasible(
     engine: Engine,
     sums: tuple[float, float] | None = None,
 ) -> bool:
-    """Repair a gradient whose sum only rounding keeps from zero.
-
-    Shapes: z, gradient (N,).
-    """
+    """Repair a gradient whose sum only rounding keeps from zero. Shapes: z, gradient (N,)."""
     loss = problem.loss
     if not loss.smooth or not problem.fit_intercept:
         return loss.smooth
@@ -251,10 +245,7 @@ def sums_to_zero(
 
 
 def inner(u: np.ndarray, v: np.ndarray, engine: Engine, n_outputs: int = 1) -> float:
-    """Inner product over rows.
-
-    Shapes: u, v (N,) or (C N,).
-    """
+    """Inner product over rows. Shapes: u, v (N,) or (C N,)."""
     return float(np.sum(engine.together(*inner_parts(u, v, engine, n_outputs))))
 
 

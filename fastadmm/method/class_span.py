@@ -36,20 +36,14 @@ _LEAST_SHARE = 0.1
 
 
 class ClassSpanHessian:
-    """Kronecker product in place of the summed loss's Hessian.
-
-    Shapes: classes (C, C).
-    """
+    """Kronecker product in place of the summed loss's Hessian. Shapes: classes (C, C)."""
 
     def __init__(self, intercept: bool) -> None:
         self.span = SpanHessian(intercept)
         self.classes = np.empty((0, 0))
 
     def refresh(self, messages: Array, curvature: Array, sums: Array, engine: Engine) -> None:
-        """Move to another point.
-
-        Shapes: messages (K, N); curvature (N,); sums (C, C).
-        """
+        """Move to another point. Shapes: messages (K, N); curvature (N,); sums (C, C)."""
         n, trace = len(sums), float(np.trace(sums))
         scaled = sums * (n / trace) if trace > 0.0 else np.eye(n)
         self.classes = scaled + 1.0 / n
@@ -90,10 +84,7 @@ _SHORTEST = 1e-8
 
 @dataclass
 class ClassSpanPoint:
-    """A point of the span.
-
-    Shapes: coefficients (C, K); intercept (C,); total, gradient (C N,).
-    """
+    """A point of the span. Shapes: coefficients (C, K); intercept (C,); total, gradient (C N,)."""
 
     coefficients: Array  # of shape (C, K)
     intercept: Array  # of shape (C,)

@@ -50,10 +50,7 @@ _FEW_MESSAGES = 10
 
 @dataclass
 class SpanPoint:
-    """A point of the span.
-
-    Shapes: coefficients, products (K,); total, gradient (N,).
-    """
+    """A point of the span. Shapes: coefficients, products (K,); total, gradient (N,)."""
 
     coefficients: np.ndarray  # of shape (K,)
     intercept: float
@@ -89,10 +86,7 @@ _LIMITS = _MAX_STEPS, _MOST_IDLE, _CONTRACTION, _FLAT, _HIDDEN, _ROUNDING, _LEFT
 
 @dataclass(frozen=True)
 class SomeRows:
-    """What the span needs of a problem, for some of its rows.
-
-    Shapes: y, weight, offset (n,).
-    """
+    """What the span needs of a problem, for some of its rows. Shapes: y, weight, offset (n,)."""
 
     n_outputs: ClassVar[int] = 1  # 1
     loss: Loss
@@ -123,10 +117,7 @@ class SomeRows:
 
 @dataclass
 class Here:
-    """A point with what a pass over V at it gives.
-
-    Shapes: slope (K,) or (K + 1,).
-    """
+    """A point with what a pass over V at it gives. Shapes: slope (K,) or (K + 1,)."""
 
     point: SpanPoint
     slope: np.ndarray  # of shape (K,) or (K + 1,)

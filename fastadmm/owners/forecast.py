@@ -74,10 +74,7 @@ class Gap:
 def linear_response(
     method: str, step: float, h: np.ndarray, e: np.ndarray, rounds: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Optimisation term, and noise term per unit of noise variance, after every query.
-
-    Shapes: h, e (p,).
-    """
+    """Optimisation term, and noise term per unit of noise variance, after every query. Shapes: h, e (p,)."""
     averaged = method in ("algorithm2", "strongly_convex")
     mean, bar = e.astype(float).copy(), np.zeros(len(e))
     # The average starts at theta = 0, as far from the minimum as the iterate.

@@ -105,10 +105,7 @@ class Learner:
         return step_of(self.method, self.step, self.k, self.rounds)
 
     def receive(self, answer: np.ndarray) -> dict[str, Any]:
-        """Take the weighted answer to the query at :attr:`theta` and go one step.
-
-        Shapes: answer (p,).
-        """
+        """Take the weighted answer to the query at :attr:`theta` and go one step. Shapes: answer (p,)."""
         gradient = answer + self.lam * self.theta
         if self.method == "adaptive":
             self._line_search(gradient)

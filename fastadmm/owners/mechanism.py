@@ -66,10 +66,7 @@ def lattice_unit(n_records: int, xi: float) -> float:
 def discrete_laplace_integers(
     scale: int, size: int, words: Callable[[int], np.ndarray] = system_words
 ) -> np.ndarray:
-    """Exact samples of the discrete Laplace law.
-
-    Shapes: the result (size,).
-    """
+    """Exact samples of the discrete Laplace law. Shapes: the result (size,)."""
     from fastadmm.kernels.owner_noise import RESERVE, discrete_laplace
 
     out = np.empty(size, dtype=np.int64)
@@ -112,10 +109,7 @@ class LaplaceAnswers:
         return (self.step / math.sinh(0.5 / self.scale)) ** 2 / 2.0
 
     def answer(self, total: np.ndarray, words: Callable[[int], np.ndarray] = system_words) -> np.ndarray:
-        """Publish a sum.
-
-        Shapes: total, the result (p,).
-        """
+        """Publish a sum. Shapes: total, the result (p,)."""
         steps = np.rint(total / self.step).astype(np.int64)
         return (steps + discrete_laplace_integers(self.scale, len(total), words)) * self.step
 

@@ -24,10 +24,7 @@ MOMENTS_UP_TO = 256
 
 
 class Rows:
-    """The rows of an owner, in memory or read from its file in every pass.
-
-    Shapes: X (n, d); y (n,).
-    """
+    """The rows of an owner, in memory or read from its file in every pass. Shapes: X (n, d); y (n,)."""
 
     def __init__(self, X: Any, y: np.ndarray | None = None, *, in_memory: bool = True) -> None:
         self._file: OwnerFile | None = None
@@ -128,10 +125,7 @@ class Owner:
         return p * (p * theta_max + 1.0) * unit + 2.0 * (p + 4) * 2.0**-53 * product
 
     def answer(self, theta: np.ndarray) -> np.ndarray:
-        """Answer one query: the noisy mean of bounded gradients.
-
-        Shapes: theta, the result (p,).
-        """
+        """Answer one query: the noisy mean of bounded gradients. Shapes: theta, the result (p,)."""
         theta = np.ascontiguousarray(theta, dtype=np.float64)
         if theta.shape != (self.n_parameters,) or not np.isfinite(theta).all():
             raise InputError(f"{self.name}: a query must be {self.n_parameters} finite numbers")

@@ -24,10 +24,7 @@ __all__ = ["Pilot", "assumed_pilot", "fit_pilot", "private_pilot"]
 
 @dataclass(frozen=True, eq=False)
 class Pilot:
-    """Local form of the objective.
-
-    Shapes: h, e (p,).
-    """
+    """Local form of the objective. Shapes: h, e (p,)."""
 
     h: np.ndarray  # of shape (p,): eigenvalues of the Hessian at the minimum, regularisation included
     e: np.ndarray  # of shape (p,): start (zero) minus minimum, in the eigenvectors

@@ -139,10 +139,7 @@ def refuse_others(settings: OwnerSettings, loss: OwnerLoss) -> None:
 
 
 def owner_weights(kind: str, sizes: np.ndarray, variances: np.ndarray) -> np.ndarray:
-    """Weights of the owners' mean answers, which sum to 1.
-
-    Shapes: sizes, variances, the result (N,).
-    """
+    """Weights of the owners' mean answers, which sum to 1. Shapes: sizes, variances, the result (N,)."""
     if kind == "size":
         return np.asarray(sizes / sizes.sum())
     if (variances == 0.0).any():

@@ -65,10 +65,7 @@ class Held:
 
 @dataclass(frozen=True)
 class ActiveSet:
-    """Which weights are held, and to which side the others are.
-
-    Shapes: signs, held, goal (d,).
-    """
+    """Which weights are held, and to which side the others are. Shapes: signs, held, goal (d,)."""
 
     span: DirectionSpan
     signs: Array  # of shape (d,): a point of the face: its signs are those of the weights that are not held
@@ -126,10 +123,7 @@ class ActiveSet:
         return np.where(self.held | (at >= 1.0), np.inf, at)
 
     def holding_met(self, start: Array, end: Array, at: float) -> ActiveSet:
-        """With the weights held that meet their kink or bound up to a position.
-
-        Shapes: start, end (K,).
-        """
+        """With the weights held that meet their kink or bound up to a position. Shapes: start, end (K,)."""
         span, held = self.span, self.held
         first = self._crossings(start, end)
         met = np.flatnonzero(first <= at * (1.0 + _SAME_POSITION))

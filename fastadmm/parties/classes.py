@@ -101,10 +101,7 @@ class ClassParty(OfClasses, Party):
         return self.block.transposed_matrix_product(v, self.engine)
 
     def step_classes(self, w: np.ndarray, scaled_penalty: float) -> dict[str, Any]:
-        """As ``step`` of :class:`fastadmm.parties.proximal.Party`, class by class.
-
-        Shapes: w (C, N).
-        """
+        """As ``step`` of :class:`fastadmm.parties.proximal.Party`, class by class. Shapes: w (C, N)."""
         self._factorise()
         mu = self.regularization / scaled_penalty
         answers = self.engine.map(
@@ -209,10 +206,7 @@ class ClassDirectionParty(OfClasses, DirectionParty):
         return np.array([self._newton(row) for row in residual])
 
     def forget_classes(self, directions: np.ndarray) -> None:
-        """Drop some directions: the others span what is orthogonal to them.
-
-        Shapes: directions (n, K).
-        """
+        """Drop some directions: the others span what is orthogonal to them. Shapes: directions (n, K)."""
         n, k = directions.shape
         if not (0 < n < k and k == len(self.directions) and np.isfinite(directions).all()):
             raise Unanswerable("call 'forget_classes': not combinations of the directions that were sent")

@@ -104,10 +104,7 @@ def _gram_passes(n_columns: int, density: float) -> float:
 
 
 def in_single_precision(message: np.ndarray) -> tuple[np.ndarray, float]:
-    """A message as it travels in half the bytes.
-
-    Shapes: message, short (N,).
-    """
+    """A message as it travels in half the bytes. Shapes: message, short (N,)."""
     largest = float(np.abs(message).max(initial=0.0))
     scale = float(2.0 ** np.floor(np.log2(largest))) if largest > 0.0 else 1.0
     return (message / scale).astype(np.float32), scale
@@ -344,10 +341,7 @@ class DirectionParty(OwnDirections, Answering):
         return (residual - self.block.transposed_product(dual, self.engine)) / self.regularization
 
     def forget(self, direction: np.ndarray) -> None:
-        """Drop one direction: the others span what is orthogonal to it.
-
-        Shapes: direction (K,).
-        """
+        """Drop one direction: the others span what is orthogonal to it. Shapes: direction (K,)."""
         if len(direction) != len(self.directions) or not direction.any():
             raise Unanswerable("call 'forget': not a combination of the directions that were sent")
         unit, row = reflection(direction)

@@ -43,10 +43,7 @@ def sum_without_rounding(start: Array, columns: Array, factors: Array) -> Array:
 
 @dataclass(frozen=True)
 class DirectionSpan:
-    """All combinations of some directions.
-
-    Shapes: directions (K, d); scale (d,).
-    """
+    """All combinations of some directions. Shapes: directions (K, d); scale (d,)."""
 
     directions: Array  # of shape (K, d): orthonormal when column j is measured in units of 1 / ``scale[j]``
     scale: Array  # of shape (d,): positive

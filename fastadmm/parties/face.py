@@ -205,10 +205,7 @@ class FaceParty(OwnDirections, Answering):
         return new if reach == 0.0 or size <= reach else x + (reach / size) * (new - x)
 
     def describe(self, x: Array, near: Array | None = None) -> dict[str, Any]:
-        """Coefficients of weights, after one more direction where they need it.
-
-        Shapes: x (d,); near (K,).
-        """
+        """Coefficients of weights, after one more direction where they need it. Shapes: x (d,); near (K,)."""
         return {**self.extended(x, near), "coefficients": self.span.coefficients(x)}
 
     def extended(self, x: Array, near: Array | None = None) -> dict[str, Any]:
@@ -232,10 +229,7 @@ class FaceParty(OwnDirections, Answering):
         return positions, np.array([norm(self.penalty.on_the_way(x, y, t)) for t in positions])
 
     def describe_model(self, model: Array, answer_end: Array | None = None) -> dict[str, Any]:
-        r"""What the coordinator needs to know of a model.
-
-        Shapes: model, answer_end (K,).
-        """
+        r"""What the coordinator needs to know of a model. Shapes: model, answer_end (K,)."""
         x = self.weights(self._own(model))
         endless = self.penalty.homogeneous
         return {

@@ -81,10 +81,7 @@ class MaskedParty(GatedParty):
         return {"key": np.frombuffer(public_key(self.private), dtype="<i8")}
 
     def introduce(self, keys: np.ndarray) -> None:
-        """Take in the public keys of all parties.
-
-        Shapes: keys (4 M,).
-        """
+        """Take in the public keys of all parties. Shapes: keys (4 M,)."""
         if self.keys or not self.private:
             raise Unanswerable("call 'introduce': the run has its keys already, or this party has none")
         told = keys_of(keys)
@@ -107,10 +104,7 @@ class MaskedParty(GatedParty):
         self.keys = keys
 
     def sealed(self, rows: np.ndarray, step: float, numbers: Sequence[float]) -> dict[str, Any]:
-        """A masked answer; what is out of range counts as the end of the range.
-
-        Shapes: rows (n,).
-        """
+        """A masked answer; what is out of range counts as the end of the range. Shapes: rows (n,)."""
         if self._masks is None:
             raise Unanswerable("a masked answer before the parties' keys are known")
         m = len(self.keys)

@@ -23,10 +23,7 @@ __all__ = ["MaskedDirectionParty"]
 
 
 class MaskedDirectionParty(MaskedParty, DirectionParty):
-    """Holder of a feature block and of its parts of the summed directions.
-
-    Shapes: directions (K, d).
-    """
+    """Holder of a feature block and of its parts of the summed directions. Shapes: directions (K, d)."""
 
     family = "subspace_sums"
     remembers = ("directions",)
@@ -71,10 +68,7 @@ class MaskedDirectionParty(MaskedParty, DirectionParty):
         return -residual * (square / bend if bend > 0.0 else 0.0)
 
     def orthonormalise(self, factors: np.ndarray) -> None:
-        """Replace the last two directions by combinations of all.
-
-        Shapes: factors (n, K).
-        """
+        """Replace the last two directions by combinations of all. Shapes: factors (n, K)."""
         if len(self.directions) < 2 or len(factors) > 2 or factors.shape[1] != len(self.directions):
             raise Unanswerable(
                 f"call 'orthonormalise': factors {factors.shape} for {len(self.directions)} directions"

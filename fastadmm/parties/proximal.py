@@ -95,10 +95,7 @@ class Party(Answering):
             self._factorised = True
 
     def set_metric(self, curvature: np.ndarray) -> None:
-        r"""Give every sample a penalty of its own, :math:`r \omega_i`.
-
-        Shapes: curvature (N,).
-        """
+        r"""Give every sample a penalty of its own, :math:`r \omega_i`. Shapes: curvature (N,)."""
         self.metric = curvature
         block = WeightedBlock(self.block, curvature, self.engine)
         self.update, _ = choose_penalised(
@@ -137,10 +134,7 @@ class Party(Answering):
         return {"gap": float(residual @ residual) / (2.0 * scale), "stationarity": float(mapped @ mapped)}
 
     def stationarity(self, pull: np.ndarray) -> dict[str, Any]:
-        r"""Squared prox-gradient map of equation 13, for any regulariser and set.
-
-        Shapes: pull (N,).
-        """
+        r"""Squared prox-gradient map of equation 13, for any regulariser and set. Shapes: pull (N,)."""
         mapped = self.penalty.gradient_map(self.weights, self.block.transposed_product(pull, self.engine))
         return {"value": float(mapped @ mapped)}
 

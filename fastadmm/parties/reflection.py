@@ -14,10 +14,7 @@ __all__ = ["Turn", "reflection"]
 
 
 def reflection(direction: np.ndarray) -> tuple[np.ndarray, int]:
-    """Unit vector of the reflection, and the row to drop.
-
-    Shapes: direction, unit (K,).
-    """
+    """Unit vector of the reflection, and the row to drop. Shapes: direction, unit (K,)."""
     row = int(np.flatnonzero(direction)[-1])
     unit = direction / np.linalg.norm(direction)
     unit[row] += 1.0 if unit[row] >= 0.0 else -1.0  # away from zero: nothing cancels

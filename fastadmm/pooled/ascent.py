@@ -57,10 +57,7 @@ _OF_INTERCEPT, _OF_MEAN_ROW = 10.0, 0.2
 
 
 class Ascent(NamedTuple):
-    """Result of dual coordinate ascent.
-
-    Shapes: dual (N,).
-    """
+    """Result of dual coordinate ascent. Shapes: dual (N,)."""
 
     point: SpanPoint  # weights of all columns; those that were given, if they are better
     dual: Array  # of shape (N,): the dual vector, which gives the lower bound

@@ -118,10 +118,7 @@ def _positive_root(soft: Array, lead: Array, mu: float) -> Array:
 
 
 class PenaltyBarrier:
-    """Penalties and sets of all blocks, over all weights side by side.
-
-    Shapes: size (d,).
-    """
+    """Penalties and sets of all blocks, over all weights side by side. Shapes: size (d,)."""
 
     def __init__(self, penalties: Sequence[PartyPenalty], widths: Sequence[int], size: Array) -> None:
         d, self.unit = sum(widths), 1.0 / size

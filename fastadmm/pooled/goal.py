@@ -166,10 +166,7 @@ class Goal:
         return Point(weights, found.intercept, total, found.gradient, u, value, *proved)
 
     def ended(self, weights: Array, end: SpanPoint) -> Point:
-        """The model of weights whose loss is known, with what its gradient proves.
-
-        Shapes: weights (d,).
-        """
+        """The model of weights whose loss is known, with what its gradient proves. Shapes: weights (d,)."""
         known = None if end.gradient is None or end.sums is None else (end.loss, end.gradient, end.sums)
         found = primal_value(self.problem, end.total, end.intercept, self.engine, known)
         value, u = found.loss + self.regulariser(weights), found.gradient

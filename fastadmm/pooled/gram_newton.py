@@ -60,10 +60,7 @@ def of_promise(promised: float, objective: float) -> float:
 def minimise_over_all_columns(
     problem: Problem, penalty: PartyPenalty, span: Span, point: SpanPoint, goal: float, hessian: SpanHessian
 ) -> SpanPoint:
-    """Proximal Newton steps from a point; never returns a worse one.
-
-    Scaling: goal summed scaling.
-    """
+    """Proximal Newton steps from a point; never returns a worse one. Scaling: goal summed scaling."""
     lead, scale = span.lead, (*penalty.coefficients, *penalty.constraint.bounds)
     l1, l2 = scale[:2]
     exact = problem.loss.name == "squared"  # the parabola is the loss

@@ -192,10 +192,7 @@ class _Factor:
 
 
 def _by_rows(kernel: Array, span: TableSpan, hessian: HessianOfRows) -> Solve:
-    """The inverse of a Hessian, but for its intercept, by Woodbury's formula.
-
-    Shapes: kernel (N, N).
-    """
+    """The inverse of a Hessian, but for its intercept, by Woodbury's formula. Shapes: kernel (N, N)."""
     root, rows, engine, scale = np.sqrt(hessian.bend), span.rows, span.engine, span.scale
     matrix = root[:, np.newaxis] * kernel * root
     matrix[np.diag_indices(len(matrix))] += scale

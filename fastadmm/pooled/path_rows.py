@@ -26,10 +26,7 @@ _BENT = 1e-300
 
 
 class PredictorRows:
-    """Rows with one predictor.
-
-    Shapes: values (N, d); none (C,).
-    """
+    """Rows with one predictor. Shapes: values (N, d); none (C,)."""
 
     none: Any = 0.0  # of shape (C,): an intercept of zero
 

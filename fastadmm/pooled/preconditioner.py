@@ -43,10 +43,7 @@ class Preconditioner:
             self._new, self._old, self._known, self._count = self._old, self._new, self._count, 0
 
     def learn(self, direction: Array, image: Array, bend: float) -> None:
-        """Add a direction, conjugate in the matrix to those before.
-
-        Shapes: direction, image (K,).
-        """
+        """Add a direction, conjugate in the matrix to those before. Shapes: direction, image (K,)."""
         if self._count < self._new.shape[1]:
             root = math.sqrt(bend)
             for place, vector in zip(self._new[:, self._count], (direction, image)):

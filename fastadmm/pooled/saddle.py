@@ -51,10 +51,7 @@ _PRODUCTS = 1 << 30
 
 @dataclass(frozen=True)
 class Saddle:
-    """What was found.
-
-    Shapes: weights (d,); gradient (N,).
-    """
+    """What was found. Shapes: weights (d,); gradient (N,)."""
 
     weights: Array  # of shape (d,)
     intercept: float

@@ -61,10 +61,7 @@ class HessianOfRows(NamedTuple):
 
 
 class TableSpan(Span):
-    """Passes over all columns, whose directions are the unit vectors.
-
-    Shapes: rows (N, d).
-    """
+    """Passes over all columns, whose directions are the unit vectors. Shapes: rows (N, d)."""
 
     def __init__(self, problem: Problem | SomeRows, rows: Rows, engine: Engine) -> None:
         super().__init__(problem, np.empty((0, rows.shape[0])), engine)

@@ -56,10 +56,7 @@ _ROUGH = 1e-3
 
 
 class Found(NamedTuple):
-    """Where working sets have led.
-
-    Shapes: coefficients, slope (d,); total (N,).
-    """
+    """Where working sets have led. Shapes: coefficients, slope (d,); total (N,)."""
 
     coefficients: Array  # of shape (d,): weights of all columns
     primal: PrimalValue  # loss and gradient there

@@ -100,10 +100,7 @@ def _row_keys(ids: np.ndarray | Sequence[Any] | int) -> np.ndarray:
 
 
 def rows_digest(ids: np.ndarray | Sequence[Any] | int) -> str:
-    """Which rows these are, in whatever order.
-
-    Shapes: ids (N,).
-    """
+    """Which rows these are, in whatever order. Shapes: ids (N,)."""
     keys = _row_keys(ids)
     hashes = _mix(keys)
     sums = np.array([hashes.sum(), _mix(hashes).sum()], dtype="<u8")
@@ -155,10 +152,7 @@ def feature_account(party: Any) -> Account:
 
 
 def label_account(ids: np.ndarray | Sequence[Any] | int, holder: str) -> Account:
-    """The account of the labels of some rows, whoever holds them.
-
-    Shapes: ids (N,).
-    """
+    """The account of the labels of some rows, whoever holds them. Shapes: ids (N,)."""
     return Account(rows_digest(ids), holder, LABELS)
 
 

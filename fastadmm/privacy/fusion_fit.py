@@ -284,10 +284,7 @@ class ClassDesign:
         self._eigenvalues = np.maximum(values, 0.0)
 
     def regress(self, values: Array) -> tuple[Array, float, float]:
-        r"""Regress numbers on the columns, class means taken out.
-
-        Shapes: values (N,); coefficients (d,).
-        """
+        r"""Regress numbers on the columns, class means taken out. Shapes: values (N,); coefficients (d,)."""
         n = len(self.y)
         means = np.array([values @ (1.0 - self.y), values @ self.y]) / self.count
         residual = values - means[(self.y > 0.5).astype(np.int64)]

@@ -70,10 +70,7 @@ _SHORTENED, _DEVIATIONS = 0.1, 3.0
 
 
 def row_norms(block: FeatureBlock, engine: Engine) -> Array:
-    """Euclidean norm of each row.
-
-    Shapes: block (N, d); the result (N,).
-    """
+    """Euclidean norm of each row. Shapes: block (N, d); the result (N,)."""
     rows, found = (0, block.shape[0]), np.empty(block.shape[0])
     if isinstance(block, DenseBlock):
         for (start, stop), part in block.once(rows):
@@ -130,10 +127,7 @@ _SLACK = 1e-9
 
 @dataclass(frozen=True)
 class LocalModel:
-    """A party's released model.
-
-    Shapes: weights (d,).
-    """
+    """A party's released model. Shapes: weights (d,)."""
 
     weights: Array  # of shape (d,): for the party's columns as they are (not normalised)
     intercept: float
@@ -201,10 +195,7 @@ _LEAST_VARIANCE = 0.01
 
 @dataclass(frozen=True)
 class ScoreMoments:
-    """Released moments of the scores, by public class.
-
-    Shapes: count, mean, square (2,).
-    """
+    """Released moments of the scores, by public class. Shapes: count, mean, square (2,)."""
 
     count: Array  # of shape (2,): records of each public class
     mean: Array  # of shape (2,): mean of S and of ``(S - origin)**2``

@@ -72,10 +72,7 @@ _CHANNEL = ("epsilon", "n_levels", "center", "clip")
 
 @dataclass(frozen=True)
 class FusionMessage:
-    """Everything that a party sends.
-
-    Shapes: levels (N,).
-    """
+    """Everything that a party sends. Shapes: levels (N,)."""
 
     row_norm: float  # R
     model: LocalModel
@@ -282,10 +279,7 @@ class FusionParty(GatedParty):
         return self._releases.holds(self._message)
 
     def fuse(self, target: Array, classes: Array) -> dict[str, Any]:
-        """The message: one that was stored is sent again, never drawn again.
-
-        Shapes: target, classes (N,).
-        """
+        """The message: one that was stored is sent again, never drawn again. Shapes: target, classes (N,)."""
         if not np.isin(classes, (0.0, 1.0)).all():
             raise Unanswerable("call 'fuse': 'classes' are not 0 and 1")
         books, norm = self.books, self.books.settings.row_norm

@@ -83,10 +83,7 @@ _STORED = {"dense": DenseBlock, "sparse": lambda rows: CSRBlock(sp.csr_array(row
 
 @dataclass(frozen=True)
 class Pair:
-    """Neighbours, and what an adversary asks for.
-
-    Shapes: first, second (N, d); target (N,).
-    """
+    """Neighbours, and what an adversary asks for. Shapes: first, second (N, d); target (N,)."""
 
     name: str
     first: Array  # of shape (N, d): rows before clipping

@@ -52,10 +52,7 @@ _STEPS = 60
 
 
 def clipped_block(block: FeatureBlock, name: str) -> FeatureBlock:
-    """:func:`clip_rows` of a block.
-
-    Shapes: block, the result (N, d).
-    """
+    """:func:`clip_rows` of a block. Shapes: block, the result (N, d)."""
     if type(block) is DenseBlock:
         return as_block(clip_rows(block.matrix), name)
     if type(block) is CSRBlock:
@@ -88,10 +85,7 @@ def fixed_ball_solution(values: np.ndarray, right: np.ndarray, radius: float) ->
 
 
 class MessageParty:
-    """Holder of a feature block in a run with noisy messages.
-
-    Shapes: block (N, d); weights (d,).
-    """
+    """Holder of a feature block in a run with noisy messages. Shapes: block (N, d); weights (d,)."""
 
     def __init__(
         self,
@@ -314,8 +308,5 @@ class MessageSender(GatedParty):
 
 
 def _values_of(sent: Mapping[str, Any]) -> np.ndarray:
-    """Numbers of a stored message.
-
-    Shapes: the result (N,).
-    """
+    """Numbers of a stored message. Shapes: the result (N,)."""
     return GridMessage(sent["integers"], float(sent["grid"])).values

@@ -69,10 +69,7 @@ def calibrate(sensitivity: float, multiplier: float, n_values: int) -> Calibrati
 
 @dataclass(frozen=True)
 class GridMessage:
-    """What leaves a party: integers on a public grid.
-
-    Shapes: integers (N,).
-    """
+    """What leaves a party: integers on a public grid. Shapes: integers (N,)."""
 
     integers: np.ndarray  # of shape (N,): k
     grid: float  # g
@@ -125,10 +122,7 @@ class NoiseSource:
     def release(
         self, values: np.ndarray, level: Calibration, round: int, engine: Engine, stream: int = 0
     ) -> GridMessage:
-        """Add noise to a value; called once per round and stream.
-
-        Shapes: values (N,).
-        """
+        """Add noise to a value; called once per round and stream. Shapes: values (N,)."""
         # Whether a message leaves must not depend on it; its sensitivity does not grow.
         values = saturated(np.asarray(values, dtype=np.float64), _LARGEST // 4 * level.grid)
         integers = np.rint(values / level.grid).astype(np.int64)
@@ -141,10 +135,7 @@ class NoiseSource:
         return self.release(np.zeros(n_values), level, round, engine, stream)
 
     def uniform(self, n_values: int, round: int, engine: Engine, stream: int = 0) -> np.ndarray:
-        """Uniform numbers in [0, 1) with 53 bits, for Bernoulli releases.
-
-        Shapes: the result (n_values,).
-        """
+        """Uniform numbers in [0, 1) with 53 bits, for Bernoulli releases. Shapes: the result (n_values,)."""
         from fastadmm.kernels.gaussian_noise import uniform
 
         key, nonce, out = self._key, self._nonce(round, stream), np.empty(n_values)

@@ -99,10 +99,7 @@ def size_check(noise: Array, what: str, cost: Callable[[float], float] | None = 
 
 
 def mean_check(noise: Array) -> Check:
-    """Has the noise mean zero? Normal test.
-
-    Shapes: noise (n,).
-    """
+    """Has the noise mean zero? Normal test. Shapes: noise (n,)."""
     n, limit = len(noise), float(norm.isf(LEVEL / 2))
     root = math.sqrt(n)
     mean = float(noise.sum()) / n
@@ -111,10 +108,7 @@ def mean_check(noise: Array) -> Check:
 
 
 def law_check(noise: Array) -> Check:
-    """Is the noise normal? Kolmogorov's test with its exact law.
-
-    Shapes: noise (n,).
-    """
+    """Is the noise normal? Kolmogorov's test with its exact law. Shapes: noise (n,)."""
     return _kolmogorov("law of the noise", norm.cdf(np.sort(noise)))
 
 

@@ -90,10 +90,7 @@ _LABELS = 2**32 - 1
 
 @dataclass(frozen=True)
 class PublicLabels:
-    """What leaves the label holder.
-
-    Shapes: classes, target (N,).
-    """
+    """What leaves the label holder. Shapes: classes, target (N,)."""
 
     classes: np.ndarray  # of shape (N,): 0 and 1
     target: np.ndarray  # of shape (N,): the same, or unbiased soft targets where the classes are randomised
@@ -183,9 +180,6 @@ def randomise_labels(y: Array, epsilon: float, noise: NoiseSource, round: int, e
 
 
 def soft_targets(noisy: Array, epsilon: float) -> Array:
-    r"""Unbiased targets from randomised labels.
-
-    Shapes: noisy, the result (N,).
-    """
+    r"""Unbiased targets from randomised labels. Shapes: noisy, the result (N,)."""
     scale = 1.0 / (1.0 - 2.0 * flip_probability(epsilon))
     return 0.5 * (1.0 + (2.0 * np.asarray(noisy, dtype=np.float64) - 1.0) * scale)

@@ -66,10 +66,7 @@ Script = Callable[[int, Array, Calibration], Any]
 
 @dataclass(frozen=True)
 class Release:
-    """One call for noise.
-
-    Shapes: exact (n,).
-    """
+    """One call for noise. Shapes: exact (n,)."""
 
     exact: Array  # of shape (n,): the value before noise
     level: Calibration  # the noise that was asked for
@@ -93,10 +90,7 @@ class Release:
 
 @dataclass(frozen=True)
 class Drawn:
-    """One call for uniform numbers.
-
-    Shapes: numbers (n,).
-    """
+    """One call for uniform numbers. Shapes: numbers (n,)."""
 
     numbers: Array  # of shape (n,)
     party: int  # whose source it was, and which of its calls

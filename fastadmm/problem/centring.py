@@ -33,10 +33,7 @@ _ROWS, _RANGES = 64, 100.0
 
 @dataclass(frozen=True)
 class Centring:
-    """Constants of the columns of each party.
-
-    Shapes: each of centres (d_m,).
-    """
+    """Constants of the columns of each party. Shapes: each of centres (d_m,)."""
 
     centres: list[Array | None]  # of shape (d_m,): none where no column of the party is far
 

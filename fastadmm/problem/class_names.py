@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["event_of", "good_of"]
+__all__ = ["event_of", "good_of", "sign_of"]
 
 #: Words of the same meaning: labels without the event, and with it.
 _PLAIN = """
@@ -48,6 +48,11 @@ def good_of(classes: Sequence[str]) -> str | None:
     """The good one of two labels of which the other is feared; None where words do not tell."""
     feared = _with(classes, _FEARED)
     return None if feared is None else classes[feared == classes[0]]
+
+
+def sign_of(classes: Sequence[str] | None) -> list[str]:
+    """What the sign of a weight means, where there are two labels; else nothing."""
+    return [f"a positive weight speaks for {classes[1]!r}, class 1"] if classes and len(classes) == 2 else []
 
 
 def _with(classes: Sequence[str], pairs: str) -> str | None:

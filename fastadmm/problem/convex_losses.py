@@ -51,10 +51,7 @@ class Logistic(Loss):
         return float(weight[weight > 0.0] @ (entr(used) + entr(1.0 - used)))
 
     def least_of_all(self, y: Array, weight: Array, engine: Engine) -> float:
-        """The loss's least sum: one quick pass where all targets are 0 or 1.
-
-        Shapes: y, weight (N,).
-        """
+        """The loss's least sum: one quick pass where all targets are 0 or 1. Shapes: y, weight (N,)."""
         from fastadmm.kernels.logistic import soft_labels
 
         (soft,) = engine.together(engine.returned_parts(soft_labels, engine.leaves(len(y)), 1, y, weight))

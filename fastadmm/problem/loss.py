@@ -58,10 +58,7 @@ class Loss(ABC):
 
     @abstractmethod
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
-        """Refuse targets outside the loss's domain.
-
-        Shapes: y, weight (N,).
-        """
+        """Refuse targets outside the loss's domain. Shapes: y, weight (N,)."""
 
     def n_outputs(self, y: Array, n_classes: int | None = None) -> int:
         """Linear predictors per sample: 1, or the number of classes of a vector-valued loss.
@@ -112,10 +109,7 @@ class Loss(ABC):
         return -math.inf
 
     def least_of_all(self, y: Array, weight: Array, engine: Engine) -> float:
-        """:meth:`least` of the rows of all workers.
-
-        Shapes: y, weight (N,).
-        """
+        """:meth:`least` of the rows of all workers. Shapes: y, weight (N,)."""
 
         def piece(rows: tuple[int, int]) -> float:
             return self.least(y[slice(*rows)], weight[slice(*rows)])

@@ -48,10 +48,7 @@ class Multinomial(Loss):
         check_class_numbers(y, weight, fit_intercept)
 
     def n_outputs(self, y: Array, n_classes: int | None = None) -> int:
-        """Number of classes C.
-
-        Shapes: y (N,).
-        """
+        """Number of classes C. Shapes: y (N,)."""
         highest = int(y.max()) + 1
         if n_classes is None:
             return highest

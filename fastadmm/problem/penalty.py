@@ -68,10 +68,7 @@ def is_log_sum(regularizer: Regularizer, constraint: Constraint) -> bool:
 
 @dataclass(frozen=True)
 class PartyPenalty:
-    r""":math:`h(x) = \kappa R(x)` on X, infinite elsewhere.
-
-    Scaling: strength summed scaling.
-    """
+    r""":math:`h(x) = \kappa R(x)` on X, infinite elsewhere. Scaling: strength summed scaling."""
 
     regularizer: Regularizer
     constraint: Constraint

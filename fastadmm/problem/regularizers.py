@@ -77,10 +77,7 @@ class Regularizer(ABC):
         return np.sign(v) * np.maximum(np.abs(v) - threshold, 0.0)
 
     def at_kink(self, x: Array) -> Array:
-        r"""Which weights sit where :math:`\Omega` has a kink; bool of shape (d,).
-
-        Shapes: x (d,).
-        """
+        r"""Which weights sit where :math:`\Omega` has a kink; bool of shape (d,). Shapes: x (d,)."""
         return x == 0.0
 
     def passes_zero(self, x: Array, y: Array) -> Array:

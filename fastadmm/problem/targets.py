@@ -41,10 +41,7 @@ def check_unbiased_targets(y: Array, weight: Array, fit_intercept: bool) -> None
 
 
 def check_soft_labels(y: Array, weight: Array) -> None:
-    """Require targets in [0, 1], not all of one class.
-
-    Shapes: y, weight (N,).
-    """
+    """Require targets in [0, 1], not all of one class. Shapes: y, weight (N,)."""
     if (y < 0).any() or (y > 1).any():
         i = int(np.flatnonzero((y < 0) | (y > 1))[0])
         raise InputError(f"y: target {y[i]} in row {i} is outside [0, 1]; map the two classes to 0 and 1")
@@ -54,10 +51,7 @@ def check_soft_labels(y: Array, weight: Array) -> None:
 
 
 def check_labels(y: Array, weight: Array) -> None:
-    """Require targets 0 and 1, both present.
-
-    Shapes: y, weight (N,).
-    """
+    """Require targets 0 and 1, both present. Shapes: y, weight (N,)."""
     wrong = (y != 0) & (y != 1)
     if wrong.any():
         i = int(np.flatnonzero(wrong)[0])
@@ -66,10 +60,7 @@ def check_labels(y: Array, weight: Array) -> None:
 
 
 def check_rates(y: Array, weight: Array, fit_intercept: bool, loss: str, needs: str) -> None:
-    """Require targets that are not negative and, with an intercept, not all zero.
-
-    Shapes: y, weight (N,).
-    """
+    """Require targets that are not negative and, with an intercept, not all zero. Shapes: y, weight (N,)."""
     if (y < 0).any():
         i = int(np.flatnonzero(y < 0)[0])
         raise InputError(f"y: target {y[i]} in row {i} is negative; the {loss} loss needs {needs}")
@@ -95,10 +86,7 @@ def check_shares(y: Array, weight: Array, fit_intercept: bool) -> None:
 
 
 def check_positive(y: Array, loss: str) -> None:
-    """Require targets above zero.
-
-    Shapes: y (N,).
-    """
+    """Require targets above zero. Shapes: y (N,)."""
     if not (y > 0).all():
         i = int(np.flatnonzero(~(y > 0))[0])
         raise InputError(
@@ -108,10 +96,7 @@ def check_positive(y: Array, loss: str) -> None:
 
 
 def check_whole(y: Array, loss: str) -> None:
-    """Require whole numbers.
-
-    Shapes: y (N,).
-    """
+    """Require whole numbers. Shapes: y (N,)."""
     if (y != np.floor(y)).any():
         i = int(np.flatnonzero(y != np.floor(y))[0])
         raise InputError(
@@ -121,10 +106,7 @@ def check_whole(y: Array, loss: str) -> None:
 
 
 def check_class_numbers(y: Array, weight: Array, fit_intercept: bool) -> None:
-    """Require class numbers 0, 1, 2 and so on, at least two of them present.
-
-    Shapes: y, weight (N,).
-    """
+    """Require class numbers 0, 1, 2 and so on, at least two of them present. Shapes: y, weight (N,)."""
     wrong = (y < 0) | (y != np.floor(y)) | (y >= MAX_CLASSES)
     if wrong.any():
         i = int(np.flatnonzero(wrong)[0])

@@ -1,7 +1,5 @@
 """HTML reports of runs. Matplotlib and Jinja are imported when a page is written, not before."""
 
-from __future__ import annotations
-
 from fastadmm.reports.compare_page import write_comparison
 from fastadmm.reports.comparison import RunComparison, compare_runs
 from fastadmm.reports.html import write_report

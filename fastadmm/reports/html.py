@@ -17,8 +17,10 @@ from fastadmm.errors import ConfigError
 from fastadmm.figures.figure import INSTALL_HINT
 from fastadmm.figures.numbers import NONE, format_duration, format_number, format_percent, round_up
 from fastadmm.files.atomic import atomic_file, shown
+from fastadmm.judging.judgement import event_in
 from fastadmm.privacy.published import KEPT_BACK, is_private
-from fastadmm.reports.coefficients import coefficient_section
+from fastadmm.reports.bins_plot import bins_plot
+from fastadmm.reports.committee import coefficient_section, limits, points_section
 from fastadmm.reports.judgement import judgement_section
 from fastadmm.reports.plots import calibration_plot, history_plots, metric_label
 from fastadmm.reports.published import published
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = ["write_page", "write_records", "write_report"]
+
+#: Of the table of parties.
+PARTIES = ("party", "columns", "norm of the weights", "λ", "model file")
 
 #: Rounds in the table at the end of the page.
 LAST_ROUNDS = 10
@@ -69,7 +74,7 @@ def write_page(target: Path, template: str, context: dict[str, Any]) -> None:
 def _context(records: RunRecords) -> dict[str, Any]:
     facts = _facts(records)
     parties = _parties(records)
-    names = [str(party["name"]) for party in parties]
+    names = [party[0] for party in parties]
     evaluation = _evaluation(records.evaluation)
     private = is_private(records.privacy, records.config)
     calibration = (records.evaluation or {}).get("metrics", {}).get("calibration")
@@ -77,15 +82,18 @@ def _context(records: RunRecords) -> dict[str, Any]:
         "title": records.path.resolve().name,
         "badge": _badge(facts),
         "headline": _headline(records, facts, len(parties)),
+        "training": _training(records, facts),
         "about": _about(records, len(parties)),
         "certificate": _certificate(facts, records),
         "message": KEPT_BACK if private else str((records.result or {}).get("message") or ""),
         "private": private,
         "plots": history_plots(records.history, facts.target, names),
-        "parties": parties,
-        "coefficients": None if private else coefficient_section(records.path),
+        "parties": _party_table(parties),
+        "coefficients": None if private else coefficient_section(records),
+        "points": points_section(records),
+        "bins": None if private else bins_plot(records.path / "model"),
+        "limits": limits(records),
         "last_rounds": _last_rounds(records),
-        "n_rounds_logged": len(records.history),
         "evaluation": evaluation,
         "calibration": calibration_plot(calibration) if calibration else None,
         "judgement": None if records.evaluation is None else judgement_section(records.evaluation),
@@ -123,7 +131,7 @@ def _path(table: dict[str, Any] | None) -> dict[str, Any] | None:
         if with_folds
         else "Without folds nothing chooses; the rest of this page is about the fit of the smallest value."
     )
-    return {"plot": path_plot(table), "header": header, "rows": cells, "line": said}
+    return {"plot": path_plot(table), "header": header, "rows": cells, "notes": [said]}
 
 
 def _worth(records: RunRecords) -> dict[str, Any] | None:
@@ -147,11 +155,13 @@ def _worth(records: RunRecords) -> dict[str, Any] | None:
             ]
             for row in worth.table()
         ],
-        "line": f"Test {metric_label(worth.metric)} of nobody (intercept only): {number(worth.of(0))}; "
-        f"of all: {number(worth.of(worth.everyone))}"
-        + ("" if pooled is None else f"; of scikit-learn on all columns in one place: {number(pooled)}")
-        + "."
-        + (f" {worth.reason}." if worth.reason else ""),
+        "notes": [
+            f"Test {metric_label(worth.metric)} of nobody (intercept only): {number(worth.of(0))}; "
+            f"of all: {number(worth.of(worth.everyone))}"
+            + ("" if pooled is None else f"; of scikit-learn on all columns in one place: {number(pooled)}")
+            + "."
+            + (f" {worth.reason}." if worth.reason else "")
+        ],
     }
 
 
@@ -159,6 +169,9 @@ def _privacy(records: RunRecords) -> dict[str, Any] | None:
     """The privacy statement; None for a run older than statements."""
     if records.privacy is None:
         return None
+    if not is_private(records.privacy, records.config):
+        plain = "No privacy setting: messages are exact functions of the data (docs/privacy.md)."
+        return {"line": plain, "groups": [], "comparison": []}
     comparison = (records.result or {}).get("comparison")
     lines = [
         str(line)
@@ -297,9 +310,9 @@ def _about(records: RunRecords, n_parties: int) -> str:
     made = records.path / "result.json"
     day = f" on {datetime.fromtimestamp(made.stat().st_mtime, UTC):%Y-%m-%d}" if made.is_file() else ""
     return (
-        f"This page describes a linear model that fastadmm trained{day} on columns of {who} about the same "
-        "rows. It says how close the model is to the best possible one, how training went, and how well the "
-        "model does on other rows where that was measured."
+        f"A linear model that fastadmm trained{day} on columns of {who} about the same rows: how well it "
+        "does on other rows where that was measured, what it says, what it does not know, how close it is to "
+        "the best possible one, and how training went."
     )
 
 
@@ -366,22 +379,53 @@ def _bound(facts: _Facts, subject: str) -> str | None:
 
 
 def _headline(records: RunRecords, facts: _Facts, n_parties: int) -> list[dict[str, str]]:
-    def item(label: str, text: str, note: str = "") -> dict[str, str]:
-        return {"label": label, "value": text, "note": note}
-
     target = "" if facts.target is None else f"target {format_number(facts.target)}"
+    result = records.result or {}
+    data = records.config.get("data")
     return [
-        item("Objective", format_number(facts.objective, 6), "mean loss + λ·R"),
-        item("Relative gap", format_number(facts.gap if facts.gap is None else round_up(facts.gap)), target)
+        _item("Rows", format_number(facts.n_samples), Path(data).name if isinstance(data, str) else ""),
+        *_class_of(result, records.evaluation),
+        *_metric(records.evaluation),
+        _item("Parties", format_number(n_parties) if n_parties else NONE, _columns(records)),
+        _item("Relative gap", format_number(facts.gap if facts.gap is None else round_up(facts.gap)), target)
         if facts.convex
-        else item("Stationarity", format_number(facts.stationarity, zeros=True), target),
-        item("Rounds", format_number(facts.rounds), str((records.result or {}).get("scheme") or "")),
-        *_exchanges(records, facts),
-        item("Time", format_duration(facts.seconds), _per_round(facts)),
-        item("Samples", format_number(facts.n_samples), str((records.result or {}).get("loss") or "")),
-        item("Parties", format_number(n_parties) if n_parties else NONE, _columns(records)),
+        else _item("Stationarity", format_number(facts.stationarity, zeros=True), target),
         _lambda(records, facts),
     ]
+
+
+def _class_of(result: dict[str, Any], evaluation: dict[str, Any] | None) -> list[dict[str, str]]:
+    """Class 1 and how frequent it is, in training rows, else in those of the evaluation."""
+    rows = result.get("class_rows")
+    if isinstance(rows, dict) and len(rows) == 2 and all(map(_real, rows.values())):
+        name, count = list(rows.items())[1]
+        return [_item("Class 1", name, f"{100.0 * count / (sum(rows.values()) or 1):.3g} % of rows")]
+    event, share = event_in(evaluation or {})
+    return [_item("Class 1", event, f"{100.0 * share:.3g} % of evaluated rows")] if event else []
+
+
+def _metric(evaluation: dict[str, Any] | None) -> list[dict[str, str]]:
+    """AUC with its interval, or R², of the evaluation."""
+    metrics = (evaluation or {}).get("metrics", {})
+    found = [name for name in ("auc", "r2", "d2") if _real(metrics.get(name))][:1]
+    ends = ((evaluation or {}).get("ranking") or {}).get("auc_interval")
+    note = f"95 %: {ends[0]:.3f} to {ends[1]:.3f}" if found == ["auc"] and ends else "evaluated"
+    return [_item(metric_label(name), f"{metrics[name]:.3f}", note) for name in found]
+
+
+def _training(records: RunRecords, facts: _Facts) -> list[dict[str, str]]:
+    result, most = records.result or {}, _setting(records.config, ("rounds",))
+    limit = "" if most is None else f"at most {format_number(most)}"
+    return [
+        _item("Objective", format_number(facts.objective, 6), f"mean {result.get('loss') or 'loss'} + λ·R"),
+        _item("Rounds", format_number(facts.rounds), f"{result.get('scheme') or ''}, {limit}".strip(", ")),
+        *_exchanges(records, facts),
+        _item("Time", format_duration(facts.seconds), _per_round(facts)),
+    ]
+
+
+def _item(label: str, text: str, note: str = "") -> dict[str, str]:
+    return {"label": label, "value": text, "note": note}
 
 
 def _lambda(records: RunRecords, facts: _Facts) -> dict[str, str]:
@@ -389,9 +433,9 @@ def _lambda(records: RunRecords, facts: _Facts) -> dict[str, str]:
     own = [party.get("lambda") for party in (records.result or {}).get("parties") or []]
     values = [value for value in own if _real(value)]
     if not values:
-        return {"label": "λ", "value": format_number(facts.lam), "note": "per mean loss"}
+        return _item("λ", format_number(facts.lam), "per mean loss")
     ends = dict.fromkeys(format_number(value) for value in (min(values), max(values)))
-    return {"label": "λ of each party", "value": " to ".join(ends), "note": "per mean loss"}
+    return _item("λ of each party", " to ".join(ends), "per mean loss")
 
 
 def _exchanges(records: RunRecords, facts: _Facts) -> list[dict[str, str]]:
@@ -402,7 +446,7 @@ def _exchanges(records: RunRecords, facts: _Facts) -> list[dict[str, str]]:
     if not values or not n or not _real(result.get("exchanges")):
         return []
     note = f"as between organisations: {format_number(round(max(values) / n))} bytes a row"
-    return [{"label": "Exchanges", "value": format_number(result["exchanges"]), "note": note}]
+    return [_item("Exchanges", format_number(result["exchanges"]), note)]
 
 
 def _per_round(facts: _Facts) -> str:
@@ -418,7 +462,8 @@ def _columns(records: RunRecords) -> str:
     return f"{format_number(sum(widths))} columns"
 
 
-def _parties(records: RunRecords) -> list[dict[str, Any]]:
+def _parties(records: RunRecords) -> list[list[str]]:
+    """Name, columns, norm of the weights, λ of its own and file of each party."""
     norms = records.history.weight_norms
     listed = (records.result or {}).get("parties") or [{}] * norms.shape[1]
     rows = []
@@ -428,15 +473,22 @@ def _parties(records: RunRecords) -> list[dict[str, Any]]:
         if norm is None and k < norms.shape[1] and len(norms):
             norm = float(norms[-1, k])
         rows.append(
-            {
-                "name": str(party.get("name") or f"party {k + 1}"),
-                "n_features": format_number(party.get("n_features")),
-                "weight_norm": format_number(norm, 5, zeros=True),
-                "lambda": format_number(party["lambda"]) if _real(party.get("lambda")) else None,
-                "file": str(party.get("file") or NONE),
-            }
+            [
+                str(party.get("name") or f"party {k + 1}"),
+                format_number(party.get("n_features")),
+                format_number(norm, 5, zeros=True),
+                format_number(party["lambda"]) if _real(party.get("lambda")) else NONE,
+                str(party.get("file") or NONE),
+            ]
         )
     return rows
+
+
+def _party_table(rows: list[list[str]]) -> dict[str, Any]:
+    """Without λ, where no party has its own."""
+    kept = [k for k in range(len(PARTIES)) if k != 3 or any(row[3] != NONE for row in rows)]
+    cells = [[row[k] for k in kept] for row in rows]
+    return {"header": [PARTIES[k] for k in kept], "rows": cells, "notes": []}
 
 
 def _last_rounds(records: RunRecords) -> dict[str, Any]:
@@ -464,7 +516,9 @@ def _last_rounds(records: RunRecords) -> dict[str, Any]:
             for label, values in columns
         ]
         rows.append([format_number(int(number)), *cells])
-    return {"header": ["round", *(label for label, _ in columns)], "rows": rows}
+    logged = f"The last {len(rows)} of {len(history)} logged rounds; rounds.jsonl holds them all."
+    notes = [logged] if len(history) > len(rows) else []
+    return {"header": ["round", *(label for label, _ in columns)], "rows": rows, "notes": notes}
 
 
 def _evaluation(evaluation: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from fastadmm.figures.figure import DASHES, MUTED, SERIES_COLOURS, render
 from fastadmm.figures.numbers import NONE, format_number
+from fastadmm.judging.judgement import event_in
 from fastadmm.reports.judgement_check import GROUP
 from fastadmm.reports.plots import Plot, safe_label
 
@@ -21,9 +22,10 @@ __all__ = ["judgement_section"]
 def judgement_section(evaluation: dict[str, Any]) -> dict[str, Any]:
     """Figures, tables and notes of an evaluation."""
     ranking, drift = evaluation.get("ranking"), evaluation.get("drift")
+    event = safe_label(event_in(evaluation)[0] or "class 1", 40)
     plots, tables = [], []
     if ranking is not None:
-        plots += [_roc(ranking), _precision_recall(ranking), _gain(ranking), _lift(ranking)]
+        plots += [_roc(ranking), _precision_recall(ranking), _gain(ranking, event), _lift(ranking, event)]
         tables.append(_group_table(ranking))
     if evaluation.get("confusion") is not None:
         tables.append(_confusion_table(evaluation["confusion"]))
@@ -87,7 +89,7 @@ def _precision_recall(ranking: dict[str, Any]) -> Plot:
     return _plot("precision-recall", "Precision and recall", said, f"Precision against recall. {said}", draw)
 
 
-def _gain(ranking: dict[str, Any]) -> Plot:
+def _gain(ranking: dict[str, Any], event: str) -> Plot:
     curves, groups = ranking["curves"], ranking["groups"]
 
     def draw(ax: Any) -> None:
@@ -95,14 +97,14 @@ def _gain(ranking: dict[str, Any]) -> Plot:
         share, found = np.r_[0.0, curves["share"]], np.r_[0.0, curves["true_positive_rate"]]
         ax.plot(share, found, color=SERIES_COLOURS[0], label="model")
         ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel="share of the rows, highest scores first")
-        ax.set_ylabel("share of class 1 found")
+        ax.set_ylabel(f"share of {event} found")
         ax.legend(loc="lower right")
 
-    said = f"The first tenth of the rows holds {100 * groups[0]['gain']:.3g} % of class 1."
-    return _plot("gain", "Gain", said, f"Share of class 1 against share of the rows. {said}", draw)
+    said = f"The first tenth of the rows holds {100 * groups[0]['gain']:.3g} % of {event}."
+    return _plot("gain", "Gain", said, f"Share of {event} against share of the rows. {said}", draw)
 
 
-def _lift(ranking: dict[str, Any]) -> Plot:
+def _lift(ranking: dict[str, Any], event: str) -> Plot:
     lift = [row["lift"] for row in ranking["groups"]]
 
     def draw(ax: Any) -> None:
@@ -112,7 +114,7 @@ def _lift(ranking: dict[str, Any]) -> Plot:
         ax.set_xticks(np.arange(1, len(lift) + 1))
         ax.grid(visible=False, axis="x")
 
-    said = "Lift: how many times as often as in all rows class 1 occurs."
+    said = f"Lift: how many times as often as in all rows {event} occurs."
     values = ", ".join(f"{value:.3g}" for value in lift)
     return _plot("lift", "Lift by tenths", said, f"{said} From the highest scores on: {values}.", draw)
 

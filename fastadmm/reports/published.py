@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -26,4 +27,5 @@ def published(records: RunRecords) -> RunRecords:
         weight_norms=np.empty((0, 0)),
         test={},
     )
-    return replace(records, history=nothing, result=result, evaluation=None, worth=None, path_table=None)
+    gone: dict[str, Any] = dict.fromkeys(("evaluation", "worth", "path_table", "inference", "points"))
+    return replace(records, history=nothing, result=result, **gone)

@@ -79,6 +79,8 @@ class RunRecords:
     privacy: PrivacyStatement | None = None  # from ``privacy.json``; ``None`` for a run older than statements
     worth: Worth | None = None  # from ``worth.json``; ``None`` where ``fastadmm worth`` was not run
     path_table: dict[str, Any] | None = None
+    inference: dict[str, Any] | None = None  # from ``inference.json``
+    points: dict[str, Any] | None = None  # from ``points.json``
     said: Said | None = None
 
 
@@ -109,6 +111,8 @@ def read_records(run_dir: str | Path) -> RunRecords:
         privacy=_read_privacy(path / "privacy.json"),
         worth=_read_worth(path / "worth.json"),
         path_table=_read_path(path / "path.json"),
+        inference=_read_json(path / "inference.json"),
+        points=_read_json(path / "points.json"),
         said=said,
     )
 

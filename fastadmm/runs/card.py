@@ -12,7 +12,7 @@ from fastadmm.errors import ConfigError, FormatError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.escapes import markdown
 from fastadmm.files.reading import read_json, read_toml
-from fastadmm.privacy.published import KEPT_BACK, certificate_of_model, config_of, is_private
+from fastadmm.privacy.published import KEPT_BACK, certificate_of_model, config_of, fixed_result, is_private
 from fastadmm.runs.claim import DIGESTS, said_of_model, said_of_run, without_claim
 from fastadmm.runs.coefficients import read_coefficients
 from fastadmm.runs.config import check_settings
@@ -33,6 +33,7 @@ def model_card(model: Path, *, coefficients: bool = False) -> dict[str, Any]:
         check_settings(config, run / "run.toml")
     private = is_private(shared.privacy, config)
     result = None if config is None else RunFolder(directory.parent).finished()
+    public = fixed_result(result or {}) if private else result or {}
     said = said_of_model(shared, directory)
     if said is not None and said.claim and result is not None and config is not None:
         said = said_of_run(directory.parent, result, config)
@@ -49,6 +50,7 @@ def model_card(model: Path, *, coefficients: bool = False) -> dict[str, Any]:
             "loss": shared.loss,
             "task": shared.task,
             "classes": None if shared.classes is None else list(shared.classes),
+            "class 1": shared.classes[1] if shared.classes and len(shared.classes) == 2 else None,
             "lambda": shared.lam,
             **shared.penalty,
             **({} if private else {"intercept": np.asarray(shared.intercept).tolist()}),
@@ -59,7 +61,8 @@ def model_card(model: Path, *, coefficients: bool = False) -> dict[str, Any]:
         ],
         "certificate": {key: value for key, value in certificate.items() if key not in DIGESTS},
         "claim": None if said is None else said.line,
-        "data": None if config is None else _data(config, result),
+        "data": None if config is None else _data(config, public),
+        "asked": None if config is None else {key: config.get(key) for key in ("gap", "rounds")},
         "metrics": None if run is None or private else _metrics(run / "evaluation.json"),
         "kept_back": KEPT_BACK if private else None,
         "privacy": None if shared.privacy is None else shared.privacy.to_json(),
@@ -78,10 +81,10 @@ def _same(one: Path, other: Path) -> bool:
         return one.samefile(other)
 
 
-def _data(config: dict[str, Any], result: dict[str, Any] | None) -> dict[str, Any]:
+def _data(config: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
     """Names and size; digests can be tried out by whoever guesses the data, and stay in the run."""
     found = {key: config_of(config).get(key) for key in ("data", "test")}
-    found["n_samples"] = (result or {}).get("n_samples")
+    found |= {key: result.get(key) for key in ("n_samples", "class_rows")}
     return {key: value for key, value in found.items() if value is not None}
 
 
@@ -119,13 +122,13 @@ def card_text(card: dict[str, Any]) -> str:
         lines.append(f"| {' | '.join(cells)} |")
     lines += ["", "## Certificate", ""]
     lines += [f"{_cell(card['claim'])}.", ""] if card["claim"] else []
-    lines += _table(_flat(card["certificate"])) if card["certificate"] else ["Not recorded.", ""]
+    asked = _flat({"asked": card["asked"]} if card["asked"] else {})
+    lines += _table(_flat(card["certificate"]) | asked) if card["certificate"] else ["Not recorded.", ""]
     if "coefficients" in card:
         lines += ["## Coefficients", "", *_coefficients(card["coefficients"])]
     lines += ["## Data", ""]
-    lines += (
-        _table(card["data"]) if card["data"] else ["Not recorded here; the run directory has their name.", ""]
-    )
+    absent = ["Not recorded here; the run directory has their name.", ""]
+    lines += _table(_flat(card["data"])) if card["data"] else absent
     lines += ["## Metrics", ""]
     if card["metrics"]:
         numbers = {k: v for k, v in card["metrics"]["metrics"].items() if isinstance(v, (int, float))}
@@ -141,7 +144,8 @@ def card_text(card: dict[str, Any]) -> str:
     from fastadmm.privacy.statement import PrivacyStatement
 
     statement = PrivacyStatement.from_json(card["privacy"])
-    return "\n".join([*lines, statement.one_line(), "", *_rows(statement.table())])
+    table = _rows(statement.table()) if is_private(statement) else []
+    return "\n".join([*lines, statement.one_line(), "", *table])
 
 
 def _flat(values: dict[str, Any]) -> dict[str, Any]:

@@ -8,11 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.errors import ConfigError, InputError
+from fastadmm.errors import InputError
 from fastadmm.files.atomic import shown, storage_errors
-from fastadmm.judging.columns import correlations, information_value, variance_inflation
+from fastadmm.judging.binning import Rules, fit_bins, information_value, parting
+from fastadmm.judging.columns import correlations, variance_inflation
 from fastadmm.judging.drift import bin_edges, bin_weights, stability_index
-from fastadmm.store.label_file import LabelData, check_two_classes, open_labels
+from fastadmm.runs.scorecard import raw_columns, said_of_labels, two_classes
+from fastadmm.store.bins import Bins
+from fastadmm.store.encoder import ColumnEncoding, Encoder
+from fastadmm.store.label_file import LabelData
 from fastadmm.store.partition import open_partition
 from fastadmm.store.party_file import PartyData, open_party
 from fastadmm.store.table_columns import TableColumn, column_values, table_columns, transform_for
@@ -49,16 +53,30 @@ def column_drift(reference: Path, new: Path) -> list[dict[str, Any]]:
 
 def _moved(column: TableColumn, old: Array, new: Array) -> dict[str, Any]:
     edges = bin_edges(old) if column.levels is None else np.arange(len(column.levels)) + 0.5
-    before, after = bin_weights(old, edges), bin_weights(new, edges)
-    used = before + after > 0.0
+    before, after = (_rows_in(column.bins, values, edges) for values in (old, new))
     deviation = old.std() if column.levels is None else 0.0
     shift = float((new.mean() - old.mean()) / deviation) if deviation > 0.0 else None
-    return {"psi": stability_index(before[used], after[used]), "bins": int(used.sum()), "mean_shift": shift}
+    return {
+        "psi": stability_index(before, after),
+        "bins": int((before + after > 0.0).sum()),
+        "outside": int(after[before == 0.0].sum()),
+        "mean_shift": shift,
+    }
+
+
+def _rows_in(bins: Bins | None, values: Array, edges: Array) -> Array:
+    """Rows of each bin; training rows are those that the bins counted."""
+    if bins is None:
+        return bin_weights(values, edges)
+    levels = np.unique(bins.woe)
+    if np.isin(values, levels).all():
+        return bin_weights(values, levels[:-1])
+    return bin_weights(np.array(bins.woe), levels[:-1], np.add(bins.events, bins.others))
 
 
 def column_report(path: Path, labels: Path | None = None) -> list[dict[str, Any]]:
     """Variance inflation and correlation of each party's columns, and their information value."""
-    found = None if labels is None else _two_classes(labels)
+    found = None if labels is None else two_classes(labels, None, labels)
     rows: list[dict[str, Any]] = []
     for party in _parties(path):
         if party.n_features > _MOST_FEATURES:
@@ -68,18 +86,11 @@ def column_report(path: Path, labels: Path | None = None) -> list[dict[str, Any]
         columns = table_columns(party)
         own = _repeats(party, columns)
         if found is not None:
-            for row, (column, values) in zip(own, column_values(party, columns), strict=True):
-                row["iv"] = _information(column, values, found)
+            told = _information(party, found)
+            for row in own:  # a mark of missing cells is a bin of its column
+                row |= told.get(row["column"], dict.fromkeys(("iv", "iv_cross", "luck")))
         rows += own
     return rows
-
-
-def _two_classes(path: Path) -> LabelData:
-    labels = open_labels(path)
-    if labels.classes is None or len(labels.classes) != 2 or np.any(labels.y % 1):
-        raise ConfigError(f"{shown(path)}: information values need labels of two classes")
-    check_two_classes(labels)
-    return labels
 
 
 def _repeats(party: PartyData, columns: list[TableColumn]) -> list[dict[str, Any]]:
@@ -139,9 +150,20 @@ def _dense_rows(party: PartyData) -> Iterator[Array]:
         yield np.asarray(block.toarray() if issparse(rows) else block, dtype=np.float64)
 
 
-def _information(column: TableColumn, values: Array, labels: LabelData) -> float:
-    weight = np.ones(len(values)) if labels.sample_weight is None else labels.sample_weight
-    weight = weight / weight.mean()  # an empty cell counts as half a row
-    edges = bin_edges(values, weight) if column.levels is None else np.arange(len(column.levels)) + 0.5
-    events = bin_weights(values, edges, weight * labels.y)
-    return information_value(events, bin_weights(values, edges, weight) - events)
+def _information(party: PartyData, labels: LabelData) -> dict[str, dict[str, float]]:
+    """Information values by column, as ``scorecard bins`` tells them."""
+    target, weight = said_of_labels(labels)
+    encoder = party.encoder or Encoder(tuple(ColumnEncoding(name) for name in party.feature_names))
+    found = {}
+    for encoding, name, cells in raw_columns(party, encoder):
+        if encoding.bins is None:
+            fitted = fit_bins(cells, target, weight, Rules())
+            found[name] = {"iv": fitted.iv, "iv_cross": fitted.iv_cross, "luck": fitted.luck}
+        else:  # its numbers are weights of evidence
+            assert cells.numbers is not None
+            n_levels = len(encoding.levels or ())
+            cross, luck = parting(cells.numbers[cells.codes], target, weight, n_levels)
+            bins = (encoding.bins.events, encoding.bins.others, encoding.bins.woe)
+            plain = information_value(*map(np.array, bins))
+            found[name] = {"iv": plain, "iv_cross": cross, "luck": luck}
+    return found

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastadmm.errors import ConfigError, InputError, StorageError
 from fastadmm.files.atomic import atomic_file, shown
-from fastadmm.runs.looks import seen_in_training
+from fastadmm.runs.looks import seen_in_tables, seen_in_training
 from fastadmm.runs.predict import Predictions, notes_of, predict_partition, score_tables
 from fastadmm.store.label_file import LabelData
 from fastadmm.store.model import Model, open_model
@@ -33,14 +33,14 @@ def evaluate_partition(
     """Measure a model; a run directory keeps the result as ``evaluation.json``."""
     predictions = predict_partition(model, data, require_labels=True)
     partition = predictions.partition
-    labels = partition.labels if partition is not None else None
+    assert partition is not None
+    labels = partition.labels
     if labels is None:
         raise InputError(f"{shown(data)}: no labels: evaluation needs them")
-    assert partition is not None
     drift = None if reference is None else lambda: _drift(model, reference, predictions, labels)
     return evaluate_predictions(
         model, predictions, labels, data, threshold=threshold, curves=curves, force=force, drift=drift,
-        looks=seen_in_training(Path(model), partition),
+        looks=seen_in_training(Path(model), partition, open_model(model)),
     )  # fmt: skip
 
 
@@ -63,7 +63,7 @@ def evaluate_tables(
     drift = None if reference is None else lambda: _drift(model, reference, predictions, labels)
     return evaluate_predictions(
         model, predictions, labels, paths[0], threshold=threshold, curves=curves, force=force, drift=drift,
-        notes=found.notes,
+        notes=found.notes, looks=seen_in_tables(Path(model), paths[0], found.blocks, trained),
     )  # fmt: skip
 
 

@@ -144,6 +144,7 @@ def _model_document(model: Model) -> dict[str, Any]:
         **({"party_lambda": own} if (own := model.penalty.get("party_lambda")) is not None else {}),
         **({"party_constraint": own} if (own := model.penalty.get("party_constraint")) is not None else {}),
         "classes": model.classes,
+        "positive": None if model.classes is None or len(model.classes) != 2 else model.classes[1],
         "intercept": np.asarray(model.intercept).tolist(),
         "certificate": certificate_of_model(model.certificate, model.privacy),
         "privacy": model.privacy.to_json() if model.privacy is not None else None,

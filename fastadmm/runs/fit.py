@@ -9,9 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fastadmm.errors import FormatError, StorageError
 from fastadmm.files.atomic import shown
 from fastadmm.files.retry import retried
+from fastadmm.problem.class_weights import class_factors
 from fastadmm.runs.checkpoint import Subject, checkpoints, restore_checkpoint, write_checkpoint
 from fastadmm.runs.claim import of_model, statement_of, write_dual
 from fastadmm.runs.config import sealed_part
@@ -21,7 +24,7 @@ from fastadmm.runs.interrupt import stop_on_signal
 from fastadmm.runs.load import LoadedRun
 from fastadmm.runs.private import write_statement
 from fastadmm.runs.provenance import model_digest, problem_digest
-from fastadmm.runs.result import model_of, result_document
+from fastadmm.runs.result import class_rows, model_of, result_document
 from fastadmm.runs.round_log import RoundLog
 from fastadmm.settings.keys import PATHS
 from fastadmm.settings.run import RunConfig
@@ -149,7 +152,7 @@ class Fit:
             self.display.note(result.hint)
         if finished and solver.traffic is not None:
             self.display.note(solver.traffic.sentence(solver.engine.all_rows(solver.problem.n_samples)))
-        document = result_document(solver, result, statement)
+        document = result_document(solver, result, statement) | class_rows(self.loaded.partition.labels)
         document["privacy"] = write_statement(folder.path, solver, self.run_id).to_json()
         if comparison is not None:
             document["comparison"] = comparison.to_json()
@@ -172,6 +175,12 @@ class Fit:
         threads = f"{solver.engine.n_threads} thread(s)"
         note(solver.program())
         note(f"scheme '{solver.name}' ({solver.reason()}), {threads}, lambda {lam}")
+        labels, weights = self.loaded.partition.labels, self.config.class_weight
+        if weights is not None and labels is not None and labels.classes is not None:
+            codes = labels.y.astype(np.intp)
+            factors = class_factors(weights, codes, labels.classes, labels.sample_weight).tolist()
+            shown = ", ".join(f"{factor:.4g} of {name}" for name, factor in zip(labels.classes, factors))
+            note(f"class weights: {shown}")
         for line in solver.notes():
             note(line)
 

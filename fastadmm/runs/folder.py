@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,8 @@ FIT = Kind(
         "result.json",
         "dual.npy",
         "evaluation.json",
+        "inference.json",
+        "points.json",
         "report.html",
         "privacy.json",
         "tracking.json",
@@ -229,7 +231,8 @@ class RunFolder:
     def remove_result(self) -> None:
         """The run goes on."""
         with storage_errors(self.result):
-            self.result.unlink(missing_ok=True)
+            for name in ("result.json", "inference.json", "points.json"):
+                (self.path / name).unlink(missing_ok=True)
 
     def remove_leftovers(self) -> None:
         """Delete what a kill left half-written under a temporary name."""
@@ -239,3 +242,10 @@ class RunFolder:
                     shutil.rmtree(leftover, ignore_errors=True)
                 else:
                     leftover.unlink(missing_ok=True)
+
+
+def keep(run: Path, name: str, document: Mapping[str, Any]) -> None:
+    """Keep a document in a run for its report, which can do without where nobody may write."""
+    if (run / FIT.configuration).exists():
+        with suppress(StorageError):
+            write_json(run / name, document)

@@ -12,10 +12,11 @@ from fastadmm.errors import ConfigError
 from fastadmm.files.atomic import shown
 from fastadmm.inference.table import Inference, infer
 from fastadmm.privacy.published import is_private
+from fastadmm.problem.class_names import sign_of
 from fastadmm.runs.check import check_run
 from fastadmm.runs.config import make_config, read_config
 from fastadmm.runs.display import Silent
-from fastadmm.runs.folder import RunFolder
+from fastadmm.runs.folder import RunFolder, keep
 from fastadmm.runs.load import load_run
 from fastadmm.runs.provenance import check_provenance
 from fastadmm.store.coefficients import units_of
@@ -65,7 +66,11 @@ def infer_run(
         units,
         (model.classes or ()) if problem.loss.vector else (),
     )
-    return replace(table, notes=[*table.notes, *notes])
+    signs = [] if problem.loss.vector else sign_of(model.classes)
+    table = replace(table, notes=[*signs, *table.notes, *notes, *_chosen(model)])
+    document = table.to_dict()
+    keep(run, "inference.json", {key: document[key] for key in ("weights", "level", "ratio", "notes")})
+    return table
 
 
 def _training(provenance: Any) -> Any:
@@ -76,6 +81,15 @@ def _training(provenance: Any) -> Any:
         if isinstance(provenance, dict)
         else provenance
     )
+
+
+def _chosen(model: Model) -> list[str]:
+    """That labels chose the bins, where they did."""
+    encoders = [party.encoder for party in model.parties if party.encoder is not None]
+    binned = sum(column.bins is not None for encoder in encoders for column in encoder.columns)
+    if not binned:
+        return []
+    return [f"labels chose these columns and the bins of {binned}: errors and p-values leave that choice out"]
 
 
 def _raw_units(model: Model, intercept: bool) -> tuple[np.ndarray, list[str]]:

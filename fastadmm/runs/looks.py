@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -19,13 +21,18 @@ from fastadmm.runs.load import LoadedRun
 from fastadmm.runs.provenance import provenance_of
 from fastadmm.settings.run import RunConfig
 from fastadmm.store.label_file import LabelData, open_labels
+from fastadmm.store.model import Model
 from fastadmm.store.partition import Partition, open_partition
 from fastadmm.store.party_file import PartyData
 from fastadmm.store.table_columns import column_values, table_columns, transform_for
+from fastadmm.store.transform import Transform
 
-__all__ = ["look_at", "looks_beside", "partition_looks", "seen_in_training"]
+__all__ = ["look_at", "looks_beside", "partition_looks", "seen_in_tables", "seen_in_training"]
 
 Array = np.ndarray
+
+#: Blocks of each party's rows, and what scales them.
+Rows: TypeAlias = "Sequence[tuple[Iterable[Any], Transform | None]]"
 
 #: A column that tells classes, or numbers, better than this is a leak.
 _LEAK, _CORRELATED = 0.95, 0.99
@@ -46,7 +53,10 @@ def look_at(config: RunConfig, checked: CheckedRun, loaded: LoadedRun, display: 
     if isinstance(config.validation, str):
         others.append(open_partition(config.validation))
     for other in others:
-        lines += _seen(other, loaded.partition, headers)
+        like = loaded.partition.parties
+        content = provenance_of(other)["content"]
+        rows = _rows(other.parties, like)
+        lines += _seen(shown(other.path), other.n_samples, rows, content, loaded.partition, headers)
     for line in lines:
         display.note(line)
     return replace(loaded, looks=(*loaded.looks, *lines))
@@ -104,7 +114,7 @@ def _leaks(party: PartyData, labels: LabelData) -> list[str]:
 def _repeats(party: PartyData) -> list[str]:
     if party.n_features > _WIDEST or party.n_samples * party.n_features > _COMPARED:
         return []
-    marks = _marks(party)
+    marks = _marks(_rows([party], [party]))
     if len(marks) - len(np.unique(marks)) < 2:
         return []
     # Codes recur by chance, but not beside a column whose values recur with them alone.
@@ -121,66 +131,76 @@ def _repeats(party: PartyData) -> list[str]:
     return [say("repeats", place=party.name, count=again, n=n)]
 
 
-def _marks(party: PartyData, reference: PartyData | None = None, part: int = 0) -> Array:
-    """A number for each row that equal rows share; those of a row's parts, at several parties, add up.
+def _rows(parties: Sequence[PartyData], like: Sequence[Any]) -> Rows:
+    """Rows of a partition's parties, as a model's or another partition's are scaled."""
+    pairs = zip(parties, like, strict=True)
+    return [((X for _, X in party.iter_rows()), transform_for(party, other)) for party, other in pairs]
+
+
+def _marks(rows: Rows) -> Array:
+    """A number for each row, which equal rows share.
 
     Shapes: the result (N,).
     """
     from scipy.sparse import csr_array, issparse
 
-    transform = None if reference is None else transform_for(party, reference)
-    # Odd factors for columns, and sums of products modulo 2^64: different rows agree by chance alone.
-    spread, one, d = np.uint64(0x9E3779B97F4A7C15), np.uint64(1), party.n_features
-    factors = np.random.default_rng(part).integers(0, 1 << 63, d, dtype=np.uint64) << one | one
-    found = []
-    for _, rows in party.iter_rows():
-        X = rows
-        if transform is not None:
-            X = transform.apply(X.toarray() if issparse(X) and transform.center is not None else X)
-        X = csr_array(X)
-        with np.errstate(over="ignore", under="ignore"):  # -0.0, and what float32 cannot tell from zero
-            bits = (X.data.astype("<f4") + np.float32(0.0)).view("<u4").astype(np.uint64) * spread
-        bits = (bits ^ (bits >> np.uint64(32))) * factors[X.indices]
-        ends = np.concatenate([np.zeros(1, np.uint64), np.cumsum(bits, dtype=np.uint64)])
-        found.append(np.diff(ends[X.indptr]))
-    return np.concatenate(found)
+    spread, one = np.uint64(0x9E3779B97F4A7C15), np.uint64(1)
+    total: Any = np.uint64(0)
+    for part, (blocks, transform) in enumerate(rows):
+        found = []
+        for X in blocks:
+            if transform is not None:
+                X = transform.apply(X.toarray() if issparse(X) and transform.center is not None else X)
+            X = csr_array(X)
+            # Odd factors for columns, and sums of products modulo 2^64: different rows agree by chance alone.
+            drawn = np.random.default_rng(part).integers(0, 1 << 63, X.shape[1], dtype=np.uint64)
+            with np.errstate(over="ignore", under="ignore"):  # -0.0, and what float32 cannot tell from zero
+                bits = (X.data.astype("<f4") + np.float32(0.0)).view("<u4").astype(np.uint64) * spread
+            bits = (bits ^ (bits >> np.uint64(32))) * (drawn << one | one)[X.indices]
+            ends = np.concatenate([np.zeros(1, np.uint64), np.cumsum(bits, dtype=np.uint64)])
+            found.append(np.diff(ends[X.indptr]))
+        total = total + np.concatenate(found)
+    return np.asarray(total)
 
 
-def _seen(other: Partition, trained: Partition, headers: bool) -> list[str]:
-    n = other.n_samples
+def _seen(place: str, n: int, rows: Rows, content: Any, trained: Partition, headers: bool) -> list[str]:
     count = n
-    if not _same(provenance_of(other), provenance_of(trained)):
+    if content != provenance_of(trained)["content"]:
         if headers or sum(p.n_features for p in trained.parties) * (n + trained.n_samples) > _COMPARED:
             return []
-        marks, known = (
-            np.sum([_marks(p, r, k) for k, (p, r) in enumerate(zip(of.parties, trained.parties))], axis=0)
-            for of in (other, trained)
-        )
+        known = _marks(_rows(trained.parties, trained.parties))
         counts = np.unique(known, return_counts=True)[1]
         # Rows of few codes recur: a fresh row is known with the chance of one less the share seen once.
         chance = 1.0 - np.count_nonzero(counts == 1) / len(known)
-        count = int(np.isin(marks, known).sum())
+        count = int(np.isin(_marks(rows), known).sum())
         if count <= n * chance + 3.0 * np.sqrt(n * chance + 1.0) and (count < n or chance > 0.5):
             return []
-    return [say("seen", place=shown(other.path), count=count, n=n)]
+    return [say("seen", place=place, count=count, n=n)]
 
 
-def _same(one: dict[str, object], other: dict[str, object]) -> bool:
-    return one.get("content") == other.get("content")
-
-
-def seen_in_training(run: Path, other: Partition) -> list[str]:
+def seen_in_training(run: Path, data: Partition, model: Model) -> list[str]:
     """Whether rows are among those that a run was trained on, if these are still where they were."""
+    rows = _rows(data.parties, model.parties)
+    return _seen_by(run, shown(data.path), data.n_samples, rows, provenance_of(data)["content"])
+
+
+def seen_in_tables(run: Path, path: Path, blocks: Sequence[Any], model: Model) -> list[str]:
+    """The same of rows of tables, as features that are not scaled yet."""
+    rows = [([X], party.transform) for X, party in zip(blocks, model.parties, strict=True)]
+    return _seen_by(run, shown(path), blocks[0].shape[0], rows, None)
+
+
+def _seen_by(run: Path, place: str, n: int, rows: Rows, content: Any) -> list[str]:
     folder = RunFolder(run)
     try:
         values = read_config(folder.configuration)
-        began = values.pop("provenance", {})
-        if _same(provenance_of(other), began):
-            return [say("seen", place=shown(other.path), count=other.n_samples, n=other.n_samples)]
+        began = values.pop("provenance", {}).get("content", {})
+        if content == began:
+            return [say("seen", place=place, count=n, n=n)]
         config = make_config(values, shown(folder.configuration))
         trained = open_partition(config.data)
-        if not _same(provenance_of(trained), began):
+        if provenance_of(trained)["content"] != began:
             return []
-        return _seen(other, trained, config.privacy.mode != "none")
+        return _seen(place, n, rows, content, trained, config.privacy.mode != "none")
     except FastadmmError:
         return []  # of a model alone, or without its data, nothing is known

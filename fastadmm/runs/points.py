@@ -17,6 +17,7 @@ from fastadmm.files.escapes import csv_rows, printable_lines, sql_identifier, sq
 from fastadmm.files.reading import read_json
 from fastadmm.privacy.published import require_covered
 from fastadmm.problem.class_names import good_of
+from fastadmm.runs.folder import keep
 from fastadmm.store.cell_reading import CellReading
 from fastadmm.store.encoder import ColumnEncoding, Encoder
 from fastadmm.store.model import Model, PartyModel, open_model, open_party_model
@@ -25,7 +26,7 @@ from fastadmm.store.party_file import check_party_name
 if TYPE_CHECKING:
     from fastadmm.data_tools.predict_tables import TableRows
 
-__all__ = ["CARD", "Scaling", "apply_card", "write_card"]
+__all__ = ["CARD", "Scaling", "apply_card", "cells_of", "write_card"]
 
 Array = np.ndarray
 
@@ -79,6 +80,7 @@ def write_card(
         "version": "1.0",
         **{key: getattr(scaling, key) for key in ("base", "odds", "pdo", "digits")},
         "good": scaling.good if model is None or model.classes is None else model.classes[sign > 0],
+        "bad": None if model is None or model.classes is None else model.classes[sign < 0],
         "base_points": None if model is None else _base_points(model, scaling, sign),
         "parties": [party.name for party in parties],
     }
@@ -104,9 +106,9 @@ def write_card(
                 text = f"-- No expression: {printable_lines(str(error))}; rename it, and train again.\n"
             (directory / f"{party.name}.sql").write_text(text, encoding="utf-8")
             rows += table
-    if model is None or model.classes is None:
-        return rows, "class 1"
-    return rows, repr(model.classes[sign < 0])
+    if model is not None:
+        keep(path, "points.json", document | {"bins": rows})
+    return rows, "class 1" if document["bad"] is None else repr(document["bad"])
 
 
 def _sign(model: Model | None, scaling: Scaling, path: Path) -> float:
@@ -202,13 +204,27 @@ def _content(column: ColumnEncoding, k: int) -> tuple[float | None, float | None
     return edges[k], edges[k + 1], None
 
 
+def cells_of(row: dict[str, Any]) -> str:
+    """What a bin holds, for people."""
+    if row["bin"] == "missing":
+        return "missing"
+    if row["categories"] is not None:
+        return row["categories"].replace("|", ", ")
+    low, high = row["above"], row["up_to"]
+    if low is None and high is None:
+        return "all"
+    if low is None:
+        return f"up to {high:.6g}"
+    return f"above {low:.6g}" + ("" if high is None else f", up to {high:.6g}")
+
+
 def _sql(party: PartyModel, points: Sequence[tuple[float, ...]]) -> str:
     """One CASE expression for each column, and their sum."""
     encoder = _encoder(party)
     notes = [
         f"-- Points of {party.name}: an expression over its columns. The score is the sum of all parties'"
     ]
-    notes.append(f"-- points and the base points in {CARD}.")
+    notes.append(f"-- points and the base points in {CARD}, whose key 'bad' names who has few points.")
     terms = []
     for column, own in zip(encoder.columns, points, strict=True):
         bins = column.bins

@@ -11,11 +11,12 @@ from fastadmm.runs.private import statement_of
 from fastadmm.solver.history import RoundRecord
 from fastadmm.solver.loop import SolveResult
 from fastadmm.solver.run import Run
+from fastadmm.store.label_file import LabelData
 from fastadmm.store.model import Model, PartyModel
 from fastadmm.store.model_id import model_id_of
 from fastadmm.store.partition import Partition
 
-__all__ = ["certificate_of", "model_of", "result_document"]
+__all__ = ["certificate_of", "class_rows", "model_of", "result_document"]
 
 
 def certificate_of(result: SolveResult) -> dict[str, Any]:
@@ -117,6 +118,14 @@ def result_document(
         **_intercepts(result.intercept),
         "test": last["test"],
     }
+
+
+def class_rows(labels: LabelData | None) -> dict[str, Any]:
+    """Training rows of each class, where labels are classes."""
+    if labels is None or labels.classes is None:
+        return {}
+    counts = np.bincount(labels.y.astype(np.intp), minlength=len(labels.classes))
+    return {"class_rows": dict(zip(labels.classes, counts.tolist()))}
 
 
 def _intercepts(intercept: Any) -> dict[str, Any]:

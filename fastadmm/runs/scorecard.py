@@ -11,8 +11,7 @@ import numpy as np
 
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown, storage_errors
-from fastadmm.judging.binning import MONOTONE, evidence, numeric_edges, ordered_groups
-from fastadmm.judging.columns import information_value
+from fastadmm.judging.binning import MONOTONE, Cells, Fitted, Rules, fit_bins
 from fastadmm.privacy.public import randomise_labels, soft_targets
 from fastadmm.store.bins import Bins
 from fastadmm.store.encoder import ColumnEncoding, Encoder
@@ -21,7 +20,15 @@ from fastadmm.store.partition import create_partition, open_partition
 from fastadmm.store.party_file import PartyData, PartyWriter, open_party
 from fastadmm.store.table_columns import TableColumn, column_values, table_columns
 
-__all__ = ["Binning", "bin_data", "release_labels"]
+__all__ = [
+    "Binning",
+    "bin_data",
+    "raw_columns",
+    "read_edges",
+    "release_labels",
+    "said_of_labels",
+    "two_classes",
+]
 
 Array = np.ndarray
 
@@ -30,22 +37,43 @@ Array = np.ndarray
 class Binning:
     """How columns are binned; the defaults are those of the command line."""
 
-    most: int = 6  # largest number of bins of a column, without that of missing cells
-    share: float = 0.05  # of the rows that each bin has at least
-    monotone: str = "auto"  # how the rate of class 1 goes along a column of numbers
-    of_column: Mapping[str, str] = field(default_factory=dict)  # the same for columns by name
-    least: float = 0.0  # columns with a smaller information value are left out, as are those with one bin
+    rules: Rules = field(default_factory=Rules)
+    monotone: Mapping[str, str] = field(default_factory=dict)  # of columns by name, where it is another
+    edges: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # of columns whose bins are given
+    least: float = 0.0  # columns with a smaller cross-fitted information value are left out
 
     def __post_init__(self) -> None:
-        if not 2 <= self.most <= 1000:
-            raise ConfigError(f"--max-bins {self.most}: choose from 2 to 1000")
-        if not 0.0 < self.share <= 0.5:
-            raise ConfigError(f"--min-share {self.share:g}: a share above 0 and up to 0.5 is needed")
+        rules = self.rules
+        if not 2 <= rules.most <= 1000:
+            raise ConfigError(f"--max-bins {rules.most}: choose from 2 to 1000")
+        if not 0.0 < rules.share <= 0.5:
+            raise ConfigError(f"--min-share {rules.share:g}: a share above 0 and up to 0.5 is needed")
+        if not 0.0 <= rules.least < np.inf:
+            raise ConfigError(f"--min-events {rules.least:g}: is not 0 or more")
         if not self.least >= 0.0:
             raise ConfigError(f"--min-iv {self.least:g}: is not 0 or more")
-        for way in (self.monotone, *self.of_column.values()):
+        for way in (rules.monotone, *self.monotone.values()):
             if way not in MONOTONE:
                 raise ConfigError(f"--monotone {way!r}: choose one of {', '.join(MONOTONE)}")
+
+    def of_column(self, *names: str) -> Rules:
+        """What holds for a column that goes by these names."""
+        known = [name for name in names if name in self.monotone]
+        edges = [self.edges[name] for name in names if name in self.edges]
+        way = self.monotone[known[0]] if known else self.rules.monotone
+        return replace(self.rules, monotone=way, edges=edges[0] if edges else None)
+
+
+def read_edges(text: str) -> tuple[str, tuple[float, ...]]:
+    """A column's name and the edges of its bins, from ``COLUMN=1,2.5,5``."""
+    name, _, edges = text.rpartition("=")
+    try:
+        numbers = tuple(map(float, edges.split(",")))
+    except ValueError:
+        numbers = ()
+    if not name or not numbers or not np.isfinite(numbers).all() or (np.diff(numbers) <= 0.0).any():
+        raise ConfigError(f"--bins {text}: is not COLUMN= and numbers that rise, as in age=25,40.5,60")
+    return name, numbers
 
 
 def bin_data(
@@ -55,16 +83,18 @@ def bin_data(
     with storage_errors(path, "read"):
         whole = open_partition(path, require_labels=False) if path.is_dir() else None
     parties = [open_party(path)] if whole is None else whole.parties
-    found = _labels(labels, None if whole is None else whole.labels, path)
+    found = two_classes(labels, None if whole is None else whole.labels, path)
     names = {column.name for party in parties for column in table_columns(party)}
-    if unknown := sorted(binning.of_column.keys() - names):
-        raise ConfigError(f"--monotone {unknown[0]}: no party has a column of that name")
+    for option, given in (("--monotone", binning.monotone), ("--bins", binning.edges)):
+        if unknown := sorted(given.keys() - names):
+            raise ConfigError(f"{option} {unknown[0]}: no party has a column of that name")
     rows: list[dict[str, Any]] = []
+    notes: list[str] = []
     made = []
     for party in parties:
         if party.row_digest != found.row_digest:
             raise InputError(f"{shown(found.path)}: other rows than {shown(party.path)} (row digests differ)")
-        made.append(_bin_party(party, found, binning, rows))
+        made.append(_bin_party(party, found, binning, rows, notes))
     if whole is None:
         with PartyWriter(out, name=parties[0].name, force=force, **_layout(made[0])) as writer:
             writer.append(made[0].X, ids=parties[0].ids())
@@ -78,7 +108,11 @@ def bin_data(
                     true.y, sample_weight=true.sample_weight, offset=true.offset, ids=true.ids()
                 )
     left = [f"{row['party']}: {row['column']}" for row in rows if not row["used"]]
-    notes = [f"left out, IV below {binning.least:g} or one bin: {', '.join(left)}"] if left else []
+    if left:
+        low = f"below {binning.least:g} or " if binning.least else ""
+        notes.append(f"left out, one bin, or cross-fitted IV {low}no more than luck: {', '.join(left)}")
+    other, event = map(repr, found.classes or ())
+    notes.append(f"WOE = ln(share of {other} / share of {event}): low where {event} is frequent")
     if found.label_epsilon is not None:
         notes.append(f"labels are randomised with epsilon {found.label_epsilon:g}: bins and IV are estimates")
     return rows, notes
@@ -100,7 +134,7 @@ def release_labels(
 
     if not 0.0 < epsilon <= 50.0:
         raise ConfigError(f"--label-epsilon {epsilon:g}: is not above 0 and up to 50")
-    labels = _labels(path, None, path)
+    labels = two_classes(path, None, path)
     if labels.label_epsilon is not None:
         raise InputError(f"{shown(path)}: labels are randomised already")
     if labels.sample_weight is not None or labels.offset is not None:
@@ -121,14 +155,25 @@ def release_labels(
     return labels.n_samples
 
 
-def _labels(path: Path | None, own: LabelData | None, place: Path) -> LabelData:
+def two_classes(path: Path | None, own: LabelData | None, place: Path) -> LabelData:
+    """Labels of a file, else a partition's own, if they are of two classes."""
     found = own if path is None else open_labels(path)
     if found is None:
         raise ConfigError(f"--labels: {shown(place)} has no labels")
     if found.classes is None or len(found.classes) != 2 or np.any(found.y % 1):
-        raise ConfigError(f"{shown(found.path)}: bins need labels of two classes")
+        raise ConfigError(f"{shown(found.path)}: bins and information values need labels of two classes")
     check_two_classes(found)
     return found
+
+
+def said_of_labels(labels: LabelData) -> tuple[Array, Array]:
+    """Class 1 of each row, as an unbiased estimate where labels are randomised, and weights of mean 1.
+
+    Shapes: both results (N,).
+    """
+    weight = np.ones(labels.n_samples) if labels.sample_weight is None else labels.sample_weight
+    target = labels.y if labels.label_epsilon is None else soft_targets(labels.y, labels.label_epsilon)
+    return target, weight / weight.mean()  # an empty cell counts as half a row
 
 
 @dataclass(frozen=True)
@@ -148,10 +193,10 @@ def _layout(own: _Binned) -> dict[str, Any]:
     }
 
 
-def _bin_party(party: PartyData, labels: LabelData, binning: Binning, rows: list[dict[str, Any]]) -> _Binned:
-    weight = np.ones(party.n_samples) if labels.sample_weight is None else labels.sample_weight
-    weight = weight / weight.mean()  # an empty cell counts as half a row
-    target = labels.y if labels.label_epsilon is None else soft_targets(labels.y, labels.label_epsilon)
+def _bin_party(
+    party: PartyData, labels: LabelData, binning: Binning, rows: list[dict[str, Any]], notes: list[str]
+) -> _Binned:
+    target, weight = said_of_labels(labels)
     if party.transform.normalize != "none":
         raise InputError(f"{shown(party.path)}: rows are divided by their norms: convert without --normalize")
     known = party.encoder
@@ -163,24 +208,33 @@ def _bin_party(party: PartyData, labels: LabelData, binning: Binning, rows: list
         )
     encoder = known or Encoder(tuple(ColumnEncoding(name) for name in party.feature_names))
     kept, features = [], []
-    for column, (shown_as, values, absent) in zip(encoder.columns, _raw_columns(party, encoder), strict=True):
-        ways = {**dict.fromkeys((column.name, shown_as), binning.monotone)} | dict(binning.of_column)
-        bins, place = _bins(column, values, absent, target, weight, binning, ways[shown_as])
-        iv = information_value(np.array(bins.events), np.array(bins.others))
-        used = iv >= binning.least and len(set(bins.woe[: None if bins.knows_missing else -1])) > 1
-        rows.append(
-            {"party": party.name, "column": shown_as, "bins": bins.count, "iv": float(iv), "used": used}
-        )
+    for column, name, cells in raw_columns(party, encoder):
+        rules = binning.of_column(name, column.name)
+        if rules.edges is not None and cells.numbers is None:
+            raise ConfigError(f"--bins {name}: has categories, which have no edges")
+        found = fit_bins(cells, target, weight, rules)
+        bins = _bins(found, cells)
+        used = found.worth(binning.least) and not found.small
+        used = used and len(set(bins.woe[: None if bins.knows_missing else -1])) > 1
+        told = {"iv": found.iv, "iv_cross": found.iv_cross, "luck": found.luck, "used": used}
+        rows.append({"party": party.name, "column": name, "bins": bins.count, **told})
+        if rules.edges is not None and min(bins.events[:-1] + bins.others[:-1]) < rules.least:
+            notes.append(f"{name}: a bin of --bins has fewer than {rules.least:g} rows of a class")
+        if found.small:
+            notes.append(f"{name}: parts the classes only in bins below --min-share or --min-events: a leak?")
         if used:
             kept.append(replace(column, indicator=False, bins=bins))
-            features.append(np.array(bins.woe)[place])
+            features.append(found.feature)
     if not kept:
-        raise InputError(f"{shown(party.path)}: no column of {party.name} says anything about the labels")
+        raise InputError(
+            f"{shown(party.path)}: no column of {party.name} says anything about the labels beyond luck: "
+            "leave the party out ('fastadmm columns --labels' prints why), or bring more rows"
+        )
     return _Binned(Encoder(tuple(kept), encoder.missing, encoder.prefix), np.column_stack(features))
 
 
-def _raw_columns(party: PartyData, encoder: Encoder) -> Iterator[tuple[str, Array, Array]]:
-    """Name, numbers or codes of categories, and missing cells of each column of the table."""
+def raw_columns(party: PartyData, encoder: Encoder) -> Iterator[tuple[ColumnEncoding, str, Cells]]:
+    """Encoding, name and cells of each column of the table: numbers as they were before scaling."""
     held = column_values(party, table_columns(party))
     center, scale = party.transform.center, party.transform.scale
 
@@ -190,51 +244,35 @@ def _raw_columns(party: PartyData, encoder: Encoder) -> Iterator[tuple[str, Arra
         return values if center is None else values + center[at]
 
     for encoding in encoder.columns:
+        if encoding.levels == () and encoding.bins is None:  # no feature
+            if encoding.indicator:
+                next(held)
+            continue
         column, values = next(held)
-        if encoding.levels is None:
+        if column.levels is None:
             values = unscaled(column, values)
-        absent = np.zeros(len(values), dtype=bool)
-        if encoding.levels is not None:
+            absent = np.zeros(len(values), dtype=bool)
+        else:
             values = values.astype(np.intp)
-            absent = values == len(encoding.levels)
+            absent = values == len(column.levels)
         if encoding.indicator:
             absent = unscaled(*next(held)) > 0.5
-        yield column.name, values, absent
+        if column.levels is None:
+            yield encoding, column.name, Cells.of_numbers(values, absent)
+        else:
+            n = len(column.levels)
+            yield encoding, column.name, Cells(np.where(absent, n, values), n)
 
 
-def _bins(
-    column: ColumnEncoding,
-    values: Array,
-    absent: Array,
-    target: Array,
-    weight: Array,
-    binning: Binning,
-    way: str,
-) -> tuple[Bins, Array]:
-    """Bins of a column, and each row's bin; the last one is that of missing cells."""
-    here = ~absent
-    own_target, own_weight = target[here], weight[here]
-    edges, groups, low, high = np.empty(0), np.empty(0, dtype=np.intp), 0.0, 0.0
-    most, share = binning.most, binning.share
-    if column.levels is None:
-        edges = numeric_edges(values[here], own_target, own_weight, most=most, share=share, monotone=way)
-        place = np.searchsorted(edges, values, "left")
-        count, low, high = len(edges) + 1, float(values[here].min()), float(values[here].max())
-    else:
-        n_levels = len(column.levels)
-        groups = ordered_groups(values[here], n_levels, own_target, own_weight, most=most, share=share)
-        count = int(groups.max()) + 1
-        place = np.append(groups, count)[values]
-    place[absent] = count
-    events = np.bincount(place, weight * target, minlength=count + 1)
-    others = np.bincount(place, weight * (1.0 - target), minlength=count + 1)
-    bins = Bins(
-        edges=tuple(edges.tolist()),
-        groups=tuple(groups.tolist()),
-        woe=tuple(evidence(events, others).tolist()),
-        events=tuple(events.tolist()),
-        others=tuple(others.tolist()),
-        low=low,
-        high=high,
+def _bins(found: Fitted, cells: Cells) -> Bins:
+    numbers = cells.numbers
+    ends = (0.0, 0.0) if numbers is None or not len(numbers) else (float(numbers[0]), float(numbers[-1]))
+    return Bins(
+        edges=tuple(found.edges.tolist()),
+        groups=tuple(found.groups.tolist()) if numbers is None else (),
+        woe=tuple(found.woe.tolist()),
+        events=tuple(found.events.tolist()),
+        others=tuple(found.others.tolist()),
+        low=ends[0],
+        high=ends[1],
     )
-    return bins, place

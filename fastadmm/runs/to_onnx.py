@@ -237,7 +237,8 @@ class _Graph:
             names = np.array([*classes, ""], dtype=object)
             found.append(("label", self._add("Gather", names, place, output="label"), kinds.STRING))
         info = self._onnx.helper.make_tensor_value_info
+        said = f"high for {classes[1]!r}, class 1" if of_classes and classes and not wide else ""
         return [
-            info(name, kind, ["N", len(classes or ())] if wide and own != "label" else ["N"])
+            info(name, kind, ["N", len(classes or ())] if wide and own != "label" else ["N"], said)
             for own, name, kind in found
         ]

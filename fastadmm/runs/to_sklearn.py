@@ -54,7 +54,8 @@ def pooled_pipeline(model: Model) -> Any:
     """All parties: a data frame of their columns in, what the loss's estimator predicts out."""
     from sklearn.pipeline import Pipeline
 
-    parts, row = [], {}
+    parts: list[Any] = []
+    row: dict[str, Any] = {}
     for party, names in zip(model.parties, input_names(model.parties), strict=True):
         steps, own = _party_steps(party, names)
         parts.append((party.name, Pipeline(steps), names))

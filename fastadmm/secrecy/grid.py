@@ -53,10 +53,7 @@ def grid_limit(step: float, n_parties: int) -> float:
 
 
 def to_grid(values: np.ndarray, step: float) -> np.ndarray:
-    """Numbers as multiples of the step, modulo 2^64.
-
-    Shapes: values, the result (n,).
-    """
+    """Numbers as multiples of the step, modulo 2^64. Shapes: values, the result (n,)."""
     return np.rint(values / step).astype(np.int64).view(np.uint64)
 
 

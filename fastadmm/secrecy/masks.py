@@ -28,10 +28,7 @@ _MODULUS = 1 << (8 * WHOLE_BYTES)
 
 @dataclass(frozen=True)
 class Masked:
-    """What a party means, or sends.
-
-    Shapes: rows (n,).
-    """
+    """What a party means, or sends. Shapes: rows (n,)."""
 
     rows: np.ndarray  # of shape (n,): modulo 2^64
     numbers: list[int]  # modulo 2^512

@@ -1,7 +1,5 @@
 """Keys of training runs by what is declared of them, for all that compares, repeats or records runs."""
 
-from __future__ import annotations
-
 from fastadmm.settings.privacy import settings_of_modes
 from fastadmm.settings.run import RunConfig
 from fastadmm.settings.setting import settings_of

@@ -12,7 +12,15 @@ import numpy as np
 
 from fastadmm.errors import ConfigError, InputError
 
-__all__ = ["block_names", "check_index", "consecutive", "resolve_parties", "tables_of", "take_columns"]
+__all__ = [
+    "block_names",
+    "check_index",
+    "consecutive",
+    "in_feature_order",
+    "resolve_parties",
+    "tables_of",
+    "take_columns",
+]
 
 Array = np.ndarray
 
@@ -87,28 +95,51 @@ def take_columns(X: Any, columns: Array) -> Any:
     return X[:, columns]
 
 
-def check_index(tables: Mapping[Any, Any], y: Any = None) -> None:
-    """Refuse DataFrames whose rows are not the same samples in the same order."""
+def check_index(tables: Mapping[Any, Any], y: Any = None, **beside: Any) -> None:
+    """Refuse tables, and Series beside them, whose rows are not the same samples in the same order.
+
+    A single table is that of the key None. An index that only counts rows says nothing, unless the other has
+    the same numbers in another order.
+    """
     import pandas as pd
 
     framed = [(m, table.index) for m, table in tables.items() if isinstance(table, pd.DataFrame)]
     if not framed:
         return
     first, index = framed[0]
+    place = "X" if first is None else f"X[{first!r}]"
     others = [(f"X[{m!r}]", own) for m, own in framed[1:]]
-    if isinstance(y, (pd.Series, pd.DataFrame)) and not y.index.equals(pd.RangeIndex(len(y))):
-        others.append(("y", y.index))
+    counts = pd.RangeIndex(len(index))
+    for name, value in {"y": y, **beside}.items():
+        if isinstance(value, (pd.Series, pd.DataFrame)):
+            silent = value.index.equals(counts) or (first is None and index.equals(counts))
+            if not silent or set(value.index) == set(index):
+                others.append((name, value.index))
     for name, own in others:
         if len(own) == len(index) and not own.equals(index):
             pairs = list(zip(index.tolist(), own.tolist()))
             row = next((k for k, (one, other) in enumerate(pairs) if one != other), 0)
             raise InputError(
-                f"X: row {row} has the index {pairs[row][0]!r} in X[{first!r}], but {pairs[row][1]!r} "
-                f"in {name}: "
-                f"bring the rows into one order, for example with .loc[X[{first!r}].index], or drop the "
-                f"index with "
-                "reset_index(drop=True) if they are in one order"
+                f"X: row {row} has the index {pairs[row][0]!r} in {place}, but {pairs[row][1]!r} in {name}: "
+                f"bring the rows into one order, for example with .loc[{place}.index], or drop the index "
+                "with reset_index(drop=True) if they are in one order"
             )
+
+
+def in_feature_order(values: Any, names: Sequence[str] | None, what: str) -> Any:
+    """Weights of features; a Series, or columns of a DataFrame, are brought into their order by name."""
+    import pandas as pd
+
+    if not isinstance(values, (pd.Series, pd.DataFrame)):
+        return values
+    own = values.index if isinstance(values, pd.Series) else values.columns
+    if names is not None and len(own) == len(names) and set(own) == set(names):
+        return values[list(names)]
+    if own.equals(pd.RangeIndex(len(own))):
+        return values
+    raise InputError(
+        f"{what}: its names {list(own)[:_SHOWN]} are not those of the features: pass an array in their order"
+    )
 
 
 def tables_of(X: Any, names: Sequence[str] | None = None) -> dict[Any, Any] | None:

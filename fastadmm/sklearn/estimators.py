@@ -197,6 +197,8 @@ class JointClassifier(ClassifierMixin, _SharingModel):
     _default_loss = "logistic"
 
     def _encode(self, y: Array) -> Array:
+        if y.dtype == object:
+            _check_labels(y.tolist())
         kind = type_of_target(y, input_name="y")  # takes longer than a small table's whole fit: once
         if kind not in ("binary", "multiclass"):
             check_classification_targets(y)
@@ -305,6 +307,7 @@ class JointClassifier(ClassifierMixin, _SharingModel):
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
         """Mean accuracy; X and offset as in :meth:`decision_function`."""
+        self._check_rows(X, y=y, sample_weight=sample_weight)
         return float(accuracy_score(y, self.predict(X, offset), sample_weight=sample_weight))
 
     def __sklearn_tags__(self) -> Tags:
@@ -394,8 +397,20 @@ class JointRegressor(RegressorMixin, _SharingModel):
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
         """Coefficient of determination R²; X and offset as in :meth:`predict`."""
+        self._check_rows(X, y=y, sample_weight=sample_weight)
         return float(r2_score(y, self.predict(X, offset), sample_weight=sample_weight))
 
 
 #: Their names until version 0.2, which pickles have.
 ADMMSharingClassifier, ADMMSharingRegressor = JointClassifier, JointRegressor
+
+
+def _check_labels(labels: list[Any]) -> None:
+    """Refuse labels that are missing, or not all of one kind."""
+    texts: dict[bool, Any] = {}
+    for row, label in enumerate(labels):
+        if label is None:
+            raise InputError(f"y: no label in row {row}: leave such rows out")
+        texts.setdefault(isinstance(label, str), label)
+    if len(texts) == 2:
+        raise InputError(f"y: {texts[True]!r} is text and {texts[False]!r} is not: write all labels alike")

@@ -34,6 +34,7 @@ from fastadmm.sklearn.columns import (
     block_names,
     check_index,
     consecutive,
+    in_feature_order,
     resolve_parties,
     tables_of,
     take_columns,
@@ -339,6 +340,7 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
     def _problem(self, X: Any, y: Any, sample_weight: Any, offset: Any) -> tuple[Problem, list[Array], Array]:
         """The problem, each party's columns, and the sample weights without class weights."""
         loss = self._checked_loss()
+        check_index(tables_of(X) or {None: X}, y, sample_weight=sample_weight, offset=offset)
         blocks, target, columns = self._training_input(X, y)
         encoded = self._encode(target)
         loss = self._loss_of_targets(loss)
@@ -496,7 +498,8 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
         """``coef_init`` and ``intercept_init`` as the parties' weights."""
         classes = problem.n_outputs if problem.loss.vector else 0
         d = self.n_features_in_
-        whole = np.asarray(coef, dtype=np.float64)
+        names = getattr(self, "feature_names_in_", None)
+        whole = np.asarray(in_feature_order(coef, names, "coef_init"), dtype=np.float64)
         if whole.shape != ((classes, d) if classes else (d,)) and not (not classes and whole.shape == (1, d)):
             wanted = (classes, d) if classes else (d,)
             raise InputError(f"coef_init: shape {whole.shape}, expected {wanted}")
@@ -648,7 +651,6 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
                 raise ConfigError(
                     "parties: must be None where X is a list or dict of blocks, which says it already"
                 )
-            check_index(tables, y)
             blocks = self._checked_blocks(tables)
             _, y = check_X_y(blocks[0], y, accept_sparse="csr", y_numeric=numeric, estimator=self)
             columns = consecutive(block.shape[1] for block in blocks)
@@ -667,10 +669,16 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
         z = self._products(X)
         if offset is None:
             return z
+        self._check_rows(X, offset=offset)
         shift = check_array(offset, dtype=np.float64, ensure_2d=False, input_name="offset")
         if shift.shape != z.shape:
             raise InputError(f"offset: shape {shift.shape}, expected {z.shape}")
         return z + shift
+
+    def _check_rows(self, X: Any, **beside: Any) -> None:
+        """Refuse what stands beside new rows in another order; ``y`` and Series of numbers by name."""
+        check_is_fitted(self, "coef_")
+        check_index(tables_of(X, self.party_names_) or {None: X}, **beside)
 
     def _products(self, X: Any) -> Array:
         check_is_fitted(self, "coef_")

@@ -69,10 +69,7 @@ class Fitter(Protocol):
 
 @dataclass(frozen=True)
 class Choice:
-    """What follows from the losses.
-
-    Shapes: needed (L,).
-    """
+    """What follows from the losses. Shapes: needed (L,)."""
 
     best: int  # index of the smallest mean loss; of equal ones the largest lambda
     chosen: int  # by the rule
@@ -81,10 +78,7 @@ class Choice:
 
 @dataclass
 class CrossValidation:
-    """Result of :func:`cross_validate`.
-
-    Shapes: losses, gaps, n_rounds (L, K).
-    """
+    """Result of :func:`cross_validate`. Shapes: losses, gaps, n_rounds (L, K)."""
 
     lambdas: list[float]  # from large to small
     losses: Array  # of shape (L, K): held-out mean loss, and absolute gap, of every lambda and fold
@@ -161,10 +155,7 @@ def make_folds(
 
 
 def choose(losses: Array, rule: str) -> Choice:
-    """Choose by the losses, and compute which gaps would settle the choice.
-
-    Shapes: losses (L, K).
-    """
+    """Choose by the losses, and compute which gaps would settle the choice. Shapes: losses (L, K)."""
     mean, error = losses.mean(axis=1), standard_error(losses)
     best = int(np.argmin(mean))
     others = np.arange(len(mean)) != best

@@ -65,10 +65,7 @@ class EarlyStopping:
 
 
 def predictor(rows: TestSet, weights: list[Array], intercept: Any, loss: Loss, engine: Engine) -> Array:
-    """Linear predictor of rows.
-
-    Shapes: each of weights (d_m,); intercept (C,); the result (N,) or (N, C).
-    """
+    """Linear predictor of rows. Shapes: each of weights (d_m,); intercept (C,); the result (N,) or (N, C)."""
     if loss.vector:
         first, *others = zip(rows.blocks, weights)
         scores = _of_classes(*first, engine)
@@ -102,10 +99,7 @@ def predictor_of(rows: TestSet, scores: list[Array], intercept: Any, loss: Loss,
 
 
 def mean_loss(rows: TestSet, z: Array, loss: Loss, engine: Engine) -> float:
-    """Weighted mean of the loss over rows.
-
-    Shapes: z (N,) or (N, C).
-    """
+    """Weighted mean of the loss over rows. Shapes: z (N,) or (N, C)."""
     flat = np.ascontiguousarray(z.T).ravel() if loss.vector else z
     losses = loss.value_parts(flat, rows.y, rows.weight, np.empty_like(flat), engine)
     total, (weight, _) = engine.together(losses, engine.size_parts(rows.weight))
@@ -113,10 +107,7 @@ def mean_loss(rows: TestSet, z: Array, loss: Loss, engine: Engine) -> float:
 
 
 def measure(metric: str, rows: TestSet, z: Array, loss: Loss, engine: Engine) -> float:
-    """Value of a metric on rows.
-
-    Returns: naN where it is not defined.
-    """
+    """Value of a metric on rows. Returns: naN where it is not defined."""
     if metric == "loss":
         return mean_loss(rows, z, loss, engine)
     from fastadmm.solver.metrics import quick_class_metrics, quick_metrics
@@ -149,10 +140,7 @@ def refuse_rare(y: Array, least: int, what: str, classes: Sequence[str] | None) 
 def held_out_rows(
     y: Array, fraction: float, seed: Any, stratify: bool, classes: Sequence[str] | None = None
 ) -> Array:
-    """Choose rows to hold out.
-
-    Shapes: y, the result (N,).
-    """
+    """Choose rows to hold out. Shapes: y, the result (N,)."""
     from sklearn.model_selection import ShuffleSplit, StratifiedShuffleSplit
 
     if not 0.0 < fraction < 1.0:

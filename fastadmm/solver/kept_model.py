@@ -17,10 +17,7 @@ Array = np.ndarray
 
 
 class KeptModel:
-    """Round, weights and intercept.
-
-    Shapes: intercept (C,).
-    """
+    """Round, weights and intercept. Shapes: intercept (C,)."""
 
     def __init__(self) -> None:
         self.record: RoundRecord | None = None

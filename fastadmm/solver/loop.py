@@ -23,10 +23,7 @@ _UNPROVED = (Status.AT_ROUNDING, Status.MAX_ROUNDS, Status.TIME_LIMIT)
 
 @dataclass
 class SolveResult:
-    """The trained model and how it came about.
-
-    Shapes: each of weights (d_m,); intercept (C,).
-    """
+    """The trained model and how it came about. Shapes: each of weights (d_m,); intercept (C,)."""
 
     weights: list[np.ndarray]  # x_m of shape (d_m,) per party; of a multinomial model of shape (d_m, C)
     intercept: Any  # b, the exact minimiser for these weights; 0 where none is fitted

@@ -37,10 +37,7 @@ CALIBRATION_BINS = 10
 def classification_metrics(
     y01: ArrayLike, p: ArrayLike, sample_weight: ArrayLike | None = None
 ) -> dict[str, Any]:
-    """Metrics of predicted probabilities for two classes.
-
-    Shapes: y01, p, sample_weight (N,).
-    """
+    """Metrics of predicted probabilities for two classes. Shapes: y01, p, sample_weight (N,)."""
     y, prob, weight = _checked(y01, p, sample_weight, what="p")
     _check_binary(y)
     outside = np.flatnonzero((prob < 0.0) | (prob > 1.0))
@@ -108,10 +105,7 @@ def multiclass_metrics(
 def regression_metrics(
     y: ArrayLike, pred: ArrayLike, sample_weight: ArrayLike | None = None
 ) -> dict[str, float | None]:
-    """Metrics of predicted real values.
-
-    Shapes: y, pred, sample_weight (N,).
-    """
+    """Metrics of predicted real values. Shapes: y, pred, sample_weight (N,)."""
     y_, pred_, weight = _checked(y, pred, sample_weight, what="pred")
     from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
 

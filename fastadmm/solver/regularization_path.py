@@ -46,10 +46,7 @@ _POWER_STEPS = 20
 
 @dataclass(frozen=True)
 class PathPoint:
-    """The model at one value of lambda.
-
-    Shapes: each of weights (d_m,); intercept (C,).
-    """
+    """The model at one value of lambda. Shapes: each of weights (d_m,); intercept (C,)."""
 
     lam: float  # per mean loss
     weights: list[Array]  # x_m of shape (d_m,), or (d_m, C) of a multinomial model, per party
@@ -68,10 +65,7 @@ class PathPoint:
 
 
 def start_of_path(problem: Problem, engine: Engine) -> tuple[float, Any, Array]:
-    """The model without features.
-
-    Shapes: intercept (C,); gradient (N,) or (C N,).
-    """
+    """The model without features. Shapes: intercept (C,); gradient (N,) or (C N,)."""
     total = np.zeros(problem.message_size)
     with engine.limited():
         if problem.loss.vector:

@@ -30,7 +30,7 @@ class Run(Protocol):
     private: bool = False  # whether what parties send is protected
     clips_rows: bool = False  # whether weights are for rows clipped to norm 1
     sums_only: bool = False  # whether the coordinator knows of messages only their sum
-    traffic: Traffic | None = None  # of a run whose parties are in this process, and not private
+    traffic: Traffic | None = None  # of a run that is not private
 
     @property
     def name(self) -> str:

@@ -100,7 +100,7 @@ class Solver(Run):
         if early is None and problem.convex and not self.method.descends:
             self.lowest = LowestModel()
         self.traffic: Traffic | None = None
-        if driver is None and self.scheme.name != "pooled":  # where nothing is exchanged
+        if self.scheme.name != "pooled":  # where nothing is exchanged
             sizes = problem.n_parties, problem.n_samples, problem.n_outputs
             self.traffic = Traffic(*sizes, proves=problem.convex)
         self.driver: Driver = driver or Threads(self.engine, self.method.parties, self.traffic)

@@ -3,8 +3,6 @@
 Nothing heavy is imported here: each name below loads its module on first use.
 """
 
-from __future__ import annotations
-
 from fastadmm.lazy import load_on_use
 
 _HOME = {

@@ -46,10 +46,7 @@ class Bins:
         return self.events[-1] != 0.0 or self.others[-1] != 0.0
 
     def of_numbers(self, values: Array) -> Array:
-        """Bin of each number.
-
-        Shapes: values (N,).
-        """
+        """Bin of each number. Shapes: values (N,)."""
         return np.searchsorted(np.array(self.edges), values, "left")
 
     def valid(self, n_levels: int) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 from fastadmm.errors import InputError
 from fastadmm.inference.likelihood import family_of
 from fastadmm.inference.table import INTERCEPT
+from fastadmm.problem.class_names import sign_of
 from fastadmm.problem.losses import parse_loss
 from fastadmm.store.model import Model, PartyModel
 
@@ -110,7 +111,8 @@ def coefficients(
         raise InputError(f"reference: no column {sorted(unknown)[0]!r} in the model's tables")
     table: dict[str, list[Any]] = {}
     intercept = np.zeros(len(classes)) if whole is None else np.atleast_1d(whole.intercept).astype(float)
-    shifted, notes = intercept.copy(), []
+    shifted = intercept.copy()
+    notes = sign_of(whole.classes) if whole is not None and len(classes) == 1 else []
     for party, reference in zip(parties, compared, strict=True):
         units = units_of(party)
         notes += [units.note] if units.note else []

@@ -23,10 +23,7 @@ CONTRIBUTION = "fastadmm-contribution"
 
 @dataclass(frozen=True)
 class Contribution:
-    """What one party adds to the scores of N rows.
-
-    Shapes: values (N,) or (N, C).
-    """
+    """What one party adds to the scores of N rows. Shapes: values (N,) or (N, C)."""
 
     path: Path
     name: str  # the party
@@ -49,10 +46,7 @@ def write_contribution(
     ids: np.ndarray,
     force: bool = False,
 ) -> None:
-    """Write a contribution file.
-
-    Shapes: values (N,) or (N, C); ids (N,).
-    """
+    """Write a contribution file. Shapes: values (N,) or (N, C); ids (N,)."""
     with create_h5(path, CONTRIBUTION, force=force) as file:
         file.attrs["name"] = name
         file.attrs["model-id"] = model_id

@@ -164,10 +164,7 @@ def _balanced_bytes(nbytes: int) -> int:
 
 
 def write_array(group: h5py.Group, name: str, array: np.ndarray, *, compression: str | None = None) -> None:
-    """Write a numeric array as anndata's ``array`` 0.2.0.
-
-    Shapes: array (n,) or (n, d).
-    """
+    """Write a numeric array as anndata's ``array`` 0.2.0. Shapes: array (n,) or (n, d)."""
     array = np.asarray(array)
     if array.dtype.kind not in "biuf" or array.ndim not in {1, 2}:
         raise InputError(f"{key_of(group, name)}: cannot store {array.ndim}-dimensional {array.dtype}")
@@ -186,10 +183,7 @@ def write_array(group: h5py.Group, name: str, array: np.ndarray, *, compression:
 
 
 def write_csr(group: h5py.Group, name: str, matrix: Any) -> None:
-    """Write a sparse matrix as anndata's ``csr_matrix`` 0.1.0.
-
-    Shapes: matrix (n, d).
-    """
+    """Write a sparse matrix as anndata's ``csr_matrix`` 0.1.0. Shapes: matrix (n, d)."""
     from scipy.sparse import csr_array
 
     matrix = csr_array(matrix)
@@ -359,10 +353,7 @@ def read_array(
     kind: str | None = None,
     compressed: bool = False,
 ) -> np.ndarray:
-    """Read an ``array`` element.
-
-    Shapes: the result (n,) or (n, d).
-    """
+    """Read an ``array`` element. Shapes: the result (n,) or (n, d)."""
     item = array_dataset(group, name, ndim=ndim, length=length, kind=kind)
     if not compressed:
         refuse_oversized(item)
@@ -474,10 +465,7 @@ def not_finite(
 
 
 def read_csr(group: h5py.Group, name: str) -> csr_array:
-    """Read and validate a ``csr_matrix`` element.
-
-    Shapes: the result (n, d).
-    """
+    """Read and validate a ``csr_matrix`` element. Shapes: the result (n, d)."""
     parts = open_csr(group, name)
     indptr = read_indptr(parts)
     data = read_block(parts.data, 0, parts.nnz)

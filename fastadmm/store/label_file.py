@@ -124,10 +124,7 @@ class LabelWriter(Writer):
         self._classes = names
 
     def append(self, y: Any, *, sample_weight: Any = None, offset: Any = None, ids: Any = None) -> None:
-        """Add samples.
-
-        Shapes: y, sample_weight, offset, ids (k,).
-        """
+        """Add samples. Shapes: y, sample_weight, offset, ids (k,)."""
         self._require_open()
         given = {"y": y, "sample_weight": sample_weight, "offset": offset}
         columns = {

@@ -71,10 +71,7 @@ COORDINATOR = "coordinator.h5"
 
 @dataclass(frozen=True)
 class PartyModel:
-    """One party's part of a model.
-
-    Shapes: weights (d_m,) or (d_m, C).
-    """
+    """One party's part of a model. Shapes: weights (d_m,) or (d_m, C)."""
 
     name: str
     weights: np.ndarray  # of shape (d_m,) or (d_m, C)
@@ -142,10 +139,7 @@ class PartyModel:
 
 @dataclass(frozen=True)
 class Model:
-    """A trained joint model.
-
-    Shapes: intercept (C,); means (M,) or (M, C).
-    """
+    """A trained joint model. Shapes: intercept (C,); means (M,) or (M, C)."""
 
     loss: str  # its name, with ``:value`` where in_model says so
     task: str

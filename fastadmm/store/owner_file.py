@@ -104,10 +104,7 @@ class OwnerWriter:
             self._indptr.append(np.zeros(1, dtype=np.int64))
 
     def append(self, X: np.ndarray | csr_array, y: np.ndarray) -> None:
-        """Add rows.
-
-        Shapes: X (k, d); y (k,).
-        """
+        """Add rows. Shapes: X (k, d); y (k,)."""
         if isinstance(X, np.ndarray):
             block = np.ascontiguousarray(X, dtype=self.dtype)
             self._values.append(block)
@@ -238,10 +235,7 @@ class OwnerFile:
         return y
 
     def iter_rows(self, rows: int | None = None) -> Iterator[tuple[int, np.ndarray | csr_array]]:
-        """Read rows in consecutive pieces.
-
-        Shapes: block (k, d).
-        """
+        """Read rows in consecutive pieces. Shapes: block (k, d)."""
         if rows is None:
             rows = max(1, _STREAM_BYTES * self.n_samples // max(1, self.nbytes))
         with read_h5(self.path, OWNER_TYPE, OWNER_VERSIONS) as file:

@@ -164,10 +164,7 @@ class PartyWriter(Writer):
         self._transform = transform
 
     def append(self, X: Any, ids: Any = None) -> None:
-        """Add rows, already transformed.
-
-        Shapes: X (k, d); ids (k,).
-        """
+        """Add rows, already transformed. Shapes: X (k, d); ids (k,)."""
         from scipy.sparse import csr_array, issparse
 
         self._require_open()
@@ -391,10 +388,7 @@ class PartyData:
             return read_ids(file, self.n_samples)
 
     def load(self) -> np.ndarray | csr_array:
-        """Read and validate the whole block.
-
-        Shapes: the result (N, d).
-        """
+        """Read and validate the whole block. Shapes: the result (N, d)."""
         ((_, block),) = self._read(self.n_samples)
         return block
 
@@ -404,10 +398,7 @@ class PartyData:
             return read_indptr(open_csr(file, "X"), self.first_row, self.first_row + self.n_samples)
 
     def iter_rows(self, rows: int | None = None) -> Iterator[tuple[int, np.ndarray | csr_array]]:
-        """Read the block in consecutive pieces, in constant memory.
-
-        Shapes: block (k, d).
-        """
+        """Read the block in consecutive pieces, in constant memory. Shapes: block (k, d)."""
         if rows is None:
             rows = max(1, _STREAM_BYTES * self.n_samples // max(1, self.nbytes))
         elif rows < 1:

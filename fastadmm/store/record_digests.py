@@ -18,10 +18,7 @@ _SHARED = 0.1
 
 
 def record_digests(X: Any, labels: Sequence[str] | None = None) -> list[bytes]:
-    """A digest of every record, however it is stored.
-
-    Shapes: X (N, d).
-    """
+    """A digest of every record, however it is stored. Shapes: X (N, d)."""
     from scipy.sparse import csr_array
 
     X = csr_array(X)  # makes one, or takes it as it is

@@ -49,10 +49,7 @@ _SparseTile = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class StreamedDense(DenseBlock):
-    """A dense block that is read from its party's file in every pass.
-
-    Shapes: entries (N + 1,).
-    """
+    """A dense block that is read from its party's file in every pass. Shapes: entries (N + 1,)."""
 
     in_memory = False
     entries: np.ndarray | None = None  # of shape (N + 1,)
@@ -445,10 +442,7 @@ def load_block(party: PartyData, streamed: bool = False, factor: float = 1.0) ->
 
 
 def block_of(matrix: Any, name: str, factor: float = 1.0, engine: Engine | None = None) -> FeatureBlock:
-    """The block of what a party's file holds.
-
-    Shapes: matrix (N, d).
-    """
+    """The block of what a party's file holds. Shapes: matrix (N, d)."""
     if isinstance(matrix, StreamedDense | StreamedCSR):
         return _open_block(matrix, factor, engine)
     block = as_block(matrix, name, engine)

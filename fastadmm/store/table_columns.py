@@ -10,6 +10,7 @@ import numpy as np
 
 from fastadmm.errors import InputError
 from fastadmm.files.atomic import shown
+from fastadmm.store.bins import Bins
 from fastadmm.store.party_file import PartyData
 from fastadmm.store.transform import Transform
 
@@ -28,6 +29,7 @@ class TableColumn:
     name: str  # of the table's column, or of the feature where the file does not know its table
     features: range  # numbers of the features that it became
     levels: tuple[str, ...] | None = None  # categories; None for a column of numbers
+    bins: Bins | None = None  # where its numbers are weights of evidence
 
 
 def table_columns(party: PartyData) -> list[TableColumn]:
@@ -38,9 +40,8 @@ def table_columns(party: PartyData) -> list[TableColumn]:
     for column in party.encoder.columns:
         width = 1 if column.one_hot is None else len(column.one_hot)
         if width:
-            found.append(
-                TableColumn(party.encoder.prefix + column.name, range(at, at + width), column.one_hot)
-            )
+            name, features = party.encoder.prefix + column.name, range(at, at + width)
+            found.append(TableColumn(name, features, column.one_hot, column.bins))
         at += width
         if column.indicator:
             found.append(TableColumn(party.feature_names[at], range(at, at + 1)))
@@ -65,10 +66,7 @@ def transform_for(party: PartyData, reference: PartyData) -> Transform | None:
 def column_values(
     party: PartyData, columns: list[TableColumn], like: Transform | None = None
 ) -> Iterator[tuple[TableColumn, Array]]:
-    """Read columns, as many at a time as memory allows.
-
-    Shapes: values (N,).
-    """
+    """Read columns, as many at a time as memory allows. Shapes: values (N,)."""
     transform = party.transform if like is None else like
     room = max(1, _BYTES // (8 * max(party.n_samples, 1)))
     at = 0

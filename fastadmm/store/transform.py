@@ -25,10 +25,7 @@ _NORMALIZE = ("none", "l2")
 
 @dataclass(frozen=True, eq=False)
 class Transform:
-    """Centre, then scale, then normalise the rows of one party's block.
-
-    Shapes: center, scale (d,).
-    """
+    """Centre, then scale, then normalise the rows of one party's block. Shapes: center, scale (d,)."""
 
     normalize: str = "none"
     center: np.ndarray | None = None
@@ -83,10 +80,7 @@ class Transform:
         return None
 
     def apply(self, X: Any) -> Any:
-        """Return a transformed copy of a block.
-
-        Shapes: X, the result (n, d).
-        """
+        """Return a transformed copy of a block. Shapes: X, the result (n, d)."""
         from scipy.sparse import csr_array, issparse
 
         sparse = issparse(X)

@@ -1,7 +1,5 @@
 """Runs in TensorBoard and MLflow: settings, rounds, results, and what may be said of private runs."""
 
-from __future__ import annotations
-
 from fastadmm.tracking.display import Tracking, tracked
 from fastadmm.tracking.targets import Target, Tracker, parse_target
 

@@ -1,7 +1,5 @@
 """What each party's data adds to a model: coalitions, leave-one-out, Shapley values, the pooled model."""
 
-from __future__ import annotations
-
 from fastadmm.worth.coalitions import Coalition, Worth, measure_worth
 from fastadmm.worth.shapley import shapley_values
 

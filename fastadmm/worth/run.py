@@ -135,10 +135,7 @@ def _measure(
 
 
 def read_worth(path: Path) -> tuple[Worth, dict[str, Any]] | None:
-    """Read ``worth.json``.
-
-    Returns: with the whole document; None where the file is absent.
-    """
+    """Read ``worth.json``. Returns: with the whole document; None where the file is absent."""
     with storage_errors(path, "read"):
         try:
             if not path.exists():

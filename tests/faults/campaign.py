@@ -15,8 +15,6 @@ silent
 and tracebacks, crashes, hangs and leftovers are counted besides. ``inject.c`` makes the faults.
 """
 
-from __future__ import annotations
-
 import argparse
 import ctypes
 import errno
@@ -24,6 +22,7 @@ import hashlib
 import json
 import os
 import random
+import shlex
 import shutil
 import signal
 import subprocess
@@ -42,6 +41,8 @@ HERE = Path(__file__).resolve().parent
 PAGE = HERE.parents[1] / "docs" / "reliability.md"
 MEASURED = HERE.parents[1] / "bench" / "faults.json"
 sys.path.insert(0, str(HERE.parent))
+
+from page_outputs import between_markers  # noqa: E402
 
 SECONDS = 120.0  # of one command
 _COUNT, _KILL, _TORN, _ERROR_ONCE, _ERROR_FROM, _SIGNAL = range(6)
@@ -72,17 +73,9 @@ _GOOD = (0, 7)
 
 @dataclass(frozen=True)
 class Subject:
-    """A command under test.
+    """A command under test, what a user does next, and a result to compare.
 
-    Attributes
-    ----------
-    command : list of str
-    again : callable
-        Takes the directory; what a user does next: commands.
-    result : callable
-        Takes the directory; the result, comparable with that of a run without a fault.
-    releases : str
-        Pattern of files that, once there, must never change: noisy releases.
+    ``releases`` is the pattern of files that, once there, must never change: noisy releases.
     """
 
     command: list[str]
@@ -92,8 +85,6 @@ class Subject:
 
 
 # --- subjects ---------------------------------------------------------------------------------------------
-
-
 def _run_result(home: Path) -> Any:
     from run_tools import logged, model_digests, result_of
 
@@ -161,33 +152,10 @@ def subjects() -> dict[str, Subject]:
     path = ["train", "a.parts", *in_file(path=True, path_values=[0.1, 0.01], folds=2), *common]
     convert = ["convert", "t.csv", "--label", "y", "--parties", "2", "-o", "out.parts"]
     predict = ["predict", "done", "a.parts", "-o", "p.csv"]
-    party = [
-        "party",
-        "step",
-        "--data",
-        "a.parts/party-1.h5",
-        "--state",
-        "state",
-        "--in",
-        "request.h5",
-        "--out",
-        "m.h5",
-    ]
+    party = shlex.split("party step --data a.parts/party-1.h5 --state state --in request.h5 --out m.h5")
     coordinator = ["coordinator", "step", "files", "m1.h5", "m2.h5"]
-    owners = [
-        "owners",
-        "train",
-        "o.owners",
-        "--epsilon",
-        "1",
-        "--bound",
-        "clip:1",
-        "--step",
-        "0.1",
-        "--rounds",
-        "3",
-    ]
-    owners = [*owners, "--threads", "1", "-q", "--out", "run"]
+    owners = shlex.split("owners train o.owners --epsilon 1 --bound clip:1 --step 0.1 --rounds 3")
+    owners += common
 
     def owners_again(home: Path) -> list[list[str]]:
         there = any((home / "run").glob("*run.toml"))
@@ -241,7 +209,7 @@ def make_template(home: Path) -> None:
             code = run(*arguments)
             assert code in (0, 7), (arguments, code)
         for k in (1, 2):
-            request = next((home / "files" / "requests").glob(f"party-{k}-*.h5"))
+            request = next((home / "files" / "requests").glob(f"party-{k}-*.msg"))
             shutil.copy(request, home / f"request-{k}.h5")
             step = ["party", "step", "--data", f"a.parts/party-{k}.h5", "--state", f"state-{k}"]
             assert run(*step, "--in", f"request-{k}.h5", "--out", f"m{k}.h5") == 0
@@ -251,8 +219,6 @@ def make_template(home: Path) -> None:
 
 
 # --- one command, one fault -------------------------------------------------------------------------------
-
-
 class Injector:
     """The loaded library of faults, and commands in forks of this process."""
 
@@ -360,8 +326,6 @@ def _digest(path: Path) -> str | None:
 
 
 # --- the campaign -----------------------------------------------------------------------------------------
-
-
 def plan(
     injector: Injector, template: Path, scratch: Path, n_faults: int
 ) -> tuple[list[tuple[str, str, int]], dict[str, Any]]:
@@ -434,18 +398,8 @@ def run_campaign(
 ) -> Iterator[tuple[str, str, int, list[str]]]:
     """Run the jobs side by side, each in a process with the library of faults.
 
-    Parameters
-    ----------
-    n_faults, n_jobs : int
-    directory : Path
-        For everything that is written.
-    again : Path, optional
-        Counts of an earlier campaign: what failed there is tried, and nothing else.
-
-    Yields
-    ------
-    tuple
-        Subject, kind of fault, number of the operation, problems.
+    ``again`` has counts of an earlier campaign: what failed there is tried, and nothing else. Of each fault:
+    its subject, kind, number of the operation, and problems.
     """
     environment = {**os.environ, "LD_PRELOAD": str(build(directory)), "OMP_NUM_THREADS": "1",
                    "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parent)}  # fmt: skip
@@ -519,13 +473,6 @@ def table(counts: dict[str, Any]) -> str:
     return "\n".join([*lines, "", said, ""])
 
 
-def with_table(page: str, counts: dict[str, Any]) -> str:
-    """The page with these counts."""
-    begin, end = "<!-- faults:begin -->\n", "<!-- faults:end -->"
-    before, rest = page.split(begin)
-    return before + begin + table(counts) + end + rest.split(end)[1]
-
-
 def main() -> None:
     """Run the campaign, print every problem and the counts."""
     parser = argparse.ArgumentParser(description="Inject faults at file operations.")
@@ -556,7 +503,9 @@ def main() -> None:
         if arguments.again:
             counts = after_mending(json.loads(arguments.json.read_text()), counts)
         arguments.json.write_text(json.dumps(counts, indent=2) + "\n")
-        PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), counts), encoding="utf-8")
+        PAGE.write_text(
+            between_markers(PAGE.read_text(encoding="utf-8"), "faults", table(counts)), encoding="utf-8"
+        )
     sys.exit(counts["survived"] != counts["faults"])
 
 

@@ -9,8 +9,6 @@ A fault is survived if the coordinator says within the deadline and two seconds 
 the run ends with the weights and the log of a run in one process, to the bit.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -33,6 +31,8 @@ HERE = Path(__file__).resolve().parent
 PAGE = HERE.parents[1] / "docs" / "reliability.md"
 sys.path.insert(0, str(HERE.parent))
 
+from page_outputs import between_markers  # noqa: E402
+
 NAMES = ("party-1", "party-2", "party-3")
 
 #: Deadline of an exchange in seconds, over a socket and over NVFlare, and what may be added to it.
@@ -50,14 +50,8 @@ PROBLEMS: tuple[dict[str, Any], ...] = (
 
 NEAR = ("agent killed", "agent stopped", "coordinator killed")
 FAR = (
-    "agent killed",
-    "coordinator killed",
-    "site's job killed",
-    "site's job stopped",
-    "site killed",
-    "server's job killed",
-    "server killed",
-    "link cut",
+    *("agent killed", "coordinator killed", "site's job killed", "site's job stopped", "site killed"),
+    *("server's job killed", "server killed", "link cut"),
 )
 
 
@@ -401,13 +395,6 @@ def table(counts: dict[str, Any]) -> str:
     return "\n".join([*lines, "", f"**{n} faults, survived {good}**.", ""])
 
 
-def with_table(page: str, counts: dict[str, Any]) -> str:
-    """The page with these counts."""
-    begin, end = "<!-- federation-faults:begin -->\n", "<!-- federation-faults:end -->"
-    before, rest = page.split(begin)
-    return before + begin + table(counts) + end + rest.split(end)[1]
-
-
 def main() -> None:
     """Run the campaign, print every problem and the counts."""
     parser = argparse.ArgumentParser(description="Kill and stop the processes of a federation.")
@@ -434,7 +421,10 @@ def main() -> None:
         if arguments.json.exists():  # a way that was left out keeps its counts
             counts = json.loads(arguments.json.read_text()) | {k: v for k, v in counts.items() if v}
         arguments.json.write_text(json.dumps(counts, indent=2) + "\n")
-        PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), counts), encoding="utf-8")
+        PAGE.write_text(
+            between_markers(PAGE.read_text(encoding="utf-8"), "federation-faults", table(counts)),
+            encoding="utf-8",
+        )
     sys.exit(any(fault.problem for found in faults for fault in found))
 
 

@@ -5,8 +5,6 @@ false or the product raised something that is none of its errors. ``--results FI
 and problems that are in the file already are not done again. ``--write PAGE`` puts the counts into a page.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import json

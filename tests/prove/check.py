@@ -1,7 +1,5 @@
 """One problem: fits, references, and every claim against every point that is known."""
 
-from __future__ import annotations
-
 import signal
 import time
 import traceback
@@ -27,13 +25,9 @@ __all__ = ["KINDS", "False_", "Outcome", "check", "judge", "judge_one", "upper"]
 
 #: What can be false.
 KINDS = (
-    "objective below F of the model",
-    "bound above F of a model",
-    "gap below the true gap",
-    "bound within above F of a bounded model",
-    "weights outside their set",
-    "certified with a gap above the asked one",
-    "contradiction",
+    *("objective below F of the model", "bound above F of a model", "gap below the true gap"),
+    *("bound within above F of a bounded model", "weights outside their set"),
+    *("certified with a gap above the asked one", "contradiction"),
 )
 
 #: Where rounding is no part of a claim, this share of F and of F at zero weights is not held against it.
@@ -85,14 +79,7 @@ class Outcome:
 
 
 def check(drawn: Draw, seconds: float = 1.0) -> Outcome:
-    """Fit a problem by its schemes, and hold every claim against every known point.
-
-    Parameters
-    ----------
-    drawn : Draw
-    seconds : float
-        For the references.
-    """
+    """Fit a problem by its schemes, and hold every claim against every known point."""
     outcome = Outcome(drawn.seed, drawn.text)
     try:
         problem = drawn.problem()

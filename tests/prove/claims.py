@@ -1,7 +1,5 @@
 """What a fit claims, in one form whatever it comes from."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,17 +22,8 @@ _OF_HEAVIEST = 1000
 class Stated:
     """A model and what is claimed of it.
 
-    Attributes
-    ----------
-    claim : str
-        Of the prover's claims.
-    objective, bound, gap, gap_absolute : float
-    within_bound, within_gap : float
-        Minus infinity and infinity where nothing is claimed of bounded models.
-    reach : list or None
-        Largest size of each column's weight among those.
-    rounded : bool
-        Whether rounding is part of the claim: then not the last digit may be wrong.
+    Of bounded models nothing is claimed where ``within_bound`` is minus infinity; ``reach`` is the largest
+    size of each column's weight among them. Where rounding is no part of a claim no digit may be wrong.
     """
 
     fit: Fit
@@ -52,14 +41,7 @@ class Stated:
 
 
 def stated(result: Any, fit: Fit, exact: Exact) -> Stated:
-    """The claims of a result.
-
-    Parameters
-    ----------
-    result : SolveResult
-    fit : Fit
-    exact : Exact
-    """
+    """The claims of a result."""
     point = Point.of_model(result.weights, result.intercept)
     proof = getattr(result, "proof", None)
     if proof is not None:

@@ -1,7 +1,5 @@
 """Generated problems of every awkward kind; the same seed is always the same problem."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,12 +21,8 @@ SETS = ("all", "nonnegative", "box", "ball")
 
 #: Schemes with their directions.
 SCHEMES = (
-    ("subspace", "auto"),
-    ("subspace", "one"),
-    ("subspace", "both"),
-    ("proximal", "auto"),
-    ("sharing", "auto"),
-    ("gauss-seidel", "auto"),
+    *(("subspace", "auto"), ("subspace", "one"), ("subspace", "both"), ("proximal", "auto")),
+    *(("sharing", "auto"), ("gauss-seidel", "auto")),
 )
 COLUMNS = (
     "plain",
@@ -111,14 +105,7 @@ class Draw:
 
 
 def draw(seed: int, *, small: bool = False) -> Draw:
-    """The problem of a seed.
-
-    Parameters
-    ----------
-    seed : int
-    small : bool
-        At most 50 rows.
-    """
+    """The problem of a seed; a small one has at most 50 rows."""
     rng = np.random.default_rng([42, seed])
     loss = LOSSES[seed % len(LOSSES)]
     ordinary = rng.random() < _ORDINARY

@@ -1,10 +1,8 @@
 """The objective in many digits: data as whole numbers times a power of two, so that no product is rounded."""
 
-from __future__ import annotations
-
 import itertools
 import math
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from fastadmm.problem.constraints import get_constraint
@@ -28,14 +26,14 @@ class Point:
         self.x, self.b = x, b
 
     @classmethod
-    def of_model(cls, weights: list[Array], intercept: Any) -> Point:
+    def of_model(cls, weights: list[Array], intercept: Any) -> Self:
         """The model that a fit returned."""
         columns = np.concatenate([w.reshape(len(w), -1) for w in weights])
         b = np.atleast_1d(np.asarray(intercept, dtype=float))
         return cls([[mpf(float(v)) for v in own] for own in columns.T], [mpf(float(v)) for v in b])
 
-    def copy(self) -> Point:
-        return Point([list(own) for own in self.x], list(self.b))
+    def copy(self) -> Self:
+        return type(self)([list(own) for own in self.x], list(self.b))
 
 
 def whole(values: Array) -> tuple[Array, int]:
@@ -62,12 +60,7 @@ def number(man: int, exponent: int) -> Any:
 
 
 class Exact:
-    """F of a generated problem, from the data as they were given.
-
-    Parameters
-    ----------
-    drawn : Draw
-    """
+    """F of a generated problem, from the data as they were given."""
 
     def __init__(self, drawn: Draw) -> None:
         self.draw = drawn
@@ -174,7 +167,7 @@ class Exact:
                     most = max(most, square / mpf(radius) ** 2 - 1)
         return most
 
-    def into_set(self, point: Point, reach: list[Any] | None = None) -> Point:
+    def into_set(self, point: Point, reach: list[Any] | None = None) -> Self:
         """The point with weights clipped to bounds (and to a reach) and shortened to the ball."""
         new = point.copy()
         if not self.draw.fit_intercept:

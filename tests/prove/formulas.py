@@ -3,8 +3,6 @@
 Each formula gives value, slope and curvature for one sample, written so that nothing cancels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ which is shortened until F, in many digits, falls. It need not converge: what it
 and F there is an upper bound of the optimum.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from typing import Any
@@ -29,17 +27,7 @@ _ENOUGH = mpf(10) ** -32
 
 
 def improve(exact: Exact, start: Point, reach: list[Any] | None = None, seconds: float = 1.0) -> Point:
-    """A point of the set with an objective at most that of the start.
-
-    Parameters
-    ----------
-    exact : Exact
-    start : Point
-        In the set.
-    reach : list of mpf, optional
-        Further bounds of the weights' sizes.
-    seconds : float
-    """
+    """A point of the set, of a reach if one is given, with an objective at most that of the start."""
     if exact.draw.loss in KINKED:
         return start
     point, value, end = start, exact.objective(start), time.perf_counter() + seconds

@@ -5,8 +5,6 @@ them is a contradiction, a larger gap, or a refusal. What every pass reads alike
 everywhere, is a proof about another problem: no prover can see it, but the references of the campaign must.
 """
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -58,13 +56,7 @@ Fault = Callable[[Case], Any]
 def fitted(drawn: Draw, *, share: float = 1.0, gap: float = 1e-6) -> Case:
     """A problem with its model and the dual vector that proves it.
 
-    Parameters
-    ----------
-    drawn : Draw
-    share : float
-        What the weights are multiplied by: below 1 the model is not the best, and no proof may say it is.
-    gap : float
-        That is asked for.
+    Weights are multiplied by a share: below 1 the model is not the best, and no proof may say it is.
     """
     problem = drawn.problem()
     result = solve(problem, SolverOptions(gap=gap, n_threads=1))
@@ -116,8 +108,6 @@ def _planted(fault: Fault | None, given: Case) -> Iterator[None]:
 
 
 # --- what a pass over the columns reads
-
-
 def _matrix(block: Any) -> Array:
     engine = Engine(1)
     found = np.stack([block.product(unit, engine) for unit in np.eye(block.shape[1])], axis=1)
@@ -182,8 +172,6 @@ CHANGES: dict[str, Change] = {
 
 
 # --- the model, the dual vectors and the gradient
-
-
 def _of_model(change: Callable[[Case], None]) -> Fault:
     def fault(case: Case) -> None:
         case.weights = [w.copy() for w in case.weights]
@@ -318,13 +306,8 @@ FAULTS: dict[str, Fault] = {
 #: Here the prover reads another model than the one that is written, or trusts another formula. Near the best
 #: model every other one is worse, and a wrong formula a contradiction; elsewhere nothing tells them apart.
 NEAR_THE_BEST = (
-    "messages: centred",
-    "another intercept",
-    "one weight changed",
-    "old weights",
-    "conjugate: none",
-    "conjugate: half",
-    "conjugate: wrong sign",
+    *("messages: centred", "another intercept", "one weight changed", "old weights", "conjugate: none"),
+    *("conjugate: half", "conjugate: wrong sign"),
 )
 
 

@@ -6,8 +6,6 @@ returned. The best of them is improved by Newton's method in many digits. It doe
 them is: no claimed lower bound may lie above F at any.
 """
 
-from __future__ import annotations
-
 import math
 import time
 import warnings
@@ -31,14 +29,7 @@ _ZEROS = (1e-7, 1e-5)
 
 
 class Upper:
-    """The least F found so far, among models of a reach if one is given.
-
-    Parameters
-    ----------
-    exact : Exact
-    reach : list of mpf, optional
-        Largest size of each column's weight.
-    """
+    """The least F found so far, among models of a reach (of each column's weight) if one is given."""
 
     def __init__(self, exact: Exact, reach: list[Any] | None = None) -> None:
         self.exact, self.reach = exact, reach
@@ -85,12 +76,6 @@ def reach_of_data(exact: Exact, reach: float | None = None) -> list[Any]:
     |x_j| sd_j <= R, with R = 1000 (classes, log links) or 1000 times the deviation of y - offset; deviations
     about the mean with an intercept, about zero without. Of deviations with weights and without the one that
     leaves fewer models, and a hair less, for the rounding: what holds among many holds among these.
-
-    Parameters
-    ----------
-    exact : Exact
-    reach : float, optional
-        R, where it is known already.
     """
     size = mpf(1000) if reach is None else mpf(reach)
     if reach is None and exact.draw.loss in ("squared", "huber", "quantile"):

@@ -29,10 +29,7 @@ __all__ = ["AdmmMethod"]
 
 
 class AdmmMethod(Method):
-    """Sharing, Jacobi or Gauss-Seidel ADMM.
-
-    Scaling: penalty summed scaling.
-    """
+    """Sharing, Jacobi or Gauss-Seidel ADMM. Scaling: penalty summed scaling."""
 
     family = "admm"
 

@@ -24,10 +24,7 @@ _MAX_WEIGHT = 1e4
 
 
 class Anderson:
-    """Memory of differences, and the extrapolation from it.
-
-    Shapes: weights (count,).
-    """
+    """Memory of differences, and the extrapolation from it. Shapes: weights (count,)."""
 
     def __init__(
         self, size: int, sections: list[tuple[slice, float | np.ndarray]], memory: int, rows: StackedRows

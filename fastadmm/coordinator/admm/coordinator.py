@@ -40,10 +40,7 @@ def acceleration_memory(n_parties: int, n_samples: int) -> int:
 
 @dataclass(frozen=True)
 class Stepped:
-    """What all x-updates of a round gave.
-
-    Shapes: total, relaxed (N,); answers (M, N).
-    """
+    """What all x-updates of a round gave. Shapes: total, relaxed (N,); answers (M, N)."""
 
     total: np.ndarray  # of shape (N,): sum of the new messages
     regulariser: float  # R(x) at the new weights, summed scaling
@@ -54,10 +51,7 @@ class Stepped:
 
 @dataclass(frozen=True)
 class RoundOutcome:
-    """What a round did.
-
-    Shapes: total, pull (N,).
-    """
+    """What a round did. Shapes: total, pull (N,)."""
 
     total: np.ndarray  # of shape (N,): sum of the new messages
     pull: np.ndarray  # of shape (N,): ``u + r (S - z)`` at the new state: what V^t needs from the parties

@@ -29,10 +29,7 @@ class SegmentNorms:
 
 @dataclass(frozen=True)
 class BestResponse:
-    r"""A party's answer to a loss gradient.
-
-    Shapes: message (N,); products, coefficients (K,).
-    """
+    r"""A party's answer to a loss gradient. Shapes: message (N,); products, coefficients (K,)."""
 
     message: Array | None  # of shape (N,)
     products: Array  # of shape (K,)

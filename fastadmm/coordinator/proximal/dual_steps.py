@@ -47,10 +47,7 @@ _MAX_GROWTH = 2.0
 
 
 class DualSteps:
-    """The iteration's state.
-
-    Shapes: u, point, reached, reached_u (N,).
-    """
+    """The iteration's state. Shapes: u, point, reached, reached_u (N,)."""
 
     #: What of :meth:`export` has numbers for each row.
     row_keys = (

@@ -45,10 +45,7 @@ _CLOSING_IN = 0.3
 
 @dataclass
 class FacePoint:
-    """A point of the face.
-
-    Shapes: intercept (C,); total (N,) or (C N,).
-    """
+    """A point of the face. Shapes: intercept (C,); total (N,) or (C N,)."""
 
     w: Array
     intercept: Any  # of shape (C,)
@@ -58,10 +55,7 @@ class FacePoint:
 
 @dataclass(frozen=True)
 class FaceModel:
-    """What is minimised.
-
-    Shapes: total (N,).
-    """
+    """What is minimised. Shapes: total (N,)."""
 
     messages: Array  # U
     linear: Array
@@ -89,10 +83,7 @@ def minimise_on_face(
     reach: float,
     engine: Engine,
 ) -> FacePoint:
-    """Newton's method from the best of some points.
-
-    Scaling: tolerance summed scaling.
-    """
+    """Newton's method from the best of some points. Scaling: tolerance summed scaling."""
     loss, y, weight = problem.loss, problem.y, problem.weight
     k, n = len(model.linear), problem.n_samples
     gradient = np.empty(problem.message_size)

@@ -41,10 +41,7 @@ RIDGES = (1e-13, 1e-9)
 
 @dataclass
 class HullPoint:
-    """A combination of points.
-
-    Shapes: coefficients (K,); intercept (C,); total (N,) or (C N,).
-    """
+    """A combination of points. Shapes: coefficients (K,); intercept (C,); total (N,) or (C N,)."""
 
     coefficients: Array  # of shape (K,)
     intercept: Any  # of shape (C,)

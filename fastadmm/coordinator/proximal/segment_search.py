@@ -36,10 +36,7 @@ _MAX_STEPS = 80
 
 @dataclass(frozen=True)
 class SegmentPenalty:
-    """One party's regulariser along the segment.
-
-    Shapes: positions, norms (n_kinks + 1,).
-    """
+    """One party's regulariser along the segment. Shapes: positions, norms (n_kinks + 1,)."""
 
     positions: Array  # of shape (n_kinks + 1,): kinks, from 0, and the norm there
     norms: Array  # of shape (n_kinks + 1,): kinks, from 0, and the norm there
@@ -55,10 +52,7 @@ class SegmentPenalty:
 
 
 class _Pieces:
-    """The sum of all regularisers: its slope between kinks, and what that rises by.
-
-    Shapes: ends (n + 1,).
-    """
+    """The sum of all regularisers: its slope between kinks, and what that rises by. Shapes: ends (n + 1,)."""
 
     def __init__(self, penalties: list[SegmentPenalty], end: float) -> None:
         at = np.unique(np.concatenate([p.positions for p in penalties]))

@@ -38,10 +38,7 @@ _ROUNDING = 1e-14
 
 @dataclass(frozen=True)
 class Sphere:
-    """The end of one party's ball.
-
-    Shapes: at, origin (k,); products (k, k).
-    """
+    """The end of one party's ball. Shapes: at, origin (k,); products (k, k)."""
 
     at: Array  # of shape (k,): its coefficients' numbers
     products: Array  # of shape (k, k): inner products of what these are the coefficients of

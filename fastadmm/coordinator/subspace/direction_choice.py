@@ -17,10 +17,7 @@ _FIRST_ROUNDS = 3
 
 
 class DirectionChoice:
-    """The kinds sent so far and the decrease that each brought.
-
-    Shapes: gain (2,).
-    """
+    """The kinds sent so far and the decrease that each brought. Shapes: gain (2,)."""
 
     def __init__(self) -> None:
         self.n_rounds = 0

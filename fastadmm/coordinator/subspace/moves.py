@@ -23,19 +23,13 @@ LAST_MOVES = 2
 
 
 class Moves:
-    """Moves of all weights in coordinates of the directions.
-
-    Shapes: rows (k, K).
-    """
+    """Moves of all weights in coordinates of the directions. Shapes: rows (k, K)."""
 
     def __init__(self) -> None:
         self.rows = np.empty((0, 0))
 
     def record(self, before: np.ndarray, after: np.ndarray, most: int) -> None:
-        """Take in a round's move and keep the newest ``most``.
-
-        Shapes: after (K,) or (C, K).
-        """
+        """Take in a round's move and keep the newest ``most``. Shapes: after (K,) or (C, K)."""
         move = np.atleast_2d(after).copy()
         move[:, : before.shape[-1]] -= before
         known = np.zeros((max(0, min(len(self.rows), most - len(move))), move.shape[1]))

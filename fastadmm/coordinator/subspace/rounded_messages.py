@@ -66,10 +66,7 @@ class RoundedMessages:
         self.mixed = {int(m): (1, np.zeros(n_samples)) for m in owner}
 
     def mix(self, m: int, messages: np.ndarray, mine: np.ndarray, engine: Engine) -> None:
-        """A party is about to forget one of its directions.
-
-        Shapes: messages (K, N); mine (K_m,).
-        """
+        """A party is about to forget one of its directions. Shapes: messages (K, N); mine (K_m,)."""
         first, bound = self.mixed.get(m, (0, np.zeros(messages.shape[1])))
         square = bound * bound
         for error in self.errors([messages[k] for k in mine[first:]], engine):
@@ -102,10 +99,7 @@ class RoundedMessages:
         spread: np.ndarray,
         engine: Engine,
     ) -> Correction:
-        """Corrections of a round.
-
-        Shapes: old, errors (K,); gradient, spread (N,).
-        """
+        """Corrections of a round. Shapes: old, errors (K,); gradient, spread (N,)."""
         z, there = problem.offset + point.total + point.intercept, np.empty_like(gradient)
         scratch = np.empty_like(gradient)
         values = [

@@ -86,10 +86,7 @@ _SMALL_BYTES = 1 << 24
 def span_tolerance(
     gap: float, objective: float, complete: bool, wanted: float = 0.0, pairs: bool = False
 ) -> float:
-    """Target for the span's own share of the gap in a round.
-
-    Scaling: gap, the result summed scaling.
-    """
+    """Target for the span's own share of the gap in a round. Scaling: gap, the result summed scaling."""
     if complete:
         ending = _SHARE_OF_WANTED * wanted * abs(objective)
         return min(_COMPLETE_SPAN_ACCURACY * gap, ending) if ending > 0.0 else _COMPLETE_SPAN_ACCURACY * gap

@@ -27,10 +27,7 @@ MAX_EIGEN_SIDE = 4096
 
 
 def choose_x_update(block: FeatureBlock, force: str = "auto") -> tuple[XUpdate, str]:
-    """Pick the cheapest x-update for a block.
-
-    Shapes: block (N, d).
-    """
+    """Pick the cheapest x-update for a block. Shapes: block (N, d)."""
     n, d = block.whole_shape
     if force != "auto":
         if force not in X_UPDATES:
@@ -51,10 +48,7 @@ def _choose(n: int, d: int) -> tuple[str, str]:
 def choose_penalised(
     block: FeatureBlock, regularizer: Regularizer, constraint: Constraint, force: str = "auto"
 ) -> tuple[XUpdate, str]:
-    """Pick the x-update for any regulariser and set.
-
-    Shapes: block (N, d).
-    """
+    """Pick the x-update for any regulariser and set. Shapes: block (N, d)."""
     whole = isinstance(constraint, AllSpace)
     if isinstance(regularizer, SquaredL2) and whole:
         return choose_x_update(block, force)

@@ -65,10 +65,7 @@ class GramDescent(PenalisedUpdate):
         return self._descend(slope, point, mu, 0.0, start)
 
     def descend(self, right: np.ndarray, mu: float, ridge: float, start: np.ndarray) -> np.ndarray:
-        r"""The minimiser with a ridge more.
-
-        Shapes: right, start (d,).
-        """
+        r"""The minimiser with a ridge more. Shapes: right, start (d,)."""
         return self._descend(-right, np.zeros_like(start), mu, ridge, start)
 
     def _descend(

@@ -36,10 +36,7 @@ _TOLERANCE, _MAX_PASSES = 1e-13, 1000
 
 
 class MajorisedRidge(PenalisedUpdate):
-    """Majorise and minimise on the Gram matrix.
-
-    Shapes: block (N, d).
-    """
+    """Majorise and minimise on the Gram matrix. Shapes: block (N, d)."""
 
     name: ClassVar[str] = "majorised"
 
