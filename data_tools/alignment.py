@@ -19,18 +19,6 @@ from fastadmm.files.atomic import atomic_file, shown
 from fastadmm.files.digest import row_digest
 from fastadmm.files.reading import parse_json, read_bytes
 
-__all__ = [
-    "DUPLICATES",
-    "Alignment",
-    "TableIds",
-    "align",
-    "canonical_order",
-    "read_alignment",
-    "rows_of",
-    "table_ids",
-    "write_alignment",
-]
-
 #: What is done with ids that occur more than once in a table.
 DUPLICATES = ("refuse", "first", "last", "drop")
 

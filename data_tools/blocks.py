@@ -9,8 +9,6 @@ from typing import Protocol
 import numpy as np
 from scipy import sparse
 
-__all__ = ["Block", "OnRead", "Source"]
-
 #: Called with the number of bytes of the source consumed so far (compressed bytes, as on disk).
 OnRead = Callable[[int], None]
 

@@ -24,20 +24,6 @@ from fastadmm.data_tools.number_text import KNOWN_UNITS, candidates, value_of, w
 from fastadmm.data_tools.opening import NotUtf8
 from fastadmm.errors import InputError
 
-__all__ = [
-    "Builder",
-    "Cells",
-    "Chunk",
-    "IdBuilder",
-    "Numbers",
-    "Places",
-    "Whole",
-    "Words",
-    "as_bytes",
-    "missing_numbers",
-    "words_of",
-]
-
 _LEADING_ZERO = re.compile(r"\n[-+]?(0\d+)(?=\n)")
 _NO_GROUPS = re.compile(r"\.(?!\d{3}\n)|\n[-+]?0?\.|\d{4}\.")
 _INTEGER = re.compile(r"(?:0|-?[1-9]\d{0,17})\Z")

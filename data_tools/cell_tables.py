@@ -19,17 +19,6 @@ from fastadmm.errors import ConfigError
 from fastadmm.store.cell_reading import CellReading
 from fastadmm.store.encoder import ColumnEncoding
 
-__all__ = [
-    "OTHERWISE_WRITTEN",
-    "check_readable",
-    "codes_of",
-    "dates_of",
-    "evidence_of",
-    "input_names",
-    "is_text",
-    "na_numbers",
-]
-
 #: Cells that ``predict`` would first write in another way: with spaces around them, or ``+1.00`` for ``1``.
 OTHERWISE_WRITTEN = (
     r"(?s)[\s\pZ\x0b\x1c-\x1f\x{85}].*|.*[\s\pZ\x0b\x1c-\x1f\x{85}]|\+?-?\p{Nd}+\.0*|\+-?\p{Nd}+"

@@ -21,8 +21,6 @@ from fastadmm.data_tools.tables import Column, Table
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.store.cell_reading import DATE_KINDS, KINDS, CellReading
 
-__all__ = ["Typing", "are_truths", "parse_types", "read_column", "recognise", "refuse_mixed"]
-
 _NO_DIGIT = re.compile(r"\D|[eE].*")
 _RATIO = re.compile(r"\d+\s*/\s*\d+")
 

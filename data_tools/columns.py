@@ -15,21 +15,6 @@ from typing import Any
 import numpy as np
 from fastadmm.files.atomic import storage_errors
 
-__all__ = [
-    "EXACT",
-    "QUOTED",
-    "TOO_LARGE",
-    "TRUTH",
-    "Column",
-    "Growing",
-    "Scratch",
-    "canonical_text",
-    "in_quotes",
-    "is_merging",
-    "pieces",
-    "truth_levels",
-]
-
 _LONG = re.compile(r"[-+]?(\d{16,})(?:\.0*)?")
 _QUOTES = {"''", "``", "`'", "‘’", "‚‘", "“”", "„“", "„”", "«»", "»«"}
 _WHOLE = re.compile(r"\+?(-?\d+)(?:\.0*)?\Z")

@@ -60,21 +60,6 @@ from fastadmm.store.encoder import ColumnEncoding
 if TYPE_CHECKING:
     from fastadmm.store import Encoder, Partition, Transform
 
-__all__ = [
-    "TableOptions",
-    "TablePlan",
-    "convert_tables",
-    "describe_tables",
-    "kept_cells",
-    "labels_of",
-    "offset_of",
-    "plan_one_table",
-    "plan_tables",
-    "weight_of",
-    "with_columns",
-    "write_plan",
-]
-
 
 @dataclass(frozen=True)
 class TableOptions:

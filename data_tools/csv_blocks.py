@@ -12,8 +12,6 @@ from fastadmm.data_tools.columns import EXACT
 from fastadmm.data_tools.csv_table import CsvFile
 from fastadmm.data_tools.large_text import in_order, line_ends, powers
 
-__all__ = ["csv_chunks"]
-
 
 def csv_chunks(
     source: CsvFile, wanted: Mapping[str, str], on_read: OnRead | None = None

@@ -24,8 +24,6 @@ from fastadmm.data_tools.sniffing import HEAD_BYTES, SEPARATORS, find_encoding, 
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.errors import InputError
 
-__all__ = ["MISSING", "CsvFile", "CsvSource", "NotNumbers", "is_number", "is_text", "zeros_lost"]
-
 #: float64 values per block of the row-by-row reader: 1 << 18 is 2 MB.
 SLOW_VALUES = 1 << 18
 

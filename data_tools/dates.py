@@ -6,8 +6,6 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-__all__ = ["date_formats", "hours", "is_date", "is_time", "to_number"]
-
 _DAYS = (
     "%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y",
     "%d %b %Y", "%d %B %Y", "%d-%b-%Y", "%d. %B %Y", "%b %d, %Y", "%B %d, %Y", "%b %d %Y",

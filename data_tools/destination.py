@@ -8,8 +8,6 @@ from pathlib import Path
 from fastadmm.errors import StorageError
 from fastadmm.files.atomic import refuse_parent, shown, storage_errors
 
-__all__ = ["check_out"]
-
 
 def check_out(out: str | Path, force: bool) -> None:
     """Refuse early what the store would refuse only after reading everything."""

@@ -17,17 +17,6 @@ from fastadmm.errors import ConfigError, InputError
 from fastadmm.store.cell_reading import CellReading
 from fastadmm.store.encoder import MISSING_POLICIES, ColumnEncoding, Encoder
 
-__all__ = [
-    "AS_FOUND",
-    "MAX_LEVELS",
-    "UNSEEN",
-    "EncodingReport",
-    "describe",
-    "encode_table",
-    "fit_encoder",
-    "refuse_grouped",
-]
-
 #: More categories than this are an id or free text, unless --categorical names the column.
 MAX_LEVELS = 100
 

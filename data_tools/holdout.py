@@ -13,8 +13,6 @@ from fastadmm.data_tools.dates import date_formats, to_number
 from fastadmm.data_tools.tables import Table
 from fastadmm.errors import ConfigError, InputError
 
-__all__ = ["HoldOut"]
-
 _WAYS = "0.3, time:COLUMN=0.3, time:COLUMN=2024-01-31 or group:COLUMN=0.3"
 
 

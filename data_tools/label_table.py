@@ -9,8 +9,6 @@ from fastadmm.data_tools.alignment import Alignment, rows_of, table_ids
 from fastadmm.data_tools.convert_tables import labels_of, with_columns
 from fastadmm.data_tools.tables import Cells, Layout, read_table
 
-__all__ = ["write_label_table"]
-
 
 def write_label_table(
     out: Path,

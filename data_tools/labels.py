@@ -13,8 +13,6 @@ from fastadmm.errors import ConfigError, InputError
 from fastadmm.problem.class_names import event_of
 from fastadmm.problem.targets import MAX_CLASSES as MOST
 
-__all__ = ["LabelCollector", "Labels", "label_text"]
-
 #: Integer labels with 3 to this many distinct values may be classes or a target: the user has to say.
 MAX_CLASSES = 20
 

@@ -12,8 +12,6 @@ from typing import TypeVar
 
 import numpy as np
 
-__all__ = ["LARGE", "in_order", "line_ends", "on_threads", "powers"]
-
 #: Bytes on disk from which compiled code is worth its loading.
 LARGE = 4 << 20
 

@@ -19,8 +19,6 @@ from fastadmm.errors import InputError
 from fastadmm.store.elements import make_csr
 from scipy import sparse
 
-__all__ = ["LibsvmSource"]
-
 #: One mistyped index must not allocate the machine's memory; ``n_features`` lifts the limit.
 MAX_FEATURES = 200_000_000
 

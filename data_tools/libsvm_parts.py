@@ -10,8 +10,6 @@ from fastadmm.data_tools.large_text import LARGE
 from fastadmm.data_tools.libsvm import LibsvmSource
 from fastadmm.data_tools.opening import SourceFile
 
-__all__ = ["LibsvmParts"]
-
 
 class LibsvmParts:
     """Files whose rows follow one another."""

@@ -16,8 +16,6 @@ from fastadmm.errors import InputError
 from numpy.lib import format as npy
 from scipy import sparse
 
-__all__ = ["NpzSource"]
-
 #: float64 values per block: 1 << 18 is 2 MB.
 BLOCK_VALUES = 1 << 18
 

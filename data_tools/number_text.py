@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 
 from fastadmm.store.cell_reading import CellReading
 
-__all__ = ["KNOWN_UNITS", "MAGNITUDES", "Written", "candidates", "value_of", "written"]
-
 _SYMBOLS = "$€£¥₹₽₩₺₴₫₦"
 _CODES = [
     "AUD",

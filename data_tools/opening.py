@@ -16,8 +16,6 @@ from fastadmm.data_tools.large_text import line_ends
 from fastadmm.errors import InputError, StorageError
 from fastadmm.files.atomic import shown
 
-__all__ = ["BLOCK_BYTES", "NotUtf8", "SourceFile", "check_names", "guess_format"]
-
 #: Bytes of text parsed at a time: a few MB keep the arrays in cache and the overhead per block small.
 BLOCK_BYTES = 2 << 20
 

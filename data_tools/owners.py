@@ -32,8 +32,6 @@ from scipy import sparse
 if TYPE_CHECKING:
     from fastadmm.store.collection import Owners
 
-__all__ = ["Reading", "convert_owners"]
-
 #: ``progress(stage, done, total)`` in bytes of the sources on disk.
 Progress = Callable[[str, int, int], None]
 

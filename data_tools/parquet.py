@@ -12,8 +12,6 @@ from fastadmm.data_tools.columns import EXACT
 from fastadmm.data_tools.opening import SourceFile, check_names
 from fastadmm.errors import ConfigError, InputError
 
-__all__ = ["ParquetTable"]
-
 #: Rows at a time.
 BATCH_ROWS = 1 << 16
 

@@ -10,8 +10,6 @@ from fastadmm.data_tools.opening import SourceFile, guess_format
 from fastadmm.errors import InputError
 from fastadmm.files.atomic import shown, storage_errors
 
-__all__ = ["empty_parts", "is_parts", "part_files", "source_files", "told_of_empty"]
-
 #: Bytes of a file in which nothing is compressed, with the name that gzip may add, at most.
 _COMPRESSED_NOTHING = 1024
 

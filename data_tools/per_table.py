@@ -11,8 +11,6 @@ from fastadmm.data_tools.suggest import nearest
 from fastadmm.data_tools.tables import Layout
 from fastadmm.errors import ConfigError
 
-__all__ = ["check_columns", "layouts", "missing_words", "per_marks", "per_table", "table_names"]
-
 
 def table_names(paths: Sequence[str | Path], parties: Sequence[str]) -> list[set[str]]:
     """What options may call each table: the name of its party, or of its file without endings."""

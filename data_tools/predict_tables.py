@@ -21,8 +21,6 @@ from fastadmm.store.cell_reading import CellReading
 if TYPE_CHECKING:
     from fastadmm.store.encoder import Encoder
 
-__all__ = ["PartyColumns", "TableFeatures", "TableRows", "encoder_of", "read_features", "row_features"]
-
 #: Largest double precision number.
 MAX_NUMBER = sys.float_info.max
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-__all__ = ["Progress", "Steps"]
-
 #: ``progress(stage, done, total)``.
 Progress = Callable[[str, int, int], None]
 

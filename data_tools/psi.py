@@ -18,8 +18,6 @@ from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.atomic import atomic_file, shown
 from fastadmm.files.reading import parse_json, read_bytes
 
-__all__ = ["psi_finish", "psi_request", "psi_respond"]
-
 FORMAT, VERSION = "fastadmm-psi", "1.0"
 
 

@@ -20,8 +20,6 @@ from fastadmm.files.atomic import atomic_file, shown
 from fastadmm.files.reading import read_toml
 from fastadmm.store.encoder import DESCRIBED, OTHER, ColumnEncoding, Encoder
 
-__all__ = ["Description", "read_description", "write_template"]
-
 _KEYS = {"number": ("low", "high", "fill"), "category": ("levels", "fill")}
 
 _HEAD = """\

@@ -15,8 +15,6 @@ from scipy import sparse
 if TYPE_CHECKING:
     from fastadmm.store import Transform
 
-__all__ = ["ColumnStatistics", "fit_transform_of"]
-
 
 class ColumnStatistics:
     """Count, mean, variance, range and number of non-zeros of every column, over blocks of rows.

@@ -11,16 +11,6 @@ from collections.abc import Sequence
 from fastadmm.data_tools.opening import SourceFile
 from fastadmm.errors import ConfigError, InputError
 
-__all__ = [
-    "FALLBACK",
-    "SEPARATORS",
-    "check_separator",
-    "find_encoding",
-    "find_separator",
-    "one_byte_encoding",
-    "read_as",
-]
-
 #: Separators that are recognised; the first is taken where there is only one column.
 SEPARATORS = (",", ";", "\t", "|")
 

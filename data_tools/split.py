@@ -12,17 +12,6 @@ from fastadmm.data_tools.suggest import nearest
 from fastadmm.errors import ConfigError, InputError
 from scipy import sparse
 
-__all__ = [
-    "PartyColumns",
-    "by_names",
-    "by_widths",
-    "equal_widths",
-    "is_widths",
-    "parse_names",
-    "parse_widths",
-    "split_names",
-]
-
 _WIDTHS = re.compile(r"\s*[+-]?\d+\s*(,\s*[+-]?\d+\s*)*,?\s*\Z")
 
 

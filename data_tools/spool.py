@@ -18,8 +18,6 @@ from fastadmm.errors import StorageError
 from fastadmm.files.atomic import storage_errors
 from fastadmm.store.elements import make_csr
 
-__all__ = ["Held", "Kept", "Spool", "SpooledBlock"]
-
 #: Numbers that are looked at before all of them are.
 _LOOK = 1000
 

@@ -8,8 +8,6 @@ from typing import TypeVar
 
 from fastadmm.errors import InputError
 
-__all__ = ["each", "nearest"]
-
 _Result = TypeVar("_Result")
 
 #: Faults that one line tells.

@@ -10,8 +10,6 @@ from typing import TypeAlias
 import numpy as np
 from scipy import sparse
 
-__all__ = ["make_vertical_classification", "make_vertical_regression", "write_description", "write_tables"]
-
 Block: TypeAlias = np.ndarray | sparse.csr_array
 
 

@@ -12,8 +12,6 @@ from fastadmm.data_tools.tables import Column, Table
 from fastadmm.judging.looks import called_id, say
 from fastadmm.store.encoder import ColumnEncoding, Encoder
 
-__all__ = ["column_notes", "number_notes"]
-
 #: Words that often mean "no value", but may be categories.
 _DOUBTFUL = {
     "?", "-", "--", ".", "..", "*", "#n/a", "#na", "<na>", "none", "nil", "unknown", "missing", "n.a.",

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["write_ugly_tables"]
-
 
 def write_ugly_tables(directory: str | Path, n_samples: int = 800, seed: int = 0) -> list[Path]:
     """Write ``bank.csv`` and ``shop.csv``, and ``new-bank.csv`` and ``new-shop.csv`` with later customers.

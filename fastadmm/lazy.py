@@ -10,8 +10,6 @@ from importlib.util import module_from_spec, spec_from_file_location
 from types import ModuleType
 from typing import Any
 
-__all__ = ["adopt", "load_on_use", "stand_in"]
-
 
 def load_on_use(
     package: dict[str, Any], module_of: Mapping[str, str]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["KEYS", "choose_instead", "near_key"]
-
 #: Our key, and what else may be said, for the names of settings elsewhere.
 KEYS: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("alpha", "reg_lambda", "reg_param", "weight_decay", "strength"), ("lambda", "")),

@@ -16,8 +16,6 @@ from fastadmm.between.kit import INSTALL_HINT, Kit
 from fastadmm.between.socket import Lost
 from fastadmm.errors import ConfigError, InputError, StorageError
 
-__all__ = ["Command", "session"]
-
 #: Runs a command of the session: its name, and arguments; returns what is JSON of the result.
 Command = Callable[..., Any]
 

@@ -40,8 +40,6 @@ from fastadmm.files.atomic import refuse_parent, storage_errors
 from fastadmm.runs.lock import run_lock
 from fastadmm.store.party_file import PartyData, check_party_name, open_party
 
-__all__ = ["Agent"]
-
 #: A request of so many bytes is read whoever asks: the first of a run is no longer.
 _SHORT = 2 << 20
 

@@ -22,8 +22,6 @@ from fastadmm.files.digest import row_digest
 if TYPE_CHECKING:
     from fastadmm.data_tools.alignment import Alignment, TableIds
 
-__all__ = ["ALIGNMENTS", "ROWS", "federate_align", "intersect", "keep_alignment"]
-
 #: Directory of the alignments that a party was told, in the agent's.
 ALIGNMENTS = "alignments"
 

@@ -32,26 +32,6 @@ from fastadmm.parties.families import FAMILIES
 from fastadmm.problem.losses import LOSSES
 from fastadmm.store.party_file import PartyData
 
-__all__ = [
-    "APPROVAL",
-    "DAYS",
-    "REFUSALS",
-    "Answered",
-    "Approval",
-    "approve",
-    "check_refusals",
-    "check_request",
-    "check_rows",
-    "counted_refusals",
-    "draft_approval",
-    "expected",
-    "first_terms",
-    "refusals",
-    "sees_columns",
-    "terms_digest",
-    "with_answer",
-]
-
 #: Name of the approval that a state directory keeps.
 APPROVAL = "approval.toml"
 

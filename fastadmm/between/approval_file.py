@@ -16,16 +16,6 @@ from fastadmm.files.atomic import atomic_file, shown
 from fastadmm.files.reading import read_toml
 from fastadmm.store.party_file import check_party_name
 
-__all__ = [
-    "approval_text",
-    "check_kinds",
-    "kinds_of",
-    "lines_of",
-    "open_approval",
-    "read_approved",
-    "write_approval",
-]
-
 _FORMAT, _VERSION = "fastadmm-approval", "1.1"
 
 #: It counted vectors in place of numbers.

@@ -20,8 +20,6 @@ from fastadmm.privacy.ledger_view import spent_words
 from fastadmm.settings.privacy import ADJACENCIES
 from fastadmm.store.party_file import PartyData
 
-__all__ = ["LINES", "WIDTH", "in_plain_words", "ledger_words", "listed", "scores_words", "screen"]
-
 #: Of a terminal as it opens everywhere; two lines are left for how to confirm.
 WIDTH, LINES = 80, 24
 

@@ -24,17 +24,6 @@ from fastadmm.files.writing import write_json
 from fastadmm.secrecy.keys import plain
 from fastadmm.store.party_file import PartyData, open_party
 
-__all__ = [
-    "agent_approve",
-    "approve_fingerprints",
-    "consent_to_run",
-    "remember_ledger",
-    "run_description",
-    "run_words",
-    "settled",
-]
-
-
 #: What an agent was started with, in its directory.
 _AGENT = "agent.json"
 

@@ -24,8 +24,6 @@ from fastadmm.files.reading import read_json
 from fastadmm.store.model import open_party_model
 from fastadmm.store.party_file import open_party
 
-__all__ = ["approve_task", "is_task"]
-
 
 def is_task(path: Path) -> bool:
     """Whether a file says what a task is about, and not a run."""

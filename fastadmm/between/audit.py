@@ -26,8 +26,6 @@ from fastadmm.errors import FormatError
 from fastadmm.files.atomic import shown, storage_errors, synchronise
 from fastadmm.files.reading import read_bytes
 
-__all__ = ["AUDIT", "AuditLog", "moment", "read_audit"]
-
 #: The audit log, in the agent's directory.
 AUDIT = "audit.jsonl"
 

@@ -31,8 +31,6 @@ from fastadmm.privacy.transcript import Tap, compare_transcripts, epsilon_spent,
 from fastadmm.settings.privacy import DifferentialPrivacy, FusionPrivacy, MessagePrivacy
 from fastadmm.store.party_file import PartyWriter, open_party
 
-__all__ = ["audit_hosts"]
-
 Array = np.ndarray
 
 #: Looked up when it is called, as a step does.

@@ -17,8 +17,6 @@ from fastadmm.errors import ConfigError
 from fastadmm.files.reading import parse_json
 from fastadmm.version import __version__
 
-__all__ = ["Carrier"]
-
 #: Seconds between two looks at a job that begins.
 _LOOK = 0.25
 

@@ -19,8 +19,6 @@ from fastadmm.between.nvflare_app import read_socket
 from fastadmm.errors import ConfigError, FastadmmError
 from fastadmm.files.reading import read_json
 
-__all__ = ["NVFLARE", "Finding", "check"]
-
 #: Versions of NVFlare whose security settings were examined.
 NVFLARE = "2.9."
 

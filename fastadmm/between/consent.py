@@ -25,8 +25,6 @@ from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import read_json
 from fastadmm.files.writing import write_json
 
-__all__ = ["Consent", "asked_file", "asked_lines", "forget_asked", "keep_asked", "shown_digest"]
-
 _FOLDER = "asked"
 
 #: So many are kept of a caller, the newest, and of so many callers; and none that is longer.

@@ -47,8 +47,6 @@ from fastadmm.store.model import MANIFEST, write_shared_part
 from fastadmm.store.model_id import model_id_of
 from fastadmm.version import __version__
 
-__all__ = ["RUN", "UNUSABLE", "Coordinator"]
-
 #: What the owners of the data are shown, to approve it.
 RUN = "run.json"
 

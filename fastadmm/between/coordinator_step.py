@@ -23,16 +23,6 @@ from fastadmm.settings.run import differing
 from fastadmm.store.label_file import open_labels
 from fastadmm.store.party_file import check_party_name
 
-__all__ = [
-    "StepResult",
-    "by_files",
-    "coordinator_start",
-    "coordinator_step",
-    "new_run",
-    "one_coordinator",
-    "step_result",
-]
-
 
 @dataclass(frozen=True)
 class StepResult:

@@ -32,8 +32,6 @@ from fastadmm.store.model import PartyModel, check_same_columns, write_party_mod
 from fastadmm.store.party_file import PartyData, open_party
 from fastadmm.store.streamed import load_block
 
-__all__ = ["KEYS", "STATEMENT", "Host", "check_opened", "write_fingerprints"]
-
 #: What a private party's state directory keeps beside the approval.
 _RELEASES = "messages"
 

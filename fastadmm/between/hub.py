@@ -33,8 +33,6 @@ from fastadmm.conversation.exchange import Answers, Exchange
 from fastadmm.errors import FormatError, InputError
 from fastadmm.files.atomic import shown
 
-__all__ = ["Ask", "Begin", "Correspondent", "Elsewhere", "Hub", "nobody"]
-
 #: Asks a party: its name, the request, seconds to wait; raises :class:`~fastadmm.between.socket.Lost`.
 Ask = Callable[[str, bytes, float], bytes]
 

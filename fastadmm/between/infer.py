@@ -32,8 +32,6 @@ from fastadmm.inference.table import Inference, check_level
 from fastadmm.runs.provenance import labels_digest
 from fastadmm.store.model import open_shared_part
 
-__all__ = ["INFERENCE", "ask_inference", "coordinator_infer", "federate_infer"]
-
 #: The result, in the task's directory.
 INFERENCE = "inference.json"
 

@@ -31,8 +31,6 @@ from fastadmm.store.model import open_party_model
 from fastadmm.store.party_file import PartyData, open_party
 from fastadmm.store.streamed import load_block
 
-__all__ = ["RESULT", "TABLE", "answer_inference", "draft_inference", "inference_words"]
-
 #: What the party learns, in its directory of the run.
 TABLE, RESULT = "inference.csv", "inference.json"
 

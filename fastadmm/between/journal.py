@@ -21,8 +21,6 @@ from pathlib import Path
 from fastadmm.errors import FormatError
 from fastadmm.files.atomic import atomic_file, shown, storage_errors, synchronise
 
-__all__ = ["Journal", "synchronise_data"]
-
 #: Mark, the file's number, and the checksum of both. Older files have another mark, or no head and the
 #: number 0, and records without an end.
 _HEAD = struct.Struct("<4sII")

@@ -14,8 +14,6 @@ from fastadmm.errors import FormatError, InputError, StorageError
 from fastadmm.files.reading import read_json
 from fastadmm.files.writing import write_json
 
-__all__ = ["ALLOWED", "DEFAULT_SOCKETS", "INSTALL_HINT", "RIGHTS", "Kit", "harden", "open_kit", "write_job"]
-
 _SERVER, _CLIENT = (f"fastadmm.between.nvflare_app.{name}" for name in ("CoordinatorRelay", "PartyRelay"))
 _CONTROLLER = "nvflare.collab.runtime.controller.CollabController"
 _EXECUTOR = "nvflare.collab.runtime.executor.CollabExecutor"

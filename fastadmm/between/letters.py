@@ -29,8 +29,6 @@ from fastadmm.files.atomic import atomic_file, remove_leftovers, shown, storage_
 from fastadmm.files.modes import make_private
 from fastadmm.files.reading import read_bytes
 
-__all__ = ["KEPT_BYTES", "Letters", "Waiting", "ask_by_file", "open_letter", "sealed"]
-
 #: What each side keeps of past exchanges, at most.
 KEPT_BYTES = 1 << 30
 

@@ -29,8 +29,6 @@ from fastadmm.files.file_lock import lock_file
 from fastadmm.privacy.accounts import columns_digest, row_sample
 from fastadmm.store.party_file import PartyData
 
-__all__ = ["answer_once", "join_sum", "memory_folder", "sums_before"]
-
 #: Among whom data were added up; masked answers of a run, in a folder.
 _MEMBERS, _MASKS = "sums.jsonl", "masks"
 

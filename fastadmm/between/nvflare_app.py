@@ -18,18 +18,6 @@ from fastadmm.errors import ConfigError, FormatError, StorageError
 from fastadmm.files.reading import read_json
 from fastadmm.version import __version__
 
-__all__ = [
-    "END",
-    "HELLO",
-    "LEAVE",
-    "SERVER_NAME",
-    "SETTINGS",
-    "CoordinatorRelay",
-    "PartyRelay",
-    "read_socket",
-    "write_socket",
-]
-
 #: Who asks, as a site has authenticated it.
 SERVER_NAME = "server"
 

@@ -39,8 +39,6 @@ from fastadmm.files.reading import read_bytes
 from fastadmm.runs.lock import run_lock
 from fastadmm.store.party_file import PartyData, open_party
 
-__all__ = ["ASKER", "StepDone", "party_approve", "party_infer", "party_step"]
-
 #: Who asks by files, as approvals and the audit log name it.
 ASKER = "the coordinator"
 

@@ -20,8 +20,6 @@ from fastadmm.between.vocabulary import code_of, quoted, refused
 from fastadmm.errors import InputError
 from fastadmm.files.atomic import shown
 
-__all__ = ["PartyTasks"]
-
 #: Bytes of a request to compare ids: a blinded id has 35.
 _SMALL, _EACH = 1 << 16, 48
 

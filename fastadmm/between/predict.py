@@ -24,8 +24,6 @@ from fastadmm.store.contribution import write_contribution
 from fastadmm.store.label_file import open_labels
 from fastadmm.store.model import SharedPart, open_shared_part
 
-__all__ = ["PREDICTIONS", "ask_predictions", "coordinator_of", "federate_evaluate", "federate_predict"]
-
 #: The result, in the task's directory.
 PREDICTIONS = "predictions.csv"
 

@@ -34,8 +34,6 @@ from fastadmm.store.model import PartyModel, SharedPart, write_party_model, writ
 from fastadmm.store.model_id import model_id_of
 from fastadmm.store.party_file import PartyData, open_party
 
-__all__ = ["Ended", "open_own", "private_run", "shared_part", "solver_of_private", "write_private_model"]
-
 
 def open_own(config: RunConfig, own: Path | None, names: list[str], labels: LabelData) -> PartyData | None:
     """The label holder's own features.

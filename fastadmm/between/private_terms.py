@@ -20,17 +20,6 @@ from fastadmm.privacy.releases import Books
 from fastadmm.settings.privacy import DifferentialPrivacy, MessagePrivacy, Privacy
 from fastadmm.store.party_file import PartyData
 
-__all__ = [
-    "PRIVATE",
-    "PROTECTION",
-    "Protection",
-    "asked_privacy",
-    "books_of",
-    "chooses_slack",
-    "privacy_text",
-    "refuse_ledger",
-]
-
 #: Families of private runs: each is the mode of the same name.
 PRIVATE = ("fusion", "message")
 

@@ -19,8 +19,6 @@ from fastadmm.between.socket import LONGEST
 from fastadmm.errors import FastadmmError, FormatError, InputError
 from fastadmm.files.atomic import shown, storage_errors
 
-__all__ = ["coordinator_repair"]
-
 
 def coordinator_repair(run: Path, again: int | None = None) -> StepResult:
     """Drop what cannot be used, make again what follows from the rest, and ask for what is missing."""

@@ -13,8 +13,6 @@ from fastadmm.solver.solver import Solver
 from fastadmm.store.elements import read_attribute, require_group
 from fastadmm.store.h5file import create_h5, read_h5
 
-__all__ = ["read_state", "rounds_done", "write_state"]
-
 _TYPE = "fastadmm-rounds-checkpoint"
 
 

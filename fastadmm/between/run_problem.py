@@ -23,8 +23,6 @@ from fastadmm.store.label_file import LabelData, open_labels
 from fastadmm.store.party_file import PartyData
 from fastadmm.store.streamed import load_block
 
-__all__ = ["RemoteBlock", "answers_of", "early_stopping_of", "other_labels", "problem_of", "scheme_of"]
-
 
 class RemoteBlock(FeatureBlock):
     """The shape of a block that is elsewhere; it has no products."""

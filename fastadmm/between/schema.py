@@ -33,35 +33,6 @@ from fastadmm.errors import FormatError
 from fastadmm.files.reading import json_of
 from fastadmm.store.party_file import check_party_name
 
-__all__ = [
-    "UNREAD",
-    "VERSION",
-    "Body",
-    "Envelope",
-    "Message",
-    "ProtocolError",
-    "Refusal",
-    "Request",
-    "answer_of",
-    "check_digest",
-    "check_head",
-    "digest_of",
-    "encode_message",
-    "encode_refusal",
-    "encode_request",
-    "encoded",
-    "judged",
-    "message_bytes",
-    "message_of",
-    "most_bytes",
-    "open_envelope",
-    "pack_values",
-    "refusal_of",
-    "request_of",
-    "run_identifier",
-    "table_digest",
-]
-
 #: Of the messages.
 VERSION = 1
 

@@ -25,8 +25,6 @@ from fastadmm.files.reading import read_json
 from fastadmm.runs.combine import Summand, summand_of_file, summand_of_table
 from fastadmm.store.party_file import PartyData, open_party
 
-__all__ = ["Home", "approved_run", "check_ledger", "contribute", "was_masked", "was_private"]
-
 
 @dataclass(frozen=True)
 class Home:

@@ -55,8 +55,6 @@ from fastadmm.store.elements import read_array, read_attribute, require_group, w
 from fastadmm.store.h5file import create_h5, read_h5
 from fastadmm.store.party_file import PartyData
 
-__all__ = ["JOURNAL", "STATE", "PartyState", "Session", "classes_of"]
-
 #: Name of the file in the party's directory of a run.
 STATE = "state.h5"
 

@@ -19,8 +19,6 @@ from fastadmm.errors import ConfigError
 from fastadmm.files.atomic import shown
 from fastadmm.runs.config import read_config
 
-__all__ = ["Setup", "Ways", "read_setup"]
-
 _FILE, _UNIX, _NVFLARE, _FILES = "file:", "unix:", "nvflare:", "files:"
 
 #: Keys of the table ``federation``.

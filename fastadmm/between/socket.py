@@ -30,8 +30,6 @@ from tempfile import TemporaryDirectory
 
 from fastadmm.errors import ExitCode, FastadmmError, InputError, StorageError
 
-__all__ = ["LONGEST", "Handler", "Known", "Lost", "Server", "Socket", "seconds_left", "serve"]
-
 #: Answers a question: who asks, which party is meant, and the question's bytes.
 Handler = Callable[[str, str, bytes], bytes]
 

@@ -21,8 +21,6 @@ from fastadmm.between.kit import INSTALL_HINT, Kit, harden, open_kit
 from fastadmm.errors import ConfigError, StorageError
 from fastadmm.files.modes import make_private
 
-__all__ = ["ADMIN", "SERVER", "Stage"]
-
 #: Names of the server, which is its host's, and of the administrator who submits jobs.
 SERVER, ADMIN = "localhost", "coordinator@example.org"
 

@@ -19,8 +19,6 @@ from fastadmm.errors import StorageError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import read_bytes, read_json
 
-__all__ = ["agent_status"]
-
 
 def agent_status(state: Path) -> list[str]:
     """Approved runs, what was answered and refused, and what was spent."""

@@ -29,8 +29,6 @@ from fastadmm.between.schema import (
 from fastadmm.conversation.calls import Field, answer_fields, argument_fields, check_values
 from fastadmm.files.reading import json_of
 
-__all__ = ["KIND", "Answer", "Task", "answer_of_task", "encode_answer", "encode_task", "runs_of", "task_of"]
-
 #: Of the requests, as their heads name it.
 KIND = "task"
 

@@ -12,16 +12,6 @@ from fastadmm.errors import ConfigError
 from fastadmm.files.atomic import atomic_file, shown
 from fastadmm.store.party_file import check_party_name
 
-__all__ = [
-    "ALIGN",
-    "INFER",
-    "PREDICT",
-    "TaskApproval",
-    "open_task_approval",
-    "task_approval_text",
-    "write_task_approval",
-]
-
 #: Names of the files: in the agent's directory, and in that of the run whose model is applied.
 ALIGN, PREDICT, INFER = "align.toml", "predict.toml", "infer.toml"
 

@@ -29,8 +29,6 @@ from fastadmm.files.reading import read_json
 from fastadmm.files.writing import write_json
 from fastadmm.runs.lock import run_lock
 
-__all__ = ["TASKS_JOURNAL", "TaskBook", "ask_all", "task_folder", "used"]
-
 #: Answers, in the agent's directory, or in that of a run by files.
 TASKS_JOURNAL = "tasks.journal"
 

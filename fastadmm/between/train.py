@@ -19,8 +19,6 @@ from fastadmm.runs.folder import EXCHANGE, RunFolder
 from fastadmm.settings.keys import PATHS
 from fastadmm.solver.history import RoundRecord
 
-__all__ = ["PAUSES", "begun", "federate", "train_run"]
-
 #: Seconds before each further attempt to reach a party that was lost; from the first again after every round.
 PAUSES = (1.0, 4.0, 15.0, 60.0)
 

@@ -15,8 +15,6 @@ from fastadmm.problem.regularizers import REGULARIZERS
 from fastadmm.settings.privacy import MODES
 from fastadmm.store.party_file import check_party_name
 
-__all__ = ["CODES", "check_words", "code_of", "parties_of", "quoted", "refused", "unapproved"]
-
 _E = TypeVar("_E", bound=FastadmmError)
 
 #: Every reason that may leave a party, and what it means to who asked.

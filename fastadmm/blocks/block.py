@@ -16,22 +16,6 @@ from fastadmm.engine.engine import SUMS_BUDGET, Engine, row_ranges
 from fastadmm.engine.tree import Ranges
 from fastadmm.errors import InputError
 
-__all__ = [
-    "CSRBlock",
-    "DenseBlock",
-    "FeatureBlock",
-    "as_block",
-    "check_scale",
-    "fours",
-    "gram_leaves",
-    "mirrored",
-    "mostly_zero",
-    "pass_leaves",
-    "split_fours",
-    "tell_of_all",
-    "unsigned_indices",
-]
-
 Array = np.ndarray
 
 #: Entries that are looked at before more are: most blocks show at once that not all are one.

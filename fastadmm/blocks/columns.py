@@ -10,8 +10,6 @@ import scipy.sparse as sp
 from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock, unsigned_indices
 from fastadmm.engine.engine import Engine, row_ranges
 
-__all__ = ["Columns"]
-
 Array = np.ndarray
 
 

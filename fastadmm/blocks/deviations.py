@@ -7,8 +7,6 @@ import numpy as np
 from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock
 from fastadmm.engine.engine import Engine
 
-__all__ = ["column_deviations"]
-
 Array = np.ndarray
 Rows = tuple[int, int]
 

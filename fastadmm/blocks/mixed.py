@@ -13,8 +13,6 @@ from fastadmm.blocks.tiles import tile_rows
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.tree import Ranges
 
-__all__ = ["Mixed", "Rows", "in_order", "rows_of_all"]
-
 Array = np.ndarray
 
 

@@ -14,8 +14,6 @@ from fastadmm.engine.engine import Engine
 from fastadmm.engine.pages import free
 from fastadmm.engine.tree import Ranges
 
-__all__ = ["Beside", "can_stand_side_by_side", "mean_row_square", "side_by_side", "some_rows"]
-
 Array = np.ndarray
 
 #: Entries that are copied at a time: a second-level cache holds them for one block after another.

@@ -11,8 +11,6 @@ from fastadmm.blocks.mixed import Mixed, Rows, in_order, rows_of_all
 from fastadmm.blocks.side_by_side import Beside
 from fastadmm.engine.engine import Engine
 
-__all__ = ["some_columns"]
-
 Array = np.ndarray
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["MOSTLY", "are_narrow", "dense_columns", "rows_are_narrow"]
-
 #: Columns with a larger share of stored entries do not count as sparse.
 MOSTLY = 0.5
 

@@ -15,8 +15,6 @@ import numpy as np
 
 from fastadmm.engine.tree import leaves_of
 
-__all__ = ["TILE_BYTES", "TILE_ENTRIES", "Rows", "csr_tiles", "dense_tiles", "leaf_terms", "tile_rows"]
-
 #: A half-open range of rows.
 Rows = tuple[int, int]
 

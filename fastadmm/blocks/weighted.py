@@ -9,8 +9,6 @@ import numpy as np
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.engine.engine import Engine
 
-__all__ = ["WeightedBlock"]
-
 Array = np.ndarray
 
 

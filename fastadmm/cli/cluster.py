@@ -17,17 +17,6 @@ from fastadmm.cli.terminal import say
 from fastadmm.cluster.comm import Comm
 from fastadmm.errors import ConfigError, ExitCode, FastadmmError
 
-__all__ = [
-    "agreed",
-    "on_cluster",
-    "plan_of_workers",
-    "refuse_logs",
-    "refuse_many",
-    "resume_on_dask",
-    "start_on_dask",
-    "workers",
-]
-
 _T = TypeVar("_T")
 
 

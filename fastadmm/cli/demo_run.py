@@ -24,8 +24,6 @@ from fastadmm.runs.evaluate import evaluate_partition
 from fastadmm.runs.train import start_run
 from fastadmm.store.partition import Partition
 
-__all__ = ["LAMBDA", "MEASURED", "PARTIES", "STORY", "convert_tables", "run_demo"]
-
 #: What each laboratory has measured.
 MEASURED = {
     "lab-size": ("radius", "perimeter", "area"),

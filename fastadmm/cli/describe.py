@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from fastadmm.store.owner_file import OwnerFile
 
-__all__ = ["describe"]
-
 #: Files that make a directory a run, in the order of trust.
 _RUN_FILES = ("run.toml", "owners-run.toml", "result.json", "rounds.jsonl")
 _OWNERS_MANIFEST = "owners.toml"

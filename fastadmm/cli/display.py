@@ -11,8 +11,6 @@ from fastadmm.cli.terminal import note, redraws
 from fastadmm.figures.progress import WINDOW, measure_of, progress_line
 from fastadmm.solver.history import RoundRecord
 
-__all__ = ["ProgressDisplay", "make_display"]
-
 #: Seconds between lines where there is no terminal.
 _INTERVAL = 5.0
 

@@ -38,8 +38,6 @@ from fastadmm.runs.predict import predict_tables, write_predictions
 from fastadmm.runs.train import start_run
 from fastadmm.store.model import open_model, open_party_model
 
-__all__ = ["made", "run_federate_demo"]
-
 _PROGRAM = (sys.executable, "-P", "-c", "from fastadmm.cli.start import main; main()")
 
 #: Who is killed, and after how many answers of the run.

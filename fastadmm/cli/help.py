@@ -13,8 +13,6 @@ from typing import Any
 
 from fastadmm.cli.terminal import styled, wrapped
 
-__all__ = ["help_text"]
-
 #: Columns at most: longer lines are hard to read.
 _WIDEST = 100
 

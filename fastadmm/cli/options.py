@@ -22,18 +22,6 @@ if TYPE_CHECKING:
 #: Names that other programs would read as what it is not.
 _NOT_CSV = (".parquet", ".json", ".jsonl", ".xlsx", ".xls", ".h5", ".npz", ".html", ".pdf", ".png", ".svg")
 
-__all__ = [
-    "InfiniteEpsilon",
-    "check_csv",
-    "given",
-    "given_options",
-    "in_a_file",
-    "is_number",
-    "plain_values",
-    "seconds_of",
-    "with_options",
-]
-
 
 #: For commands that give out what tells weights.
 InfiniteEpsilon = Annotated[

@@ -5,8 +5,6 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["Data", "Ledger", "Test", "Threads", "Validation"]
-
 Data = Annotated[
     Path, typer.Option(metavar="PARTY.h5", readable=False, help="The party's features; they stay here.")
 ]

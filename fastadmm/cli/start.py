@@ -12,8 +12,6 @@ import warnings
 from types import FrameType
 from typing import Any
 
-__all__ = ["listen", "main"]
-
 #: Objects until the collector looks at them, and its rounds until it looks at older ones. By Python's own
 #: numbers it goes through all that the compiler holds several times a run, for a twentieth of a second each.
 _COLLECTIONS = 10_000, 20, 100

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Column, Table
 
-__all__ = ["cell", "show"]
-
 #: Columns that a name or a sentence gets at least, if the table is too wide.
 _NAME = 24
 

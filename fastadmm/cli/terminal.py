@@ -11,8 +11,6 @@ from typing import Any, TextIO
 
 from fastadmm.files.escapes import printable_lines
 
-__all__ = ["columns", "data_output", "note", "redraws", "say", "styled", "wrapped"]
-
 #: What is copied as a whole, or read as one: it does not break.
 _WHOLE = re.compile(r"(?<=: )fastadmm [a-z].*$|\((?:default|min|max): [^()]{1,16}\)|(?<=\d) [%σ]")
 _SPACE = "\0"

@@ -12,8 +12,6 @@ from fastadmm.cli.options import given, in_a_file, is_number, seconds_of
 from fastadmm.errors import ConfigError
 from fastadmm.other_names import KEYS, choose_instead, near_key
 
-__all__ = ["usage_line"]
-
 #: Our options for names elsewhere that are no keys of a configuration.
 _OPTIONS: dict[str, str] = {
     **dict.fromkeys(("output", "output_dir", "outdir", "run", "save", "model"), "--out"),

@@ -15,8 +15,6 @@ from fastadmm.schemes.registry import SCHEMES
 from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.solver import solve
 
-__all__ = ["dense", "other_fits", "sparse", "targets"]
-
 Array = np.ndarray
 
 #: Stored entries in a row of the sparse blocks.

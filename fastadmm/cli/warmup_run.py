@@ -19,8 +19,6 @@ from fastadmm.runs.config import make_config
 from fastadmm.runs.train import start_run
 from fastadmm.store import create_partition
 
-__all__ = ["warm_up"]
-
 #: Rows of the small runs: more than one block of a kernel's inner loop, less than a thread's piece.
 _ROWS = 600
 

@@ -18,8 +18,6 @@ from fastadmm.engine.engine import default_threads
 from fastadmm.engine.tree import add
 from fastadmm.errors import FastadmmError
 
-__all__ = ["Comm", "add_nodes", "own_threads", "workers_here"]
-
 Array = np.ndarray
 
 _T = TypeVar("_T")

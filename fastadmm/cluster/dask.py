@@ -17,8 +17,6 @@ import numpy as np
 from fastadmm.cluster.comm import Comm
 from fastadmm.errors import StorageError
 
-__all__ = ["DaskComm", "LostWorkerError", "end_run", "letters_of"]
-
 #: Seconds after which a worker that is waited for is asked whether it is still there.
 _PATIENCE = 1.0
 

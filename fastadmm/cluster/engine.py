@@ -16,8 +16,6 @@ from fastadmm.engine.engine import Engine
 from fastadmm.engine.tree import SOME_LEAVES, Ranges, halved, leaves_of, node_range
 from fastadmm.errors import ConfigError
 
-__all__ = ["RowEngine", "nodes_of", "rows_of"]
-
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 

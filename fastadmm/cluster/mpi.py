@@ -10,8 +10,6 @@ import numpy as np
 from fastadmm.cluster.comm import Comm
 from fastadmm.errors import ConfigError
 
-__all__ = ["MpiComm", "launched"]
-
 #: Where launchers tell a process its rank and how many there are: Hydra of MPICH and Intel MPI, `mpiexec` of
 #: Open MPI, and `srun`, which alone sets the latter (a batch script is one process whatever its job has).
 _LAUNCHERS = (

@@ -20,8 +20,6 @@ from fastadmm.solver.loop import SolveResult, run_rounds
 from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.solver import least_of
 
-__all__ = ["refuse_unshared", "rows_of_problem", "solve_rows"]
-
 #: What has been found to give the same bits on any number of workers.
 _SCHEMES = ("subspace", "proximal")
 

@@ -22,8 +22,6 @@ from fastadmm.solver.row_state import rows_of_state, with_rows, without_rows
 from fastadmm.solver.solver import Solver
 from fastadmm.solver.warm_start import StartingPoint
 
-__all__ = ["RowSolver", "SharedSolver", "end", "follow", "new_solver"]
-
 
 class RowSolver(Solver):
     """A solver of some rows, of which every worker calls the same methods."""

@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-__all__ = ["ask", "is_member", "run_together"]
-
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 

@@ -18,8 +18,6 @@ from fastadmm.problem.bounded_models import deviations_of
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.proof.share import Share, party_share
 
-__all__ = ["Answering", "Unanswerable", "checked"]
-
 
 class Unanswerable(FormatError):
     """A call that is not for this party in its state; whoever carried it says where it came from."""

@@ -16,8 +16,6 @@ import numpy as np
 
 from fastadmm.errors import FormatError
 
-__all__ = ["by_class_kinds", "pack", "unpack"]
-
 Array = np.ndarray
 
 #: One dictionary of values for each class; None where a class is not asked.

@@ -16,20 +16,6 @@ import numpy as np
 from fastadmm.conversation.by_class import by_class_kinds, unpack
 from fastadmm.errors import FormatError
 
-__all__ = [
-    "BY_CLASS",
-    "CALLS",
-    "OTHER_VERSION",
-    "SUMS",
-    "Asked",
-    "CallRule",
-    "Field",
-    "answer_fields",
-    "argument_fields",
-    "check_answer",
-    "check_values",
-]
-
 #: One call as it stands in a request: its name and its arguments.
 Asked = tuple[str, dict[str, Any]]
 

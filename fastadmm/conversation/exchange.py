@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol, TypeVar
 
-__all__ = ["Answers", "Call", "Driver", "Exchange", "Pace", "Talk", "ask_all", "converse"]
-
 _T = TypeVar("_T")
 
 #: One answer per call, in the order of the calls; empty where the table says that a call has none.

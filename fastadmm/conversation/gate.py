@@ -26,8 +26,6 @@ from fastadmm.conversation.calls import CALLS
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import InputError
 
-__all__ = ["LARGEST", "MOST_REFUSALS", "GatedParty", "certified", "check_features", "saturated"]
-
 #: Numbers of features, requests and states are no larger: ten of them multiplied do not overflow.
 LARGEST = 2.0**100
 

@@ -9,8 +9,6 @@ from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace
 from fastadmm.conversation.traffic import Traffic
 from fastadmm.engine.engine import Engine
 
-__all__ = ["Threads"]
-
 
 class Threads:
     """Asks parties of this process."""

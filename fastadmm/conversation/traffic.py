@@ -12,8 +12,6 @@ from fastadmm.conversation.calls import CALLS
 from fastadmm.conversation.exchange import Answers, Call, Exchange
 from fastadmm.files.reading import json_of
 
-__all__ = ["Traffic", "bytes_of"]
-
 #: Exchanges that do not count as those of a round.
 _BESIDE = ("scores", "keep_best", "prove", "prove_classes", "prove_masked")
 

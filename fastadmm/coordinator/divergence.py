@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["DivergenceDetector"]
-
 #: The objective may exceed its value at zero weights by this factor; growth beyond it is no transient.
 _MAX_OBJECTIVE = 100.0
 

@@ -24,8 +24,6 @@ from fastadmm.proof.prove import dual_of, judge, least_loss, value_at
 from fastadmm.proof.share import Share
 from fastadmm.secrecy.grid import UNPROVED, grid_limit, grid_step
 
-__all__ = ["prove_elsewhere"]
-
 Array = np.ndarray
 
 #: Messages of weights may be so many times what the last ones allow; of those kept in an earlier round.

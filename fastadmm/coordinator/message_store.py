@@ -12,8 +12,6 @@ from fastadmm.engine.pages import free
 from fastadmm.engine.spilled import SpilledRows
 from fastadmm.files.atomic import storage_errors
 
-__all__ = ["MessageStore"]
-
 
 class MessageStore:
     """Messages, one below another, and room for those to come."""

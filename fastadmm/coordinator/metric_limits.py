@@ -16,20 +16,6 @@ from fastadmm.engine.engine import Engine, row_ranges
 from fastadmm.engine.tree import MOST_LEAVES
 from fastadmm.problem.problem import Problem
 
-__all__ = [
-    "MOST_IN_COMMON",
-    "MOST_TOGETHER",
-    "MetricWatch",
-    "directions_for_faces",
-    "directions_for_few_rows",
-    "directions_for_kinks",
-    "directions_of_few_numbers",
-    "directions_per_party",
-    "drift_share",
-    "in_common",
-    "raised",
-]
-
 #: Samples whose curvature is a smaller share of the mean get this share.
 _FLOOR = 1e-6
 

@@ -8,8 +8,6 @@ import scipy.linalg
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
-__all__ = ["repaired_gradient"]
-
 Array = np.ndarray
 
 #: Steps, the later ones for the rounding of the first, and the share of the diagonal added to their system.

@@ -30,8 +30,6 @@ import numpy as np
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
-__all__ = ["Smoothing"]
-
 Array = np.ndarray
 
 #: Share of the gap that smoothing may cause: of one that is still the smoothed problem's, and of one that

@@ -17,8 +17,6 @@ from fastadmm.method.certificate import PrimalValue, primal_value
 from fastadmm.problem.problem import Problem
 from fastadmm.problem.regularizers import SquaredL2
 
-__all__ = ["Progress", "descent_penalty", "intercept_part", "model_measure", "start_point", "stationarities"]
-
 #: The default penalty exceeds the threshold by this factor: what exceeds it is what every round gains.
 _ABOVE_THRESHOLD = 1.05
 

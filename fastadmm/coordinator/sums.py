@@ -15,8 +15,6 @@ from fastadmm.secrecy.grid import from_grid, from_whole, grid_limit, grid_step
 from fastadmm.secrecy.keys import new_private_key
 from fastadmm.secrecy.masks import add_up
 
-__all__ = ["Sums"]
-
 #: Rounding of a sum of squares that a party computes, as a share.
 _ROUNDING = 2.0**-50
 

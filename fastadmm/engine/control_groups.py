@@ -6,8 +6,6 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["OWN", "ROOT", "control_groups", "core_limit"]
-
 #: Where the system shows the groups, and which of them are a process's own.
 ROOT, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 

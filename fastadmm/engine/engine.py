@@ -39,8 +39,6 @@ from fastadmm.engine.tree import (
 )
 from fastadmm.engine.vectors import CACHE_LINES, VectorWork
 
-__all__ = ["Engine", "Stopped", "borders", "default_threads", "fold_ranges", "know_borders", "row_ranges"]
-
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 

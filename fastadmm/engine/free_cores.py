@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import time
 
-__all__ = ["FREE_CORES", "FreeCores"]
-
 #: Seconds between two looks; one takes some microseconds.
 _PAUSE = 1e-3
 

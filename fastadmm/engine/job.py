@@ -9,8 +9,6 @@ from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
-__all__ = ["QUIET", "Job"]
-
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 

@@ -17,8 +17,6 @@ import numpy as np
 from fastadmm.engine.rows import compiled
 from fastadmm.engine.tree import even_ranges
 
-__all__ = ["Vectors", "free"]
-
 #: Bytes of the largest pages that memory comes in, and of all arrays that one thread takes long to give back.
 _PAGE, _LARGE = 1 << 21, 1 << 26
 

@@ -12,8 +12,6 @@ import numpy as np
 from fastadmm.engine.job import QUIET
 from fastadmm.engine.rows import NUMBA_THREADS
 
-__all__ = ["BLAS", "BlasLimit", "OneBlasThread"]
-
 
 class BlasLimit:
     """Knows who needs BLAS held to one thread; looks up the libraries only once."""

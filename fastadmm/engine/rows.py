@@ -12,8 +12,6 @@ import numpy as np
 
 from fastadmm.engine.free_cores import FREE_CORES
 
-__all__ = ["NUMBA_THREADS", "address_of", "compiled", "over_returns", "over_rows", "over_sums"]
-
 #: Numba's layers for several callers at a time. With its own one, `workqueue`, that ends the process.
 _SAFE_LAYERS = ("omp", "tbb")
 

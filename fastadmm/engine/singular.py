@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import scipy.linalg
 
-__all__ = ["least_squares", "singular"]
-
 
 def singular(matrix: np.ndarray, whole: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Singular value decomposition, U, s and V' with ``matrix = U diag(s) V'``.

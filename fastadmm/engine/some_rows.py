@@ -12,8 +12,6 @@ import numpy as np
 from fastadmm.engine.engine import Engine, borders, know_borders
 from fastadmm.engine.tree import SOME_LEAVES, Ranges
 
-__all__ = ["SomeRowsEngine"]
-
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 

@@ -16,8 +16,6 @@ import numpy as np
 
 from fastadmm.engine.tree import leaves_of
 
-__all__ = ["CAN_SPILL", "SpilledRows", "let_go", "resident_bytes"]
-
 #: Whether the system takes pages back that are in a file.
 CAN_SPILL = hasattr(mmap, "MADV_DONTNEED") and hasattr(mmap.mmap, "madvise")
 

@@ -11,8 +11,6 @@ import numpy as np
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.tree import halved, leaves_of
 
-__all__ = ["StackedRows"]
-
 Array = np.ndarray
 
 

@@ -13,8 +13,6 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-__all__ = ["Ranges", "add", "add_by_halves", "even_ranges", "halved", "leaves_of", "node_range", "sum_leaves"]
-
 #: Consecutive half-open ranges of rows.
 Ranges = tuple[tuple[int, int], ...]
 

@@ -11,8 +11,6 @@ import numpy as np
 
 from fastadmm.engine.tree import SOME_LEAVES, Ranges, halved
 
-__all__ = ["CACHE_LINES", "VectorWork"]
-
 #: Numbers in two cache lines, which processors fetch together.
 CACHE_LINES = 16
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-__all__ = ["NONE", "format_duration", "format_number", "format_percent", "round_up"]
-
 #: Stands for a value that is not there.
 NONE = "–"
 

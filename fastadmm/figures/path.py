@@ -10,8 +10,6 @@ from fastadmm.figures.figure import DASHES, SERIES_COLOURS, TEXT, write_figure
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw_path", "write_path_plot"]
-
 
 def write_path_plot(path: Path, table: dict[str, Any]) -> Path:
     """Draw the mean held-out loss with its standard error, and the number of weights that are not zero."""

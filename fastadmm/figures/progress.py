@@ -11,8 +11,6 @@ from contextlib import ExitStack
 from fastadmm.kernels.compilation import watching
 from fastadmm.solver.history import RoundRecord
 
-__all__ = ["WINDOW", "Progress", "measure_of", "progress_line", "seconds_left"]
-
 #: Rounds over which the rate of convergence is estimated.
 WINDOW = 30
 

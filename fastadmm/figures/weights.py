@@ -11,8 +11,6 @@ from fastadmm.figures.figure import MUTED, SERIES_COLOURS
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw_weights", "height_of_weights"]
-
 #: Weights that can be told apart; of more, those that are most standard errors from zero.
 _MOST = 60
 

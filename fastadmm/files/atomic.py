@@ -25,18 +25,6 @@ from fastadmm.files.escapes import printable
 from fastadmm.files.exchange import exchange
 from fastadmm.files.modes import begin_directory, begin_file, finish_directory, set_mode
 
-__all__ = [
-    "atomic_directory",
-    "atomic_file",
-    "refuse_parent",
-    "remove_leftovers",
-    "shown",
-    "storage_error",
-    "storage_errors",
-    "synchronise",
-    "temporary_beside",
-]
-
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 

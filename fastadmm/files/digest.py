@@ -7,8 +7,6 @@ from collections.abc import Iterable
 
 import numpy as np
 
-__all__ = ["ContentDigest", "RowDigest", "row_digest", "strings_digest"]
-
 
 def _strings_bytes(strings: Iterable[str]) -> bytes:
     # A length before each string: ("ab", "c") and ("a", "bc") must differ.

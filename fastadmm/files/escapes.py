@@ -12,17 +12,6 @@ import re
 from collections.abc import Iterable
 from typing import Any, TextIO
 
-__all__ = [
-    "csv_cell",
-    "csv_rows",
-    "markdown",
-    "printable",
-    "printable_json",
-    "printable_lines",
-    "sql_identifier",
-    "sql_text",
-]
-
 
 def printable(text: str) -> str:
     """A text as one line without control characters: quoted, with escapes, where it has any."""

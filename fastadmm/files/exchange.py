@@ -10,8 +10,6 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-__all__ = ["exchange"]
-
 #: ``renameat2`` of Linux and ``renamex_np`` of macOS: the flag that exchanges.
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100

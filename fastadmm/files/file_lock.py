@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 
-__all__ = ["lock_file"]
-
 
 def lock_file(descriptor: int, *, wait: bool) -> None:
     """Lock an open file for this process alone."""

@@ -12,8 +12,6 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["begin_directory", "begin_file", "finish_directory", "make_private", "owner_only", "set_mode"]
-
 _FILE, _DIRECTORY = 0o600, 0o700
 
 

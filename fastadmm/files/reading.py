@@ -18,8 +18,6 @@ from typing import Any
 from fastadmm.errors import FormatError, StorageError
 from fastadmm.files.atomic import shown, storage_errors
 
-__all__ = ["json_of", "parse_json", "parse_toml", "read_bytes", "read_json", "read_toml", "require_regular"]
-
 #: Files that are read as a whole are settings and records: far below this.
 _MOST = 1 << 30
 

@@ -9,8 +9,6 @@ from typing import TypeVar
 
 from fastadmm.errors import StorageError
 
-__all__ = ["TRANSIENT", "retried"]
-
 T = TypeVar("T")
 
 #: Errors that may be gone a moment later.

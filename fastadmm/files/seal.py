@@ -11,8 +11,6 @@ from typing import Any
 from fastadmm.errors import FormatError
 from fastadmm.files.atomic import shown, storage_errors
 
-__all__ = ["SEAL", "check_files", "check_seal", "digest_of_files", "refuse_unknown", "seal_of"]
-
 #: Key of the table ``provenance`` of a configuration with its digest.
 SEAL = "settings"
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from fastadmm.files.atomic import atomic_file
 
-__all__ = ["write_json", "write_toml"]
-
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:
     """Write a JSON document, over an existing file too; it holds no infinity and no NaN."""

@@ -22,8 +22,6 @@ from fastadmm.inference.party import about_text
 from fastadmm.inference.table import Inference, tabulate
 from fastadmm.problem.problem import Problem
 
-__all__ = ["Asked", "batches", "inferring"]
-
 Array = np.ndarray
 
 #: Columns of a party that are asked for at a time, and bytes that these have at most.

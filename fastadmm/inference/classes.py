@@ -32,8 +32,6 @@ from fastadmm.inference.information import joint_gram, joint_products
 from fastadmm.inference.likelihood import Family
 from fastadmm.problem.problem import Problem
 
-__all__ = ["contrasts", "estimate_classes", "order_of"]
-
 Array = np.ndarray
 
 

@@ -24,20 +24,6 @@ from fastadmm.inference.likelihood import FAMILIES, Family, family_of
 from fastadmm.method.root import increasing_root
 from fastadmm.problem.problem import Problem
 
-__all__ = [
-    "COVARIANCES",
-    "SHRUNK",
-    "Estimate",
-    "Factor",
-    "Fit",
-    "Test",
-    "check_inferable",
-    "check_penalty",
-    "estimate",
-    "refuse_separated",
-    "ridge_of",
-]
-
 Array = np.ndarray
 
 #: How the covariance of the weights is computed.

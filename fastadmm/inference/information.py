@@ -9,8 +9,6 @@ import numpy as np
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.engine.engine import Engine
 
-__all__ = ["joint_gram", "joint_products"]
-
 Array = np.ndarray
 
 #: Columns that are spread out over the rows at a time.

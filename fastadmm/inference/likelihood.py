@@ -12,8 +12,6 @@ from scipy.special import gammaln, logsumexp
 from fastadmm.problem.log_link_losses import NegativeBinomial, Tweedie
 from fastadmm.problem.loss import Loss
 
-__all__ = ["FAMILIES", "Family", "family_of"]
-
 Array = np.ndarray
 
 #: Rows whose series are summed together.

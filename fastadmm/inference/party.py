@@ -29,8 +29,6 @@ from fastadmm.inference.likelihood import family_of
 from fastadmm.inference.table import Inference, tabulate
 from fastadmm.problem.losses import parse_loss
 
-__all__ = ["LEVEL", "InferenceParty", "about_text"]
-
 Array = np.ndarray
 
 #: Of a party's confidence intervals.

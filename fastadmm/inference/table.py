@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Console
 
-__all__ = ["INTERCEPT", "Inference", "check_level", "infer", "tabulate"]
-
 Array = np.ndarray
 
 #: What the coordinator's weight is called.

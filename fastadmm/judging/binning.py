@@ -11,19 +11,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-__all__ = [
-    "MONOTONE",
-    "Cells",
-    "Fitted",
-    "Rules",
-    "evidence",
-    "fit_bins",
-    "information_value",
-    "numeric_edges",
-    "ordered_groups",
-    "parting",
-]
-
 Array = np.ndarray
 
 #: How rates of class 1 may go from bin to bin; "auto": rising or falling, whichever separates better.

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["correlations", "variance_inflation"]
-
 Array = np.ndarray
 
 #: Eigenvalues of a correlation matrix below this, times its size, are taken for rounding.

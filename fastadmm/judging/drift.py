@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["bin_edges", "bin_weights", "stability_index"]
-
 Array = np.ndarray
 
 #: What an empty bin counts as, in rows, so that its logarithm exists.

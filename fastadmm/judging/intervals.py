@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import expit, logit, ndtri
 
-__all__ = ["auc_interval", "rate_interval"]
-
 Array = np.ndarray
 
 

@@ -14,8 +14,6 @@ from fastadmm.judging.looks import say
 from fastadmm.judging.ranking import Ranking, rank_rows
 from fastadmm.problem.loss import Loss
 
-__all__ = ["add_rate_intervals", "event_in", "judgement", "ranking_of", "score_drift"]
-
 Array = np.ndarray
 
 #: Points of the curves that are kept; a CSV file has all.

@@ -10,8 +10,6 @@ import numpy as np
 
 from fastadmm.judging.ranking import rank_rows
 
-__all__ = ["LOOKS", "called_id", "say", "separation"]
-
 Array = np.ndarray
 
 

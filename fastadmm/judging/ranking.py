@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Ranking", "rank_rows"]
-
 Array = np.ndarray
 
 

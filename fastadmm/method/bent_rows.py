@@ -16,8 +16,6 @@ from fastadmm.engine.some_rows import SomeRowsEngine
 from fastadmm.method.span import SomeRows, Span, SpanPoint, span_solver
 from fastadmm.problem.problem import Problem
 
-__all__ = ["Lines", "best_length_of_lines", "minimise_over_bends"]
-
 Array = np.ndarray
 
 _MAX_STEPS = 100

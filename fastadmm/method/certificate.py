@@ -27,18 +27,6 @@ from fastadmm.engine.engine import Engine
 from fastadmm.method.root import increasing_root
 from fastadmm.problem.problem import Problem
 
-__all__ = [
-    "LowerBound",
-    "PrimalValue",
-    "dual_bound",
-    "inner",
-    "inner_parts",
-    "make_feasible",
-    "penalty_unit",
-    "primal_value",
-    "sums_to_zero",
-]
-
 #: Largest sum of the gradient, relative to its absolute sum, that counts as zero.
 _FEASIBILITY = 1e-9
 

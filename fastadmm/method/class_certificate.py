@@ -21,17 +21,6 @@ from fastadmm.method.certificate import PrimalValue, sums_to_zero
 from fastadmm.problem.multinomial import Multinomial
 from fastadmm.problem.problem import Problem
 
-__all__ = [
-    "balancing",
-    "class_curvature_about",
-    "class_primal_value",
-    "class_root",
-    "hessian_sums",
-    "multinomial_of",
-    "shifted",
-    "update_class_z_u",
-]
-
 Array = np.ndarray
 
 _MAX_STEPS = 200

@@ -26,8 +26,6 @@ from fastadmm.method.span import Best, Secant, is_lower, span_solver
 from fastadmm.method.span_hessian import SpanHessian
 from fastadmm.problem.problem import Problem
 
-__all__ = ["ClassHere", "ClassSpan", "ClassSpanHessian", "ClassSpanPoint", "minimise_over_class_span"]
-
 Array = np.ndarray
 
 #: Classes so rare that the Hessian is a smaller share of the mean along them get this share: their

@@ -11,8 +11,6 @@ from fastadmm.engine.engine import Engine
 from fastadmm.method.certificate import inner
 from fastadmm.problem.problem import Problem
 
-__all__ = ["SHALLOW", "best_length"]
-
 #: Lengths that differ by this share are one; shorter ones than the second are none.
 _SAME, _SHORTEST = 1e-6, 1e-30
 

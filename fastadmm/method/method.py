@@ -16,8 +16,6 @@ from fastadmm.conversation.exchange import Call, Exchange, Talk
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
-__all__ = ["PATIENCE", "Measured", "Method", "StallWatch"]
-
 #: Rounds in which a gap is to fall by a tenth.
 PATIENCE = 20
 

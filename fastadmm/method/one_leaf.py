@@ -17,8 +17,6 @@ from fastadmm.engine.tree import leaves_of
 from fastadmm.method.span_hessian import SpanHessian
 from fastadmm.problem.problem import Problem
 
-__all__ = ["address_of_next_step", "is_one_leaf", "memory_of_steps", "newton_on_one_leaf", "told_of_steps"]
-
 
 def is_one_leaf(problem: Any, engine: Engine) -> bool:
     """Whether all rows of a problem are one leaf; never for a subset of rows, which may be anywhere."""

@@ -26,8 +26,6 @@ from fastadmm.method.certificate import inner_parts, sums_to_zero
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
 
-__all__ = ["DualShare", "bound_from_shares", "penalised_bound"]
-
 Array = np.ndarray
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-__all__ = ["increasing_root"]
-
 _MAX_STEPS = 200
 
 #: Largest last step, relative to ``1 + |root|``.

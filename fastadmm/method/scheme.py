@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from fastadmm.method.method import Method
     from fastadmm.problem.problem import Problem
 
-__all__ = ["CG_STEPS", "SECRECY", "Needs", "Options", "Scheme", "Shape", "refuse_single"]
-
 #: What the coordinator may see of messages: each, or only their sums.
 SECRECY: tuple[str, ...] = ("none", "sums")
 

@@ -27,18 +27,6 @@ from fastadmm.method.span_hessian import SpanHessian
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.problem import Problem
 
-__all__ = [
-    "Best",
-    "Here",
-    "Secant",
-    "SomeRows",
-    "Span",
-    "SpanPoint",
-    "is_lower",
-    "minimise_over_span",
-    "span_solver",
-]
-
 _MAX_STEPS = 60
 
 #: A chord step may leave at most this share of the possible gain; else the Hessian is computed anew.

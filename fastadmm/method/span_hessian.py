@@ -17,8 +17,6 @@ import numpy as np
 
 from fastadmm.engine.engine import Engine
 
-__all__ = ["CurvatureLeft", "SpanHessian"]
-
 
 class SpanHessian:
     """Hessian of the summed loss in intercept (first, if there is one) and coefficients.

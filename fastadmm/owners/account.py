@@ -32,8 +32,6 @@ from fastadmm.privacy.releases import Payment, Releases, digest_of, draws_of, of
 from fastadmm.settings.owners import parse_epsilons
 from fastadmm.store.collection import Owners
 
-__all__ = ["LEDGER", "Answers", "RoundPayment", "RunAccount"]
-
 #: The run's own ledger, where none is shared.
 LEDGER = "ledger.jsonl"
 

@@ -44,8 +44,6 @@ import numpy as np
 from fastadmm.errors import ConfigError
 from fastadmm.other_names import choose_instead
 
-__all__ = ["KINDS", "LOSSES", "Bound", "OwnerLoss", "get_loss", "make_bound"]
-
 KINDS = ("clip", "features", "assumed")
 
 

@@ -26,8 +26,6 @@ from fastadmm.errors import ConfigError
 from fastadmm.owners.learner import PRINTED, average_weight, step_of
 from fastadmm.owners.pilot import Pilot
 
-__all__ = ["Forecast", "Gap", "Member", "corrected_bound", "linear_response", "paper_laws"]
-
 #: Up to this many owners all coalitions are tried; beyond, owners are dropped one by one.
 ALL_COALITIONS_UP_TO = 12
 

@@ -9,8 +9,6 @@ from fastadmm.errors import ConfigError
 from fastadmm.files.atomic import atomic_file
 from fastadmm.owners.forecast import Forecast
 
-__all__ = ["draw_forecast"]
-
 _COLOURS = {"optimisation": "#0072b2", "noise": "#d55e00", "statistical": "#009e73"}
 
 

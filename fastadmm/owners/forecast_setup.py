@@ -18,8 +18,6 @@ from fastadmm.settings.owners import OwnerSettings, make_settings, parse_epsilon
 from fastadmm.store.collection import Owners, open_owners
 from fastadmm.store.record_digests import record_digests, shared_rows
 
-__all__ = ["make_forecast", "parse_members"]
-
 
 def parse_members(text: str) -> tuple[Member, ...]:
     """Owners from ``name:records:epsilon``, separated by commas."""

@@ -11,8 +11,6 @@ import numpy as np
 from fastadmm.errors import ConfigError
 from fastadmm.privacy.accounting import noise_multiplier
 
-__all__ = ["batch_multiplier", "gaussian_steps", "secret_batch"]
-
 
 @lru_cache(maxsize=256)
 def batch_multiplier(epsilon: float, delta: float, rounds: int, n_records: int, size: int) -> float:

@@ -30,8 +30,6 @@ import numpy as np
 
 from fastadmm.errors import ConfigError
 
-__all__ = ["METHODS", "Learner", "average_weight", "step_of"]
-
 METHODS = ("constant", "adaptive", "strongly_convex", "algorithm1", "algorithm2")
 
 #: The two methods of the paper query T - 1 times.

@@ -31,17 +31,6 @@ import numpy as np
 from fastadmm.errors import ConfigError
 from fastadmm.owners.bound import Bound
 
-__all__ = [
-    "MECHANISMS",
-    "GaussianAnswers",
-    "LaplaceAnswers",
-    "NoNoise",
-    "discrete_laplace_integers",
-    "lattice_unit",
-    "make_answers",
-    "system_words",
-]
-
 MECHANISMS = ("laplace", "gaussian")
 
 #: The noise's scale is about this power of two in steps of the lattice.

@@ -17,8 +17,6 @@ from fastadmm.owners.mechanism import GaussianAnswers, LaplaceAnswers, NoNoise, 
 if TYPE_CHECKING:
     from fastadmm.store.owner_file import OwnerFile
 
-__all__ = ["Owner", "Rows"]
-
 #: Up to this many parameters, moments of the squared loss are kept instead of passing over the rows.
 MOMENTS_UP_TO = 256
 

@@ -19,8 +19,6 @@ from fastadmm.owners.mechanism import discrete_laplace_integers, lattice_unit
 from fastadmm.owners.owner import Owner, Rows
 from fastadmm.store.collection import Owners
 
-__all__ = ["Pilot", "assumed_pilot", "fit_pilot", "private_pilot"]
-
 
 @dataclass(frozen=True, eq=False)
 class Pilot:

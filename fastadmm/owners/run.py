@@ -42,8 +42,6 @@ from fastadmm.store.model import Model, PartyModel, write_model
 from fastadmm.store.model_id import model_id_of
 from fastadmm.store.transform import Transform
 
-__all__ = ["RUN_FILE", "OwnerDisplay", "resume_owner_run", "start_owner_run"]
-
 RUN_FILE = "owners-run.toml"
 
 #: A run with owners of rows.

@@ -17,16 +17,6 @@ from fastadmm.owners.owner import Owner, Rows
 from fastadmm.settings.owners import OwnerSettings, parse_epsilons
 from fastadmm.store.collection import Owners
 
-__all__ = [
-    "Setup",
-    "default_step",
-    "describe_setup",
-    "make_setup",
-    "owner_weights",
-    "refuse_others",
-    "smoothness_bound",
-]
-
 
 @dataclass(frozen=True, eq=False)
 class Setup:

@@ -16,8 +16,6 @@ import numpy as np
 from fastadmm.engine.singular import least_squares, singular
 from fastadmm.parties.direction_span import ROUNDING, DirectionSpan, sum_without_rounding
 
-__all__ = ["ActiveSet", "Face", "Held"]
-
 Array = np.ndarray
 
 #: Combinations of directions that keep zeros and bounds to this share are said to keep them.

@@ -22,8 +22,6 @@ from fastadmm.parties.reflection import Turn
 from fastadmm.problem.constraints import Constraint
 from fastadmm.problem.regularizers import Regularizer
 
-__all__ = ["ClassDirectionParty", "ClassParty", "choose_class_solver"]
-
 #: Largest Gram side that is refactorised in every new metric, whatever the number of classes.
 MAX_SIDE = 256
 

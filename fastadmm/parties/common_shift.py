@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["common_shift", "sparsest_shift"]
-
 Array = np.ndarray
 
 

@@ -27,8 +27,6 @@ from fastadmm.problem.constraints import AllSpace
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.regularizers import SquaredL2
 
-__all__ = ["DirectionParty", "cholesky", "choose_metric_solver", "in_single_precision", "solve_factorised"]
-
 _WHOLE, _PLACE = ctypes.POINTER(ctypes.c_int), ctypes.c_void_p
 
 

@@ -12,8 +12,6 @@ import numpy as np
 
 from fastadmm.problem.penalty import PartyPenalty
 
-__all__ = ["DirectionSpan", "sum_without_rounding"]
-
 Array = np.ndarray
 
 #: The part of weights outside the span of earlier directions counts as new above this share of them.

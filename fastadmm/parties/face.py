@@ -38,8 +38,6 @@ from fastadmm.problem.constraints import Constraint
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.regularizers import Regularizer
 
-__all__ = ["FaceParty", "Response"]
-
 Array = np.ndarray
 
 #: Answers grow to at most so many times what model and proposal are.

@@ -20,8 +20,6 @@ from fastadmm.parties.proximal import penalty_of
 from fastadmm.problem.constraints import AllSpace, Constraint
 from fastadmm.problem.regularizers import L1, ElasticNet, Regularizer
 
-__all__ = ["ClassFaceParty"]
-
 _OF_ONE = {several: one for one, several in BY_CLASS.items()}
 
 

@@ -11,8 +11,6 @@ from fastadmm.parties.log_sum_direction import LogSumDirectionParty
 from fastadmm.parties.masked_direction import MaskedDirectionParty
 from fastadmm.parties.proximal import Party
 
-__all__ = ["FAMILIES"]
-
 FAMILIES: dict[str, type[Answering]] = {
     kind.family: kind
     for kind in (

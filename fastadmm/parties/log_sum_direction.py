@@ -19,8 +19,6 @@ from fastadmm.parties.direction import DirectionParty, cholesky
 from fastadmm.parties.proximal import penalty_of
 from fastadmm.problem.regularizers import LogSum
 
-__all__ = ["LogSumDirectionParty"]
-
 
 class LogSumDirectionParty(DirectionParty):
     """A party of directions with the log-sum regulariser."""

@@ -15,8 +15,6 @@ from fastadmm.secrecy.grid import LARGEST_WHOLE, UNPROVED, grid_limit, to_grid, 
 from fastadmm.secrecy.keys import KEY_BYTES, fingerprint, keys_of, public_key
 from fastadmm.secrecy.masks import Masked, PairwiseMasks, Transcript
 
-__all__ = ["MaskedParty"]
-
 _WORDS = KEY_BYTES // 8
 
 

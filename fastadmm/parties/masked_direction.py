@@ -19,8 +19,6 @@ from fastadmm.engine.engine import Engine
 from fastadmm.parties.direction import DirectionParty
 from fastadmm.parties.masked import MaskedParty
 
-__all__ = ["MaskedDirectionParty"]
-
 
 class MaskedDirectionParty(MaskedParty, DirectionParty):
     """Holder of a feature block and of its parts of the summed directions. Shapes: directions (K, d)."""

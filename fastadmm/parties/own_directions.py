@@ -14,8 +14,6 @@ from fastadmm.conversation.answering import Unanswerable
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.tree import MOST_LEAVES, Ranges, halved
 
-__all__ = ["OwnDirections", "add_weights", "orthonormal"]
-
 
 class OwnDirections:
     """A party that keeps directions."""

@@ -21,8 +21,6 @@ from fastadmm.problem.constraints import AllSpace, Constraint, get_constraint
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.regularizers import Regularizer, SquaredL2, get_regularizer
 
-__all__ = ["Party", "penalty_of"]
-
 
 def penalty_of(name: str, block: FeatureBlock, terms: Mapping[str, Any]) -> tuple[Regularizer, Constraint]:
     """A party's regulariser and set, as a run begins with them."""

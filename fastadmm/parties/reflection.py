@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["Turn", "reflection"]
-
 
 def reflection(direction: np.ndarray) -> tuple[np.ndarray, int]:
     """Unit vector of the reflection, and the row to drop. Shapes: direction, unit (K,)."""

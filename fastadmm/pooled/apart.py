@@ -10,8 +10,6 @@ import numpy as np
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.engine.engine import Engine
 
-__all__ = ["Apart"]
-
 Array = np.ndarray
 
 

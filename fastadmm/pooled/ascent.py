@@ -27,8 +27,6 @@ from fastadmm.pooled.goal import Goal
 from fastadmm.pooled.point import Point
 from fastadmm.problem.problem import Problem
 
-__all__ = ["Ascent", "DualAscent", "ascend"]
-
 Array = np.ndarray
 
 #: Most passes. And passes may cost this many times the estimate for the other methods, because those take

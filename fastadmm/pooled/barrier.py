@@ -24,8 +24,6 @@ from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
 from fastadmm.problem.regularizers import GroupLasso
 
-__all__ = ["LossBarrier", "PenaltyBarrier", "Square"]
-
 Array = np.ndarray
 
 #: Some weights, v and c of a part :math:`c\,v v^\top` of a Hessian.

@@ -30,8 +30,6 @@ from fastadmm.problem.bounded_models import reach_of
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
 
-__all__ = ["CentralPath", "PathEnd", "follow_central_path"]
-
 Array = np.ndarray
 
 #: Newton steps at one factor, and of all together.

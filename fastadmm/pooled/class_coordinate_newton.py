@@ -13,8 +13,6 @@ from fastadmm.method.class_span import ClassHere, ClassSpanPoint
 from fastadmm.parties.common_shift import sparsest_shift
 from fastadmm.pooled.coordinate_newton import CoordinateSteps
 
-__all__ = ["ClassCoordinateNewton"]
-
 Array = np.ndarray
 
 #: The loss does not bend where all classes' weights move alike, but its stand-in this much of the mean.

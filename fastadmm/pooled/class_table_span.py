@@ -19,8 +19,6 @@ from fastadmm.method.class_span import ClassSpanPoint
 from fastadmm.method.span import Here
 from fastadmm.problem.problem import Problem
 
-__all__ = ["ClassTableSpan", "HessianOfClasses"]
-
 Array = np.ndarray
 
 #: Relative curvature that an intercept has at least, as no class may be without any; and relative rounding of

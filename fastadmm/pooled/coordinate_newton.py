@@ -30,8 +30,6 @@ from fastadmm.pooled.small_steps import NOTHING, change_along, change_to
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
 
-__all__ = ["CoordinateNewton", "CoordinateSteps"]
-
 Array = np.ndarray
 
 _MAX_STEPS, _MAX_HALVINGS, _MAX_PASSES = 100, 40, 200

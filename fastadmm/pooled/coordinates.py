@@ -24,8 +24,6 @@ from fastadmm.pooled.point import Point
 from fastadmm.pooled.table_span import TableSpan
 from fastadmm.pooled.working_sets import WorkingSets
 
-__all__ = ["Coordinates"]
-
 Array = np.ndarray
 
 #: Products that a Gram matrix of all columns may cost to be formed at once.

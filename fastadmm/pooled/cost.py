@@ -8,8 +8,6 @@ from fastadmm.blocks.side_by_side import mean_row_square
 from fastadmm.pooled.goal import Goal
 from fastadmm.pooled.room import gram_is_allowed
 
-__all__ = ["coordinate_passes", "dense_gram", "first_set", "gram", "gram_fits", "kernel", "pair", "product"]
-
 #: Nanoseconds of a stored entry in a pass over the rows, and of a pair of entries of a row in a Gram matrix:
 #: of dense and of sparse columns.
 ENTRY, PAIR = (0.5, 1.3), (0.04, 1.2)

@@ -20,8 +20,6 @@ from fastadmm.problem.bounded_models import deviations_of, reach_of
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
 
-__all__ = ["SHARE_OF_WANTED", "Goal"]
-
 Array = np.ndarray
 
 #: Share of the wanted gap that a minimiser may leave.

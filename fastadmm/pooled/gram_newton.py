@@ -24,8 +24,6 @@ from fastadmm.pooled.small_steps import NOTHING, change_along, change_to
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
 
-__all__ = ["loss_alone", "minimise_over_all_columns", "of_promise"]
-
 Array = np.ndarray
 
 _MAX_STEPS, _SHORTEST = 60, 0.5**40

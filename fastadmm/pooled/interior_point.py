@@ -18,8 +18,6 @@ from fastadmm.pooled.goal import Goal
 from fastadmm.pooled.point import Point
 from fastadmm.pooled.saddle import Saddle, better, find_saddle
 
-__all__ = ["InteriorPoint"]
-
 Array = np.ndarray
 
 #: Most rows that columns are rotated for; squares of lengths below this share are rounding.

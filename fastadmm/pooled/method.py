@@ -20,8 +20,6 @@ from fastadmm.pooled.minimisers import ways_of
 from fastadmm.pooled.point import Point
 from fastadmm.problem.problem import Problem
 
-__all__ = ["PooledMethod"]
-
 Array = np.ndarray
 
 #: Relative gap to aim at in runs without a wanted one.

@@ -12,8 +12,6 @@ from fastadmm.pooled.interior_point import InteriorPoint
 from fastadmm.pooled.newton import Newton
 from fastadmm.pooled.point import Point
 
-__all__ = ["MINIMISERS", "Minimiser", "ways_of"]
-
 
 class Minimiser(Protocol):
     """One way to minimise over all columns."""

@@ -33,8 +33,6 @@ from fastadmm.pooled.preconditioner import Preconditioner
 from fastadmm.pooled.samples import ACCURACY, give_back_samples, samples_of
 from fastadmm.pooled.table_span import HessianOfRows, TableSpan
 
-__all__ = ["Newton"]
-
 Array = np.ndarray
 
 #: Products that an easy step takes: a Gram matrix that costs no more is formed at once.

@@ -17,8 +17,6 @@ from fastadmm.method.class_certificate import balancing, multinomial_of
 from fastadmm.pooled.barrier import LossBarrier
 from fastadmm.problem.problem import Problem
 
-__all__ = ["ClassRows", "PredictorRows"]
-
 Array = np.ndarray
 
 #: A row that bends less than this adds no equation.

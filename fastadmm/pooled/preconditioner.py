@@ -16,8 +16,6 @@ import math
 
 import numpy as np
 
-__all__ = ["Preconditioner"]
-
 Array = np.ndarray
 
 #: Directions that are kept: they about span the eigenvectors of the largest eigenvalues.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["gram_is_allowed"]
-
 #: Bytes that a Gram matrix and its factor may take: so many, or as many as the table.
 _MOST_BYTES = 1 << 28
 

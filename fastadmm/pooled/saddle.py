@@ -33,8 +33,6 @@ from fastadmm.method.penalised_bound import DualShare, bound_from_shares
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
 
-__all__ = ["Saddle", "better", "find_saddle"]
-
 Array = np.ndarray
 
 _MAX_STEPS = 80

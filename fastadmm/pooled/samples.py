@@ -18,8 +18,6 @@ from fastadmm.method.span import SomeRows
 from fastadmm.pooled.table_span import TableSpan
 from fastadmm.problem.problem import Problem
 
-__all__ = ["ACCURACY", "chosen_rows", "give_back_samples", "samples_of", "strides"]
-
 Array = np.ndarray
 
 #: Accuracy of a sample's minimiser, times the loss and columns per row: below its statistical error.

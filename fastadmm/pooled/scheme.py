@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from fastadmm.method.method import Method
     from fastadmm.problem.problem import Problem
 
-__all__ = ["Pooled"]
-
 #: Vectors of the rows, of one predictor and of each of several; bytes of an entry of copied sparse rows, of
 #: dense and sparse columns taken one by one, and of those of several predictors; a Gram matrix with
 #: its factor and parts. bench/memory.py measures them.

@@ -11,8 +11,6 @@ from typing import Protocol
 
 import numpy as np
 
-__all__ = ["FLAT", "NOTHING", "Place", "change_along", "change_to"]
-
 Array = np.ndarray
 
 #: The gain of a step that promises less than this share of the loss is hidden by the loss's rounding; a step

@@ -18,8 +18,6 @@ from fastadmm.method.span import Here, SomeRows, Span, SpanPoint
 from fastadmm.method.span_hessian import SpanHessian
 from fastadmm.problem.problem import Problem
 
-__all__ = ["HessianOfRows", "TableSpan"]
-
 Array = np.ndarray
 
 

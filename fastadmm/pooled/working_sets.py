@@ -25,8 +25,6 @@ from fastadmm.pooled.goal import Goal
 from fastadmm.pooled.gram_newton import loss_alone, minimise_over_all_columns
 from fastadmm.pooled.table_span import TableSpan
 
-__all__ = ["WorkingSets"]
-
 Array = np.ndarray
 
 _MAX_SETS = 30

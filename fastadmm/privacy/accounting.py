@@ -25,20 +25,6 @@ import numpy as np
 
 from fastadmm.errors import ConfigError
 
-__all__ = [
-    "compose_gdp",
-    "delta_of",
-    "epsilon_of",
-    "gdp_of",
-    "log_delta_of",
-    "noise_multiplier",
-    "rounds_within",
-    "zcdp_budget",
-    "zcdp_delta",
-    "zcdp_epsilon",
-    "zcdp_of",
-]
-
 #: Below this mu the two terms of the law cancel, and their difference is integrated instead.
 _SMALL = 0.5
 

@@ -26,25 +26,6 @@ import numpy as np
 
 from fastadmm.privacy.accounting import compose_gdp, epsilon_of, zcdp_epsilon, zcdp_of
 
-__all__ = [
-    "ARRAYS",
-    "FEATURES",
-    "LABELS",
-    "RECORDS",
-    "TOLERANCE",
-    "Account",
-    "Book",
-    "Charge",
-    "Spent",
-    "added",
-    "columns_digest",
-    "feature_account",
-    "label_account",
-    "record_account",
-    "row_sample",
-    "rows_digest",
-]
-
 #: Who holds arrays that an estimator was given, whatever its parties are called: any party.
 ARRAYS = "arrays of an estimator"
 

@@ -16,8 +16,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["WorstPair", "concrete_rows", "find_worst_pair"]
-
 Pair = tuple[float, float]
 
 

@@ -28,18 +28,6 @@ if TYPE_CHECKING:
     from fastadmm.problem.problem import Problem
     from fastadmm.solver.options import SolverOptions
 
-__all__ = [
-    "ALARM",
-    "GameResult",
-    "RankResult",
-    "audit_one_run",
-    "canary_epsilon",
-    "clopper_pearson",
-    "distinguish",
-    "noise_rank",
-    "play",
-]
-
 #: The Gaussian-form bound may exceed the claim by this much before it counts: the bounds hold with
 #: 95 % confidence, and an alarm should mean something.
 ALARM = 0.1

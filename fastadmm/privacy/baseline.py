@@ -12,8 +12,6 @@ from fastadmm.problem.problem import Problem, TestSet, make_problem
 from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.solver import solve
 
-__all__ = ["Comparison", "LateFusion", "compare_fusion", "compare_with_nothing", "late_fusion", "mean_loss"]
-
 _NOT_COVERED = "measured with exact local models: outside the guarantee, not to be published"
 
 

@@ -31,8 +31,6 @@ from fastadmm.problem.problem import make_problem
 from fastadmm.settings.privacy import DifferentialPrivacy
 from fastadmm.solver.options import SolverOptions
 
-__all__ = ["audit_books", "too_little_stated"]
-
 #: Looked up when they are called, as a run does.
 _MODES: Any = message
 _LEDGERS: Any = ledgers

@@ -21,8 +21,6 @@ from fastadmm.privacy.ledger import Ledger, other_runs
 from fastadmm.privacy.public import label_payment
 from fastadmm.privacy.releases import Payment
 
-__all__ = ["UNCOUNTED", "charge_fit", "other_fits", "resolve_ledger"]
-
 #: What a fit without a ledger says, and warns of.
 UNCOUNTED = (
     "only this fit is counted: every other private fit on these rows adds to it, as do those of a search or "

@@ -42,8 +42,6 @@ from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.solver import solve
 
-__all__ = ["FusionSolver", "check_fusion_mode", "who_sees_fusion"]
-
 Array = np.ndarray
 
 _NOT_COVERED = (

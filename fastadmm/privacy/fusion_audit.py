@@ -42,8 +42,6 @@ from fastadmm.problem.problem import make_problem
 from fastadmm.settings.privacy import FusionPrivacy
 from fastadmm.solver.options import SolverOptions
 
-__all__ = ["audit_fusion_code", "recorded_cost"]
-
 Array = np.ndarray
 
 #: Records of the neighbours, and rows and columns of the messages whose noise is tested.

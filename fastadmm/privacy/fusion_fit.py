@@ -44,8 +44,6 @@ from fastadmm.engine.engine import Engine
 from fastadmm.privacy.fusion_mechanisms import SCORE_RANGE
 from fastadmm.privacy.fusion_party import FusionMessage
 
-__all__ = ["ClassDesign", "FusionFit", "fit_scores"]
-
 Array = np.ndarray
 
 #: Precision with which alpha is held near T^-1 c1; scores are log-odds, so alpha is of order 1.

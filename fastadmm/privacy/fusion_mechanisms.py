@@ -44,21 +44,6 @@ from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock
 from fastadmm.engine.engine import Engine, row_ranges
 from fastadmm.privacy.noise import NoiseSource, calibrate
 
-__all__ = [
-    "NORM_QUERIES",
-    "SCORE_RANGE",
-    "STEPS",
-    "Channel",
-    "LocalModel",
-    "ScoreMoments",
-    "choose_channel",
-    "find_row_norm",
-    "gradient_sensitivity",
-    "private_descent",
-    "release_moments",
-    "row_norms",
-]
-
 Array = np.ndarray
 
 #: Noisy counts: rows that are not zero, then bisection of the 2**8 points 2**(-8) ... 2**(24 - 1/8).

@@ -51,19 +51,6 @@ from fastadmm.privacy.releases import Books, Payment, Releases, digest_of
 from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, state
 from fastadmm.settings.privacy import FusionPrivacy
 
-__all__ = [
-    "HOLDER_SEES",
-    "UNPROVED_WEIGHTS",
-    "FusionBudget",
-    "FusionMessage",
-    "FusionParty",
-    "fusion_budget",
-    "fusion_guarantee",
-    "make_message",
-    "split_budget",
-    "split_in_words",
-]
-
 Array = np.ndarray
 
 _MODEL = ("intercept", "sigma", "sensitivity")

@@ -38,8 +38,6 @@ from fastadmm.errors import FormatError
 from fastadmm.files.atomic import remove_leftovers, shown, storage_errors, synchronise, temporary_beside
 from fastadmm.files.file_lock import lock_file
 
-__all__ = ["LedgerFile", "Limit", "Line"]
-
 FORMAT = "fastadmm-privacy-ledger"
 VERSION = "2.1"
 

@@ -8,8 +8,6 @@ from fastadmm.privacy.accounts import Account
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.statement import rounded_up
 
-__all__ = ["account_table", "describe_accounts", "limit_words", "spent_words"]
-
 
 def limit_words(ledger: Ledger) -> str:
     """What a ledger allows, in words."""

@@ -52,8 +52,6 @@ from fastadmm.settings.privacy import DifferentialPrivacy, FusionPrivacy, Messag
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.options import SolverOptions
 
-__all__ = ["MessageSolver", "check_message_mode", "clipped_problem", "private_solver", "who_sees_messages"]
-
 #: Default penalty r in units of the loss's curvature. A private run has a round or two, so the first has to
 #: be right: larger ones keep z at zero, smaller ones overshoot. Measured on a9a, bench/private_messages.py.
 DEFAULT_PENALTY = 0.2

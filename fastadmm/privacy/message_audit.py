@@ -43,17 +43,6 @@ from fastadmm.problem.problem import make_problem
 from fastadmm.settings.privacy import MessagePrivacy
 from fastadmm.solver.options import SolverOptions
 
-__all__ = [
-    "ROUNDING",
-    "UNLIMITED",
-    "Pair",
-    "audit_message_code",
-    "cost_of_messages",
-    "declared_cost",
-    "many_rows",
-    "worst_pairs",
-]
-
 Array = np.ndarray
 
 #: Records of the neighbours, of a run whose noise is tested, and of the run whose directions are.

@@ -37,16 +37,6 @@ from fastadmm.privacy.sensitivity import (
 from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, state
 from fastadmm.settings.privacy import MessagePrivacy
 
-__all__ = [
-    "MODELS_NOT_COVERED",
-    "MessageParty",
-    "MessageSender",
-    "clipped_block",
-    "fixed_ball_solution",
-    "message_guarantee",
-    "message_level",
-]
-
 #: Newton steps inside a bracket: 60 bisections alone would give 18 digits.
 _STEPS = 60
 

@@ -28,8 +28,6 @@ from fastadmm.conversation.gate import saturated
 from fastadmm.engine.engine import Engine, row_ranges
 from fastadmm.errors import ConfigError
 
-__all__ = ["Calibration", "GridMessage", "NoiseSource", "calibrate"]
-
 #: Bits of the grid below the standard deviation.
 _GRID_BITS = 28
 

@@ -16,29 +16,6 @@ from typing import Any
 import numpy as np
 from scipy.stats import beta, binom, chi2, kstwo, norm, poisson
 
-__all__ = [
-    "LEVEL",
-    "MOST_TESTS",
-    "POWER",
-    "Check",
-    "directions_check",
-    "distances_check",
-    "drawn_in_a_child",
-    "frequency_check",
-    "law_check",
-    "least_and_most",
-    "link_check",
-    "mean_check",
-    "noticed_share",
-    "parts_check",
-    "patterns_check",
-    "rank_bounds",
-    "reuse_check",
-    "size_check",
-    "tails_check",
-    "uniform_check",
-]
-
 Array = np.ndarray
 
 #: False alarms of a whole audit, and of each of its tests.

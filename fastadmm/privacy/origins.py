@@ -14,17 +14,6 @@ from typing import Any
 
 from fastadmm.errors import ConfigError
 
-__all__ = [
-    "ORIGINS",
-    "Constants",
-    "declared",
-    "label_constants",
-    "private_constants",
-    "together",
-    "why_no_labels",
-    "why_unproved",
-]
-
 #: Where constants may come from.
 ORIGINS: dict[str, str] = {
     "public": "options, a public description of the columns, or each row by itself",

@@ -25,17 +25,6 @@ from fastadmm.privacy.accounting import (
     zcdp_of,
 )
 
-__all__ = [
-    "BudgetPlan",
-    "CounterExample",
-    "corollary_epsilon",
-    "lemma_counter_example",
-    "lemma_sensitivity",
-    "plan_budget",
-    "plan_table",
-    "theorem_sigma",
-]
-
 
 @dataclass(frozen=True)
 class BudgetPlan:

@@ -20,8 +20,6 @@ from fastadmm.solver.history import RoundRecord
 from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.run import Run
 
-__all__ = ["PrivateRun"]
-
 
 class PrivateRun(Run):
     """A private run; the same face as :class:`fastadmm.solver.solver.Solver`."""

@@ -29,20 +29,6 @@ from fastadmm.privacy.releases import Payment, Releases, digest_of
 from fastadmm.problem.problem import Problem
 from fastadmm.settings.privacy import DifferentialPrivacy
 
-__all__ = [
-    "PublicLabels",
-    "check_label_loss",
-    "check_public_inputs",
-    "curvature_unit",
-    "flip_probability",
-    "label_payment",
-    "preparation_not_covered",
-    "publish_labels",
-    "randomise_labels",
-    "soft_targets",
-    "with_labels_spent",
-]
-
 
 def check_public_inputs(problem: Problem, settings: DifferentialPrivacy) -> None:
     """Refuse weights and offsets, which a private run would publish although they may depend on labels or

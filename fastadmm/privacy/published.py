@@ -18,22 +18,6 @@ from fastadmm.privacy.statement import EXACT_WEIGHTS, PrivacyStatement
 from fastadmm.settings.keys import PATHS
 from fastadmm.solver.history import RoundRecord
 
-__all__ = [
-    "KEPT_BACK",
-    "certificate_of_model",
-    "config_of",
-    "exact_note",
-    "exact_parties",
-    "fixed_result",
-    "is_private",
-    "privacy_facts",
-    "require_covered",
-    "result_numbers",
-    "result_texts",
-    "round_numbers",
-    "settings_of",
-]
-
 #: What stands where numbers of a private run were left out.
 KEPT_BACK = (
     "Objective, intercept, metrics and times of a private run are exact functions of private data, which "

@@ -38,8 +38,6 @@ from fastadmm.privacy.ledger import Charge, Ledger
 from fastadmm.privacy.noise import NoiseSource
 from fastadmm.settings.privacy import DifferentialPrivacy
 
-__all__ = ["Books", "Payment", "Releases", "digest_of", "draws_of", "of_draw", "reserve"]
-
 T = TypeVar("T")
 
 #: Begins the archive's comment; 64 digits of SHA-256 follow.

@@ -45,8 +45,6 @@ from fastadmm.problem.problem import make_problem
 from fastadmm.settings.privacy import DifferentialPrivacy, FusionPrivacy, MessagePrivacy
 from fastadmm.solver.options import SolverOptions
 
-__all__ = ["audit_labels", "symbol_checks"]
-
 Array = np.ndarray
 
 #: Looked up when it is called, as a run does.

@@ -25,20 +25,6 @@ from fastadmm.errors import ConfigError
 from fastadmm.parties.xupdate.choose import MAX_EIGEN_SIDE
 from fastadmm.settings.privacy import MessagePrivacy
 
-__all__ = [
-    "Sensitivity",
-    "clip_rows",
-    "column_sensitivity",
-    "message_sensitivity",
-    "replace_one_sensitivity",
-    "slack_sensitivity",
-    "solver_error",
-    "solver_slack",
-    "weighted_sensitivity",
-    "weights_sensitivity",
-    "zero_out_sensitivity",
-]
-
 #: Relative margin over rounding in the bounds' own evaluation.
 _MARGIN = 1.0 + 1e-12
 

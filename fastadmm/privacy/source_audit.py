@@ -33,8 +33,6 @@ from fastadmm.privacy.noise_tests import (
     uniform_check,
 )
 
-__all__ = ["audit_source", "flipped_draws", "noise_checks", "parts_of"]
-
 Array = np.ndarray
 
 #: Makes the source of a party, as a run does.

@@ -15,16 +15,6 @@ from fastadmm.errors import FormatError
 from fastadmm.privacy.accounting import compose_gdp, epsilon_of, zcdp_epsilon, zcdp_of
 from fastadmm.settings.privacy import ADJACENCIES, DifferentialPrivacy
 
-__all__ = [
-    "NOT_COVERED",
-    "PartyGuarantee",
-    "PrivacyStatement",
-    "no_privacy",
-    "rounded_up",
-    "seen_without_privacy",
-    "state",
-]
-
 #: What no mode protects.
 NOT_COVERED: tuple[str, ...] = (
     "participation and record ids, their order, N and every party's number of columns",

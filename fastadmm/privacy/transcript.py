@@ -40,24 +40,6 @@ from fastadmm.privacy.noise import Calibration, GridMessage, NoiseSource
 from fastadmm.privacy.releases import Books
 from fastadmm.settings.privacy import DifferentialPrivacy, FusionPrivacy
 
-__all__ = [
-    "PATHS",
-    "Agents",
-    "Comparison",
-    "Drawn",
-    "Release",
-    "Tap",
-    "Watched",
-    "compare_transcripts",
-    "delta_spent",
-    "discrete_delta_spent",
-    "epsilon_spent",
-    "on_grid",
-    "replayed",
-    "same_calls",
-    "share_cost",
-]
-
 Array = np.ndarray
 
 #: What an audit sends in place of noise: number of the call, exact value, level; None draws.

@@ -16,8 +16,6 @@ from fastadmm.problem.convex_losses import Huber, Logistic
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.targets import check_labels, weighted_quantile
 
-__all__ = ["Sigmoid", "Tukey", "Welsch"]
-
 Array = np.ndarray
 
 

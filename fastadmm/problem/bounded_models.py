@@ -11,8 +11,6 @@ from fastadmm.blocks.block import FeatureBlock
 from fastadmm.blocks.deviations import column_deviations
 from fastadmm.problem.problem import Problem
 
-__all__ = ["DEVIATIONS", "bounded_models", "deviations_of", "reach_of", "reach_where_endless"]
-
 #: What a column contributes at most, in deviations of the predictor.
 DEVIATIONS = 1000.0
 

@@ -19,8 +19,6 @@ from fastadmm.blocks.block import DenseBlock, FeatureBlock
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem, TestSet
 
-__all__ = ["Centring", "centring_of"]
-
 Array = np.ndarray
 
 #: A column is far where its mean is so many of its deviations: its square then loses six digits.

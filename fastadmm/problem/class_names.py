@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["event_of", "good_of", "sign_of"]
-
 #: Words of the same meaning: labels without the event, and with it.
 _PLAIN = """
 no|non|nein|n|não|nao|nee|nej|nei|ei|nie|ne|hayır|hayir|нет|nem|nu|όχι|否|いいえ|아니요 /

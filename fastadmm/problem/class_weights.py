@@ -11,8 +11,6 @@ import numpy as np
 
 from fastadmm.errors import ConfigError
 
-__all__ = ["BALANCED", "class_factors", "weigh_classes"]
-
 Array = np.ndarray
 
 #: Every class counts the same in total.

@@ -12,8 +12,6 @@ import numpy as np
 from fastadmm.errors import ConfigError
 from fastadmm.other_names import choose_instead
 
-__all__ = ["CONSTRAINTS", "AllSpace", "Ball", "Box", "Constraint", "NonNegative", "get_constraint"]
-
 #: Beyond it squares of lambda N, a penalty or a radius overflow.
 LARGEST_FACTOR = 1e100
 

@@ -15,18 +15,6 @@ from fastadmm.engine.engine import Engine
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.targets import check_labels, check_shares, check_soft_labels, weighted_quantile
 
-__all__ = [
-    "Binomial",
-    "Hinge",
-    "Huber",
-    "Logistic",
-    "Quantile",
-    "SmoothedHinge",
-    "SmoothedQuantile",
-    "Squared",
-    "SquaredHinge",
-]
-
 Array = np.ndarray
 
 

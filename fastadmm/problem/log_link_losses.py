@@ -12,8 +12,6 @@ from fastadmm.engine.engine import Engine
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.targets import check_positive, check_rates, check_whole
 
-__all__ = ["Gamma", "NegativeBinomial", "Poisson", "Tweedie"]
-
 Array = np.ndarray
 
 

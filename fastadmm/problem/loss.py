@@ -22,8 +22,6 @@ from fastadmm.engine.rows import address_of
 if TYPE_CHECKING:
     from fastadmm.kernels.loss_loops import Kernels
 
-__all__ = ["Loss"]
-
 Array = np.ndarray
 
 #: Of kernels over arrays of one kind, by types of their loss's parameters.

@@ -21,8 +21,6 @@ from fastadmm.problem.log_link_losses import Gamma, NegativeBinomial, Poisson, T
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.multinomial import Multinomial
 
-__all__ = ["LOSSES", "get_loss", "parse_loss"]
-
 #: Every loss by name, with its default parameters.
 LOSSES: dict[str, Loss] = {
     loss.name: loss

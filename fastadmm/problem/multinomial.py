@@ -20,8 +20,6 @@ from fastadmm.errors import InputError
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.targets import check_class_numbers
 
-__all__ = ["Multinomial"]
-
 Array = np.ndarray
 
 #: Messages are read in blocks of about this many numbers, which stay in the second-level cache.

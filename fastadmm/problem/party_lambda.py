@@ -19,8 +19,6 @@ from fastadmm.errors import ConfigError
 from fastadmm.problem.constraints import AllSpace, Constraint, NonNegative
 from fastadmm.problem.regularizers import L1, GroupLasso, Regularizer, SquaredL2
 
-__all__ = ["SCALED", "PartyLambda", "party_lambda", "scales_with_lambda"]
-
 Array = np.ndarray
 
 #: Roundings of scaled entries, of weights that are scaled back, and of their penalty.

@@ -19,8 +19,6 @@ from fastadmm.problem.constraints import AllSpace, Box, Constraint, NonNegative
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.regularizers import GroupLasso, LogSum, Regularizer, SquaredL2
 
-__all__ = ["PartyPenalty", "check_compatible", "is_log_sum", "is_one_sum", "is_ridge"]
-
 Array = np.ndarray
 
 #: A scaled dual point stays inside the feasible set by this much, for rounding.

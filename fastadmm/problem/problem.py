@@ -27,8 +27,6 @@ from fastadmm.problem.regularizers import ElasticNet, GroupLasso, Regularizer, S
 from fastadmm.problem.targets import check_unbiased_targets
 from fastadmm.problem.traits import Traits
 
-__all__ = ["Problem", "TestSet", "make_problem", "reweighted"]
-
 Array = np.ndarray
 
 

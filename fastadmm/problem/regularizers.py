@@ -23,18 +23,6 @@ import numpy as np
 from fastadmm.errors import ConfigError
 from fastadmm.other_names import choose_instead
 
-__all__ = [
-    "L1",
-    "REGULARIZERS",
-    "ElasticNet",
-    "GroupLasso",
-    "LogSum",
-    "NoRegularizer",
-    "Regularizer",
-    "SquaredL2",
-    "get_regularizer",
-]
-
 Array = np.ndarray
 
 

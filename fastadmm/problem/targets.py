@@ -6,18 +6,6 @@ import numpy as np
 
 from fastadmm.errors import InputError
 
-__all__ = [
-    "check_class_numbers",
-    "check_labels",
-    "check_positive",
-    "check_rates",
-    "check_shares",
-    "check_soft_labels",
-    "check_unbiased_targets",
-    "check_whole",
-    "weighted_quantile",
-]
-
 Array = np.ndarray
 
 #: Most classes of a multinomial model: one linear predictor each.

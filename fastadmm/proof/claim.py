@@ -8,8 +8,6 @@ from enum import StrEnum
 
 import numpy as np
 
-__all__ = ["Claim", "Proof", "Within", "proof_of", "relative_gap"]
-
 
 class Claim(StrEnum):
     """What is proved of a model."""

@@ -16,8 +16,6 @@ import numpy as np
 from fastadmm.problem.problem import Problem
 from fastadmm.proof.rounding import gamma, row_roundings
 
-__all__ = ["Balanced", "balanced"]
-
 Array = np.ndarray
 
 #: A sum of less than this share of the absolute sum is at first left to :math:`\varepsilon`: that is cheap.

@@ -11,8 +11,6 @@ from __future__ import annotations
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.blocks.tiles import leaf_terms
 
-__all__ = ["UNIT", "gamma", "image_roundings", "row_roundings"]
-
 #: Half the distance from 1 to the next double: the largest relative error of one operation.
 UNIT = 2.0**-53
 

@@ -16,8 +16,6 @@ from fastadmm.blocks.block import FeatureBlock
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.proof.rounding import gamma, image_roundings
 
-__all__ = ["Share"]
-
 Array = np.ndarray
 
 #: A scaled dual vector stays inside by this much: the product by the scale is rounded.

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from fastadmm.store.bins import Bins
     from fastadmm.store.encoder import ColumnEncoding
 
-__all__ = ["bins_plot"]
-
 #: Columns that are drawn: those whose weights of evidence move the score most.
 _MOST = 12
 

@@ -14,8 +14,6 @@ from fastadmm.reports.records import RunRecords
 from fastadmm.runs.coefficients import read_coefficients
 from fastadmm.runs.points import cells_of
 
-__all__ = ["coefficient_section", "limits", "points_section"]
-
 #: Coefficients of each party that are shown.
 LARGEST = 15
 

@@ -19,8 +19,6 @@ from fastadmm.reports.plots import Plot, metric_label
 if TYPE_CHECKING:
     from fastadmm.reports.comparison import ComparedRun, RunComparison
 
-__all__ = ["comparison_rows", "write_comparison"]
-
 _STATUS = {
     "converged": "certified",
     "max_rounds": "round limit",

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from fastadmm.reports.comparison import ComparedRun, RunComparison
     from fastadmm.reports.records import History
 
-__all__ = ["MAX_RUNS", "curve_kinds", "draw_comparison", "picture_height"]
-
 #: Runs that colours and dashes tell apart.
 MAX_RUNS = len(SERIES_COLOURS) * len(DASHES)
 

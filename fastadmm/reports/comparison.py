@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from fastadmm.reports.records import History
     from fastadmm.runs.claim import Said
 
-__all__ = ["ComparedRun", "RunComparison", "compare_runs"]
-
 #: Letter of what a run does not record.
 _UNKNOWN = "?"
 

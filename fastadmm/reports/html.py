@@ -29,8 +29,6 @@ from fastadmm.reports.records import RunRecords, read_records
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["write_page", "write_records", "write_report"]
-
 #: Of the table of parties.
 PARTIES = ("party", "columns", "norm of the weights", "λ", "model file")
 

@@ -16,8 +16,6 @@ from fastadmm.reports.plots import Plot, safe_label
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["judgement_section"]
-
 
 def judgement_section(evaluation: dict[str, Any]) -> dict[str, Any]:
     """Figures, tables and notes of an evaluation."""

@@ -10,8 +10,6 @@ import numpy as np
 from fastadmm.errors import FormatError
 from fastadmm.files.atomic import shown
 
-__all__ = ["GROUP", "check_judgement"]
-
 _CURVES = ("threshold", "false_positive_rate", "true_positive_rate", "precision", "share")
 
 #: What a group of the lift table holds.

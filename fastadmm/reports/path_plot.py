@@ -9,8 +9,6 @@ from fastadmm.figures.numbers import format_number
 from fastadmm.figures.path import draw_path
 from fastadmm.reports.plots import Plot
 
-__all__ = ["path_plot"]
-
 
 def path_plot(table: dict[str, Any]) -> Plot:
     """The picture for the page of a run."""

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from fastadmm.reports.records import History
 
-__all__ = ["Plot", "calibration_plot", "history_plots", "metric_label", "safe_label"]
-
 #: Parties with a line and a bar of their own; the ones with the largest weights are shown.
 MAX_PARTIES = 12
 

@@ -13,8 +13,6 @@ from fastadmm.privacy.plan import BudgetPlan
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["write_privacy_plot"]
-
 
 def write_privacy_plot(path: Path, plan: BudgetPlan, n_parties: int) -> Path:
     """Draw how epsilon grows with the rounds at the plan's noise."""

@@ -10,8 +10,6 @@ import numpy as np
 from fastadmm.privacy.published import config_of, fixed_result, is_private
 from fastadmm.reports.records import RunRecords
 
-__all__ = ["published"]
-
 
 def published(records: RunRecords) -> RunRecords:
     """The records of a run that may be passed on: ``docs/privacy.md#what-may-leave``."""

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from fastadmm.runs.claim import Said
     from fastadmm.worth.coalitions import Worth
 
-__all__ = ["SERIES", "History", "RunRecords", "history_of", "read_records", "read_rounds"]
-
 #: The numbers every round may carry, besides ``weight_norms`` and ``test``.
 SERIES = (
     "seconds",

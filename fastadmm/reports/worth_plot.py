@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from fastadmm.worth.coalitions import Worth
 
-__all__ = ["draw_worth", "worth_height", "worth_plot"]
-
 _BARS = {"adds_alone": "alone, against nobody", "shapley": "Shapley value", "adds_last": "joining all others"}
 
 

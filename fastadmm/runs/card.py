@@ -19,8 +19,6 @@ from fastadmm.runs.config import check_settings
 from fastadmm.runs.folder import RunFolder
 from fastadmm.store.model import open_shared_part
 
-__all__ = ["card_text", "model_card"]
-
 
 def model_card(model: Path, *, coefficients: bool = False) -> dict[str, Any]:
     """Collect the card of a model; only its shared part is read."""

@@ -25,17 +25,6 @@ from fastadmm.store.label_file import LabelData, check_two_classes
 from fastadmm.store.model import check_same_columns
 from fastadmm.store.partition import Partition, open_partition
 
-__all__ = [
-    "CheckedRun",
-    "check_run",
-    "check_same_labels",
-    "choose_loss",
-    "doubts",
-    "memory_limit",
-    "n_outputs_of",
-    "open_run",
-]
-
 
 @dataclass(frozen=True)
 class CheckedRun:

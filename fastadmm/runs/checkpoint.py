@@ -27,16 +27,6 @@ from fastadmm.store.compression import refuse_oversized, refuse_packed
 from fastadmm.store.elements import array_dataset, read_array, read_attribute, require_group, write_array
 from fastadmm.store.h5file import create_h5, h5_errors, read_h5
 
-__all__ = [
-    "Rows",
-    "Subject",
-    "checkpoints",
-    "read_tree",
-    "restore_checkpoint",
-    "write_checkpoint",
-    "write_tree",
-]
-
 _COORDINATOR = "coordinator.h5"
 _DIGESTS = "digests.json"
 _ROWS = "fastadmm-rows-checkpoint"

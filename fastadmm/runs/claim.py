@@ -26,22 +26,6 @@ from fastadmm.settings.keys import OBJECTIVE, PATHS
 from fastadmm.settings.run import RunConfig
 from fastadmm.store.model import Model, SharedPart, open_model, open_shared_part
 
-__all__ = [
-    "DIGESTS",
-    "DUAL",
-    "OLD",
-    "Said",
-    "data_digest",
-    "of_model",
-    "read_dual",
-    "said_of_model",
-    "said_of_run",
-    "settings_digest",
-    "statement_of",
-    "without_claim",
-    "write_dual",
-]
-
 #: The dual vector of a run: it shows labels, and stays with the coordinator.
 DUAL = "dual.npy"
 

@@ -13,8 +13,6 @@ from fastadmm.privacy.statement import PrivacyStatement
 from fastadmm.store.coefficients import Coefficients, coefficients
 from fastadmm.store.model import open_model, open_party_model, open_shared_part
 
-__all__ = ["read_coefficients"]
-
 
 def read_coefficients(
     path: Path, party: str | None = None, references: Mapping[str, str] | None = None

@@ -21,8 +21,6 @@ from fastadmm.store.partition import open_partition
 from fastadmm.store.party_file import PartyData, open_party
 from fastadmm.store.table_columns import TableColumn, column_values, table_columns, transform_for
 
-__all__ = ["column_drift", "column_report"]
-
 Array = np.ndarray
 
 #: Beyond it a few d x d matrices do not fit most memories.

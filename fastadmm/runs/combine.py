@@ -18,17 +18,6 @@ from fastadmm.store.label_file import open_labels
 from fastadmm.store.model import PartyModel, SharedPart, open_party_model, open_shared_part
 from fastadmm.store.party_file import PartyData, open_party
 
-__all__ = [
-    "FALLBACKS",
-    "Summand",
-    "combine_contributions",
-    "partial_predict",
-    "partial_predict_table",
-    "summand_of_file",
-    "summand_of_table",
-    "weights_of_party",
-]
-
 if TYPE_CHECKING:
     from fastadmm.data_tools.predict_tables import TableRows
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from fastadmm.problem.constraints import Constraint
     from fastadmm.problem.party_lambda import PartyLambda
 
-__all__ = ["check_settings", "make_config", "read_config", "refuse", "without"]
-
 #: Tables that have an entry for a party by its name.
 _OF_PARTIES = ("party_lambda", "party_constraint")
 

@@ -13,8 +13,6 @@ from fastadmm.runs.display import Display, Silent
 from fastadmm.solver.history import RoundRecord
 from fastadmm.version import __version__
 
-__all__ = ["dask_run"]
-
 #: Seconds in which a scheduler has to answer.
 _PATIENCE = 10.0
 

@@ -6,8 +6,6 @@ from typing import Any, Protocol
 
 from fastadmm.solver.history import RoundRecord
 
-__all__ = ["Display", "Silent"]
-
 
 class Display(Protocol):
     """Where a run shows what it does."""

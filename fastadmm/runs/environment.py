@@ -11,8 +11,6 @@ from typing import Any
 from fastadmm.engine.control_groups import OWN, ROOT, control_groups
 from fastadmm.version import __version__
 
-__all__ = ["available_memory", "describe_environment"]
-
 _PACKAGES = ("numpy", "scipy", "numba", "h5py", "scikit-learn", "pandas")
 
 

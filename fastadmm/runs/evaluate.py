@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from fastadmm.data_tools.predict_tables import TableFeatures, TableRows
     from fastadmm.data_tools.tables import Table
 
-__all__ = ["evaluate_partition", "evaluate_predictions", "evaluate_tables"]
-
 
 def evaluate_partition(
     model: Path,

@@ -28,8 +28,6 @@ from fastadmm.store.model import (
 )
 from fastadmm.store.transform import Transform
 
-__all__ = ["FORMATS", "export_model", "export_party", "import_party", "open_covered"]
-
 #: Formats by the name's end.
 FORMATS = {".h5": "h5", ".json": "json", ".skops": "skops", ".onnx": "onnx"}
 

@@ -34,8 +34,6 @@ from fastadmm.solver.run import Run
 from fastadmm.store.model import write_model
 from fastadmm.store.partition import Partition
 
-__all__ = ["Fit", "fill_folder", "write_proved", "write_settings"]
-
 
 def write_settings(
     folder: RunFolder, config: RunConfig, provenance: dict[str, Any], final: Path | None = None

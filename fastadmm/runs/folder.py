@@ -21,8 +21,6 @@ from fastadmm.runs.environment import describe_environment
 from fastadmm.runs.lock import RunLock, run_lock
 from fastadmm.runs.round_log import RoundLog
 
-__all__ = ["EXCHANGE", "FIT", "Kind", "RunFolder"]
-
 
 @dataclass(frozen=True)
 class Kind:

@@ -22,8 +22,6 @@ from fastadmm.runs.provenance import check_provenance
 from fastadmm.store.coefficients import units_of
 from fastadmm.store.model import Model, open_model
 
-__all__ = ["infer_run"]
-
 
 def infer_run(
     run: Path,

@@ -8,9 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["STOP", "stop_on_signal"]
-
-
 #: Ends a run that is not in the main thread, after the current round.
 STOP = threading.Event()
 

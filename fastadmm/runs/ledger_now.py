@@ -12,8 +12,6 @@ from fastadmm.runs.config import make_config, read_config
 from fastadmm.runs.private import LEDGER, read_run_id
 from fastadmm.settings.privacy import DifferentialPrivacy
 
-__all__ = ["ledger_rows"]
-
 
 def ledger_rows(run: Path) -> list[tuple[str, str]]:
     """Rows for a statement's table: what all runs together have spent on the data of this one.

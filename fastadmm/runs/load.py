@@ -30,16 +30,6 @@ from fastadmm.store.model import Model, check_same_columns, open_model
 from fastadmm.store.partition import Partition, open_partition
 from fastadmm.store.streamed import load_block
 
-__all__ = [
-    "LoadedRun",
-    "held_out_share",
-    "load_problem",
-    "load_run",
-    "part_rows",
-    "weigh_labels",
-    "weight_and_offset",
-]
-
 
 @dataclass(frozen=True)
 class LoadedRun:

@@ -12,8 +12,6 @@ from fastadmm.errors import StorageError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.file_lock import lock_file
 
-__all__ = ["RunLock", "run_lock"]
-
 
 class RunLock:
     """A run directory that this process holds."""

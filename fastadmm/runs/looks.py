@@ -27,8 +27,6 @@ from fastadmm.store.party_file import PartyData
 from fastadmm.store.table_columns import column_values, table_columns, transform_for
 from fastadmm.store.transform import Transform
 
-__all__ = ["look_at", "looks_beside", "partition_looks", "seen_in_tables", "seen_in_training"]
-
 Array = np.ndarray
 
 #: Blocks of each party's rows, and what scales them.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["BASE_BYTES", "COMPILER_BYTES", "SHARE", "compiles", "peak_memory"]
-
 #: Python, NumPy, SciPy, h5py, Numba and the compiled kernels: the peak of a run on a few rows, of the
 #: largest of several schemes and losses, and a little more. ``bench/memory.py --streamed`` measures it.
 BASE_BYTES = 212 * 2**20

@@ -43,8 +43,6 @@ from fastadmm.solver.regularization_path import PathPoint, check_lambdas, fit_po
 from fastadmm.solver.solver import Solver
 from fastadmm.solver.warm_start import StartingPoint
 
-__all__ = ["StoredFits", "read_table", "resume_path", "start_path", "table_lines"]
-
 #: The dual vector of a stored fit: no party has such a name.
 _DUAL = "+dual.npy"
 

@@ -12,8 +12,6 @@ import numpy as np
 
 from fastadmm.errors import ConfigError
 
-__all__ = ["Columns", "Numbers", "Rows", "predictor", "product"]
-
 Array = Any
 
 

@@ -26,8 +26,6 @@ from fastadmm.store.party_file import check_party_name
 if TYPE_CHECKING:
     from fastadmm.data_tools.predict_tables import TableRows
 
-__all__ = ["CARD", "Scaling", "apply_card", "cells_of", "write_card"]
-
 Array = np.ndarray
 
 #: What all parties share.

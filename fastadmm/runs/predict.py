@@ -20,16 +20,6 @@ from fastadmm.store.partition import Partition, open_partition
 if TYPE_CHECKING:
     from fastadmm.data_tools.predict_tables import TableFeatures, TableRows
 
-__all__ = [
-    "Predictions",
-    "make_predictions",
-    "notes_of",
-    "predict_partition",
-    "predict_tables",
-    "score_tables",
-    "write_predictions",
-]
-
 
 @dataclass(frozen=True)
 class Predictions:

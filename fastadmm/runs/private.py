@@ -25,17 +25,6 @@ from fastadmm.solver.warm_start import StartingPoint
 from fastadmm.store.label_file import LabelData
 from fastadmm.store.partition import Partition
 
-__all__ = [
-    "LEDGER",
-    "STATEMENT",
-    "make_solver",
-    "new_run_id",
-    "read_run_id",
-    "statement_of",
-    "unproved_parties",
-    "write_statement",
-]
-
 #: The statement and the run's identifier in ledgers.
 STATEMENT = "privacy.json"
 

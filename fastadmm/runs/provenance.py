@@ -17,8 +17,6 @@ from fastadmm.store.label_file import LabelData
 from fastadmm.store.model import Model
 from fastadmm.store.partition import Partition
 
-__all__ = ["check_provenance", "labels_digest", "model_digest", "problem_digest", "provenance_of"]
-
 
 def problem_digest(config: RunConfig, provenance: dict[str, Any]) -> str:
     """Digest of what decides the result: not of limits, paths, threads and memory, which may change.

@@ -19,8 +19,6 @@ import numpy as np
 
 from fastadmm.runs.plain import Columns, Numbers, Rows, predictor, product
 
-__all__ = ["Recomputed", "recompute"]
-
 Array = Any
 INF = math.inf
 

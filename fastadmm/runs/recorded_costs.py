@@ -27,8 +27,6 @@ from fastadmm.privacy.statement import PrivacyStatement
 from fastadmm.privacy.transcript import epsilon_spent
 from fastadmm.settings.privacy import DifferentialPrivacy, MessagePrivacy
 
-__all__ = ["recorded_books"]
-
 #: A charge that is less by no more than this share is rounded.
 _ROUNDING = 1e-6
 

@@ -16,8 +16,6 @@ from fastadmm.store.model import Model, PartyModel
 from fastadmm.store.model_id import model_id_of
 from fastadmm.store.partition import Partition
 
-__all__ = ["certificate_of", "class_rows", "model_of", "result_document"]
-
 
 def certificate_of(result: SolveResult) -> dict[str, Any]:
     """What proves a model, as its manifest keeps it."""

@@ -14,8 +14,6 @@ from fastadmm.files.modes import owner_only
 from fastadmm.files.reading import json_of, read_bytes
 from fastadmm.solver.history import RoundRecord
 
-__all__ = ["RoundLog"]
-
 
 class RoundLog:
     """Append-only writer of ``rounds.jsonl``."""

@@ -20,16 +20,6 @@ from fastadmm.store.partition import create_partition, open_partition
 from fastadmm.store.party_file import PartyData, PartyWriter, open_party
 from fastadmm.store.table_columns import TableColumn, column_values, table_columns
 
-__all__ = [
-    "Binning",
-    "bin_data",
-    "raw_columns",
-    "read_edges",
-    "release_labels",
-    "said_of_labels",
-    "two_classes",
-]
-
 Array = np.ndarray
 
 

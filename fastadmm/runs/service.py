@@ -16,8 +16,6 @@ from fastadmm.runs.export import open_covered
 from fastadmm.runs.predict import make_predictions
 from fastadmm.store.model import PartyModel, SharedPart, open_shared_part
 
-__all__ = ["Service", "open_service"]
-
 Array = np.ndarray
 
 

@@ -20,8 +20,6 @@ from fastadmm.version import __version__
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-__all__ = ["listen", "make_app", "run_server"]
-
 #: Bytes of a request beside its rows, and of each cell beside its name.
 _REST_BYTES, _CELL_BYTES = 1 << 16, 64
 

@@ -13,8 +13,6 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from contextlib import suppress
 from typing import Any
 
-__all__ = ["LOCAL_NAMES", "Door", "host_of"]
-
 #: Names of this machine for itself.
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 

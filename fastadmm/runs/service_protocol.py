@@ -12,8 +12,6 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-__all__ = ["PromptProtocol", "PromptServer"]
-
 #: Connections at once, and seconds until a request has begun.
 _CONNECTIONS, _SECONDS = 512, 10.0
 

@@ -37,8 +37,6 @@ from fastadmm.store.party_file import PartyData
 from fastadmm.store.streamed import block_of, read_party
 from fastadmm.version import __version__
 
-__all__ = ["exit_code_of", "follow_run", "leading", "load_shared", "plan_worker"]
-
 
 class _Elsewhere(CSRBlock):
     """The shape of a block whose rows other workers have."""

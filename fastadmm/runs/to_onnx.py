@@ -30,8 +30,6 @@ from fastadmm.store.cell_reading import CellReading
 from fastadmm.store.encoder import ColumnEncoding
 from fastadmm.store.model import Model, PartyModel
 
-__all__ = ["write_onnx"]
-
 #: Versions of the operators, by domain; runtimes since 2024 know them.
 _OPSETS = {"": 20, "ai.onnx.ml": 2}
 _IR = 9

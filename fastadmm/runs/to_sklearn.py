@@ -30,8 +30,6 @@ from fastadmm.store.encoder import ColumnEncoding
 from fastadmm.store.model import Model, PartyModel
 from fastadmm.store.transform import Transform
 
-__all__ = ["party_pipeline", "pooled_pipeline", "write_skops"]
-
 #: A row to fit what is then given other constants.
 _ONE = np.zeros((1, 1))
 

@@ -27,8 +27,6 @@ from fastadmm.solver.history import Status
 from fastadmm.store.model import MANIFEST, open_model
 from fastadmm.store.partition import open_partition
 
-__all__ = ["cluster_of", "plan_run", "resume_run", "start_run"]
-
 
 def start_run(
     config: RunConfig,

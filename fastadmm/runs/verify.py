@@ -25,8 +25,6 @@ from fastadmm.store.label_file import LabelData
 from fastadmm.store.model import Model, open_model
 from fastadmm.store.partition import Partition, open_partition
 
-__all__ = ["Verified", "verify_run"]
-
 #: Losses by what their parameter is, where it has not been given.
 _PARAMETERS = {"huber": 1.0, "quantile": 0.5, "smoothed_hinge": 1.0, "tweedie": 1.5, "negative_binomial": 1.0}
 

@@ -11,8 +11,6 @@ from fastadmm.other_names import choose_instead
 from fastadmm.pooled.scheme import Pooled
 from fastadmm.problem.traits import Traits
 
-__all__ = ["SCHEMES", "choose_scheme"]
-
 #: By name. ``auto`` takes the first that a problem suits and that has what was asked for.
 SCHEMES: dict[str, Scheme] = {
     scheme.name: scheme for scheme in (Subspace(), Proximal(), *ADMM_SCHEMES, Pooled())

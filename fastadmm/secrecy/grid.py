@@ -14,18 +14,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = [
-    "LARGEST_WHOLE",
-    "UNPROVED",
-    "WHOLE_BYTES",
-    "from_grid",
-    "from_whole",
-    "grid_limit",
-    "grid_step",
-    "to_grid",
-    "to_whole",
-]
-
 #: A sum on the grid stays below 2^62 in size: far from where it would change its sign.
 _BITS = 62
 

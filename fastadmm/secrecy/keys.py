@@ -18,19 +18,6 @@ from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.atomic import atomic_file, shown
 from fastadmm.files.reading import read_bytes
 
-__all__ = [
-    "KEY_BYTES",
-    "derived",
-    "fingerprint",
-    "kept_private_key",
-    "keys_of",
-    "new_private_key",
-    "plain",
-    "primitive",
-    "public_key",
-    "shared_secret",
-]
-
 #: Of a key of either kind.
 KEY_BYTES = 32
 

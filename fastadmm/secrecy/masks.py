@@ -21,8 +21,6 @@ import numpy as np
 from fastadmm.secrecy.grid import WHOLE_BYTES
 from fastadmm.secrecy.keys import derived, primitive, shared_secret
 
-__all__ = ["Masked", "PairwiseMasks", "Transcript", "add_up"]
-
 _MODULUS = 1 << (8 * WHOLE_BYTES)
 
 

@@ -7,8 +7,6 @@ from collections.abc import Callable
 
 from fastadmm.errors import ConfigError
 
-__all__ = ["format_bytes", "parse_bytes"]
-
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12} | {
     "ki": 2**10,
     "mi": 2**20,

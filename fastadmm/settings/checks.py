@@ -11,24 +11,6 @@ from typing import Any
 from fastadmm.errors import ConfigError
 from fastadmm.settings.amounts import parse_bytes
 
-__all__ = [
-    "LARGEST_FACTOR",
-    "amount_of_memory",
-    "at_least_one",
-    "class_weights",
-    "cluster",
-    "folds",
-    "grid",
-    "groups",
-    "names_of_losses",
-    "names_of_regularizers",
-    "own_constraints",
-    "own_lambdas",
-    "read_class_weights",
-    "read_share_or_partition",
-    "share_or_partition",
-]
-
 #: Beyond it squares of lambda N overflow.
 LARGEST_FACTOR = 1e100
 

@@ -4,8 +4,6 @@ from fastadmm.settings.privacy import settings_of_modes
 from fastadmm.settings.run import RunConfig
 from fastadmm.settings.setting import settings_of
 
-__all__ = ["DECISIVE", "KEYS", "LIMITS", "OBJECTIVE", "PATHS", "PENALTY", "PRIVACY", "SETTINGS", "UNDECISIVE"]
-
 #: Every setting by key, in the order of the documentation.
 SETTINGS = settings_of(RunConfig)
 

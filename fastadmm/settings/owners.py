@@ -9,8 +9,6 @@ from fastadmm.settings import checks
 from fastadmm.settings.setting import MORE, Setting, settings_of
 from fastadmm.settings.values import check_values
 
-__all__ = ["OwnerSettings", "make_settings", "parse_epsilons"]
-
 
 @dataclass(frozen=True)
 class OwnerSettings:

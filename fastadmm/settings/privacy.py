@@ -14,19 +14,6 @@ from fastadmm.errors import ConfigError, PrivacyBudgetError
 from fastadmm.other_names import choose_instead, near_key
 from fastadmm.settings.setting import Setting, settings_of
 
-__all__ = [
-    "ADJACENCIES",
-    "MODES",
-    "PANEL",
-    "SAMPLERS",
-    "DifferentialPrivacy",
-    "FusionPrivacy",
-    "MessagePrivacy",
-    "Privacy",
-    "settings_of_modes",
-    "without_other_modes",
-]
-
 #: Heading of the options in the help.
 PANEL = "Privacy (docs/privacy.md)"
 

@@ -10,8 +10,6 @@ from fastadmm.settings import checks
 from fastadmm.settings.privacy import PANEL, Privacy
 from fastadmm.settings.setting import MORE, Group, Setting, settings_of
 
-__all__ = ["RunConfig", "differing", "is_convex"]
-
 _EARLY = Group("validation", "Early stopping (docs/training.md)", "belongs to early stopping; add validation")
 _PATH = Group("path", "Regularisation path (docs/path.md)", "belongs to a path; add path = true (--path)")
 

@@ -17,8 +17,6 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-__all__ = ["MORE", "Group", "Kind", "Role", "Setting", "settings_of"]
-
 #: Heading in the help for options that a first run does not need.
 MORE = "More options"
 

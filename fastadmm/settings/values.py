@@ -13,8 +13,6 @@ from fastadmm.files.reading import read_toml
 from fastadmm.other_names import choose_instead, near_key
 from fastadmm.settings.setting import Setting, settings_of
 
-__all__ = ["check_values", "read_values"]
-
 _LARGEST = 10**9
 
 _WANTED = {str: "text", dict: "a table", list: "a list", bool: "true or false", int: "a whole number"}

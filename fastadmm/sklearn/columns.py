@@ -12,16 +12,6 @@ import numpy as np
 
 from fastadmm.errors import ConfigError, InputError
 
-__all__ = [
-    "block_names",
-    "check_index",
-    "consecutive",
-    "in_feature_order",
-    "resolve_parties",
-    "tables_of",
-    "take_columns",
-]
-
 Array = np.ndarray
 
 #: What ``parties`` may be.

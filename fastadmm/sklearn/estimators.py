@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from fastadmm.privacy.ledger import Ledger
     from fastadmm.settings.privacy import Privacy
 
-__all__ = ["JointClassifier", "JointRegressor"]
-
 Array = np.ndarray
 
 

@@ -23,8 +23,6 @@ from fastadmm.solver.history import Status
 from fastadmm.solver.loop import SolveResult
 from fastadmm.solver.regularization_path import PathPoint, check_lambdas, lambda_grid, path
 
-__all__ = ["JointClassifierCV", "JointRegressorCV"]
-
 Array = np.ndarray
 
 

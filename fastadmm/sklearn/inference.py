@@ -15,8 +15,6 @@ from fastadmm.store.coefficients import Coefficients, coefficients
 from fastadmm.store.model import Model, PartyModel
 from fastadmm.store.transform import Transform
 
-__all__ = ["coefficients_of_estimator", "infer_estimator"]
-
 
 def infer_estimator(
     model: Any, X: Any, y: Any, sample_weight: Any, offset: Any, covariance: str, level: float

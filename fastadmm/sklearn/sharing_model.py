@@ -54,8 +54,6 @@ if TYPE_CHECKING:
     from fastadmm.settings.privacy import Privacy
     from fastadmm.store.coefficients import Coefficients
 
-__all__: list[str] = []
-
 Array = np.ndarray
 
 #: Ways to end before ``tol`` that the user has asked for.

@@ -8,8 +8,6 @@ from dataclasses import replace
 from fastadmm.proof.claim import Claim, Proof
 from fastadmm.solver.history import RoundRecord
 
-__all__ = ["Attempts", "told_by"]
-
 #: An attempt gains something if it leaves at most this share of the gap.
 _GAIN = 0.5
 

@@ -38,8 +38,6 @@ from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.regularization_path import PathPoint, check_lambdas, fit_point, start_of_path
 from fastadmm.solver.warm_start import StartingPoint
 
-__all__ = ["Choice", "CrossValidation", "FoldFit", "choose", "cross_validate", "make_folds"]
-
 Array = np.ndarray
 
 RULES = ("best", "1se")

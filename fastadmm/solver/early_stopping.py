@@ -23,17 +23,6 @@ from fastadmm.problem.problem import Problem, TestSet
 from fastadmm.solver.history import RoundRecord
 from fastadmm.solver.kept_model import KeptModel
 
-__all__ = [
-    "METRICS",
-    "EarlyStopping",
-    "ValidationWatch",
-    "held_out_rows",
-    "mean_loss",
-    "measure",
-    "predictor",
-    "predictor_of",
-]
-
 Array = np.ndarray
 
 #: Metrics to watch, and whether more of them is better. "loss" is the loss that is trained on.

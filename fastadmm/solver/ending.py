@@ -12,8 +12,6 @@ from fastadmm.solver.early_stopping import ValidationWatch
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.options import SolverOptions
 
-__all__ = ["describe_end"]
-
 
 def describe_end(
     status: Status,

@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["RoundRecord", "Status"]
-
 #: Values of a record that few kinds of runs have.
 _SELDOM = ("stationarity", "validation", "gap_within")
 

@@ -11,8 +11,6 @@ import numpy as np
 from fastadmm.files.reading import json_of
 from fastadmm.solver.history import RoundRecord
 
-__all__ = ["KeptModel", "LowestModel"]
-
 Array = np.ndarray
 
 

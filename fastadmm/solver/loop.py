@@ -15,8 +15,6 @@ from fastadmm.solver.attempts import told_by
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.run import Run
 
-__all__ = ["SolveResult", "ended", "run_rounds"]
-
 #: Ends of a run whose last round is not proved to be good enough.
 _UNPROVED = (Status.AT_ROUNDING, Status.MAX_ROUNDS, Status.TIME_LIMIT)
 

@@ -20,16 +20,6 @@ if TYPE_CHECKING:
 
     from fastadmm.problem.loss import Loss
 
-__all__ = [
-    "classification_metrics",
-    "deviance_metrics",
-    "evaluation_metrics",
-    "multiclass_metrics",
-    "quick_class_metrics",
-    "quick_metrics",
-    "regression_metrics",
-]
-
 #: Number of bins of the calibration curve.
 CALIBRATION_BINS = 10
 

@@ -11,8 +11,6 @@ from fastadmm.method.scheme import SECRECY
 from fastadmm.problem.constraints import LARGEST_FACTOR
 from fastadmm.schemes.registry import choose_scheme
 
-__all__ = ["SolverOptions"]
-
 
 @dataclass(frozen=True)
 class SolverOptions:

@@ -7,8 +7,6 @@ from fastadmm.pooled.goal import Goal
 from fastadmm.pooled.minimisers import ways_of
 from fastadmm.problem.problem import Problem
 
-__all__ = ["pooled_hint", "program_line"]
-
 #: Shorter runs are not worth a line; nor is what would not be faster by this factor.
 _SECONDS, _FASTER = 1.0, 2.0
 

@@ -8,8 +8,6 @@ import numpy as np
 
 from fastadmm.proof.claim import Claim, Proof, Within
 
-__all__ = ["exported", "restored"]
-
 _NUMBERS = ("asked", "computed", "objective", "bound", "gap", "gap_absolute", "rounding")
 _WITHIN = ("reach", "bound", "gap")
 

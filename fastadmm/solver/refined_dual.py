@@ -19,8 +19,6 @@ import scipy.linalg
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
-__all__ = ["refined_dual"]
-
 Array = np.ndarray
 
 #: Numbers of a table that is read for this, and columns of it, at most: seconds, where a proof has failed.

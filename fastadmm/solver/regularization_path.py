@@ -25,16 +25,6 @@ from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.solver import Solver
 from fastadmm.solver.warm_start import StartingPoint
 
-__all__ = [
-    "PathPoint",
-    "check_lambdas",
-    "fit_point",
-    "lambda_grid",
-    "largest_lambda",
-    "path",
-    "start_of_path",
-]
-
 Array = np.ndarray
 
 #: Smallest over largest value of a grid: with a norm in the regulariser, and with squared l2 alone.

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["rows_of_state", "with_rows", "without_rows"]
-
 
 def rows_of_state(state: Mapping[str, Any], keys: Sequence[str]) -> dict[str, np.ndarray]:
     """The arrays of some keys, as far as they are there."""

@@ -17,8 +17,6 @@ from fastadmm.proof.claim import Proof
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.program import program_line
 
-__all__ = ["Run", "mean_contribution"]
-
 
 class Run(Protocol):
     """A training in progress, private or not; what only some kinds have is empty by default."""

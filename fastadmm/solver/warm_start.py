@@ -17,8 +17,6 @@ from fastadmm.method.method import Method
 from fastadmm.problem.constraints import AllSpace, Constraint
 from fastadmm.problem.problem import Problem
 
-__all__ = ["StartingPoint", "begin_at", "check_start"]
-
 Array = np.ndarray
 
 

@@ -14,8 +14,6 @@ from fastadmm.store.elements import read_array, write_array
 if TYPE_CHECKING:
     import h5py
 
-__all__ = ["Bins", "read_bins", "write_bins"]
-
 Array = np.ndarray
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["DATE_KINDS", "KINDS", "CellReading"]
-
 #: Numbers that a date can become.
 DATE_KINDS = ("days", "year", "month", "weekday")
 

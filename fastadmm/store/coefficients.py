@@ -19,8 +19,6 @@ from fastadmm.store.model import Model, PartyModel
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Coefficients", "Units", "coefficients", "units_of"]
-
 Array = np.ndarray
 
 #: What exp(weight) is called where the loss is not known.

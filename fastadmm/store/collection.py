@@ -14,8 +14,6 @@ from fastadmm.store.h5file import check_version
 from fastadmm.store.owner_file import OwnerFile, open_owner
 from fastadmm.store.party_file import check_party_name
 
-__all__ = ["FORMAT", "MANIFEST", "VERSIONS", "Owners", "open_owners"]
-
 MANIFEST = "owners.toml"
 _KEYS = ("format", "version", "owners", "kappa", "repeated_records", "sources", "public_share", "digest")
 FORMAT = "fastadmm-owners"

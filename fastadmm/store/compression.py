@@ -18,8 +18,6 @@ from fastadmm.files.atomic import shown
 if TYPE_CHECKING:
     import h5py
 
-__all__ = ["COMPRESSIONS", "compression_options", "refuse_oversized", "refuse_packed", "require_filters"]
-
 #: What blocks may be stored with.
 COMPRESSIONS = ("none", "gzip", "zstd", "blosc2")
 

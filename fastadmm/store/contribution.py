@@ -16,8 +16,6 @@ from fastadmm.store.h5file import create_h5, read_h5
 from fastadmm.store.ids import IdWriter, read_ids, verified_digest
 from fastadmm.store.party_file import check_party_name
 
-__all__ = ["CONTRIBUTION", "Contribution", "open_contribution", "write_contribution"]
-
 CONTRIBUTION = "fastadmm-contribution"
 
 

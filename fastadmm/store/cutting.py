@@ -20,8 +20,6 @@ from fastadmm.store.manifest import SHARDS, Shard, shard_name, write_shards
 from fastadmm.store.partition import PartitionWriter, create_partition, open_partition
 from fastadmm.store.party_file import PartyWriter
 
-__all__ = ["ShardsWriter", "cut_partition", "new_partition", "shard_rows"]
-
 
 def shard_rows(n_rows: int, shards: int) -> list[tuple[int, int]]:
     """Rows of each shard: those of a worker, where there are as many workers."""

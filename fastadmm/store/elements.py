@@ -22,33 +22,6 @@ if TYPE_CHECKING:
     import h5py
     from scipy.sparse import csr_array
 
-__all__ = [
-    "CHUNK_BYTES",
-    "CsrParts",
-    "GrowingArray",
-    "array_dataset",
-    "check_rows",
-    "check_text",
-    "encode",
-    "index_dtype",
-    "key_of",
-    "make_csr",
-    "not_finite",
-    "open_csr",
-    "plain_dataset",
-    "read_array",
-    "read_attribute",
-    "read_block",
-    "read_csr",
-    "read_element",
-    "read_indptr",
-    "read_strings",
-    "require_group",
-    "write_array",
-    "write_csr",
-    "write_strings",
-]
-
 #: Target size of a chunk; the format allows whole row ranges of 1 to 8 MB.
 CHUNK_BYTES = 2 << 20
 

@@ -28,8 +28,6 @@ from fastadmm.store.h5file import check_version
 if TYPE_CHECKING:
     import h5py
 
-__all__ = ["DESCRIBED", "MISSING_POLICIES", "OTHER", "ColumnEncoding", "Encoder"]
-
 _TYPE = "fastadmm-encoder"
 #: 1.1: by a public description; 1.2: a column has a reading, words that mean missing, or a name of its own;
 #: 1.3: a column has bins. Others are still written as 1.0.

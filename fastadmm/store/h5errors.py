@@ -11,8 +11,6 @@ from fastadmm.errors import FastadmmError, FormatError, StorageError
 from fastadmm.files.atomic import shown, storage_error
 from fastadmm.files.retry import TRANSIENT
 
-__all__ = ["check_version", "h5_errors"]
-
 
 @contextmanager
 def h5_errors(path: str | os.PathLike[str], key: str = "/") -> Iterator[None]:

@@ -24,8 +24,6 @@ from fastadmm.store.h5errors import h5_errors
 if TYPE_CHECKING:
     import h5py
 
-__all__ = ["check_heaps"]
-
 _HEADER = struct.Struct("<4sB3xQ")  # signature, version, size of the block
 _DEPTH = 8
 #: Bytes of an attribute's texts that are harmless, whatever the size of the file.

@@ -25,8 +25,6 @@ from fastadmm.store.elements import (
 if TYPE_CHECKING:
     import h5py
 
-__all__ = ["IdWriter", "read_ids", "verified_digest"]
-
 
 class IdWriter:
     """Writes row ids in pieces; without ids, the numbers 0..N-1."""

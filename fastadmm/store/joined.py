@@ -20,8 +20,6 @@ from fastadmm.store.label_file import LabelData, check_weights
 from fastadmm.store.party_file import PartyData
 from fastadmm.store.row_reader import RowReader
 
-__all__ = ["JoinedLabels", "JoinedParty"]
-
 
 class JoinedParty(PartyData):
     """A party's block of all shards, one after another."""

@@ -22,17 +22,6 @@ from fastadmm.store.writer import Writer
 if TYPE_CHECKING:
     import h5py
 
-__all__ = [
-    "LABELS_TYPE",
-    "LABELS_VERSIONS",
-    "TASKS",
-    "LabelData",
-    "LabelWriter",
-    "check_two_classes",
-    "check_weights",
-    "open_labels",
-]
-
 LABELS_TYPE = "fastadmm-labels"
 #: 1.1: more than two classes; files with fewer are still written as 1.0.
 LABELS_VERSIONS = ("1.0", "1.1")

@@ -16,18 +16,6 @@ from fastadmm.store.h5file import check_version
 from fastadmm.store.label_file import TASKS
 from fastadmm.store.party_file import check_party_name
 
-__all__ = [
-    "MANIFEST",
-    "SHARDS",
-    "Shard",
-    "check_shards",
-    "read_manifest",
-    "read_shards",
-    "shard_name",
-    "write_manifest",
-    "write_shards",
-]
-
 MANIFEST, SHARDS = "partition.toml", "shards.toml"
 FORMAT, SHARDS_FORMAT = "fastadmm-partition", "fastadmm-shards"
 #: 1.1: with a table ``shard``, which a reader of 1.0 would refuse; others are still written as 1.0.

@@ -41,20 +41,6 @@ from fastadmm.store.partition import Partition
 from fastadmm.store.party_file import PartyData, check_party_name
 from fastadmm.store.transform import Transform
 
-__all__ = [
-    "Model",
-    "PartyModel",
-    "SharedPart",
-    "check_party_digest",
-    "open_model",
-    "open_party_model",
-    "open_shared_part",
-    "party_digest",
-    "write_model",
-    "write_party_model",
-    "write_shared_part",
-]
-
 FORMAT = "fastadmm-model"
 VERSION = "1.2"
 

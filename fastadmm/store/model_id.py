@@ -15,8 +15,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["content_id", "model_id_of", "new_model_id", "shared_digest"]
-
 
 def new_model_id() -> str:
     """An id that no other model has."""

@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     import h5py
     from scipy.sparse import csr_array
 
-__all__ = ["OWNER_TYPE", "OWNER_VERSIONS", "OwnerFile", "OwnerWriter", "open_owner"]
-
 OWNER_TYPE = "fastadmm-owner"
 OWNER_VERSIONS = ("1.0",)
 

@@ -29,8 +29,6 @@ from fastadmm.store.manifest import (
 from fastadmm.store.party_file import PartyData, PartyWriter, check_party_name, open_party
 from fastadmm.store.transform import Transform
 
-__all__ = ["Partition", "PartitionWriter", "create_partition", "merge_partitions", "open_partition"]
-
 
 @dataclass(frozen=True, eq=False)
 class Partition:

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     import h5py
     from scipy.sparse import csr_array
 
-__all__ = ["PARTY_TYPE", "PARTY_VERSIONS", "PartyData", "PartyWriter", "check_party_name", "open_party"]
-
 PARTY_TYPE = "fastadmm-party"
 #: 1.1: with an encoder, which a reader of 1.0 would refuse; files without one are still written as 1.0.
 PARTY_VERSIONS = ("1.0", "1.1")

@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["DIGEST_BYTES", "record_digests", "shared_rows"]
-
 DIGEST_BYTES = 16
 
 #: Share of rows that public rows and the owners' may have in common beyond what chance would give.

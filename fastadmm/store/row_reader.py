@@ -23,8 +23,6 @@ from fastadmm.store.h5file import h5_errors, read_h5
 if TYPE_CHECKING:
     import h5py
 
-__all__ = ["RowReader"]
-
 #: Chunk cache of the slow way: a tile rarely ends where a chunk does.
 _CACHE_BYTES = 16 * 2**20
 

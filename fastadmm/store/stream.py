@@ -17,8 +17,6 @@ from fastadmm.errors import StorageError
 from fastadmm.files.atomic import shown
 from fastadmm.store.party_file import PartyData
 
-__all__ = ["BATCH_TILES", "BufferPool", "Kernel", "Place", "Stream"]
-
 _Tile = TypeVar("_Tile")
 
 #: Takes a place's arguments, first and last row; returns the first row that it could not read.

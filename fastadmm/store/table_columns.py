@@ -14,8 +14,6 @@ from fastadmm.store.bins import Bins
 from fastadmm.store.party_file import PartyData
 from fastadmm.store.transform import Transform
 
-__all__ = ["TableColumn", "column_values", "table_columns", "transform_for"]
-
 Array = np.ndarray
 
 #: Bytes of columns that are held at a time.

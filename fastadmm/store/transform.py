@@ -17,8 +17,6 @@ from fastadmm.store.h5file import check_version
 if TYPE_CHECKING:
     import h5py
 
-__all__ = ["Transform"]
-
 _TYPE, _VERSION = "fastadmm-transform", "1.0"
 _NORMALIZE = ("none", "l2")
 

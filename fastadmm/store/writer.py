@@ -9,8 +9,6 @@ from typing import Self
 
 from fastadmm.errors import FastadmmError, InputError
 
-__all__ = ["Writer"]
-
 
 class _Abort(Exception):
     """Thrown into the output's context manager to discard the temporary file."""

@@ -22,8 +22,6 @@ from fastadmm.privacy.published import (
 from fastadmm.solver.history import RoundRecord
 from fastadmm.tracking.targets import Target, Tracker, parse_target
 
-__all__ = ["STATE", "Tracking", "tracked"]
-
 #: Where the logs of a run are, in its directory.
 STATE = "tracking.json"
 

@@ -17,8 +17,6 @@ from fastadmm.errors import StorageError
 from fastadmm.tracking.targets import missing
 from fastadmm.version import __version__
 
-__all__ = ["MlflowTracker"]
-
 #: Experiment of runs where MLFLOW_EXPERIMENT_NAME does not name another.
 EXPERIMENT = "fastadmm"
 

@@ -8,8 +8,6 @@ from urllib.parse import urlsplit
 
 from fastadmm.errors import ConfigError
 
-__all__ = ["KINDS", "Target", "Tracker", "missing", "parse_target"]
-
 #: Kinds of targets; the extra of each has its name.
 KINDS = ("mlflow", "tensorboard")
 

@@ -11,8 +11,6 @@ from fastadmm.files.escapes import markdown
 from fastadmm.files.modes import make_private
 from fastadmm.tracking.targets import missing
 
-__all__ = ["TensorBoardTracker"]
-
 
 class TensorBoardTracker:
     """Scalars per round, settings and statement as text."""

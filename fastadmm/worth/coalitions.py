@@ -28,19 +28,6 @@ from fastadmm.solver.solver import solve
 from fastadmm.solver.warm_start import StartingPoint
 from fastadmm.worth.shapley import shapley_values
 
-__all__ = [
-    "HIGHER_IS_BETTER",
-    "MOST_PARTIES",
-    "Coalition",
-    "Worth",
-    "check_choices",
-    "chosen_metric",
-    "measure_worth",
-    "nobody",
-    "plan_coalitions",
-    "reason_for_none",
-]
-
 #: With more parties all coalitions are too many, and each party is left out once instead.
 MOST_PARTIES = 10
 

@@ -40,8 +40,6 @@ from fastadmm.worth.coalitions import (
 )
 from fastadmm.worth.run import WORTH
 
-__all__ = ["federate_worth"]
-
 #: Settings of single parties; a coalition has those of its members.
 _OF_PARTIES = ("party_lambda", "party_constraint")
 

@@ -12,8 +12,6 @@ from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock
 from fastadmm.problem.problem import Problem, TestSet
 from fastadmm.problem.regularizers import ElasticNet
 
-__all__ = ["fit_pooled"]
-
 
 def fit_pooled(problem: Problem, test: TestSet) -> dict[str, Any]:
     """Fit scikit-learn on all parties' columns, where it minimises the same objective."""

@@ -30,8 +30,6 @@ from fastadmm.solver.warm_start import StartingPoint
 from fastadmm.store.partition import open_partition
 from fastadmm.worth.coalitions import Coalition, Worth, measure_worth, weights_fit
 
-__all__ = ["PARTIAL", "WORTH", "WorthDisplay", "read_worth", "worth_of_run"]
-
 #: The finished document, in the run directory.
 WORTH = "worth.json"
 

@@ -15,8 +15,6 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-__all__ = ["shapley_values"]
-
 
 def shapley_values(values: Sequence[float]) -> list[Fraction]:
     """Shapley value of every player."""

@@ -25,8 +25,6 @@ from fastadmm.method.penalised_bound import penalised_bound
 from fastadmm.parties.proximal import Party
 from fastadmm.problem.problem import Problem
 
-__all__ = ["AdmmMethod"]
-
 
 class AdmmMethod(Method):
     """Sharing, Jacobi or Gauss-Seidel ADMM. Scaling: penalty summed scaling."""

@@ -14,8 +14,6 @@ import numpy as np
 from fastadmm.engine.pages import free
 from fastadmm.engine.stacked import StackedRows
 
-__all__ = ["Anderson"]
-
 #: Tikhonov regularisation of the small least-squares problem, relative to the trace.
 _REGULARIZATION = 1e-10
 

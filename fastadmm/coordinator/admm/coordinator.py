@@ -18,8 +18,6 @@ from fastadmm.engine.engine import Engine
 from fastadmm.engine.stacked import StackedRows
 from fastadmm.problem.problem import Problem
 
-__all__ = ["Coordinator", "RoundOutcome", "acceleration_memory"]
-
 #: An extrapolated state whose residual exceeds the best one by this factor is taken back.
 _MAX_GROWTH = 2.0
 

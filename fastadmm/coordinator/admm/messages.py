@@ -27,8 +27,6 @@ from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk
 from fastadmm.coordinator.admm.order import Order
 from fastadmm.engine.engine import Engine
 
-__all__ = ["SharedState", "collect_messages", "correction", "penalty_terms", "relax"]
-
 
 class SharedState:
     """Messages, consensus variable and dual variable, in one vector.

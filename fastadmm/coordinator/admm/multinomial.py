@@ -17,8 +17,6 @@ from fastadmm.method.method import Measured
 from fastadmm.parties.classes import ClassParty
 from fastadmm.parties.proximal import Party
 
-__all__ = ["MultinomialAdmmMethod"]
-
 _T = TypeVar("_T")
 
 #: What the scalar method's calls are for several classes; ``dual_value`` is the same for both.

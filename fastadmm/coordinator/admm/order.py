@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["GAUSS_SEIDEL", "JACOBI", "SHARING", "Order"]
-
 
 @dataclass(frozen=True)
 class Order:

@@ -23,8 +23,6 @@ import numpy as np
 
 from fastadmm.engine.engine import Engine
 
-__all__ = ["CHANGE_ROUNDS", "CURVATURE_ROUNDS", "MAX_DECISIONS", "CurvatureRule", "PenaltyRule"]
-
 #: The first decision, in rounds; each later one comes after twice as many.
 _FIRST = 3
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from fastadmm.method.method import Method
     from fastadmm.problem.problem import Problem
 
-__all__ = ["ADMM_SCHEMES", "AdmmScheme"]
-
 #: Default penalty, in units of the loss's curvature (``Loss.penalty_unit``). Measured over the
 #: benchmark data sets: larger ones stall with several parties, smaller ones
 #: slow the first rounds.

@@ -13,8 +13,6 @@ from fastadmm.method.class_certificate import update_class_z_u
 from fastadmm.method.root import increasing_root
 from fastadmm.problem.problem import Problem
 
-__all__ = ["update_z_u"]
-
 
 def update_z_u(
     problem: Problem,

@@ -11,8 +11,6 @@ import numpy as np
 from fastadmm.method.penalised_bound import DualShare
 from fastadmm.parties.active_set import Face
 
-__all__ = ["BestResponse", "Candidates", "SegmentNorms"]
-
 Array = np.ndarray
 
 

@@ -27,8 +27,6 @@ from fastadmm.method.span import Secant
 from fastadmm.problem.convex_losses import Squared
 from fastadmm.problem.problem import Problem
 
-__all__ = ["Passes", "Place", "SharedFace", "draft_on_shared_face", "minimise_on_shared_face"]
-
 Array = np.ndarray
 
 _MAX_STEPS = 60

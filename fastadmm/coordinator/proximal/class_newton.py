@@ -21,8 +21,6 @@ from fastadmm.method.class_certificate import multinomial_of
 from fastadmm.method.span_hessian import SpanHessian
 from fastadmm.problem.problem import Problem
 
-__all__ = ["ClassHessian", "class_newton_system", "class_products"]
-
 Array = np.ndarray
 
 #: Rows whose products are formed at a time: of some hundred messages they stay in the second-level cache.

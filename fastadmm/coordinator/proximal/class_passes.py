@@ -17,8 +17,6 @@ from fastadmm.method.class_certificate import multinomial_of
 from fastadmm.method.line_length import SHALLOW, best_length
 from fastadmm.problem.problem import Problem
 
-__all__ = ["ClassPasses", "passes_over"]
-
 Array = np.ndarray
 
 

@@ -35,8 +35,6 @@ from fastadmm.parties.active_set import Face
 from fastadmm.parties.face import FaceParty
 from fastadmm.problem.problem import Problem
 
-__all__ = ["ProximalCoordinator"]
-
 Array = np.ndarray
 
 #: The small problems are solved to this share of the gap, and at least of this share of the objective.

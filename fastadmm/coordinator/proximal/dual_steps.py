@@ -32,8 +32,6 @@ from fastadmm.engine.stacked import StackedRows
 from fastadmm.method.certificate import penalty_unit
 from fastadmm.problem.problem import Problem
 
-__all__ = ["DualSteps"]
-
 Array = np.ndarray
 
 #: Most steps between a proposal that did not keep its promise and the next search.

@@ -26,8 +26,6 @@ from fastadmm.method.line_length import SHALLOW, best_length
 from fastadmm.method.span import Secant
 from fastadmm.problem.problem import Problem
 
-__all__ = ["FaceModel", "FacePoint", "minimise_on_face"]
-
 Array = np.ndarray
 
 _MAX_STEPS = 30

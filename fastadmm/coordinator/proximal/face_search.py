@@ -39,8 +39,6 @@ from fastadmm.parties.active_set import Face
 from fastadmm.parties.direction_span import sum_without_rounding
 from fastadmm.problem.problem import Problem
 
-__all__ = ["FaceSearch", "Found", "common_subspace"]
-
 Array = np.ndarray
 
 #: Positions that differ by this share are the same.

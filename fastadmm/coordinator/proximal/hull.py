@@ -11,19 +11,6 @@ from fastadmm.coordinator.proximal.class_newton import class_newton_system
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
-__all__ = [
-    "MAX_MOVE",
-    "RIDGES",
-    "ROUNDING",
-    "WORK",
-    "HullPoint",
-    "bases_of",
-    "differences",
-    "loss_system",
-    "newton_system",
-    "rise_of",
-]
-
 Array = np.ndarray
 
 #: Multiplications that the systems of one step may take; cut short, it is a descent direction still.

@@ -21,8 +21,6 @@ from fastadmm.method.method import Measured
 from fastadmm.parties.face import FaceParty
 from fastadmm.parties.face_classes import ClassFaceParty
 
-__all__ = ["MultinomialProximalMethod"]
-
 Array = np.ndarray
 
 _T = TypeVar("_T")

@@ -13,8 +13,6 @@ import numpy as np
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
-__all__ = ["classes_of", "combined", "difference", "lifted", "loss_at", "products_with", "read_intercept"]
-
 Array = np.ndarray
 
 

@@ -42,8 +42,6 @@ from fastadmm.parties.face import FaceParty
 from fastadmm.problem.bounded_models import reach_of
 from fastadmm.problem.problem import Problem
 
-__all__ = ["ProximalMethod"]
-
 Array = np.ndarray
 
 #: Factor on the smoothing's width at a new centre: as a rule, and the least if smoothing causes far too much

@@ -11,8 +11,6 @@ from fastadmm.problem.traits import Traits
 if TYPE_CHECKING:
     from fastadmm.method.method import Method
 
-__all__ = ["Proximal"]
-
 #: Vectors of a message's length beside messages: points of the hull, gradients, curvatures and what parties
 #: work with, at least; beside their answers of a round; and the same with kinks in the loss or several
 #: classes. bench/memory.py measures them.

@@ -21,8 +21,6 @@ from fastadmm.engine.engine import Engine
 from fastadmm.method.certificate import inner
 from fastadmm.problem.problem import Problem
 
-__all__ = ["SegmentPenalty", "best_position"]
-
 Array = np.ndarray
 
 #: Positions closer than this share of the segment are one: norms there differ by rounding, and so do ends.

@@ -17,8 +17,6 @@ from fastadmm.method.bent_rows import Lines
 from fastadmm.method.span_hessian import SpanHessian
 from fastadmm.problem.problem import Problem
 
-__all__ = ["SharedDirections"]
-
 Array = np.ndarray
 
 

@@ -36,8 +36,6 @@ from fastadmm.coordinator.proximal.hull import (
 )
 from fastadmm.coordinator.proximal.weights_program import solve_weights_program
 
-__all__ = ["minimise_over_shared_hull"]
-
 Array = np.ndarray
 
 _MAX_STEPS = 10

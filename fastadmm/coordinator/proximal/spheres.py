@@ -20,8 +20,6 @@ from fastadmm.coordinator.proximal.parts import lifted, products_with
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
-__all__ = ["Sphere", "minimise_in_balls"]
-
 Array = np.ndarray
 
 #: Weights as long as the radius to this share are on the sphere.

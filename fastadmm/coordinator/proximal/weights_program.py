@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-__all__ = ["descent_solver", "descent_step", "solve_weights_program"]
-
 Array = np.ndarray
 
 

@@ -41,15 +41,6 @@ from fastadmm.parties.log_sum_direction import LogSumDirectionParty
 from fastadmm.problem.problem import Problem
 from fastadmm.problem.regularizers import LogSum, Regularizer, SquaredL2
 
-__all__ = [
-    "Bend",
-    "DescentCoordinator",
-    "DescentSubspaceMethod",
-    "LogSumCoordinator",
-    "LogSumSubspaceMethod",
-    "descend_over_span",
-]
-
 _MAX_STEPS = 30
 _MAX_HALVINGS = 60
 

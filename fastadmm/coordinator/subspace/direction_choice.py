@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["DirectionChoice"]
-
 #: The first rounds alternate: nothing can be compared yet.
 _FIRST_ROUNDS = 3
 

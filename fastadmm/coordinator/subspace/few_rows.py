@@ -38,8 +38,6 @@ from fastadmm.method.method import StallWatch
 from fastadmm.method.span import SomeRows, Span, SpanPoint, minimise_over_span
 from fastadmm.problem.problem import Problem
 
-__all__ = ["FewRows", "has_few_rows", "minimise_over_box"]
-
 Array = np.ndarray
 
 _MAX_STEPS = 60

@@ -16,8 +16,6 @@ import numpy as np
 
 from fastadmm.method.span_hessian import CurvatureLeft
 
-__all__ = ["LAST_MOVES", "Moves"]
-
 #: Moves that are kept whatever their curvature: one is conjugacy, another what a changed metric leaves of it.
 LAST_MOVES = 2
 

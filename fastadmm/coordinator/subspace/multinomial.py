@@ -35,8 +35,6 @@ from fastadmm.parties.classes import ClassDirectionParty, choose_class_solver
 from fastadmm.parties.reflection import Turn
 from fastadmm.problem.problem import Problem
 
-__all__ = ["MultinomialCoordinator", "MultinomialMethod", "class_directions_per_party"]
-
 Array = np.ndarray
 
 #: Messages are turned in blocks of about this many numbers, which stay in the second-level cache.

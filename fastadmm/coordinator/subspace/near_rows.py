@@ -25,8 +25,6 @@ from fastadmm.method.span import Here, SomeRows, Span, SpanPoint, minimise_over_
 from fastadmm.method.span_hessian import SpanHessian
 from fastadmm.problem.problem import Problem
 
-__all__ = ["MOST_SHARE", "minimise_near_bends"]
-
 Array = np.ndarray
 
 #: Size of S: at least this share of all rows, and so many times those with curvature at the start.

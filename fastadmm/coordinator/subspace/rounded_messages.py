@@ -26,8 +26,6 @@ from fastadmm.engine.engine import Engine
 from fastadmm.method.span import SpanPoint
 from fastadmm.problem.problem import Problem
 
-__all__ = ["Correction", "RoundedMessages"]
-
 #: Error of a number in single precision, relative to itself (2^-24 = 5.97e-8) and to the largest (2^-149).
 _RELATIVE, _ABSOLUTE = 6.0e-8, 1e-44
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from fastadmm.method.method import Method
     from fastadmm.problem.problem import Problem
 
-__all__ = ["DIRECTIONS", "Subspace", "SummedSubspace", "choose_directions"]
-
 #: What parties may answer with in a round.
 DIRECTIONS: tuple[str, ...] = ("auto", "one", "both", "all")
 

@@ -25,8 +25,6 @@ from fastadmm.method.method import Measured
 from fastadmm.method.span import SpanPoint
 from fastadmm.problem.problem import Problem
 
-__all__ = ["SmoothedSubspaceMethod"]
-
 #: Most centres in one round: each takes one minimisation over the span.
 _MOST_CENTRES = 3
 

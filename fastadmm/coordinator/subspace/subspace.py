@@ -48,8 +48,6 @@ from fastadmm.parties.reflection import reflection
 from fastadmm.problem.problem import Problem
 from fastadmm.problem.regularizers import Regularizer
 
-__all__ = ["NOTHING", "SubspaceCoordinator", "SubspaceMethod", "span_tolerance"]
-
 #: The span's share of the gap is reduced to this share of the gap at the start of the round ...
 _SPAN_ACCURACY = 3e-3
 

@@ -39,8 +39,6 @@ from fastadmm.parties.reflection import reflection
 from fastadmm.problem.problem import Problem
 from fastadmm.secrecy.grid import grid_step
 
-__all__ = ["SummedCoordinator", "SummedSmoothedMethod", "SummedSubspaceMethod"]
-
 #: Length to which a new direction is scaled, by the last one of its kind; parties shorten it if above 1.
 _LENGTH = 2.0**-8
 

@@ -19,8 +19,6 @@ from fastadmm.parties.xupdate.proximal_gradient import GramProximalGradient
 from fastadmm.problem.constraints import AllSpace, Constraint
 from fastadmm.problem.regularizers import GroupLasso, Regularizer
 
-__all__ = ["BallDescent", "GramBall", "ball_solution", "scaled_ball_solution"]
-
 _MAX_STEPS = 100
 
 #: Squared column norms further apart than this: small columns would drown in the eigenvalues' rounding.

@@ -12,8 +12,6 @@ from fastadmm.engine.engine import Engine
 from fastadmm.problem.constraints import Constraint
 from fastadmm.problem.regularizers import Regularizer
 
-__all__ = ["PenalisedUpdate", "XUpdate"]
-
 
 class XUpdate(ABC):
     """Solver of one party's regularised least-squares problem."""

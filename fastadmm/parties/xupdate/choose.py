@@ -13,8 +13,6 @@ from fastadmm.parties.xupdate.proximal_gradient import GramProximalGradient, Pro
 from fastadmm.problem.constraints import AllSpace, Ball, Constraint
 from fastadmm.problem.regularizers import GroupLasso, Regularizer, SquaredL2
 
-__all__ = ["X_UPDATES", "choose_penalised", "choose_x_update", "preparation_bytes", "update_name"]
-
 #: For squared l2 without a set, the only ones that can be asked for by name.
 X_UPDATES: dict[str, type[GramEigen] | type[KernelEigen] | type[ConjugateGradient]] = {
     GramEigen.name: GramEigen,

@@ -15,8 +15,6 @@ from fastadmm.blocks.block import FeatureBlock
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.xupdate.base import XUpdate
 
-__all__ = ["ConjugateGradient", "GramEigen", "KernelEigen"]
-
 
 class GramEigen(XUpdate):
     r"""Solve with :math:`D^\top D = V \Lambda V^\top`: :math:`x = V (\Lambda + \mu)^{-1} V^\top D^\top w`.

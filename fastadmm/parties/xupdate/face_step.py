@@ -13,8 +13,6 @@ import scipy.linalg
 
 from fastadmm.problem.penalty import PartyPenalty
 
-__all__ = ["face_step", "points_of_step", "scaled_solver"]
-
 #: Norms that reach the radius to this share are on the sphere.
 _ON_SPHERE = 1e-9
 

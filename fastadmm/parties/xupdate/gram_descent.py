@@ -15,8 +15,6 @@ from fastadmm.parties.xupdate.proximal_gradient import GramProximalGradient
 from fastadmm.problem.constraints import Constraint
 from fastadmm.problem.regularizers import GroupLasso, Regularizer
 
-__all__ = ["GramDescent", "GroupDescent", "minimise_on_gram"]
-
 #: Violation of the optimality conditions that is left, relative to the problem's scale.
 _TOLERANCE = 1e-12
 

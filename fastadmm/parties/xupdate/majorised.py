@@ -24,8 +24,6 @@ from fastadmm.parties.xupdate.proximal_gradient import ProximalGradient
 from fastadmm.problem.constraints import AllSpace, Ball, Constraint
 from fastadmm.problem.regularizers import LogSum, Regularizer
 
-__all__ = ["MajorisedGradient", "MajorisedRidge"]
-
 #: Steps of one round; the answer is never worse than the start, however many are taken.
 _MAX_STEPS = 100
 

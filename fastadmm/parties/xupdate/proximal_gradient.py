@@ -15,8 +15,6 @@ from fastadmm.problem.constraints import Constraint
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.regularizers import Regularizer
 
-__all__ = ["GramProximalGradient", "ProximalGradient"]
-
 #: Steps of the power iteration for the largest eigenvalue.
 _POWER_STEPS = 30
 
