@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["inverse_root", "noisy_weights"]
-
 Array = np.ndarray
 
 #: Singular values below this share of the largest squared one count as zero: the Gram matrix's own rounding.

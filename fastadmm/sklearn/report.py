@@ -16,8 +16,6 @@ from fastadmm.reports.records import RunRecords, history_of
 if TYPE_CHECKING:
     from fastadmm.sklearn.estimators import JointClassifier, JointRegressor
 
-__all__ = ["report"]
-
 
 def report(model: JointClassifier | JointRegressor, out: str | os.PathLike[str] = "report.html") -> Path:
     """Write a page about a fitted estimator: what is proved, its rounds, and who holds what.
