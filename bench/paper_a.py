@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from fastadmm.parties.proximal import Party
+from fastadmm.privacy.paper_noise import inverse_root, noisy_weights
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "paper-a.md"
@@ -208,23 +209,9 @@ class PerturbedParty(Party):
     def _stepped(self, message: np.ndarray) -> dict[str, Any]:
         """With the message of perturbed parameters; they stay the party's own, as in the paper."""
         if self.sigma != 0.0:
-            if self.shape is None:
-                drawn = self.noise.standard_normal(len(self.weights))
-            else:
-                drawn = self.shape @ self.noise.standard_normal(self.shape.shape[1])
-            self.weights = self.weights + self.sigma * drawn
+            self.weights = noisy_weights(self.weights, self.sigma, self.noise, self.shape)
             message = self.block.product(self.weights, self.engine)
         return super()._stepped(message)
-
-
-def noise_shape(block: np.ndarray) -> np.ndarray:
-    """V S^-1 of the block's singular values above zero: its noise has the covariance (D'D)^+.
-
-    So D times it has the covariance of the projection onto D's columns.
-    """
-    values, vectors = np.linalg.eigh(block.T @ block)
-    kept = values > 1e-9 * values[-1]  # the Gram matrix's own rounding is 1e-12 of the largest or below
-    return vectors[:, kept] / np.sqrt(values[kept])
 
 
 class Workshop:
@@ -487,7 +474,7 @@ def measure_case(case: Case) -> dict[str, Any]:
 def measure_more(shop: Workshop, found: dict[str, Any]) -> dict[str, Any]:
     """Beside what the paper draws: its other noise, Frank and Wolfe, FDML as it runs asynchronously."""
     case = shop.case
-    shapes = [noise_shape(block) for block in shop.blocks]
+    shapes = [inverse_root(block) for block in shop.blocks]
     # Of the same size on the message, which is sigma^2 |D|_F^2 there and sigma^2 times the rank here.
     factors = [
         math.sqrt(float(np.vdot(block, block)) / shape.shape[1])

@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # "as" says to checkers of types that a name is exported
     from fastadmm.sklearn.estimators_cv import ADMMSharingRegressorCV as ADMMSharingRegressorCV
     from fastadmm.sklearn.estimators_cv import JointClassifierCV as JointClassifierCV
     from fastadmm.sklearn.estimators_cv import JointRegressorCV as JointRegressorCV
+    from fastadmm.sklearn.report import report as report
     from fastadmm.solver.cross_validation import cross_validate as cross_validate
     from fastadmm.solver.cross_validation import make_folds as make_folds
     from fastadmm.solver.options import SolverOptions as SolverOptions
@@ -44,6 +45,7 @@ _MODULE_OF = {
     "make_folds": "solver.cross_validation",
     "make_problem": "problem.problem",
     "open_partition": "store",
+    "report": "sklearn.report",
     "path": "solver.regularization_path",
     "solve": "solver.solver",
 }

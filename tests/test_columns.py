@@ -157,6 +157,7 @@ def test_consecutive_columns_are_not_copied():
         ([np.ones(2), np.ones(2)], False),
         (np.ones((2, 2, 2)), False),
         (pd.DataFrame({"a": [1.0]}), False),
+        (sp.dok_array(np.ones((2, 2))), False),
         ([], False),
     ],
 )

@@ -72,17 +72,26 @@ def reference_regressor(
     return model.fit(X, y, sample_weight=sample_weight)
 
 
-# --- scikit-learn's own checks: no expected failures
+# --- scikit-learn's own checks
 
 
-# Two of the checks compare predictions to 7 digits, so they need a gap to match.
+def _by_choice(estimator: Any) -> dict[str, str]:
+    """Checks that compare predictions to 7 digits, which a gap of 1e-6 does not promise."""
+    reason = "weights and repeated rows give one model up to tol: 7 digits need tol=1e-15, as below"
+    kinds = ("dense", "sparse") if estimator.tol == 1e-6 and isinstance(estimator, JointClassifier) else ()
+    return {f"check_sample_weight_equivalence_on_{kind}_data": reason for kind in kinds}
+
+
 @pytest.mark.representatives(95)
 @parametrize_with_checks(
     [
+        JointClassifier(),
         JointClassifier(alpha=1e-2, tol=1e-15),
         JointClassifier(alpha=1e-2, tol=1e-15, loss="multinomial"),
+        JointRegressor(),
         JointRegressor(alpha=1e-2, tol=1e-15),
-    ]
+    ],
+    expected_failed_checks=_by_choice,
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
@@ -663,7 +672,7 @@ def test_exports() -> None:
         "cross_validate",
         "lambda_grid",
     }
-    expected |= {"make_folds", "make_problem", "open_partition", "path", "solve"}
+    expected |= {"make_folds", "make_problem", "open_partition", "path", "report", "solve"}
     for name in expected:
         assert callable(getattr(fastadmm, name))
         assert getattr(fastadmm, name).__name__ == name

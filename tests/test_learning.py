@@ -222,7 +222,7 @@ def test_metadata_routing_through_search_and_pipeline():
         model = model.set_score_request(sample_weight=True, offset=True)
         pipeline = make_pipeline(StandardScaler().set_fit_request(sample_weight=False), model)
         shift = np.linspace(-1, 1, len(Y))
-        search = GridSearchCV(pipeline, {"admmsharingclassifier__alpha": [1e-2, 1.0]}, cv=3)
+        search = GridSearchCV(pipeline, {"jointclassifier__alpha": [1e-2, 1.0]}, cv=3)
         search.fit(CANCER.data, Y, sample_weight=weights, offset=shift)
         best = search.best_estimator_
         direct = clone(best[-1]).fit(X, Y, sample_weight=weights, offset=shift)

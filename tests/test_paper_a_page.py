@@ -180,7 +180,7 @@ def paper_epochs(case, bounds, rho, sigma, seed, epochs, shapes=None):
 @pytest.mark.parametrize("bounds", [[0, 4, 7], [0, 3, 5, 7]])
 def test_curves_are_the_papers_equations(script, case, bounds, sigma, shaped):
     shop = script.Workshop(case, bounds)
-    shapes = [script.noise_shape(block) for block in shop.blocks] if shaped else None
+    shapes = [script.inverse_root(block) for block in shop.blocks] if shaped else None
     got = shop.run_paper(case.epochs, 0.5, sigma, seed=5, shapes=shapes)["objective"]
     assert got[0] == math.log(2.0)
     expected = paper_epochs(case, bounds, 0.5, sigma, 5, case.epochs, shapes)

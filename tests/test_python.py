@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import pickle
 import re
 import subprocess
 import sys
@@ -10,11 +11,13 @@ import textwrap
 import fastadmm
 import numpy as np
 import pytest
-from fastadmm import JointRegressor, JointRegressorCV
+from fastadmm import JointClassifier, JointRegressor, JointRegressorCV
 from fastadmm.errors import ConfigError, InputError
+from fastadmm.privacy.paper_noise import inverse_root, noisy_weights
 from fastadmm.settings.privacy import MessagePrivacy
-from sklearn.datasets import load_diabetes
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.datasets import load_breast_cancer, load_diabetes
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.preprocessing import scale
 
 
 def test_tables_by_name():
@@ -132,3 +135,91 @@ def test_a_script_under_strict_types(tmp_path):
     assert revealed == expected, told
     errors = re.findall(r"script.py:(\d+): error: .*\[([\w-]+)\]", told)
     assert errors == [("12", "arg-type"), ("12", "arg-type"), ("12", "call-arg")], told
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ({"C": 1.0}, r"unknown parameter 'C'; did you mean 'alpha'\? It is 1 / \(N C\) for N rows"),
+        ({"max_iter": 9}, "unknown parameter 'max_iter'; did you mean 'max_rounds'"),
+        ({"solver": "saga"}, "unknown parameter 'solver'; did you mean 'scheme'"),
+        ({"n_jobs": 1}, "did you mean 'n_threads'"),
+        ({"tolerance": 1e-3}, "did you mean 'tol'"),
+        ({"penalty": "l1"}, "penalty: 'l1' is not a number, the r of ADMM; did you mean regularizer='l1'"),
+        ({"penalty": "elasticnet"}, "did you mean regularizer='elastic_net'"),
+    ],
+)
+def test_parameters_of_other_libraries(given, meant):
+    X, y = np.eye(4), [0, 1, 0, 1]
+    with pytest.raises(ValueError, match=meant) as told:
+        JointClassifier(**given).fit(X, y)
+    assert "\n" not in str(told.value)
+    with pytest.raises(ValueError, match=meant):
+        JointClassifier().set_params(**given).fit(X, y)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'zzzz'"):
+        JointClassifier(zzzz=1)
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"scheme": "sharing"}, {"regularizer": "l1"}, {"alpha": [1e-4, 1e-3, 1]}]
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_warm_start_goes_on_where_rounds_ended(more):
+    X, y = load_breast_cancer(return_X_y=True)
+    X, given = scale(X), {"parties": 3, "alpha": 1e-4, "n_threads": 1, **more}
+    whole = JointClassifier(**given, max_rounds=5).fit(X, y)
+    parts = pickle.loads(pickle.dumps(JointClassifier(**given, max_rounds=2, warm_start=True).fit(X, y)))
+    parts.set_params(max_rounds=3).fit(X, y)
+    assert [record.round for record in parts.history_] == [3, 4, 5]
+    np.testing.assert_array_equal(parts.coef_, whole.coef_)
+    parts.set_params(max_rounds=1).fit(X[::-1], y[::-1])  # other data: only their model is begun with
+    assert parts.history_[0].round == 1
+
+
+def test_metrics_of_other_rows_in_every_round():
+    X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+    X, y = (X - X.mean()) / X.std(), y.map({0: "yes", 1: "no"})
+    tables = {"a": X.iloc[:400, :20], "b": X.iloc[:400, 20:]}
+    others = {"b": X.iloc[400:, 20:], "a": X.iloc[400:, :20]}
+    model = JointClassifier(alpha=1e-2).fit(tables, y[:400].to_numpy(), eval_set=(others, y[400:]))
+    plain = JointClassifier(alpha=1e-2).fit(tables, y[:400].to_numpy())
+    np.testing.assert_array_equal(model.coef_, plain.coef_)
+    assert all(record.test.keys() >= {"accuracy", "log_loss"} for record in model.history_)
+    assert model.history_[-1].test["accuracy"] == pytest.approx(model.score(others, y[400:]))
+    own = JointRegressor([4, 6], alpha=[1e-2, 1e-3])
+    X, y = load_diabetes(return_X_y=True)
+    own.fit(X, y, eval_set=(X[:50], y[:50]))
+    expected = np.sqrt(np.mean((own.predict(X[:50]) - y[:50]) ** 2))
+    assert own.history_[-1].test["rmse"] == pytest.approx(expected)
+    for wrong, message in (
+        ((X[:5, :9], y[:5]), "10 features"),
+        ((X[:5], y[:4]), "eval_set: 5 rows of X, but 4"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            own.fit(X, y, eval_set=wrong)
+    with pytest.raises(InputError, match="eval_set: y has classes other than"):
+        JointClassifier().fit(X, y > 100, eval_set=(X, y))
+
+
+def test_the_page_of_an_estimator(tmp_path):
+    X, y = load_diabetes(return_X_y=True)
+    model = JointRegressor({"bank": [*range(4)], "<shop>": [*range(4, 10)]}, alpha=1e-2)
+    page = fastadmm.report(model.fit(X, y, eval_set=(X, y)), tmp_path / "a.html").read_text(encoding="utf-8")
+    for told in ("JointRegressor", "Certified", "bank", "&lt;shop&gt;", "442", "RMSE"):
+        assert told in page
+    model.set_params(alpha=[1e-2, 1e-3]).fit(X, y)
+    assert "0.001" in fastadmm.report(model, tmp_path / "b.html").read_text(encoding="utf-8")
+    with pytest.raises(ConfigError, match="a report is an HTML page"):
+        fastadmm.report(model, tmp_path / "b.txt")
+    with pytest.raises(NotFittedError):
+        fastadmm.report(JointRegressor(), tmp_path / "c.html")
+
+
+def test_noise_of_the_paper():
+    rng = np.random.default_rng(0)
+    D = rng.normal(size=(30, 3)) @ [[1.0, 0, 0, 1], [0, 2, 0, 0], [0, 0, 3, 3]]
+    shape, zero = inverse_root(D), np.zeros(4)
+    np.testing.assert_allclose(shape @ shape.T, np.linalg.pinv(D.T @ D), atol=1e-12)
+    drawn = np.array([noisy_weights(zero, 0.5, rng, shape) for _ in range(4000)])
+    np.testing.assert_allclose(np.cov(drawn.T), 0.25 * shape @ shape.T, atol=2e-3)
+    assert np.std(noisy_weights(np.zeros(10000), 0.5, rng)) == pytest.approx(0.5, rel=0.05)

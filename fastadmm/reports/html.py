@@ -38,11 +38,15 @@ LAST_ROUNDS = 10
 
 def write_report(run_dir: str | Path, out: str | Path | None = None) -> Path:
     """Write the report of a run, finished or not."""
-    target = Path(run_dir) / "report.html" if out is None else Path(out)
+    return write_records(read_records(run_dir), Path(run_dir) / "report.html" if out is None else Path(out))
+
+
+def write_records(records: RunRecords, target: Path) -> Path:
+    """Write the report of what a run, or the fit of an estimator, left."""
     if target.suffix.lower() not in (".html", ".htm"):
         # Also keeps `-o RUN/rounds.jsonl` from destroying the run.
         raise ConfigError(f"{shown(target)}: a report is an HTML page; choose a name that ends in .html")
-    write_page(target, "report.html.j2", _context(published(read_records(run_dir))))
+    write_page(target, "report.html.j2", _context(published(records)))
     return target
 
 

@@ -138,7 +138,7 @@ def read_rounds(path: str | Path) -> History:
         while records and records[-1]["round"] >= record["round"]:
             records.pop()
         records.append(record)
-    return _columns(records, n_parties or 0)
+    return history_of(records, n_parties or 0)
 
 
 def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -183,7 +183,9 @@ def _check_round(record: dict[str, Any], path: Path, line: int) -> None:
         raise FormatError(f"{where}: key test must be a table of numbers")
 
 
-def _columns(records: list[dict[str, Any]], n_parties: int) -> History:
+def history_of(records: list[dict[str, Any]], n_parties: int) -> History:
+    """The round log as columns."""
+
     def column(values: list[Any]) -> NDArray[np.float64]:
         return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
 

@@ -139,7 +139,7 @@ def tables_of(X: Any, names: Sequence[str] | None = None) -> dict[Any, Any] | No
     """
     if isinstance(X, (list, tuple)):
         return dict(enumerate(X)) if any(_is_table(block) for block in X) else None
-    if not isinstance(X, Mapping):
+    if not isinstance(X, Mapping) or _is_table(X):  # SciPy's matrix of keys is a dict, too
         return None
     for name, table in X.items():
         if not isinstance(name, str) or not name:

@@ -99,7 +99,8 @@ class JointClassifier(ClassifierMixin, _SharingModel):
     privacy : fastadmm.Privacy or None, default=None
         Differential privacy of what parties send, see ``docs/privacy.md``; None for none.
     warm_start : bool, default=False
-        Whether :meth:`fit` starts at the model of the previous fit, if there is one.
+        Whether :meth:`fit` starts at the model of the previous fit, if there is one. After ``max_rounds`` a
+        fit on the same data with the same parameters does as many more, as if it had not stopped.
     early_stopping : bool, default=False
         Whether to hold out rows (the same share of every class), to stop when the loss on them has not
         improved for ``n_iter_no_change`` rounds, and to keep the best round's model. Refused in private
@@ -190,7 +191,6 @@ class JointClassifier(ClassifierMixin, _SharingModel):
     True
     """
 
-    classes_: Array
     _task = "classification"
     _default_loss = "logistic"
 

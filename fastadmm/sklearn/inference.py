@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
-from sklearn.utils import check_array
 
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.inference.table import Inference, infer
-from fastadmm.sklearn.columns import tables_of, take_columns
+from fastadmm.sklearn.columns import tables_of
 from fastadmm.store.coefficients import Coefficients, coefficients
 from fastadmm.store.model import Model, PartyModel
 from fastadmm.store.transform import Transform
@@ -26,7 +25,7 @@ def infer_estimator(
             "inference: a private fit: standard errors are exact functions of the private rows, and its "
             "budget does not cover them"
         )
-    model._products(X)  # refuses other columns
+    model._blocks_of(X, model.party_columns_)  # refuses other columns
     probe = copy(model)  # reading the data records what was seen; the fitted estimator keeps its own
     names, held = model.party_names_, [list(own) for own in model.party_columns_]
     tables = tables_of(X, names)
@@ -47,7 +46,7 @@ def infer_estimator(
 def coefficients_of_estimator(model: Any, X: Any) -> Coefficients:
     """The table of coefficients of a fitted estimator."""
     clipped = getattr(model, "clips_rows_", False)
-    blocks = [None] * len(model.party_coefs_) if X is None else _blocks(model, X)
+    blocks = [None] * len(model.party_coefs_) if X is None else model._blocks_of(X, model.party_columns_)
     parties, intercept = [], np.array(model.intercept_, dtype=np.float64)
     for name, block, weights, held in zip(
         model.party_names_, blocks, model.party_coefs_, model.party_columns_
@@ -76,16 +75,6 @@ def _names(model: Any, held: np.ndarray) -> list[str]:
     """Names of some columns."""
     names = getattr(model, "feature_names_in_", [f"x{j}" for j in range(model.n_features_in_)])
     return [str(names[j]) for j in held]
-
-
-def _blocks(model: Any, X: Any) -> list[Any]:
-    """Each party's columns of a matrix or a list of blocks that the model can predict."""
-    model._products(X)  # refuses other columns
-    tables = tables_of(X, model.party_names_)
-    if tables is not None:
-        return model._checked_blocks(tables)
-    whole = check_array(X, accept_sparse="csr", dtype=np.float64)
-    return [take_columns(whole, held) for held in model.party_columns_]
 
 
 def _standardised(block: Any) -> Transform:

@@ -17,14 +17,16 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, check_array, check_random_state, check_X_y
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from fastadmm.blocks.block import as_block
 from fastadmm.errors import ConfigError, DivergenceError, InputError, PrivacyWarning
 from fastadmm.figures.progress import Progress
+from fastadmm.other_names import choose_instead, near_key
 from fastadmm.problem.constraints import Constraint, get_constraint
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.losses import parse_loss
 from fastadmm.problem.party_lambda import SCALED, party_lambda, scales_with_lambda
 from fastadmm.problem.problem import Problem, TestSet, make_problem, reweighted
-from fastadmm.problem.regularizers import Regularizer, get_regularizer
+from fastadmm.problem.regularizers import REGULARIZERS, Regularizer, get_regularizer
 from fastadmm.settings.keys import SETTINGS
 from fastadmm.sklearn.callbacks import FRAMES, CallbackSupportMixin, FitCallbacks, with_callbacks
 from fastadmm.sklearn.columns import (
@@ -69,7 +71,42 @@ Callback = Callable[[RoundRecord], Any]
 Constraints = str | Constraint | Sequence[str | Constraint | None] | None
 
 
-class _SharingModel(CallbackSupportMixin, BaseEstimator):
+class _UnknownParameter(ConfigError, TypeError):
+    """A parameter that estimators do not have: Python calls it a TypeError, scikit-learn a ValueError."""
+
+
+class _Hints:
+    """Says what a parameter of another library is called here; below ``__init__``, whose signature counts."""
+
+    def __new__(cls, *args: Any, **given: Any) -> Self:
+        cls._refuse_unknown(given)
+        return super().__new__(cls)
+
+    def set_params(self, **given: Any) -> Self:
+        """Set parameters by name.
+
+        Parameters
+        ----------
+        **given
+            Parameters as of the class.
+        """
+        self._refuse_unknown(given)
+        parent: Any = super()
+        return parent.set_params(**given)
+
+    @classmethod
+    def _refuse_unknown(cls, given: dict[str, Any]) -> None:
+        own: list[str] = cls._get_param_names()  # type: ignore[attr-defined]
+        called = {key: setting.estimator or key for key, setting in SETTINGS.items()}
+        ours = {key: name for key, name in called.items() if name in own} | {name: name for name in own}
+        for name in given.keys() - set(own):
+            key, note = near_key(name, ours)
+            if key:
+                meant = f"did you mean {ours[key]!r}?" + (f" {note}" if note else "")
+                raise _UnknownParameter(f"{cls.__name__}: unknown parameter {name!r}; {meant}")
+
+
+class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
     """What the two estimators share; the loss and the meaning of y are theirs."""
 
     _task: ClassVar[str]
@@ -78,7 +115,9 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
     intercept_: Any
     party_coefs_: list[Array]
     party_columns_: list[Array]
+    classes_: Array
     _factors: list[float] | None = None
+    _left: tuple[str, dict[str, Any], list[dict[str, Array]]] | None = None
 
     def __init__(
         self,
@@ -139,6 +178,7 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         offset: Any = None,
         coef_init: Any = None,
         intercept_init: Any = None,
+        eval_set: tuple[Any, Any] | None = None,
     ) -> Self:
         """Train the joint model.
 
@@ -160,6 +200,8 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
             not the model, up to ``tol``.
         intercept_init : array-like, optional
             The intercept to go with them, of the shape of ``intercept_``.
+        eval_set : tuple of X and y, optional
+            Other rows, whose metrics are in ``test`` of each of ``history_``; they decide nothing.
 
         Returns
         -------
@@ -182,8 +224,11 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         """
         options = self._options()
         own = _monitor(self.callbacks, self.verbose)
+        same = self._continues(coef_init, (X, y, sample_weight, offset))
         before = self._model_so_far() if self.warm_start and coef_init is None else None
         problem, columns, own_weight = self._problem(X, y, sample_weight, offset)
+        if eval_set is not None:
+            problem = replace(problem, test=self._test_set(problem, columns, *eval_set))
         early = None
         if self.early_stopping:
             problem, early = self._hold_out(problem, own_weight)
@@ -199,7 +244,7 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         callbacks = FitCallbacks(self, options.max_rounds, X, y, metadata, columns)
         told = None if own is None else lambda record: own(self._own_norms(record))
         with _shown(self.callbacks, options.gap if problem.convex else options.stationarity):
-            result = self._solve(problem, options, [told, callbacks], before, early)
+            result = self._solve(problem, options, [told, callbacks], before, early, same)
         callbacks.close()
         if result.status is Status.DIVERGED:
             raise DivergenceError(result.message)
@@ -412,6 +457,33 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         """Sample weights times class weights, where there are any."""
         return sample_weight
 
+    def _continues(self, coef_init: Any, data: tuple[Any, ...]) -> str:
+        """What a later fit must have in common with this one to take up its rounds; empty where none can."""
+        if not self.warm_start or self.early_stopping or coef_init is not None:
+            return ""
+        import joblib
+
+        others = ("max_rounds", "n_threads", "callbacks", "verbose")
+        own = {k: v for k, v in self.get_params(deep=False).items() if k not in others}
+        return str(joblib.hash((data, own)))
+
+    def _test_set(self, problem: Problem, columns: list[Array], X: Any, y: Any) -> TestSet:
+        """Other rows as the problem takes them."""
+        if self.privacy is not None:
+            raise ConfigError("eval_set: not in a private run; score the model afterwards")
+        blocks = self._blocks_of(X, columns)
+        y = check_array(y, dtype=None, ensure_2d=False, input_name="y of eval_set")
+        if len(y) != blocks[0].shape[0]:
+            raise InputError(f"eval_set: {blocks[0].shape[0]} rows of X, but {len(y)} of y")
+        if self._task == "classification":
+            if not np.isin(y, self.classes_).all():
+                raise InputError(f"eval_set: y has classes other than {self.classes_.tolist()}")
+            y = np.searchsorted(self.classes_, y)
+        factors = self._factors or [1.0] * len(blocks)
+        made = [as_block(block * factor, name) for block, factor, name in zip(blocks, factors, problem.names)]
+        ones, shape = np.ones(len(y)), (len(y), problem.n_outputs) if problem.loss.vector else len(y)
+        return TestSet(made, np.asarray(y, dtype=np.float64), ones, np.zeros(shape))
+
     def _model_so_far(self) -> StartingPoint | None:
         """The model of the last fit, for ``warm_start``."""
         if not hasattr(self, "party_coefs_"):
@@ -443,6 +515,7 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         monitors: list[Any],
         start: StartingPoint | None,
         early: EarlyStopping | None,
+        same: str,
     ) -> SolveResult:
         """Train with the privacy that is asked for, and record what it guarantees."""
         from fastadmm.privacy.statement import no_privacy
@@ -457,10 +530,19 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
             if self.ledger is not None:
                 raise ConfigError("ledger: a fit without privacy charges nothing; leave it out")
             self.privacy_ = no_privacy(problem.names)
-            open_solver = Solver(problem, options, start=start, early=early)
+            left, self._left = self._left, None
+            if left is None or not same or left[0] != same:
+                open_solver = Solver(problem, options, start=start, early=early)
+            else:
+                more = options.max_rounds + int(left[1]["n_rounds"])
+                open_solver = Solver(problem, replace(options, max_rounds=more))
+                open_solver.restore(*left[1:])
             callbacks.solver = open_solver
             try:
-                return run_rounds(open_solver, _each(own, callbacks), callbacks.should_stop)
+                result = run_rounds(open_solver, _each(own, callbacks), callbacks.should_stop)
+                if same and result.status is Status.MAX_ROUNDS:
+                    self._left = same, open_solver.export(), open_solver.export_parties()
+                return result
             finally:
                 open_solver.close()
         for parameter, key, given in (
@@ -531,6 +613,12 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         _check_number("l1_ratio", self.l1_ratio, Real, above=0)
         _check_number("tol", self.tol, Real, at_least=0)
         _check_number("max_rounds", self.max_rounds, Integral, at_least=1)
+        if isinstance(self.penalty, str):
+            known = self.penalty in REGULARIZERS
+            meant = repr(self.penalty) if known else choose_instead("regularizer", self.penalty, REGULARIZERS)
+            meant = f"did you mean regularizer={meant.removeprefix('did you mean ').rstrip('?')}?"
+            hint = "" if "choose" in meant else f", the r of ADMM; {meant}"
+            raise ConfigError(f"penalty: {self.penalty!r} is not a number{hint}")
         if self.penalty is not None:
             _check_number("penalty", self.penalty, Real, above=0)
         if self.n_threads is not None:
@@ -592,17 +680,20 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
 
     def _products(self, X: Any) -> Array:
         check_is_fitted(self, "coef_")
+        if tables_of(X, self.party_names_) is not None or getattr(self, "clips_rows_", False):
+            return self._sum(self._blocks_of(X, self.party_columns_))
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        by_class = self.party_coefs_[0].ndim == 2
+        return X @ (self.coef_.T if by_class else np.ravel(self.coef_)) + self.intercept_
+
+    def _blocks_of(self, X: Any, columns: list[Array]) -> list[Any]:
+        """Each party's columns of other rows than those of the fit."""
         tables = tables_of(X, self.party_names_)
         if tables is None:
             X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
-            if not getattr(self, "clips_rows_", False):
-                by_class = self.party_coefs_[0].ndim == 2
-                return X @ (self.coef_.T if by_class else np.ravel(self.coef_)) + self.intercept_
-            blocks = [take_columns(X, held) for held in self.party_columns_]
-            return self._sum(blocks)
-        widths = [len(held) for held in self.party_columns_]
+            return [take_columns(X, held) for held in columns]
         check_index(tables)
-        blocks = self._checked_blocks(tables)
+        blocks, widths = self._checked_blocks(tables), [len(held) for held in columns]
         if [block.shape[1] for block in blocks] != widths:
             found = [block.shape[1] for block in blocks]
             raise InputError(
@@ -610,8 +701,8 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
             )
         if len({block.shape[0] for block in blocks}) > 1:
             raise InputError(f"X: blocks of {[b.shape[0] for b in blocks]} rows; align the rows first")
-        self._check_features(list(tables.values()), self.party_columns_, reset=False)
-        return self._sum(blocks)
+        self._check_features(list(tables.values()), columns, reset=False)
+        return blocks
 
     def _sum(self, blocks: Sequence[Any]) -> Array:
         scores = (self._seen_by_model(block) @ x for block, x in zip(blocks, self.party_coefs_))
