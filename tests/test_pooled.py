@@ -220,7 +220,7 @@ def test_what_pooled_is_not_for():
     ):
         with pytest.raises(ConfigError, match=words):
             Solver(given, options, **more)
-    with pytest.raises(ConfigError, match="goes with the schemes"):
+    with pytest.raises(ConfigError, match="goes with the scheme 'subspace'"):
         SolverOptions(scheme="pooled", secrecy="sums")
     with pytest.raises(ConfigError, match="needs a convex problem"):
         solve(problem(regularizer="log_sum"), SolverOptions(scheme="pooled"))

@@ -29,7 +29,7 @@ SEEN = {"coordinator": "noisy messages"}
     [
         ({"mode": "massage"}, "mode: unknown choice 'massage'; did you mean 'message'?"),
         ({"mode": "message"}, "epsilon: mode 'message' needs a finite one"),
-        ({"mode": "none", "epsilon": 1.0}, "epsilon: needs a mode"),
+        ({"mode": "none", "epsilon": 1.0}, "epsilon: mode 'none' gives none; choose mode 'fusion'"),
         ({"mode": "message", "epsilon": -1.0}, "epsilon: -1.0 must be above 0"),
         ({"mode": "message", "epsilon": math.nan}, "epsilon"),
         ({"mode": "message", "epsilon": True}, "epsilon: True is not a number"),

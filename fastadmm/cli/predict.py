@@ -228,6 +228,3 @@ def write_csv(predictions: Predictions, out: Path | None, force: bool) -> None:
         ):
             write_predictions(file, predictions)
         say(f"{len(predictions.score)} predictions in {out}")
-    classes = predictions.model.classes or ()
-    if predictions.label is not None and predictions.score.ndim == 1:
-        say(f"fastadmm: high scores and probabilities are for {classes[1]!r}, class 1", error=True)

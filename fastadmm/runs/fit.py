@@ -24,7 +24,7 @@ from fastadmm.runs.interrupt import stop_on_signal
 from fastadmm.runs.load import LoadedRun
 from fastadmm.runs.private import write_statement
 from fastadmm.runs.provenance import model_digest, problem_digest
-from fastadmm.runs.result import class_rows, model_of, result_document
+from fastadmm.runs.result import model_of, result_document
 from fastadmm.runs.round_log import RoundLog
 from fastadmm.settings.keys import PATHS
 from fastadmm.settings.run import RunConfig
@@ -150,7 +150,7 @@ class Fit:
             self.display.note(result.hint)
         if finished and solver.traffic is not None:
             self.display.note(solver.traffic.sentence(solver.engine.all_rows(solver.problem.n_samples)))
-        document = result_document(solver, result, statement) | class_rows(self.loaded.partition.labels)
+        document = result_document(solver, result, statement) | self.loaded.class_rows
         document["privacy"] = write_statement(folder.path, solver, self.run_id).to_json()
         if comparison is not None:
             document["comparison"] = comparison.to_json()

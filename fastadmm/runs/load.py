@@ -21,6 +21,7 @@ from fastadmm.runs.config import own_lambdas, penalty_arguments
 from fastadmm.runs.display import Display
 from fastadmm.runs.private import make_solver
 from fastadmm.runs.provenance import model_digest, provenance_of
+from fastadmm.runs.result import class_rows
 from fastadmm.settings.run import RunConfig
 from fastadmm.solver.early_stopping import EarlyStopping, held_out_rows, measure, predictor
 from fastadmm.solver.run import Run
@@ -42,6 +43,7 @@ class LoadedRun:
     early: EarlyStopping | None
     spilled: bool
     looks: tuple[str, ...]  # what was seen and shown
+    class_rows: dict[str, Any]  # training rows of each class, as result.json has them
 
     def solver(self, config: RunConfig, run: Path, run_id: str) -> Run:
         """A new solver for the run."""
@@ -152,7 +154,8 @@ def load_run(
         if own is not None:
             start = replace(start, weights=own.scaled(start.weights))
         provenance["warm_start"] = model_digest(model)
-    return LoadedRun(partition, provenance, problem, start, early, plan.spilled > 0, checked.looks)
+    classes = class_rows(partition.labels)
+    return LoadedRun(partition, provenance, problem, start, early, plan.spilled > 0, checked.looks, classes)
 
 
 def _validation_rows(

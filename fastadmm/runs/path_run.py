@@ -34,7 +34,7 @@ from fastadmm.runs.load import LoadedRun, load_run
 from fastadmm.runs.looks import look_at
 from fastadmm.runs.private import new_run_id, read_run_id, write_statement
 from fastadmm.runs.provenance import check_provenance
-from fastadmm.runs.result import class_rows, result_document
+from fastadmm.runs.result import result_document
 from fastadmm.settings.run import RunConfig
 from fastadmm.solver.cross_validation import CrossValidation, FoldFit, cross_validate, make_folds
 from fastadmm.solver.history import RoundRecord, Status
@@ -300,7 +300,7 @@ def _finish(
             lines = [json.dumps(record.to_json(), allow_nan=False) + "\n" for record in point.history]
             temporary.write_text("".join(lines), encoding="utf-8")
         statement = write_proved(folder, config, loaded.partition, loaded.provenance, solver, result, run_id)
-        document = result_document(solver, result, statement) | class_rows(loaded.partition.labels)
+        document = result_document(solver, result, statement) | loaded.class_rows
         document["privacy"] = write_statement(folder.path, solver, run_id).to_json()
     finally:
         solver.close()

@@ -214,8 +214,9 @@ def _load(
     problem = replace(share.problem, blocks=blocks, test=whole.problem.test if whole else None)
     provenance = {} if whole is None else whole.provenance
     return config, _SharedRun(
-        _slim(partition), provenance, problem, share.start, None, spilled, looks, engine, share.least
-    )
+        _slim(partition), provenance, problem, share.start, None, spilled, looks,
+        whole.class_rows if whole else {}, engine, share.least,
+    )  # fmt: skip
 
 
 #: Settings that a shared run has not yet, and what it is then.

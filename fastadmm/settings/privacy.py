@@ -467,7 +467,10 @@ def _check_name(name: str, kind: Any) -> None:
         hint = f"did you mean {near!r}?" if near else f"choose among {', '.join(sorted(settings_of_modes()))}"
         raise ConfigError(f"unknown key {name!r}; {hint}")
     if kind is NoPrivacy:
-        raise ConfigError(f"{name}: needs a mode: add --privacy {' or --privacy '.join(having)}")
+        raise ConfigError(
+            f"{name}: mode 'none' gives none; choose mode {' or '.join(map(repr, having))}: "
+            f"--privacy {having[0]}"
+        )
     raise ConfigError(f"{name}: mode {kind.mode!r} has none, mode {having[0]!r} has; remove it")
 
 
