@@ -67,6 +67,15 @@ def _of_levels(encoding: ColumnEncoding, column: Column, rows: np.ndarray) -> Se
     return doubts
 
 
+def _ways(values: np.ndarray) -> np.ndarray:
+    """1 where a number is above the one before, -1 where below; a difference may overflow.
+
+    Shapes: values (n,) or (n, d); the result one row shorter.
+    """
+    before, after = values[:-1], values[1:]
+    return (after > before).astype(np.float64) - (after < before)
+
+
 def number_notes(path: str, names: Sequence[str], blocks: Sequence[np.ndarray]) -> list[str]:
     """One line for each doubt about columns of plain numbers.
 
@@ -77,7 +86,7 @@ def number_notes(path: str, names: Sequence[str], blocks: Sequence[np.ndarray]) 
     # Most columns need no look at their own: reading columns out of rows is slow.
     head = blocks[0][:20]
     ends = np.isin(np.abs([low, high]), _SENTINELS).any(axis=0)
-    ways = np.sign(np.diff(head, axis=0))
+    ways = _ways(head)
     doubtful = (low == high) | ends | (head == np.round(head)).all(axis=0) | (ways == ways[:1]).all(axis=0)
     lines = []
     for j in np.flatnonzero(doubtful).tolist():
@@ -175,7 +184,7 @@ class _Range:
         """Whether every number is above the one before, or every one below."""
         last, way = np.empty(0), 0.0
         for values in self._pieces():
-            ways = np.sign(np.diff(np.r_[last, values]))
+            ways = _ways(np.r_[last, values])
             way = way or float(ways[:1].sum())
             if way == 0.0 or (ways != way).any():
                 return False

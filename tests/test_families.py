@@ -47,7 +47,8 @@ def test_a_model_keeps_the_power(home, capsys):
     np.testing.assert_allclose(pd.read_csv(home / "predicted.csv")["prediction"], mean, rtol=1e-4)
     exported = pooled_pipeline(open_model(home / "run"))
     assert exported[-1].power == 1.7
-    np.testing.assert_allclose(exported.predict(X), pd.read_csv(home / "predicted.csv")["prediction"])
+    frame = pd.DataFrame(X, columns=["a", "b", "c", "d"])
+    np.testing.assert_allclose(exported.predict(frame), pd.read_csv(home / "predicted.csv")["prediction"])
 
 
 def test_what_does_not_fit_is_one_line(home, tmp_path, capsys):

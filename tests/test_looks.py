@@ -156,9 +156,9 @@ def test_private_runs_look_at_headers_alone(tmp_path, capsys, monkeypatch):
         monkeypatch.setattr(f"fastadmm.runs.looks.{name}", refuse)
     private = ("--privacy", "fusion", "--epsilon", 1, "-o", tmp_path / "run", "--json")
     assert run("train", tmp_path / "t.parts", "--test", tmp_path / "other.parts", *private) == 0
-    assert json.loads(capsys.readouterr().out)["looks"] == []
+    assert "looks" not in json.loads(capsys.readouterr().out)
     assert run("evaluate", tmp_path / "run", tmp_path / "other.parts", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["looks"] == []
+    assert "looks" not in json.loads(capsys.readouterr().out)
 
 
 def test_labels_among_columns(tmp_path, capsys):

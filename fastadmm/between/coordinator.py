@@ -38,7 +38,7 @@ from fastadmm.runs.config import make_config, read_config, solver_options
 from fastadmm.runs.folder import RunFolder
 from fastadmm.runs.private import write_statement
 from fastadmm.runs.provenance import labels_digest
-from fastadmm.runs.result import result_document
+from fastadmm.runs.result import class_rows, result_document
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.loop import ended
 from fastadmm.solver.solver import Solver
@@ -341,6 +341,7 @@ class Coordinator:
             with atomic_directory(self.folder.model, force=True, marker=MANIFEST) as directory:
                 write_shared_part(directory, replace(shared, means=found))
             write_dual(self.path, None if result.proof is None else result.proof.dual)
-        document = {**result_document(solver, result, statement), "privacy": privacy.to_json()}
+        document = result_document(solver, result, statement) | class_rows(labels)
+        document["privacy"] = privacy.to_json()
         self.folder.write_json("result.json", document)
         return document

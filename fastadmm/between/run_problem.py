@@ -109,4 +109,6 @@ def scheme_of(problem: Problem, config: RunConfig) -> Scheme:
 
 def answers_of(problem: Problem, config: RunConfig) -> list[str]:
     """What a round's answers hold, where there is a choice."""
-    return scheme_of(problem, config).notes(problem.traits, solver_options(config))
+    scheme = scheme_of(problem, config)
+    scheme.method(problem.traits)  # refuses what the scheme is not for
+    return scheme.notes(problem.traits, solver_options(config))

@@ -154,7 +154,8 @@ class Fit:
         document["privacy"] = write_statement(folder.path, solver, self.run_id).to_json()
         if comparison is not None:
             document["comparison"] = comparison.to_json()
-        document["looks"] = list(self.loaded.looks)
+        if self.loaded.looks:
+            document["looks"] = list(self.loaded.looks)
         folder.write_json("result.json", document)
         return document
 

@@ -154,7 +154,8 @@ def load_run(
         if own is not None:
             start = replace(start, weights=own.scaled(start.weights))
         provenance["warm_start"] = model_digest(model)
-    classes = class_rows(partition.labels)
+    # In a private run noise covers no such count.
+    classes = class_rows(partition.labels) if config.privacy.mode == "none" else {}
     return LoadedRun(partition, provenance, problem, start, early, plan.spilled > 0, checked.looks, classes)
 
 

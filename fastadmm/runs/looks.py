@@ -19,7 +19,6 @@ from fastadmm.runs.display import Display
 from fastadmm.runs.folder import RunFolder
 from fastadmm.runs.load import LoadedRun
 from fastadmm.runs.provenance import provenance_of
-from fastadmm.settings.run import RunConfig
 from fastadmm.store.label_file import LabelData, open_labels
 from fastadmm.store.model import Model
 from fastadmm.store.partition import Partition, open_partition
@@ -42,14 +41,16 @@ _VALUES, _WIDEST = 1_000_000, 2000
 _COMPARED = 20_000_000
 
 
-def look_at(config: RunConfig, checked: CheckedRun, loaded: LoadedRun, display: Display) -> LoadedRun:
-    """Look at the rows of a run, and show what is seen."""
+def look_at(
+    checked: CheckedRun, loaded: LoadedRun, private: bool, validation: object, display: Display
+) -> LoadedRun:
+    """Look at the rows of a run, and show what is seen; ``validation`` is as in its configuration."""
     # Where privacy is on, or memory is short, headers are all that is looked at.
-    headers = config.privacy.mode != "none" or checked.plan.limited
+    headers = private or checked.plan.limited
     lines = [] if headers else partition_looks(loaded.partition)
     others = [checked.test] if checked.test is not None else []
-    if isinstance(config.validation, str):
-        others.append(open_partition(config.validation))
+    if isinstance(validation, str):
+        others.append(open_partition(validation))
     for other in others:
         like = loaded.partition.parties
         content = provenance_of(other)["content"]

@@ -55,7 +55,7 @@ def start_path(config: RunConfig, folder: RunFolder, *, force: bool, display: Di
     checked = check_run(config, display)
     if checked.plan.reduced:
         config = replace(config, history=checked.plan.history)
-    loaded = look_at(config, checked, load_run(config, checked), display)
+    loaded = look_at(checked, load_run(config, checked), False, config.validation, display)
     # What the data refuse is refused before there is a directory.
     _folds(config, loaded)
     _grid(config, loaded.problem)
@@ -82,7 +82,7 @@ def resume_path(
     """Go on with a path; the result has the bytes of one that was never interrupted."""
     with folder.held():
         checked = check_run(config, display)
-        loaded = look_at(config, checked, load_run(config, checked), display)
+        loaded = look_at(checked, load_run(config, checked), False, config.validation, display)
         check_provenance(folder.path, provenance, loaded.provenance, loaded.partition)
         folder.remove_leftovers()
         if changes:
@@ -304,7 +304,8 @@ def _finish(
         document["privacy"] = write_statement(folder.path, solver, run_id).to_json()
     finally:
         solver.close()
-    document["looks"] = list(loaded.looks)
+    if loaded.looks:
+        document["looks"] = list(loaded.looks)
     document["path"] = {key: value for key, value in table.items() if key != "values"}
     folder.write_json("result.json", document)
     return document

@@ -85,7 +85,8 @@ def _loaded(config: RunConfig, display: Display, comm: Comm | None) -> tuple[Run
     if checked.plan.reduced:
         # Written down: it decides what is computed, and a resumed run may find other memory.
         config = replace(config, history=checked.plan.history)
-    return config, look_at(config, checked, load_run(config, checked), display)
+    private = config.privacy.mode != "none"
+    return config, look_at(checked, load_run(config, checked), private, config.validation, display)
 
 
 def resume_run(
