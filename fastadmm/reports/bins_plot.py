@@ -36,11 +36,12 @@ def bins_plot(path: Path) -> Plot | None:
     found: list[tuple[float, str, ColumnEncoding, Bins]] = []
     model = open_model(path)
     for party in model.parties:
-        columns = () if party.encoder is None or party.weights.ndim != 1 else party.encoder.columns
-        for column, weight in zip(columns, party.weights, strict=bool(columns)):
+        at = 0
+        for column in () if party.encoder is None or party.weights.ndim != 1 else party.encoder.columns:
             if column.bins is not None:
-                moved = abs(weight) * np.ptp(column.bins.woe)
+                moved = abs(party.weights[at]) * np.ptp(column.bins.woe)
                 found.append((float(moved), f"{party.name}: {column.name}", column, column.bins))
+            at += (1 if column.one_hot is None else len(column.one_hot)) + column.indicator
     if not found:
         return None
     shown = sorted(found, key=lambda each: -each[0])[:_MOST]
