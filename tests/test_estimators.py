@@ -82,7 +82,7 @@ def _by_choice(estimator: Any) -> dict[str, str]:
     return {f"check_sample_weight_equivalence_on_{kind}_data": reason for kind in kinds}
 
 
-@pytest.mark.representatives(95)
+@pytest.mark.representatives(60)
 @parametrize_with_checks(
     [
         JointClassifier(),
