@@ -50,6 +50,11 @@ class _Repair:
                 run.said()
             except FormatError:
                 self._drop(run.said_file, "is damaged")
+        if not run.said_file.exists():
+            # What parties said comes before all other answers: they are asked again, and say the same.
+            for path in (run.checkpoint_file, journal):
+                if path.exists():
+                    self._drop(path, "follows from what parties said")
         first = self._first_of_round()
         if again is not None:
             self._go_back(again, first)
