@@ -367,9 +367,7 @@ def test_what_killed_processes_left_is_removed_by_whoever_comes_next(world: Path
 @pytest.mark.parametrize(
     ("who", "every"),
     [
-        pytest.param(
-            "party", 3, marks=pytest.mark.xfail(reason="the state has other bytes: not yet understood")
-        ),
+        ("party", 3),
         ("coordinator", 7),
         pytest.param("party", 1, marks=pytest.mark.slow),
         pytest.param("coordinator", 1, marks=pytest.mark.slow),

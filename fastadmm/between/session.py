@@ -423,9 +423,11 @@ class Session:
 
     def keep(self) -> None:
         """A snapshot in place of the journal; by files that stays, for answers that are asked for again."""
-        last, host = self._last, self.host
-        if last is None or host is None:
+        last = self._last
+        if last is None or (self._snapshot is not None and self._snapshot.number == last.number):
             return
+        # A kill may have come between an answer and its snapshot: then the journal is replayed.
+        host = self.host or self._awake(self.approval(), shown(self.directory))
         self._snapshot = PartyState(
             self.run,
             last.number,
