@@ -117,11 +117,14 @@ def in_single_precision(message: np.ndarray) -> tuple[np.ndarray, float]:
     return (message / scale).astype(np.float32), scale
 
 
-def public_vector(number: int, n_samples: int, engine: Engine) -> np.ndarray:
-    """Random numbers of shape (N,) that everybody can make: what is asked about them hides nothing."""
-    made = np.random.Generator(np.random.Philox(key=number)).random(engine.all_rows(n_samples))
-    rows: np.ndarray = 2.0 * made[engine.first_row : engine.first_row + n_samples] - 1.0
-    return rows
+def public_vectors(numbers: range, n_samples: int, engine: Engine) -> np.ndarray:
+    """Random numbers, of shape (k, N), that everybody can make: what is asked about them hides nothing."""
+    made, here = np.empty((len(numbers), n_samples)), slice(engine.first_row, engine.first_row + n_samples)
+    for row, number in zip(made, numbers):
+        generator = np.random.Generator(np.random.Philox(key=number))
+        row[:] = generator.random(engine.all_rows(n_samples), dtype=np.float32)[here]
+    made -= 0.5
+    return made
 
 
 class DirectionParty(OwnDirections, Answering):
@@ -322,8 +325,7 @@ class DirectionParty(OwnDirections, Answering):
         """D' s for some public vectors s, of shape (count, d)."""
         n, images = self.block.shape[0], []
         for begin in range(first, first + count, _TOGETHER):
-            numbers = range(begin, min(begin + _TOGETHER, first + count))
-            asked = np.array([public_vector(number, n, self.engine) for number in numbers])
+            asked = public_vectors(range(begin, min(begin + _TOGETHER, first + count)), n, self.engine)
             images.append(self.block.transposed_matrix_product(asked, self.engine))
         return np.vstack(images)
 

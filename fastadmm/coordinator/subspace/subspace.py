@@ -309,7 +309,7 @@ class SubspaceCoordinator:
             self._take_first(m, answer)
             for key in ("first", "second"):
                 if key in answer:
-                    self._append(m, float(answer[f"{key}_scale"]) * answer[key].astype(np.float64))
+                    self._append(m, answer[key], answer[f"{key}_scale"])
         errors = -self._slopes(gradient)
         for m, answer in enumerate(answers):
             errors[self.owner == m] += answer["products"]
@@ -361,7 +361,7 @@ class SubspaceCoordinator:
         if rows is None:
             return
         for scale, message in zip(answer.get("scales", np.ones(len(rows))), rows):
-            self._append(m, float(scale) * message.astype(np.float64))
+            self._append(m, message, scale)
         if self.asked_first[m] == (d := self.problem.blocks[m].shape[1]):
             self.n_columns -= d - int((self.owner == m).sum())
 
@@ -488,10 +488,10 @@ class SubspaceCoordinator:
                     self._append(m, answer[key])
         return answers
 
-    def _append(self, m: int, message: np.ndarray) -> None:
+    def _append(self, m: int, message: np.ndarray, scale: float = 1.0) -> None:
         k = len(self.owner)
         self.store.make_room(k, k + 1, self.most_messages)
-        self.store.rows[k] = message
+        np.multiply(message, np.float64(scale), out=self.store.rows[k])
         self.owner = np.append(self.owner, m)
         self.point.coefficients = np.append(self.point.coefficients, 0.0)
 
