@@ -87,8 +87,8 @@ def slug(heading):
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
-@pytest.mark.representatives(1)
-@pytest.mark.parametrize("page", [p for p in PAGES if examples(p)], ids=lambda p: p.name)
+@pytest.mark.repeats
+@pytest.mark.parametrize("page", [p for p in PAGES[1:] if examples(p)], ids=lambda p: p.name)
 def test_marked_examples_run(page, tmp_path):
     run_examples(page, tmp_path, [forking_commands()])
 

@@ -322,9 +322,9 @@ def test_peak_memory_stays_under_the_limit(tmp_path):
         assert result_of(tmp_path / scheme)["rounds"] == 25
 
 
-@pytest.mark.parametrize("loss", ["logistic", "multinomial"])
+@pytest.mark.parametrize("loss", ["logistic", pytest.param("multinomial", marks=pytest.mark.repeats)])
 def test_a_resumed_run_holds_its_messages_once(tmp_path, loss):
-    n, widths = 200_000, (20, 20)
+    n, widths = 100_000, (20, 20)
     blocks, y, _ = make_vertical_classification(n, widths, seed=4)
     classes = y + (blocks[0][:, 0] > 0.0) if loss == "multinomial" else y
     names = ("a", "b", "c") if loss == "multinomial" else ("a", "b")
