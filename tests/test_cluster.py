@@ -254,7 +254,7 @@ def named(name):
 
 
 @pytest.mark.repeats
-@pytest.mark.parametrize(("workers", "threads", "name"), [(2, 2, "logistic"), (4, 1, "kinks and l1")])
+@pytest.mark.parametrize(("workers", "threads", "name"), [(4, 1, "kinks and l1")])
 def test_mpi(workers, threads, name):
     tests = str(Path(__file__).parent)
     done = mpi_command(workers, [sys.executable, "-c", PROGRAM, tests, str(threads), name])

@@ -1,6 +1,5 @@
 """Workers that stream their rows, because memory is short: the weights are those of one process."""
 
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -23,7 +22,7 @@ from fastadmm.store.streamed import load_block
 
 from run_tools import Notes
 from test_cluster_run import N, classes, data, result_in, resumed, shared, weights_in
-from workers import mpi_command, on_workers
+from workers import on_workers
 
 __all__ = ["classes", "data"]  # fixtures
 
@@ -143,20 +142,4 @@ def test_messages_in_scratch_files(data, tmp_path, monkeypatch):
     resumed(tmp_path / "run", 1, rounds=6, memory="2GB")
     assert len(made) == 3  # only the last of three has as many rows as one of two
     assert result_in(tmp_path / "run") == result_in(tmp_path / "one")
-    np.testing.assert_array_equal(weights_in(tmp_path / "run"), weights_in(tmp_path / "one"))
-
-
-@pytest.mark.repeats
-def test_under_mpiexec(data, tmp_path):
-    small = "".join(
-        f"import {module}; {module}.{name} = {size}; " for module in MODULES for name, size in TILES.items()
-    )
-    program = [sys.executable, "-c", f"{small}from fastadmm.cli.app import main; main()", "train", str(data)]
-    memory = limit_of(RunConfig(str(data), threads=1), 2)
-    done = mpi_command(
-        2, [*program, "--cluster", "mpi", "--threads", "1", "--memory", memory, "-o", "run"], cwd=tmp_path
-    )
-    assert done.returncode == 0, done.stderr
-    assert ", streamed, " in done.stderr
-    start_run(RunConfig(str(data), threads=1), tmp_path / "one")
     np.testing.assert_array_equal(weights_in(tmp_path / "run"), weights_in(tmp_path / "one"))
