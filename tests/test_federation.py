@@ -61,6 +61,7 @@ def assert_like_in_process(parties: Parties, directory: Path, other: Path) -> No
 CASES = [
     pytest.param({"lambda": 1e-3, "rounds": 3}, id="subspace"),
     pytest.param({"lambda": 1e-5, "history": 2, "rounds": 4}, id="directions are forgotten"),
+    pytest.param({"scheme": "subspace", "directions": "both", "lambda": 1e-3, "rounds": 3}, id="pairs"),
     pytest.param({"scheme": "subspace", "secrecy": "sums", "lambda": 1e-3, "rounds": 3}, id="sums"),
     pytest.param({"scheme": "gauss-seidel", "lambda": 1e-1, "rounds": 2}, id="one after the other"),
 ]

@@ -49,7 +49,7 @@ def assert_like_in_process(folder: Path, directory: Path, reference: Path) -> No
 CASES = [
     pytest.param({"lambda": 1e-3, "rounds": 3}, "classification", id="subspace"),
     pytest.param({"secrecy": "sums", "lambda": 1e-5, "history": 4, "rounds": 4}, "classification", id="sums"),
-    pytest.param({"directions": "all", "lambda": 1e-5, "rounds": 3}, "classification", id="all at once"),
+    pytest.param({"directions": "both", "lambda": 1e-5, "rounds": 3}, "classification", id="pairs"),
     pytest.param({"scheme": "sharing", "lambda": 1e-2, "rounds": 2}, "classification", id="sharing"),
     pytest.param(
         {
