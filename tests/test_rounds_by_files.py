@@ -210,7 +210,7 @@ def test_a_coordinator_that_lost_its_last_writes_makes_them_again(tmp_path: Path
 def test_only_what_the_scheme_sends_passes(tmp_path: Path) -> None:
     data = data_of(tmp_path)
     separate(data, tmp_path)
-    directory = begin(tmp_path, **{"lambda": 1e-3, "rounds": 3})
+    directory = begin(tmp_path, directions="both", **{"lambda": 1e-3, "rounds": 3})
     calls, answers = set(), set()
     with h5py.File(data / "party-1.h5") as file:
         features = file["X"][:] if isinstance(file["X"], h5py.Dataset) else file["X/data"][:]
