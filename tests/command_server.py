@@ -46,9 +46,8 @@ def command_server() -> Iterator[Path]:
     # A socket's path has at most some hundred characters: not below pytest's directories.
     place = Path(tempfile.mkdtemp(prefix="fastadmm-"))
     address = place / "socket"
-    server = subprocess.Popen(
-        [sys.executable, "-P", __file__, str(address)], stdout=subprocess.PIPE, stdin=subprocess.PIPE
-    )
+    command = [sys.executable, "-P", __file__, str(address)]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, start_new_session=True)
     try:
         assert server.stdout is not None
         assert server.stdout.readline() == b"ready\n"
@@ -57,7 +56,7 @@ def command_server() -> Iterator[Path]:
         client.chmod(0o755)
         yield place
     finally:
-        server.kill()
+        os.killpg(server.pid, signal.SIGKILL)  # its forks with it: some wait for what never comes
         server.communicate()
         shutil.rmtree(place, ignore_errors=True)
 
@@ -105,6 +104,7 @@ def _serve(address: str) -> None:
                 _command(connection, Path(address).with_name("demo"))
             connection.close()
     shutil.rmtree(Path(address).parent, ignore_errors=True)
+    os.killpg(0, signal.SIGKILL)
 
 
 def _reap(number: int, frame: object) -> None:

@@ -257,19 +257,16 @@ def test_a_set_without_an_inside():
         40066,  # an optimum of zero, infinitely far away: the objective fell as one over the rounds
         40100,  # a loss with flat pieces and columns of different sizes: proximal Newton steps came to no end
         1720,  # a ball, and an optimum of about nothing
-        40226,  # the same of `subspace`
+        pytest.param(40226, marks=pytest.mark.repeats),  # the same of `subspace`
         40332,  # many bounds
         20271,  # nothing bounds some weights: proved among models of bounded size
         5206,  # one bound after another
-        70039,  # predictors whose rounding was all of a gradient that l1 on large columns needs to ten digits
+        # Predictors whose rounding was all of a gradient that l1 on large columns needs to ten digits.
+        pytest.param(70039, marks=pytest.mark.repeats),
         60163,  # weights far larger than they have to be, whose sums rounded
         60219,  # several classes: columns of very different sizes, and an optimum of about nothing
         42190,  # several classes: groups
-        pytest.param(603, marks=pytest.mark.repeats),
         pytest.param(6064, marks=pytest.mark.repeats),  # 179 parties: rounds took a second each
-        pytest.param(40133, marks=pytest.mark.repeats),
-        pytest.param(40167, marks=pytest.mark.repeats),
-        pytest.param(40351, marks=pytest.mark.repeats),
     ],
 )
 def test_runs_that_stalled_are_certified(seed, monkeypatch):

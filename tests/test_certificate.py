@@ -1,5 +1,6 @@
 """The certificate never lies: reported gaps against an independent high-accuracy optimum."""
 
+import itertools
 import math
 
 import numpy as np
@@ -34,12 +35,11 @@ def build(loss, weighted, seed):
     return [first, sp.csr_array(second), third], y, s, offset
 
 
+WEIGHTS = [(True, 1e-1), (False, 1e-3), (True, 1e-5)]
+SCHEMES = ("subspace", "sharing", "jacobi", "gauss-seidel")
 CASES = [
-    (scheme, loss, intercept, weighted, lam)
-    for scheme in ("subspace", "sharing", "jacobi", "gauss-seidel")
-    for loss in ("logistic", "squared")
-    for intercept in (False, True)
-    for weighted, lam in ((True, 1e-1), (False, 1e-3), (True, 1e-5))
+    (*case, *WEIGHTS[k % 3])
+    for k, case in enumerate(itertools.product(SCHEMES, ("logistic", "squared"), (False, True)))
 ]
 
 
@@ -98,7 +98,7 @@ def test_the_gap_reaches_rounding_level_and_the_optimum_is_the_independent_one(s
     assert solver.intercept == pytest.approx(best.intercept, abs=1e-4)
 
 
-@pytest.mark.parametrize("size", [-1e5, -800.0, 100.0, 150.0, 1e4])
+@pytest.mark.parametrize("size", [-1e5, -800.0, 150.0])
 @pytest.mark.parametrize("scheme", ["subspace", "sharing"])
 def test_a_large_offset_is_absorbed_by_the_intercept(scheme, size):
     blocks, y, *_ = build("logistic", False, seed=6)

@@ -414,7 +414,7 @@ def test_exit_codes_of_a_process(tmp_path):
 
 
 def test_a_reader_that_leaves_early(tmp_path):
-    data = write_problem(tmp_path / "a.parts", n=20_000, widths=(2, 2))
+    data = write_problem(tmp_path / "a.parts", n=10_000, widths=(2, 2))
     assert run("train", data, "--quiet", "--out", tmp_path / "run") == 0
     for command, first in (("predict", "id,score,probability,label\n"), ("evaluate", None)):
         process = start_program(command, tmp_path / "run", data)

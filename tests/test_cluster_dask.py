@@ -63,6 +63,7 @@ def test_no_scheduler(data, tmp_path, monkeypatch):  # noqa: F811
         start_on_dask(RunConfig(str(data), cluster="dask://127.0.0.1:9"), tmp_path / "run", False, Silent())
 
 
+@pytest.mark.repeats
 def test_a_worker_without_the_program(data, tmp_path):  # noqa: F811
     distributed = pytest.importorskip("distributed", reason="needs the extra dask")
     with cluster_of(2) as cluster, distributed.Client(cluster, set_as_default=False) as client:

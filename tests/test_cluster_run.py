@@ -136,15 +136,13 @@ def test_workers_read_their_own_rows_only(data, tmp_path, monkeypatch):
     assert sum(count for key, count in read if key == "/X") == 2 * N
 
 
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     "settings",
     [
-        {"loss": "hinge"},
+        {"loss": "hinge", "constraint": "ball:0.5"},
         {"loss": "multinomial", "directions": "one"},
         {"regularizer": "l1"},
-        pytest.param({"loss": "hinge", "constraint": "ball:0.5"}, marks=pytest.mark.slow),
-        {"loss": "multinomial", "regularizer": "group_lasso"},
     ],
     ids=lambda settings: " ".join(settings.values()),
 )
@@ -181,6 +179,7 @@ def test_a_run_goes_on_with_other_workers(data, tmp_path):
     assert resumed(tmp_path / "four", 2)[1] == "converged"  # nothing to do
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("regularizer", ["l1", "l2"])
 def test_a_wide_run_goes_on_with_one_worker_alone(regularizer, tmp_path):
     """Rows so few are one leaf of every sum: a second worker is refused, and the run still goes on."""
@@ -207,7 +206,7 @@ def metrics_in(run):
     return [json.loads(line)["test"] for line in (run / "rounds.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.representatives(2)
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     ("loss", "scheme"), [("logistic", "subspace"), ("multinomial", "subspace"), ("hinge", "proximal")]
 )
@@ -299,29 +298,23 @@ def test_bad_input_is_a_line_on_every_worker(data, tmp_path):
     )
 
 
-@pytest.mark.parametrize("workers", [2, pytest.param(4, marks=pytest.mark.repeats)])
-def test_under_mpiexec(data, tmp_path, workers):
+def test_under_mpiexec(data, tmp_path):
     program = [sys.executable, "-c", "from fastadmm.cli.app import main; main()", "train"]
-    done = mpi_command(workers, [*program, str(data), "--cluster", "mpi", "-o", "run"], cwd=tmp_path)
+    done = mpi_command(2, [*program, str(data), "--cluster", "mpi", "-o", "run"], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("certified after") == 1
     assert done.stderr.count("3 parties") == 1
     start_run(RunConfig(str(data), threads=1), tmp_path / "one")
     np.testing.assert_array_equal(weights_in(tmp_path / "run"), weights_in(tmp_path / "one"))
-    done = mpi_command(workers, [*program, str(data), "--cluster", "mpi", "-o", "run"], cwd=tmp_path)
-    assert done.returncode == 6
-    assert done.stderr.count("fastadmm: error:") == 1
 
 
-@pytest.mark.representatives(2)
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     ("command", "code", "told"),
     [
         (["train", "DATA", "--lambda", "-1"], 5, "command line: key 'lambda': -1.0 must be positive"),
-        (["train", "--config", "no.toml"], 6, "no.toml: cannot read"),
         (["resume", "nowhere"], 6, "nowhere: no run.toml: not a run"),
         (["train", "nowhere", "--dry-run"], 6, "nowhere: no such directory"),
-        (["train", "DATA", "--dry-run"], 0, ""),
     ],
 )
 def test_what_is_said_before_a_run_is_said_once(data, tmp_path, command, code, told):
@@ -329,20 +322,18 @@ def test_what_is_said_before_a_run_is_said_once(data, tmp_path, command, code, t
     program[3:3] = [str(data) if word == "DATA" else word for word in command]
     done = mpi_command(2, program, cwd=tmp_path)
     assert done.returncode == code
-    if code:
-        assert re.fullmatch(rf"fastadmm: error: .*{re.escape(told)}.*\n", done.stderr)
-    else:
-        assert done.stdout.count("a round reads") == 1
+    assert re.fullmatch(rf"fastadmm: error: .*{re.escape(told)}.*\n", done.stderr)
 
 
 MAIN = [sys.executable, "-c", "from fastadmm.cli.app import main; main()"]
 
 
-def test_a_dry_run_plans_the_worker_that_needs_most(data, tmp_path):
-    command = [*MAIN, "train", str(data), "--dry-run", "--threads", "1", "--json"]
-    whole = json.loads(mpi_command(1, command, cwd=tmp_path).stdout)
+def test_a_dry_run_plans_the_worker_that_needs_most(data, tmp_path, capsys):
+    command = ["train", str(data), "--dry-run", "--threads", "1", "--json"]
+    assert run_tools.run(*command) == 0
+    whole = json.loads(capsys.readouterr().out)
     assert "worker" not in whole
-    done = mpi_command(2, [*command, "--cluster", "mpi"], cwd=tmp_path)
+    done = mpi_command(2, [*MAIN, *command, "--cluster", "mpi"], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     plan = json.loads(done.stdout)
     assert plan["worker"]["workers"] == 2
@@ -387,6 +378,7 @@ def test_processes_that_would_each_train_by_themselves_are_one_line(
     assert ended("resume", "run", "--rounds", 2, size="1")[0] == 7
 
 
+@pytest.mark.repeats
 def test_mpiexec_without_cluster_mpi(data, tmp_path):
     done = mpi_command(2, [*MAIN, "train", str(data)], cwd=tmp_path)
     assert done.returncode == 5

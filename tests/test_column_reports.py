@@ -13,8 +13,6 @@ from sklearn.datasets import load_breast_cancer
 
 from run_tools import refused, run, write_blocks
 
-Array = np.ndarray
-
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):

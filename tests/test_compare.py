@@ -118,7 +118,7 @@ def test_every_kind_of_file(place, tmp_path):
 
 
 @pytest.mark.repeats
-@pytest.mark.parametrize("suffix", ["html", "png", "svg", "pdf", "json", "csv"])
+@pytest.mark.parametrize("suffix", ["html", "pdf"])
 def test_same_runs_same_bytes(place, tmp_path, suffix):
     comparison = compare_runs([place / "one", place / "sharing", place / "lambda"])
     one, other = (write_comparison(comparison, tmp_path / f"{name}.{suffix}") for name in "ab")

@@ -258,8 +258,16 @@ LONG = "an-owner-whose-name-is-as-long-as-names-of-parties-may-be-" + "x" * 6
 
 def everything():
     """Terms of every family, with whatever makes a screen longer."""
-    constraints = ("all", "nonnegative", "box:-1234567.123456789,1234567.123456789", "ball:1234567.123456789")
-    for family, regularizer, constraint in itertools.product(FAMILIES, REGULARIZERS, constraints):
+    longest, *others = (
+        "box:-1234567.123456789,1234567.123456789",
+        "all",
+        "nonnegative",
+        "ball:1234567.123456789",
+    )
+    for family, regularizer, constraint in [
+        *itertools.product(FAMILIES, REGULARIZERS, [longest]),
+        *itertools.product(FAMILIES, ["elastic_net"], others),
+    ]:
         more = {"n_classes": 1000} if family.startswith("multinomial") else {}
         ratio = 0.123456789 if regularizer == "elastic_net" else -1.0
         yield {
@@ -279,7 +287,7 @@ def everything():
         yield {"family": mode, "privacy": privacy_text(settings)}
 
 
-@pytest.mark.parametrize("columns", [1, 2, 30])
+@pytest.mark.parametrize("columns", [1, 30])
 def test_an_approval_is_one_screen(tmp_path, columns):
     data = party_file(tmp_path / "A.h5", LONG, np.random.default_rng(0).normal(size=(200, columns)))
     state = tmp_path / "state"

@@ -380,53 +380,6 @@ def test_a9a(tmp_path: Path, shared_data: Path) -> None:
 
 
 @pytest.mark.repeats
-def test_mushrooms(tmp_path: Path, shared_data: Path) -> None:
-    partition = convert(shared_data / "mushrooms.bz2", tmp_path / "o", parties=8)
-    assert partition.n_samples == 8124
-    assert partition.labels.classes == ("1", "2")
-    assert partition.labels.y.sum() == 4208
-    assert [party.n_features for party in partition.parties] == [14] * 8
-
-
-@pytest.mark.repeats
-def test_imdb(tmp_path: Path, shared_data: Path) -> None:
-    partition = convert(shared_data / "imdb_counts_test.npz", tmp_path / "o", parties=2, dtype="float32")
-    assert partition.n_samples == 25000
-    assert sum(party.nnz for party in partition.parties) == 3324387
-    assert {party.kind for party in partition.parties} == {"csr"}
-    with np.load(shared_data / "imdb_counts_test.npz") as archive:
-        second = partition.parties[1].load()
-        X = sparse.csr_array((archive["data"], archive["indices"], archive["indptr"]), shape=archive["shape"])
-        assert abs(X[:, partition.parties[0].n_features :] - second).nnz == 0
-
-
-@pytest.mark.repeats
-def test_mnist_4_against_9(tmp_path: Path, shared_data: Path) -> None:
-    partition = convert(
-        shared_data / "mnist_4v9.npz",
-        tmp_path / "o",
-        parties=2,
-        x_key="Xt",
-        y_key="yt",
-        standardize=True,
-        dtype="float32",
-    )
-    assert partition.n_samples == 1991
-    assert {party.kind for party in partition.parties} == {"dense"}
-    Z = matrix(tmp_path / "o")
-    np.testing.assert_allclose(Z.mean(axis=0), 0, atol=1e-5)
-    assert set(np.round(Z.std(axis=0), 4)) == {0.0, 1.0}
-
-
-@pytest.mark.repeats
-def test_dorothea(tmp_path: Path, shared_data: Path) -> None:
-    partition = convert(shared_data / "dorothea.bz2", tmp_path / "o", parties=3)
-    assert partition.n_samples == 800
-    assert sum(party.n_features for party in partition.parties) == 88119
-    assert sum(party.nnz for party in partition.parties) == 727760
-
-
-@pytest.mark.repeats
 def test_california_housing(tmp_path: Path, shared_data: Path) -> None:
     partition = convert(
         shared_data / "cal_housing.data",

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from fastadmm import make_problem
 from fastadmm.blocks.side_by_side import Beside
 from fastadmm.kernels.beside import beside_blocks, beside_gram, beside_product, beside_rows, beside_transposed
 from fastadmm.kernels.blas import routine
@@ -10,17 +9,6 @@ from fastadmm.kernels.blas import routine
 import naive
 
 N, WIDTHS = 9000, (9, 3, 8)
-
-
-def problem(loss="logistic", lam=1e-4, n=N, **more):
-    rng = np.random.default_rng(3)
-    sizes = np.exp(rng.normal(size=sum(WIDTHS)))
-    X = (rng.normal(size=(n, sum(WIDTHS))) + rng.normal(size=(n, 1))) * sizes
-    z = X @ (rng.normal(size=X.shape[1]) / sizes) * 0.5 + rng.logistic(size=n)
-    y = z if loss in ("squared", "huber") else (z > 0) * 1.0
-    y = rng.poisson(np.exp(np.clip(0.3 * z, -3.0, 3.0))) * 1.0 if loss == "poisson" else y
-    blocks = [np.ascontiguousarray(part) for part in np.split(X, np.cumsum(WIDTHS)[:-1], axis=1)]
-    return make_problem(blocks, y, loss=loss, lam=lam, **more)
 
 
 @pytest.mark.parametrize("widths", [(1,), (9, 3, 8), (16, 0, 40, 5, 2)])

@@ -17,8 +17,9 @@ from pathlib import Path
 import fastadmm
 import pytest
 
+from command_server import PRELUDE, command_server
 from page_outputs import agrees
-from run_tools import forking_commands
+from run_tools import forking_commands, wait_for
 from scripts import script_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -87,8 +88,8 @@ def slug(heading):
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
-@pytest.mark.representatives(1)
-@pytest.mark.parametrize("page", [p for p in PAGES if examples(p)], ids=lambda p: p.name)
+@pytest.mark.repeats
+@pytest.mark.parametrize("page", [p for p in PAGES[1:] if examples(p)], ids=lambda p: p.name)
 def test_marked_examples_run(page, tmp_path):
     run_examples(page, tmp_path, [forking_commands()])
 
@@ -115,6 +116,23 @@ def test_a_server_of_commands_ends_with_its_process():
             return
         time.sleep(0.05)
     pytest.fail("the server is still there")
+
+
+@pytest.mark.repeats
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_no_command_outlives_its_server(tmp_path):
+    mark = tmp_path / "pid"
+    prelude = f"import os, time; open({str(mark)!r}, 'w').write(str(os.getpid())); time.sleep(100)"
+    with command_server() as place:
+        client = subprocess.Popen([str(place / "fastadmm")], env={**os.environ, PRELUDE: prelude})
+        assert wait_for(lambda: mark.exists() and mark.read_text() != "", client)
+        client.kill()
+        client.wait()
+    command = Path("/proc") / mark.read_text() / "cmdline"
+    end = time.monotonic() + 20.0
+    while command.exists() and command.read_bytes():  # of one that nobody has waited for it is empty
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def test_the_readme_runs_as_it_is_installed(tmp_path):

@@ -3,7 +3,6 @@
 import csv
 import json
 import sqlite3
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -21,8 +20,6 @@ from fastadmm.store.model import open_model
 
 from run_tools import run
 from test_serve import ask
-
-Columns = Mapping[str, list[str]]
 
 NUMBERS = ("amount", "debt", "flag")
 TYPES = ("--types", "joined=days", "--categorical", "plan", "--na-values", "debt=-999")

@@ -82,14 +82,13 @@ def _by_choice(estimator: Any) -> dict[str, str]:
     return {f"check_sample_weight_equivalence_on_{kind}_data": reason for kind in kinds}
 
 
-@pytest.mark.representatives(60)
+@pytest.mark.representatives(45)
 @parametrize_with_checks(
     [
         JointClassifier(),
         JointClassifier(alpha=1e-2, tol=1e-15),
         JointClassifier(alpha=1e-2, tol=1e-15, loss="multinomial"),
         JointRegressor(),
-        JointRegressor(alpha=1e-2, tol=1e-15),
     ],
     expected_failed_checks=_by_choice,
 )
@@ -107,12 +106,13 @@ def test_tags() -> None:
 
 
 # --- the models are scikit-learn's
+FITS = pytest.mark.parametrize(
+    ("parties", "fit_intercept", "alpha"),
+    [(1, True, 1e-3), (2, False, 1e-1), (2, True, 1e-1), (5, False, 1e-3)],
+)
 
 
-@pytest.mark.representatives(4)
-@pytest.mark.parametrize("parties", [1, 2, 5])
-@pytest.mark.parametrize("fit_intercept", [True, False])
-@pytest.mark.parametrize("alpha", [1e-1, 1e-3])
+@FITS
 def test_logistic_model(cancer: Data, parties: int, fit_intercept: bool, alpha: float) -> None:
     X, y = cancer
     model = JointClassifier(parties, alpha, fit_intercept, tol=TIGHT).fit(X, y)
@@ -124,10 +124,7 @@ def test_logistic_model(cancer: Data, parties: int, fit_intercept: bool, alpha: 
     assert model.score(X, y) == reference.score(X, y)
 
 
-@pytest.mark.representatives(4)
-@pytest.mark.parametrize("parties", [1, 2, 5])
-@pytest.mark.parametrize("fit_intercept", [True, False])
-@pytest.mark.parametrize("alpha", [1e-1, 1e-3])
+@FITS
 def test_squared_model(diabetes: Data, parties: int, fit_intercept: bool, alpha: float) -> None:
     X, y = diabetes
     model = JointRegressor(parties, alpha, fit_intercept, tol=TIGHT).fit(X, y)

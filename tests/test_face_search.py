@@ -9,8 +9,6 @@ from fastadmm.coordinator.proximal.face_search import FaceSearch, Found, common_
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions
 
-Array = np.ndarray
-
 PAIRS = [
     (regularizer, constraint)
     for regularizer in ("l1", "elastic_net", "group_lasso")

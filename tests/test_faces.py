@@ -243,9 +243,8 @@ def respond(party, seed):
     return BestResponse.read(party.best_response(gradient, c)), gradient, y
 
 
-@pytest.mark.representatives(12)
 @each_pair
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.repeats)])
 def test_an_answer_minimises_the_block_problem(pair, seed):
     regularizer, constraint = pair
     with Engine(1) as engine:
@@ -283,8 +282,8 @@ def test_an_answer_minimises_the_block_problem(pair, seed):
 
 @pytest.mark.representatives(8)
 @each_pair
-@pytest.mark.parametrize("seed", range(2))
-def test_an_answer_tells_what_the_coordinator_needs(pair, seed):
+def test_an_answer_tells_what_the_coordinator_needs(pair):
+    seed = 0
     with Engine(1) as engine:
         party, matrix, _ = a_party(seed, pair, engine)
         answer, _, y = respond(party, seed)

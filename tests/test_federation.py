@@ -60,17 +60,14 @@ def assert_like_in_process(parties: Parties, directory: Path, other: Path) -> No
 
 CASES = [
     pytest.param({"lambda": 1e-3, "rounds": 3}, id="subspace"),
-    pytest.param({"lambda": 1e-3, "rounds": 3, "directions": "one"}, id="one direction"),
     pytest.param({"lambda": 1e-5, "history": 2, "rounds": 4}, id="directions are forgotten"),
-    pytest.param({"scheme": "sharing", "lambda": 1e-2, "rounds": 3}, id="sharing"),
     pytest.param({"scheme": "subspace", "directions": "both", "lambda": 1e-3, "rounds": 3}, id="pairs"),
     pytest.param({"scheme": "subspace", "secrecy": "sums", "lambda": 1e-3, "rounds": 3}, id="sums"),
     pytest.param({"scheme": "gauss-seidel", "lambda": 1e-1, "rounds": 2}, id="one after the other"),
-    pytest.param({"regularizer": "l1", "lambda": 1e-2, "rounds": 4, "scheme": "proximal"}, id="l1"),
 ]
 
 
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(2)
 @pytest.mark.parametrize("values", CASES)
 def test_the_same_bits_as_one_process(tmp_path: Path, values: dict[str, Any]) -> None:
     separate(data_of(tmp_path), tmp_path)
@@ -124,7 +121,7 @@ class Killing:
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     ("who", "at"),
-    [("party before", 4), ("party after", 1), ("party after", 9), ("coordinator", 3), ("coordinator", 10)],
+    [("party before", 4), ("party after", 9), ("coordinator", 10)],
 )
 def test_a_kill_costs_nothing(
     parties: Parties, tmp_path: Path, who: str, at: int, whole: tuple[Path, Path]
@@ -139,15 +136,13 @@ def test_a_kill_costs_nothing(
     assert_like_in_process(parties, folder.path, whole[0])
 
 
-@pytest.mark.representatives(1)
-@pytest.mark.parametrize("at", [3, 6, 8])
-def test_a_party_that_was_killed_keeps_its_key(parties: Parties, tmp_path: Path, at: int) -> None:
+def test_a_party_that_was_killed_keeps_its_key(parties: Parties, tmp_path: Path) -> None:
     """With sums only masks cancel to the bit, whatever one side had to begin again."""
     values = {"secrecy": "sums", "lambda": 1e-3, "rounds": 2}
     folder = begin_run(tmp_path, **values)
     parties.approve(folder.path)
     parties.compare_keys(folder.path)
-    ask = Killing(parties, at, "party after")
+    ask = Killing(parties, 6, "party after")
     with federated(folder, ask) as run, pytest.raises(Lost):
         run.advance()
     with federated(folder, ask) as run:
@@ -220,19 +215,6 @@ def test_a_kill_between_checkpoint_and_journal_costs_nothing(
     with federated(folder, parties.ask) as run:
         run.advance()
     assert_like_in_process(parties, folder.path, whole[0])
-
-
-def test_test_rows_and_early_stopping(tmp_path: Path) -> None:
-    (tmp_path / "others").mkdir()
-    data, others = data_of(tmp_path), data_of(tmp_path / "others")
-    separate(data, tmp_path, others)
-    parties = Parties(tmp_path)
-    values = {"lambda": 1e-3, "rounds": 4}
-    rows = {"test": str(others / "labels.h5"), "validation": str(others / "labels.h5")}
-    directory = train_with(parties, **values, **rows)
-    whole = {"test": str(others), "validation": str(others)}
-    assert_like_in_process(parties, directory, reference(tmp_path, data, **values, **whole))
-    parties.close()
 
 
 def test_an_unapproved_run_is_refused_and_goes_on_once_it_is(parties: Parties, tmp_path: Path) -> None:

@@ -1,26 +1,19 @@
-"""Agents and a coordinator as processes, over sockets; each is killed on the way."""
+"""Agents and a coordinator by the command line, over sockets."""
 
 from __future__ import annotations
 
 import shutil
 import signal
-import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fastadmm.between import train as training
-from fastadmm.between.consent import shown_digest
 from fastadmm.between.vocabulary import unapproved
 from fastadmm.cli.app import main
-from fastadmm.runs.config import make_config
-from fastadmm.runs.train import start_run
-from fastadmm.solver.history import RoundRecord
 
-from rounds_tools import NAMES, data_of, part_of, separate
-from run_tools import logged, run, start
+from rounds_tools import NAMES, data_of, separate
+from run_tools import run, start
 
 
 @pytest.fixture
@@ -40,17 +33,6 @@ def configuration(home: Path) -> Path:
     return path
 
 
-def agent(home: Path, name: str) -> subprocess.Popen[str]:
-    place = home / name
-    process = start(
-        *("agent", "run", "--data", place / f"{name}.h5", "--state", place / "agent", "--threads", 1),
-        *("--socket", home / f"{name}.sock"),
-    )
-    assert process.stdout is not None
-    assert "listens" in process.stdout.readline()
-    return process
-
-
 def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     with pytest.raises(SystemExit):
         main([str(a) for a in arguments])
@@ -60,71 +42,24 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 
 
 @pytest.mark.repeats
-def test_processes_that_are_killed(
-    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_an_agent_serves_alone_until_it_is_interrupted(
+    home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config, out = configuration(home), home / "run"
-    values = {"lambda": 1e-5, "rounds": 5, "directions": "both"}
-    start_run(make_config({"data": str(home / "d.parts"), **values}), home / "reference")
-
-    monkeypatch.setattr(training, "PAUSES", ())
-    assert "party-1.sock" in (error := refused(capsys, "federate", "train", config, "-o", out))
-    assert "goes on where this run is" in error
-    for name in NAMES:
-        place = home / name
-        approve = ("agent", "approve", out / "run.json", "--data", place / f"{name}.h5", "--state")
-        assert run(*approve, place / "agent") == 0
-        said = capsys.readouterr().out
-        assert "exact numbers made from your columns" in said
-        assert not (place / "agent").exists()  # nothing is approved by looking
-        wrong = refused(capsys, *approve, place / "agent", "--confirm", "0" * 32)
-        assert "nothing is approved" in wrong
-        assert run(*approve, place / "agent", "--confirm", shown_digest(said.splitlines())) == 0
-        assert "exists already" in refused(capsys, *approve, place / "agent")
-    agents = {name: agent(home, name) for name in NAMES}
+    data, socket = home / "party-1" / "party-1.h5", home / "party-1.sock"
+    process = start(
+        "agent", "run", "--data", data, "--state", home / "agent", "--threads", 1, "--socket", socket
+    )
     try:
-        assert "somebody serves" in refused(
-            capsys, "agent", "run", "--data", home / "party-1" / "party-1.h5", "--state", home / "other",
-            "--socket", home / "party-1.sock",
-        )  # fmt: skip
-        coordinator = start("federate", "train", config, "-o", out)
-        deadline = time.monotonic() + 120
-        while not (out / "rounds.jsonl").exists() or not (out / "rounds.jsonl").stat().st_size:
-            assert coordinator.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.002)
-        coordinator.send_signal(signal.SIGKILL)
-        coordinator.communicate()
-        killed = []
-
-        def rounds(record: RoundRecord) -> None:
-            if record.round == 3 and not killed:
-                killed.append(agents["party-2"])
-                agents["party-2"].send_signal(signal.SIGKILL)
-                agents["party-2"].communicate()
-                agents["party-2"] = agent(home, "party-2")
-
-        monkeypatch.setattr(training, "PAUSES", (0.2,) * 100)
-        result = training.federate(config, out, lambda _: None, rounds)
-        assert killed or (out / "rounds.jsonl").read_text().count("\n") < 3
-        assert logged(out) == logged(home / "reference")
-        run_id = next(p.parent.name for p in (home / "party-1" / "agent").glob("*/approval.toml"))
-        for name in NAMES:
-            part = home / name / "agent" / run_id / f"{name}.h5"
-            assert part_of(part) == part_of(home / "reference" / "model" / f"{name}.h5")
-        assert training.federate(config, out)["message"] == result["message"]
-        assert run("agent", "status", home / "party-1" / "agent") == 0
-        assert "exchanges answered, ended" in (status := capsys.readouterr().out)
-        assert "last asked by 'coordinator'" in status
+        assert process.stdout is not None
+        assert "listens" in process.stdout.readline()
+        again = ("agent", "run", "--data", data, "--state", home / "other", "--socket", socket)
+        assert "somebody serves" in refused(capsys, *again)
     finally:
-        ends = []
-        for process in agents.values():
-            process.send_signal(signal.SIGINT)
-            ends.append((*process.communicate(timeout=60), process.returncode))
-    for _, error, code in ends:
-        assert code == 130
-        assert "Traceback" not in error
-    assert not list(home.glob("*.sock"))
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in error
+    assert not socket.exists()
 
 
 def test_mistakes_are_one_line(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

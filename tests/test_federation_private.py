@@ -6,22 +6,19 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from fastadmm.between.audit import read_audit
 from fastadmm.between.journal import Journal
 from fastadmm.between.socket import Lost
 from fastadmm.between.status import agent_status
-from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import InputError, StorageError
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import start_run
-from fastadmm.store.partition import create_partition
 
 from federation_tools import Parties, begin_run, federated
 from rounds_tools import NAMES, data_of, part_of, separate
-from run_tools import logged, model_digests, result_of, run
+from run_tools import model_digests, result_of, run
 
 TEST = {"sampler": "insecure_test", "seed": 7, "delta": 1e-3}
 FUSION = {"lambda": 1e-2, "privacy": {"mode": "fusion", "epsilon": 4.0, **TEST}}
@@ -137,26 +134,3 @@ def test_a_private_run_needs_a_ledger_and_room_in_it(parties: Parties, tmp_path:
     with federated(folder, parties.ask) as training, pytest.raises(InputError, match=r"refused \(privacy\)"):
         training.advance()
     assert not Ledger(tmp_path / NAMES[0] / "ledger.jsonl").charges
-
-
-def test_a_multinomial_run(tmp_path: Path) -> None:
-    blocks, y, _ = make_vertical_classification(90, (3, 4))
-    classes = y.astype(int) + (np.arange(90) % 3 == 0)
-    path = tmp_path / "d.parts"
-    with create_partition(path, task="classification") as writer:
-        for block in blocks:
-            writer.party(n_features=block.shape[1], kind="dense").append(block)
-        writer.labels(classes=("a", "b", "c")).append(classes.astype(float))
-    separate(path, tmp_path)
-    parties = Parties(tmp_path)
-    values = {"loss": "multinomial", "lambda": 1e-2, "rounds": 3, "directions": "one"}
-    start_run(make_config({"data": str(path), **values}), tmp_path / "reference")
-    folder = begin_run(tmp_path, **values)
-    parties.approve(folder.path)
-    with federated(folder, parties.ask) as training:
-        training.advance()
-    assert logged(folder.path) == logged(tmp_path / "reference")
-    for name in NAMES:
-        own = parties.home(name) / "agent" / training.run / f"{name}.h5"
-        assert part_of(own) == part_of(tmp_path / "reference" / "model" / f"{name}.h5")
-    parties.close()

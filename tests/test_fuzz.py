@@ -53,11 +53,6 @@ def test_spoiled_files(tmp_path):
         assert not list(judge(command, home, code, out, err, before, contents(home))), err
 
 
-@pytest.mark.repeats
-def test_more_spoiled_files(tmp_path):
-    run_cases(45, 120, tmp_path)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("start", range(0, N_CASES, PIECE))
 def test_ten_thousand_spoiled_files(start, tmp_path):
@@ -66,11 +61,10 @@ def test_ten_thousand_spoiled_files(start, tmp_path):
 
 @pytest.mark.repeats
 def test_what_others_send(tmp_path):
-    reports = run_cases(0, 60, tmp_path, EXCHANGE_SEED)
+    reports = run_cases(0, 40, tmp_path, EXCHANGE_SEED)
     codes = Counter(report["code"] for report in reports)
-    assert (
-        codes[ExitCode.FORMAT] + codes[ExitCode.STORAGE] + codes[ExitCode.CONFIG] + codes[ExitCode.INPUT] > 15
-    )
+    refused = (ExitCode.FORMAT, ExitCode.STORAGE, ExitCode.CONFIG, ExitCode.INPUT)
+    assert sum(codes[code] for code in refused) > 10
 
 
 @pytest.mark.slow
@@ -115,7 +109,7 @@ TABLE = st.builds(
 TEXT = st.binary(max_size=300) | TABLE
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=TEXT, name=st.sampled_from(["a.csv", "a.svm"]))
 def test_any_text_is_converted_or_refused_in_one_line(tmp_path_factory, text, name):
     home = tmp_path_factory.mktemp("text")

@@ -16,8 +16,6 @@ from fastadmm.runs.evaluate import evaluate_partition
 from run_tools import refused, run, write_blocks
 from sklearn import metrics
 
-Array = np.ndarray
-
 
 def sample(n=300, seed=0):
     """Classes, scores with many ties, and weights, some of them zero."""

@@ -28,13 +28,6 @@ def problem(loss="hinge", regularizer="l1", lam=2e-3, dense=False, **more):
     return make_problem(blocks, y, loss=loss, regularizer=regularizer, lam=lam, **more)
 
 
-CASES = [
-    *(("l1", {}), ("elastic_net", {}), ("l1", {"constraint": "nonnegative"})),
-    *(("l1", {"constraint": "box:-0.2,0.3"}),),
-    *(("l2", {"constraint": "box:-0.2,0.3"}), ("l2", {"constraint": "nonnegative"})),
-]
-
-
 @pytest.mark.parametrize("dense", [False, True])
 def test_the_optimum_of_the_linear_program(dense):
     given = problem("hinge", lam=5e-3, dense=dense, fit_intercept=False)

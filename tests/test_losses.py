@@ -583,8 +583,7 @@ FITTED = [
 
 
 @pytest.mark.representatives(11)
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize(("intercept", "weighted"), [(False, True), (True, False)])
 @pytest.mark.parametrize(
     "loss", FITTED, ids=lambda x: x.name + "".join(f"-{v:g}" for v in x.parameters.values())
 )
@@ -670,26 +669,13 @@ def test_squared_hinge_and_hinge_are_those_of_liblinear():
         np.testing.assert_allclose(np.concatenate(result.weights), model.coef_[0], atol=2e-3)
 
 
-def test_poisson_is_that_of_scikit_learn():
-    from sklearn.linear_model import PoissonRegressor
-
-    matrix, y, *_ = data_for(get_loss("poisson"), seed=3)
-    model = PoissonRegressor(alpha=0.05, tol=1e-10, max_iter=10000).fit(matrix, y)
-    problem = make_problem([matrix[:, :3], matrix[:, 3:]], y, loss="poisson", lam=0.05)
-    result = solve(problem, SolverOptions(gap=1e-12))
-    np.testing.assert_allclose(np.concatenate(result.weights), model.coef_, atol=1e-5)
-    assert result.intercept == pytest.approx(model.intercept_, abs=1e-5)
-    z = matrix @ model.coef_ + model.intercept_
-    np.testing.assert_allclose(problem.loss.predict_mean(z), model.predict(matrix))
-
-
 @pytest.mark.representatives(8)
 @pytest.mark.parametrize(
     ("name", "lam", "gap", "rounds"),
     [
-        *((name, lam, 1e-6, 40) for name in (*LABELS[1:], "huber", "poisson") for lam in (1e-1, 1e-3, 1e-4)),
-        *((name, lam, 1e-6, 40) for name in LOG_LINK[1:] for lam in (1e-1, 1e-4)),
-        *((name, lam, 1e-4, 50) for name in KINKS for lam in (1e-1, 1e-2, 1e-3, 1e-4)),
+        *((name, lam, 1e-6, 40) for name in (*LABELS[1:], "huber", "poisson") for lam in (1e-1, 1e-4)),
+        *((name, 1e-4, 1e-6, 40) for name in LOG_LINK[1:]),
+        *((name, lam, 1e-4, 50) for name in KINKS for lam in (1e-1, 1e-4)),
     ],
 )
 def test_rounds_on_real_data(name, lam, gap, rounds):

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fastadmm import make_problem
 from fastadmm.blocks.block import CSRBlock, DenseBlock, as_block
 from fastadmm.blocks.mixed import Mixed, in_order, rows_of_all
 from fastadmm.blocks.side_by_side import Beside, mean_row_square
@@ -23,13 +22,6 @@ def matrices(kinds=KINDS, n=N):
 
 def whole(given):
     return np.hstack([m.toarray() if sp.issparse(m) else m for m in given])
-
-
-def problem(kinds=KINDS, loss="logistic", lam=1e-4, **more):
-    given, rng = matrices(kinds), np.random.default_rng(6)
-    z = whole(given) @ rng.normal(size=sum(WIDTHS)) / 3.0 + rng.logistic(size=N)
-    y = z if loss in ("squared", "huber", "quantile") else (z > 0) * 1.0
-    return make_problem(given, y, loss=loss, lam=lam, **more)
 
 
 @pytest.mark.parametrize("kinds", ["dsds", "ssdd", "dddd", "ssss", "sdss", "d", "s"])

@@ -11,7 +11,7 @@ from fastadmm import ADMMSharingClassifier
 from fastadmm.coordinator.subspace import multinomial
 from fastadmm.coordinator.subspace.multinomial import class_directions_per_party
 from fastadmm.engine.engine import Engine
-from fastadmm.errors import ConfigError, InputError
+from fastadmm.errors import InputError
 from fastadmm.method import class_certificate
 from fastadmm.method.class_certificate import class_root
 from fastadmm.method.class_span import ClassSpanHessian, minimise_over_class_span
@@ -587,13 +587,6 @@ def test_estimator_with_two_classes_asked_for():
     half = ADMMSharingClassifier(2, 5e-3, tol=1e-12).fit(X, y)
     np.testing.assert_allclose(model.predict_proba(X), half.predict_proba(X), atol=1e-5)
     np.testing.assert_array_equal(model.predict(X), half.predict(X))
-
-
-def test_estimator_refuses_two_class_losses():
-    X, y = iris()
-    for loss in ("logistic", "hinge"):
-        with pytest.raises(ConfigError, match=f"loss {loss} is for two; choose multinomial"):
-            ADMMSharingClassifier(loss=loss).fit(X, y)
 
 
 def test_a_round_that_ends_a_run_takes_no_step_in_the_span(monkeypatch):

@@ -62,8 +62,7 @@ def steps(at, hessian, found, tilt, start, lead, tolerance, limits):
 
 
 @pytest.mark.representatives(6)
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("lead", [0, 1])
+@pytest.mark.parametrize(("lead", "seed"), [(0, 0), (1, 1)])
 @pytest.mark.parametrize("far", [0.0, 1.0, 10.0])
 @pytest.mark.parametrize("tolerance", [1e-2, 1e-9, 0.0])
 def test_steps_are_those_of_the_slow_twin(lead, seed, far, tolerance):

@@ -488,8 +488,7 @@ def descended(solver, most_rounds):
 
 @pytest.mark.representatives(3)
 @pytest.mark.parametrize("name", ["logistic", "squared", "huber", "welsch"])
-@pytest.mark.parametrize(("lam", "width"), [(1e-1, 0.3), (1e-2, 1.0), (1e-3, 0.1)])
-@pytest.mark.parametrize("parties", [1, 3, 8])
+@pytest.mark.parametrize(("lam", "width", "parties"), [(1e-1, 0.3, 3), (1e-2, 1.0, 1), (1e-3, 0.1, 8)])
 def test_log_sum_takes_tens_of_rounds_and_ends_about_as_low_as_sharing(name, lam, width, parties):
     problem = penalised(name, f"log_sum:{width}", lam, parties)
     solver = Solver(problem, SolverOptions(n_threads=1))
@@ -570,10 +569,9 @@ def test_log_sum_in_subspace_never_gets_worse(seed, case, width, lam):
             before = record.objective
 
 
-@pytest.mark.representatives(9)
+@pytest.mark.representatives(5)
 @pytest.mark.parametrize("name", ["sigmoid", "tukey", "welsch"])
-@pytest.mark.parametrize("lam", [1e-1, 1e-3, 1e-5])
-@pytest.mark.parametrize("parties", [1, 3, 8])
+@pytest.mark.parametrize(("lam", "parties"), [(1e-1, 1), (1e-3, 8), (1e-5, 3)])
 def test_subspace_descends_to_a_stationary_point_in_few_rounds(name, lam, parties):
     X, y = problem_data(name)
     problem = make_problem(np.array_split(X, parties, axis=1), y, loss=name, lam=lam)
@@ -689,16 +687,16 @@ def test_refusals_are_one_line(problem, options, message):
 
 # --- resuming, files and the command line
 @pytest.mark.parametrize(
-    ("loss", "regularizer", "scheme"),
+    ("loss", "regularizer", "scheme", "after"),
     [
-        ("tukey", "l2", "subspace"),
-        ("sigmoid", "l2", "sharing"),
-        ("welsch", "log_sum:0.2", "auto"),
-        ("welsch", "log_sum:0.2", "sharing"),
-        ("sigmoid", "l2", "jacobi"),
+        ("tukey", "l2", "subspace", 1),
+        ("tukey", "l2", "subspace", 6),
+        ("sigmoid", "l2", "sharing", 6),
+        ("welsch", "log_sum:0.2", "auto", 1),
+        ("welsch", "log_sum:0.2", "auto", 6),
+        ("welsch", "log_sum:0.2", "sharing", 1),
     ],
 )
-@pytest.mark.parametrize("after", [1, 6])
 def test_runs_resume_to_the_bit(loss, regularizer, scheme, after):
     X, y = problem_data(loss)
     problem = make_problem(np.array_split(X, 3, axis=1), y, loss=loss, lam=1e-3, regularizer=regularizer)

@@ -25,14 +25,12 @@ def build(loss, intercept, n_messages, seed):
 
 
 @pytest.mark.representatives(6)
-@pytest.mark.parametrize("seed", [0, 1])
-@pytest.mark.parametrize("tilted", [False, True])
-@pytest.mark.parametrize("n_messages", [1, 4, 14, 24])
+@pytest.mark.parametrize(("n_messages", "tilted"), [(1, True), (4, False), (24, True)])
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("loss", ["logistic", "squared", "huber", "squared_hinge", "poisson"])
-def test_one_leaf_takes_the_same_steps(loss, intercept, n_messages, tilted, seed):
-    problem, V, begin = build(loss, intercept, n_messages, seed)
-    tilt = 0.1 * np.random.default_rng(seed).normal(size=n_messages) if tilted else None
+def test_one_leaf_takes_the_same_steps(loss, intercept, n_messages, tilted):
+    problem, V, begin = build(loss, intercept, n_messages, 0)
+    tilt = 0.1 * np.random.default_rng(0).normal(size=n_messages) if tilted else None
     with Engine(1) as engine:
         assert is_one_leaf(problem, engine)
         for tolerance in (1e-2, 1e-9):

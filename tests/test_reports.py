@@ -154,16 +154,6 @@ def test_page_is_complete_and_self_contained(run):
 
 
 @pytest.mark.repeats
-def test_same_run_same_bytes(run, tmp_path):
-    import matplotlib
-
-    first = write_report(run, tmp_path / "a.html").read_bytes()
-    with matplotlib.rc_context({"lines.linewidth": 9.0, "axes.grid": False, "font.size": 30}):
-        assert write_report(run, tmp_path / "b.html").read_bytes() == first
-        assert matplotlib.rcParams["font.size"] == 30
-
-
-@pytest.mark.repeats
 def test_another_process_writes_the_same_bytes(run, tmp_path):
     first = write_report(run, tmp_path / "a.html").read_bytes()
     code = "import sys; from fastadmm.reports import write_report; write_report(*sys.argv[1:])"

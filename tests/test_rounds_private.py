@@ -20,16 +20,9 @@ from rounds_tools import NAMES, change, data_of, part_of, separate, values_of
 from run_tools import model_digests, result_of, run
 
 TEST = {"sampler": "insecure_test", "seed": 7, "delta": 1e-3}
-FUSION = {"lambda": 1e-2, "privacy": {"mode": "fusion", "epsilon": 4.0, **TEST}}
-MESSAGE = {"lambda": 1e-2, "privacy": {"mode": "message", "epsilon": 4.0, "rounds": 2, **TEST}}
-LABELS = {"lambda": 1e-2, "privacy": {**FUSION["privacy"], "label_epsilon": 3.0}}
+FUSION = {"lambda": 1e-2, "privacy": {"mode": "fusion", "epsilon": 4.0, "label_epsilon": 3.0, **TEST}}
 REAL = {"lambda": 1e-2, "privacy": {"mode": "fusion", "epsilon": 2.0, "delta": 1e-3}}
 MESSAGES = {"lambda": 1e-2, "privacy": {"mode": "message", "epsilon": 2.0, "delta": 1e-3, "rounds": 2}}
-MODES = [
-    pytest.param(FUSION, id="fusion"),
-    pytest.param(LABELS, id="fusion with randomised labels"),
-    pytest.param(MESSAGE, id="message"),
-]
 
 
 def open_run(world: Path, values: dict[str, Any]) -> Path:
@@ -78,18 +71,16 @@ def test_commands_on_a_private_run(world: Path, capsys: pytest.CaptureFixture[st
     train(world)
     assert run("privacy", directory) == 0
     assert "each party's own" in capsys.readouterr().out
-    assert run("audit", directory, "--trials", 20000) == 0
+    assert run("audit", directory, "--trials", 5000) == 0
     assert run("resume", directory) == 5
     assert "'fastadmm coordinator step' goes on" in capsys.readouterr().err
 
 
-@pytest.mark.representatives(1)
-@pytest.mark.parametrize("values", MODES)
-def test_equal_to_the_bit(tmp_path: Path, values: dict[str, Any]) -> None:
+def test_equal_to_the_bit(tmp_path: Path) -> None:
     data, world, reference = data_of(tmp_path), tmp_path / "world", tmp_path / "reference"
-    start_run(make_config({"data": str(data), **values}), reference)
+    start_run(make_config({"data": str(data), **FUSION}), reference)
     separate(data, world)
-    open_run(world, values)
+    open_run(world, FUSION)
     directory = train(world)
     for name in NAMES:
         target = directory / "model" / f"{name}.h5"

@@ -31,8 +31,7 @@ def case(loss, *, parties, intercept, weighted, seed=0, n=24):
 
 
 @pytest.mark.representatives(4)
-@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weights+offset"])
-@pytest.mark.parametrize("intercept", [False, True], ids=["no-intercept", "intercept"])
+@pytest.mark.parametrize(("intercept", "weighted"), [(False, True), (True, False), (True, True)])
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
 @pytest.mark.parametrize(
     ("scheme", "parties"), [("jacobi", 2), ("gauss-seidel", 3), ("sharing", 3), ("jacobi", 1)]

@@ -82,8 +82,11 @@ def test_advance_is_move_evaluate_and_slopes(loss):
 
 
 @pytest.mark.representatives(5)
-@pytest.mark.parametrize("n", [700, 140_000])
-@pytest.mark.parametrize("loss", SCALAR, ids=lambda loss: loss.name)
+@pytest.mark.parametrize(
+    ("loss", "n"),
+    [*((loss, 700) for loss in SCALAR), (SCALAR[0], 140_000)],
+    ids=lambda value: getattr(value, "name", str(value)),
+)
 def test_a_loss_at_a_sum_of_messages_is_that_of_a_step_without_messages(loss, n):
     rng = np.random.default_rng(3)
     total, base, y, weight = *rng.normal(size=(3, n)), rng.random(n) + 0.1

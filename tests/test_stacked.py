@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fastadmm import make_problem
 from fastadmm.blocks.block import CSRBlock, as_block
 from fastadmm.blocks.side_by_side import can_stand_side_by_side, mean_row_square, side_by_side
 from fastadmm.engine.engine import Engine
@@ -19,15 +18,6 @@ def matrices(ones=False):
     if ones:
         found = [(own != 0.0).astype(np.float64) for own in found]
     return [*found, rng.normal(size=(N, WIDTHS[2]))]
-
-
-def problem(loss="logistic", regularizer="l2", lam=1e-4, **more):
-    rng, blocks = np.random.default_rng(6), matrices(bool(more.pop("ones", False)))
-    blocks[1] = sp.hstack([blocks[1].tocsc()[:, :28], blocks[0].tocsc()[:, :1], sp.csc_array((N, 1))]).tocsr()
-    z = sum(block @ rng.normal(size=block.shape[1]) for block in blocks) + rng.logistic(size=N)
-    y = z if loss in ("squared", "huber") else (z > 0) * 1.0
-    y = rng.poisson(np.exp(np.clip(0.3 * z, -3.0, 3.0))) * 1.0 if loss == "poisson" else y
-    return make_problem(blocks, y, loss=loss, regularizer=regularizer, lam=lam, **more)
 
 
 @pytest.mark.parametrize("ones", [False, True])

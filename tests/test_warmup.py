@@ -120,8 +120,7 @@ def test_an_edit_of_an_inlined_function_recompiles_its_users_alone(installation)
 
 
 @pytest.mark.repeats
-@pytest.mark.parametrize("damage", ["a flipped bit", "truncated"])
-@pytest.mark.parametrize("ending", ["nbc", "nbi"])
+@pytest.mark.parametrize(("ending", "damage"), [("nbc", "a flipped bit"), ("nbi", "truncated")])
 def test_a_damaged_file_is_compiled_again(installation, ending, damage):
     """What is damaged would otherwise be run as machine code."""
     place = Path(one_kernel(installation)[0])
@@ -189,12 +188,6 @@ print(modules, compiled)
     assert compiled == "[]"
     assert int(modules) > 80
     assert not list(tmp_path.rglob("*.nbi"))
-
-
-def test_import_is_light():
-    """The package alone imports no library at all that computes."""
-    heavy = {"numpy", "numba", "scipy", "sklearn", "pandas", "h5py", "matplotlib"}
-    assert program(f"import sys, fastadmm; print(sorted({heavy!r} & set(sys.modules)))") == "[]"
 
 
 @pytest.mark.repeats

@@ -5,8 +5,6 @@ from fastadmm.coordinator.proximal.weights_program import solve_weights_program
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-Array = np.ndarray
-
 
 def twin(hessian, slope, weights, lower, owner, most):
     """The same active set, each step from the optimality conditions of all free weights at once."""
