@@ -11,18 +11,6 @@ from fastadmm.kernels.dense_products import add_rows
 from fastadmm.kernels.dense_rows import add_products
 from fastadmm.kernels.policy import kernel, spliced
 
-__all__ = [
-    "add_beside_products",
-    "beside_blocks",
-    "beside_gram",
-    "beside_hessian_product",
-    "beside_move",
-    "beside_product",
-    "beside_rows",
-    "beside_slopes",
-    "beside_transposed",
-]
-
 #: Rows whose products stay in the first-level cache; numbers that stay in the second with room to spare.
 _ROWS, _FEWEST_ROWS, _NUMBERS_PER_BLOCK = 1024, 128, 1 << 15
 

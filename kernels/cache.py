@@ -31,17 +31,6 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-__all__ = [
-    "belongs",
-    "cache_base",
-    "cache_directory",
-    "is_safe",
-    "make_safe",
-    "readable_directories",
-    "source_digest",
-    "user_cache",
-]
-
 _HERE = Path(__file__).resolve().parent
 
 #: Versions of a module's compiled kernels that are kept, newest first.

@@ -13,22 +13,12 @@ import ctypes
 import os
 from typing import Any
 
-import numba
 import numpy as np
 from fastadmm.kernels.csr import add_csr_rows, add_csr_rows_of_four, multiply_csr_rows
 from fastadmm.kernels.dense_products import add_rows
 from fastadmm.kernels.dense_rows import multiply_rows
-from fastadmm.kernels.policy import inline, kernel
+from fastadmm.kernels.policy import COMPILED, inline, kernel
 from numba import types
-
-__all__ = [
-    "csr_images_from_file",
-    "csr_product_from_file",
-    "csr_transposed_from_file",
-    "dense_product_from_file",
-    "dense_transposed_from_file",
-    "read_range",
-]
 
 #: Of the C library; the address is an integer as wide as a pointer.
 _compiled: Any = types.ExternalFunction(
@@ -43,10 +33,7 @@ def _interpreted(descriptor, address, count, place):
     return len(found)
 
 
-#: What Numba reads from the environment.
-_SETTINGS: Any = numba.config
-
-_pread: Any = _interpreted if _SETTINGS.DISABLE_JIT else _compiled
+_pread: Any = _compiled if COMPILED else _interpreted
 
 
 @inline

@@ -9,11 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
+from fastadmm.kernels.policy import COMPILED, intrinsic
 from numba import types
-from numba.extending import intrinsic
-
-__all__ = ["fma"]
 
 
 @intrinsic
@@ -32,7 +29,4 @@ def _interpreted(a, b, c):
     return a * b + c
 
 
-#: What Numba reads from the environment.
-_SETTINGS: Any = numba.config
-
-fma: Any = _interpreted if _SETTINGS.DISABLE_JIT else _compiled
+fma: Any = _compiled if COMPILED else _interpreted

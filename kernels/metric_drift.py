@@ -4,8 +4,6 @@ import numpy as np
 from fastadmm.kernels.exponential import log1p_unit
 from fastadmm.kernels.policy import kernel
 
-__all__ = ["metric_drift"]
-
 #: Samples per block: all that is computed of them stays in the first-level cache.
 _BLOCK = 1024
 

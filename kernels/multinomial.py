@@ -14,18 +14,6 @@ from fastadmm.kernels.exponential import SMALLEST_NORMAL, exp_nonpositive, log_p
 from fastadmm.kernels.loss_loops import Kernels
 from fastadmm.kernels.policy import inline, kernel
 
-__all__ = [
-    "multinomial",
-    "multinomial_action",
-    "multinomial_advance",
-    "multinomial_conjugate",
-    "multinomial_curvature",
-    "multinomial_evaluate",
-    "multinomial_mean_curvature",
-    "multinomial_probabilities",
-    "multinomial_prox",
-]
-
 #: Samples per block: a block of ten classes stays in the first-level cache.
 _BLOCK = 128
 

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from fastadmm.kernels.policy import kernel
+from fastadmm.kernels.policy import intrinsic, kernel
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic as _intrinsic
-
-__all__ = ["discard", "piece_of_pages"]
-
-#: Its typing context is given by Numba, not by the caller.
-intrinsic: Any = _intrinsic
 
 
 @intrinsic

@@ -30,8 +30,6 @@ from fastadmm.kernels.block_sum import BLOCK
 from fastadmm.kernels.loss_loops import loss_kernels
 from fastadmm.kernels.policy import inline, kernel
 
-__all__ = ["clamped_slopes", "margin", "residual", "squared"]
-
 
 def _squared_value(z, y, s, extra):
     residual = z - y

@@ -9,15 +9,6 @@ from fastadmm.kernels.block_sum import BLOCK, block_sum
 from fastadmm.kernels.pieces import call_kernel
 from fastadmm.kernels.policy import inline, kernel
 
-__all__ = [
-    "centres_in_metric",
-    "dual_residual",
-    "prox_in_metric",
-    "pull_and_squares",
-    "relax_messages",
-    "shift_of_targets",
-]
-
 
 @inline
 def _add_messages(messages, begin, end, out):

@@ -6,8 +6,6 @@ And some rows of one, and some columns of matrices with the same rows.
 import numpy as np
 from fastadmm.kernels.policy import kernel
 
-__all__ = ["append_csr", "append_dense", "append_some", "copy_rows", "copy_some", "find_some"]
-
 
 @kernel
 def append_csr(indptr, indices, data, first, places, out_indices, out_data, start, stop):

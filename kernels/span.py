@@ -26,8 +26,6 @@ from fastadmm.kernels.vectors import LANES, dot, total_and_size
 from numba import types
 from numba.extending import overload as _overload
 
-__all__ = ["span_advance", "span_blocks", "span_move", "span_slopes"]
-
 #: Its type does not tell all of its options.
 overload: Any = _overload
 

@@ -4,8 +4,6 @@ import numpy as np
 from fastadmm.kernels.blas import add_products, add_rows
 from fastadmm.kernels.policy import kernel
 
-__all__ = ["span_border", "span_hessian", "span_products"]
-
 #: Samples per block: scaled messages stay in the second-level cache, two of them in the first.
 _BLOCK = 1024
 

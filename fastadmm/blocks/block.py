@@ -766,7 +766,7 @@ def tell_of_all(block: FeatureBlock, engine: Engine, entries: int) -> int:
 
 def _dense_or_compressed(array: Array, name: str, shared: Engine | None) -> FeatureBlock:
     """A dense matrix as a block; compressed where most of it is zero."""
-    from fastadmm.kernels.dense import dense_compress, dense_count
+    from fastadmm.kernels.csr import dense_compress, dense_count
 
     n, d = array.shape
     array = np.ascontiguousarray(array)

@@ -52,7 +52,7 @@ def chosen_rows(n_rows: int, stride: int, engine: Engine) -> Array:
 
     One of every ``stride`` rows; its place among them varies, because tables may be periodic.
     """
-    from fastadmm.kernels.windows import row_of_each
+    from fastadmm.kernels.vectors import row_of_each
 
     begin, end = engine.first_row // stride, -(-(engine.first_row + n_rows) // stride)
     rows = np.empty(end - begin, dtype=np.int64)

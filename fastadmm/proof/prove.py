@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastadmm.kernels.proof_sums import proof_sums
+from fastadmm.kernels.compensated import proof_sums
 from fastadmm.problem.bounded_models import bounded_models
 from fastadmm.problem.problem import Problem
 from fastadmm.proof.claim import Proof, Within, proof_of, relative_gap

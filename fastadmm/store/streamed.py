@@ -348,7 +348,7 @@ class CompressedRows(CSRBlock):
         raise TypeError("a streamed block is never whole in memory")
 
     def tiles(self, rows: Rows) -> Iterator[tuple[Rows, _SparseTile]]:
-        from fastadmm.kernels.dense import dense_compress
+        from fastadmm.kernels.csr import dense_compress
 
         indices, data = np.empty(0, dtype=np.uint16), np.empty(0)
         for start, stop in csr_tiles(rows, self.indptr):
