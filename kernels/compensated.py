@@ -31,7 +31,6 @@ def dense_compensated_product(matrix, x, out, start, stop):
     x : ndarray of shape (d,)
     out : ndarray of shape (N,)
     start, stop : int
-        Row range.
     """
     for i in range(start, stop):
         high, low = 0.0, 0.0
@@ -71,7 +70,6 @@ def dense_compensated_images(matrix, v, sums, start, stop):
     sums : ndarray of shape (2, d)
         Added to: sums, and what rounding lost of them.
     start, stop : int
-        Row range.
     """
     high, low = sums[0], sums[1]
     for i in range(start, stop):
@@ -116,7 +114,6 @@ def proof_sums(u, total, z, knots, weight, offset, sums, start, stop):
     sums : ndarray of shape (7,)
         Added to: u times total, u times z, and squares of u, z, total, weight and offset.
     start, stop : int
-        Row range.
     """
     shifted = len(knots) > 0
     for begin in range(start, stop, _BLOCK):

@@ -83,7 +83,6 @@ def csr_product(indptr, indices, data, x, out, start, stop):
     x : ndarray of shape (d,)
     out : ndarray of shape (N,)
     start, stop : int
-        Row range.
     """
     multiply_csr_rows(indptr, 0, indices, data, x, 0, out, start, stop)
 
@@ -99,7 +98,6 @@ def csr_products(indptr, indices, data, x, out, start, stop):
     x : ndarray of shape (C, d)
     out : ndarray of shape (C, N)
     start, stop : int
-        Row range.
     """
     multiply_csr_rows_of_each(indptr, indices, data, x, out, start, stop)
 
@@ -123,7 +121,6 @@ def csr_accumulate_images(indptr, indices, data, vectors, out, start, stop):
     out : ndarray of shape (d, 4)
         Side by side, so that one instruction increases a column's four sums.
     start, stop : int
-        Row range.
     """
     add_csr_rows_of_four(indptr, 0, indices, data, vectors, 0, out, start, stop)
 
@@ -140,7 +137,6 @@ def csr_hessian_product(indptr, indices, data, x, weight, out, start, stop):
     weight : ndarray of shape (N,)
     out : ndarray of shape (d,)
     start, stop : int
-        Row range.
     """
     pass_rows(indptr, indices, data, x, weight, out, start, stop)
 
@@ -156,7 +152,6 @@ def csr_accumulate_gram(indptr, indices, data, weight, out, start, stop):
     weight : ndarray of shape (N,)
     out : ndarray of shape (d, d)
     start, stop : int
-        Row range.
     """
     for i in range(start, stop):
         if weight[i] == 0.0:  # most rows of a loss with flat pieces
@@ -185,7 +180,6 @@ def csr_fill(indptr, indices, data, scale, out, start, stop):
     out : ndarray of shape (stop - start, d)
         Output.
     start, stop : int
-        Row range.
     """
     for i in range(start, stop):
         row = out[i - start]
@@ -218,7 +212,6 @@ def short_product(indptr, rows, longer, indices, data, x, out, start, stop):
     x : ndarray of shape (d,)
     out : ndarray of shape (N,)
     start, stop : int
-        Row range.
     """
     for i in range(start, stop):
         out[i] = 0.0
@@ -242,7 +235,6 @@ def short_accumulate_transposed(indptr, rows, indices, data, v, out, start, stop
     v : ndarray of shape (N,)
     out : ndarray of shape (d,)
     start, stop : int
-        Row range.
     """
     for k in range(np.uint64(indptr[start]), np.uint64(indptr[stop])):
         out[indices[k]] += data[k] * v[rows[k]]
@@ -262,7 +254,6 @@ def dense_count(matrix, counts, start, stop):
     counts : ndarray of int64, shape (N,)
         Output.
     start, stop : int
-        Row range.
 
     Returns
     -------
@@ -295,7 +286,6 @@ def dense_compress(matrix, indptr, indices, data, start, stop):
     indices, data : ndarray of shape (nnz,)
         Outputs.
     start, stop : int
-        Row range.
     """
     for i in range(start, stop):
         row = matrix[i]

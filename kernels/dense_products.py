@@ -38,7 +38,6 @@ def dense_product(matrix, x, out, start, stop):
     out : ndarray of shape (N,)
         Contiguous.
     start, stop : int
-        Row range.
     """
     multiply_rows(matrix[start:stop], x, out[start:stop])
 
@@ -55,7 +54,6 @@ def dense_products(matrix, x, out, start, stop):
     out : ndarray of shape (C, N)
         Each to the bit as :func:`dense_product` writes it.
     start, stop : int
-        Row range.
     """
     step = 4 + _KEPT // max(1, matrix.shape[1]) // 4 * 4
     for begin in range(start, stop, step):
@@ -102,7 +100,6 @@ def dense_columns(matrix, out, start, stop):
         C-contiguous.
     out : ndarray of shape (d, N)
     start, stop : int
-        Row range.
     """
     step = 8 + _KEPT // max(1, matrix.shape[1]) // 8 * 8
     for begin in range(start, stop, step):
@@ -138,7 +135,6 @@ def dense_gram(matrix, weight, tile, syrk, out, start, stop):
         Address of the library's ``dsyrk``: see :mod:`fastadmm.kernels.blas`.
     out : ndarray of shape (d, d)
     start, stop : int
-        Row range.
     """
     d = matrix.shape[1]
     if len(weight) == 0:

@@ -67,7 +67,6 @@ def read_range(descriptor, offsets, chunk_rows, row_bytes, start, stop, out):
     chunk_rows, row_bytes : int
         Rows of a chunk; bytes of a row.
     start, stop : int
-        Row range.
     out : ndarray of shape (rows, ...)
         Contiguous, of at least as many bytes.
 
@@ -109,7 +108,6 @@ def dense_product_from_file(
     step : int
         Rows of a tile.
     start, stop : int
-        Row range.
 
     Returns
     -------
@@ -214,7 +212,6 @@ def csr_product_from_file(
         What every value is multiplied by.
     indptr : ndarray of int64, shape (N + 1,)
     start, stop : int
-        Row range.
 
     Returns
     -------
@@ -247,7 +244,6 @@ def csr_transposed_from_file(
     descriptor, places, chunk_rows, indices, stored, values, factor, indptr
         As in :func:`csr_product_from_file`.
     start, stop : int
-        Row range.
 
     Returns
     -------
@@ -280,7 +276,6 @@ def csr_images_from_file(
     descriptor, places, chunk_rows, indices, stored, values, factor, indptr
         As in :func:`csr_product_from_file`.
     start, stop : int
-        Row range.
 
     Returns
     -------

@@ -153,7 +153,6 @@ def grid_normal(key, nonce, scale, out, begin, end):
     out : ndarray of int64, shape (N,)
         Output; only the rows of the range are written.
     begin, end : int
-        Row range.
 
     Raises
     ------

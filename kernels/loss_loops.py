@@ -79,7 +79,6 @@ def _evaluate(z, target, weight, extra, gradient, start, stop):
     gradient : ndarray of shape (N,)
         Output: ``weight * loss'(z)``, in the domain of the conjugate.
     start, stop : int
-        Row range.
 
     Returns
     -------
@@ -137,7 +136,6 @@ def _prox(v, shift, target, weight, extra, penalty, z, gradient, start, stop):
         Out: ``s * loss'(z + o)``, equal to ``r (v - z)`` up to rounding, and always in the domain of the
         conjugate loss.
     start, stop : int
-        Row range.
 
     Returns
     -------
@@ -256,7 +254,6 @@ def loss_at(evaluate, base, total, intercept, target, weight, extra, z, gradient
     sums : ndarray of shape (3,)
         The loss is added, the sum of the gradient, and that of its absolute values.
     start, stop : int
-        Row range.
     """
     value, own_sums = 0.0, sums[1:]
     for begin in range(start, stop, _ROWS):

@@ -30,7 +30,6 @@ def metric_drift(curvature, metric, floor, out, start, stop):
         Sum of ``(curvature + metric) * log(curvature / metric)**2``, of ``curvature + metric``, and of the
         curvature as it is.
     start, stop : int
-        Row range.
     """
     ratio, squares = np.empty(_BLOCK), np.empty(_BLOCK)
     weights, ones = np.empty(_BLOCK), np.ones(_BLOCK)

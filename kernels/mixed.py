@@ -39,7 +39,6 @@ def mixed_product(sparse, matrices, columns, x, out, start, stop):
     x : ndarray of shape (K,)
     out : ndarray of shape (N,)
     start, stop : int
-        Row range.
     """
     indptr, indices, data = sparse
     for begin in range(start, stop, _ROWS):

@@ -67,7 +67,6 @@ def multinomial_evaluate(z, target, weight, gradient, start, stop):
     gradient : ndarray of shape (C, N)
         Output: ``weight * (p - onehot)``; sums to zero over the classes of a sample.
     start, stop : int
-        Row range.
 
     Returns
     -------
@@ -117,7 +116,6 @@ def multinomial_advance(before, offset, intercept, target, weight, total, gradie
     gradient : ndarray of shape (C, N)
         Output.
     start, stop : int
-        Row range.
 
     Returns
     -------
@@ -199,7 +197,6 @@ def multinomial_mean_curvature(gradient, weight, out, start, stop):
         As :func:`multinomial_evaluate` writes it.
     weight, out : ndarray of shape (N,)
     start, stop : int
-        Row range.
     """
     classes = len(gradient)
     for begin in range(start, stop, _BLOCK):
@@ -229,7 +226,6 @@ def multinomial_action(likely, weight, direction, out, start, stop):
     direction, out : ndarray of shape (C, N)
         v; the output.
     start, stop : int
-        Row range.
     """
     mean = np.empty(_BLOCK)
     for begin in range(start, stop, _BLOCK):
@@ -305,7 +301,6 @@ def multinomial_prox(v, shift, target, weight, penalty, z, gradient, slope, star
         :math:`\sum_i r s\,(\mathrm{diag}(q) - q q^\top / \sum q)` with
         :math:`q = p / (r + s p)`.
     start, stop : int
-        Row range.
     """
     classes = v.shape[0]
     level = np.empty(classes)
@@ -379,7 +374,6 @@ def multinomial_conjugate(u, target, weight, start, stop):
     target, weight : ndarray of shape (N,)
         Class numbers, sample weights.
     start, stop : int
-        Row range.
 
     Returns
     -------

@@ -96,7 +96,6 @@ def owner_dense_gradient(
     out : ndarray of shape (d,) or (d + 1,)
         Sums, added to.
     start, stop : int
-        Row range.
     """
     d = X.shape[1]
     magic = _ROUNDER * unit

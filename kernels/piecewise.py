@@ -128,7 +128,6 @@ def clamped_slopes(z, along, origin, slope, rise, least, most, t, out, start, st
         The length.
     out : ndarray of shape (2,)
     start, stop : int
-        Row range.
     """
     for begin in range(start, stop, BLOCK):
         one, two = 0.0, 0.0

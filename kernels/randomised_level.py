@@ -30,7 +30,6 @@ def randomised_levels(score, center, clip, keep, n_levels, rounding, response, l
     levels : ndarray of uint8, shape (N,)
         Out: symbols 0 ... k - 1.
     start, stop : int
-        Row range.
     """
     last = n_levels - 1
     for i in range(start, stop):

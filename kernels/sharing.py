@@ -66,7 +66,6 @@ def relax_messages(before, z, messages, relaxation, out, total, relaxed, start, 
     total, relaxed : ndarray of shape (N,)
         Sums of the answers and of the relaxed messages.
     start, stop : int
-        Row range.
     """
     share = np.empty(BLOCK)
     for begin in range(start, stop, BLOCK):
@@ -99,7 +98,6 @@ def pull_and_squares(total, z, u, penalty, metric, pull, out, start, stop):
         ``<u, S - z>``, ``<r (S - z), S - z>``, ``|r (S - z)|^2`` and ``|S - z|^2`` are added, ``|S|^2`` and
         ``|u|^2``.
     start, stop : int
-        Row range.
     """
     r, sums = np.empty(BLOCK), np.zeros((6, BLOCK))
     for begin in range(start, stop, BLOCK):
@@ -142,7 +140,6 @@ def dual_residual(before, old_z, old_u, messages, u, penalty, metric, tau, paral
     out : ndarray of shape (1,)
         The sum is added.
     start, stop : int
-        Row range.
     """
     seen, r, sums = np.empty(BLOCK), np.empty(BLOCK), np.zeros((1, BLOCK))
     for begin in range(start, stop, BLOCK):
@@ -194,7 +191,6 @@ def prox_in_metric(calls, extra, given, intercept, penalty, metric, z, u, out, s
     out : ndarray of shape (2,)
         The sum of the new u, and that of its derivatives in the intercept, are added.
     start, stop : int
-        Row range.
     """
     prox, evaluate, curve = calls
     centre, scaled, base, target, weight = given

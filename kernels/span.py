@@ -47,7 +47,6 @@ def span_blocks(n_messages, start, stop):
     n_messages : int
         K.
     start, stop : int
-        Row range.
 
     Returns
     -------
@@ -73,7 +72,6 @@ def span_move(messages, step, origin, base, intercept, total, z, start, stop):
     total, z : ndarray of shape (N,)
         Outputs.
     start, stop : int
-        Row range.
     """
     n_messages = len(messages)
     work = np.empty(BLOCK)
@@ -112,7 +110,6 @@ def span_slopes(messages, vector, out, start, stop):
     vector : ndarray of shape (N,)
     out : ndarray of shape (K,)
     start, stop : int
-        Row range.
     """
     sums = np.empty(LANES)
     for begin in range(start, stop, 2 * BLOCK):
@@ -184,7 +181,6 @@ def span_advance(evaluate, move, given, slopes, start, stop):
     slopes : ndarray of shape (at least K + 3,)
         Slopes, loss, and sums of the gradient and of its absolute values are added.
     start, stop : int
-        Row range.
     """
     messages, step, origin, base, intercept, total, z = move
     gradient, value = given[-1], 0.0

@@ -27,7 +27,6 @@ def span_hessian(messages, root, lead, syrk, out, start, stop):
         Address of the library's ``dsyrk``: see :mod:`fastadmm.kernels.blas`.
     out : ndarray of shape (lead + K, lead + K)
     start, stop : int
-        Row range.
     """
     n = lead + len(messages)
     scaled, places = np.empty((n, _BLOCK)), np.empty(_BLOCK, dtype=np.int64)
@@ -77,7 +76,6 @@ def span_border(messages, known, curvature, gradient, gemm, out, start, stop):
     out : ndarray of shape (K, K - known + 1)
         The gradient's last.
     start, stop : int
-        Row range.
     """
     new = len(messages) - known
     right = np.empty((new + 1, _BLOCK))
@@ -105,7 +103,6 @@ def span_products(messages, vectors, gemm, out, start, stop):
         Address of the library's ``dgemm``.
     out : ndarray of shape (K, w)
     start, stop : int
-        Row range.
     """
     for begin in range(start, stop, _BLOCK):
         size = min(begin + _BLOCK, stop) - begin

@@ -53,7 +53,6 @@ def shifted_sum(first, factor, second, shift, scale, out, start, stop):
         The output may be one of the others.
     factor, shift, scale : float
     start, stop : int
-        Row range.
     """
     one, other, own = first[start:stop], second[start:stop], out[start:stop]
     for k in range(stop - start):
@@ -112,7 +111,6 @@ def products_by_class(rows, classes, v, out, start, stop):
         Which row of v each is multiplied with.
     out : ndarray of shape (K,)
     start, stop : int
-        Row range.
     """
     sums = np.empty(LANES)
     for k in range(len(rows)):
@@ -131,7 +129,6 @@ def combine_by_class(c, rows, classes, out, start, stop):
         Which row of ``out`` each is added to.
     out : ndarray of shape (C, N)
     start, stop : int
-        Row range.
     """
     for begin in range(start, stop, BLOCK):  # of all classes, that much stays in the first-level cache
         end = min(begin + BLOCK, stop)
@@ -206,7 +203,6 @@ def total_and_size(v, out, start, stop):
     v : ndarray of shape (N,)
     out : ndarray of shape (2,)
     start, stop : int
-        Row range.
     """
     total, size = np.zeros(LANES), np.zeros(LANES)
     for begin in range(start, stop, LANES):

@@ -28,8 +28,7 @@ from fastadmm.inference.estimate import (
     check_penalty,
     refuse_separated,
 )
-from fastadmm.inference.information import joint_gram, joint_products
-from fastadmm.inference.likelihood import Family
+from fastadmm.inference.likelihood import Family, joint_gram, joint_products
 from fastadmm.problem.problem import Problem
 
 Array = np.ndarray

@@ -134,7 +134,7 @@ class Owner:
             )
         mask = None
         if self.batch_size < self.n_samples:
-            from fastadmm.owners.gaussian import secret_batch
+            from fastadmm.owners.mechanism import secret_batch
 
             mask = secret_batch(self.n_samples, self.batch_size)
         total = self.total(theta, mask)

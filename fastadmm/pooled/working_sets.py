@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fastadmm.blocks.block import CSRBlock
+from fastadmm.blocks.columns import some_columns
 from fastadmm.blocks.mixed import Mixed, Rows
-from fastadmm.blocks.some_columns import some_columns
 from fastadmm.method.certificate import PrimalValue, primal_value
 from fastadmm.method.span import SpanPoint
 from fastadmm.method.span_hessian import SpanHessian

@@ -280,6 +280,8 @@ def patterns_check(noises: Sequence[Array], exact: Sequence[Array]) -> Check:
 def directions_check(draws: Array) -> Check:
     """Is there noise in every direction of a release? Bounds of Davidson and Szarek on the singular values.
 
+    ``docs/privacy.md#noise-on-parameters``.
+
     Shapes: draws (K, n).
     """
     times, n = draws.shape

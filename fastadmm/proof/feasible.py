@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastadmm.problem.problem import Problem
-from fastadmm.proof.rounding import gamma, row_roundings
+from fastadmm.proof.share import gamma, row_roundings
 
 Array = np.ndarray
 

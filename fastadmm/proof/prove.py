@@ -27,8 +27,7 @@ from fastadmm.problem.bounded_models import bounded_models
 from fastadmm.problem.problem import Problem
 from fastadmm.proof.claim import Proof, Within, proof_of, relative_gap
 from fastadmm.proof.feasible import Balanced, balanced
-from fastadmm.proof.rounding import UNIT, gamma, row_roundings
-from fastadmm.proof.share import Share, party_share
+from fastadmm.proof.share import UNIT, Share, gamma, party_share, row_roundings
 
 Array = np.ndarray
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastadmm.engine.engine import Engine
 from fastadmm.pooled.goal import Goal
-from fastadmm.pooled.minimisers import ways_of
+from fastadmm.pooled.method import ways_of
 from fastadmm.problem.problem import Problem
 
 #: Shorter runs are not worth a line; nor is what would not be faster by this factor.
