@@ -14,7 +14,7 @@ from fastadmm.pooled import cost, newton
 from fastadmm.pooled.goal import Goal
 from fastadmm.pooled.method import MINIMISERS, ways_of
 from fastadmm.solver.early_stopping import EarlyStopping
-from fastadmm.solver.program import pooled_hint
+from fastadmm.solver.ending import pooled_hint
 from fastadmm.solver.solver import Solver
 from sklearn.linear_model import Lasso, LogisticRegression
 

@@ -121,8 +121,6 @@ class GaussianAnswers:
 
     def answer(self, total: np.ndarray) -> np.ndarray:
         """Publish a sum, shape (p,), as multiples of the step."""
-        from fastadmm.owners.mechanism import gaussian_steps
-
         steps = np.rint(total / self.step).astype(np.int64)
         return (steps + gaussian_steps(self.sigma / self.step, len(total))) * self.step
 
@@ -182,9 +180,6 @@ def make_answers(
             f"delta: {delta:g} with {n_records} records: at 1/n or above, publishing a random record would "
             "count as private; give less"
         )
-    from fastadmm.owners.mechanism import batch_multiplier
-    from fastadmm.privacy.accounting import noise_multiplier
-
     root = math.sqrt(n_parameters)
     sensitivity += root * unit
     if batch < 1:

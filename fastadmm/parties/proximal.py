@@ -161,10 +161,9 @@ class Party(Answering):
         return own if self.metric is None else {**own, "metric": self.metric}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        n, d = self.block.shape
-        weights, dual = checked(saved, "weights", (d,)), checked(saved, "dual", (d,))
+        weights, dual = (checked(saved, key, self.weights.shape) for key in ("weights", "dual"))
         if "metric" in saved:
-            self.set_metric(checked(saved, "metric", (n,)))
+            self.set_metric(checked(saved, "metric", self.block.shape[:1]))
         self.weights, self.dual = weights, dual
 
 

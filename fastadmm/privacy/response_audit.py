@@ -255,7 +255,11 @@ def symbol_checks(message: Maker, settings: FusionPrivacy, claimed: float, trial
 
 
 def _labels(settings: FusionPrivacy, n: int) -> PublicLabels:
-    classes = ((np.arange(n) // 2) % 2).astype(np.float64)
+    return public_labels(settings, ((np.arange(n) // 2) % 2).astype(np.float64))
+
+
+def public_labels(settings: FusionPrivacy, classes: Array) -> PublicLabels:
+    """Classes of shape (n,) as everybody may know them, with the targets that they make."""
     epsilon = settings.label_epsilon
     return PublicLabels(classes, classes if epsilon is None else public.soft_targets(classes, epsilon))
 

@@ -14,8 +14,8 @@ from fastadmm.conversation.traffic import Traffic
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 from fastadmm.proof.claim import Proof
+from fastadmm.solver.ending import program_line
 from fastadmm.solver.history import RoundRecord, Status
-from fastadmm.solver.program import program_line
 
 
 class Run(Protocol):
