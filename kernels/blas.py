@@ -5,8 +5,6 @@ call the library's routines at the addresses that SciPy publishes, without the i
 of a job can be shared like those of any kernel. Their results depend on sizes alone.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any
 

@@ -18,8 +18,6 @@ Where none can, kernels are compiled in every process. From such a place that ca
 image, compiled kernels are taken too, where there is also one to write to.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

@@ -8,8 +8,6 @@ many branches LLVM cannot remove that, and each count is an atomic operation: to
 reading the numbers of a text. A pointer has no count.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Observers that are told when a kernel is compiled; imports nothing, so that it is cheap to import."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 

@@ -5,8 +5,6 @@ to round it (Eisel; Lemire, "Number parsing at a gigabyte per second", 2021). Wh
 are more digits, or where the number is subnormal or infinite, the cell is left to ``float``.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from fastadmm.kernels.policy import apart, inline
 

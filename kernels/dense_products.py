@@ -9,8 +9,6 @@ LLVM would load and store them once every few rows, after a check that they do n
 columns that is most of the work.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

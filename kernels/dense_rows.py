@@ -6,8 +6,6 @@ in. Four rows are processed together, and cache lines further on are prefetched:
 requests in flight than the processor would by itself.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

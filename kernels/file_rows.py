@@ -7,8 +7,6 @@ tiles in a call. A read that fails ends the call, which returns the row it
 failed at: the caller reads that row again and hears from the system why.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 from typing import Any

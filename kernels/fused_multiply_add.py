@@ -5,8 +5,6 @@ from machine to machine); asked for by name, the fused operation is the same to
 the bit everywhere, and it halves the cost of a polynomial.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from fastadmm.kernels.policy import COMPILED, intrinsic

@@ -7,8 +7,6 @@ of the rows, or by halves, which leaves the loop to vector instructions.
 :func:`loss_at` and :func:`curvature_at` do what ``advance`` would without messages, at a sum of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Pages of memory, given back to the system piece by piece: for one thread all others would wait."""
 
-from __future__ import annotations
-
 from fastadmm.kernels.policy import intrinsic, kernel
 from llvmlite import ir
 from numba import types

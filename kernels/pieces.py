@@ -6,8 +6,6 @@ pieces, in turn or by ``prange`` on Numba's threads, needs no more of the kernel
 own place, so results do not depend on which thread computes it.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from fastadmm.kernels.policy import COMPILED, intrinsic, kernel, parallel_kernel, spliced

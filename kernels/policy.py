@@ -17,8 +17,6 @@
 privacy noise, and reductions that differ between machines.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -13,8 +13,6 @@ Both passes go over the samples in blocks that stay in the first-level cache, me
 after message: every value of V is read once and nothing else leaves the cache.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

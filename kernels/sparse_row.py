@@ -16,8 +16,6 @@ written, one number at a time; asked for by name, the vector operations are the 
 each rounded alone, to the bit.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Columns of several blocks: all with their entries, for work column by column, or copies of some."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

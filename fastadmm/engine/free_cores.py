@@ -1,7 +1,5 @@
 """How many cores others and this process's control groups leave: who waits for a thread, waits for a core."""
 
-from __future__ import annotations
-
 import math
 import os
 import time

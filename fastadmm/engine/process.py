@@ -3,8 +3,6 @@
 And the items of one job of Python functions, which threads share.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import sys

@@ -1,7 +1,5 @@
 """Kernels over rows on Numba's threads: who may use them, and where they are."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections.abc import Callable

@@ -6,8 +6,6 @@ the process that writes it, so that whoever writes the same file next can remove
 Where the system can, two names are exchanged in one step: at no moment neither old nor new is there.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import fnmatch

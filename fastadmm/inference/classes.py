@@ -7,8 +7,6 @@ standard errors. Differences to the first class do. The ridge penalty of all wei
 .. math:: \tfrac{\lambda N}{2} \Big( \sum_c |\delta_c|^2 - \tfrac1C \big|\sum_c \delta_c\big|^2 \Big).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import pairwise

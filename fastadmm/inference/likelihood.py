@@ -3,8 +3,6 @@
 And information matrices of all parties' columns together: D' diag(s) D, with a column of ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -19,8 +19,6 @@ Gaussian
     the noise multiplier nu of one analytic Gaussian mechanism.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """An owner of rows: answers gradient queries with noise, and nothing else."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from functools import cached_property

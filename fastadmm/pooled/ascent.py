@@ -5,8 +5,6 @@ in common, a few passes close the gap. The ratio of the gains of successive pass
 passes that are left; if they would cost more than another method, that one is used instead.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any, NamedTuple

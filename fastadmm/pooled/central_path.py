@@ -7,8 +7,6 @@ depend on the scale of columns, on how nearly collinear they are, nor on how man
 end: some hundred small systems at most.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

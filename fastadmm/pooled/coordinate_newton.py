@@ -8,8 +8,6 @@ have cost as much as the columns' Gram matrix and its minimiser would, that is w
 where the gradient proves the gap.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable

@@ -4,8 +4,6 @@ Working sets first, where a norm holds most weights at zero; over all columns by
 is little work; else by coordinate descent on the columns themselves.
 """
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

@@ -1,7 +1,5 @@
 """What operations on a table cost, by which minimisers are chosen; bench/pooled_cost.py measures them."""
 
-from __future__ import annotations
-
 import math
 
 from fastadmm.blocks.side_by_side import mean_row_square

@@ -15,8 +15,6 @@ the gap is linear in the slope, and a step gains its square. The difference of t
 show that. Half the sum of the slopes at both ends of a short step, times the step, keeps all digits of it.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Protocol

@@ -1,7 +1,5 @@
 """Kinks in the loss: an interior point method over the columns that pull."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce

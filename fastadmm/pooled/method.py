@@ -1,7 +1,5 @@
 """The scheme ``pooled``: a round is a call of a minimiser over all columns, the cheapest way first."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

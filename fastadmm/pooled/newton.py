@@ -11,8 +11,6 @@ Many rows begin with samples of them, each from the minimiser of the one before:
 rows by a statistical error only, about a share d / n of the loss.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from functools import cached_property, reduce

@@ -5,8 +5,6 @@ same. The minimiser for n of many rows differs from that for all of them by a st
 d / n of the loss. Rows of a sample have larger weights, so that its loss is on the scale of the whole.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from fastadmm.blocks.block import CSRBlock

@@ -7,8 +7,6 @@ columns tells which are missing. The first set is so large that its Gram matrix 
 pass. Only what the columns left out can cost in the bound decides on the end.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

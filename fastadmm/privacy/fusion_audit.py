@@ -7,8 +7,6 @@ the mechanism moves. Theorems hold for every past, so the audit chooses the nois
 model to where one record moves gradient, moments and symbol farthest.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

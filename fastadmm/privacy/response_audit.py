@@ -10,8 +10,6 @@ model is then known) and with the run's own random numbers. Of every symbol and 
 often it comes; exact binomial tests compare.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """How far weights can go that nothing bounds: fixed from the data, before there is an answer to judge."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which targets a loss accepts (refusals name the row), and class weights: factors for the sample weights."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from numbers import Real

@@ -14,8 +14,6 @@ x_m\rangle`, which is checked: it fails if one pass read other data or weights t
 all constants is in ``docs/certificate.md``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -8,8 +8,6 @@ A sum of products that goes through at most k roundings, in whatever order, is o
 (Higham, *Accuracy and Stability of Numerical Algorithms*, section 3.1).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple

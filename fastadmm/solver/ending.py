@@ -1,7 +1,5 @@
 """Why a run stopped, which program it was, and whether the other would be faster: a line of each."""
 
-from __future__ import annotations
-
 import math
 
 from fastadmm.engine.engine import Engine

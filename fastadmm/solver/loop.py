@@ -1,7 +1,5 @@
 """Rounds until a run stops, and what it leaves."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

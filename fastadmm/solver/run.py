@@ -1,7 +1,5 @@
 """What a run drives: rounds, one after the other, and what there is to say of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol

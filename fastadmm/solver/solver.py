@@ -1,7 +1,5 @@
 """The solver loop: rounds until the duality gap certifies the model."""
 
-from __future__ import annotations
-
 import json
 import math
 import time
