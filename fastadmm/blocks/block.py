@@ -517,10 +517,12 @@ class CSRBlock(_Tiled):
 
         def by_four(rows: Rows) -> Array:
             totals = self._zero_fours(len(vectors))
-            for (start, stop), tile in self.once(rows) if len(totals) == 1 else self.tiles(rows):
+            parts = self.once if len(totals) == 1 else self.tiles
+            for (start, stop), (indptr, indices, data) in parts(rows):
                 given = fours(vectors, start, stop)
                 for g, total in enumerate(totals):
-                    csr_accumulate_images(*tile, given[4 * g : 4 * g + 4], total, 0, stop - start)
+                    own = given[4 * g : 4 * g + 4]
+                    csr_accumulate_images(indptr, indices, data, own, total, 0, stop - start)
             return totals
 
         size = len(vectors) * d
