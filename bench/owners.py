@@ -420,7 +420,7 @@ def measure_beyond(data: Path) -> dict[str, Any]:
 
 
 def _beyond(X: np.ndarray, y: np.ndarray, n: int, epsilon: float) -> list[dict[str, Any]]:
-    from fastadmm.owners.gaussian import batch_multiplier
+    from fastadmm.owners.mechanism import batch_multiplier
     from fastadmm.privacy.accounting import noise_multiplier
 
     from owner_repetitions import repeat_insecurely

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fastadmm.blocks.weighted import WeightedBlock
 from fastadmm.coordinator.admm.anderson import Anderson
 from fastadmm.coordinator.admm.penalty_rule import PenaltyRule
 from fastadmm.coordinator.admm.scheme import ADMM_SCHEMES
 from fastadmm.engine.engine import Engine
+from fastadmm.parties.proximal import WeightedBlock
 from fastadmm.parties.xupdate.choose import choose_penalised
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem, make_problem

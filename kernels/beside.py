@@ -11,18 +11,6 @@ from fastadmm.kernels.dense_products import add_rows
 from fastadmm.kernels.dense_rows import add_products
 from fastadmm.kernels.policy import kernel, spliced
 
-__all__ = [
-    "add_beside_products",
-    "beside_blocks",
-    "beside_gram",
-    "beside_hessian_product",
-    "beside_move",
-    "beside_product",
-    "beside_rows",
-    "beside_slopes",
-    "beside_transposed",
-]
-
 #: Rows whose products stay in the first-level cache; numbers that stay in the second with room to spare.
 _ROWS, _FEWEST_ROWS, _NUMBERS_PER_BLOCK = 1024, 128, 1 << 15
 
@@ -39,7 +27,6 @@ def beside_blocks(n_columns, start, stop):
     n_columns : int
         K.
     start, stop : int
-        Row range.
 
     Returns
     -------
@@ -97,7 +84,6 @@ def beside_slopes(matrices, vector, out, start, stop):
     vector : ndarray of shape (N,)
     out : ndarray of shape (at least K,)
     start, stop : int
-        Row range.
     """
     first = 0
     for matrix in matrices:
@@ -136,7 +122,6 @@ def beside_hessian_product(matrices, x, weight, out, start, stop):
     weight : ndarray of shape (N,)
     out : ndarray of shape (K,)
     start, stop : int
-        Row range.
     """
     size, product = min(max(_FEWEST_OF_PRODUCTS, _NUMBERS_PER_BLOCK // max(1, len(x))), _ROWS), np.empty(stop)
     for begin in range(start, stop, size):
@@ -178,7 +163,6 @@ def beside_gram(matrices, lead, weight, tile, syrk, out, start, stop):
         Address of the library's ``dsyrk``: see :mod:`fastadmm.kernels.blas`.
     out : ndarray of shape (K, K)
     start, stop : int
-        Row range.
     """
     scaled = np.empty((min(tile, stop - start), len(out)))
     for begin in range(start, stop, tile):

@@ -5,25 +5,14 @@ call the library's routines at the addresses that SciPy publishes, without the i
 of a job can be shared like those of any kernel. Their results depend on sizes alone.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any
 
-import numba
+from fastadmm.kernels.policy import COMPILED, inline, intrinsic
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils, errors
 from numba.extending import get_cython_function_address
-from numba.extending import intrinsic as _intrinsic
-
-__all__ = ["add_columns", "add_products", "add_rows", "factorise", "lapack", "routine", "solve_factorised"]
-
-#: Its typing context is given by Numba, not by the caller.
-intrinsic: Any = _intrinsic
-
-#: What Numba reads from the environment.
-_SETTINGS: Any = numba.config
 
 _BYTES = ir.IntType(8).as_pointer()
 
@@ -265,13 +254,8 @@ def _upper(size):
     return np.triu(np.ones((size, size)))
 
 
-_INTERPRETED = _SETTINGS.DISABLE_JIT
-_inlined = numba.njit(error_model="numpy", forceinline=True)
-
-add_columns: Any = _interpreted_columns if _INTERPRETED else _inlined(_compiled_columns)
-add_rows: Any = _interpreted_rows if _INTERPRETED else _inlined(_compiled_rows)
-add_products: Any = _interpreted_products if _INTERPRETED else _inlined(_compiled_products)
-factorise: Any = _interpreted_factorise if _INTERPRETED else _inlined(_compiled_factorise)
-solve_factorised: Any = (
-    _interpreted_solve_factorised if _INTERPRETED else _inlined(_compiled_solve_factorised)
-)
+add_columns: Any = inline(_compiled_columns) if COMPILED else _interpreted_columns
+add_rows: Any = inline(_compiled_rows) if COMPILED else _interpreted_rows
+add_products: Any = inline(_compiled_products) if COMPILED else _interpreted_products
+factorise: Any = inline(_compiled_factorise) if COMPILED else _interpreted_factorise
+solve_factorised: Any = inline(_compiled_solve_factorised) if COMPILED else _interpreted_solve_factorised

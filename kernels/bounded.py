@@ -21,8 +21,6 @@ from fastadmm.kernels.exponential import exp_nonpositive
 from fastadmm.kernels.loss_loops import loss_kernels
 from fastadmm.kernels.policy import inline, kernel
 
-__all__ = ["bounded", "bounded_prox"]
-
 #: A Newton step below this (relative to t and delta) is the last: what is left of the derivative is of
 #: the order of its square, also near a double root, where convergence is linear.
 _LAST_STEP = 3e-9

@@ -18,8 +18,6 @@ Where none can, kernels are compiled in every process. From such a place that ca
 image, compiled kernels are taken too, where there is also one to write to.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os
@@ -30,17 +28,6 @@ import sys
 import tempfile
 from functools import cache
 from pathlib import Path
-
-__all__ = [
-    "belongs",
-    "cache_base",
-    "cache_directory",
-    "is_safe",
-    "make_safe",
-    "readable_directories",
-    "source_digest",
-    "user_cache",
-]
 
 _HERE = Path(__file__).resolve().parent
 

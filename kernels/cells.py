@@ -1,14 +1,19 @@
 """Blocks of text taken apart: cells of a CSV table, tokens of LIBSVM lines.
 
 Only what is plain is taken; everything else is left to the readers in Python, which also name what is wrong.
+
+Functions that kernels call once per element take the elements of an array without the array (:data:`bare`).
+Numba counts an array's references whenever a function takes it, also one that is inlined. In loops with
+many branches LLVM cannot remove that, and each count is an atomic operation: together they took longer than
+reading the numbers of a text. A pointer has no count.
 """
 
-import numpy as np
-from fastadmm.kernels.bare import bare
-from fastadmm.kernels.decimals import read_number, read_token
-from fastadmm.kernels.policy import inline, kernel
+from typing import Any
 
-__all__ = ["code_words", "parse_libsvm", "parse_numbers", "parse_table", "parse_whole_numbers", "split_cells"]
+import numpy as np
+from fastadmm.kernels.decimals import read_number, read_token
+from fastadmm.kernels.policy import COMPILED, inline, intrinsic, kernel
+from numba import types
 
 _ONE = np.uint64(1)
 
@@ -389,3 +394,22 @@ def parse_libsvm(text, shift, limit, powers, labels, indptr, indices, bits):
         at += _ONE
         lines += 1
     return row, lines
+
+
+@intrinsic
+def _compiled(typing_context, array):
+    """Where the elements of a contiguous array are; whoever calls keeps the array."""
+    signature = types.CPointer(array.dtype)(array)
+
+    def generate(context, builder, signature, arguments):
+        return context.make_array(signature.args[0])(context, builder, arguments[0]).data
+
+    return signature, generate
+
+
+def _interpreted(array):
+    """The elements in a row: for runs without the compiler."""
+    return array.reshape(-1)
+
+
+bare: Any = _compiled if COMPILED else _interpreted

@@ -9,8 +9,6 @@ then the same lines run without compilation and without overflow warnings.
 import numpy as np
 from fastadmm.kernels.policy import inline, kernel
 
-__all__ = ["LANES", "chacha_blocks", "chacha_group"]
-
 #: Blocks computed together; part of the layout of :mod:`fastadmm.kernels.gaussian_noise`.
 LANES = 16
 

@@ -19,8 +19,6 @@ from typing import Any
 from fastadmm.kernels.cache import belongs
 from numba.core.caching import IndexDataCacheFile, _CacheLocator
 
-__all__ = ["CheckedCacheFile", "check_digests", "subdirectory"]
-
 _SIZE = hashlib.sha256().digest_size
 
 

@@ -16,8 +16,6 @@ from fastadmm.kernels.coordinate_descent import column_product
 from fastadmm.kernels.policy import inline, kernel
 from fastadmm.kernels.vectors import LANES
 
-__all__ = ["class_blocks", "descend_class_columns"]
-
 #: Passes over a column's classes, and the share of the first one's moves that the last may make.
 _SWEEPS, _SHARE = 10, 0.01
 

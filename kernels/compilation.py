@@ -1,11 +1,7 @@
 """Observers that are told when a kernel is compiled; imports nothing, so that it is cheap to import."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-
-__all__ = ["begun", "done", "watching"]
 
 #: Called with a kernel's name: before it is compiled (seconds None), and after, with the seconds it took.
 Observer = Callable[[str, float | None], None]

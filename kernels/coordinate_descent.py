@@ -14,18 +14,7 @@ import math
 import numpy as np
 from fastadmm.kernels.fused_multiply_add import fma
 from fastadmm.kernels.policy import inline, kernel
-from fastadmm.kernels.shuffle import shuffle
 from fastadmm.kernels.vectors import LANES, dot
-
-__all__ = [
-    "add_columns",
-    "column_product",
-    "column_products",
-    "column_squares",
-    "descend_columns",
-    "scale_columns",
-    "shuffle_columns",
-]
 
 #: Rounding of a column's squared length, relative to it, once the intercept is eliminated.
 _NOTHING = 1e-12
@@ -179,3 +168,30 @@ def descend_columns(columns, sizes, intercept, slope, terms, chosen, wide, x, im
 def shuffle_columns(chosen):
     """Shuffle column numbers, the same way everywhere."""
     shuffle(chosen, len(chosen), np.uint64(len(chosen)))
+
+
+#: Multiplier and increment of a linear congruential generator (Knuth's MMIX).
+_MULTIPLIER, _INCREMENT = np.uint64(6364136223846793005), np.uint64(1442695040888963407)
+
+
+@inline
+def shuffle(numbers, count, state):
+    """Shuffle the first ``count`` of some numbers (Fisher and Yates), the same way everywhere.
+
+    Parameters
+    ----------
+    numbers : ndarray of int64, shape (n,)
+    count : int
+    state : uint64
+        Of the generator.
+
+    Returns
+    -------
+    uint64
+        The generator's next state.
+    """
+    for place in range(count - 1, 0, -1):
+        state = state * _MULTIPLIER + _INCREMENT
+        other = np.int64((state >> np.uint64(33)) % np.uint64(place + 1))
+        numbers[place], numbers[other] = numbers[other], numbers[place]
+    return state

@@ -8,29 +8,13 @@ Where a party holds few columns of wide sparse data, most of its rows are empty 
 beginning and end cost more than its entries: kernels named
 ``short`` know the row of each entry instead. They give the bits of the others, whose order of addition a row
 of up to two entries does not show.
+
+And dense matrices that are mostly zeros, found out and compressed in two passes.
 """
 
 import numpy as np
 from fastadmm.kernels.policy import inline, kernel
 from fastadmm.kernels.sparse_row import add_row, add_row_of_four, row_product
-
-__all__ = [
-    "add_csr_rows",
-    "add_csr_rows_of_four",
-    "csr_accumulate_gram",
-    "csr_accumulate_images",
-    "csr_accumulate_transposed",
-    "csr_column_squares",
-    "csr_fill",
-    "csr_hessian_product",
-    "csr_product",
-    "csr_products",
-    "multiply_csr_rows",
-    "multiply_csr_rows_of_each",
-    "pass_rows",
-    "short_accumulate_transposed",
-    "short_product",
-]
 
 #: Rows whose entries a cache keeps from one product to the next.
 _KEPT_ROWS = 64
@@ -99,7 +83,6 @@ def csr_product(indptr, indices, data, x, out, start, stop):
     x : ndarray of shape (d,)
     out : ndarray of shape (N,)
     start, stop : int
-        Row range.
     """
     multiply_csr_rows(indptr, 0, indices, data, x, 0, out, start, stop)
 
@@ -115,7 +98,6 @@ def csr_products(indptr, indices, data, x, out, start, stop):
     x : ndarray of shape (C, d)
     out : ndarray of shape (C, N)
     start, stop : int
-        Row range.
     """
     multiply_csr_rows_of_each(indptr, indices, data, x, out, start, stop)
 
@@ -139,7 +121,6 @@ def csr_accumulate_images(indptr, indices, data, vectors, out, start, stop):
     out : ndarray of shape (d, 4)
         Side by side, so that one instruction increases a column's four sums.
     start, stop : int
-        Row range.
     """
     add_csr_rows_of_four(indptr, 0, indices, data, vectors, 0, out, start, stop)
 
@@ -156,7 +137,6 @@ def csr_hessian_product(indptr, indices, data, x, weight, out, start, stop):
     weight : ndarray of shape (N,)
     out : ndarray of shape (d,)
     start, stop : int
-        Row range.
     """
     pass_rows(indptr, indices, data, x, weight, out, start, stop)
 
@@ -172,7 +152,6 @@ def csr_accumulate_gram(indptr, indices, data, weight, out, start, stop):
     weight : ndarray of shape (N,)
     out : ndarray of shape (d, d)
     start, stop : int
-        Row range.
     """
     for i in range(start, stop):
         if weight[i] == 0.0:  # most rows of a loss with flat pieces
@@ -201,7 +180,6 @@ def csr_fill(indptr, indices, data, scale, out, start, stop):
     out : ndarray of shape (stop - start, d)
         Output.
     start, stop : int
-        Row range.
     """
     for i in range(start, stop):
         row = out[i - start]
@@ -234,7 +212,6 @@ def short_product(indptr, rows, longer, indices, data, x, out, start, stop):
     x : ndarray of shape (d,)
     out : ndarray of shape (N,)
     start, stop : int
-        Row range.
     """
     for i in range(start, stop):
         out[i] = 0.0
@@ -258,7 +235,65 @@ def short_accumulate_transposed(indptr, rows, indices, data, v, out, start, stop
     v : ndarray of shape (N,)
     out : ndarray of shape (d,)
     start, stop : int
-        Row range.
     """
     for k in range(np.uint64(indptr[start]), np.uint64(indptr[stop])):
         out[indices[k]] += data[k] * v[rows[k]]
+
+
+#: All bits of a number but its sign.
+_NOT_SIGN = np.int64(0x7FFFFFFFFFFFFFFF)
+
+
+@kernel
+def dense_count(matrix, counts, start, stop):
+    """Count the entries of each row that are not zero.
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (N, d)
+    counts : ndarray of int64, shape (N,)
+        Output.
+    start, stop : int
+
+    Returns
+    -------
+    float
+        Largest absolute value; infinite or NaN if one of them is.
+    """
+    # Of absolute values the bits are in the same order, NaN above infinity above all numbers, and the
+    # largest of integers may be looked for in any order: that is what lets LLVM vectorise this.
+    largest = np.int64(0)
+    for i in range(start, stop):
+        row = matrix[i].view(np.int64)
+        filled = np.int64(0)
+        for j in range(len(row)):
+            size = row[j] & _NOT_SIGN
+            filled += np.int64(size != 0)
+            largest = max(largest, size)
+        counts[i] = filled
+    return np.int64(largest).view(np.float64)
+
+
+@kernel
+def dense_compress(matrix, indptr, indices, data, start, stop):
+    """Write the entries of a row range that are not zero as compressed sparse rows.
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (N, d)
+    indptr : ndarray of int64, shape (N + 1,)
+        Where each row's entries go.
+    indices, data : ndarray of shape (nnz,)
+        Outputs.
+    start, stop : int
+    """
+    for i in range(start, stop):
+        row = matrix[i]
+        k = np.uint64(indptr[i])
+        end = np.uint64(indptr[i + 1])
+        for j in range(len(row)):
+            # Written whether it counts or not: a branch on the value would be guessed wrong half of the time.
+            if k < end:
+                indices[k] = j
+                data[k] = row[j]
+            k += np.uint64(row[j] != 0.0)

@@ -5,12 +5,8 @@ to round it (Eisel; Lemire, "Number parsing at a gigabyte per second", 2021). Wh
 are more digits, or where the number is subnormal or infinite, the cell is left to ``float``.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from fastadmm.kernels.policy import apart, inline
-
-__all__ = ["LEAST_POWER", "powers_of_five", "read_number", "read_token"]
 
 #: Smallest and largest decimal exponent that is decided here.
 LEAST_POWER, MOST_POWER = -342, 308
@@ -142,7 +138,7 @@ def read_number(text, start, stop, powers):
     Parameters
     ----------
     text : pointer to uint8
-        Of :func:`fastadmm.kernels.bare.bare`.
+        Of :func:`fastadmm.kernels.cells.bare`.
     start, stop : int
         Without spaces around.
     powers : pointer to uint64
@@ -232,7 +228,7 @@ def read_token(text, at, powers):
     Parameters
     ----------
     text : pointer to uint8
-        Of :func:`fastadmm.kernels.bare.bare`, with a byte that belongs to no number at its end.
+        Of :func:`fastadmm.kernels.cells.bare`, with a byte that belongs to no number at its end.
     at : uint64
         Unsigned, so that no index counts from the end.
     powers : pointer to uint64

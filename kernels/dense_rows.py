@@ -6,23 +6,14 @@ in. Four rows are processed together, and cache lines further on are prefetched:
 requests in flight than the processor would by itself.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
-import numba
 import numpy as np
-from fastadmm.kernels.policy import inline
-from fastadmm.kernels.sum_by_halves import sum_by_halves
+from fastadmm.kernels.block_sum import sum_by_halves
+from fastadmm.kernels.policy import COMPILED, inline, intrinsic
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic as _intrinsic
-
-__all__ = ["add_products", "multiply_rows"]
-
-#: Its typing context is given by Numba, not by the caller.
-intrinsic: Any = _intrinsic
 
 #: Numbers of a vector, and rows side by side.
 _WIDTH, _ROWS = 8, 4
@@ -150,11 +141,8 @@ def _interpreted(matrix, x, out):
     out += (matrix * x).sum(axis=1)
 
 
-#: What Numba reads from the environment.
-_SETTINGS: Any = numba.config
-
 #: Add ``D x`` to contiguous ``out``, for a C-contiguous matrix.
-add_products: Any = _interpreted if _SETTINGS.DISABLE_JIT else _compiled
+add_products: Any = _compiled if COMPILED else _interpreted
 
 
 @inline

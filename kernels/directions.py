@@ -7,8 +7,6 @@ from fastadmm.kernels.fused_multiply_add import fma
 from fastadmm.kernels.policy import kernel
 from fastadmm.kernels.vectors import LANES, dot
 
-__all__ = ["add_weights", "is_new", "less_known", "orthonormal", "reflect_rows"]
-
 #: Less than this share of a direction is rounding.
 _NOTHING_NEW = 1e-9
 

@@ -7,16 +7,6 @@ import numpy as np
 from fastadmm.kernels.fused_multiply_add import fma
 from fastadmm.kernels.policy import inline
 
-__all__ = [
-    "SMALLEST_NORMAL",
-    "exp_bounded",
-    "exp_nonpositive",
-    "exp_rough",
-    "expm1_and_exp",
-    "log1p_unit",
-    "log_positive",
-]
-
 SMALLEST_NORMAL = 2.2250738585072014e-308
 
 #: Adding 1.5 * 2**52 leaves a number rounded to the nearest integer, ties to even, in the low bits.

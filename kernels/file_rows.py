@@ -7,28 +7,16 @@ tiles in a call. A read that fails ends the call, which returns the row it
 failed at: the caller reads that row again and hears from the system why.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 from typing import Any
 
-import numba
 import numpy as np
 from fastadmm.kernels.csr import add_csr_rows, add_csr_rows_of_four, multiply_csr_rows
 from fastadmm.kernels.dense_products import add_rows
 from fastadmm.kernels.dense_rows import multiply_rows
-from fastadmm.kernels.policy import inline, kernel
+from fastadmm.kernels.policy import COMPILED, inline, kernel
 from numba import types
-
-__all__ = [
-    "csr_images_from_file",
-    "csr_product_from_file",
-    "csr_transposed_from_file",
-    "dense_product_from_file",
-    "dense_transposed_from_file",
-    "read_range",
-]
 
 #: Of the C library; the address is an integer as wide as a pointer.
 _compiled: Any = types.ExternalFunction(
@@ -43,10 +31,7 @@ def _interpreted(descriptor, address, count, place):
     return len(found)
 
 
-#: What Numba reads from the environment.
-_SETTINGS: Any = numba.config
-
-_pread: Any = _interpreted if _SETTINGS.DISABLE_JIT else _compiled
+_pread: Any = _compiled if COMPILED else _interpreted
 
 
 @inline
@@ -80,7 +65,6 @@ def read_range(descriptor, offsets, chunk_rows, row_bytes, start, stop, out):
     chunk_rows, row_bytes : int
         Rows of a chunk; bytes of a row.
     start, stop : int
-        Row range.
     out : ndarray of shape (rows, ...)
         Contiguous, of at least as many bytes.
 
@@ -122,7 +106,6 @@ def dense_product_from_file(
     step : int
         Rows of a tile.
     start, stop : int
-        Row range.
 
     Returns
     -------
@@ -227,7 +210,6 @@ def csr_product_from_file(
         What every value is multiplied by.
     indptr : ndarray of int64, shape (N + 1,)
     start, stop : int
-        Row range.
 
     Returns
     -------
@@ -260,7 +242,6 @@ def csr_transposed_from_file(
     descriptor, places, chunk_rows, indices, stored, values, factor, indptr
         As in :func:`csr_product_from_file`.
     start, stop : int
-        Row range.
 
     Returns
     -------
@@ -293,7 +274,6 @@ def csr_images_from_file(
     descriptor, places, chunk_rows, indices, stored, values, factor, indptr
         As in :func:`csr_product_from_file`.
     start, stop : int
-        Row range.
 
     Returns
     -------

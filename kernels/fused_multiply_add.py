@@ -5,15 +5,10 @@ from machine to machine); asked for by name, the fused operation is the same to
 the bit everywhere, and it halves the cost of a polynomial.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
-import numba
+from fastadmm.kernels.policy import COMPILED, intrinsic
 from numba import types
-from numba.extending import intrinsic
-
-__all__ = ["fma"]
 
 
 @intrinsic
@@ -32,7 +27,4 @@ def _interpreted(a, b, c):
     return a * b + c
 
 
-#: What Numba reads from the environment.
-_SETTINGS: Any = numba.config
-
-fma: Any = _interpreted if _SETTINGS.DISABLE_JIT else _compiled
+fma: Any = _compiled if COMPILED else _interpreted

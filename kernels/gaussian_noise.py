@@ -19,8 +19,6 @@ from fastadmm.kernels.chacha import LANES, chacha_group
 from fastadmm.kernels.exponential import ROUNDER, ROUNDER_BITS, log_positive
 from fastadmm.kernels.policy import inline, kernel
 
-__all__ = ["MAX_ELEMENTS", "MAX_SCALE", "grid_normal", "standard_normal", "uniform"]
-
 #: A 32-bit block counter times eight elements per block.
 MAX_ELEMENTS = 1 << 35
 
@@ -155,7 +153,6 @@ def grid_normal(key, nonce, scale, out, begin, end):
     out : ndarray of int64, shape (N,)
         Output; only the rows of the range are written.
     begin, end : int
-        Row range.
 
     Raises
     ------

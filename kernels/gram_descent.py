@@ -10,8 +10,6 @@ import math
 
 from fastadmm.kernels.policy import inline, kernel
 
-__all__ = ["gram_descent", "group_descent"]
-
 #: No violation is asked for below this share of ``G_jj |x_j|``, which rounds.
 _ROUNDED = 1e-15
 

@@ -15,8 +15,6 @@ from fastadmm.kernels.exponential import SMALLEST_NORMAL, exp_bounded, expm1_and
 from fastadmm.kernels.loss_loops import loss_kernels
 from fastadmm.kernels.policy import inline, kernel
 
-__all__ = ["gamma", "gamma_prox", "log_omega", "poisson", "poisson_prox"]
-
 
 @inline
 def log_omega(b):

@@ -14,8 +14,6 @@ from fastadmm.kernels.exponential import SMALLEST_NORMAL, exp_nonpositive, exp_r
 from fastadmm.kernels.loss_loops import loss_kernels
 from fastadmm.kernels.policy import inline, kernel
 
-__all__ = ["logistic", "logistic_conjugate", "logistic_prox", "logistic_prox_of_row", "soft_labels"]
-
 #: When no sample moved further than this, one more step reaches rounding: convergence is cubic.
 _ROUGH_STEP = 0.015
 

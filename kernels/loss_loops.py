@@ -3,9 +3,9 @@
 A loss gives the functions ``value``, ``bend``, ``closed_prox`` and ``dual`` below, or a kernel of its
 own. Their last argument, ``extra``, is the tuple of the loss's parameters. Sums are over blocks: in the order
 of the rows, or by halves, which leaves the loop to vector instructions.
-"""
 
-from __future__ import annotations
+:func:`loss_at` and :func:`curvature_at` do what ``advance`` would without messages, at a sum of them.
+"""
 
 from collections.abc import Callable
 from types import FunctionType
@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from fastadmm.kernels.block_sum import BLOCK, block_sum
+from fastadmm.kernels.pieces import call_kernel
 from fastadmm.kernels.policy import inline, kernel
 from fastadmm.kernels.span import span_advance
-
-__all__ = ["Kernels", "loss_kernels"]
+from fastadmm.kernels.vectors import total_and_size
 
 
 class Kernels(NamedTuple):
@@ -42,7 +42,7 @@ def bend(z, y, s, extra):
 
 
 def closed_prox(centre, y, s, penalty, extra):
-    """Gradient at the proximal point, in the domain of the conjugate to the bit, and its derivative."""
+    """Gradient at the proximal point of ``centre``, in the conjugate's domain, and its derivative."""
 
 
 def dual(part, u, y, s, extra):
@@ -77,7 +77,6 @@ def _evaluate(z, target, weight, extra, gradient, start, stop):
     gradient : ndarray of shape (N,)
         Output: ``weight * loss'(z)``, in the domain of the conjugate.
     start, stop : int
-        Row range.
 
     Returns
     -------
@@ -135,7 +134,6 @@ def _prox(v, shift, target, weight, extra, penalty, z, gradient, start, stop):
         Out: ``s * loss'(z + o)``, equal to ``r (v - z)`` up to rounding, and always in the domain of the
         conjugate loss.
     start, stop : int
-        Row range.
 
     Returns
     -------
@@ -230,3 +228,69 @@ def loss_kernels(
         own["prox"] = made(_prox, closed_prox=closed)
         own["prox_of_row"] = made(_prox_of_row, closed_prox=closed)
     return Kernels(**own)
+
+
+#: Rows that are added up at once.
+_ROWS = 1 << 17
+
+
+@kernel
+def loss_at(evaluate, base, total, intercept, target, weight, extra, z, gradient, sums, start, stop):
+    """Write a loss's gradient at ``base + total + intercept``, and add up both.
+
+    Parameters
+    ----------
+    evaluate : int
+        Address of the loss's ``evaluate``.
+    base, total : ndarray of shape (N,)
+    intercept : float
+    target, weight : ndarray of shape (N,)
+    extra : tuple of float
+        The loss's parameters.
+    z, gradient : ndarray of shape (N,)
+        Written to: the predictor, and the weighted gradient.
+    sums : ndarray of shape (3,)
+        The loss is added, the sum of the gradient, and that of its absolute values.
+    start, stop : int
+    """
+    value, own_sums = 0.0, sums[1:]
+    for begin in range(start, stop, _ROWS):
+        end = min(begin + _ROWS, stop)
+        own_z, own_base, own_total = z[begin:end], base[begin:end], total[begin:end]
+        for k in range(end - begin):
+            own_z[k] = (own_base[k] + own_total[k]) + intercept
+        value += call_kernel(evaluate, (z, target, weight, extra, gradient, begin, end))
+        total_and_size(gradient, own_sums, begin, end)
+    sums[0] += value
+
+
+@kernel
+def curvature_at(curve, base, total, intercept, target, weight, extra, bend, root, sums, start, stop):
+    """Write a loss's curvature at ``base + total + intercept``, and add it up.
+
+    Parameters
+    ----------
+    curve : int
+        Address of the loss's ``curvature``.
+    base, total, intercept, target, weight, extra, start, stop
+        As for :func:`loss_at`.
+    bend : ndarray of shape (N,)
+        Written to.
+    root : ndarray of shape (N,) or (0,)
+        Written to, if it has room: the square root.
+    sums : ndarray of shape (2,)
+        The sum of the curvature is added, and that of its absolute values.
+    """
+    z = np.empty(BLOCK)
+    for begin in range(start, stop, BLOCK):
+        end = min(begin + BLOCK, stop)
+        own_z, own_base, own_total = z[: end - begin], base[begin:end], total[begin:end]
+        for k in range(end - begin):  # a function for this would cost both kernels compile time
+            own_z[k] = (own_base[k] + own_total[k]) + intercept
+        own = bend[begin:end]
+        call_kernel(curve, (own_z, target[begin:end], weight[begin:end], extra, own, 0, end - begin))
+        if len(root) != 0:
+            own_root = root[begin:end]
+            for k in range(end - begin):
+                own_root[k] = np.sqrt(own[k])
+    total_and_size(bend, sums, start, stop)

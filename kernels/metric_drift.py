@@ -4,8 +4,6 @@ import numpy as np
 from fastadmm.kernels.exponential import log1p_unit
 from fastadmm.kernels.policy import kernel
 
-__all__ = ["metric_drift"]
-
 #: Samples per block: all that is computed of them stays in the first-level cache.
 _BLOCK = 1024
 
@@ -32,7 +30,6 @@ def metric_drift(curvature, metric, floor, out, start, stop):
         Sum of ``(curvature + metric) * log(curvature / metric)**2``, of ``curvature + metric``, and of the
         curvature as it is.
     start, stop : int
-        Row range.
     """
     ratio, squares = np.empty(_BLOCK), np.empty(_BLOCK)
     weights, ones = np.empty(_BLOCK), np.ones(_BLOCK)

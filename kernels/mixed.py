@@ -11,8 +11,6 @@ from fastadmm.kernels.fused_multiply_add import fma
 from fastadmm.kernels.policy import kernel, spliced
 from fastadmm.kernels.sparse_row import add_row, row_product
 
-__all__ = ["mixed_gram", "mixed_hessian_product", "mixed_product", "mixed_transposed"]
-
 #: Most and fewest rows of a block, and numbers that stay in the second-level cache with room to spare.
 _ROWS, _FEWEST_ROWS, _NUMBERS_PER_BLOCK = 1024, 8, 1 << 15
 
@@ -41,7 +39,6 @@ def mixed_product(sparse, matrices, columns, x, out, start, stop):
     x : ndarray of shape (K,)
     out : ndarray of shape (N,)
     start, stop : int
-        Row range.
     """
     indptr, indices, data = sparse
     for begin in range(start, stop, _ROWS):

@@ -14,18 +14,6 @@ from fastadmm.kernels.exponential import SMALLEST_NORMAL, exp_nonpositive, log_p
 from fastadmm.kernels.loss_loops import Kernels
 from fastadmm.kernels.policy import inline, kernel
 
-__all__ = [
-    "multinomial",
-    "multinomial_action",
-    "multinomial_advance",
-    "multinomial_conjugate",
-    "multinomial_curvature",
-    "multinomial_evaluate",
-    "multinomial_mean_curvature",
-    "multinomial_probabilities",
-    "multinomial_prox",
-]
-
 #: Samples per block: a block of ten classes stays in the first-level cache.
 _BLOCK = 128
 
@@ -79,7 +67,6 @@ def multinomial_evaluate(z, target, weight, gradient, start, stop):
     gradient : ndarray of shape (C, N)
         Output: ``weight * (p - onehot)``; sums to zero over the classes of a sample.
     start, stop : int
-        Row range.
 
     Returns
     -------
@@ -129,7 +116,6 @@ def multinomial_advance(before, offset, intercept, target, weight, total, gradie
     gradient : ndarray of shape (C, N)
         Output.
     start, stop : int
-        Row range.
 
     Returns
     -------
@@ -211,7 +197,6 @@ def multinomial_mean_curvature(gradient, weight, out, start, stop):
         As :func:`multinomial_evaluate` writes it.
     weight, out : ndarray of shape (N,)
     start, stop : int
-        Row range.
     """
     classes = len(gradient)
     for begin in range(start, stop, _BLOCK):
@@ -241,7 +226,6 @@ def multinomial_action(likely, weight, direction, out, start, stop):
     direction, out : ndarray of shape (C, N)
         v; the output.
     start, stop : int
-        Row range.
     """
     mean = np.empty(_BLOCK)
     for begin in range(start, stop, _BLOCK):
@@ -317,7 +301,6 @@ def multinomial_prox(v, shift, target, weight, penalty, z, gradient, slope, star
         :math:`\sum_i r s\,(\mathrm{diag}(q) - q q^\top / \sum q)` with
         :math:`q = p / (r + s p)`.
     start, stop : int
-        Row range.
     """
     classes = v.shape[0]
     level = np.empty(classes)
@@ -391,7 +374,6 @@ def multinomial_conjugate(u, target, weight, start, stop):
     target, weight : ndarray of shape (N,)
         Class numbers, sample weights.
     start, stop : int
-        Row range.
 
     Returns
     -------

@@ -14,8 +14,6 @@ from fastadmm.kernels.logistic import logistic_prox
 from fastadmm.kernels.loss_loops import loss_kernels
 from fastadmm.kernels.policy import inline, kernel
 
-__all__ = ["negative_binomial", "negative_binomial_prox"]
-
 
 @inline
 def _at_zero(z, alpha):

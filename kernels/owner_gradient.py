@@ -19,16 +19,6 @@ import numpy as np
 from fastadmm.kernels.exponential import exp_nonpositive
 from fastadmm.kernels.policy import inline, kernel
 
-__all__ = [
-    "HINGE",
-    "LOGISTIC",
-    "SQUARED",
-    "owner_csr_gradient",
-    "owner_dense_gradient",
-    "owner_dense_moments",
-    "owner_slope",
-]
-
 #: Codes of the losses.
 SQUARED, HINGE, LOGISTIC = 0, 1, 2
 
@@ -106,7 +96,6 @@ def owner_dense_gradient(
     out : ndarray of shape (d,) or (d + 1,)
         Sums, added to.
     start, stop : int
-        Row range.
     """
     d = X.shape[1]
     magic = _ROUNDER * unit

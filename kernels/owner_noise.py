@@ -10,8 +10,6 @@ tail is cut, and the low-order bits of an answer are those of the law.
 import numpy as np
 from fastadmm.kernels.policy import inline, kernel
 
-__all__ = ["RESERVE", "discrete_laplace"]
-
 #: Words that must be left before a sample begins. A sample takes about ten; that it takes more than this
 #: has a probability below ``2**-1000``.
 RESERVE = 4096

@@ -1,18 +1,8 @@
 """Pages of memory, given back to the system piece by piece: for one thread all others would wait."""
 
-from __future__ import annotations
-
-from typing import Any
-
-from fastadmm.kernels.policy import kernel
+from fastadmm.kernels.policy import intrinsic, kernel
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic as _intrinsic
-
-__all__ = ["discard", "piece_of_pages"]
-
-#: Its typing context is given by Numba, not by the caller.
-intrinsic: Any = _intrinsic
 
 
 @intrinsic

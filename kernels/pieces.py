@@ -1,38 +1,17 @@
 """A kernel over pieces of its rows, described by two addresses: with them any thread can compute any piece.
 
 A job is any kernel that takes a row range last. :func:`describe_rows` and :func:`describe_sums` make its
-*piece function*, which takes the address of the packed arguments and the number of a piece. What shares the
-pieces among threads (:mod:`fastadmm.kernels.rows`) needs no more of the kernel.
+*piece function*, which takes the address of the packed arguments and the number of a piece. Who shares the
+pieces, in turn or by ``prange`` on Numba's threads, needs no more of the kernel. Every piece writes to its
+own place, so results do not depend on which thread computes it.
 """
-
-from __future__ import annotations
 
 from typing import Any
 
-import numba
+from fastadmm.kernels.policy import COMPILED, intrinsic, kernel, parallel_kernel, spliced
 from llvmlite import ir
-from numba import types
+from numba import prange, types
 from numba.core import cgutils
-from numba.extending import intrinsic as _intrinsic
-
-__all__ = [
-    "COMPILED",
-    "call_kernel",
-    "call_piece",
-    "call_share",
-    "describe_returns",
-    "describe_rows",
-    "describe_sums",
-]
-
-#: Its typing context is given by Numba, not by the caller.
-intrinsic: Any = _intrinsic
-
-#: What Numba reads from the environment.
-_SETTINGS: Any = numba.config
-
-#: Without the compiler kernels have no addresses: pieces are done in turn.
-COMPILED = not _SETTINGS.DISABLE_JIT
 
 _I64 = ir.IntType(64)
 _POINTER = ir.IntType(8).as_pointer()
@@ -187,3 +166,73 @@ describe_sums = _described(_sums_entry)
 #: For ``(address, bounds, own, *arguments)``, of a kernel that returns one number or two: both places of a
 #: row of ``own`` are written to, the second perhaps with nothing of use.
 describe_returns = _described(_returns_entry)
+
+
+@parallel_kernel
+def share_pieces(code, what, pieces):
+    """Have the pieces of a job done by as many threads as :func:`numba.set_num_threads` was told.
+
+    Parameters
+    ----------
+    code, what : int
+        Addresses of the piece function and of its arguments.
+    pieces : int
+    """
+    for piece in prange(pieces):
+        call_piece(code, what, piece)
+
+
+@spliced
+def _do(share, described, pieces):
+    code, what = described
+    if share != 0:
+        call_share(share, code, what, pieces)
+    else:
+        for piece in range(pieces):
+            call_piece(code, what, piece)
+
+
+@kernel
+def over_rows(share, address, bounds, *arguments):
+    """Call the kernel at an address with ``(*arguments, start, stop)`` for each range between bounds.
+
+    Parameters
+    ----------
+    share : int
+        Address of :func:`share_pieces`; 0 where the caller does all pieces in turn. It is not called by its
+        name, so that a caller on one thread neither compiles it nor launches threads.
+    address : int
+        Of a kernel compiled for exactly these arguments.
+    bounds : ndarray of int64, shape (pieces + 1,)
+    *arguments
+        What the kernel takes.
+    """
+    _do(share, describe_rows((address, bounds, *arguments)), len(bounds) - 1)
+
+
+@kernel
+def over_sums(share, address, bounds, own, *arguments):
+    """Call the kernel at an address with ``(*arguments, own[k], start, stop)`` for the k-th range.
+
+    Parameters
+    ----------
+    share, address, bounds, *arguments
+        As in :func:`over_rows`.
+    own : ndarray of shape (pieces, ...)
+        Each piece adds to a row of its own, which is set to zero first.
+    """
+    _do(share, describe_sums((address, bounds, own, *arguments)), len(bounds) - 1)
+
+
+@kernel
+def over_returns(share, address, bounds, own, *arguments):
+    """Keep what the kernel at an address returns of ``(*arguments, start, stop)`` for the k-th range.
+
+    Parameters
+    ----------
+    share, address, bounds, *arguments
+        As in :func:`over_rows`.
+    own : ndarray of shape (pieces, at least 2)
+        One number or two are written to the beginning of row k.
+    """
+    _do(share, describe_returns((address, bounds, own, *arguments)), len(bounds) - 1)

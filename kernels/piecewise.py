@@ -30,8 +30,6 @@ from fastadmm.kernels.block_sum import BLOCK
 from fastadmm.kernels.loss_loops import loss_kernels
 from fastadmm.kernels.policy import inline, kernel
 
-__all__ = ["clamped_slopes", "margin", "residual", "squared"]
-
 
 def _squared_value(z, y, s, extra):
     residual = z - y
@@ -130,7 +128,6 @@ def clamped_slopes(z, along, origin, slope, rise, least, most, t, out, start, st
         The length.
     out : ndarray of shape (2,)
     start, stop : int
-        Row range.
     """
     for begin in range(start, stop, BLOCK):
         one, two = 0.0, 0.0

@@ -5,7 +5,7 @@
     and loops with early exits are not vectorised by LLVM.
 ``nogil=True``
     Kernels are serial over a row range; one parallel kernel runs fixed row ranges of
-    any of them on several threads (:mod:`fastadmm.kernels.rows`). So results cannot depend on the number of
+    any of them on several threads (:mod:`fastadmm.kernels.pieces`). So results cannot depend on the number of
     threads, cold compilation stays short (Numba's parallel target multiplies it), and
     caching is safe.
 ``cache=True``
@@ -16,8 +16,6 @@
 ``fastmath`` is never given here: it would allow reassociation upstream of
 privacy noise, and reductions that differ between machines.
 """
-
-from __future__ import annotations
 
 import threading
 import time
@@ -30,8 +28,7 @@ from fastadmm.kernels.checked_cache import check_digests, subdirectory
 from fastadmm.kernels.compilation import begun, done
 from numba import njit as _njit
 from numba.core import event
-
-__all__ = ["apart", "inline", "kernel", "parallel_kernel", "spliced"]
+from numba.extending import intrinsic as _intrinsic
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -39,8 +36,12 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _CONFIGURATION = threading.Lock()
 _SETTINGS: Any = numba.config
 
-#: Its type does not tell all of its options.
+#: Without the compiler kernels run as Python and have no addresses.
+COMPILED = not _SETTINGS.DISABLE_JIT
+
+#: Their types do not tell all of their options, and Numba, not the caller, gives the typing context.
 njit: Any = _njit
+intrinsic: Any = _intrinsic
 
 
 def kernel(function: _Function) -> _Function:
@@ -71,7 +72,7 @@ def _compiled(function: _Function, parallel: bool = False) -> _Function:
             )(function)
         finally:
             _SETTINGS.CACHE_DIR = before
-    if not _SETTINGS.DISABLE_JIT:
+    if COMPILED:
         check_digests(compiled, [place / below for place in readable_directories(module)])
     return compiled
 

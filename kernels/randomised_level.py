@@ -11,8 +11,6 @@ Duchi, Jordan and Wainwright (2018), :math:`P(1) = \tfrac12 + t/(2C)` with
 import numpy as np
 from fastadmm.kernels.policy import kernel
 
-__all__ = ["randomised_levels"]
-
 
 @kernel
 def randomised_levels(score, center, clip, keep, n_levels, rounding, response, levels, start, stop):
@@ -32,7 +30,6 @@ def randomised_levels(score, center, clip, keep, n_levels, rounding, response, l
     levels : ndarray of uint8, shape (N,)
         Out: symbols 0 ... k - 1.
     start, stop : int
-        Row range.
     """
     last = n_levels - 1
     for i in range(start, stop):

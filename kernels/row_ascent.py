@@ -11,14 +11,11 @@ multipliers for :math:`\sum_i u_i = 0`, and the column's length determines how f
 """
 
 import numpy as np
+from fastadmm.kernels.coordinate_descent import shuffle
 from fastadmm.kernels.fused_multiply_add import fma
 from fastadmm.kernels.pieces import call_kernel
 from fastadmm.kernels.policy import inline, kernel, spliced
-from fastadmm.kernels.shuffle import shuffle
 from fastadmm.kernels.vectors import LANES, dot
-
-__all__ = ["ascend_dense_rows", "ascend_mixed_rows", "ascend_rows", "square_dense_rows", "square_rows"]
-
 
 #: A row of fewer numbers is multiplied one by one: a view takes longer.
 _NARROW = 12

@@ -9,15 +9,6 @@ from fastadmm.kernels.block_sum import BLOCK, block_sum
 from fastadmm.kernels.pieces import call_kernel
 from fastadmm.kernels.policy import inline, kernel
 
-__all__ = [
-    "centres_in_metric",
-    "dual_residual",
-    "prox_in_metric",
-    "pull_and_squares",
-    "relax_messages",
-    "shift_of_targets",
-]
-
 
 @inline
 def _add_messages(messages, begin, end, out):
@@ -75,7 +66,6 @@ def relax_messages(before, z, messages, relaxation, out, total, relaxed, start, 
     total, relaxed : ndarray of shape (N,)
         Sums of the answers and of the relaxed messages.
     start, stop : int
-        Row range.
     """
     share = np.empty(BLOCK)
     for begin in range(start, stop, BLOCK):
@@ -108,7 +98,6 @@ def pull_and_squares(total, z, u, penalty, metric, pull, out, start, stop):
         ``<u, S - z>``, ``<r (S - z), S - z>``, ``|r (S - z)|^2`` and ``|S - z|^2`` are added, ``|S|^2`` and
         ``|u|^2``.
     start, stop : int
-        Row range.
     """
     r, sums = np.empty(BLOCK), np.zeros((6, BLOCK))
     for begin in range(start, stop, BLOCK):
@@ -151,7 +140,6 @@ def dual_residual(before, old_z, old_u, messages, u, penalty, metric, tau, paral
     out : ndarray of shape (1,)
         The sum is added.
     start, stop : int
-        Row range.
     """
     seen, r, sums = np.empty(BLOCK), np.empty(BLOCK), np.zeros((1, BLOCK))
     for begin in range(start, stop, BLOCK):
@@ -203,7 +191,6 @@ def prox_in_metric(calls, extra, given, intercept, penalty, metric, z, u, out, s
     out : ndarray of shape (2,)
         The sum of the new u, and that of its derivatives in the intercept, are added.
     start, stop : int
-        Row range.
     """
     prox, evaluate, curve = calls
     centre, scaled, base, target, weight = given

@@ -6,8 +6,6 @@ And some rows of one, and some columns of matrices with the same rows.
 import numpy as np
 from fastadmm.kernels.policy import kernel
 
-__all__ = ["append_csr", "append_dense", "append_some", "copy_rows", "copy_some", "find_some"]
-
 
 @kernel
 def append_csr(indptr, indices, data, first, places, out_indices, out_data, start, stop):
@@ -27,7 +25,6 @@ def append_csr(indptr, indices, data, first, places, out_indices, out_data, star
     out_indices : ndarray of unsigned int, shape (nnz of the result,)
     out_data : ndarray of shape (nnz of the result,)
     start, stop : int
-        Row range.
     """
     begin, end = np.uint64(indptr[start]), np.uint64(indptr[stop])
     # Of each entry, rows that begin with it; of each row, how far its entries move.
@@ -99,7 +96,6 @@ def find_some(indptr, indices, places, entries, rows, counts, start, stop):
     counts : ndarray of int64, shape (N,)
         How many each row has; zero before.
     start, stop : int
-        Row range.
     """
     begin, end = np.uint64(indptr[start]), np.uint64(indptr[stop])
     begins = np.zeros(end - begin + np.uint64(1), dtype=np.int32)
@@ -154,7 +150,6 @@ def copy_some(matrix, numbers, first, out, start, stop):
         Column of ``out`` that the first of them becomes.
     out : ndarray of shape (N, at least first + k)
     start, stop : int
-        Row range.
     """
     for i in range(start, stop):
         for j in range(len(numbers)):

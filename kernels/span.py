@@ -13,8 +13,6 @@ Both passes go over the samples in blocks that stay in the first-level cache, me
 after message: every value of V is read once and nothing else leaves the cache.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -25,8 +23,6 @@ from fastadmm.kernels.policy import spliced
 from fastadmm.kernels.vectors import LANES, dot, total_and_size
 from numba import types
 from numba.extending import overload as _overload
-
-__all__ = ["span_advance", "span_blocks", "span_move", "span_slopes"]
 
 #: Its type does not tell all of its options.
 overload: Any = _overload
@@ -49,7 +45,6 @@ def span_blocks(n_messages, start, stop):
     n_messages : int
         K.
     start, stop : int
-        Row range.
 
     Returns
     -------
@@ -75,7 +70,6 @@ def span_move(messages, step, origin, base, intercept, total, z, start, stop):
     total, z : ndarray of shape (N,)
         Outputs.
     start, stop : int
-        Row range.
     """
     n_messages = len(messages)
     work = np.empty(BLOCK)
@@ -114,7 +108,6 @@ def span_slopes(messages, vector, out, start, stop):
     vector : ndarray of shape (N,)
     out : ndarray of shape (K,)
     start, stop : int
-        Row range.
     """
     sums = np.empty(LANES)
     for begin in range(start, stop, 2 * BLOCK):
@@ -186,7 +179,6 @@ def span_advance(evaluate, move, given, slopes, start, stop):
     slopes : ndarray of shape (at least K + 3,)
         Slopes, loss, and sums of the gradient and of its absolute values are added.
     start, stop : int
-        Row range.
     """
     messages, step, origin, base, intercept, total, z = move
     gradient, value = given[-1], 0.0

@@ -4,8 +4,6 @@ import numpy as np
 from fastadmm.kernels.blas import add_products, add_rows
 from fastadmm.kernels.policy import kernel
 
-__all__ = ["span_border", "span_hessian", "span_products"]
-
 #: Samples per block: scaled messages stay in the second-level cache, two of them in the first.
 _BLOCK = 1024
 
@@ -29,7 +27,6 @@ def span_hessian(messages, root, lead, syrk, out, start, stop):
         Address of the library's ``dsyrk``: see :mod:`fastadmm.kernels.blas`.
     out : ndarray of shape (lead + K, lead + K)
     start, stop : int
-        Row range.
     """
     n = lead + len(messages)
     scaled, places = np.empty((n, _BLOCK)), np.empty(_BLOCK, dtype=np.int64)
@@ -79,7 +76,6 @@ def span_border(messages, known, curvature, gradient, gemm, out, start, stop):
     out : ndarray of shape (K, K - known + 1)
         The gradient's last.
     start, stop : int
-        Row range.
     """
     new = len(messages) - known
     right = np.empty((new + 1, _BLOCK))
@@ -107,7 +103,6 @@ def span_products(messages, vectors, gemm, out, start, stop):
         Address of the library's ``dgemm``.
     out : ndarray of shape (K, w)
     start, stop : int
-        Row range.
     """
     for begin in range(start, stop, _BLOCK):
         size = min(begin + _BLOCK, stop) - begin

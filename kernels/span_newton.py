@@ -13,27 +13,6 @@ from fastadmm.kernels.pieces import call_kernel
 from fastadmm.kernels.policy import apart, kernel
 from fastadmm.kernels.vectors import dot
 
-__all__ = [
-    "BEST",
-    "CONTROLS",
-    "END",
-    "ENOUGH",
-    "FRESH",
-    "HERE",
-    "HESSIAN",
-    "LONG",
-    "NUMBERS",
-    "PASS",
-    "RENEWED",
-    "SLOTS",
-    "START",
-    "STEP",
-    "TRIAL",
-    "WANTED",
-    "newton_over_span",
-    "next_step",
-]
-
 #: Points that are held: the current one, the best, and the next.
 SLOTS = 3
 

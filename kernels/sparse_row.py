@@ -16,24 +16,14 @@ written, one number at a time; asked for by name, the vector operations are the 
 each rounded alone, to the bit.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
-import numba
 import numpy as np
-from fastadmm.kernels.policy import inline
-from fastadmm.kernels.sum_by_halves import sum_by_halves
+from fastadmm.kernels.block_sum import sum_by_halves
+from fastadmm.kernels.policy import COMPILED, inline, intrinsic
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic as _intrinsic
-
-__all__ = ["add_row", "add_row_of_four", "row_product"]
-
-
-#: Its typing context is given by Numba, not by the caller.
-intrinsic: Any = _intrinsic
 
 #: Entries of a group, and of one where four sums are made of each entry.
 _WIDTH, _FEW = 8, 4
@@ -232,13 +222,8 @@ def _interpreted_four(sums, j, value, a, b, c, d):
         sums[j, k] += value * factor
 
 
-#: What Numba reads from the environment.
-_SETTINGS: Any = numba.config
-
 #: Without the compiler there are only the loops that say what is meant.
-_COMPILED = not _SETTINGS.DISABLE_JIT
-
-_add_four: Any = _compiled_four if _COMPILED else _interpreted_four
+_add_four: Any = _compiled_four if COMPILED else _interpreted_four
 
 # The functions below are long rather than many: each that is inlined is compiled for itself before.
 
@@ -257,7 +242,7 @@ def row_product(data, indices, x, begin, end, readable):
     readable : uint64
         So many entries there are.
     """
-    if _COMPILED and end + _GROUP <= readable:
+    if COMPILED and end + _GROUP <= readable:
         return _compiled_product(data, indices, x, begin, end)
     first, last, total = np.int64(begin), np.int64(end), 0.0
     for h in range(first, first + 2):  # the eight sums in pairs, the pairs in pairs
@@ -280,7 +265,7 @@ def row_product(data, indices, x, begin, end, readable):
 @inline
 def add_row(data, indices, out, begin, end, readable, scale):
     """Add ``scale`` times one row to ``out``; see :func:`row_product`."""
-    if _COMPILED and end + _GROUP <= readable:
+    if COMPILED and end + _GROUP <= readable:
         while begin + _GROUP < end:
             for k in range(begin, begin + _GROUP):
                 if data is None:
@@ -300,7 +285,7 @@ def add_row(data, indices, out, begin, end, readable, scale):
 @inline
 def add_row_of_four(data, indices, out, begin, end, readable, a, b, c, d):
     """As :func:`add_row` for four scales, and ``out`` of shape (d, 4)."""
-    if _COMPILED and end + _FEW_GROUP <= readable:
+    if COMPILED and end + _FEW_GROUP <= readable:
         while begin + _FEW_GROUP < end:
             for k in range(begin, begin + _FEW_GROUP):
                 _add_four(out, indices[k], data[k], a, b, c, d)

@@ -5,8 +5,6 @@ from fastadmm.kernels.block_sum import BLOCK
 from fastadmm.kernels.policy import kernel
 from fastadmm.kernels.vectors import LANES, dot
 
-__all__ = ["less_combination", "products_in_metrics", "replace_last", "weighted_products"]
-
 
 @kernel
 def weighted_products(rows, v, weights, n, out, start, stop):

@@ -18,8 +18,6 @@ from fastadmm.kernels.log_link import log_omega
 from fastadmm.kernels.loss_loops import loss_kernels
 from fastadmm.kernels.policy import inline, kernel
 
-__all__ = ["tweedie", "tweedie_prox"]
-
 #: Safety net of the root finders; a step is Newton's, or halves a bracket.
 _MAX_STEPS = 200
 

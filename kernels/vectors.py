@@ -9,25 +9,6 @@ from fastadmm.kernels.block_sum import BLOCK
 from fastadmm.kernels.fused_multiply_add import fma
 from fastadmm.kernels.policy import inline, kernel
 
-__all__ = [
-    "LANES",
-    "add_by_halves",
-    "chosen",
-    "clear",
-    "combine_by_class",
-    "copy",
-    "dot",
-    "multiply",
-    "products",
-    "products_by_class",
-    "raise_to",
-    "shifted_sum",
-    "square_root",
-    "sum_by_halves",
-    "total_and_size",
-    "touch",
-]
-
 #: Sums side by side, so that neighbouring rows are added in one instruction. A power of two.
 LANES = 64
 
@@ -72,7 +53,6 @@ def shifted_sum(first, factor, second, shift, scale, out, start, stop):
         The output may be one of the others.
     factor, shift, scale : float
     start, stop : int
-        Row range.
     """
     one, other, own = first[start:stop], second[start:stop], out[start:stop]
     for k in range(stop - start):
@@ -131,7 +111,6 @@ def products_by_class(rows, classes, v, out, start, stop):
         Which row of v each is multiplied with.
     out : ndarray of shape (K,)
     start, stop : int
-        Row range.
     """
     sums = np.empty(LANES)
     for k in range(len(rows)):
@@ -150,7 +129,6 @@ def combine_by_class(c, rows, classes, out, start, stop):
         Which row of ``out`` each is added to.
     out : ndarray of shape (C, N)
     start, stop : int
-        Row range.
     """
     for begin in range(start, stop, BLOCK):  # of all classes, that much stays in the first-level cache
         end = min(begin + BLOCK, stop)
@@ -225,7 +203,6 @@ def total_and_size(v, out, start, stop):
     v : ndarray of shape (N,)
     out : ndarray of shape (2,)
     start, stop : int
-        Row range.
     """
     total, size = np.zeros(LANES), np.zeros(LANES)
     for begin in range(start, stop, LANES):
@@ -241,3 +218,30 @@ def total_and_size(v, out, start, stop):
         width //= 2
     out[0] += total[0]
     out[1] += size[0]
+
+
+#: Golden ratio times 2**64: products with it are spread evenly, and high bits more than low ones.
+_FACTOR, _LOW_BITS = np.uint64(0x9E3779B97F4A7C15), np.uint64(33)
+
+
+@kernel
+def row_of_each(begin, stride, first_row, out, start, stop):
+    """Write the row of each window from ``begin + start`` on, less ``first_row``, to a range of ``out``.
+
+    Parameters
+    ----------
+    begin : int
+        Number of the window whose row is ``out[0]``.
+    stride : int
+        Rows of a window.
+    first_row : int
+    out : ndarray of int64, shape (n_windows,)
+    start, stop : int
+        Range of ``out``.
+    """
+    # Arrays: without the compiler a number warns of the overflow that is meant.
+    windows, width = np.arange(begin + start, begin + stop).astype(np.uint64), np.uint64(stride)
+    inside = ((windows * _FACTOR) >> _LOW_BITS) % width
+    rows = (windows * width + inside).astype(np.int64)
+    for k in range(stop - start):  # an assignment of arrays takes a second to compile
+        out[start + k] = rows[k] - first_row

@@ -12,8 +12,6 @@ import math
 import numpy as np
 from fastadmm.kernels.policy import inline, kernel
 
-__all__ = ["weights_program"]
-
 #: Multipliers above minus this, relative to the largest slope, count as zero.
 _TOLERANCE = 1e-12
 

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from fastadmm.blocks.block import MOST_FILLED, CSRBlock, DenseBlock, as_block, check_scale
-from fastadmm.blocks.weighted import WeightedBlock
 from fastadmm.engine.engine import MAX_PIECES, ROWS_PER_PIECE, Engine, row_ranges
 from fastadmm.errors import InputError
+from fastadmm.parties.proximal import WeightedBlock
 
 
 def values(n, d, seed=0):

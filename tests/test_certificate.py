@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from fastadmm.engine.engine import Engine
-from fastadmm.method.certificate import LowerBound
-from fastadmm.method.root import increasing_root
+from fastadmm.method.certificate import LowerBound, increasing_root
 from fastadmm.problem.losses import LOSSES, get_loss
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.history import Status

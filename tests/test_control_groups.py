@@ -4,7 +4,7 @@ import math
 
 import pytest
 from fastadmm.engine import engine
-from fastadmm.engine.control_groups import core_limit
+from fastadmm.engine.free_cores import core_limit
 
 
 @pytest.mark.parametrize(("version", "kinds"), [(1, "cpu"), (1, "cpu,cpuacct"), (2, "")])

@@ -20,10 +20,14 @@ def modules():
 
 
 def public_members(names):
-    """Public functions and classes at home in their modules, and the public methods of the classes."""
+    """Public functions and classes at home in their modules, and the public methods of the classes.
+
+    Of kernels, all without an underscore are; of other modules, those that they list.
+    """
     for name in names:
         module = importlib.import_module(name)
-        for member_name in getattr(module, "__all__", ()):
+        bare = [member for member in vars(module) if not member.startswith("_")]
+        for member_name in bare if name.startswith("fastadmm.kernels.") else getattr(module, "__all__", ()):
             member = unwrapped(getattr(module, member_name))
             if callable(member) and getattr(member, "__module__", None) == name:
                 yield from with_methods(f"{name}.{member_name}", member)

@@ -11,9 +11,9 @@ import pytest
 import scipy.sparse as sp
 from fastadmm import ADMMSharingRegressor, solve
 from fastadmm.blocks.block import CSRBlock, DenseBlock
-from fastadmm.blocks.deviations import column_deviations
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.engine.engine import Engine
+from fastadmm.problem.bounded_models import column_deviations
 from fastadmm.problem.constraints import get_constraint
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import make_problem

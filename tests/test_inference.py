@@ -11,8 +11,7 @@ from fastadmm import ADMMSharingClassifier, ADMMSharingRegressor
 from fastadmm.blocks.block import as_block
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError
-from fastadmm.inference.information import joint_gram, joint_products
-from fastadmm.inference.likelihood import family_of
+from fastadmm.inference.likelihood import family_of, joint_gram, joint_products
 from fastadmm.problem.losses import get_loss
 from fastadmm.runs.infer import infer_run
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris

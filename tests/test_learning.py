@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from fastadmm import ADMMSharingClassifier, ADMMSharingRegressor, Privacy
 from fastadmm.errors import ConfigError, InputError
-from fastadmm.problem.class_weights import class_factors
+from fastadmm.problem.targets import class_factors
 from fastadmm.settings.checks import read_class_weights
 from scipy.optimize import minimize
 from sklearn.base import clone

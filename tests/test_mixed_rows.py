@@ -5,8 +5,7 @@ import pytest
 import scipy.sparse as sp
 from fastadmm.blocks.block import CSRBlock, DenseBlock, as_block
 from fastadmm.blocks.mixed import Mixed, in_order, rows_of_all
-from fastadmm.blocks.side_by_side import Beside, mean_row_square
-from fastadmm.blocks.stored import are_narrow
+from fastadmm.blocks.side_by_side import Beside, are_narrow, mean_row_square
 from fastadmm.engine.engine import Engine
 
 N, WIDTHS, KINDS = 2300, (30, 45, 3, 60), "dsds"

@@ -6,8 +6,13 @@ import os
 import numpy as np
 import pytest
 from fastadmm.engine.engine import Engine
-from fastadmm.owners.gaussian import gaussian_steps, secret_batch
-from fastadmm.owners.mechanism import GaussianAnswers, LaplaceAnswers, discrete_laplace_integers
+from fastadmm.owners.mechanism import (
+    GaussianAnswers,
+    LaplaceAnswers,
+    discrete_laplace_integers,
+    gaussian_steps,
+    secret_batch,
+)
 from fastadmm.privacy.fusion_mechanisms import Channel
 from fastadmm.privacy.noise import NoiseSource, calibrate
 from fastadmm.privacy.public import randomise_labels

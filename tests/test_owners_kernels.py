@@ -8,13 +8,14 @@ from fastadmm.engine.engine import Engine
 from fastadmm.kernels.owner_gradient import owner_csr_gradient, owner_dense_gradient, owner_dense_moments
 from fastadmm.kernels.owner_noise import discrete_laplace
 from fastadmm.owners.bound import LOSSES, make_bound
-from fastadmm.owners.gaussian import gaussian_steps, secret_batch
 from fastadmm.owners.mechanism import (
     GaussianAnswers,
     LaplaceAnswers,
     discrete_laplace_integers,
+    gaussian_steps,
     lattice_unit,
     make_answers,
+    secret_batch,
 )
 from fastadmm.owners.owner import Owner, Rows
 from fastadmm.privacy.accounting import noise_multiplier

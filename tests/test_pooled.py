@@ -12,9 +12,9 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.pooled import cost, newton
 from fastadmm.pooled.goal import Goal
-from fastadmm.pooled.minimisers import MINIMISERS, ways_of
+from fastadmm.pooled.method import MINIMISERS, ways_of
 from fastadmm.solver.early_stopping import EarlyStopping
-from fastadmm.solver.program import pooled_hint
+from fastadmm.solver.ending import pooled_hint
 from fastadmm.solver.solver import Solver
 from sklearn.linear_model import Lasso, LogisticRegression
 
@@ -270,7 +270,7 @@ def test_the_cost_model_is_not_off_by_three(kind):
     """Ratios of costs, measured in one run: their unit is whatever this machine takes."""
     import time
 
-    from fastadmm.blocks.some_columns import some_columns
+    from fastadmm.blocks.columns import some_columns
 
     rng = np.random.default_rng(0)
     X: Any = rng.normal(size=(12_000, 150))

@@ -12,8 +12,8 @@ from fastadmm.kernels.compensated import (
     csr_compensated_product,
     dense_compensated_images,
     dense_compensated_product,
+    proof_sums,
 )
-from fastadmm.kernels.proof_sums import proof_sums
 from fastadmm.problem.centring import centring_of
 from fastadmm.problem.constraints import get_constraint
 from fastadmm.problem.penalty import PartyPenalty

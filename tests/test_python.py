@@ -7,13 +7,13 @@ import re
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import fastadmm
 import numpy as np
 import pytest
 from fastadmm import JointClassifier, JointRegressor, JointRegressorCV
 from fastadmm.errors import ConfigError, InputError
-from fastadmm.privacy.paper_noise import inverse_root, noisy_weights
 from fastadmm.settings.privacy import MessagePrivacy
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -215,7 +215,10 @@ def test_the_page_of_an_estimator(tmp_path):
         fastadmm.report(JointRegressor(), tmp_path / "c.html")
 
 
-def test_noise_of_the_paper():
+def test_noise_of_the_paper(monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[1] / "bench")
+    from paper_a import inverse_root, noisy_weights
+
     rng = np.random.default_rng(0)
     D = rng.normal(size=(30, 3)) @ [[1.0, 0, 0, 1], [0, 2, 0, 0], [0, 0, 3, 3]]
     shape, zero = inverse_root(D), np.zeros(4)

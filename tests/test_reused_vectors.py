@@ -9,7 +9,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.engine.pages import Vectors
 from fastadmm.kernels.logistic import soft_labels
 from fastadmm.kernels.pages import discard, piece_of_pages
-from fastadmm.kernels.pieces import COMPILED
+from fastadmm.kernels.policy import COMPILED
 from fastadmm.kernels.vectors import clear
 from fastadmm.problem.losses import LOSSES, get_loss
 from fastadmm.problem.problem import make_problem

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 from fastadmm import SolverOptions, make_problem, solve
 from fastadmm.blocks.block import as_block
-from fastadmm.blocks.some_columns import some_columns
+from fastadmm.blocks.columns import some_columns
 from fastadmm.engine.engine import Engine
 
 N = 12_000

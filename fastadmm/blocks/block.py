@@ -187,11 +187,76 @@ def gram_leaves(shape: tuple[int, int], entries: float, engine: Engine) -> Range
     return engine.leaves(shape[0], everything * entries, work, fewest=4)
 
 
-class DenseBlock(FeatureBlock):
-    """A dense block; rows are contiguous. Shapes: matrix (N, d)."""
+class _Tiled(FeatureBlock):
+    """A block whose rows come in tiles, from memory or from a file."""
 
-    #: Whether the matrix is there as a whole; else passes go tile by tile.
+    #: Whether all of it is there as a whole; else passes go tile by tile.
     in_memory = True
+
+    @abstractmethod
+    def tiles(self, rows: Rows) -> Iterator[tuple[Rows, Any]]:
+        """Rows ``rows`` in order, as what kernels read of whole tiles; each is valid until the next."""
+
+    @abstractmethod
+    def _part(self, start: int, stop: int) -> Any:
+        """What kernels read of some rows, held in memory."""
+
+    def once(self, rows: Rows) -> Iterator[tuple[Rows, Any]]:
+        """Rows ``rows`` for one pass, which in memory needs no tiles: their sums go on from row to row."""
+        return iter([(rows, self._part(*rows))]) if self.in_memory else self.tiles(rows)
+
+    def _write(self, kernel: Any, engine: Engine, x: Array, out: Array) -> None:
+        """Have a kernel write what it makes of the rows and x to ``out``, of shape (N,) or (C, N)."""
+
+        def work(rows: Rows) -> None:
+            for (start, stop), tile in self.once(rows):
+                kernel(*_arrays_of(tile), x, out[..., start:stop], 0, stop - start)
+
+        engine.by_leaf(work, self._leaves(engine))
+
+    def _added(
+        self,
+        kernel: Any,
+        engine: Engine,
+        leaves: Ranges,
+        shape: tuple[int, ...],
+        *vectors: Array,
+        more: tuple[Any, ...] = (),
+    ) -> Array:
+        """What a kernel adds up over all rows, of vectors of shape (N,), or of none where they are empty."""
+
+        def work(rows: Rows) -> Array:
+            total = np.zeros(shape)
+            for (start, stop), tile in self.once(rows):
+                own = (v[start:stop] for v in vectors)
+                kernel(*_arrays_of(tile), *own, *more, total, 0, stop - start)
+            return total
+
+        return engine.sums(work, leaves, size=math.prod(shape))
+
+    def compensated_product(self, x: Array, engine: Engine) -> Array:
+        out = np.empty(self.shape[0])
+        self._write(self._compensated_kernels()[0], engine, x, out)
+        return out
+
+    def compensated(self, v: Array, engine: Engine) -> Array:
+        d = self.shape[1]
+        return self._added(self._compensated_kernels()[1], engine, self._leaves(engine, d), (2, d), v).sum(
+            axis=0
+        )
+
+    @staticmethod
+    @abstractmethod
+    def _compensated_kernels() -> tuple[Any, Any]:
+        """For ``D x`` and ``D.T v``."""
+
+
+def _arrays_of(tile: Any) -> tuple[Array, ...]:
+    return tile if isinstance(tile, tuple) else (tile,)
+
+
+class DenseBlock(_Tiled):
+    """A dense block; rows are contiguous. Shapes: matrix (N, d)."""
 
     def __init__(self, matrix: Array) -> None:
         self.matrix = np.ascontiguousarray(matrix, dtype=np.float64)
@@ -208,13 +273,11 @@ class DenseBlock(FeatureBlock):
         return made
 
     def tiles(self, rows: Rows) -> Iterator[tuple[Rows, Array]]:
-        """Rows ``rows`` in order, as matrices of whole tiles; each is valid until the next is asked for."""
         for start, stop in dense_tiles(rows, self.shape[1]):
             yield (start, stop), self.matrix[start:stop]
 
-    def once(self, rows: Rows) -> Iterator[tuple[Rows, Array]]:
-        """Rows ``rows`` for one pass of kernels that in memory need no tiles made for them."""
-        yield rows, self.matrix[rows[0] : rows[1]]
+    def _part(self, start: int, stop: int) -> Array:
+        return self.matrix[start:stop]
 
     def product_into(self, x: Array, out: Array, engine: Engine) -> None:
         from fastadmm.kernels.dense_products import dense_product
@@ -222,13 +285,8 @@ class DenseBlock(FeatureBlock):
         x = np.ascontiguousarray(x)
         if self.in_memory:
             engine.over_rows(dense_product, self._leaves(engine), self.matrix, x, out)
-            return
-
-        def work(rows: Rows) -> None:
-            for (start, stop), part in self.once(rows):
-                dense_product(part, x, out[start:stop], 0, stop - start)
-
-        engine.by_leaf(work, self._leaves(engine))
+        else:
+            self._write(dense_product, engine, x, out)
 
     def products_into(self, x: Array, out: Array, engine: Engine) -> None:
         from fastadmm.kernels.dense_products import dense_products
@@ -236,13 +294,8 @@ class DenseBlock(FeatureBlock):
         x = np.ascontiguousarray(x)
         if self.in_memory:
             engine.over_rows(dense_products, self._leaves(engine), self.matrix, x, out)
-            return
-
-        def work(rows: Rows) -> None:
-            for (start, stop), part in self.once(rows):
-                dense_products(part, x, out[:, start:stop], 0, stop - start)
-
-        engine.by_leaf(work, self._leaves(engine))
+        else:
+            self._write(dense_products, engine, x, out)
 
     def columns(self, numbers: Array, engine: Engine) -> Array:
         if self.in_memory:
@@ -268,43 +321,24 @@ class DenseBlock(FeatureBlock):
 
         given = tuple(map(np.ascontiguousarray, vectors))
         size = len(given) * self.shape[1]
+        leaves = self._leaves(engine, size)
         if self.in_memory and len(given) == 1:
-            leaves = self._leaves(engine, size)
             return [engine.sum_over_rows(dense_accumulate_transposed, leaves, (size,), self.matrix, given[0])]
 
         def work(rows: Rows) -> Array:
             totals = np.zeros((len(given), self.shape[1]))
-            for (start, stop), part in self.once(rows) if len(given) == 1 else self.tiles(rows):
+            for (start, stop), part in self.tiles(rows):
                 for v, total in zip(given, totals):
                     dense_accumulate_transposed(part, v[start:stop], total, 0, stop - start)
             return totals
 
-        return list(engine.sums(work, self._leaves(engine, size), size=size))
+        return list(engine.sums(work, leaves, size=size))
 
-    def compensated_product(self, x: Array, engine: Engine) -> Array:
-        from fastadmm.kernels.compensated import dense_compensated_product as kernel
+    @staticmethod
+    def _compensated_kernels() -> tuple[Any, Any]:
+        from fastadmm.kernels.compensated import dense_compensated_images, dense_compensated_product
 
-        out = np.empty(self.shape[0])
-
-        def work(rows: Rows) -> None:
-            for (start, stop), part in self.once(rows):
-                kernel(part, x, out[start:stop], 0, stop - start)
-
-        engine.by_leaf(work, self._leaves(engine))
-        return out
-
-    def compensated(self, v: Array, engine: Engine) -> Array:
-        from fastadmm.kernels.compensated import dense_compensated_images as kernel
-
-        shape = 2, self.shape[1]
-
-        def work(rows: Rows) -> Array:
-            sums = np.zeros(shape)
-            for (start, stop), part in self.once(rows):
-                kernel(part, v[start:stop], sums, 0, stop - start)
-            return sums
-
-        return engine.sums(work, self._leaves(engine, shape[1]), size=2 * shape[1]).sum(axis=0)
+        return dense_compensated_product, dense_compensated_images
 
     def matrix_product(self, x: Array, engine: Engine) -> Array:
         out = np.empty((len(x), self.shape[0]))
@@ -338,14 +372,7 @@ class DenseBlock(FeatureBlock):
         told, leaves = (tile_rows(self.shape[1]), routine(syrk)), self._gram_leaves(engine)
         if self.in_memory:
             return engine.sum_over_rows(kernel, leaves, shape, self.matrix, own, *told)
-
-        def work(rows: Rows) -> Array:
-            total = np.zeros(shape)
-            for (start, stop), part in self.tiles(rows):
-                kernel(part, own[start:stop], *told, total, 0, stop - start)
-            return total
-
-        return engine.sums(work, leaves, size=shape[0] ** 2)
+        return self._added(kernel, engine, leaves, shape, own, more=told)
 
     def kernel_gram(self) -> Array:
         return _kernel_matrix(self.shape[0], self.tiles, lambda a, b: a @ b.T, np.copy)
@@ -359,21 +386,11 @@ class DenseBlock(FeatureBlock):
         leaves, d = self._leaves(engine, self.shape[1]), self.shape[1]
         if self.in_memory:
             return engine.sum_over_rows(dense_column_squares, leaves, (d,), self.matrix)
-
-        def work(rows: Rows) -> Array:
-            total = np.zeros(d)
-            for (start, stop), part in self.once(rows):
-                dense_column_squares(part, total, 0, stop - start)
-            return total
-
-        return engine.sums(work, leaves, size=d)
+        return self._added(dense_column_squares, engine, leaves, (d,))
 
 
-class CSRBlock(FeatureBlock):
-    """A sparse block in compressed sparse rows. Shapes: matrix (N, d)."""
-
-    #: Whether the arrays are there as a whole; else passes go tile by tile.
-    in_memory = True
+class CSRBlock(_Tiled):
+    """A sparse block in compressed sparse rows; a tile is (indptr, indices, data). Shapes: matrix (N, d)."""
 
     #: Sum of the squared numbers of entries of all rows, once it is known.
     _row_squares: float | None = None
@@ -458,14 +475,11 @@ class CSRBlock(FeatureBlock):
         return sp.csr_array((self.data, self.indices.astype(np.int64), self.indptr), shape=self.shape)
 
     def tiles(self, rows: Rows) -> Iterator[tuple[Rows, tuple[Array, Array, Array]]]:
-        """Rows ``rows`` in order, as (indptr, indices, data) of whole tiles; each valid until the next."""
         for start, stop in csr_tiles(rows, self.indptr):
-            yield (start, stop), (self.indptr[start : stop + 1], self.indices, self.data)
+            yield (start, stop), self._part(start, stop)
 
-    def once(self, rows: Rows) -> Iterator[tuple[Rows, tuple[Array, Array, Array]]]:
-        """Rows ``rows`` for one pass, which in memory needs no tiles: their sums go on from row to row."""
-        start, stop = rows
-        yield rows, (self.indptr[start : stop + 1], self.indices, self.data)
+    def _part(self, start: int, stop: int) -> tuple[Array, Array, Array]:
+        return self.indptr[start : stop + 1], self.indices, self.data
 
     def product_into(self, x: Array, out: Array, engine: Engine) -> None:
         from fastadmm.kernels.csr import csr_product
@@ -473,29 +487,18 @@ class CSRBlock(FeatureBlock):
         if self.in_memory:
             kernel, arrays = self._product_kernel
             engine.over_rows(kernel, self._leaves(engine), *arrays, x, out)
-            return
-
-        def work(rows: Rows) -> None:
-            for (start, stop), tile in self.tiles(rows):
-                csr_product(*tile, x, out[start:stop], 0, stop - start)
-
-        engine.by_leaf(work, self._leaves(engine))
+        else:
+            self._write(csr_product, engine, x, out)
 
     def products_into(self, x: Array, out: Array, engine: Engine) -> None:
         from fastadmm.kernels.csr import csr_products
 
-        if self.in_memory:
-            if len(self.data) <= _SHORT_ROWS * self.shape[0]:
-                super().products_into(x, out, engine)
-                return
+        if not self.in_memory:
+            self._write(csr_products, engine, x, out)
+        elif len(self.data) <= _SHORT_ROWS * self.shape[0]:
+            super().products_into(x, out, engine)
+        else:
             engine.over_rows(csr_products, self._leaves(engine), *self._arrays, np.ascontiguousarray(x), out)
-            return
-
-        def work(rows: Rows) -> None:
-            for (start, stop), tile in self.tiles(rows):
-                csr_products(*tile, x, out[:, start:stop], 0, stop - start)
-
-        engine.by_leaf(work, self._leaves(engine))
 
     def matrix_product(self, x: Array, engine: Engine) -> Array:
         out = np.empty((len(x), self.shape[0]))
@@ -509,49 +512,27 @@ class CSRBlock(FeatureBlock):
             return [engine.sum_over_rows(kernel, self._leaves(engine, d), (d,), *arrays, vectors[0])]
         from fastadmm.kernels.csr import csr_accumulate_images, csr_accumulate_transposed
 
-        def alone(rows: Rows) -> Array:
-            total = np.zeros(d)
-            for (start, stop), tile in self.once(rows):
-                csr_accumulate_transposed(*tile, vectors[0][start:stop], total, 0, stop - start)
-            return total
+        if len(vectors) == 1:
+            return [self._added(csr_accumulate_transposed, engine, self._leaves(engine, d), (d,), vectors[0])]
 
         def by_four(rows: Rows) -> Array:
             totals = self._zero_fours(len(vectors))
-            for (start, stop), tile in self.once(rows) if len(totals) == 1 else self.tiles(rows):
+            parts = self.once if len(totals) == 1 else self.tiles
+            for (start, stop), (indptr, indices, data) in parts(rows):
                 given = fours(vectors, start, stop)
                 for g, total in enumerate(totals):
-                    csr_accumulate_images(*tile, given[4 * g : 4 * g + 4], total, 0, stop - start)
+                    own = given[4 * g : 4 * g + 4]
+                    csr_accumulate_images(indptr, indices, data, own, total, 0, stop - start)
             return totals
 
-        if len(vectors) == 1:
-            return [engine.sums(alone, self._leaves(engine, d), size=d)]
         size = len(vectors) * d
         return split_fours(engine.sums(by_four, self._leaves(engine, size), size=size), len(vectors))
 
-    def compensated_product(self, x: Array, engine: Engine) -> Array:
-        from fastadmm.kernels.compensated import csr_compensated_product as kernel
+    @staticmethod
+    def _compensated_kernels() -> tuple[Any, Any]:
+        from fastadmm.kernels.compensated import csr_compensated_images, csr_compensated_product
 
-        out = np.empty(self.shape[0])
-
-        def work(rows: Rows) -> None:
-            for (start, stop), tile in self.once(rows):
-                kernel(*tile, x, out[start:stop], 0, stop - start)
-
-        engine.by_leaf(work, self._leaves(engine))
-        return out
-
-    def compensated(self, v: Array, engine: Engine) -> Array:
-        from fastadmm.kernels.compensated import csr_compensated_images as kernel
-
-        shape = 2, self.shape[1]
-
-        def work(rows: Rows) -> Array:
-            sums = np.zeros(shape)
-            for (start, stop), tile in self.once(rows):
-                kernel(*tile, v[start:stop], sums, 0, stop - start)
-            return sums
-
-        return engine.sums(work, self._leaves(engine, shape[1]), size=2 * shape[1]).sum(axis=0)
+        return csr_compensated_product, csr_compensated_images
 
     def _zero_fours(self, count: int) -> Array:
         """Sums for the images of so many vectors, four side by side."""
@@ -571,18 +552,10 @@ class CSRBlock(FeatureBlock):
         d, ranges = self.shape[1], self._gram_leaves(engine)
         if self._gram_is_filled(engine):
             return self._filled_gram(engine, weight, np.float32 if rough else np.float64)
+        own = np.ones(self.shape[0]) if weight is None else weight
         if self.in_memory:
-            given = *self._arrays, np.ones(self.shape[0]) if weight is None else weight
-            return engine.sum_over_rows(csr_accumulate_gram, ranges, (d, d), *given)
-
-        def work(rows: Rows) -> Array:
-            out = np.zeros((d, d))
-            for (start, stop), tile in self.once(rows):
-                own = np.ones(stop - start) if weight is None else weight[start:stop]
-                csr_accumulate_gram(*tile, own, out, 0, stop - start)
-            return out
-
-        return engine.sums(work, ranges, size=d * d)
+            return engine.sum_over_rows(csr_accumulate_gram, ranges, (d, d), *self._arrays, own)
+        return self._added(csr_accumulate_gram, engine, ranges, (d, d), own)
 
     def rough_gram_is_faster(self, engine: Engine) -> bool:
         return self._gram_is_filled(engine)
@@ -636,14 +609,7 @@ class CSRBlock(FeatureBlock):
         if self.in_memory:
             arrays = self.indptr, self.indices, self.data
             return engine.sum_over_rows(csr_column_squares, leaves, (d,), *arrays)
-
-        def work(rows: Rows) -> Array:
-            out = np.zeros(d)
-            for (start, stop), tile in self.once(rows):
-                csr_column_squares(*tile, out, 0, stop - start)
-            return out
-
-        return engine.sums(work, leaves, size=d)
+        return self._added(csr_column_squares, engine, leaves, (d,))
 
 
 def fours(vectors: Sequence[Array], start: int, stop: int) -> Array:
@@ -766,7 +732,7 @@ def tell_of_all(block: FeatureBlock, engine: Engine, entries: int) -> int:
 
 def _dense_or_compressed(array: Array, name: str, shared: Engine | None) -> FeatureBlock:
     """A dense matrix as a block; compressed where most of it is zero."""
-    from fastadmm.kernels.dense import dense_compress, dense_count
+    from fastadmm.kernels.csr import dense_compress, dense_count
 
     n, d = array.shape
     array = np.ascontiguousarray(array)

@@ -7,8 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from fastadmm.blocks.block import CSRBlock, FeatureBlock, gram_leaves, mirrored
-from fastadmm.blocks.side_by_side import Beside, side_by_side, some_rows
-from fastadmm.blocks.stored import are_narrow, dense_columns
+from fastadmm.blocks.side_by_side import (
+    Beside,
+    are_narrow,
+    dense_columns,
+    side_by_side,
+    some_rows,
+)
 from fastadmm.blocks.tiles import tile_rows
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.tree import Ranges
@@ -83,7 +88,7 @@ def rows_of_all(blocks: Sequence[FeatureBlock], engine: Engine, once: bool = Fal
     """The columns of blocks in memory, in the order of :func:`in_order`.
 
     Several sparse blocks are copied as one; with them a few dense columns, and narrow dense blocks as one too
-    (:mod:`fastadmm.blocks.stored`).
+    (:mod:`fastadmm.blocks.mixed`).
 
     Shapes: each of blocks (N, d_m).
     """

@@ -5,8 +5,6 @@ enough that handing it over costs nothing. Its rows depend on the shape of the
 data alone, never on memory, threads or where the data are.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from functools import lru_cache

@@ -3,8 +3,6 @@
 What workers on one machine have between them: its cores and its memory.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import platform

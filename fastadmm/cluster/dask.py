@@ -4,8 +4,6 @@ Tasks send each other letters through the servers of their Dask workers: no furt
 tasks; what is added in which order is the tree's (:mod:`fastadmm.cluster.comm`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import pickle
 import threading

@@ -1,7 +1,5 @@
 """An engine whose rows are some of all: it adds its nodes of the tree to those of the other workers."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterable

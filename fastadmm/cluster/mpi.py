@@ -1,7 +1,5 @@
 """Workers that `mpiexec` or Slurm started; needs the extra ``mpi``."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

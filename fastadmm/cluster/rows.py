@@ -1,7 +1,5 @@
 """Training on rows that several workers share: the same weights, to the bit, for any number of them."""
 
-from __future__ import annotations
-
 import zlib
 from dataclasses import replace
 from typing import Any

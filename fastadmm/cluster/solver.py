@@ -1,7 +1,5 @@
 """A solver of rows that several workers hold: rank 0 leads, and the others do what it says."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Parties whose sums over rows travel together: one reduction for all of them, not one for each."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar

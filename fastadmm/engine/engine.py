@@ -21,11 +21,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fastadmm.engine.control_groups import core_limit
-from fastadmm.engine.free_cores import FREE_CORES
-from fastadmm.engine.job import Job
+from fastadmm.engine.free_cores import FREE_CORES, core_limit
 from fastadmm.engine.pages import Vectors, free
-from fastadmm.engine.process import OneBlasThread
+from fastadmm.engine.process import Job, OneBlasThread
 from fastadmm.engine.rows import NUMBA_THREADS, compiled, over_returns, over_rows, over_sums
 from fastadmm.engine.spilled import SpilledRows
 from fastadmm.engine.tree import (

@@ -3,8 +3,6 @@
 The system takes back large vectors, and sets pages to zero for the next, while all threads wait.
 """
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 import sys

@@ -1,7 +1,5 @@
 """Kernels over rows on Numba's threads: who may use them, and where they are."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections.abc import Callable
@@ -22,7 +20,7 @@ _ADDRESSES: dict[Any, int] = {}
 @cache
 def compiled() -> bool:
     """Whether kernels are compiled at all."""
-    from fastadmm.kernels.pieces import COMPILED
+    from fastadmm.kernels.policy import COMPILED
 
     return COMPILED
 
@@ -112,7 +110,7 @@ def _launch() -> int:
             return 0
         if threading_layer() not in _SAFE_LAYERS:
             return 0
-        from fastadmm.kernels.rows import share_pieces
+        from fastadmm.kernels.pieces import share_pieces
 
         return address_of(share_pieces, (0, 0, 0))
 
@@ -137,7 +135,7 @@ def over_rows(n_threads: int, kernel: Any, bounds: np.ndarray, *arguments: Any) 
 
     Shapes: bounds (pieces + 1,).
     """
-    from fastadmm.kernels.rows import over_rows as on_pieces
+    from fastadmm.kernels.pieces import over_rows as on_pieces
 
     address = address_of(kernel, (*arguments, 0, 0))
     NUMBA_THREADS.run(n_threads, on_pieces, address, bounds, *arguments)
@@ -145,7 +143,7 @@ def over_rows(n_threads: int, kernel: Any, bounds: np.ndarray, *arguments: Any) 
 
 def over_sums(n_threads: int, kernel: Any, bounds: np.ndarray, own: np.ndarray, *arguments: Any) -> None:
     """Call ``kernel(*arguments, own[k], start, stop)``, own[k] zero, for the k-th range between bounds."""
-    from fastadmm.kernels.rows import over_sums as on_pieces
+    from fastadmm.kernels.pieces import over_sums as on_pieces
 
     address = address_of(kernel, (*arguments, own[0], 0, 0))
     NUMBA_THREADS.run(n_threads, on_pieces, address, bounds, own, *arguments)
@@ -153,7 +151,7 @@ def over_sums(n_threads: int, kernel: Any, bounds: np.ndarray, own: np.ndarray, 
 
 def over_returns(n_threads: int, kernel: Any, bounds: np.ndarray, own: np.ndarray, *arguments: Any) -> None:
     """Write what ``kernel(*arguments, start, stop)`` returns for the k-th range to ``own[k]``."""
-    from fastadmm.kernels.rows import over_returns as on_pieces
+    from fastadmm.kernels.pieces import over_returns as on_pieces
 
     address = address_of(kernel, (*arguments, 0, 0))
     NUMBA_THREADS.run(n_threads, on_pieces, address, bounds, own, *arguments)

@@ -1,7 +1,5 @@
 """Singular values that are found even where LAPACK's quick method gives up."""
 
-from __future__ import annotations
-
 import numpy as np
 import scipy.linalg
 

@@ -1,7 +1,5 @@
 """An engine of some rows of another's, whose leaves are what its leaves have of them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Arrays in a scratch file, of which little is in memory at a time."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """Work over states that hold several vectors, one behind another."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -5,8 +5,6 @@ size of the data alone. Which thread computes a leaf, how many leaves make a pie
 holds a node of the tree therefore changes no bit of a sum.
 """
 
-from __future__ import annotations
-
 import itertools
 import operator
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Sums and other work over vectors with a number for every row."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence

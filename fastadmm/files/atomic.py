@@ -3,10 +3,10 @@
 A reader never sees a half-written file or directory, also not after a crash or
 on a full disk: until the rename there is only a hidden ``.NAME.WRITER.tmp``. The name tells
 the process that writes it, so that whoever writes the same file next can remove what a killed one left.
+Where the system can, two names are exchanged in one step: at no moment neither old nor new is there.
 """
 
-from __future__ import annotations
-
+import ctypes
 import errno
 import fnmatch
 import hashlib
@@ -16,13 +16,13 @@ import secrets
 import shutil
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 from fastadmm.errors import FastadmmError, StorageError
 from fastadmm.files.escapes import printable
-from fastadmm.files.exchange import exchange
 from fastadmm.files.modes import begin_directory, begin_file, finish_directory, set_mode
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -253,3 +253,38 @@ def _replace_directory(temporary: Path, target: Path) -> None:
         os.rename(aside, target)
         raise
     _remove(aside)
+
+
+#: ``renameat2`` of Linux and ``renamex_np`` of macOS: the flag that exchanges.
+_RENAME_EXCHANGE = 2
+_AT_FDCWD = -100
+
+#: The kernel or the file system cannot do it.
+_UNABLE = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
+
+
+def exchange(first: Path, second: Path) -> bool:
+    """Exchange what two names stand for. Returns: false where the system cannot; then nothing has changed."""
+    call = _system_call()
+    if call is None or call(os.fsencode(first), os.fsencode(second)) == 0:
+        return call is not None
+    code = ctypes.get_errno()
+    if code in _UNABLE:
+        return False
+    raise OSError(code, os.strerror(code), os.fspath(first), None, os.fspath(second))
+
+
+@cache
+def _system_call() -> Callable[[bytes, bytes], int] | None:
+    if sys.platform not in ("linux", "darwin"):
+        return None
+    library = ctypes.CDLL(None, use_errno=True)
+    try:
+        function = library.renameat2 if sys.platform == "linux" else library.renamex_np
+    except AttributeError:  # an older C library
+        return None
+    if sys.platform == "linux":
+        return lambda a, b: int(
+            function(_AT_FDCWD, ctypes.c_char_p(a), _AT_FDCWD, ctypes.c_char_p(b), _RENAME_EXCHANGE)
+        )
+    return lambda a, b: int(function(ctypes.c_char_p(a), ctypes.c_char_p(b), _RENAME_EXCHANGE))

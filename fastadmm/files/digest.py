@@ -1,7 +1,5 @@
 """Digests: of row ids (do two files describe the same samples in the same order?) and of contents."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable
 

@@ -4,8 +4,6 @@ Names of columns, categories, labels, runs and files are anybody's. In each of t
 are orders: to a terminal, a spreadsheet, a page or a database. (Pages of HTML escape in their templates.)
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import re

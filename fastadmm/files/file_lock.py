@@ -1,7 +1,5 @@
 """Exclusive locks on open files, which the operating system releases when the process ends."""
 
-from __future__ import annotations
-
 import sys
 
 

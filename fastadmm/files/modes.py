@@ -5,8 +5,6 @@ Labels, features, weights, checkpoints and ledgers lie in files of mode 0600 and
 replaced keeps the mode that its owner gave it.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from contextlib import suppress

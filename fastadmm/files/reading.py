@@ -5,8 +5,6 @@ within brackets make Python's own readers raise what no caller expects: here eac
 is one line that names the file.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

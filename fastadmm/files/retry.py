@@ -1,7 +1,5 @@
 """Try again what a busy or flaky file system refused: such an error says nothing about the data."""
 
-from __future__ import annotations
-
 import errno
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Digests of small files: a changed manifest or configuration is refused, not believed."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Mapping

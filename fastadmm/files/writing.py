@@ -1,7 +1,5 @@
 """Write whole small JSON and TOML files, completely or not at all."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

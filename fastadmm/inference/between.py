@@ -4,8 +4,6 @@ It learns each party's columns up to a rotation, computes with these as with any
 its own block: see :mod:`fastadmm.inference.party`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise

@@ -7,8 +7,6 @@ standard errors. Differences to the first class do. The ridge penalty of all wei
 .. math:: \tfrac{\lambda N}{2} \Big( \sum_c |\delta_c|^2 - \tfrac1C \big|\sum_c \delta_c\big|^2 \Big).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import pairwise
@@ -28,8 +26,7 @@ from fastadmm.inference.estimate import (
     check_penalty,
     refuse_separated,
 )
-from fastadmm.inference.information import joint_gram, joint_products
-from fastadmm.inference.likelihood import Family
+from fastadmm.inference.likelihood import Family, joint_gram, joint_products
 from fastadmm.problem.problem import Problem
 
 Array = np.ndarray

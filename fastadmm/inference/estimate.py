@@ -19,9 +19,8 @@ from scipy import linalg, special
 
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError
-from fastadmm.inference.information import joint_gram, joint_products
-from fastadmm.inference.likelihood import FAMILIES, Family, family_of
-from fastadmm.method.root import increasing_root
+from fastadmm.inference.likelihood import FAMILIES, Family, family_of, joint_gram, joint_products
+from fastadmm.method.certificate import increasing_root
 from fastadmm.problem.problem import Problem
 
 Array = np.ndarray

@@ -9,8 +9,6 @@ So B is a function of D D' alone: a rotation of the party's columns changes none
 gets the covariance of R⁻¹x, from which it alone can make that of its weights x.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import asdict

@@ -28,7 +28,7 @@ def newton_on_one_leaf(
 ) -> tuple[tuple[Any, ...], bool]:
     """Newton's method as in :func:`fastadmm.method.span.minimise_over_span`."""
     from fastadmm.kernels.blas import routine
-    from fastadmm.kernels.loss_at import curvature_at
+    from fastadmm.kernels.loss_loops import curvature_at
     from fastadmm.kernels.span_hessian import span_hessian
     from fastadmm.kernels.span_newton import BEST, HERE, LONG, RENEWED, SLOTS, newton_over_span
 

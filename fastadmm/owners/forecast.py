@@ -11,8 +11,6 @@ the first term being optimisation, the second noise (of variance v per coordinat
 To both comes what a finite sample costs, :math:`s^2 p / (2 n)`.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

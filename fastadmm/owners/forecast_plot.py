@@ -1,7 +1,5 @@
 """The forecast as a picture: terms of every coalition, and the gap against the number of rounds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A forecast from the settings of the command line."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from pathlib import Path

@@ -21,8 +21,6 @@ the projection onto the box :math:`\|\theta\|_\infty \le \theta_{max}`:
     + \frac{1/\sqrt T + 1}{1/\sqrt T + k}\theta_k`.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """An owner of rows: answers gradient queries with noise, and nothing else."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from functools import cached_property
@@ -134,7 +132,7 @@ class Owner:
             )
         mask = None
         if self.batch_size < self.n_samples:
-            from fastadmm.owners.gaussian import secret_batch
+            from fastadmm.owners.mechanism import secret_batch
 
             mask = secret_batch(self.n_samples, self.batch_size)
         total = self.total(theta, mask)

@@ -6,8 +6,6 @@ released with discrete Laplace noise: replacing one record moves the upper trian
 at most :math:`2 (\|u\|_1 + |t|)^2` in l1 norm.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ before any owner draws noise. Answers are stored before the learner uses them
 which comes to the bit-identical state, and asks only for what was never answered.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

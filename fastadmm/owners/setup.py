@@ -1,7 +1,5 @@
 """From settings and files to owners that can answer and a learner that can ask."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.linalg
 
 from fastadmm.blocks.block import FeatureBlock
-from fastadmm.conversation.answering import Answering, Unanswerable, checked
+from fastadmm.conversation.answering import Answering, Unanswerable
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.direction import MAX_GRAM_SIDE, DirectionParty, choose_metric_solver
 from fastadmm.parties.proximal import Party, penalty_of
@@ -142,10 +142,6 @@ class ClassParty(OfClasses, Party):
 
     def final_weights(self) -> np.ndarray:
         return self.weights.T
-
-    def restore(self, saved: Mapping[str, Any]) -> None:
-        self.weights = checked(saved, "weights", self.weights.shape)
-        self.dual = checked(saved, "dual", self.weights.shape)
 
 
 class ClassDirectionParty(OfClasses, DirectionParty):

@@ -24,16 +24,15 @@ from typing import Any
 import numpy as np
 
 from fastadmm.blocks.block import FeatureBlock, check_scale
-from fastadmm.blocks.deviations import column_deviations
-from fastadmm.blocks.weighted import WeightedBlock
 from fastadmm.conversation.answering import Answering, Unanswerable, checked
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.active_set import ActiveSet
 from fastadmm.parties.direction_span import DirectionSpan
 from fastadmm.parties.own_directions import OwnDirections
-from fastadmm.parties.proximal import penalty_of
+from fastadmm.parties.proximal import WeightedBlock, penalty_of
 from fastadmm.parties.xupdate.base import PenalisedUpdate, XUpdate
 from fastadmm.parties.xupdate.choose import choose_penalised
+from fastadmm.problem.bounded_models import column_deviations
 from fastadmm.problem.constraints import Constraint
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.regularizers import Regularizer

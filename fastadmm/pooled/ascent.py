@@ -5,26 +5,22 @@ in common, a few passes close the gap. The ratio of the gains of successive pass
 passes that are left; if they would cost more than another method, that one is used instead.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fastadmm.blocks.columns import some_columns
 from fastadmm.blocks.mixed import Mixed, Rows
-from fastadmm.blocks.side_by_side import Beside
-from fastadmm.blocks.some_columns import some_columns
-from fastadmm.blocks.stored import rows_are_narrow
+from fastadmm.blocks.side_by_side import Beside, rows_are_narrow
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.rows import address_of
 from fastadmm.method.bent_rows import Lines
 from fastadmm.method.certificate import inner, penalty_unit, primal_value
 from fastadmm.method.span import SpanPoint
 from fastadmm.pooled import cost
-from fastadmm.pooled.goal import Goal
-from fastadmm.pooled.point import Point
+from fastadmm.pooled.goal import Goal, Point
 from fastadmm.problem.problem import Problem
 
 Array = np.ndarray

@@ -11,8 +11,6 @@ scale of columns (Nesterov and Nemirovskii 1994). At the minimiser the gap is at
 number of logarithms.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

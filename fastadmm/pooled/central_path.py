@@ -7,8 +7,6 @@ depend on the scale of columns, on how nearly collinear they are, nor on how man
 end: some hundred small systems at most.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,9 +21,8 @@ from fastadmm.engine.engine import Engine
 from fastadmm.method.penalised_bound import DualShare, bound_from_shares
 from fastadmm.parties.xupdate.face_step import scaled_solver
 from fastadmm.pooled.barrier import PenaltyBarrier, Square
-from fastadmm.pooled.goal import Goal
+from fastadmm.pooled.goal import Goal, Point
 from fastadmm.pooled.path_rows import ClassRows, PredictorRows
-from fastadmm.pooled.point import Point
 from fastadmm.problem.bounded_models import reach_of
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem

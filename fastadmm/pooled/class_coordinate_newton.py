@@ -3,8 +3,6 @@ r"""The best weights of many columns in several classes: all classes' weights of
 As :mod:`fastadmm.pooled.coordinate_newton`, by :mod:`fastadmm.kernels.class_descent`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from fastadmm.engine.engine import row_ranges

@@ -8,8 +8,6 @@ have cost as much as the columns' Gram matrix and its minimiser would, that is w
 where the gradient proves the gap.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -25,8 +23,7 @@ from fastadmm.method.penalised_bound import DualShare, bound_from_shares
 from fastadmm.method.span import Here, Span, SpanPoint
 from fastadmm.parties.xupdate.gram_descent import minimise_on_gram
 from fastadmm.pooled import cost
-from fastadmm.pooled.gram_newton import loss_alone
-from fastadmm.pooled.small_steps import NOTHING, change_along, change_to
+from fastadmm.pooled.gram_newton import NOTHING, change_along, change_to, loss_alone
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
 

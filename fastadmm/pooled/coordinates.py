@@ -4,23 +4,20 @@ Working sets first, where a norm holds most weights at zero; over all columns by
 is little work; else by coordinate descent on the columns themselves.
 """
 
-from __future__ import annotations
-
 import math
 from functools import partial
 
 import numpy as np
 
-from fastadmm.blocks.some_columns import some_columns
+from fastadmm.blocks.columns import some_columns
 from fastadmm.method.certificate import PrimalValue
 from fastadmm.method.span import SpanPoint
 from fastadmm.method.span_hessian import SpanHessian
 from fastadmm.pooled import cost
 from fastadmm.pooled.class_coordinate_newton import ClassCoordinateNewton
 from fastadmm.pooled.coordinate_newton import CoordinateNewton
-from fastadmm.pooled.goal import SHARE_OF_WANTED, Goal
+from fastadmm.pooled.goal import SHARE_OF_WANTED, Goal, Point
 from fastadmm.pooled.gram_newton import loss_alone, minimise_over_all_columns
-from fastadmm.pooled.point import Point
 from fastadmm.pooled.table_span import TableSpan
 from fastadmm.pooled.working_sets import WorkingSets
 

@@ -1,12 +1,9 @@
 """What operations on a table cost, by which minimisers are chosen; bench/pooled_cost.py measures them."""
 
-from __future__ import annotations
-
 import math
 
 from fastadmm.blocks.side_by_side import mean_row_square
 from fastadmm.pooled.goal import Goal
-from fastadmm.pooled.room import gram_is_allowed
 
 #: Nanoseconds of a stored entry in a pass over the rows, and of a pair of entries of a row in a Gram matrix:
 #: of dense and of sparse columns.
@@ -20,6 +17,9 @@ DESCENT, PASSES = (0.6, 2.2), 60.0
 
 #: Nanoseconds of the cube of the columns in a Cholesky factor; of a call, however small the table.
 FACTOR, CALL = 0.017, 3e4
+
+#: Bytes that a Gram matrix and its factor may take: so many, or as many as the table.
+_MOST_BYTES = 1 << 28
 
 
 def product(goal: Goal) -> float:
@@ -45,6 +45,11 @@ def gram(goal: Goal) -> float:
 def dense_gram(rows: int, columns: int) -> float:
     """Nanoseconds of a Gram matrix of dense columns with its factor."""
     return pair(columns, False) * rows * float(columns) ** 2 + FACTOR * float(columns) ** 3
+
+
+def gram_is_allowed(columns: int, entries: float) -> bool:
+    """Whether a Gram matrix, with its factor, is no larger than a table with so many entries, or small."""
+    return 16.0 * float(columns) ** 2 <= max(8.0 * entries, _MOST_BYTES)
 
 
 def gram_fits(goal: Goal) -> bool:

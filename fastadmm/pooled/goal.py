@@ -1,8 +1,9 @@
-"""What is minimised over all columns, and what a dual vector proves of it."""
+"""What is minimised over all columns, a model of them, and what a dual vector proves of it."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any
 
@@ -15,7 +16,6 @@ from fastadmm.method.certificate import primal_value
 from fastadmm.method.class_certificate import class_primal_value
 from fastadmm.method.penalised_bound import DualShare, bound_from_shares
 from fastadmm.method.span import SpanPoint
-from fastadmm.pooled.point import Point
 from fastadmm.problem.bounded_models import deviations_of, reach_of
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
@@ -174,3 +174,27 @@ class Goal:
 def _by_class(penalty: PartyPenalty, part: Array) -> list[tuple[PartyPenalty, Array]]:
     """A block's numbers with their penalty, class by class."""
     return [(penalty, np.ascontiguousarray(x)) for x in np.atleast_2d(part)]
+
+
+@dataclass(frozen=True)
+class Point:
+    """Weights of all columns with the best intercept, and the dual vector that proves most of them.
+
+    Shapes: weights (d,) or (C, d); intercept () or (C,); total, gradient and dual (N,) or (C N,).
+    Scaling: value, lower and within summed scaling.
+    """
+
+    weights: np.ndarray
+    intercept: Any
+    total: np.ndarray
+    gradient: np.ndarray
+    dual: np.ndarray
+    value: float
+    lower: float
+    within: float = -math.inf  # what it proves among models of bounded size, where nothing bounds weights
+
+    @property
+    def gap(self) -> float:
+        """The objective above what the dual vector proves, as a share of that."""
+        proved = max(self.lower, self.within)
+        return (self.value - proved) / proved if 0.0 < proved < math.inf else math.inf

@@ -1,7 +1,5 @@
 """Kinks in the loss: an interior point method over the columns that pull."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
@@ -10,12 +8,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock
-from fastadmm.blocks.side_by_side import Beside, side_by_side
-from fastadmm.blocks.stored import MOSTLY
+from fastadmm.blocks.side_by_side import MOSTLY, Beside, side_by_side
 from fastadmm.engine.engine import Engine
 from fastadmm.pooled import cost
-from fastadmm.pooled.goal import Goal
-from fastadmm.pooled.point import Point
+from fastadmm.pooled.goal import Goal, Point
 from fastadmm.pooled.saddle import Saddle, better, find_saddle
 
 Array = np.ndarray

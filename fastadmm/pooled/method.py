@@ -1,12 +1,10 @@
-"""The scheme ``pooled``, one round at a time: a round is a call of a minimiser over all columns."""
-
-from __future__ import annotations
+"""The scheme ``pooled``: a round is a call of a minimiser over all columns, the cheapest way first."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -15,9 +13,12 @@ from fastadmm.conversation.exchange import Talk
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.method.method import Measured, Method
-from fastadmm.pooled.goal import Goal
-from fastadmm.pooled.minimisers import ways_of
-from fastadmm.pooled.point import Point
+from fastadmm.pooled.ascent import DualAscent
+from fastadmm.pooled.central_path import CentralPath
+from fastadmm.pooled.coordinates import Coordinates
+from fastadmm.pooled.goal import Goal, Point
+from fastadmm.pooled.interior_point import InteriorPoint
+from fastadmm.pooled.newton import Newton
 from fastadmm.problem.problem import Problem
 
 Array = np.ndarray
@@ -173,3 +174,30 @@ def _better(one: Point, other: Point) -> Point:
     if low is dual:
         return low
     return replace(low, dual=dual.dual, lower=dual.lower, within=dual.within)
+
+
+class Minimiser(Protocol):
+    """One way to minimise over all columns."""
+
+    name: str
+
+    def takes(self, goal: Goal) -> bool:
+        """Whether it is for this problem, on this table."""
+
+    def cost(self, goal: Goal) -> float:
+        """Nanoseconds that it takes, about, where it takes the problem."""
+
+    def minimise(self, goal: Goal, point: Point, wanted: float, otherwise: float) -> Point | None:
+        """From a point to one whose relative gap is as wanted, or as far as a round goes.
+
+        None if that fails, or would take more than ``otherwise`` nanoseconds, which another way takes.
+        """
+
+
+#: All of them.
+MINIMISERS: tuple[Minimiser, ...] = (DualAscent(), Newton(), Coordinates(), InteriorPoint(), CentralPath())
+
+
+def ways_of(goal: Goal) -> list[Minimiser]:
+    """Those that take a problem, the cheapest first; where one gains nothing more, the next goes on."""
+    return sorted((way for way in MINIMISERS if way.takes(goal)), key=lambda way: way.cost(goal))

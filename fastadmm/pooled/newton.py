@@ -11,24 +11,22 @@ Many rows begin with samples of them, each from the minimiser of the one before:
 rows by a statistical error only, about a share d / n of the loss.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
 
-from fastadmm.blocks.some_columns import some_columns
+from fastadmm.blocks.block import FeatureBlock
+from fastadmm.blocks.columns import some_columns
+from fastadmm.engine.engine import Engine
 from fastadmm.method.class_certificate import hessian_sums
 from fastadmm.method.class_span import ClassSpanPoint
 from fastadmm.method.span import Best, Here, is_lower, span_solver
 from fastadmm.pooled import cost
-from fastadmm.pooled.apart import Apart
 from fastadmm.pooled.class_table_span import ClassTableSpan
-from fastadmm.pooled.goal import SHARE_OF_WANTED, Goal
-from fastadmm.pooled.point import Point
+from fastadmm.pooled.goal import SHARE_OF_WANTED, Goal, Point
 from fastadmm.pooled.preconditioner import Preconditioner
 from fastadmm.pooled.samples import ACCURACY, give_back_samples, samples_of
 from fastadmm.pooled.table_span import HessianOfRows, TableSpan
@@ -285,3 +283,31 @@ def _conjugate_gradients(
         direction *= before / last
         direction += scaled
     return x, number
+
+
+class Apart:
+    """All columns of several blocks, each read where it is; blocks of shape (N, d_m)."""
+
+    def __init__(self, blocks: Sequence[FeatureBlock]) -> None:
+        self.blocks = blocks
+        widths = [block.shape[1] for block in blocks]
+        self.shape = blocks[0].shape[0], sum(widths)
+        self.density = sum(w * block.density for w, block in zip(widths, blocks)) / max(1, self.shape[1])
+        self._cuts = np.cumsum(widths)[:-1]
+
+    def product(self, x: Array, engine: Engine) -> Array:
+        """``D x`` of shape (N,) for x of shape (d,)."""
+        pairs = zip(self.blocks, np.split(x, self._cuts))
+        return reduce(np.add, [block.product(own, engine) for block, own in pairs])
+
+    def transposed_product(self, v: Array, engine: Engine) -> Array:
+        """``D.T v`` of shape (d,) for v of shape (N,)."""
+        return np.concatenate([block.transposed_product(v, engine) for block in self.blocks])
+
+    def hessian_product(self, x: Array, weight: Array, engine: Engine) -> Array:
+        """``D.T diag(weight) D x`` of shape (d,), for x of shape (d,) and weights of shape (N,)."""
+        return self.transposed_product(engine.times(self.product(x, engine), weight), engine)
+
+    def column_squares(self, engine: Engine) -> Array:
+        """Diagonal of the Gram matrix, of shape (d,)."""
+        return np.concatenate([block.column_squares(engine) for block in self.blocks])

@@ -6,8 +6,6 @@ equations for each row, in which :math:`1 - p_c` is the sum of the others' proba
 is nearly sure keeps its digits.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

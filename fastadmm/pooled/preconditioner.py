@@ -10,8 +10,6 @@ the limited-memory quasi-Newton preconditioner of Morales and Nocedal (2000). It
 the matrix that it is used for.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

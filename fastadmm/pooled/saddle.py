@@ -12,8 +12,6 @@ kink takes long. This one stays away from all kinks until its end, and takes som
 one system :math:`D^\top H D + E` with diagonals H and E; u, always inside its box, proves the gap.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

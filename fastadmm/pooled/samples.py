@@ -5,8 +5,6 @@ same. The minimiser for n of many rows differs from that for all of them by a st
 d / n of the loss. Rows of a sample have larger weights, so that its loss is on the scale of the whole.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from fastadmm.blocks.block import CSRBlock
@@ -52,7 +50,7 @@ def chosen_rows(n_rows: int, stride: int, engine: Engine) -> Array:
 
     One of every ``stride`` rows; its place among them varies, because tables may be periodic.
     """
-    from fastadmm.kernels.windows import row_of_each
+    from fastadmm.kernels.vectors import row_of_each
 
     begin, end = engine.first_row // stride, -(-(engine.first_row + n_rows) // stride)
     rows = np.empty(end - begin, dtype=np.int64)

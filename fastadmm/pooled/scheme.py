@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fastadmm.method.scheme import Needs, Options, Scheme, Shape
-from fastadmm.pooled.room import gram_is_allowed
 from fastadmm.problem.traits import Traits
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ class Pooled(Scheme):
 
     def takes(self, problem: Problem, engine: Engine) -> bool:
         from fastadmm.pooled.goal import Goal
-        from fastadmm.pooled.minimisers import ways_of
+        from fastadmm.pooled.method import ways_of
 
         return bool(ways_of(Goal(problem, engine)))
 
@@ -59,6 +58,8 @@ class Pooled(Scheme):
 
     def state_bytes(self, shape: Shape, history: int) -> tuple[int, int]:
         """Vectors of the rows, copies of sparse columns, a Gram matrix where that is allowed."""
+        from fastadmm.pooled.cost import gram_is_allowed
+
         n, d = shape.n_samples, sum(shape.widths)
         entries = n * sum(width * density for width, density in zip(shape.widths, shape.densities))
         sparse = sum(density < 1.0 for density in shape.densities)

@@ -4,8 +4,6 @@ Messages are dense. In sparse rows a step costs one operation per stored entry, 
 entries in a row.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -7,16 +7,14 @@ columns tells which are missing. The first set is so large that its Gram matrix 
 pass. Only what the columns left out can cost in the bound decides on the end.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 
 import numpy as np
 
 from fastadmm.blocks.block import CSRBlock
+from fastadmm.blocks.columns import some_columns
 from fastadmm.blocks.mixed import Mixed, Rows
-from fastadmm.blocks.some_columns import some_columns
 from fastadmm.method.certificate import PrimalValue, primal_value
 from fastadmm.method.span import SpanPoint
 from fastadmm.method.span_hessian import SpanHessian

@@ -15,8 +15,6 @@ one, and a returned mu never above it, by more than the root finder's last digit
 against the law before it is returned.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache

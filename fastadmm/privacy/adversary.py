@@ -6,8 +6,6 @@ positive definite can be made of rows of norm at most 1 and targets in [-W, W] (
 numbers: G, q, the record before and after, and its target. Plain Python floats: two columns need no more.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Audits from outside: distinguishing games, one run with canaries, the rank of noise.
+"""Audits from outside: distinguishing games, and one run with canaries.
 
 A game tests a claim of epsilon. The mechanism runs on one of two neighbouring data sets, and a test guesses
 which. Privacy bounds how good any test can be, so a test that is too good refutes the claim. An audit can
@@ -20,7 +20,6 @@ from fastadmm.engine.engine import Engine
 from fastadmm.privacy.accounting import epsilon_of
 from fastadmm.privacy.message_audit import UNLIMITED
 from fastadmm.privacy.noise import Calibration, NoiseSource
-from fastadmm.privacy.noise_tests import rank_bounds
 from fastadmm.settings.privacy import MessagePrivacy
 
 if TYPE_CHECKING:
@@ -53,19 +52,6 @@ class GameResult:
     def flagged(self) -> bool:
         """Whether the claim is refuted."""
         return self.epsilon_clopper_pearson > self.claim or self.epsilon_gaussian > self.claim + ALARM
-
-
-@dataclass(frozen=True)
-class RankResult:
-    """What the static check of the noise found."""
-
-    rank: int  # dimensions that the noise fills
-    n_values: int  # dimensions of the message
-
-    @property
-    def flagged(self) -> bool:
-        """Whether some direction carries no noise: then epsilon is infinite, whatever the noise's size."""
-        return self.rank < self.n_values
 
 
 def clopper_pearson(errors: int, trials: int, confidence: float = _ONE_SIDED) -> float:
@@ -150,24 +136,6 @@ def play(
     finally:
         engine.close()
     return scores[0], scores[1]
-
-
-def noise_rank(draw: Callable[[int], np.ndarray], n_values: int) -> RankResult:
-    """Does the noise fill every dimension of the message?
-
-    Noise on parameters, :math:`A\\xi`, fills only the range of A, and gives no privacy at any size.
-
-    ``docs/privacy.md#noise-on-parameters``.
-    """
-    n_draws = 4 * n_values
-    noise = np.array([draw(k) for k in range(n_draws)], dtype=np.float64)
-    noise /= max(float(np.abs(noise).max()), 1e-300)
-    values = np.linalg.svd(noise, compute_uv=False)
-    low, high = rank_bounds(n_values, n_draws)
-    rank = int((values > 1e-9 * values[0]).sum())
-    if rank == n_values:  # no direction is empty, but some may be as good as empty
-        rank = int((values > low / high * values[0]).sum())
-    return RankResult(rank, n_values)
 
 
 def canary_epsilon(

@@ -1,7 +1,5 @@
 """The result without sending anything: the baseline that every private result has to beat."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -5,8 +5,6 @@ own formulas these add up to an epsilon, and neither ledger nor statement may sa
 draws nothing; what is drawn again costs again; what there is no room for is refused before anything is drawn.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import shutil

@@ -8,8 +8,6 @@ Use separate ledgers for data that share no person. Charges of runs on partition
 added.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 from pathlib import Path

@@ -7,8 +7,6 @@ the intercept and the scales stay there, and so do predictions until it gives th
 measurements are in ``docs/fusion.md``.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Sequence

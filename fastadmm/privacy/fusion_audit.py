@@ -7,8 +7,6 @@ the mechanism moves. Theorems hold for every past, so the audit chooses the nois
 model to where one record moves gradient, moments and symbol farthest.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable
@@ -16,17 +14,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
-from fastadmm.blocks.block import CSRBlock, DenseBlock
+from fastadmm.blocks.block import DenseBlock
 from fastadmm.engine.engine import Engine
-from fastadmm.privacy import fusion, fusion_party, public
+from fastadmm.privacy import fusion, fusion_party
 from fastadmm.privacy.fusion_party import FusionBudget, FusionMessage
-from fastadmm.privacy.message_audit import ROUNDING, UNLIMITED, many_rows
+from fastadmm.privacy.message_audit import ROUNDING, STORED, UNLIMITED, many_rows, replay_check
 from fastadmm.privacy.noise import Calibration, NoiseSource
 from fastadmm.privacy.noise_tests import Check, size_check
 from fastadmm.privacy.public import PublicLabels
-from fastadmm.privacy.response_audit import symbol_checks
+from fastadmm.privacy.response_audit import public_labels, symbol_checks
 from fastadmm.privacy.source_audit import audit_source, noise_checks
 from fastadmm.privacy.transcript import (
     Agents,
@@ -56,8 +53,6 @@ _FUSION: Any = fusion
 
 #: Sizes of the records' rows: the longer one has to be shortened.
 _LONG, _SHORT = 1e6, 2.0**-8
-
-_STORED = {"dense": DenseBlock, "sparse": lambda rows: CSRBlock(sp.csr_array(rows))}
 
 
 @dataclass(frozen=True)
@@ -133,13 +128,7 @@ def _labels(settings: FusionPrivacy, case: _Case, n: int) -> PublicLabels:
     """Public labels of which the replaced record alone is of its class."""
     classes = np.full(n, 1.0 - case.label)
     classes[case.place] = float(case.label)
-    return _public_labels(settings, classes)
-
-
-def _public_labels(settings: FusionPrivacy, classes: Array) -> PublicLabels:
-    if settings.label_epsilon is None:
-        return PublicLabels(classes, classes)
-    return PublicLabels(classes, public.soft_targets(classes, settings.label_epsilon))
+    return public_labels(settings, classes)
 
 
 def _solver(settings: FusionPrivacy, blocks: list[Any], threads: int = 1, driver: Any = None) -> Any:
@@ -238,7 +227,7 @@ def _replay(settings: FusionPrivacy, case: _Case) -> _Cost:
     """What neighbours cost, in the worst past."""
     labels = _labels(settings, case, case.rows)
     how: dict[str, Any] = {"path": case.path, "threads": case.threads}
-    first, second = map(_STORED[case.stored], _neighbours(case))
+    first, second = map(STORED[case.stored], _neighbours(case))
     made = []
     for push in case.pushes or (None,):
         one, record = _message(
@@ -308,19 +297,8 @@ def _more_than_one(one: dict[str, Any], other: dict[str, Any], place: int) -> st
 
 
 def _cost(worst: _Cost, settings: FusionPrivacy) -> Check:
-    power = "exact"
-    if worst.epsilon <= settings.epsilon:
-        factor = settings.epsilon / worst.epsilon
-        power = f"exact: would notice every fault that makes epsilon {factor:.3f} times as large"
-    return Check(
-        "cost of a whole message, replayed",
-        f"epsilon = {worst.epsilon:.4g} at delta {settings.delta:g} on {worst.name}, "
-        f"{worst.compared.n_releases} releases and a symbol of {worst.symbol:.4g}, "
-        f"claim {settings.epsilon:.4g}",
-        not worst.epsilon <= settings.epsilon * (1.0 + ROUNDING),
-        worst.epsilon,
-        power,
-    )
+    where = f"{worst.name}, {worst.compared.n_releases} releases and a symbol of {worst.symbol:.4g}"
+    return replay_check("a whole message", worst.epsilon, worst.epsilon, settings, where)
 
 
 def _public(costs: list[_Cost]) -> Check:
@@ -345,7 +323,7 @@ def _drawn_noise(settings: FusionPrivacy, trials: int) -> _Noise:
     """Noise of whole messages of three parties by both paths, and of many moments and counts."""
     rng = np.random.default_rng(0)
     n, d = many_rows(_SHAPE[0], settings.delta), _SHAPE[1]
-    labels = _public_labels(settings, (np.arange(n) % 3 == 0).astype(np.float64))
+    labels = public_labels(settings, (np.arange(n) % 3 == 0).astype(np.float64))
     gradients: list[Any] = []
     parties: list[tuple[Array, Array]] = []
     steps: list[tuple[Array, Array]] = []

@@ -32,8 +32,6 @@ channel of :mod:`fastadmm.kernels.randomised_level`. With :math:`\theta = \mathr
 ``center + clip v / keep`` has mean ``center + clip t``: it is unbiased.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import lru_cache

@@ -20,8 +20,6 @@ header of this version, whose digest begins with all bytes before it. Ledgers of
 until their owners state one.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

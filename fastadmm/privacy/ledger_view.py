@@ -1,7 +1,5 @@
 """The contents of a ledger, account by account, without digests: rows are numbered in order of appearance."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fastadmm.privacy.accounts import Account

@@ -8,8 +8,6 @@ rule, and no certificate, because a gap of clean messages would be an unprotecte
 round each party answers the last public target once more, for itself; that answer is the model, and is not
 sent."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Sequence

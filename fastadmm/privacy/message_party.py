@@ -7,8 +7,6 @@ certificate failed it would be of the centre (:mod:`fastadmm.conversation.gate`)
 A party of mode "message": in each round it answers a public target with one noisy message.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Callable, Mapping

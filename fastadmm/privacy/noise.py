@@ -14,8 +14,6 @@ Noise is drawn entry by entry and never passes through a feature matrix: noise o
 protects nothing (``docs/privacy.md#noise-on-parameters``).
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import os

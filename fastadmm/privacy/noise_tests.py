@@ -5,8 +5,6 @@ honest noise with up to fifty of them raises a false alarm in at most one case i
 which fault it would notice in 99 of 100 audits; that is computed from the same distributions.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -279,6 +277,8 @@ def patterns_check(noises: Sequence[Array], exact: Sequence[Array]) -> Check:
 
 def directions_check(draws: Array) -> Check:
     """Is there noise in every direction of a release? Bounds of Davidson and Szarek on the singular values.
+
+    ``docs/privacy.md#noise-on-parameters``.
 
     Shapes: draws (K, n).
     """

@@ -6,8 +6,6 @@ computed from all rows, so one record changes many. Every step between a party's
 therefore declares the origin of each of its fields; a step that does not is refused.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any

@@ -7,8 +7,6 @@ with this noise is not private: :func:`lemma_counter_example` is the witness, ``
 No training mode uses anything of this module. See ``docs/privacy.md#lemma-1-is-false``.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """What runs of both private modes hold: settings, engine, ledger, releases and accounts."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path

@@ -11,8 +11,6 @@ unbiased soft target :math:`\tilde q = \tfrac12 (1 + \tilde Y/(1 - 2p))`, :math:
 Theorem: ``docs/fusion.md#f6-labels``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

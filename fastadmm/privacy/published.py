@@ -6,8 +6,6 @@ and times are exact functions of private data or depend on them, and no theorem 
 (``docs/privacy.md``), so only what was fixed before any data were read leaves.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from pathlib import Path

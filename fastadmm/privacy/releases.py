@@ -16,8 +16,6 @@ is interpreted, and :func:`numpy.load` still reads the file. Files of older vers
 that zip's own checksums miss goes unnoticed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os

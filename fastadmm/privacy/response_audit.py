@@ -10,8 +10,6 @@ model is then known) and with the run's own random numbers. Of every symbol and 
 often it comes; exact binomial tests compare.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -255,7 +253,11 @@ def symbol_checks(message: Maker, settings: FusionPrivacy, claimed: float, trial
 
 
 def _labels(settings: FusionPrivacy, n: int) -> PublicLabels:
-    classes = ((np.arange(n) // 2) % 2).astype(np.float64)
+    return public_labels(settings, ((np.arange(n) // 2) % 2).astype(np.float64))
+
+
+def public_labels(settings: FusionPrivacy, classes: Array) -> PublicLabels:
+    """Classes of shape (n,) as everybody may know them, with the targets that they make."""
     epsilon = settings.label_epsilon
     return PublicLabels(classes, classes if epsilon is None else public.soft_targets(classes, epsilon))
 

@@ -12,8 +12,6 @@ number per release: composition over rounds is :mod:`fastadmm.privacy.accounting
 Rows of norm at most 1: what every bound on a record's influence starts from.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ Mode "message", mode "fusion" and the labels have a source each; what they do wi
 :mod:`fastadmm.privacy.response_audit`.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -4,8 +4,6 @@ Without convexity there is no duality gap and no certificate: training ends at
 a stationary point. See ``docs/nonconvex.md``.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar

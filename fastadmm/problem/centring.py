@@ -6,8 +6,6 @@ the same weights and the same penalty. Entries near c are subtracted without rou
 written is the intercept of the columns themselves.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Which of two labels is the event, class 1, where their words tell."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 #: Words of the same meaning: labels without the event, and with it.

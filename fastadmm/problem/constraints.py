@@ -1,7 +1,5 @@
 """The closed convex sets X that a party's weights lie in; their table is in ``docs/regularizers.md``."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass

@@ -3,8 +3,6 @@ r"""The convex losses of one predictor: formulas, domains and units. Their table
 Those with a logarithmic link are in :mod:`fastadmm.problem.log_link_losses`.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,5 @@
 r"""Losses that are half a deviance, for targets with the mean :math:`e^z`."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar

@@ -222,7 +222,7 @@ class Loss(ABC):
         engine: Engine,
     ) -> list[Any]:
         """Loss, and sums of the gradient and of its absolute values, for :meth:`Engine.together`."""
-        from fastadmm.kernels.loss_at import loss_at
+        from fastadmm.kernels.loss_loops import loss_at
 
         evaluate, extra = self._address(self.kernels().evaluate), self.kernel_arguments()
         given = evaluate, base, total, float(intercept), y, weight, extra, z, gradient
@@ -290,7 +290,7 @@ class Loss(ABC):
 
         Shapes: bend, root (N,).
         """
-        from fastadmm.kernels.loss_at import curvature_at
+        from fastadmm.kernels.loss_loops import curvature_at
 
         curve, extra = self._address(self.kernels().curvature), self.kernel_arguments()
         wanted = bend[:0] if root is None else root

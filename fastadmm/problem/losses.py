@@ -1,7 +1,5 @@
 """Every loss by name. Their tables are in ``docs/losses.md``."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from fastadmm.errors import ConfigError

@@ -8,8 +8,6 @@ class c of sample i, so that sums, products and acceleration over all of them
 are those of a vector, and the messages of one class are contiguous.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 

@@ -7,8 +7,6 @@ l2) or :math:`c_m = \lambda / \lambda_m` (a norm). Objective, gap and messages a
 problem, so schemes need no change.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ all space, the non-negative orthant or a ball (:math:`\Omega`, orthant and
 radial terms compose), and where both parts are sums over columns.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ r"""The training problem: what is minimised, checked once before anything runs.
 R is squared l2, :math:`\tfrac12 \|x\|^2`, and X all space unless said otherwise.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

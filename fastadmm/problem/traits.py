@@ -1,7 +1,5 @@
 """What kind of problem it is, as far as the choice of a scheme asks."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

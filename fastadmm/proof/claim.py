@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 
@@ -105,3 +106,26 @@ def proof_of(
     else:
         claim = Claim.UNCERTIFIED
     return Proof(claim, asked, float(computed), objective, bound, gap, left, rounding, within, dual, reason)
+
+
+_NUMBERS = ("asked", "computed", "objective", "bound", "gap", "gap_absolute", "rounding")
+
+
+def exported(proof: Proof) -> dict[str, Any]:
+    """Claim, reason, numbers and the dual vector, for a run that another process ends."""
+    within = proof.within
+    return {
+        "claim": str(proof.claim),
+        "reason": proof.reason,
+        "numbers": np.array([getattr(proof, key) for key in _NUMBERS]),
+        **({} if within is None else {"within": np.array(astuple(within))}),
+        **({} if proof.dual is None else {"dual": proof.dual}),
+    }
+
+
+def restored(saved: dict[str, Any]) -> Proof:
+    """Inverse of :func:`exported`."""
+    numbers = dict(zip(_NUMBERS, map(float, saved["numbers"]), strict=True))
+    within = Within(*map(float, saved["within"])) if "within" in saved else None
+    dual, reason = saved.get("dual"), str(saved["reason"])
+    return Proof(Claim(saved["claim"]), **numbers, within=within, dual=dual, reason=reason)

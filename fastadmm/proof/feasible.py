@@ -5,8 +5,6 @@ heavier sign are multiplied by one number below 1; what rounding leaves is taken
 numbers. So a feasible vector has :math:`|\hat u_i - u_i| \le \varepsilon |u_i|`: the proof is about that one.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -14,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastadmm.problem.problem import Problem
-from fastadmm.proof.rounding import gamma, row_roundings
+from fastadmm.proof.share import gamma, row_roundings
 
 Array = np.ndarray
 

@@ -14,21 +14,18 @@ x_m\rangle`, which is checked: it fails if one pass read other data or weights t
 all constants is in ``docs/certificate.md``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastadmm.kernels.proof_sums import proof_sums
+from fastadmm.kernels.compensated import proof_sums
 from fastadmm.problem.bounded_models import bounded_models
 from fastadmm.problem.problem import Problem
 from fastadmm.proof.claim import Proof, Within, proof_of, relative_gap
 from fastadmm.proof.feasible import Balanced, balanced
-from fastadmm.proof.rounding import UNIT, gamma, row_roundings
-from fastadmm.proof.share import Share, party_share
+from fastadmm.proof.share import UNIT, Share, gamma, party_share, row_roundings
 
 Array = np.ndarray
 

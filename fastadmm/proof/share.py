@@ -2,9 +2,11 @@ r"""One party's part of the proof: what its weights and its image of the dual ve
 
 With :math:`q = -D_m^\top u` it is :math:`h_m(x_m) + h_m^*(q) - \langle q, x_m\rangle \ge 0`, bounded from
 above for every q that rounding allows.
-"""
 
-from __future__ import annotations
+A sum of products that goes through at most k roundings, in whatever order, is off by at most
+:math:`\gamma_k \sum_i |a_i b_i|` with :math:`\gamma_k = k u / (1 - k u)` and :math:`u = 2^{-53}`
+(Higham, *Accuracy and Stability of Numerical Algorithms*, section 3.1).
+"""
 
 import math
 from collections.abc import Sequence
@@ -13,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastadmm.blocks.block import FeatureBlock
+from fastadmm.blocks.tiles import leaf_terms
 from fastadmm.problem.penalty import PartyPenalty
-from fastadmm.proof.rounding import gamma, image_roundings
 
 Array = np.ndarray
 
@@ -154,3 +156,25 @@ def _added(parts: Sequence[Share]) -> Share:
     at_free = sum(part.at(free, free=True) for part in parts) if free > 0.0 else math.inf
     of_all = Share(*map(sum, zip(*parts)))
     return of_all._replace(scale=scale, at_scale=at_scale, free=free, at_free=at_free)
+
+
+#: Half the distance from 1 to the next double: the largest relative error of one operation.
+UNIT = 2.0**-53
+
+
+def gamma(k: float) -> float:
+    r""":math:`\gamma_k`, for k roundings."""
+    return k * UNIT / (1.0 - k * UNIT)
+
+
+def row_roundings(n_rows: int, exact: bool = False) -> float:
+    """Roundings of a term of a sum over all rows: in its leaf, unless that is exact, and in the tree."""
+    rows, levels = leaf_terms(n_rows)
+    return levels + (3.0 if exact else rows + 3.0)
+
+
+def image_roundings(block: FeatureBlock, compensated: bool) -> float:
+    """Roundings of ``D.T u``, relative to the norms of column and vector."""
+    n, d = block.whole_shape
+    rows, levels = leaf_terms(n, block.density * n * d, block.density * n)
+    return levels + 3.0 + (rows * rows * UNIT if compensated else rows)

@@ -8,7 +8,7 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from fastadmm.engine.control_groups import OWN, ROOT, control_groups
+from fastadmm.engine.free_cores import OWN, ROOT, control_groups
 from fastadmm.version import __version__
 
 _PACKAGES = ("numpy", "scipy", "numba", "h5py", "scikit-learn", "pandas")

@@ -14,7 +14,7 @@ import numpy as np
 from fastadmm.errors import FormatError, StorageError
 from fastadmm.files.atomic import shown
 from fastadmm.files.retry import retried
-from fastadmm.problem.class_weights import class_factors
+from fastadmm.problem.targets import class_factors
 from fastadmm.runs.checkpoint import Subject, checkpoints, restore_checkpoint, write_checkpoint
 from fastadmm.runs.claim import of_model, statement_of, write_dual
 from fastadmm.runs.config import sealed_part

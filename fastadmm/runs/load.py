@@ -13,9 +13,9 @@ from fastadmm.blocks.block import FeatureBlock
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown
-from fastadmm.problem.class_weights import weigh_classes
 from fastadmm.problem.party_lambda import SCALED, PartyLambda
 from fastadmm.problem.problem import Problem, TestSet, make_problem
+from fastadmm.problem.targets import weigh_classes
 from fastadmm.runs.check import CheckedRun, check_run, check_same_labels
 from fastadmm.runs.config import own_lambdas, penalty_arguments
 from fastadmm.runs.display import Display

@@ -1,7 +1,5 @@
 """Every scheme, and the choice among them."""
 
-from __future__ import annotations
-
 from fastadmm.coordinator.admm.scheme import ADMM_SCHEMES
 from fastadmm.coordinator.proximal.scheme import Proximal
 from fastadmm.coordinator.subspace.scheme import Subspace, SummedSubspace

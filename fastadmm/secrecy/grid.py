@@ -7,8 +7,6 @@ scalars are exact, whatever their sizes. Parties saturate what is out of range b
 party that refused would tell about its own number.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -3,8 +3,6 @@
 X25519 (RFC 7748) and HKDF with SHA-256 (RFC 5869), both of the package `cryptography`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import json

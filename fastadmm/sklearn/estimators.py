@@ -18,10 +18,10 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
 from fastadmm.errors import ConfigError, InputError
-from fastadmm.problem.class_weights import weigh_classes
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.losses import parse_loss
 from fastadmm.problem.regularizers import Regularizer
+from fastadmm.problem.targets import weigh_classes
 from fastadmm.sklearn.columns import Parties
 from fastadmm.sklearn.sharing_model import Callback, Constraints, _SharingModel
 

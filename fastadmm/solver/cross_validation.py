@@ -21,8 +21,6 @@ as good as that of exact fits, up to what gaps of that size can change held-out 
 thumb, not a theorem, because the held-out loss is not the training objective.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace

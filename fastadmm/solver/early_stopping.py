@@ -5,8 +5,6 @@ of its own round, which is usually far from zero. The held-out rows decide when 
 runs, whose rounds are charged in advance, do not have this rule.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A model of an earlier round, to be returned instead of the last one."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """How a problem is solved, as far as users choose it."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

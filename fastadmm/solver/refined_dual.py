@@ -11,8 +11,6 @@ where the gradient's own would be larger by the condition of the problem. Whethe
 says.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import scipy.linalg
 

@@ -4,8 +4,6 @@ The grid begins where all weights are zero, and every fit is certified by its ow
 :mod:`fastadmm.solver.cross_validation` chooses one value.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace

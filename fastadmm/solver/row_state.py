@@ -1,7 +1,5 @@
 """What of a method's state has numbers for each row: taken out, and put back."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

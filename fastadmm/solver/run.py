@@ -1,7 +1,5 @@
 """What a run drives: rounds, one after the other, and what there is to say of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,8 +12,8 @@ from fastadmm.conversation.traffic import Traffic
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 from fastadmm.proof.claim import Proof
+from fastadmm.solver.ending import program_line
 from fastadmm.solver.history import RoundRecord, Status
-from fastadmm.solver.program import program_line
 
 
 class Run(Protocol):

@@ -1,7 +1,5 @@
 """The solver loop: rounds until the duality gap certifies the model."""
 
-from __future__ import annotations
-
 import json
 import math
 import time
@@ -24,18 +22,15 @@ from fastadmm.method.certificate import LowerBound
 from fastadmm.problem.bounded_models import DEVIATIONS
 from fastadmm.problem.centring import Centring, centring_of
 from fastadmm.problem.problem import Problem, TestSet
-from fastadmm.proof.claim import Claim, Proof
+from fastadmm.proof.claim import Claim, Proof, exported, restored
 from fastadmm.proof.prove import prove
 from fastadmm.schemes.registry import choose_scheme
-from fastadmm.solver.attempts import Attempts, told_by
 from fastadmm.solver.early_stopping import EarlyStopping, ValidationWatch, mean_loss, predictor, predictor_of
-from fastadmm.solver.ending import describe_end
+from fastadmm.solver.ending import describe_end, pooled_hint
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.kept_model import KeptModel, LowestModel
-from fastadmm.solver.loop import SolveResult, run_rounds
+from fastadmm.solver.loop import Attempts, SolveResult, run_rounds, told_by
 from fastadmm.solver.options import SolverOptions
-from fastadmm.solver.program import pooled_hint
-from fastadmm.solver.proof_state import exported, restored
 from fastadmm.solver.refined_dual import refined_dual
 from fastadmm.solver.row_state import with_rows
 from fastadmm.solver.run import Run

@@ -5,8 +5,6 @@ data at the final weights. Each family of methods uses a start in its own way, f
 the messages computed from them; the coordinator learns nothing that a round would not reveal.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -84,9 +84,6 @@ class StreamedDense(DenseBlock):
         d = self.shape[1]
         return self._read(dense_tiles(rows, d), tile_rows(d) * d)
 
-    def once(self, rows: Rows) -> Iterator[tuple[Rows, np.ndarray]]:
-        return self.tiles(rows)
-
     def _read(self, ranges: Iterable[Rows], largest: int) -> Generator[tuple[Rows, np.ndarray], None, None]:
         """Tiles of given ranges, of at most so many values each."""
         d = self.shape[1]
@@ -209,9 +206,6 @@ class StreamedCSR(CSRBlock):
 
     def tiles(self, rows: Rows) -> Iterator[tuple[Rows, _SparseTile]]:
         return self._read(csr_tiles(rows, self.indptr), self._longest)
-
-    def once(self, rows: Rows) -> Iterator[tuple[Rows, _SparseTile]]:
-        return self.tiles(rows)
 
     def _read(self, ranges: Iterable[Rows], largest: int) -> Generator[tuple[Rows, _SparseTile], None, None]:
         """Tiles of given ranges, of at most so many entries each."""
@@ -348,7 +342,7 @@ class CompressedRows(CSRBlock):
         raise TypeError("a streamed block is never whole in memory")
 
     def tiles(self, rows: Rows) -> Iterator[tuple[Rows, _SparseTile]]:
-        from fastadmm.kernels.dense import dense_compress
+        from fastadmm.kernels.csr import dense_compress
 
         indices, data = np.empty(0, dtype=np.uint16), np.empty(0)
         for start, stop in csr_tiles(rows, self.indptr):
@@ -361,9 +355,6 @@ class CompressedRows(CSRBlock):
                 with np.errstate(over="ignore"):  # squares that overflow are refused with their column
                     data[: own[-1]] *= self.factor
             yield (start, stop), (own, indices, data)
-
-    def once(self, rows: Rows) -> Iterator[tuple[Rows, _SparseTile]]:
-        return self.tiles(rows)
 
 
 def _stacked(vectors: Sequence[np.ndarray], start: int, stop: int) -> np.ndarray:

@@ -1,6 +1,5 @@
 """What each party's data adds to a model: coalitions, leave-one-out, Shapley values, the pooled model."""
 
-from fastadmm.worth.coalitions import Coalition, Worth, measure_worth
-from fastadmm.worth.shapley import shapley_values
+from fastadmm.worth.coalitions import Coalition, Worth, measure_worth, shapley_values
 
 __all__ = ["Coalition", "Worth", "measure_worth", "shapley_values"]

@@ -1,8 +1,16 @@
-"""A model for every coalition of parties, and what their test metrics say of each party.
+r"""A model for every coalition of parties, and what their test metrics say of each party.
 
 Every coalition trains on the same rows and labels, with the same loss, penalty and λ, on the
 columns of its members alone, to the same certified gap. The coalition of nobody is the model
 that is an intercept only.
+
+The Shapley value of player i in a game v over the players 1..M is
+
+.. math:: \phi_i = \sum_{S \not\ni i} \frac{|S|!\,(M - |S| - 1)!}{M!}\,\bigl(v(S \cup i) - v(S)\bigr),
+
+the mean of what i adds over all M! orders in which the players may come together
+(Shapley, 1953). It is the only division of v(all) - v(none) that is symmetric,
+gives nothing to a player who adds nothing, and is linear in v.
 """
 
 from __future__ import annotations
@@ -11,6 +19,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -26,7 +35,6 @@ from fastadmm.solver.metrics import evaluation_metrics
 from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.solver import solve
 from fastadmm.solver.warm_start import StartingPoint
-from fastadmm.worth.shapley import shapley_values
 
 #: With more parties all coalitions are too many, and each party is left out once instead.
 MOST_PARTIES = 10
@@ -369,3 +377,24 @@ def _restricted(problem: Problem, test: TestSet, members: Sequence[int]) -> tupl
         own_lambda=None,
     )
     return restricted, replace(test, blocks=rows)
+
+
+def shapley_values(values: Sequence[float]) -> list[Fraction]:
+    """Shapley value of every player."""
+    n_players = len(values).bit_length() - 1
+    if len(values) != 1 << n_players:
+        raise ValueError(f"values: {len(values)} coalitions; a game has a power of two of them")
+    exact = [Fraction(value) for value in values]  # OverflowError or ValueError where not finite
+    total = math.factorial(n_players)
+    # Whole numbers of orders: one division at the end.
+    orders = [math.factorial(s) * math.factorial(n_players - s - 1) for s in range(n_players)]
+    shares = []
+    for i in range(n_players):
+        player = 1 << i
+        added = sum(
+            orders[mask.bit_count()] * (exact[mask | player] - exact[mask])
+            for mask in range(len(exact))
+            if not mask & player
+        )
+        shares.append(Fraction(added, total))
+    return shares

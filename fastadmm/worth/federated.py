@@ -1,7 +1,5 @@
 """What each party's data add, where parties are elsewhere: a run and scores of test rows per coalition."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The model that scikit-learn fits on all columns in one place: the reference for what splitting costs."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

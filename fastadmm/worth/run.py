@@ -1,7 +1,5 @@
 """What each party's data add to a run on disk: interrupted, it goes on where it was, to the same result."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

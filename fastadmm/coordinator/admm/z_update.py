@@ -9,8 +9,8 @@ import numpy as np
 
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.rows import address_of
+from fastadmm.method.certificate import increasing_root
 from fastadmm.method.class_certificate import update_class_z_u
-from fastadmm.method.root import increasing_root
 from fastadmm.problem.problem import Problem
 
 
