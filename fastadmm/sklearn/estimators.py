@@ -18,6 +18,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
 from fastadmm.errors import ConfigError, InputError
+from fastadmm.problem.class_names import counted_of
 from fastadmm.problem.class_weights import weigh_classes
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.losses import parse_loss
@@ -117,11 +118,19 @@ class JointClassifier(ClassifierMixin, _SharingModel):
         ``privacy.total_epsilon`` is refused. None: each fit is counted alone, with a warning.
     verbose : int, default=0
         1 prints rounds 1, 2, ..., 9, 10, 20, ..., 100, 200 and so on; 2 every round.
+    positive : label or None, default=None
+        Which of two labels is counted, as class 1 of :meth:`coefficients`, :meth:`inference` and reports.
+        None: the event of pairs such as no/yes and good/bad, else ``classes_[1]``. The fit, ``classes_``,
+        ``coef_``, scores and probabilities do not depend on it.
 
     Attributes
     ----------
     classes_ : ndarray of shape (C,)
-        The labels, sorted; with two, the second is the positive class.
+        The labels, sorted; with two, ``coef_`` and scores speak for the second.
+    positive_ : label or None
+        Which of two labels is counted; see ``positive``.
+    class_count_ : ndarray of shape (C,)
+        Rows of each class; not in private fits.
     coef_ : ndarray of shape (1, d) or (C, d)
         Weights in the order of the columns of X; one row per class with the multinomial loss.
     intercept_ : ndarray of shape (1,) or (C,)
@@ -201,9 +210,13 @@ class JointClassifier(ClassifierMixin, _SharingModel):
         if kind not in ("binary", "multiclass"):
             check_classification_targets(y)
             raise InputError(f"y: one label per sample is needed. The type of the target is {kind}.")
-        self.classes_, codes = np.unique(y, return_inverse=True)
+        self.classes_, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
         if len(self.classes_) < 2:
             raise InputError(f"y: only one class is present ({self.classes_.tolist()[0]!r}); two are needed")
+        self.positive_ = counted_of(self.classes_.tolist(), self.positive)
+        self.__dict__.pop("class_count_", None)
+        if self.privacy is None:  # which tells no counts
+            self.class_count_ = counts
         return codes.astype(np.float64)
 
     def _loss_of_targets(self, loss: Loss) -> Loss:
@@ -242,6 +255,7 @@ class JointClassifier(ClassifierMixin, _SharingModel):
         class_weight: str | Mapping[Any, float] | None = None,
         ledger: str | os.PathLike[str] | Ledger | None = None,
         verbose: int = 0,
+        positive: Any = None,
     ) -> None:
         self._keep(locals())
 
@@ -254,7 +268,7 @@ class JointClassifier(ClassifierMixin, _SharingModel):
         return {"coef_": coef[np.newaxis], "intercept_": np.array([intercept])}
 
     def decision_function(self, X: Any, offset: Any = None) -> Array:
-        """Score of the positive class ``classes_[1]``: for the logistic loss its log-odds.
+        """Score of ``classes_[1]``, whichever class is counted: for the logistic loss its log-odds.
 
         With the multinomial loss it is the linear predictor of every class; with two classes, the
         difference of the two, which is the log-odds of the second.

@@ -21,6 +21,7 @@ from fastadmm.blocks.block import as_block
 from fastadmm.errors import ConfigError, DivergenceError, InputError, PrivacyWarning
 from fastadmm.figures.progress import Progress
 from fastadmm.other_names import choose_instead, near_key
+from fastadmm.problem.class_names import counted_of
 from fastadmm.problem.constraints import Constraint, get_constraint
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.losses import parse_loss
@@ -116,6 +117,8 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
     party_coefs_: list[Array]
     party_columns_: list[Array]
     classes_: Array
+    positive_: Any
+    class_count_: Array
     _factors: list[float] | None = None
     _left: tuple[str, dict[str, Any], list[dict[str, Array]]] | None = None
 
@@ -276,7 +279,14 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
         ]
         held = [f"{name} {len(own)}" for name, own in zip(self.party_names_, self.party_columns_)]
         rows = [f"{self.n_samples_fit_} rows"] if hasattr(self, "n_samples_fit_") else []
-        return ", ".join([end, *told, *held, *rows]).replace("e-0", "e-")
+        counted = []
+        if getattr(self, "positive_", None) is not None:
+            frequent = ""
+            if hasattr(self, "class_count_"):
+                frequent = f" in {self.class_count_[self.classes_.tolist().index(self.positive_)]}"
+            counted = [f"class 1 = {self.positive_!r}{frequent}"]
+        said = ", ".join([end, *told]).replace("e-0", "e-")
+        return ", ".join([said, *held, *rows, *counted])
 
     def inference(
         self,
@@ -731,6 +741,8 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
         state = {parameter.name: parameter.default for parameter in given} | state
         if "party_columns_" in state and "party_names_" not in state:
             state["party_names_"] = _party_names(state["parties"], len(state["party_columns_"]))
+        if "classes_" in state and "positive_" not in state:
+            state["positive_"] = counted_of(state["classes_"].tolist())
         super().__setstate__(state)
 
     def __sklearn_tags__(self) -> Tags:
