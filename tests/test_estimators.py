@@ -726,12 +726,13 @@ def test_exports() -> None:
     expected = joint | {
         "Privacy",
         "Progress",
+        "Scorecard",
         "SolverOptions",
         "StartingPoint",
         "cross_validate",
         "lambda_grid",
     }
-    expected |= {"make_folds", "make_problem", "open_partition", "path", "report", "solve"}
+    expected |= {"WoeTransformer", "make_folds", "make_problem", "open_partition", "path", "report", "solve"}
     for name in expected:
         assert callable(getattr(fastadmm, name))
         assert getattr(fastadmm, name).__name__ == name

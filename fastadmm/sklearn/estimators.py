@@ -204,15 +204,7 @@ class JointClassifier(ClassifierMixin, _SharingModel):
     _default_loss = "logistic"
 
     def _encode(self, y: Array) -> Array:
-        if y.dtype == object:
-            _check_labels(y.tolist())
-        kind = type_of_target(y, input_name="y")  # takes longer than a small table's whole fit: once
-        if kind not in ("binary", "multiclass"):
-            check_classification_targets(y)
-            raise InputError(f"y: one label per sample is needed. The type of the target is {kind}.")
-        self.classes_, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
-        if len(self.classes_) < 2:
-            raise InputError(f"y: only one class is present ({self.classes_.tolist()[0]!r}); two are needed")
+        self.classes_, codes, counts = classes_of(y)
         self.positive_ = counted_of(self.classes_.tolist(), self.positive)
         self.__dict__.pop("class_count_", None)
         if self.privacy is None:  # which tells no counts
@@ -415,6 +407,23 @@ class JointRegressor(RegressorMixin, _SharingModel):
 
 #: Their names until version 0.2, which pickles have.
 ADMMSharingClassifier, ADMMSharingRegressor = JointClassifier, JointRegressor
+
+
+def classes_of(y: Array) -> tuple[Array, Array, Array]:
+    """Distinct labels in order, the number of each row's, and how many rows each has.
+
+    Shapes: y (N,); the results (C,), (N,), (C,).
+    """
+    if y.dtype == object:
+        _check_labels(y.tolist())
+    kind = type_of_target(y, input_name="y")  # takes longer than a small table's whole fit: once
+    if kind not in ("binary", "multiclass"):
+        check_classification_targets(y)
+        raise InputError(f"y: one label per sample is needed. The type of the target is {kind}.")
+    classes, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
+    if len(classes) < 2:
+        raise InputError(f"y: only one class is present ({classes.tolist()[0]!r}); two are needed")
+    return classes, codes, counts
 
 
 def _check_labels(labels: list[Any]) -> None:

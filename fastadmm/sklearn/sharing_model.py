@@ -663,7 +663,7 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
             _, y = check_X_y(blocks[0], y, accept_sparse="csr", y_numeric=numeric, estimator=self)
             columns = consecutive(block.shape[1] for block in blocks)
             self.party_names_ = _party_names(X, len(blocks))
-            self._check_features(list(tables.values()), columns, reset=True)
+            check_features(self, list(tables.values()), columns, reset=True)
             return blocks, y, columns
         given = X
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=numeric)
@@ -711,7 +711,7 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
             )
         if len({block.shape[0] for block in blocks}) > 1:
             raise InputError(f"X: blocks of {[b.shape[0] for b in blocks]} rows; align the rows first")
-        self._check_features(list(tables.values()), columns, reset=False)
+        check_features(self, list(tables.values()), columns, reset=False)
         return blocks
 
     def _sum(self, blocks: Sequence[Any]) -> Array:
@@ -723,17 +723,6 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
             check_array(block, accept_sparse="csr", dtype=np.float64, estimator=self, input_name=f"X[{m!r}]")
             for m, block in tables.items()
         ]
-
-    def _check_features(self, blocks: Sequence[Any], columns: list[Array], reset: bool) -> None:
-        """Let scikit-learn record (reset) or check number and names of the columns of a list of blocks."""
-        order = np.argsort(np.concatenate(columns))
-        names = block_names(blocks, self.party_names_)
-        header: Any = np.empty((0, len(order)))
-        if names is not None:
-            import pandas as pd
-
-            header = pd.DataFrame(columns=np.array(names, dtype=object)[order])
-        validate_data(self, header, reset=reset, skip_check_array=True)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # A pickle of version 0.1.0 has no parameters that came later; it was made as their defaults say.
@@ -749,6 +738,18 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def check_features(estimator: Any, blocks: Sequence[Any], columns: list[Array], reset: bool) -> None:
+    """Let scikit-learn record (reset) or check number and names of the columns of a list of blocks."""
+    order = np.argsort(np.concatenate(columns))
+    names = block_names(blocks, estimator.party_names_)
+    header: Any = np.empty((0, len(order)))
+    if names is not None:
+        import pandas as pd
+
+        header = pd.DataFrame(columns=np.array(names, dtype=object)[order])
+    validate_data(estimator, header, reset=reset, skip_check_array=True)
 
 
 def _party_names(named: Any, count: int) -> list[str]:
