@@ -1,6 +1,5 @@
 """Bins and points from Python: the numbers of the command line, and what scikit-learn asks for."""
 
-import doctest
 import json
 import pickle
 import re
@@ -248,12 +247,3 @@ def _by_choice(_):
 @pytest.mark.filterwarnings("ignore:.*parts the classes only in bins:UserWarning")
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
-
-
-@pytest.mark.parametrize("Estimator", [WoeTransformer, Scorecard])
-def test_examples_of_the_docstrings(Estimator):
-    runner = doctest.DocTestRunner()
-    for example in doctest.DocTestFinder(recurse=False).find(Estimator, Estimator.__name__):
-        runner.run(example)
-    assert runner.summarize().failed == 0
-    assert runner.tries >= 4

@@ -46,11 +46,7 @@ def bins(
     ] = 0.0,
     own: Annotated[
         list[str] | None,
-        typer.Option(
-            "--bins",
-            metavar="COLUMN=BINS",
-            help="Own edges of numbers, or categories by bin: age=25,40 or 'city=Rome|Oslo,Paris'.",
-        ),
+        typer.Option("--bins", metavar="COLUMN=BINS", help="Own bins: age=25,40 or 'city=Rome|Oslo,Paris'."),
     ] = None,
     monotone: Annotated[
         list[str] | None,

@@ -215,11 +215,8 @@ def _content(column: ColumnEncoding, k: int) -> tuple[float | None, float | None
     if k == bins.count:
         return None, None, None
     if column.levels is not None:
-        return (
-            None,
-            None,
-            [level for level, group in zip(column.levels, bins.groups, strict=True) if group == k],
-        )
+        held = [level for level, group in zip(column.levels, bins.groups, strict=True) if group == k]
+        return None, None, held
     edges = (None, *bins.edges, None)
     return edges[k], edges[k + 1], None
 

@@ -125,12 +125,12 @@ def bin_data(
             raise InputError(f"{shown(found.path)}: other rows than {shown(party.path)} (row digests differ)")
         made.append(_bin_party(party, found, binning, rows, notes))
     if whole is None:
-        with PartyWriter(out, name=parties[0].name, force=force, **_layout(made[0])) as writer:
-            writer.append(made[0].X, ids=parties[0].ids())
+        with PartyWriter(out, name=parties[0].name, force=force, **_layout(made[0][0])) as writer:
+            writer.append(made[0][1], ids=parties[0].ids())
     else:
         with create_partition(out, task="classification", source=whole.source, force=force) as partition:
-            for party, own in zip(parties, made, strict=True):
-                partition.party(party.name, **_layout(own)).append(own.X, party.ids())
+            for party, (encoder, X) in zip(parties, made, strict=True):
+                partition.party(party.name, **_layout(encoder)).append(X, party.ids())
             if whole.labels is not None:
                 true = whole.labels
                 partition.labels(classes=true.classes, reading=true.reading).append(
@@ -205,26 +205,14 @@ def said_of_labels(labels: LabelData) -> tuple[Array, Array]:
     return target, weight / weight.mean()  # an empty cell counts as half a row
 
 
-@dataclass(frozen=True)
-class Binned:
-    """A party's columns with bins, and its rows as weights of evidence."""
-
-    encoder: Encoder
-    X: Array
-
-
-def _layout(own: Binned) -> dict[str, Any]:
-    return {
-        "n_features": own.X.shape[1],
-        "kind": "dense",
-        "feature_names": own.encoder.feature_names,
-        "encoder": own.encoder,
-    }
+def _layout(encoder: Encoder) -> dict[str, Any]:
+    names = encoder.feature_names
+    return {"n_features": len(names), "kind": "dense", "feature_names": names, "encoder": encoder}
 
 
 def _bin_party(
     party: PartyData, labels: LabelData, binning: Binning, rows: list[dict[str, Any]], notes: list[str]
-) -> Binned:
+) -> tuple[Encoder, Array]:
     if party.transform.normalize != "none":
         raise InputError(f"{shown(party.path)}: rows are divided by their norms: convert without --normalize")
     known = party.encoder
@@ -237,7 +225,7 @@ def _bin_party(
     encoder = known or Encoder(tuple(ColumnEncoding(name) for name in party.feature_names))
     columns, said = raw_columns(party, encoder), said_of_labels(labels)
     found = bin_columns(party.name, encoder, columns, said, binning, rows, notes)
-    if not found.encoder.columns:
+    if not found[0].columns:
         raise InputError(
             f"{shown(party.path)}: no column of {party.name} says anything about the labels beyond luck: "
             "leave the party out ('fastadmm columns --labels' prints why), or bring more rows"
@@ -253,8 +241,8 @@ def bin_columns(
     binning: Binning,
     rows: list[dict[str, Any]],
     notes: list[str],
-) -> Binned:
-    """Bins of a party's columns, and a line about each in ``rows``.
+) -> tuple[Encoder, Array]:
+    """Bins of a party's columns, its rows as weights of evidence, and a line about each column in ``rows``.
 
     Shapes: said (N,), (N,): class 1 of each row, and weights of mean 1.
     """
@@ -277,7 +265,7 @@ def bin_columns(
         if used:
             kept.append(replace(column, indicator=False, bins=bins))
             features.append(found.feature[:, None])
-    return Binned(Encoder(tuple(kept), encoder.missing, encoder.prefix), np.column_stack(features))
+    return Encoder(tuple(kept), encoder.missing, encoder.prefix), np.column_stack(features)
 
 
 def raw_columns(party: PartyData, encoder: Encoder) -> Iterator[tuple[ColumnEncoding, str, Cells]]:

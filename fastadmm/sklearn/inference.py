@@ -92,9 +92,8 @@ def _classes(model: Any) -> tuple[str, ...]:
 
 
 def _other_sign(model: Any) -> list[str]:
-    return (
-        [f"coef_ and decision_function speak for {str(model.classes_[1])!r}"] if _counts_first(model) else []
-    )
+    other = str(model.classes_[-1]) if _counts_first(model) else ""
+    return [f"coef_ and decision_function speak for {other!r}"] if other else []
 
 
 def _names(model: Any, held: np.ndarray) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, Self
@@ -65,17 +64,6 @@ class Scorecard(BaseEstimator):
         Points of every row, to which those of its bins are added.
     good_, bad_ : label
         Points rise as the rate of ``bad_`` falls.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from fastadmm import Scorecard
-    >>> X = pd.DataFrame({"late": [0, 1, 2, 3] * 50, "age": [20, 30, 40, 50, 60] * 40})
-    >>> card = Scorecard().fit(X, (["good"] * 3 + ["bad", "good"] * 2 + ["bad"]) * 25)
-    >>> card.bad_
-    'bad'
-    >>> card.score(X.head(2)).tolist() == [card.base_points_ + card.points_["points"].iloc[0]] * 2
-    True
     """
 
     def __init__(
@@ -111,6 +99,8 @@ class Scorecard(BaseEstimator):
         self : object
             The fitted scorecard.
         """
+        import pandas as pd
+
         for name in ("base", "odds", "pdo"):
             _check_number(name, getattr(self, name), Real)
         _check_number("digits", self.digits, Integral, at_least=0)
@@ -140,7 +130,13 @@ class Scorecard(BaseEstimator):
         label_of = {str(label): label for label in self.woe_.classes_.tolist()}
         self.good_, self.bad_ = label_of[str(card.good)], label_of[str(card.bad)]
         self.base_points_ = card.base_points
-        self._tell(model.parties, card.points)
+        self.points_ = pd.DataFrame(
+            row for party, own in zip(model.parties, card.points) for row in point_rows(party, own)
+        )
+        self._encoders = {
+            name: _with_points(encoder, own)
+            for (name, encoder), own in zip(self.woe_.encoders_.items(), card.points)
+        }
         return self
 
     def score(self, X: Any) -> Array:
@@ -186,17 +182,11 @@ class Scorecard(BaseEstimator):
         loss, intercept = model._checked_loss(), sign * float(np.ravel(model.intercept_)[0])
         return Model(loss.name, loss.task, 0.0, intercept, tuple(map(str, names)), parties, {})
 
-    def _tell(self, parties: list[PartyModel], points: list[list[tuple[float, ...]]]) -> None:
-        """Set the table of points, and what gives them to new rows."""
-        import pandas as pd
 
-        each = list(zip(parties, points, strict=True))
-        self.points_ = pd.DataFrame(row for party, own in each for row in point_rows(party, own))
-        self._encoders: Mapping[str, Encoder] = {}
-        for party, own in each:
-            encoder = self.woe_.encoders_[party.name]
-            columns = [
-                replace(column, bins=replace(column.bins, woe=made))
-                for column, made in zip(encoder.columns, own, strict=True)
-            ]
-            self._encoders[party.name] = replace(encoder, columns=tuple(columns))
+def _with_points(encoder: Encoder, points: list[tuple[float, ...]]) -> Encoder:
+    """The encoder with points in place of weights of evidence."""
+    columns = []
+    for column, own in zip(encoder.columns, points, strict=True):
+        assert column.bins is not None
+        columns.append(replace(column, bins=replace(column.bins, woe=own)))
+    return replace(encoder, columns=tuple(columns))

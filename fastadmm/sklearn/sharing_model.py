@@ -281,12 +281,17 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
         rows = [f"{self.n_samples_fit_} rows"] if hasattr(self, "n_samples_fit_") else []
         counted = []
         if getattr(self, "positive_", None) is not None:
-            frequent = ""
-            if hasattr(self, "class_count_"):
-                frequent = f" in {self.class_count_[self.classes_.tolist().index(self.positive_)]}"
-            counted = [f"class 1 = {self.positive_!r}{frequent}"]
+            frequent = [f" in {count}" for count in self._class_rows().values()][1:]
+            counted = [f"class 1 = {self.positive_!r}{''.join(frequent)}"]
         said = ", ".join([end, *told]).replace("e-0", "e-")
         return ", ".join([said, *held, *rows, *counted])
+
+    def _class_rows(self) -> dict[Any, int]:
+        """Rows of each class, the one that is counted last; none where they are not told."""
+        if not hasattr(self, "class_count_"):
+            return {}
+        rows = zip(self.classes_.tolist(), self.class_count_.tolist())
+        return dict(sorted(rows, key=lambda own: own[0] == self.positive_))
 
     def inference(
         self,

@@ -81,18 +81,9 @@ class WoeTransformer(TransformerMixin, BaseEstimator):
         information values.
     encoders_ : dict of str to fastadmm.store.encoder.Encoder
         Bins by party, as models store them.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from fastadmm import WoeTransformer
-    >>> X = pd.DataFrame({"late": [0, 1, 2, 3, 2] * 50, "city": ["Rome", "Oslo"] * 125})
-    >>> woe = WoeTransformer(bins={"late": [1.5]}).fit(X, ["good", "bad", "bad", "good", "bad"] * 50)
-    >>> woe.positive_
-    'bad'
-    >>> woe.bins_.loc[woe.bins_["column"] == "late", ["bin", "rows", "events"]].to_numpy().tolist()
-    [[1.0, 100.0, 50.0], [2.0, 150.0, 100.0]]
     """
+
+    party_names_: list[str]
 
     def __init__(
         self,
@@ -156,29 +147,28 @@ class WoeTransformer(TransformerMixin, BaseEstimator):
         _check_number("max_bins", self.max_bins, Integral)
         for name in ("min_share", "min_events", *(["min_iv"] if self.min_iv is not None else [])):
             _check_number(name, getattr(self, name), Real)
-        by_column = isinstance(self.monotone, Mapping)
-        rules = Rules(self.max_bins, self.min_share, self.min_events, "auto" if by_column else self.monotone)
+        ways = self.monotone if isinstance(self.monotone, Mapping) else {"": self.monotone}
+        rules = Rules(self.max_bins, self.min_share, self.min_events, ways.get("", "auto"))
         own = {str(name): _bins_text(given) for name, given in (self.bins or {}).items()}
         check_index(tables_of(X) or {None: X}, y, sample_weight=sample_weight)
         tables = self._tables(X, reset=True)
-        target, weight = self._labels(y, tables[0].n_rows, sample_weight)
+        said = self._labels(y, tables[0].n_rows, sample_weight)
         rows: list[dict[str, Any]] = []
         notes: list[str] = []
         self.encoders_, features = {}, []
         with naming_parameters():
-            binning = Binning(rules, self.monotone if by_column else {}, own, self.min_iv)
+            binning = Binning(rules, {k: way for k, way in ways.items() if k}, own, self.min_iv)
             binning.check_names([name for table in tables for name in table.names])
             for party, table in zip(self.party_names_, tables):
-                encoder = Encoder(tuple(_encoding(table, name) for name in table.names), "indicator")
-                columns = ((c, c.name, _cells(table.columns[c.name], c)) for c in encoder.columns)
-                made = bin_columns(party, encoder, columns, (target, weight), binning, rows, notes)
-                if not made.encoder.columns:
-                    raise InputError(
-                        f"X: no column of {party} says anything about the labels beyond luck: leave the "
-                        "party out, lower min_iv, or bring more rows"
-                    )
-                self.encoders_[party] = made.encoder
-                features.append(made.X)
+                columns = (_raw(table, name) for name in table.names)
+                encoder, X_woe = bin_columns(
+                    party, Encoder((), "indicator"), columns, said, binning, rows, notes
+                )
+                if not encoder.columns:
+                    beyond = f"no column of {party} says anything about the labels beyond luck"
+                    raise InputError(f"X: {beyond}: leave the party out, or bring more rows")
+                self.encoders_[party] = encoder
+                features.append(X_woe)
             for line in notes:
                 warnings.warn(_by_parameter(line), stacklevel=3)
         self._tell(rows)
@@ -214,16 +204,14 @@ class WoeTransformer(TransformerMixin, BaseEstimator):
     def _tables(self, X: Any, reset: bool) -> list[Table]:
         """Each party's table; records or checks the columns seen."""
         given = tables_of(X, None if reset else self.party_names_)
+        if reset:
+            self.party_names_ = _party_names(X if given else None, len(given or "1"))
         if given is None:
             if not hasattr(X, "columns"):
                 X = check_array(X, dtype=None, ensure_all_finite=False, estimator=self, input_name="X")
             validate_data(self, X, reset=reset, skip_check_array=True)
-            if reset:
-                self.party_names_ = ["party-1"]
             given = {None: X}
         else:
-            if reset:
-                self.party_names_ = _party_names(X, len(given))
             blocks = list(given.values())
             check_features(self, blocks, consecutive(block.shape[1] for block in blocks), reset)
             check_index(given)
@@ -248,15 +236,10 @@ class WoeTransformer(TransformerMixin, BaseEstimator):
         given = tables_of(X, self.party_names_)
         if given is None:
             return blocks[0]
-        import pandas as pd
-
-        made = [
-            pd.DataFrame(block, own.index, [column.name for column in encoder.columns])
-            if isinstance(own, pd.DataFrame)
-            else block
-            for block, own, encoder in zip(blocks, given.values(), self.encoders_.values())
-        ]
-        return dict(zip(given, made)) if isinstance(X, Mapping) else made
+        for k, (own, encoder) in enumerate(zip(given.values(), self.encoders_.values())):
+            if hasattr(own, "iloc"):  # a DataFrame's names and index are kept
+                blocks[k] = type(own)(blocks[k], own.index, [column.name for column in encoder.columns])
+        return dict(zip(given, blocks)) if isinstance(X, Mapping) else blocks
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -336,22 +319,16 @@ def _column(place: str, given: Any) -> Column:
     return Column("number", numbers)
 
 
-def _encoding(table: Table, name: str) -> ColumnEncoding:
-    """A column before it has bins."""
-    column, rows = table.columns[name], np.arange(table.n_rows)
-    absent = column.missing(rows)
+def _raw(table: Table, name: str) -> tuple[ColumnEncoding, str, Cells]:
+    """A column before it has bins: how it is read, its name, and its cells."""
+    column = table.columns[name]
+    absent = column.missing(np.arange(table.n_rows))
     if absent.all():
         raise InputError(f"{table.path}: column {name!r}: no value in any row: leave it out")
     if column.kind == "number":
-        return ColumnEncoding(name, fill=float(column.values[~absent].mean()))
-    return ColumnEncoding(name, tuple(sorted(word for word in column.words if word)))
-
-
-def _cells(column: Column, encoding: ColumnEncoding) -> Cells:
-    """Cells of a column as codes of its distinct ones."""
-    absent = column.missing(np.arange(column.n_rows))
-    if encoding.levels is None:
-        return Cells.of_numbers(column.values, absent)
-    number = {level: code for code, level in enumerate(encoding.levels)}
-    codes = np.array([number.get(word, len(number)) for word in column.words], dtype=np.intp)
-    return Cells(codes[column.values], len(number))
+        mean = float(column.values[~absent].mean())  # where only new rows have missing cells
+        return ColumnEncoding(name, fill=mean), name, Cells.of_numbers(column.values, absent)
+    levels = sorted(word for word in column.words if word)
+    number = {level: code for code, level in enumerate(levels)}
+    codes = np.array([number.get(word, len(levels)) for word in column.words], dtype=np.intp)
+    return ColumnEncoding(name, tuple(levels)), name, Cells(codes[column.values], len(levels))
