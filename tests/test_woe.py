@@ -217,6 +217,7 @@ def test_mistakes_name_parameter_and_column(tables, made, message):
         (pd.Timestamp("2024-01-01"), "X: column 'd': has dates"),
         (None, "X: column 'd': no value in any row"),
         (np.inf, "X: column 'd', row 0: is infinite"),
+        (2**53 + np.arange(1500), "X: column 'd', row 1: is above 2**53"),
         ([1, "a"] * 750, "X: column 'd', row 0: 1: argument must be a string or a number, as other cells"),
     ],
 )

@@ -20,7 +20,7 @@ from sklearn.utils.validation import (
 )
 
 from fastadmm.data_tools.building import Places, words_of
-from fastadmm.data_tools.columns import Column, canonical_text
+from fastadmm.data_tools.columns import EXACT, Column, canonical_text
 from fastadmm.data_tools.encoding import encode_table
 from fastadmm.data_tools.tables import Table
 from fastadmm.errors import ConfigError, InputError
@@ -124,12 +124,7 @@ class WoeTransformer(TransformerMixin, BaseEstimator):
         return self
 
     def fit_transform(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
-        """Choose bins, with arguments as of :meth:`fit`; rows as WOE that the other four fifths give.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_used), or dict or list of them
-        """
+        """Arguments as of :meth:`fit`; rows of shape (n_samples, n_used), as WOE of the other four fifths."""
         return self._as_given(X, self._fit(X, y, sample_weight))
 
     def transform(self, X: Any) -> Any:
@@ -314,8 +309,10 @@ def _column(place: str, given: Any) -> Column:
         return Column("text", found.codes, tuple(found.words))
     numbers = np.full(len(values), np.nan)
     numbers[~absent] = present
-    if np.isinf(numbers).any():
-        raise InputError(f"{place}, row {int(np.flatnonzero(np.isinf(numbers))[0])}: is infinite")
+    large = np.abs(values) > EXACT if values.dtype.kind in "iu" else np.zeros(1, dtype=bool)
+    for wrong, why in ((np.isinf(numbers), "is infinite"), (large, "is above 2**53: neighbours become one")):
+        if wrong.any():
+            raise InputError(f"{place}, row {int(np.argmax(wrong))}: {why}")
     return Column("number", numbers)
 
 
