@@ -144,7 +144,10 @@ class WoeTransformer(TransformerMixin, BaseEstimator):
             _check_number(name, getattr(self, name), Real)
         ways = self.monotone if isinstance(self.monotone, Mapping) else {"": self.monotone}
         rules = Rules(self.max_bins, self.min_share, self.min_events, ways.get("", "auto"))
-        own = {str(name): _bins_text(given) for name, given in (self.bins or {}).items()}
+        given = self.bins or {}
+        if not isinstance(given, Mapping) or not all(map(np.iterable, given.values())):
+            raise ConfigError(f"bins: {given!r}: a dict of lists is needed, as in {{'age': [25, 40]}}")
+        own = {str(name): _bins_text(bins) for name, bins in given.items()}
         check_index(tables_of(X) or {None: X}, y, sample_weight=sample_weight)
         tables = self._tables(X, reset=True)
         said = self._labels(y, tables[0].n_rows, sample_weight)
