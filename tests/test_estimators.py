@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from fastadmm import JointClassifier, JointRegressor
+from fastadmm import JointClassifier, JointClassifierCV, JointRegressor
 from fastadmm.errors import ConfigError, DivergenceError, InputError
 from fastadmm.solver.history import RoundRecord
 from sklearn.base import clone
@@ -322,6 +322,65 @@ def test_any_two_labels(cancer: Data, labels: tuple[Any, Any]) -> None:
     assert model.score(X, named) > 0.97
     series = pd.Series(named, index=np.arange(len(y))[::-1])
     np.testing.assert_array_equal(clone(model).fit(X, series).predict(X), model.predict(X))
+
+
+@pytest.mark.parametrize(
+    ("labels", "positive", "counted"),
+    [
+        ((0, 1), None, 1),
+        ((-1, 1), None, 1),
+        ((False, True), None, True),
+        (("no", "yes"), None, "yes"),
+        (("bad", "good"), None, "bad"),
+        (("A", "B"), None, "B"),
+        (("A", "B"), "A", "A"),
+        ((0, 1), 0, 0),
+    ],
+)
+@pytest.mark.parametrize("Estimator", [JointClassifier, JointClassifierCV])
+def test_the_class_that_counts_is_named(
+    cancer: Data, tmp_path: Path, Estimator: Any, labels: tuple[Any, Any], positive: Any, counted: Any
+) -> None:
+    """What is printed and tabled speaks for it; what scikit-learn reads stays as scikit-learn has it."""
+    (X, y), path = cancer, {"alphas": [1e-2], "cv": 2} if Estimator is JointClassifierCV else {"alpha": 1e-2}
+    X, named, shift = X[:, :4], np.array(labels)[y], np.linspace(-1, 1, len(y))
+    plain = Estimator(2, **path).fit(X, y, offset=shift)
+    model = Estimator(2, **path, positive=positive).fit(X, named, offset=shift)
+    assert list(model.classes_) == list(labels)
+    assert (model.positive_, type(model.positive_)) == (counted, type(counted))
+    np.testing.assert_array_equal(model.coef_, plain.coef_)
+    np.testing.assert_array_equal(model.predict_proba(X), plain.predict_proba(X))
+    sign = 1.0 if counted == labels[1] else -1.0
+    table, numbers = model.coefficients(X), plain.coefficients(X).columns
+    for name in ("weight", "scaled_weight"):
+        np.testing.assert_array_equal(table.columns[name], sign * np.array(numbers[name]))
+    inferred, other = (m.inference(X, t, offset=shift) for m, t in ((model, named), (plain, y)))
+    np.testing.assert_allclose(inferred.to_frame()["weight"], sign * other.to_frame()["weight"], rtol=1e-12)
+    np.testing.assert_allclose(
+        inferred.to_frame()["standard_error"], other.to_frame()["standard_error"], rtol=1e-9
+    )
+    note = f"a positive weight speaks for {str(counted)!r}, class 1"
+    contrary = [f"coef_ and decision_function speak for {str(labels[1])!r}"] if sign < 0 else []
+    assert table.notes == [note, *contrary]
+    assert {note, *contrary} <= set(inferred.notes)
+    assert str(model).endswith(f", class 1 = {counted!r} in {(named == counted).sum()}")
+    page = fastadmm.report(model, tmp_path / "a.html").read_text(encoding="utf-8")
+    share = 100 * (named == counted).mean()
+    assert f'Class 1</dt><dd class="value">{counted}</dd><dd class="note">{share:.3g} % of rows' in page
+
+
+@pytest.mark.parametrize(
+    ("positive", "labels", "message"),
+    [
+        ("x", ("A", "B"), "positive: 'x' is none of the labels 'A', 'B'"),
+        ("1", (0, 1), "positive: '1' is none of the labels 0, 1"),
+        (1, (0, 1, 2), "positive: 1 needs two labels, and these are 0, 1, 2"),
+    ],
+)
+def test_a_class_that_cannot_count_is_refused(positive: Any, labels: tuple[Any, ...], message: str) -> None:
+    y = np.resize(np.array(labels), 12)
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        JointClassifier(positive=positive).fit(np.eye(12), y)
 
 
 def test_probabilities(cancer: Data) -> None:
@@ -664,12 +723,13 @@ def test_exports() -> None:
     expected = joint | {
         "Privacy",
         "Progress",
+        "Scorecard",
         "SolverOptions",
         "StartingPoint",
         "cross_validate",
         "lambda_grid",
     }
-    expected |= {"make_folds", "make_problem", "open_partition", "path", "report", "solve"}
+    expected |= {"WoeTransformer", "make_folds", "make_problem", "open_partition", "path", "report", "solve"}
     for name in expected:
         assert callable(getattr(fastadmm, name))
         assert getattr(fastadmm, name).__name__ == name
@@ -710,7 +770,7 @@ def test_the_page_lists_the_parameters_with_their_defaults() -> None:
     table = page.split("## Parameters")[1].split("##")[0]
     listed = re.findall(r"^\| `(\w+)` \| `([^`]*)` \|", table, re.MULTILINE)
     for Estimator in (JointClassifier, JointRegressor):
-        defaults = {"class_weight": None, **Estimator().get_params()}
+        defaults = {"class_weight": None, "positive": None, **Estimator().get_params()}
         assert {name: ast.literal_eval(value) for name, value in listed} == defaults
 
 

@@ -20,9 +20,11 @@ from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.judging.binning import Cells, Fitted, Rules, evidence, fit_bins
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.runs.columns import column_drift
-from fastadmm.runs.scorecard import Binning, bin_data
+from fastadmm.runs.scorecard import Binning, bin_data, read_bins
+from fastadmm.runs.to_sklearn import pooled_pipeline
 from fastadmm.store import open_partition
 from fastadmm.store.encoder import Encoder
+from fastadmm.store.model import open_model
 from fastadmm.store.party_file import open_party
 
 from run_tools import run
@@ -156,12 +158,42 @@ def test_a_column_that_alone_separates_is_told(tmp_path: Path, capsys: pytest.Ca
 def test_own_edges(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ("scorecard", "bins", home / "p", "-o", tmp_path / "w", "--bins", "age=25,40.5,79")
     assert not run(*command)
-    assert "age: a bin of --bins has fewer than 5 rows of a class" in capsys.readouterr().err
+    assert "age: one of --bins has fewer than 5 rows of a class" in capsys.readouterr().err
     encoder = open_party(tmp_path / "w/guest.h5").encoder
     assert encoder is not None
     (age,) = [column.bins for column in encoder.columns if column.name == "age"]
     assert age is not None
     assert age.edges == (25.0, 40.5, 79.0)
+
+
+def test_own_groups_of_categories(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those that are not named share a bin; what new rows have besides says nothing, as ever."""
+    for given, groups in (("O'Hara|Oslo,Rome", (0, 0, 1)), ("Rome", (1, 1, 0)), ("Oslo,Rome", (2, 0, 1))):
+        command = ("scorecard", "bins", home / "p", "-o", tmp_path / "w", "--bins", f"city={given}")
+        assert not run(*command, "--force")
+        encoder = open_party(tmp_path / "w/guest.h5").encoder
+        assert encoder is not None
+        (city,) = [column for column in encoder.columns if column.name == "city"]
+        assert city.levels == ("O'Hara", "Oslo", "Rome")
+        assert city.bins is not None
+        assert city.bins.groups == groups
+        assert city.bins.count == max(groups) + 1
+    convert_tables(home / "new-bank.csv", [home / "new-shop.csv"], tmp_path / "new", id="id",
+                   like=tmp_path / "w")  # fmt: skip
+    woe = open_party(tmp_path / "new/guest.h5").load()[:, encoder.feature_names.index("city")]
+    assert woe.tolist() == [city.bins.woe[1], 0.0, city.bins.woe[2], 0.0]
+
+
+def test_categories_with_the_marks_of_bins() -> None:
+    levels = ("a", "a,b", "b|c", "c", "d=1")
+    for text, groups in (
+        ("a,b,c", (2, 0, 2, 1, 2)),
+        ("b|c|a,d=1,c", (0, 3, 0, 2, 1)),
+        ("a,b|c", (1, 0, 1, 0, 1)),
+    ):
+        name, own = read_bins(f"x={text}")
+        assert Binning(own={name: own}).of_column(levels, "x").groups == groups
+    assert read_bins("x=y=1,2e3") == ("x=y", "1,2e3")
 
 
 @pytest.mark.parametrize("old", [False, True])
@@ -336,8 +368,13 @@ def test_bins_are_stored_with_the_columns(home: Path) -> None:
         ("bins @p --monotone up", "--monotone 'up': choose one of auto, rising, falling, none"),
         ("bins @p --monotone agee=rising", "no party has a column of that name"),
         ("bins @p --bins agee=1", "--bins agee: no party has a column of that name"),
-        ("bins @p --bins age=40,25", "--bins age=40,25: is not COLUMN= and numbers that rise"),
-        ("bins @p --bins city=1", "--bins city: has categories"),
+        ("bins @p --bins age=40,25", "--bins age=40,25: age has numbers: edges that rise"),
+        ("bins @p --bins age=Rome", "--bins age=Rome: age has numbers: edges that rise"),
+        ("bins @p --bins age", "--bins age: is not COLUMN=BINS"),
+        ("bins @p --bins city=1", "--bins city=1: '1' is no category of the column"),
+        ("bins @p --bins city=Rome|oslo", "'oslo' is no category of the column; is it 'Oslo'?"),
+        ("bins @p --bins city=Rome|Oslo,Rome", "--bins city=Rome|Oslo,Rome: 'Rome' is in two bins"),
+        ("bins @p --bins city=Rome,", "--bins city=Rome,: '' is no category of the column"),
         ("bins @p --min-events -1", "--min-events -1"),
         ("bins @w", "binned already"),
         ("bins @p/guest.h5", "--labels"),
@@ -480,6 +517,7 @@ def test_every_door_says_which_class_counts(
     assert (card["good"], card["bad"]) == ("no", "yes")
     said("export", tmp_path / "run", "-o", tmp_path / "model.json")
     assert json.loads((tmp_path / "model.json").read_text())["positive"] == "yes"
+    assert pooled_pipeline(open_model(tmp_path / "run"))[-1].positive_ == "yes"
     assert "class 1 = yes" in said("evaluate", tmp_path / "run", home / "w")
     assert "| class 1 | yes |" in said("card", tmp_path / "run")
     said("report", tmp_path / "run")

@@ -70,7 +70,7 @@ def test_estimators_have_the_same_defaults(estimator):
         assert parameters[name].default == told[name].default, name
     # What only estimators have, and what they take in another form.
     other = {"parties", "callbacks", "random_state", "privacy", "l1_ratio", "constraint", "alphas"}
-    other |= {"warm_start", "early_stopping", "validation_fraction", "verbose"}
+    other |= {"warm_start", "early_stopping", "validation_fraction", "verbose", "positive"}
     assert set(parameters) <= set(told) | other
 
 

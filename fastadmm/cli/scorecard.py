@@ -46,7 +46,7 @@ def bins(
     ] = 0.0,
     own: Annotated[
         list[str] | None,
-        typer.Option("--bins", metavar="COLUMN=EDGES", help="Own edges of numbers, as in age=25,40,60."),
+        typer.Option("--bins", metavar="COLUMN=BINS", help="Own bins: age=25,40 or 'city=Rome|Oslo,Paris'."),
     ] = None,
     monotone: Annotated[
         list[str] | None,
@@ -61,13 +61,13 @@ def bins(
     """Bin columns against labels, and write their weights of evidence (WOE) as features to train on."""
 
     from fastadmm.judging.binning import Rules
-    from fastadmm.runs.scorecard import Binning, bin_data, read_edges
+    from fastadmm.runs.scorecard import Binning, bin_data, read_bins
 
     ways = [entry.rpartition("=") for entry in monotone or []]
     of_column = {name: way for name, equals, way in ways if equals}
     general = [way for _, equals, way in ways if not equals] or ["auto"]
     rules = Rules(max_bins, min_share, min_events, general[-1])
-    binning = Binning(rules, of_column, dict(map(read_edges, own or [])), min_iv)
+    binning = Binning(rules, of_column, dict(map(read_bins, own or [])), min_iv)
     rows, notes = bin_data(data, out, binning, labels, force=force)
     _print("columns", rows, ("party", "column"), as_json)
     for line in notes:

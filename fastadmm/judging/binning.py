@@ -35,6 +35,12 @@ class Rules:
     least: float = 5.0  # rows of each class that a bin has at least
     monotone: str = "auto"  # how the rate of class 1 goes along a column of numbers
     edges: tuple[float, ...] | None = None  # of numbers, if the bins are given
+    groups: tuple[int, ...] | None = None  # bin of each category, if the bins are given
+
+    @property
+    def given(self) -> bool:
+        """Whether the bins are given."""
+        return self.edges is not None or self.groups is not None
 
 
 @dataclass(frozen=True)
@@ -89,7 +95,7 @@ def fit_bins(cells: Cells, target: Array, weight: Array, rules: Rules) -> Fitted
     Shapes: target, weight (N,).
     """
     found = _fit(cells, target, weight, rules)
-    if len(found.woe) > 2 or rules.edges is not None:
+    if len(found.woe) > 2 or rules.given:
         return found
     free = _fit(cells, target, weight, replace(rules, most=2, share=0.0, least=0.0))
     return replace(free, small=True) if len(free.woe) > 2 and free.worth(0.0) else found
@@ -171,7 +177,8 @@ def _weighed(
     events = np.bincount(cells.codes, weight * target, minlength=n + 1)
     edges = np.empty(0)
     if cells.numbers is None:
-        groups = ordered_groups(events[:-1], total[:-1], rules)
+        given = rules.groups
+        groups = ordered_groups(events[:-1], total[:-1], rules) if given is None else np.array(given)
     else:
         if rules.edges is None:
             edges = numeric_edges(cells.numbers, events[:-1], total[:-1], rules)

@@ -1,6 +1,9 @@
 """Which of two labels is the event, class 1, where their words tell."""
 
 from collections.abc import Sequence
+from typing import Any
+
+from fastadmm.errors import ConfigError
 
 #: Words of the same meaning: labels without the event, and with it.
 _PLAIN = """
@@ -44,6 +47,19 @@ def good_of(classes: Sequence[str]) -> str | None:
     """The good one of two labels of which the other is feared; None where words do not tell."""
     feared = _with(classes, _FEARED)
     return None if feared is None else classes[feared == classes[0]]
+
+
+def counted_of(classes: Sequence[Any], positive: Any = None) -> Any:
+    """The one of two labels that is counted: ``positive``, else the event, else the last; None of more."""
+    if positive is not None:
+        if len(classes) != 2 or positive not in classes:
+            which = "is none of the labels" if len(classes) == 2 else "needs two labels, and these are"
+            raise ConfigError(f"positive: {positive!r} {which} {', '.join(map(repr, classes))}")
+        return classes[classes.index(positive)]
+    if len(classes) != 2:
+        return None
+    names = [str(label) for label in classes]
+    return classes[names.index(event_of(names) or names[1])]
 
 
 def sign_of(classes: Sequence[str] | None) -> list[str]:

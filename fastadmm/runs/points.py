@@ -72,14 +72,14 @@ def write_card(
         "the points",
         allow_infinite_epsilon=allow_infinite_epsilon,
     )
-    sign = _sign(model, scaling, path)
+    card = card_of(parties, model, scaling, shown(path))
     document = {
         "format": "fastadmm-scorecard",
         "version": "1.0",
         **{key: getattr(scaling, key) for key in ("base", "odds", "pdo", "digits")},
-        "good": scaling.good if model is None or model.classes is None else model.classes[sign > 0],
-        "bad": None if model is None or model.classes is None else model.classes[sign < 0],
-        "base_points": None if model is None else _base_points(model, scaling, sign),
+        "good": card.good,
+        "bad": card.bad,
+        "base_points": card.base_points,
         "parties": [party.name for party in parties],
     }
     rows: list[dict[str, Any]] = []
@@ -87,9 +87,8 @@ def write_card(
         out, force=force, marker=CARD, only=("*.json", "*.csv", "*.sql"), shared=True
     ) as directory:
         _write_json(directory / CARD, document)
-        for party in parties:
-            own = _points_of(party, sign * scaling.factor, scaling.digits, path)
-            table = _table(party, own)
+        for party, own in zip(parties, card.points, strict=True):
+            table = point_rows(party, own)
             with (directory / f"{party.name}.csv").open("w", encoding="utf-8", newline="") as file:
                 csv_rows(file, [table[0], *(row.values() for row in table)])
             _write_json(
@@ -109,7 +108,27 @@ def write_card(
     return rows, "class 1" if document["bad"] is None else repr(document["bad"])
 
 
-def _sign(model: Model | None, scaling: Scaling, path: Path) -> float:
+@dataclass(frozen=True)
+class Card:
+    """Points of a model, and whose rows get them."""
+
+    good: str | None
+    bad: str | None
+    base_points: float | None  # None of a party alone
+    points: list[list[tuple[float, ...]]]  # of each party's columns: their bins, and last of missing cells
+
+
+def card_of(parties: Sequence[PartyModel], model: Model | None, scaling: Scaling, place: str) -> Card:
+    """Points of a model, or of parties without one."""
+    sign = _sign(model, scaling, place)
+    good = scaling.good if model is None or model.classes is None else model.classes[sign > 0]
+    bad = None if model is None or model.classes is None else model.classes[sign < 0]
+    base = None if model is None else _base_points(model, scaling, sign)
+    points = [_points_of(party, sign * scaling.factor, scaling.digits, place) for party in parties]
+    return Card(good, bad, base, points)
+
+
+def _sign(model: Model | None, scaling: Scaling, place: str) -> float:
     """What a unit of the linear predictor, which is the log odds of class 1, is for the good class."""
     if model is None:
         if scaling.good is not None:
@@ -118,7 +137,7 @@ def _sign(model: Model | None, scaling: Scaling, path: Path) -> float:
             )
         return -1.0
     if model.loss != "logistic" or model.classes is None or len(model.classes) != 2:
-        raise InputError(f"{shown(path)}: is no logistic model of two classes, as points need")
+        raise InputError(f"{place}: is no logistic model of two classes, as points need")
     if scaling.good not in (None, *model.classes):
         raise ConfigError(f"--good {scaling.good!r}: the classes are {', '.join(model.classes)}")
     good = scaling.good if scaling.good is not None else good_of(model.classes)
@@ -143,13 +162,11 @@ def _encoder(party: PartyModel) -> Encoder:
     return party.encoder
 
 
-def _points_of(party: PartyModel, factor: float, digits: int, path: Path) -> list[tuple[float, ...]]:
+def _points_of(party: PartyModel, factor: float, digits: int, place: str) -> list[tuple[float, ...]]:
     """Points of each column's bins, and last of its missing cells."""
     encoder = _encoder(party)
     if not party.transform.is_identity or party.clipped or party.weights.ndim != 1:
-        raise InputError(
-            f"{shown(path)}: weights of evidence of {party.name} were scaled or clipped: no points"
-        )
+        raise InputError(f"{place}: weights of evidence of {party.name} were scaled or clipped: no points")
     factors = factor * party.scale * party.weights
     return [
         tuple(_rounded(float(slope) * woe, digits) for woe in column.bins.woe)
@@ -158,31 +175,36 @@ def _points_of(party: PartyModel, factor: float, digits: int, path: Path) -> lis
     ]
 
 
-def _table(party: PartyModel, points: Sequence[tuple[float, ...]]) -> list[dict[str, Any]]:
+def point_rows(party: PartyModel, points: Sequence[tuple[float, ...]]) -> list[dict[str, Any]]:
     """One line for each bin."""
-    rows = []
-    for column, weight, own in zip(_encoder(party).columns, party.weights, points, strict=True):
-        bins = column.bins
-        assert bins is not None
-        for k in range(bins.count + bins.knows_missing):
-            low, high, levels = _content(column, k)
-            events, size = bins.events[k], bins.events[k] + bins.others[k]
-            rows.append(
-                {
-                    "party": party.name,
-                    "column": column.name,
-                    "bin": "missing" if k == bins.count else k + 1,
-                    "above": low,
-                    "up_to": high,
-                    "categories": None if levels is None else "|".join(levels),
-                    "rows": size,
-                    "events": events,
-                    "rate": events / size if size else None,
-                    "woe": bins.woe[k],
-                    "weight": float(weight),
-                    "points": own[k],
-                }
-            )
+    return [
+        row | {"weight": float(weight), "points": own[k]}
+        for column, weight, own in zip(_encoder(party).columns, party.weights, points, strict=True)
+        for k, row in enumerate(bin_rows(party.name, column))
+    ]
+
+
+def bin_rows(party: str, column: ColumnEncoding) -> list[dict[str, Any]]:
+    """One line for each bin of a column."""
+    rows, bins = [], column.bins
+    assert bins is not None
+    for k in range(bins.count + bins.knows_missing):
+        low, high, levels = _content(column, k)
+        events, size = bins.events[k], bins.events[k] + bins.others[k]
+        rows.append(
+            {
+                "party": party,
+                "column": column.name,
+                "bin": "missing" if k == bins.count else k + 1,
+                "above": low,
+                "up_to": high,
+                "categories": None if levels is None else "|".join(levels),
+                "rows": size,
+                "events": events,
+                "rate": events / size if size else None,
+                "woe": bins.woe[k],
+            }
+        )
     return rows
 
 
@@ -193,11 +215,8 @@ def _content(column: ColumnEncoding, k: int) -> tuple[float | None, float | None
     if k == bins.count:
         return None, None, None
     if column.levels is not None:
-        return (
-            None,
-            None,
-            [level for level, group in zip(column.levels, bins.groups, strict=True) if group == k],
-        )
+        held = [level for level, group in zip(column.levels, bins.groups, strict=True) if group == k]
+        return None, None, held
     edges = (None, *bins.edges, None)
     return edges[k], edges[k + 1], None
 
@@ -311,14 +330,25 @@ def apply_card(
     files = [card] if shared is None else _files_of(shared, card)
     parties = [_read_points(file) for file in files]
     found = read_features(parties, paths, options)
-    own = [_shown(X.sum(axis=1), party.digits) for X, party in zip(found.blocks, parties, strict=True)]
+    base = None if shared is None else shared.get("base_points")
+    total, own = add_up(base, found.blocks, [party.digits for party in parties])
     header, columns = ["id"], [found.ids.tolist()]
-    if shared is not None and shared.get("base_points") is not None:
-        total = _shown(float(shared["base_points"]) + np.sum(own, axis=0), parties[0].digits)
+    if total is not None:
         header, columns = [*header, "points"], [*columns, total.tolist()]
     header += [f"points_{party.name}" for party in parties]
     columns += [points.tolist() for points in own]
     return header, [list(row) for row in zip(*columns, strict=True)], found.notes
+
+
+def add_up(
+    base: float | None, blocks: Sequence[Array], digits: Sequence[int]
+) -> tuple[Array | None, list[Array]]:
+    """Points of rows: all together, where there are base points, and each party's.
+
+    Shapes: blocks (N, d_m); the result (N,).
+    """
+    own = [_shown(X.sum(axis=1), decimals) for X, decimals in zip(blocks, digits, strict=True)]
+    return None if base is None else _shown(float(base) + np.sum(own, axis=0), digits[0]), own
 
 
 def _shown(points: Array, digits: int) -> Array:

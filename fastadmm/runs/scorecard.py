@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import difflib
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -29,8 +31,8 @@ class Binning:
 
     rules: Rules = field(default_factory=Rules)
     monotone: Mapping[str, str] = field(default_factory=dict)  # of columns by name, where it is another
-    edges: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # of columns whose bins are given
-    least: float = 0.0  # columns with a smaller cross-fitted information value are left out
+    own: Mapping[str, str] = field(default_factory=dict)  # edges or categories, where bins are given
+    least: float | None = 0.0  # columns with less cross-fitted information value are left out; None: none
 
     def __post_init__(self) -> None:
         rules = self.rules
@@ -40,30 +42,69 @@ class Binning:
             raise ConfigError(f"--min-share {rules.share:g}: a share above 0 and up to 0.5 is needed")
         if not 0.0 <= rules.least < np.inf:
             raise ConfigError(f"--min-events {rules.least:g}: is not 0 or more")
-        if not self.least >= 0.0:
+        if self.least is not None and not self.least >= 0.0:
             raise ConfigError(f"--min-iv {self.least:g}: is not 0 or more")
         for way in (rules.monotone, *self.monotone.values()):
             if way not in MONOTONE:
                 raise ConfigError(f"--monotone {way!r}: choose one of {', '.join(MONOTONE)}")
 
-    def of_column(self, *names: str) -> Rules:
-        """What holds for a column that goes by these names."""
+    def check_names(self, names: Collection[str]) -> None:
+        """Refuse what is asked of columns that there are not."""
+        for option, given in (("--monotone", self.monotone), ("--bins", self.own)):
+            if unknown := sorted(given.keys() - set(names)):
+                raise ConfigError(f"{option} {unknown[0]}: no party has a column of that name")
+
+    def of_column(self, levels: tuple[str, ...] | None, *names: str) -> Rules:
+        """What holds for a column that goes by these names, with these categories."""
         known = [name for name in names if name in self.monotone]
-        edges = [self.edges[name] for name in names if name in self.edges]
-        way = self.monotone[known[0]] if known else self.rules.monotone
-        return replace(self.rules, monotone=way, edges=edges[0] if edges else None)
+        given = [name for name in names if name in self.own]
+        rules = replace(self.rules, monotone=self.monotone[known[0]] if known else self.rules.monotone)
+        if not given:
+            return rules
+        text = self.own[given[0]]
+        if levels is None:
+            return replace(rules, edges=_edges(given[0], text))
+        return replace(rules, groups=_groups(given[0], text, levels))
 
 
-def read_edges(text: str) -> tuple[str, tuple[float, ...]]:
-    """A column's name and the edges of its bins, from ``COLUMN=1,2.5,5``."""
-    name, _, edges = text.rpartition("=")
+def _edges(name: str, text: str) -> tuple[float, ...]:
+    """Edges of bins, from ``1,2.5,5``."""
     try:
-        numbers = tuple(map(float, edges.split(",")))
+        numbers = tuple(map(float, text.split(",")))
     except ValueError:
         numbers = ()
-    if not name or not numbers or not np.isfinite(numbers).all() or (np.diff(numbers) <= 0.0).any():
-        raise ConfigError(f"--bins {text}: is not COLUMN= and numbers that rise, as in age=25,40.5,60")
-    return name, numbers
+    if not numbers or not np.isfinite(numbers).all() or (np.diff(numbers) <= 0.0).any():
+        raise ConfigError(f"--bins {name}={text}: {name} has numbers: edges that rise, as in {name}=25,40.5")
+    return numbers
+
+
+def _groups(name: str, text: str, levels: tuple[str, ...]) -> tuple[int, ...]:
+    """Bin of each category, from ``Rome|Oslo,Paris``; those that are not named share the last bin."""
+    # Of the categories that may stand there the longest, as some have commas.
+    listed = "|".join(re.escape(level) for level in sorted(levels, key=len, reverse=True))
+    found: dict[str, int] = {}
+    count, at, mark = 0, 0, ","
+    while mark:
+        match = re.compile(rf"({listed})([|,]|\Z)").match(text, at)
+        word = match[1] if match else re.split("[|,]", text[at:])[0]
+        if match is None or word in found:
+            near = [] if match else difflib.get_close_matches(word, levels, n=1)
+            why = "is in two bins" if match else "is no category of the column"
+            hint = f"; is it {near[0]!r}?" if near else ""
+            raise ConfigError(f"--bins {name}={text}: {word!r} {why}{hint}")
+        found[word], mark, at = count, match[2], match.end()
+        count += mark == ","
+    return tuple(found.get(level, count + 1) for level in levels)
+
+
+def read_bins(text: str) -> tuple[str, str]:
+    """A column's name and its bins, from ``COLUMN=1,2.5,5`` or ``COLUMN=Rome|Oslo,Paris``."""
+    name, _, own = text.rpartition("=")  # a name may have such a sign
+    if not re.fullmatch(r"[-+.,\deE]*", own):
+        name, _, own = text.partition("=")  # or a category
+    if not name or not own:
+        raise ConfigError(f"--bins {text}: is not COLUMN=BINS, as in age=25,40.5,60 or city=Rome|Oslo,Paris")
+    return name, own
 
 
 def bin_data(
@@ -75,9 +116,7 @@ def bin_data(
     parties = [open_party(path)] if whole is None else whole.parties
     found = two_classes(labels, None if whole is None else whole.labels, path)
     names = {column.name for party in parties for column in table_columns(party)}
-    for option, given in (("--monotone", binning.monotone), ("--bins", binning.edges)):
-        if unknown := sorted(given.keys() - names):
-            raise ConfigError(f"{option} {unknown[0]}: no party has a column of that name")
+    binning.check_names(names)
     rows: list[dict[str, Any]] = []
     notes: list[str] = []
     made = []
@@ -86,12 +125,12 @@ def bin_data(
             raise InputError(f"{shown(found.path)}: other rows than {shown(party.path)} (row digests differ)")
         made.append(_bin_party(party, found, binning, rows, notes))
     if whole is None:
-        with PartyWriter(out, name=parties[0].name, force=force, **_layout(made[0])) as writer:
-            writer.append(made[0].X, ids=parties[0].ids())
+        with PartyWriter(out, name=parties[0].name, force=force, **_layout(made[0][0])) as writer:
+            writer.append(made[0][1], ids=parties[0].ids())
     else:
         with create_partition(out, task="classification", source=whole.source, force=force) as partition:
-            for party, own in zip(parties, made, strict=True):
-                partition.party(party.name, **_layout(own)).append(own.X, party.ids())
+            for party, (encoder, X) in zip(parties, made, strict=True):
+                partition.party(party.name, **_layout(encoder)).append(X, party.ids())
             if whole.labels is not None:
                 true = whole.labels
                 partition.labels(classes=true.classes, reading=true.reading).append(
@@ -166,27 +205,14 @@ def said_of_labels(labels: LabelData) -> tuple[Array, Array]:
     return target, weight / weight.mean()  # an empty cell counts as half a row
 
 
-@dataclass(frozen=True)
-class _Binned:
-    """A party's columns with bins, and its rows as weights of evidence."""
-
-    encoder: Encoder
-    X: Array
-
-
-def _layout(own: _Binned) -> dict[str, Any]:
-    return {
-        "n_features": own.X.shape[1],
-        "kind": "dense",
-        "feature_names": own.encoder.feature_names,
-        "encoder": own.encoder,
-    }
+def _layout(encoder: Encoder) -> dict[str, Any]:
+    names = encoder.feature_names
+    return {"n_features": len(names), "kind": "dense", "feature_names": names, "encoder": encoder}
 
 
 def _bin_party(
     party: PartyData, labels: LabelData, binning: Binning, rows: list[dict[str, Any]], notes: list[str]
-) -> _Binned:
-    target, weight = said_of_labels(labels)
+) -> tuple[Encoder, Array]:
     if party.transform.normalize != "none":
         raise InputError(f"{shown(party.path)}: rows are divided by their norms: convert without --normalize")
     known = party.encoder
@@ -197,30 +223,49 @@ def _bin_party(
             f"{shown(party.path)}: has a public description of its columns, which bins do not keep"
         )
     encoder = known or Encoder(tuple(ColumnEncoding(name) for name in party.feature_names))
-    kept, features = [], []
-    for column, name, cells in raw_columns(party, encoder):
-        rules = binning.of_column(name, column.name)
-        if rules.edges is not None and cells.numbers is None:
-            raise ConfigError(f"--bins {name}: has categories, which have no edges")
-        found = fit_bins(cells, target, weight, rules)
-        bins = _bins(found, cells)
-        used = found.worth(binning.least) and not found.small
-        used = used and len(set(bins.woe[: None if bins.knows_missing else -1])) > 1
-        told = {"iv": found.iv, "iv_cross": found.iv_cross, "luck": found.luck, "used": used}
-        rows.append({"party": party.name, "column": name, "bins": bins.count, **told})
-        if rules.edges is not None and min(bins.events[:-1] + bins.others[:-1]) < rules.least:
-            notes.append(f"{name}: a bin of --bins has fewer than {rules.least:g} rows of a class")
-        if found.small:
-            notes.append(f"{name}: parts the classes only in bins below --min-share or --min-events: a leak?")
-        if used:
-            kept.append(replace(column, indicator=False, bins=bins))
-            features.append(found.feature)
-    if not kept:
+    columns, said = raw_columns(party, encoder), said_of_labels(labels)
+    found = bin_columns(party.name, encoder, columns, said, binning, rows, notes)
+    if not found[0].columns:
         raise InputError(
             f"{shown(party.path)}: no column of {party.name} says anything about the labels beyond luck: "
             "leave the party out ('fastadmm columns --labels' prints why), or bring more rows"
         )
-    return _Binned(Encoder(tuple(kept), encoder.missing, encoder.prefix), np.column_stack(features))
+    return found
+
+
+def bin_columns(
+    party: str,
+    encoder: Encoder,
+    columns: Iterable[tuple[ColumnEncoding, str, Cells]],
+    said: tuple[Array, Array],
+    binning: Binning,
+    rows: list[dict[str, Any]],
+    notes: list[str],
+) -> tuple[Encoder, Array]:
+    """Bins of a party's columns, its rows as weights of evidence, and a line about each column in ``rows``.
+
+    Shapes: said (N,), (N,): class 1 of each row, and weights of mean 1.
+    """
+    kept, features = [], [np.empty((len(said[0]), 0))]
+    for column, name, cells in columns:
+        rules = binning.of_column(column.levels, name, column.name)
+        found = fit_bins(cells, *said, rules)
+        bins = _bins(found, cells)
+        used = binning.least is None or (
+            found.worth(binning.least)
+            and not found.small
+            and len(set(bins.woe[: None if bins.knows_missing else -1])) > 1
+        )
+        told = {"iv": found.iv, "iv_cross": found.iv_cross, "luck": found.luck, "used": used}
+        rows.append({"party": party, "column": name, "bins": bins.count, **told})
+        if rules.given and min(bins.events[:-1] + bins.others[:-1]) < rules.least:
+            notes.append(f"{name}: one of --bins has fewer than {rules.least:g} rows of a class")
+        if found.small:
+            notes.append(f"{name}: parts the classes only in bins below --min-share or --min-events: a leak?")
+        if used:
+            kept.append(replace(column, indicator=False, bins=bins))
+            features.append(found.feature[:, None])
+    return Encoder(tuple(kept), encoder.missing, encoder.prefix), np.column_stack(features)
 
 
 def raw_columns(party: PartyData, encoder: Encoder) -> Iterator[tuple[ColumnEncoding, str, Cells]]:

@@ -254,6 +254,8 @@ def _estimator(model: Model, weights: np.ndarray) -> Any:
             )
         estimator = LogisticRegression() if loss.probabilistic else LinearSVC()
         estimator.classes_ = np.array(model.classes)
+        if len(estimator.classes_) == 2:  # the one that is counted, which scores speak for
+            estimator.positive_ = str(estimator.classes_[1])
         estimator.coef_ = np.atleast_2d(weights.T.copy())
         estimator.intercept_ = np.atleast_1d(np.asarray(model.intercept, dtype=np.float64))
         estimator.n_iter_ = np.array([1], dtype=np.int32)

@@ -18,6 +18,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
 from fastadmm.errors import ConfigError, InputError
+from fastadmm.problem.class_names import counted_of
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.losses import parse_loss
 from fastadmm.problem.regularizers import Regularizer
@@ -117,11 +118,19 @@ class JointClassifier(ClassifierMixin, _SharingModel):
         ``privacy.total_epsilon`` is refused. None: each fit is counted alone, with a warning.
     verbose : int, default=0
         1 prints rounds 1, 2, ..., 9, 10, 20, ..., 100, 200 and so on; 2 every round.
+    positive : label or None, default=None
+        Which of two labels is counted, as class 1 of :meth:`coefficients`, :meth:`inference` and reports.
+        None: the event of pairs such as no/yes and good/bad, else ``classes_[1]``. The fit, ``classes_``,
+        ``coef_``, scores and probabilities do not depend on it.
 
     Attributes
     ----------
     classes_ : ndarray of shape (C,)
-        The labels, sorted; with two, the second is the positive class.
+        The labels, sorted; with two, ``coef_`` and scores speak for the second.
+    positive_ : label or None
+        Which of two labels is counted; see ``positive``.
+    class_count_ : ndarray of shape (C,)
+        Rows of each class; not in private fits.
     coef_ : ndarray of shape (1, d) or (C, d)
         Weights in the order of the columns of X; one row per class with the multinomial loss.
     intercept_ : ndarray of shape (1,) or (C,)
@@ -195,15 +204,11 @@ class JointClassifier(ClassifierMixin, _SharingModel):
     _default_loss = "logistic"
 
     def _encode(self, y: Array) -> Array:
-        if y.dtype == object:
-            _check_labels(y.tolist())
-        kind = type_of_target(y, input_name="y")  # takes longer than a small table's whole fit: once
-        if kind not in ("binary", "multiclass"):
-            check_classification_targets(y)
-            raise InputError(f"y: one label per sample is needed. The type of the target is {kind}.")
-        self.classes_, codes = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise InputError(f"y: only one class is present ({self.classes_.tolist()[0]!r}); two are needed")
+        self.classes_, codes, counts = classes_of(y)
+        self.positive_ = counted_of(self.classes_.tolist(), self.positive)
+        self.__dict__.pop("class_count_", None)
+        if self.privacy is None:  # which tells no counts
+            self.class_count_ = counts
         return codes.astype(np.float64)
 
     def _loss_of_targets(self, loss: Loss) -> Loss:
@@ -242,6 +247,7 @@ class JointClassifier(ClassifierMixin, _SharingModel):
         class_weight: str | Mapping[Any, float] | None = None,
         ledger: str | os.PathLike[str] | Ledger | None = None,
         verbose: int = 0,
+        positive: Any = None,
     ) -> None:
         self._keep(locals())
 
@@ -254,7 +260,7 @@ class JointClassifier(ClassifierMixin, _SharingModel):
         return {"coef_": coef[np.newaxis], "intercept_": np.array([intercept])}
 
     def decision_function(self, X: Any, offset: Any = None) -> Array:
-        """Score of the positive class ``classes_[1]``: for the logistic loss its log-odds.
+        """Score of ``classes_[1]``, whichever class is counted: for the logistic loss its log-odds.
 
         With the multinomial loss it is the linear predictor of every class; with two classes, the
         difference of the two, which is the log-odds of the second.
@@ -401,6 +407,23 @@ class JointRegressor(RegressorMixin, _SharingModel):
 
 #: Their names until version 0.2, which pickles have.
 ADMMSharingClassifier, ADMMSharingRegressor = JointClassifier, JointRegressor
+
+
+def classes_of(y: Array) -> tuple[Array, Array, Array]:
+    """Distinct labels in order, the number of each row's, and how many rows each has.
+
+    Shapes: y (N,); the results (C,), (N,), (C,).
+    """
+    if y.dtype == object:
+        _check_labels(y.tolist())
+    kind = type_of_target(y, input_name="y")  # takes longer than a small table's whole fit: once
+    if kind not in ("binary", "multiclass"):
+        check_classification_targets(y)
+        raise InputError(f"y: one label per sample is needed. The type of the target is {kind}.")
+    classes, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
+    if len(classes) < 2:
+        raise InputError(f"y: only one class is present ({classes.tolist()[0]!r}); two are needed")
+    return classes, codes, counts
 
 
 def _check_labels(labels: list[Any]) -> None:

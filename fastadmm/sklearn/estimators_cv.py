@@ -218,6 +218,8 @@ class JointClassifierCV(_PathModel, JointClassifier):
         As in :class:`fastadmm.JointClassifier`; problems must be convex.
     class_weight : "balanced", dict of class to number, or None, default=None
         Factors of the sample weights in training. Held-out losses count samples without them.
+    positive : label or None, default=None
+        As in :class:`fastadmm.JointClassifier`.
 
     Attributes
     ----------
@@ -235,7 +237,7 @@ class JointClassifierCV(_PathModel, JointClassifier):
         Certified relative gap, and rounds, of these.
     n_fold_rounds_ : int
         Rounds of all folds' fits together.
-    coef_, intercept_, party_coefs_, party_columns_, classes_, duality_gap_, certified_, status_
+    coef_, intercept_, party_coefs_, party_columns_, classes_, positive_, duality_gap_, certified_, status_
         As in :class:`fastadmm.JointClassifier`, for the chosen alpha.
 
     Examples
@@ -270,6 +272,7 @@ class JointClassifierCV(_PathModel, JointClassifier):
         constraint: Constraints = None,
         loss: str = "auto",
         class_weight: str | Mapping[Any, float] | None = None,
+        positive: Any = None,
     ) -> None:
         self._keep(locals())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from scipy.sparse import issparse
 
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.inference.table import Inference, infer
+from fastadmm.problem.class_names import sign_of
 from fastadmm.sklearn.columns import tables_of
 from fastadmm.store.coefficients import Coefficients, coefficients
 from fastadmm.store.model import Model, PartyModel
@@ -32,15 +34,18 @@ def infer_estimator(
     probe.parties = dict(zip(names, held)) if tables is None else None
     X = X if tables is None else dict(zip(names, tables.values()))
     problem, columns, _ = probe._problem(X, y, sample_weight, offset)
-    weights = model.party_coefs_
+    weights, intercept = model.party_coefs_, model.intercept_
     if not np.array_equal(getattr(probe, "classes_", ()), getattr(model, "classes_", ())):
         raise InputError("y: other classes than those of fit; infer from the data it was fitted on")
+    if _counts_first(model):
+        problem = replace(problem, y=1.0 - problem.y, offset=-problem.offset)
+        weights, intercept = [-own for own in weights], -intercept
     features = [name for held in columns for name in _names(model, held)]
     factors, threads = probe._factors, model.n_threads
-    classes = [*map(str, model.classes_)] if problem.loss.vector else []
-    return infer(
-        problem, weights, model.intercept_, factors, features, covariance, level, threads, classes=classes
-    )
+    classes = _classes(model) if problem.loss.vector else ()
+    table = infer(problem, weights, intercept, factors, features, covariance, level, threads, classes=classes)
+    signs = [] if classes else sign_of(_classes(model))
+    return replace(table, notes=[*signs, *table.notes, *_other_sign(model)])
 
 
 def coefficients_of_estimator(model: Any, X: Any) -> Coefficients:
@@ -57,18 +62,38 @@ def coefficients_of_estimator(model: Any, X: Any) -> Coefficients:
             weights = (transform.scale * weights.T).T
         parties.append(PartyModel(name, weights, _names(model, held), transform, clipped))
     by_class = model.party_coefs_[0].ndim == 2
-    loss, classes = model._checked_loss(), getattr(model, "classes_", None)
-    names = None if classes is None else tuple(map(str, classes))
+    loss = model._checked_loss()
+    if _counts_first(model):
+        intercept, parties = -intercept, [replace(party, weights=-party.weights) for party in parties]
     whole = Model(
         "multinomial" if by_class else loss.name,
         loss.task,
         0.0,
         intercept if by_class else float(np.ravel(intercept)[0]),
-        names,
+        _classes(model) or None,
         parties,
         {},
     )
-    return coefficients(whole)
+    table = coefficients(whole)
+    return replace(table, notes=[*table.notes, *_other_sign(model)])
+
+
+def _counts_first(model: Any) -> bool:
+    """Whether the class that is counted is not the one that ``coef_`` speaks for."""
+    if model.party_coefs_[0].ndim == 2 or getattr(model, "positive_", None) is None:
+        return False
+    return bool(model.positive_ == model.classes_[0])
+
+
+def _classes(model: Any) -> tuple[str, ...]:
+    """Names of classes, the one that is counted last; none of a regression."""
+    names = tuple(map(str, getattr(model, "classes_", ())))
+    return names[::-1] if _counts_first(model) else names
+
+
+def _other_sign(model: Any) -> list[str]:
+    other = str(model.classes_[-1]) if _counts_first(model) else ""
+    return [f"coef_ and decision_function speak for {other!r}"] if other else []
 
 
 def _names(model: Any, held: np.ndarray) -> list[str]:

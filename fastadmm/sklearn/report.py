@@ -44,6 +44,7 @@ def report(model: JointClassifier | JointRegressor, out: str | os.PathLike[str] 
         "gap_absolute": last.gap_absolute,
         "gap_within": last.gap_within,
         "n_samples": model.n_samples_fit_,
+        "class_rows": {str(label): count for label, count in model._class_rows().items()},
         "lambda": None if each[0] is not None else float(alpha),
         "parties": [
             {"name": name, "n_features": len(held), "lambda": own}

@@ -21,6 +21,7 @@ from fastadmm.blocks.block import as_block
 from fastadmm.errors import ConfigError, DivergenceError, InputError, PrivacyWarning
 from fastadmm.figures.progress import Progress
 from fastadmm.other_names import choose_instead, near_key
+from fastadmm.problem.class_names import counted_of
 from fastadmm.problem.constraints import Constraint, get_constraint
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.losses import parse_loss
@@ -116,6 +117,8 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
     party_coefs_: list[Array]
     party_columns_: list[Array]
     classes_: Array
+    positive_: Any
+    class_count_: Array
     _factors: list[float] | None = None
     _left: tuple[str, dict[str, Any], list[dict[str, Array]]] | None = None
 
@@ -276,7 +279,19 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
         ]
         held = [f"{name} {len(own)}" for name, own in zip(self.party_names_, self.party_columns_)]
         rows = [f"{self.n_samples_fit_} rows"] if hasattr(self, "n_samples_fit_") else []
-        return ", ".join([end, *told, *held, *rows]).replace("e-0", "e-")
+        counted = []
+        if getattr(self, "positive_", None) is not None:
+            frequent = [f" in {count}" for count in self._class_rows().values()][1:]
+            counted = [f"class 1 = {self.positive_!r}{''.join(frequent)}"]
+        said = ", ".join([end, *told]).replace("e-0", "e-")
+        return ", ".join([said, *held, *rows, *counted])
+
+    def _class_rows(self) -> dict[Any, int]:
+        """Rows of each class, the one that is counted last; none where they are not told."""
+        if not hasattr(self, "class_count_"):
+            return {}
+        rows = zip(self.classes_.tolist(), self.class_count_.tolist())
+        return dict(sorted(rows, key=lambda own: own[0] == self.positive_))
 
     def inference(
         self,
@@ -653,7 +668,7 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
             _, y = check_X_y(blocks[0], y, accept_sparse="csr", y_numeric=numeric, estimator=self)
             columns = consecutive(block.shape[1] for block in blocks)
             self.party_names_ = _party_names(X, len(blocks))
-            self._check_features(list(tables.values()), columns, reset=True)
+            check_features(self, list(tables.values()), columns, reset=True)
             return blocks, y, columns
         given = X
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=numeric)
@@ -701,7 +716,7 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
             )
         if len({block.shape[0] for block in blocks}) > 1:
             raise InputError(f"X: blocks of {[b.shape[0] for b in blocks]} rows; align the rows first")
-        self._check_features(list(tables.values()), columns, reset=False)
+        check_features(self, list(tables.values()), columns, reset=False)
         return blocks
 
     def _sum(self, blocks: Sequence[Any]) -> Array:
@@ -714,29 +729,32 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
             for m, block in tables.items()
         ]
 
-    def _check_features(self, blocks: Sequence[Any], columns: list[Array], reset: bool) -> None:
-        """Let scikit-learn record (reset) or check number and names of the columns of a list of blocks."""
-        order = np.argsort(np.concatenate(columns))
-        names = block_names(blocks, self.party_names_)
-        header: Any = np.empty((0, len(order)))
-        if names is not None:
-            import pandas as pd
-
-            header = pd.DataFrame(columns=np.array(names, dtype=object)[order])
-        validate_data(self, header, reset=reset, skip_check_array=True)
-
     def __setstate__(self, state: dict[str, Any]) -> None:
         # A pickle of version 0.1.0 has no parameters that came later; it was made as their defaults say.
         given = signature(type(self)).parameters.values()
         state = {parameter.name: parameter.default for parameter in given} | state
         if "party_columns_" in state and "party_names_" not in state:
             state["party_names_"] = _party_names(state["parties"], len(state["party_columns_"]))
+        if "classes_" in state and "positive_" not in state:
+            state["positive_"] = counted_of(state["classes_"].tolist())
         super().__setstate__(state)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def check_features(estimator: Any, blocks: Sequence[Any], columns: list[Array], reset: bool) -> None:
+    """Let scikit-learn record (reset) or check number and names of the columns of a list of blocks."""
+    order = np.argsort(np.concatenate(columns))
+    names = block_names(blocks, estimator.party_names_)
+    header: Any = np.empty((0, len(order)))
+    if names is not None:
+        import pandas as pd
+
+        header = pd.DataFrame(columns=np.array(names, dtype=object)[order])
+    validate_data(estimator, header, reset=reset, skip_check_array=True)
 
 
 def _party_names(named: Any, count: int) -> list[str]:
