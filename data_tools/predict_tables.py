@@ -89,7 +89,9 @@ def read_features(
             "one with all columns"
         )
     if options.id is None and (len(paths) > 1 or options.alignment is not None):
-        raise ConfigError("--id: which column joins the tables?")
+        raise ConfigError(
+            "tables are joined by an id column: pass --id COLUMN, or --id TABLE:COLUMN for each"
+        )
     encoders = [encoder_of(party) for party in parties]
     if len(paths) == 1:
         _refuse_shared_columns(parties, encoders)

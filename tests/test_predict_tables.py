@@ -197,7 +197,7 @@ def test_mistakes_are_one_line(trained, tmp_path, capsys, change, options, messa
 def test_wrong_commands_are_one_line(trained, tmp_path, capsys):
     bank, shop, model = trained / "new-bank.csv", trained / "new-shop.csv", trained / "run"
     for arguments, message in (
-        ([model, bank, shop], "--id: which column joins the tables?"),
+        ([model, bank, shop], "joined by an id column: pass --id COLUMN"),
         ([model, bank, shop, bank, "--id", "id"], "3 tables for the parties bank, shop"),
         ([model, trained / "train.parts", "--id", "id"], "--id: is for tables"),
         ([model, trained / "train.parts", trained / "train.parts"], "one partition at a time"),
