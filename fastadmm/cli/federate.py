@@ -10,7 +10,7 @@ import typer
 from fastadmm.cli.app import app
 from fastadmm.cli.convert import Duplicates, Task
 from fastadmm.cli.infer import Covariance, Level
-from fastadmm.cli.options import seconds_of
+from fastadmm.cli.options import IdPattern, seconds_of
 from fastadmm.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -218,6 +218,7 @@ def align(
     separator: Annotated[
         str | None, typer.Option(metavar="CHAR", help="Separator between CSV cells (default: recognised).")
     ] = None,
+    id_pattern: IdPattern = None,
     wait: _Wait = None,
 ) -> None:
     """Find the rows that you and all parties have, by private set intersection."""
@@ -236,7 +237,7 @@ def align(
         raise ConfigError(f"--{given[0]}: is kept beside the labels: name them with --label")
     if positive is not None and (like is not None or label is None):
         raise ConfigError("--positive: belongs to --label, and --like has it already")
-    ids = table_ids(read_ids(table, id, Layout(separator)), id, duplicates.value)
+    ids = table_ids(read_ids(table, id, Layout(separator)), id, duplicates.value, id_pattern)
     alignment, report = _waiting(wait, lambda: federate_align(config, ids, out, _say))
     say("\n".join([*report, f"{out / ROWS}: {len(alignment.ids)} rows, {alignment.digest}"]))
     if label is not None:
@@ -248,6 +249,7 @@ def align(
             id=id,
             duplicates=duplicates.value,
             separator=separator,
+            id_pattern=id_pattern,
             task=task.value,
             positive=positive,
             like=like,
