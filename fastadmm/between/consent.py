@@ -19,7 +19,7 @@ from typing import Any
 from fastadmm.between.approval import Approval
 from fastadmm.between.approval_file import approval_text, write_approval
 from fastadmm.between.task_approval import TaskApproval, task_approval_text, write_task_approval
-from fastadmm.between.vocabulary import quoted
+from fastadmm.between.vocabulary import approve_command, quoted
 from fastadmm.errors import ConfigError, FastadmmError, InputError, StorageError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import read_json
@@ -95,7 +95,8 @@ def asked_lines(state: Path) -> list[str]:
         }.get(kind, "?")
         name, about = _identifier(path), path.name.split(".")[0]
         by = quoted(document.get("coordinator", "") if isinstance(document, dict) else "")
-        lines.append(f"{name}: {by} asks {what} ({about}); to look at it: fastadmm agent approve {name}")
+        look = approve_command(name, kind, shown(state))
+        lines.append(f"{name}: {by} asks {what} ({about}); to look at it: {look}")
     return lines
 
 

@@ -96,4 +96,5 @@ def _of_run(directory: Path, entries: list[dict[str, Any]]) -> list[str]:
 def _said(entry: dict[str, Any]) -> str:
     code = entry.get("code", "answered")
     meaning = f" ({CODES[code]})" if code in CODES else ""
-    return f"exchange {entry['number']} of {quoted(entry['caller'])} at {entry['time']}: {code}{meaning}"
+    what = f"task {entry['task']}" if "task" in entry else f"exchange {entry['number']}"
+    return f"{what} of {quoted(entry['caller'])} at {entry['time']}: {code}{meaning}"
