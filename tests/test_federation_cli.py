@@ -203,9 +203,9 @@ def test_a_demonstration_that_differs_fails(
 
 def test_waiting_for_owners_is_no_error(home: Path, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
     """One line with the command to send, a code of its own, and ``--wait`` asks again."""
+    from fastadmm.between.socket import Lost
     from fastadmm.cli import federate as cli
     from fastadmm.cli.options import seconds_of
-    from fastadmm.between.socket import Lost
     from fastadmm.errors import ConfigError, WaitingError
 
     asked: list[int] = []

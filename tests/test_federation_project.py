@@ -87,7 +87,7 @@ def houses(home: Path) -> Iterator[Houses]:
     (home / "coordinator").mkdir()
     blocks, y, _ = make_vertical_classification(150, (3, 4))
     order = np.random.default_rng(0)
-    for kind, rows in (("train", np.arange(90)), ("new", np.arange(90, 150))):
+    for kind, rows in (("train", np.arange(90)), ("new", np.arange(85, 150))):
         for k, name in enumerate(NAMES):
             (home / name).mkdir(exist_ok=True)
             own = order.permutation(rows)[: len(rows) - 5 - k]  # each lacks some
@@ -162,8 +162,10 @@ def test_a_whole_project(houses: Houses, capsys: pytest.CaptureFixture[str]) -> 
     houses.approve("--rows", "{0}/new.csv", "--id", "id", *THEIRS)
     assert "without noise (epsilon is infinite)" in capsys.readouterr().out
     assert run(*evaluate) == 0
-    assert "auc" in capsys.readouterr().out
-    assert (home / "run" / "evaluation.json").exists()
+    said = capsys.readouterr()
+    assert "auc" in said.out
+    assert re.search(r"labels.h5: [1-5] of \d+ rows are rows of training, .* \[seen\]", said.out + said.err)
+    assert "[seen]" in (home / "run" / "evaluation.json").read_text()
 
     # Everything in one place, for once.
     for name in NAMES:
