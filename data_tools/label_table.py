@@ -44,5 +44,7 @@ def write_label_table(
         positive=positive,
     )
     labels = with_columns(labels, read, rows, **columns)
-    with LabelWriter(out, task=labels.task, classes=labels.classes, force=True) as writer:
+    with LabelWriter(
+        out, task=labels.task, classes=labels.classes, exposure=labels.exposure, force=True
+    ) as writer:
         writer.append(labels.y, sample_weight=labels.weight, offset=labels.offset, ids=alignment.ids)

@@ -57,9 +57,9 @@ def federate_evaluate(
     """Measure a model on rows whose features the parties have."""
     labels = open_labels(test)
     predictions = federate_predict(config, run, test, out, own=own, say=say)
-    config, looks = coordinator_of(run).config, list[str]()
+    began, looks = coordinator_of(run).config, list[str]()
     with suppress(FastadmmError):  # without the labels of training nothing is known
-        looks = seen_by_ids(open_labels(Path(config.data)), labels, config.privacy.mode != "none")
+        looks = seen_by_ids(open_labels(Path(began.data)), labels, began.privacy.mode != "none")
     return evaluate_predictions(run, predictions, labels, test, looks=looks)
 
 
