@@ -363,9 +363,11 @@ def test_not_certified_warns_and_keeps_the_model(cancer: Data) -> None:
     assert model.status_ == "max_rounds"
     assert model.n_rounds_ == 5
     assert model.score(X, y) > 0.9
-    with pytest.warns(ConvergenceWarning):
+    with pytest.warns(ConvergenceWarning, match="after 100 rounds, as gap 0 asks: no gap ends training; "):
         never = JointClassifier(3, 1e-2, tol=0, max_rounds=100).fit(X, y)
     assert never.n_rounds_ == 100
+    with pytest.raises(ValueError, match="tol: 2 must be below 1"):
+        JointClassifier(3, 1e-2, tol=2).fit(X, y)
 
 
 def test_certified_among_bounded_models_only_warns(diabetes: Data) -> None:

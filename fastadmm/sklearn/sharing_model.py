@@ -611,7 +611,7 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
         else:
             self._party_alphas()
         _check_number("l1_ratio", self.l1_ratio, Real, above=0)
-        _check_number("tol", self.tol, Real, at_least=0)
+        _check_number("tol", self.tol, Real, at_least=0, below=1)
         _check_number("max_rounds", self.max_rounds, Integral, at_least=1)
         if isinstance(self.penalty, str):
             known = self.penalty in REGULARIZERS
@@ -745,7 +745,12 @@ def _party_names(named: Any, count: int) -> list[str]:
 
 
 def _check_number(
-    name: str, value: Any, kind: Any, above: float | None = None, at_least: float | None = None
+    name: str,
+    value: Any,
+    kind: Any,
+    above: float | None = None,
+    at_least: float | None = None,
+    below: float | None = None,
 ) -> None:
     """Raise ConfigError unless value is a finite number of the kind and in range."""
     if not isinstance(value, kind) or isinstance(value, (bool, np.bool_)):
@@ -758,6 +763,8 @@ def _check_number(
         raise ConfigError(f"{name}: {value!r} must be above {above}")
     if at_least is not None and not value >= at_least:
         raise ConfigError(f"{name}: {value!r} must be at least {at_least}")
+    if below is not None and not value < below:
+        raise ConfigError(f"{name}: {value!r} must be below {below}")
 
 
 def _each(*monitors: Callable[[RoundRecord], Any] | None) -> Callable[[RoundRecord], None]:
