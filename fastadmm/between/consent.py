@@ -61,8 +61,10 @@ def forget_asked(state: Path, identifier: str) -> None:
 
 def asked_file(what: str, state: Path) -> Path:
     """The file that says what is to be approved."""
-    if not re.fullmatch(r"[0-9a-f]{16}|[0-9a-f]{32}", what) or Path(what).exists():
+    if Path(what).exists() or "." in what or "/" in what:
         return Path(what)
+    if not re.fullmatch(r"[0-9a-f]{16}|[0-9a-f]{32}", what):
+        raise InputError(f"{what!r}: neither a file nor an identifier of 16 or 32 digits; see 'agent status'")
     paths = sorted((state / _FOLDER).glob(f"{what}.*.json" if len(what) == 16 else f"*.{what}.json"))
     if not paths:
         raise InputError(f"{shown(state)}: nothing with identifier {what} was asked for; see 'agent status'")

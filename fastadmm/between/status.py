@@ -24,7 +24,9 @@ def agent_status(state: Path) -> list[str]:
     """Approved runs, what was answered and refused, and what was spent."""
     with storage_errors(state, "read"):
         if not state.is_dir():
-            raise StorageError(f"{shown(state)}: no directory of an agent")
+            raise StorageError(
+                f"{shown(state)}: no directory of an agent: give that of 'fastadmm agent run --state'"
+            )
         runs = sorted(path.parent for path in state.glob(f"*/{APPROVAL}"))
     entries, digest = read_audit(state / AUDIT) if (state / AUDIT).exists() else ([], "")
     more = sum((Counter(entry["more"]) for entry in entries if "more" in entry), Counter[str]())

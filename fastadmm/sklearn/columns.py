@@ -116,6 +116,31 @@ def check_index(tables: Mapping[Any, Any], y: Any = None, **beside: Any) -> None
             )
 
 
+def check_columns(tables: Mapping[Any, Any]) -> None:
+    """Name the column of a DataFrame that holds no numbers, or has another's name."""
+    import pandas as pd
+
+    for m, table in tables.items():
+        if not isinstance(table, pd.DataFrame):
+            continue
+        place = "X" if m is None else f"X[{m!r}]"
+        if twice := [name for name, count in Counter(table.columns).items() if count > 1]:
+            raise InputError(f"{place}: several columns are named {twice[0]!r}: rename all but one")
+        for name, dtype in table.dtypes.items():
+            try:
+                if dtype.kind in "mM":
+                    raise TypeError
+                if dtype.kind not in "biufc":
+                    table[name].astype(float)
+            except (TypeError, ValueError):
+                what = "dates or times" if dtype.kind in "mM" else "not numbers"
+                shown = str(table[name].iloc[0])[:40]
+                raise InputError(
+                    f"{place}: column {name!r}: {what}, such as {shown!r}: make numbers of them, for example "
+                    "by OneHotEncoder, or drop the column"
+                ) from None
+
+
 def in_feature_order(values: Any, names: Sequence[str] | None, what: str) -> Any:
     """Weights of features; a Series, or columns of a DataFrame, are brought into their order by name."""
     import pandas as pd

@@ -32,6 +32,7 @@ from fastadmm.sklearn.callbacks import FRAMES, CallbackSupportMixin, FitCallback
 from fastadmm.sklearn.columns import (
     Parties,
     block_names,
+    check_columns,
     check_index,
     consecutive,
     in_feature_order,
@@ -228,6 +229,8 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
         before = self._model_so_far() if self.warm_start and coef_init is None else None
         problem, columns, own_weight = self._problem(X, y, sample_weight, offset)
         if eval_set is not None:
+            if not isinstance(eval_set, (tuple, list)) or len(eval_set) != 2:
+                raise InputError("eval_set: not a pair: give (X, y) of other rows")
             problem = replace(problem, test=self._test_set(problem, columns, *eval_set))
         early = None
         if self.early_stopping:
@@ -338,8 +341,12 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
     def _problem(self, X: Any, y: Any, sample_weight: Any, offset: Any) -> tuple[Problem, list[Array], Array]:
         """The problem, each party's columns, and the sample weights without class weights."""
         loss = self._checked_loss()
-        check_index(tables_of(X) or {None: X}, y, sample_weight=sample_weight, offset=offset)
+        tables = tables_of(X) or {None: X}
+        check_columns(tables)
+        check_index(tables, y, sample_weight=sample_weight, offset=offset)
         blocks, target, columns = self._training_input(X, y)
+        if target.dtype.kind in "mM":
+            raise InputError("y: dates or times are no targets: give numbers, or classes as text")
         encoded = self._encode(target)
         loss = self._loss_of_targets(loss)
         lam, self._factors = self._regularisation(len(blocks))
@@ -680,6 +687,7 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
 
     def _products(self, X: Any) -> Array:
         check_is_fitted(self, "coef_")
+        check_columns(tables_of(X, self.party_names_) or {None: X})
         if tables_of(X, self.party_names_) is not None or getattr(self, "clips_rows_", False):
             return self._sum(self._blocks_of(X, self.party_columns_))
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
