@@ -199,6 +199,8 @@ def test_wrong_commands_are_one_line(trained, tmp_path, capsys):
     for arguments, message in (
         ([model, bank, shop], "joined by an id column: pass --id COLUMN"),
         ([model, bank, shop, bank, "--id", "id"], "3 tables for the parties bank, shop"),
+        ([model, shop, bank, "--id", "id"], "give a table for each of bank, shop, in this order"),
+        ([model, bank], "give a table for each of bank, shop, in this order, or one with all columns"),
         ([model, trained / "train.parts", "--id", "id"], "--id: is for tables"),
         ([model, trained / "train.parts", trained / "train.parts"], "one partition at a time"),
         ([model, bank, "--partial", "--id", "id", "-o", tmp_path / "c.h5"], "--party: whose table is it?"),
