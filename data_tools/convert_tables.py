@@ -964,7 +964,10 @@ def _numbers(table: Table, name: str, rows: np.ndarray, what: str, typing: Typin
         raise InputError(f"{table.path}: {what} column {name!r}: not all cells are numbers")
     absent, at = column.first_missing(rows)
     if absent:
-        raise InputError(f"{table.path}: {table.where(at)}, {what} column {name!r}: missing value")
+        raise InputError(
+            f"{table.path}: {table.where(at)}, {what} column {name!r}: missing value: fill it, or "
+            "leave the row out"
+        )
     values = column.values[rows]
     fault, wrong = _WRONG[what]
     if (bad := np.flatnonzero(wrong(values))).size:
