@@ -103,7 +103,9 @@ class SourceFile:
             raise InputError(f"{self.shown}: is {_WORKBOOK}")
         known = self.magic.startswith(b"PK\x03\x04") and length <= len(entry)
         if known and not entry[:length].endswith(b".npy"):
-            raise InputError(f"{self.shown}: is a zip archive, and not of NumPy: unpack it first")
+            raise InputError(
+                f"{self.shown}: is a zip archive without arrays, not an NPZ file: unpack it first"
+            )
         self.encoding: str | None = None
         self.compression: str | None = None
         self._decompress: Callable[[BinaryIO], Any] | None = None
