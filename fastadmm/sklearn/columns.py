@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from numbers import Integral
+from numbers import Integral, Number
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,8 @@ Array = np.ndarray
 #: What ``parties`` may be.
 Parties = int | Sequence[Any] | Mapping[str, Any] | None
 
-#: Error messages list at most this many columns.
-_SHOWN = 5
+#: Error messages list at most this many columns, and characters of a cell.
+_SHOWN, _CUT = 5, 40
 
 
 def resolve_parties(
@@ -134,10 +134,10 @@ def check_columns(tables: Mapping[Any, Any]) -> None:
                     table[name].astype(float)
             except (TypeError, ValueError):
                 what = "dates or times" if dtype.kind in "mM" else "not numbers"
-                shown = str(table[name].iloc[0])[:40]
+                cells = (str(cell)[:_CUT] for cell in table[name] if not isinstance(cell, Number))
                 raise InputError(
-                    f"{place}: column {name!r}: {what}, such as {shown!r}: make numbers of them, for example "
-                    "by OneHotEncoder, or drop the column"
+                    f"{place}: column {name!r}: {what}, such as {next(cells, '')!r}: make numbers of them, "
+                    "for example by OneHotEncoder, or drop the column"
                 ) from None
 
 
