@@ -83,7 +83,10 @@ def table_ids(table: Table, name: str, duplicates: str = "refuse", pattern: str 
     keys = _keys(table.require(name, "id column"))
     if keys.dtype.kind != "i" and (missing := np.flatnonzero(keys == b"")).size:
         more = f" ({len(missing)} ids are missing)" if len(missing) > 1 else ""
-        raise InputError(f"{table.path}: {table.where(int(missing[0]))}, id column {name!r}: no id{more}")
+        raise InputError(
+            f"{table.path}: {table.where(int(missing[0]))}, id column {name!r}: no id{more}: write "
+            "one, or leave the row out"
+        )
     if pattern is not None:
         keys = _matched(table, name, keys, pattern)
     n_rows = len(keys)

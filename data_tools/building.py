@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from fastadmm.data_tools.columns import (
     EXACT,
+    NOT_FINITE,
     QUOTED,
     TOO_LARGE,
     Column,
@@ -202,7 +203,7 @@ class Builder(_Refusing):
             if found is not None and self.numbers is not None:
                 for k in np.flatnonzero(np.isinf(found.values)):
                     at = int(np.flatnonzero(cells.codes == k)[0])
-                    self.refuse(words[k], place(at), "is not finite")
+                    self.refuse(words[k], place(at), NOT_FINITE)
                 for k in np.flatnonzero(np.abs(found.values) >= EXACT):
                     if is_merging(words[k]):
                         self.refuse(words[k], place(int(np.flatnonzero(cells.codes == k)[0])), TOO_LARGE)
@@ -230,7 +231,7 @@ class Builder(_Refusing):
         values = cells.values
         if np.isinf(values).any():
             at = int(np.flatnonzero(np.isinf(values))[0])
-            self.refuse(repr(float(values[at])), place(at), "is not finite")
+            self.refuse(repr(float(values[at])), place(at), NOT_FINITE)
         any_number = not bool(np.isnan(values).all())
         self.seen["number"] |= any_number
         self.zeros = self.zeros or cells.zeros

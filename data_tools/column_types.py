@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from shlex import quote
 
 import numpy as np
-from fastadmm.data_tools.columns import EXACT, TOO_LARGE, TRUTH, is_merging
+from fastadmm.data_tools.columns import EXACT, NOT_FINITE, TOO_LARGE, TRUTH, is_merging
 from fastadmm.data_tools.csv_table import is_number
 from fastadmm.data_tools.dates import date_formats, hours, is_date, is_time, to_number
 from fastadmm.data_tools.number_text import KNOWN_UNITS, MAGNITUDES, candidates, value_of, written
@@ -290,9 +290,7 @@ def read_column(table: Table, name: str, column: Column, reading: CellReading, w
         merging = value is not None and abs(value) >= EXACT and is_merging(_NO_DIGIT.sub("", cell))
         if value is None or np.isinf(value) or merging:
             at = column.first_row(cell)
-            fault = (
-                TOO_LARGE if merging else "is not finite" if value is not None else f"is not a number, {why}"
-            )
+            fault = TOO_LARGE if merging else NOT_FINITE if value is not None else f"is not a number, {why}"
             if value is None and _undecided(cell, reading):
                 fault = (
                     "has a mark, and no cell of the training table says whether it is the decimal one: "

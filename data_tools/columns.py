@@ -22,7 +22,10 @@ _WHOLE = re.compile(r"\+?(-?\d+)(?:\.0*)?\Z")
 #: Whole numbers up to here are different numbers in double precision.
 EXACT = 1 << 53
 
-#: Remedy for a larger one.
+#: Remedy for what is no finite number.
+NOT_FINITE = "is not finite: correct it, or leave the row out"
+
+#: Remedy for a larger whole number.
 TOO_LARGE = (
     "is a whole number above 2**53 = 9007199254740992, where neighbours become one: pass --categorical "
     "if it is a code, leave it out with --drop, or write it in larger units"

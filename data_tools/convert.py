@@ -184,8 +184,8 @@ def convert(
             notes + reader.notes + _doubts(reader, scan),
             {party.name: _number_columns(party, reader) for party in split},
         )
-    elif told is not None and empty:
-        told(empty, {})
+    elif told is not None:
+        told(empty + _doubts(reader, scan), {})
     if model is not None:
         kinds, transforms, dtype = model.kinds, model.transforms, model.dtype
     else:
@@ -275,13 +275,23 @@ def _number_columns(party: PartyColumns, reader: CsvSource) -> list[dict[str, An
     return [{"column": name, "type": "number", "features": 1, "missing": 0} for name in names]
 
 
-def _doubts(reader: CsvSource, scan: _Scan) -> list[str]:
-    """What a small table's columns of numbers may be instead."""
-    names = reader.feature_names or []
-    blocks = scan.kept[0].in_memory
-    if blocks is None or len(names) > MOST_NOTED:
+def _doubts(reader: Source, scan: _Scan) -> list[str]:
+    """What a small table's columns of numbers may be instead; without names, whether they are ids."""
+    names, blocks, width = reader.feature_names, scan.kept[0].in_memory, len(scan.nonzeros)
+    # An id is in every row: other columns of sparse rows are not looked at.
+    is_csr = reader.kind == "csr"
+    own = np.flatnonzero(scan.nonzeros >= scan.n_rows - 1) if is_csr else np.arange(width)
+    if blocks is None or not 0 < len(own) <= MOST_NOTED:
         return []
-    return number_notes(reader.path, names, [np.asarray(block.X) for block in blocks])
+    found: list[Any] = [block.X for block in blocks]
+    if is_csr:
+        found = [
+            sparse.csr_array((X.data, X.indices, X.indptr), (X.shape[0], width))[:, own].toarray()
+            for X in found
+        ]
+    if names is None:
+        return number_notes(reader.path, [f"f{j + 1}" for j in own.tolist()], found, named=False)
+    return number_notes(reader.path, names, found)
 
 
 def _number_like(label: str) -> bool:

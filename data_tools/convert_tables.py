@@ -469,7 +469,9 @@ def write_plan(
                 start += len(part)
                 step(len(part) * len(party.encoder.feature_names))
         if plan.labels is not None:
-            target = partition.labels(classes=plan.labels.classes, reading=plan.labels.reading)
+            target = partition.labels(
+                classes=plan.labels.classes, reading=plan.labels.reading, exposure=plan.labels.exposure
+            )
             for start in range(0, len(ids), 1 << 18):
                 at, own = slice(start, start + (1 << 18)), plan.labels
                 weight, offset = (None if v is None else v[at] for v in (own.weight, own.offset))
@@ -912,6 +914,7 @@ def with_columns(
         labels,
         weight=weight_of(table, rows, weight, typing),
         offset=offset_of(table, rows, offset, exposure, typing),
+        exposure=exposure is not None,
     )
 
 
@@ -961,7 +964,10 @@ def _numbers(table: Table, name: str, rows: np.ndarray, what: str, typing: Typin
         raise InputError(f"{table.path}: {what} column {name!r}: not all cells are numbers")
     absent, at = column.first_missing(rows)
     if absent:
-        raise InputError(f"{table.path}: {table.where(at)}, {what} column {name!r}: missing value")
+        raise InputError(
+            f"{table.path}: {table.where(at)}, {what} column {name!r}: missing value: fill it, or "
+            "leave the row out"
+        )
     values = column.values[rows]
     fault, wrong = _WRONG[what]
     if (bad := np.flatnonzero(wrong(values))).size:

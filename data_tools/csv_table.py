@@ -17,7 +17,7 @@ from shlex import quote
 
 import numpy as np
 from fastadmm.data_tools.blocks import Block, OnRead
-from fastadmm.data_tools.columns import EXACT, QUOTED, TOO_LARGE, TRUTH, in_quotes, is_merging
+from fastadmm.data_tools.columns import EXACT, NOT_FINITE, QUOTED, TOO_LARGE, TRUTH, in_quotes, is_merging
 from fastadmm.data_tools.large_text import LARGE, in_order, line_ends, powers
 from fastadmm.data_tools.opening import NotUtf8, SourceFile, check_names
 from fastadmm.data_tools.sniffing import HEAD_BYTES, SEPARATORS, find_encoding, find_separator
@@ -98,7 +98,7 @@ class CsvFile:
             if names.index(name) != i - 1:
                 raise InputError(
                     f"{self.path}: line 1: column name {name!r} appears twice, in columns "
-                    f"{names.index(name) + 1} and {i}"
+                    f"{names.index(name) + 1} and {i}: rename one"
                 )
             if not cell.strip() and name not in drop:
                 raise InputError(
@@ -378,9 +378,9 @@ class CsvSource(CsvFile):
                 )
             value = float(cell)
             if np.isnan(value):
-                raise NotNumbers(f"{where}, column {name!r}: {_show(cell)} is not finite")
+                raise NotNumbers(f"{where}, column {name!r}: {_show(cell)} {NOT_FINITE}")
             if np.isinf(value) or is_merging(cell):
-                fault = TOO_LARGE if np.isfinite(value) else "is not finite"
+                fault = TOO_LARGE if np.isfinite(value) else NOT_FINITE
                 raise InputError(f"{where}, column {name!r}: {_show(cell)} {fault}")
             values.append(value)
         cell = cells[label].strip()
@@ -394,7 +394,7 @@ class CsvSource(CsvFile):
             fault = QUOTED if in_quotes(cell) else TOO_LARGE
             raise InputError(f"{where}, label column {self.label!r}: {_show(cell)} {fault}")
         if is_number(cell) and not np.isfinite(float(cell)):
-            raise InputError(f"{where}, label column {self.label!r}: {_show(cell)} is not finite")
+            raise InputError(f"{where}, label column {self.label!r}: {_show(cell)} {NOT_FINITE}")
         return values
 
     def where(self, row: int) -> str:

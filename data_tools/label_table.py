@@ -19,6 +19,7 @@ def write_label_table(
     id: str,
     duplicates: str = "refuse",
     separator: str | None = None,
+    id_pattern: str | None = None,
     task: str = "auto",
     positive: str | None = None,
     like: Path | None = None,
@@ -33,7 +34,7 @@ def write_label_table(
     known = None if like is None else open_labels(like)
     read = read_table(table, Layout(separator), Cells(id=id))
     read.require(label, "label column")
-    rows = rows_of(table_ids(read, id, duplicates), alignment)
+    rows = rows_of(table_ids(read, id, duplicates, id_pattern), alignment)
     labels = labels_of(
         read,
         label,
@@ -43,5 +44,7 @@ def write_label_table(
         positive=positive,
     )
     labels = with_columns(labels, read, rows, **columns)
-    with LabelWriter(out, task=labels.task, classes=labels.classes, force=True) as writer:
+    with LabelWriter(
+        out, task=labels.task, classes=labels.classes, exposure=labels.exposure, force=True
+    ) as writer:
         writer.append(labels.y, sample_weight=labels.weight, offset=labels.offset, ids=alignment.ids)

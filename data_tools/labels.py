@@ -27,6 +27,7 @@ class Labels:
     reading: str = ""  # how they are read as numbers, a CellReading as text
     weight: np.ndarray | None = None  # of shape (N,): sample weights
     offset: np.ndarray | None = None  # of shape (N,): what is added to scores
+    exposure: bool = False  # whether these are logarithms of exposures
 
 
 def label_text(value: float | str) -> str:

@@ -128,7 +128,8 @@ class NpzSource:
                     raise InputError(f"{y.where} has type {y.dtype}, expected numbers")
                 if y.shape not in {(self.n_rows,), (self.n_rows, 1)}:
                     raise InputError(
-                        f"{self.path}: array {y_key!r} has shape {y.shape}, but there are {self.n_rows} rows"
+                        f"{self.path}: array {y_key!r} has shape {y.shape}, but there are {self.n_rows} "
+                        "rows: save one label for each"
                     )
         if self.n_rows == 0:
             raise InputError(f"{self.path}: no rows")

@@ -56,6 +56,11 @@ _FOREIGN: tuple[tuple[bytes, str], ...] = (
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive; unpack it first"),
     *((begin, _WORKBOOK) for begin in (b"\xd0\xcf\x11\xe0", b"\x09\x08\x10\x00\x00\x06")),
     (b"<?xml", "XML, which Excel writes, too; save its sheet as CSV (UTF-8)"),
+    *(
+        (begin, "a picture, not a table; save the table as CSV")
+        for begin in (b"\x89PNG", b"\xff\xd8\xff", b"GIF8")
+    ),
+    (b"Rar!", "a RAR archive; unpack it first"),
     (b"%PDF", "a PDF document, not a table; save its table as CSV"),
     *((begin, _WEB_PAGE) for begin in (b"<html", b"<HTML", b"<!DOC", b"<!doc")),
     *((begin, "JSON; save the table as CSV, one row per line") for begin in (b"[{", b'{"')),
@@ -85,7 +90,8 @@ class SourceFile:
             self.size = self._state[0]
             with open(self.path, "rb") as raw:
                 self.magic = raw.read(8)
-                entry = raw.read(72)[22:]
+                head = raw.read(72)
+                entry, length = head[22:], int.from_bytes(head[18:20], "little")
         except StorageError:
             raise
         except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
@@ -95,6 +101,11 @@ class SourceFile:
         named = self.path.suffix.lower() in _WORKBOOKS
         if self.is_zip and (named or entry.startswith(_IN_WORKBOOKS)):
             raise InputError(f"{self.shown}: is {_WORKBOOK}")
+        known = self.magic.startswith(b"PK\x03\x04") and length <= len(entry)
+        if known and not entry[:length].endswith(b".npy"):
+            raise InputError(
+                f"{self.shown}: is a zip archive without arrays, not an NPZ file: unpack it first"
+            )
         self.encoding: str | None = None
         self.compression: str | None = None
         self._decompress: Callable[[BinaryIO], Any] | None = None

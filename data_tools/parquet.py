@@ -36,7 +36,7 @@ class ParquetTable:
         check_names(self.columns, file.shown)
         for i, name in enumerate(self.columns):
             if self.columns.index(name) != i:
-                raise InputError(f"{file.shown}: column name {name!r} appears twice")
+                raise InputError(f"{file.shown}: column name {name!r} appears twice: rename one")
 
     @contextmanager
     def _open(self) -> Iterator[Any]:

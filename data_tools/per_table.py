@@ -13,10 +13,13 @@ from fastadmm.errors import ConfigError
 
 
 def table_names(paths: Sequence[str | Path], parties: Sequence[str]) -> list[set[str]]:
-    """What options may call each table: the name of its party, or of its file without endings."""
-    names = [{Path(path).name.partition(".")[0]} for path in paths]
-    stems = [min(own) for own in names]
-    result = [own if stems.count(stem) == 1 else set() for own, stem in zip(names, stems)]
+    """What options may call each table: the name of its party, or of its file with or without endings."""
+    files = [Path(path).name for path in paths]
+    stems = [name.partition(".")[0] for name in files]
+    result = [
+        {name for name, all_ in ((stem, stems), (file, files)) if all_.count(name) == 1}
+        for stem, file in zip(stems, files)
+    ]
     for own, party in zip(result, parties):
         own.add(party)
     return result
@@ -39,7 +42,7 @@ def per_table(option: str, given: str | Sequence[str] | None, names: Sequence[se
                 raise ConfigError(f"{option}: {table!r} is given twice")
             own[k] = value
         elif common is not None:
-            known = ", ".join(sorted(set().union(*names)))
+            known = ", ".join(" or ".join(sorted(own_names)) for own_names in names)
             raise ConfigError(
                 f"{option}: {common!r} and {entry!r}: give one for all tables, or TABLE:VALUE; the "
                 f"tables are {known}"

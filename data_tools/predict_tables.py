@@ -82,14 +82,16 @@ def read_features(
     # With labels or an offset the first table may be that of a label holder who is no party.
     brought = labelled or options.offset is not None or options.exposure is not None
     labels_alone = brought and len(paths) == len(parties) + 1
+    wanted = ", ".join(party.name for party in parties)
     if len(paths) not in (1, len(parties)) and not labels_alone:
-        wanted = ", ".join(party.name for party in parties)
         raise ConfigError(
             f"{len(paths)} tables for the parties {wanted}: give one for each, in this order, or "
             "one with all columns"
         )
     if options.id is None and (len(paths) > 1 or options.alignment is not None):
-        raise ConfigError("--id: which column joins the tables?")
+        raise ConfigError(
+            "tables are joined by an id column: pass --id COLUMN, or --id TABLE:COLUMN for each"
+        )
     encoders = [encoder_of(party) for party in parties]
     if len(paths) == 1:
         _refuse_shared_columns(parties, encoders)
@@ -115,6 +117,12 @@ def read_features(
         tables, rows = tables * len(parties), rows * len(parties)
     blocks = []
     for table, own, encoder in zip(tables, rows, encoders):
+        absent = [column.name for column in encoder.columns if column.name not in table.columns]
+        if absent and len(parties) > 1:
+            raise InputError(
+                f"{table.path}: no feature column {absent[0]!r}{nearest(absent[0], table.names)}: give a "
+                f"table for each of {wanted}, in this order, or one with all columns"
+            )
         X, report = encode_table(table, encoder, own, unseen=options.unseen)
         blocks.append(X)
         notes += [line for line in report.lines(table.path) if line not in notes]

@@ -76,8 +76,10 @@ def _ways(values: np.ndarray) -> np.ndarray:
     return (after > before).astype(np.float64) - (after < before)
 
 
-def number_notes(path: str, names: Sequence[str], blocks: Sequence[np.ndarray]) -> list[str]:
-    """One line for each doubt about columns of plain numbers.
+def number_notes(
+    path: str, names: Sequence[str], blocks: Sequence[np.ndarray], *, named: bool = True
+) -> list[str]:
+    """One line for each doubt about columns of plain numbers; without names of their own, only about ids.
 
     Shapes: each of blocks (k, d).
     """
@@ -91,12 +93,16 @@ def number_notes(path: str, names: Sequence[str], blocks: Sequence[np.ndarray]) 
     lines = []
     for j in np.flatnonzero(doubtful).tolist():
         values = np.concatenate([block[:, j] for block in blocks])
-        doubts = _of_numbers(ColumnEncoding(names[j]), Column("number", values), np.arange(len(values)))
-        lines += [f"{path}: column {names[j]!r}: {doubt}" for doubt in doubts]
+        settles = None if named else "leave it out of the source"
+        column, rows = Column("number", values), np.arange(len(values))
+        doubts = _of_numbers(ColumnEncoding(names[j]), column, rows, settles)
+        lines += [f"{path}: column {names[j]!r}: {one}" for one in doubts if named or one.endswith("[id]")]
     return lines
 
 
-def _of_numbers(encoding: ColumnEncoding, column: Column, rows: np.ndarray) -> Sequence[str]:
+def _of_numbers(
+    encoding: ColumnEncoding, column: Column, rows: np.ndarray, settles: str | None = None
+) -> Sequence[str]:
     if column.kind != "number":
         if not encoding.reading:
             return []
@@ -126,7 +132,7 @@ def _of_numbers(encoding: ColumnEncoding, column: Column, rows: np.ndarray) -> S
             )
     whole = own.count >= _LEAST and own.all(lambda values: values == np.round(values))
     if what := _numbering(own, _Range(column, np.sort(rows)), encoding.name, whole):
-        doubts.append(say("id", what=what, column=encoding.name))
+        doubts.append(say("id", what=what, column=encoding.name, settles=settles))
     days = whole and low >= 19000101 and high <= 21001231
     if days and own.all(lambda v: (v // 100 % 100 <= 12) & (v % 100 <= 31) & (v % 100 >= 1)):
         doubts.append(f"numbers look like dates: pass --types {quote(encoding.name)}=days to count days")

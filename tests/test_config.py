@@ -104,6 +104,8 @@ def test_every_key_reaches_the_configuration_and_back():
         ({"path": True, "path_values": 3}, "key 'path_values': 3 is not a list of numbers"),
         ({"path": True, "path_values": [1.0], "path_length": 2}, "key 'path_values': says the grid"),
         ({"path": True, "path_ratio": 2}, "key 'path_ratio': 2.0 must be below 1"),
+        ({"gap": 2}, "key 'gap': 2.0 must be below 1"),
+        ({"stationarity": 1}, "key 'stationarity': 1.0 must be below 1"),
         ({"path": True, "time": 2}, "key 'time': a path ends"),
         ({"path": True, "validation": 0.1}, "key 'validation': a path chooses by its folds"),
         ({"path": True, "loss": "tukey"}, "key 'path': needs a convex problem"),

@@ -149,6 +149,7 @@ def test_unknown_loss():
 # --- options
 OPTIONS = {
     "scheme": ({"scheme": "newton"}, "scheme: unknown scheme 'newton'; choose auto, "),
+    "gap of all": ({"gap": 2.0}, "gap: 2.0 must be below 1"),
     "negative gap": ({"gap": -1e-3}, "gap: -0.001 must be a finite number, not negative"),
     "NaN gap": ({"gap": np.nan}, "gap: nan must be"),
     "infinite gap": ({"gap": np.inf}, "gap: inf must be"),

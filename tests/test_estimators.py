@@ -419,9 +419,11 @@ def test_not_certified_warns_and_keeps_the_model(cancer: Data) -> None:
     assert model.status_ == "max_rounds"
     assert model.n_rounds_ == 5
     assert model.score(X, y) > 0.9
-    with pytest.warns(ConvergenceWarning):
+    with pytest.warns(ConvergenceWarning, match="after 100 rounds, as gap 0 asks: no gap ends training; "):
         never = JointClassifier(3, 1e-2, tol=0, max_rounds=100).fit(X, y)
     assert never.n_rounds_ == 100
+    with pytest.raises(ValueError, match="tol: 2 must be below 1"):
+        JointClassifier(3, 1e-2, tol=2).fit(X, y)
 
 
 def test_certified_among_bounded_models_only_warns(diabetes: Data) -> None:
@@ -550,6 +552,27 @@ def test_parameters_are_checked_in_fit(Estimator: Any, parameter: str, value: An
     with pytest.raises(ValueError, match=re.escape(message)) as caught:
         estimator.fit(X, np.arange(10) % 2)
     assert "\n" not in str(caught.value)
+
+
+def test_columns_that_are_no_numbers_are_named(cancer: Data) -> None:
+    X, y = cancer
+    frame = pd.DataFrame(X[:, :4], columns=list("abcd"))
+    model = JointClassifier(2, 1e-2).fit(frame, y)
+    for changed, message in (
+        (frame.assign(b="x"), "X: column 'b': not numbers, such as 'x': make numbers"),
+        (frame.assign(b=pd.Timestamp("2024-01-31")), "X: column 'b': dates or times, such as '2024-01-31"),
+        (frame.set_axis(list("abca"), axis=1), "X: several columns are named 'a': rename"),
+    ):
+        for use in (lambda X: JointClassifier(2).fit(X, y), model.predict):
+            with pytest.raises(InputError, match=re.escape(message)):
+                use(changed)
+    assert (model.predict(frame.astype(object)) == model.predict(frame)).all()
+    dates = pd.date_range("2024", periods=len(y))
+    for kind in (JointClassifier, JointRegressor):
+        with pytest.raises(InputError, match="y: dates or times are no targets"):
+            kind(2).fit(frame, dates)
+    with pytest.raises(InputError, match="eval_set: not a pair"):
+        JointClassifier(2).fit(frame, y, eval_set=frame)
 
 
 def test_mistakes_in_the_data() -> None:

@@ -138,6 +138,7 @@ def test_a_demonstration_that_differs_fails(
 
 def test_waiting_for_owners_is_no_error(home: Path, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
     """One line with the command to send, a code of its own, and ``--wait`` asks again."""
+    from fastadmm.between.socket import Lost
     from fastadmm.cli import federate as cli
     from fastadmm.cli.options import seconds_of
     from fastadmm.errors import ConfigError, WaitingError
@@ -146,8 +147,10 @@ def test_waiting_for_owners_is_no_error(home: Path, capsys: pytest.CaptureFixtur
 
     def go(*arguments: object) -> dict[str, object]:
         asked.append(1)
+        if len(asked) == 3:
+            raise Lost("party 'b' is lost: there is no such socket")
         if len(asked) < 4:
-            raise unapproved("run", ["a", "b"], "3c77", "--data FILE")
+            raise unapproved(["a", "b"], "3c77", "run")
         return {"status": "converged", "message": "certified", "rounds": 1}
 
     monkeypatch.setattr("fastadmm.between.train.federate", go)
@@ -166,5 +169,10 @@ def test_waiting_for_owners_is_no_error(home: Path, capsys: pytest.CaptureFixtur
     assert [seconds_of(text, "--wait") for text in ("90", "30m", "1.5h", "2 d")] == [90, 1800, 5400, 172800]
     with pytest.raises(ConfigError, match="no time; write seconds, or 30m"):
         seconds_of("soon", "--wait")
-    with pytest.raises(WaitingError):
-        raise unapproved("task", ["a"], "1", "")
+    for kind, named in (("infer", "DIR --data FILE"), ("align", "DIR --rows FILE --id NAME")):
+        with pytest.raises(WaitingError, match=f"{named}$"):
+            raise unapproved(["a"], "1", kind)
+    for what in ("predict", "infer", "worth"):
+        given = ["x.toml", *([] if what == "worth" else ["run"]), *([] if what == "infer" else ["rows"])]
+        assert run("federate", what, *given, "-o", "task", "--wait", "soon") == 5
+        assert "--wait 'soon': no time" in capsys.readouterr().err

@@ -27,6 +27,9 @@ from run_tools import run, write_blocks
 
 NAMES = ("bank", "shop")
 
+#: What of ids is compared: the coordinator writes them otherwise than the parties.
+OURS, THEIRS = ("--id-pattern", "K-0*([0-9]+)"), ("--id-pattern", "c(.*)")
+
 
 @pytest.fixture(autouse=True)
 def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,14 +87,16 @@ def houses(home: Path) -> Iterator[Houses]:
     (home / "coordinator").mkdir()
     blocks, y, _ = make_vertical_classification(150, (3, 4))
     order = np.random.default_rng(0)
-    for kind, rows in (("train", np.arange(90)), ("new", np.arange(90, 150))):
+    for kind, rows in (("train", np.arange(90)), ("new", np.arange(85, 150))):
         for k, name in enumerate(NAMES):
             (home / name).mkdir(exist_ok=True)
             own = order.permutation(rows)[: len(rows) - 5 - k]  # each lacks some
             columns = [f"{name}-{j}" for j in range(blocks[k].shape[1])]
             write_table(home / name / f"{kind}.csv", ["id", *columns], own, blocks[k])
         labels = np.where(y, "good", "bad")[:, np.newaxis]
-        write_table(home / "coordinator" / f"{kind}.csv", ["id", "label"], order.permutation(rows), labels)
+        write_table(
+            home / "coordinator" / f"{kind}.csv", ["id", "label"], order.permutation(rows), labels, "K-00"
+        )
     made = Houses(home)
     for name in NAMES:
         made.start(name)
@@ -100,11 +105,13 @@ def houses(home: Path) -> Iterator[Houses]:
         made.stop(name)
 
 
-def write_table(path: Path, header: list[str], rows: np.ndarray, values: np.ndarray) -> None:
+def write_table(
+    path: Path, header: list[str], rows: np.ndarray, values: np.ndarray, prefix: str = "c"
+) -> None:
     with open(path, "w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(header)
-        writer.writerows([f"c{i}", *values[i].tolist()] for i in rows.tolist())
+        writer.writerows([f"{prefix}{i}", *values[i].tolist()] for i in rows.tolist())
 
 
 def refused(capsys: pytest.CaptureFixture[str], code: str, *arguments: object) -> str:
@@ -120,16 +127,16 @@ def test_a_whole_project(houses: Houses, capsys: pytest.CaptureFixture[str]) -> 
     home = houses.home
     config, tables = home / "project.toml", home / "coordinator"
 
-    align = ("federate", "align", config, tables / "train.csv", "--id", "id", "--label", "label")
+    align = ("federate", "align", config, tables / "train.csv", "--id", "id", "--label", "label", *OURS)
     refused(capsys, "task", *align, "-o", home / "train")
-    houses.approve("--rows", "{0}/train.csv", "--id", "id")
+    houses.approve("--rows", "{0}/train.csv", "--id", "id", *THEIRS)
     assert "It may have put guessed ids among its own" in capsys.readouterr().out
     assert run(*align, "-o", home / "train") == 0
     assert not list((home / "train").glob("*.psi")) + list((home / "train").glob("*.key"))
     for name in NAMES:
         (rows,) = (houses.state(name) / "alignments").glob("*.json")
         assert rows.read_bytes() == (home / "train" / "rows.json").read_bytes()
-        table = ("--host", home / name / "train.csv", "--id", "id", "--align", rows, "--names", name)
+        table = ("--host", home / name / "train.csv", "--id", "id", "--align", rows, "--names", name, *THEIRS)
         parts = home / name / "train.parts"
         assert run("convert", *table, "--task", "classification", "--standardize", "-o", parts) == 0
         houses.start(name, parts / f"{name}.h5")
@@ -139,8 +146,8 @@ def test_a_whole_project(houses: Houses, capsys: pytest.CaptureFixture[str]) -> 
     houses.approve("--data", "{0}/train.parts/{name}.h5")
     assert run(*train) in (0, 7)
 
-    again = ("federate", "align", config, tables / "new.csv", "--id", "id", "--label", "label", "--like")
-    again = (*again, home / "train" / "labels.h5", "-o", home / "test")
+    again = ("federate", "align", config, tables / "new.csv", "--id", "id", "--label", "label", *OURS)
+    again = (*again, "--like", home / "train" / "labels.h5", "-o", home / "test")
     refused(capsys, "amount", *again)
     for name in NAMES:
         approval = houses.state(name) / "align.toml"
@@ -152,11 +159,13 @@ def test_a_whole_project(houses: Houses, capsys: pytest.CaptureFixture[str]) -> 
 
     evaluate = ("federate", "evaluate", config, home / "run", labels, "-o", home / "scores")
     assert "fastadmm agent approve" in refused(capsys, "task", *evaluate)
-    houses.approve("--rows", "{0}/new.csv", "--id", "id")
+    houses.approve("--rows", "{0}/new.csv", "--id", "id", *THEIRS)
     assert "without noise (epsilon is infinite)" in capsys.readouterr().out
     assert run(*evaluate) == 0
-    assert "auc" in capsys.readouterr().out
-    assert (home / "run" / "evaluation.json").exists()
+    said = capsys.readouterr()
+    assert "auc" in said.out
+    assert re.search(r"labels.h5: [1-5] of \d+ rows are rows of training, .* \[seen\]", said.out + said.err)
+    assert "[seen]" in (home / "run" / "evaluation.json").read_text()
 
     # Everything in one place, for once.
     for name in NAMES:
@@ -164,7 +173,7 @@ def test_a_whole_project(houses: Houses, capsys: pytest.CaptureFixture[str]) -> 
         assert run("import", part, home / "run") == 0
     tables_ = [home / name / "new.csv" for name in NAMES]
     together = ("--id", "id", "--alignment", home / "test" / "rows.json", "-o", home / "whole.csv")
-    assert run("predict", home / "run", *tables_, *together) == 0
+    assert run("predict", home / "run", *tables_, *together, *THEIRS) == 0
     assert (home / "scores" / "predictions.csv").read_bytes() == (home / "whole.csv").read_bytes()
 
     predict = ("federate", "predict", config, home / "run", home / "test" / "rows.json")

@@ -135,8 +135,12 @@ def party(whole: Path, tmp_path: Path) -> Iterator[Party]:
 
 
 def test_predictions_are_limited(party: Party) -> None:
-    assert party.ask(party.predict()) == "task"
-    assert f"'coordinator' asks for scores of rows ({TASK})" in "\n".join(agent_status(party.state))
+    assert [party.ask(party.predict()) for _ in range(2)] == ["task", "task"]
+    assert len(party.said) == 1  # who waits asks again, and the owner reads it once
+    assert party.said[0].endswith(f"agent approve {TASK} --state {party.state} --rows FILE --id NAME")
+    status = "\n".join(agent_status(party.state))
+    assert f"'coordinator' asks for scores of rows ({TASK})" in status
+    assert f"refused; last: task {TASK} of 'coordinator'" in status
     party.approve()
     assert not [*(party.state / "asked").glob(f"{TASK}.*")]
     party.edit(requests=4)

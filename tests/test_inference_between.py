@@ -34,7 +34,7 @@ from fastadmm.runs.train import start_run
 
 from federation_tools import Parties, begin_run, confirmed, federated
 from rounds_tools import NAMES, begin, data_of, separate, train
-from run_tools import run
+from run_tools import run, write_blocks
 
 TIGHT = {"lambda": 1e-3, "gap": 1e-10}
 
@@ -230,6 +230,23 @@ def assert_as_whole(tables, own, whole):
     # The loss alone is not least at the optimum: it differs as the weights do, by the root of the gap.
     assert own.fit.bic == pytest.approx(whole.fit.bic, rel=1e-8)
     assert [t.statistic for t in own.tests] == pytest.approx([t.statistic for t in whole.tests], rel=1e-6)
+
+
+def test_that_labels_chose_bins_is_told(tmp_path, quiet):
+    rng = np.random.default_rng(0)
+    y = (rng.random(400) < 0.5).astype(float)
+    write_blocks(tmp_path / "d.parts", [rng.normal(size=(400, 2)) + y[:, np.newaxis] for _ in NAMES], y)
+    assert run("scorecard", "bins", tmp_path / "d.parts", "-o", tmp_path / "w.parts") == 0
+    separate(tmp_path / "w.parts", tmp_path / "own")
+    begin(tmp_path / "own", **TIGHT)
+    train(tmp_path / "own")
+    started, messages = tmp_path / "own" / "labels" / "run", []
+    for _ in range(2):
+        asked = coordinator_infer(started, tmp_path / "infer", messages, covariance="model", level=0.95)
+        messages = answers(tmp_path / "own", asked)
+    for name in NAMES:
+        told = json.loads((tmp_path / "own" / name / "state" / "inference.json").read_text())["notes"]
+        assert "labels chose these columns and the bins of" in told[-1]
 
 
 def test_by_files(by_files, whole, tmp_path, capsys):

@@ -12,10 +12,12 @@ from fastadmm.errors import InputError
 from fastadmm.judging.judgement import judgement
 from fastadmm.judging.looks import LOOKS, called_id, separation
 from fastadmm.problem.losses import get_loss
-from fastadmm.runs.looks import partition_looks
+from fastadmm.runs.looks import partition_looks, seen_by_ids
 from fastadmm.solver.cross_validation import make_folds
 from fastadmm.solver.early_stopping import held_out_rows
 from fastadmm.store import open_partition
+from fastadmm.store.label_file import LabelWriter, open_labels
+from scipy.sparse import csr_array
 
 from run_tools import run
 
@@ -74,6 +76,25 @@ def test_ids_and_row_numbers(values, seen):
     assert names(named) == ["id"]
 
 
+def test_ids_among_columns_without_names(tmp_path, capsys):
+    X = np.c_[
+        np.random.default_rng(2).normal(size=(N, 2)), np.arange(N)
+    ]  # the first id is 0: not in CSR rows
+    np.savez(tmp_path / "dense.npz", X=X, y=Y)
+    rows = csr_array(X)
+    parts = {"data": rows.data, "indices": rows.indices, "indptr": rows.indptr, "shape": rows.shape}
+    np.savez(tmp_path / "csr.npz", y=Y, **parts)
+    lines = [f"{int(y)} 1:{a} 2:{b} 3:{int(i)}\n" for y, (a, b, i) in zip(Y, X)]
+    (tmp_path / "rows.svm").write_text("".join(lines))
+    for name in ("dense.npz", "csr.npz", "rows.svm"):
+        assert (
+            run("convert", tmp_path / name, "--parties", 1, "-o", tmp_path / f"{name}.parts", "--json") == 0
+        )
+        (line,) = json.loads(capsys.readouterr().out)["report"]
+        assert "column 'f3': numbers the rows: " in line
+        assert line.endswith("leave it out of the source [id]")
+
+
 @pytest.mark.parametrize(
     ("name", "is_id"),
     [
@@ -119,6 +140,24 @@ def test_leak_is_told_at_convert_and_train(tmp_path, capsys):
     assert names(said.err.splitlines()) == ["leak", "seen"]
 
 
+def test_rows_of_training_by_their_ids(tmp_path):
+    def labels(name, ids, y):
+        with LabelWriter(tmp_path / name, task="classification", classes=("no", "yes")) as writer:
+            writer.append(y, ids=ids)
+        return open_labels(tmp_path / name)
+
+    y = Y[:60].astype(float)
+    trained = labels("t.h5", np.arange(100, 160), y)
+    assert seen_by_ids(trained, labels("a.h5", np.arange(160, 200), y[:40]), False) == []
+    some = labels("b.h5", [str(i) for i in range(155, 195)], y[:40])
+    assert seen_by_ids(trained, some, True) == []  # where privacy is on, only headers count
+    assert "b.h5: 5 of 40 rows are rows of training" in seen_by_ids(trained, some, False)[0]
+    assert "t.h5: 60 of 60 rows" in seen_by_ids(trained, trained, True)[0]
+    numbered = labels("n.h5", None, y)
+    assert names(seen_by_ids(numbered, numbered, False)) == ["seen"]
+    assert seen_by_ids(numbered, labels("o.h5", None, 1 - y), False) == []
+
+
 def test_rows_of_training(tmp_path, capsys):
     train = table(tmp_path / "train.csv", slice(0, 200))
     convert(train, capsys, "--label", "y", "--parties", 2, "--standardize")
@@ -130,6 +169,8 @@ def test_rows_of_training(tmp_path, capsys):
             assert run("evaluate", tmp_path / "run", data, "--json") == 0
             looks = json.loads(capsys.readouterr().out)["looks"]
             assert looks == [] if not count else f": {count} of " in looks[0]
+    assert run("worth", tmp_path / "run", "--test", tmp_path / "t50.parts", "--no-pooled") == 0
+    assert ": 50 of 150 rows are rows of training" in capsys.readouterr().err
 
 
 def test_repeated_rows(tmp_path, capsys):

@@ -197,8 +197,10 @@ def test_mistakes_are_one_line(trained, tmp_path, capsys, change, options, messa
 def test_wrong_commands_are_one_line(trained, tmp_path, capsys):
     bank, shop, model = trained / "new-bank.csv", trained / "new-shop.csv", trained / "run"
     for arguments, message in (
-        ([model, bank, shop], "--id: which column joins the tables?"),
+        ([model, bank, shop], "joined by an id column: pass --id COLUMN"),
         ([model, bank, shop, bank, "--id", "id"], "3 tables for the parties bank, shop"),
+        ([model, shop, bank, "--id", "id"], "give a table for each of bank, shop, in this order"),
+        ([model, bank], "give a table for each of bank, shop, in this order, or one with all columns"),
         ([model, trained / "train.parts", "--id", "id"], "--id: is for tables"),
         ([model, trained / "train.parts", trained / "train.parts"], "one partition at a time"),
         ([model, bank, "--partial", "--id", "id", "-o", tmp_path / "c.h5"], "--party: whose table is it?"),

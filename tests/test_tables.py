@@ -1,6 +1,7 @@
 """Tables with ids: types, categories, missing values, replay on new tables, and every mistake in one line."""
 
 import os
+import re
 from typing import Any
 
 import numpy as np
@@ -317,7 +318,7 @@ def test_mutated_tables_never_surprise(tmp_path_factory, data):
     assert set(os.listdir(directory)) <= {"bank.csv", "shop.csv", "p"}
 
 
-def test_weights_and_exposures_are_kept_beside_the_labels(tmp_path):
+def test_weights_and_exposures_are_kept_beside_the_labels(tmp_path, capsys):
     rng = np.random.default_rng(0)
     days, weight = rng.integers(1, 400, 60), rng.integers(0, 4, 60)
     lines = [f"{i},{rng.poisson(days[i] / 90)},{days[i]},{weight[i]},{i % 7}\n" for i in range(60)]
@@ -338,6 +339,14 @@ def test_weights_and_exposures_are_kept_beside_the_labels(tmp_path):
     write_label_table(tmp_path / "y.h5", tmp_path / "a.csv", "claims", rows, id="id", task="regression",
                       weight="weight", exposure="days")  # fmt: skip
     np.testing.assert_array_equal(open_labels(tmp_path / "y.h5").offset, np.log(days))
+    assert open_labels(tmp_path / "y.h5").exposure
+    assert run("convert", tmp_path / "p", "--shards", 2, "-o", tmp_path / "shards") == 0
+    assert open_partition(tmp_path / "shards").labels.exposure
+    capsys.readouterr()
+    (tmp_path / "c.toml").write_text('loss = "huber"')
+    for options in ([], ["--loss", "squared"], ["--config", tmp_path / "c.toml"]):
+        assert run("train", tmp_path / "p", *options, "-o", tmp_path / "run") == 5
+        assert re.search(r"labels.h5: has exposures, and loss \w+ no logarithmic", capsys.readouterr().err)
     assert run("train", tmp_path / "p", "--loss", "poisson", "-o", tmp_path / "run", "-q") == 0
     tables = [tmp_path / "a.csv", tmp_path / "b.csv"]
     rows = TableRows(id="id", exposure="days")
@@ -346,6 +355,12 @@ def test_weights_and_exposures_are_kept_beside_the_labels(tmp_path):
     assert told["metrics"] == pytest.approx(again["metrics"], rel=1e-12)
     with pytest.raises(InputError, match="trained with an offset, and these rows have none"):
         evaluate_tables(tmp_path / "run" / "model", tables, TableRows(id="id"), label="claims")
+    added = [*two[:-2], "--offset", "days", "-o", tmp_path / "s"]
+    assert run("convert", *added) + run("train", tmp_path / "s", "-o", tmp_path / "other", "-q") == 0
+    with pytest.raises(ConfigError, match="has exposures, and loss squared no logarithmic link"):
+        evaluate_partition(tmp_path / "other", tmp_path / "p")
+    with pytest.raises(ConfigError, match="--exposure: the model's loss squared has no logarithmic link"):
+        evaluate_tables(tmp_path / "other", tables, rows, label="claims", weight="weight")
 
 
 @pytest.mark.parametrize(

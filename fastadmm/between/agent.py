@@ -70,7 +70,7 @@ class Agent:
         self._streamed = streamed
         self._lock = threading.Lock()
         self._session: Session | None = None
-        self._used = 0.0
+        self._used, self._said = 0.0, ""
         with storage_errors(state), ExitStack() as stack:
             refuse_parent(state)
             state.mkdir(mode=0o700, exist_ok=True)
@@ -110,7 +110,10 @@ class Agent:
                 entry |= {"request": digest_of(raw) if read else UNREAD, "code": code_of(error)}
                 if self._audit.add_bounded(entry):
                     self._audit.sync()
-                    self.say(str(error) if isinstance(error, FastadmmError) else traceback.format_exc())
+                    text = str(error) if isinstance(error, FastadmmError) else traceback.format_exc()
+                    if text != self._said:  # who waits asks the same again and again
+                        self.say(text)
+                    self._said = text
                 refusal = Refusal(self.name, entry["number"], entry["request"], entry["code"])
                 return encode_refusal(refusal)
 

@@ -79,7 +79,7 @@ def _ids(approval: TaskApproval) -> TableIds:
             f"{shown(approval.path)}: key 'id' is missing: which column of the table has the ids?"
         )
     table = read_ids(Path(approval.file), approval.id, Layout(approval.separator))
-    return table_ids(table, approval.id, approval.duplicates)
+    return table_ids(table, approval.id, approval.duplicates, approval.id_pattern)
 
 
 #: The result, in the task's directory.

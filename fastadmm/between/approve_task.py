@@ -40,6 +40,7 @@ def approve_task(
     id: str | None = None,
     duplicates: str = "refuse",
     separator: str | None = None,
+    id_pattern: str | None = None,
     force: bool = False,
     confirm: str | None = None,
 ) -> tuple[list[str], Path]:
@@ -51,7 +52,7 @@ def approve_task(
     elif document.get("kind") == "worth":
         consent = _runs(document, place, state, data, file)
     else:
-        consent = _rows(document, place, state, file, id, duplicates, separator)
+        consent = _rows(document, place, state, file, id, duplicates, separator, id_pattern)
     return settled(consent, force, confirm)
 
 
@@ -63,6 +64,7 @@ def _rows(
     id: str | None,
     duplicates: str,
     separator: str | None,
+    id_pattern: str | None,
 ) -> Consent:
     """An alignment, or predictions."""
     kind = document.get("kind")
@@ -98,6 +100,7 @@ def _rows(
         id,
         duplicates,
         separator,
+        id_pattern,
     )
     return Consent(state, document["task"], _words(approval, document, spent), [approval], approval_file)
 

@@ -19,7 +19,7 @@ from typing import Any
 from fastadmm.between.approval import Approval
 from fastadmm.between.approval_file import approval_text, write_approval
 from fastadmm.between.task_approval import TaskApproval, task_approval_text, write_task_approval
-from fastadmm.between.vocabulary import quoted
+from fastadmm.between.vocabulary import approve_command, quoted
 from fastadmm.errors import ConfigError, FastadmmError, InputError, StorageError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import read_json
@@ -61,8 +61,10 @@ def forget_asked(state: Path, identifier: str) -> None:
 
 def asked_file(what: str, state: Path) -> Path:
     """The file that says what is to be approved."""
-    if not re.fullmatch(r"[0-9a-f]{16}|[0-9a-f]{32}", what) or Path(what).exists():
+    if Path(what).exists() or "." in what or "/" in what:
         return Path(what)
+    if not re.fullmatch(r"[0-9a-f]{16}|[0-9a-f]{32}", what):
+        raise InputError(f"{what!r}: neither a file nor an identifier of 16 or 32 digits; see 'agent status'")
     paths = sorted((state / _FOLDER).glob(f"{what}.*.json" if len(what) == 16 else f"*.{what}.json"))
     if not paths:
         raise InputError(f"{shown(state)}: nothing with identifier {what} was asked for; see 'agent status'")
@@ -95,7 +97,8 @@ def asked_lines(state: Path) -> list[str]:
         }.get(kind, "?")
         name, about = _identifier(path), path.name.split(".")[0]
         by = quoted(document.get("coordinator", "") if isinstance(document, dict) else "")
-        lines.append(f"{name}: {by} asks {what} ({about}); to look at it: fastadmm agent approve {name}")
+        look = approve_command(name, kind, shown(state))
+        lines.append(f"{name}: {by} asks {what} ({about}); to look at it: {look}")
     return lines
 
 

@@ -75,7 +75,10 @@ class Coordinator:
         values, place = read_config(folder.configuration), shown(folder.configuration)
         own = values.pop("rounds_by_files", None)
         if not isinstance(own, dict) or not {"run", "parties", "labels"} <= own.keys():
-            text = "not a run whose parties are elsewhere: table 'rounds_by_files' is missing or damaged"
+            text = (
+                "not a run whose parties are elsewhere (table 'rounds_by_files' is missing or damaged): give "
+                "that of 'fastadmm federate train' or 'fastadmm coordinator start'"
+            )
             raise FormatError(f"{place}: {text}")
         self.run, self.names = str(own["run"]), [str(name) for name in own["parties"]]
         self.config = make_config(values, place)

@@ -17,6 +17,7 @@ from fastadmm.errors import ConfigError
 from fastadmm.runs.check import doubts
 from fastadmm.runs.config import make_config, refuse
 from fastadmm.runs.folder import EXCHANGE, RunFolder
+from fastadmm.runs.looks import seen_by_ids
 from fastadmm.runs.private import new_run_id
 from fastadmm.runs.provenance import labels_digest
 from fastadmm.settings.run import differing
@@ -81,6 +82,9 @@ def new_run(
     problem, data = problem_of(config, names, None, holder)
     for line in doubts(data.task, problem.loss):
         say(line)
+    for path in other_labels(config).values():
+        for line in seen_by_ids(data, open_labels(Path(path)), config.privacy.mode != "none"):
+            say(line)
     if config.privacy.mode == "none":
         for line in answers_of(problem, config):
             say(line)

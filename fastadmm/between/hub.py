@@ -198,7 +198,7 @@ class Hub(Elsewhere):
             if isinstance(found, Refusal) and found.code == "run"
         ]
         if names:
-            raise unapproved("run", names, self.run, "--data FILE")
+            raise unapproved(names, self.run, "run")
         made = []
         for (raw, found), digest, (_, party, *_) in zip(answers, digests, asked, strict=True):
             made.append((raw, self._answer(found, digest, party.name, number)))

@@ -24,6 +24,7 @@ from fastadmm.inference.between import batches
 from fastadmm.inference.party import InferenceParty
 from fastadmm.inference.table import Inference
 from fastadmm.runs.checkpoint import read_tree, write_tree
+from fastadmm.runs.infer import chosen_bins
 from fastadmm.store.coefficients import units_of
 from fastadmm.store.elements import require_group
 from fastadmm.store.h5file import create_h5, read_h5
@@ -78,7 +79,8 @@ def answer_inference(
             write_tree(file.create_group("kept"), values)
     if party.found is None:
         return answer, None
-    return answer, _write(party.found, [units.note] if units.note else [], directory)
+    notes = [*([units.note] if units.note else []), *chosen_bins([model])]
+    return answer, _write(party.found, notes, directory)
 
 
 def _kept(path: Path, data: PartyData, ridge: float, place: str) -> np.ndarray | None:

@@ -16,15 +16,15 @@ from fastadmm.between.scoring import Home, contribute
 from fastadmm.between.task import Answer, Task, encode_answer, runs_of, task_of
 from fastadmm.between.task_approval import ALIGN, INFER, PREDICT, TaskApproval, open_task_approval
 from fastadmm.between.task_book import TaskBook
-from fastadmm.between.vocabulary import code_of, quoted, refused
+from fastadmm.between.vocabulary import KINDS, approve_command, code_of, quoted, refused
 from fastadmm.errors import InputError
 from fastadmm.files.atomic import shown
 
 #: Bytes of a request to compare ids: a blinded id has 35.
 _SMALL, _EACH = 1 << 16, 48
 
-#: What a request is about, and the approval that it needs, by its call.
-_KINDS = {"contribute": ("predict", PREDICT), "span": ("infer", INFER), "learn": ("infer", INFER)}
+#: The approval that a request needs, by its kind.
+_APPROVALS = {"predict": PREDICT, "infer": INFER, "align": ALIGN}
 
 
 class PartyTasks:
@@ -96,12 +96,15 @@ class PartyTasks:
         if missing:
             document = {"n_samples": asked.arguments["n_samples"], "runs": missing}
             self._keep_asked(asked, entry["caller"], "worth", document)
-            text = f"{place}: {len(missing)} runs; to look at them: fastadmm agent approve {asked.task}"
+            text = f"{place}: {len(missing)} runs; to look at them: {self._command(asked)}"
             raise refused("task", InputError(text))
         message = encode_answer(Answer(asked.task, asked.party, envelope.digest, {"n_runs": len(runs)}))
         entry |= {"answer": digest_of(message), "repeated": envelope.digest in self._audit.answered}
         self._audit.add_bounded(entry)
         return message
+
+    def _command(self, asked: Task) -> str:
+        return approve_command(asked.task, KINDS.get(asked.call, "align"), shown(self.home.state))
 
     def _keep_asked(self, asked: Task, caller: str, kind: str, about: dict[str, Any]) -> None:
         document = {"format": "fastadmm-task", "version": "1.0", "task": asked.task, "kind": kind}
@@ -111,22 +114,22 @@ class PartyTasks:
 
     def _approval(self, asked: Task, caller: str, place: str) -> TaskApproval:
         run = asked.arguments.get("run", "")
-        path = self.home.of_run(run) / _KINDS.get(asked.call, ("align", ALIGN))[1]
+        path = self.home.of_run(run) / _APPROVALS[KINDS.get(asked.call, "align")]
         if path.exists():
             return open_task_approval(path)
         if asked.call != "align":  # what ends an alignment, it has been asked for before
             self._ask_owner(asked, caller)
-        text = f"{place}: no approval {shown(path)}; to look at it: fastadmm agent approve {asked.task}"
+        text = f"{place}: no approval {shown(path)}; to look at it: {self._command(asked)}"
         raise refused("task", InputError(text))
 
     def _ask_owner(self, asked: Task, caller: str) -> None:
         simple = {k: v for k, v in asked.arguments.items() if isinstance(v, (str, int))}
-        self._keep_asked(asked, caller, _KINDS.get(asked.call, ("align", ALIGN))[0], simple)
+        self._keep_asked(asked, caller, KINDS.get(asked.call, "align"), simple)
 
     def _check_amount(self, asked: Task, approval: TaskApproval, caller: str, place: str) -> dict[str, Any]:
         """What a new answer counts for; the owner is asked for what is more than was approved."""
         try:
-            remedy = self.home.remedy or f"fastadmm agent approve {asked.task} --force"
+            remedy = self.home.remedy or f"{self._command(asked)} --force"
             counts = self._book.check_amount(asked, approval, place, remedy)
         except InputError as error:
             if code_of(error) in ("exchanges", "amount"):

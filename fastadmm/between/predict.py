@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ from fastadmm.between.hub import Ask
 from fastadmm.between.setup import Setup, read_setup
 from fastadmm.between.task import Task
 from fastadmm.between.task_book import ask_all, task_folder
-from fastadmm.errors import ConfigError, FormatError
+from fastadmm.errors import ConfigError, FastadmmError, FormatError
 from fastadmm.files.atomic import atomic_file, storage_errors
 from fastadmm.runs.combine import combine_contributions, partial_predict
 from fastadmm.runs.evaluate import evaluate_predictions
 from fastadmm.runs.folder import EXCHANGE, RunFolder
+from fastadmm.runs.looks import seen_by_ids
 from fastadmm.runs.predict import Predictions, write_predictions
 from fastadmm.store.contribution import write_contribution
 from fastadmm.store.label_file import open_labels
@@ -55,7 +57,10 @@ def federate_evaluate(
     """Measure a model on rows whose features the parties have."""
     labels = open_labels(test)
     predictions = federate_predict(config, run, test, out, own=own, say=say)
-    return evaluate_predictions(run, predictions, labels, test)
+    began, looks = coordinator_of(run).config, list[str]()
+    with suppress(FastadmmError):  # without the labels of training nothing is known
+        looks = seen_by_ids(open_labels(Path(began.data)), labels, began.privacy.mode != "none")
+    return evaluate_predictions(run, predictions, labels, test, looks=looks)
 
 
 def ask_predictions(

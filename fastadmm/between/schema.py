@@ -200,7 +200,7 @@ def open_envelope(raw: bytes, most: int, place: str) -> Envelope:
     if len(raw) > most:
         raise ProtocolError(f"{place}: {len(raw)} bytes, but here a message has at most {most}")
     if len(raw) < _PREFIX.size or raw[:8] != _MAGIC:
-        raise ProtocolError(f"{place}: not a message of fastadmm")
+        raise ProtocolError(f"{place}: not a message of fastadmm: give a file that it wrote")
     _, version, n_head, n_body = _PREFIX.unpack_from(raw)
     if version != VERSION:
         raise ProtocolError(f"{place}: version {version} of the protocol; known: {VERSION}", "version")

@@ -86,6 +86,7 @@ def _summand(asked: Task, approval: TaskApproval, part: Path, home: Home, place:
         approval.id,
         _alignment(home.state / ALIGNMENTS, wanted, place),
         separator=approval.separator,
+        id_pattern=approval.id_pattern,
         duplicates=approval.duplicates,
     )
     return summand_of_table(part, None, path, rows, allow_infinite_epsilon=True)

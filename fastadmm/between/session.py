@@ -44,7 +44,7 @@ from fastadmm.between.schema import (
     request_of,
     table_digest,
 )
-from fastadmm.between.vocabulary import quoted, refused
+from fastadmm.between.vocabulary import approve_command, quoted, refused
 from fastadmm.conversation.calls import check_answer
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError, InputError
@@ -217,8 +217,9 @@ class Session:
             try:
                 status = os.stat(self._approval_path)
             except FileNotFoundError:
-                text = f"run {self.run}: no approval {shown(self._approval_path)}; see "
-                raise refused("run", InputError(f"{text}'fastadmm agent approve'")) from None
+                look = approve_command(self.run, "run", shown(Path(self._approval_path).parents[1]))
+                text = f"run {self.run}: no approval {shown(self._approval_path)}; to look at it: {look}"
+                raise refused("run", InputError(text)) from None
         seen = (status.st_mtime_ns, status.st_ino, status.st_size)
         if self._agreed is None or self._agreed[0] != seen:
             self._agreed = seen, open_approval(Path(self._approval_path))

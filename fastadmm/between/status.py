@@ -24,7 +24,9 @@ def agent_status(state: Path) -> list[str]:
     """Approved runs, what was answered and refused, and what was spent."""
     with storage_errors(state, "read"):
         if not state.is_dir():
-            raise StorageError(f"{shown(state)}: no directory of an agent")
+            raise StorageError(
+                f"{shown(state)}: no directory of an agent: give that of 'fastadmm agent run --state'"
+            )
         runs = sorted(path.parent for path in state.glob(f"*/{APPROVAL}"))
     entries, digest = read_audit(state / AUDIT) if (state / AUDIT).exists() else ([], "")
     more = sum((Counter(entry["more"]) for entry in entries if "more" in entry), Counter[str]())
@@ -96,4 +98,5 @@ def _of_run(directory: Path, entries: list[dict[str, Any]]) -> list[str]:
 def _said(entry: dict[str, Any]) -> str:
     code = entry.get("code", "answered")
     meaning = f" ({CODES[code]})" if code in CODES else ""
-    return f"exchange {entry['number']} of {quoted(entry['caller'])} at {entry['time']}: {code}{meaning}"
+    what = f"task {entry['task']}" if "task" in entry else f"exchange {entry['number']}"
+    return f"{what} of {quoted(entry['caller'])} at {entry['time']}: {code}{meaning}"

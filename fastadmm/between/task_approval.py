@@ -32,6 +32,7 @@ class TaskApproval:
     id: str | None = None  # id column, where the file is a table
     duplicates: str = "refuse"  # what is done with ids that occur more than once in it
     separator: str | None = None  # between its cells, where it is CSV; None is recognised
+    id_pattern: str | None = None  # regular expression of the part of ids that is compared
     unmasked: bool = False
     allow_infinite_epsilon: bool = False
 

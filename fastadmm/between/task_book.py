@@ -22,7 +22,7 @@ from fastadmm.between.socket import LONGEST, Lost
 from fastadmm.between.task import Task, answer_of_task, encode_task
 from fastadmm.between.task_approval import TaskApproval
 from fastadmm.between.train import PAUSES
-from fastadmm.between.vocabulary import CODES, code_of, refused, unapproved
+from fastadmm.between.vocabulary import CODES, KINDS, code_of, refused, unapproved
 from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError
 from fastadmm.files.atomic import remove_leftovers, shown, storage_errors
 from fastadmm.files.reading import read_json
@@ -201,7 +201,8 @@ def ask_all(ask: Ask, tasks: Mapping[str, Task], take: Take, say: Callable[[str]
         if wrong is not None:
             raise wrong
         if absent:
-            raise unapproved("task", absent, tasks[absent[0]].task, "--rows FILE --id NAME")
+            one = tasks[absent[0]]
+            raise unapproved(absent, one.task, KINDS.get(one.call, "align"))
         if missing:
             raise Waiting.of(missing, f"task {tasks[str(missing[0])].task}")
         if lost is not None:

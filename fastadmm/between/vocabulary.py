@@ -61,11 +61,23 @@ def code_of(error: BaseException) -> str:
     return "budget" if isinstance(error, PrivacyBudgetError) else "failed"
 
 
-def unapproved(code: str, names: Sequence[str], what: str, given: str) -> WaitingError:
+#: What an owner names with ``agent approve``, by the kind of request.
+_NAMED = {"run": "--data FILE", "infer": "--data FILE", "worth": "--data FILE --rows FILE"}
+
+#: The kind of request that a call belongs to; another is of an alignment.
+KINDS = {"contribute": "predict", "span": "infer", "learn": "infer", "join": "worth"}
+
+
+def approve_command(what: str, kind: str, state: str = "DIR") -> str:
+    """What shows an owner a request; ``kind`` is ``run`` or a task's."""
+    return f"fastadmm agent approve {what} --state {state} {_NAMED.get(kind, '--rows FILE --id NAME')}"
+
+
+def unapproved(names: Sequence[str], what: str, kind: str) -> WaitingError:
     """What to send to the owners who have not approved a run or a task yet."""
     text = f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} not approved {what}"
-    ask = f"send them: fastadmm agent approve {what} --state DIR {given}"
-    return refused(code, WaitingError(f"{text}; give the same command again once they have; {ask}"))
+    text += f"; give the same command again once they have; send them: {approve_command(what, kind)}"
+    return refused("run" if kind == "run" else "task", WaitingError(text))
 
 
 #: A number as a regulariser or set has it behind its name: no blanks, no words.

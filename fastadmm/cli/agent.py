@@ -9,6 +9,7 @@ import typer
 
 from fastadmm.cli.app import app
 from fastadmm.cli.convert import Duplicates
+from fastadmm.cli.options import IdPattern
 from fastadmm.cli.party_options import Ledger, Test, Threads, Validation
 from fastadmm.cli.terminal import say
 
@@ -106,6 +107,7 @@ def approve(
         ),
     ] = None,
     id: Annotated[str | None, typer.Option("--id", metavar="NAME", help="Id column of the table.")] = None,
+    id_pattern: IdPattern = None,
     duplicates: Annotated[
         Duplicates,
         typer.Option(help="Repeated ids in the table: refuse, keep the first or last row, or drop all."),
@@ -138,7 +140,7 @@ def approve(
         say(f"{approve_fingerprints(what, fingerprint, state)}: names {len(fingerprint)} key(s)")
         return
     file = asked_file(what, state)
-    table = {"id": id, "duplicates": duplicates.value, "separator": separator}
+    table = {"id": id, "duplicates": duplicates.value, "separator": separator, "id_pattern": id_pattern}
 
     def settle(digest: str | None) -> tuple[list[str], Path]:
         if is_task(file):

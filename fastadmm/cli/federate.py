@@ -10,7 +10,7 @@ import typer
 from fastadmm.cli.app import app
 from fastadmm.cli.convert import Duplicates, Task
 from fastadmm.cli.infer import Covariance, Level
-from fastadmm.cli.options import seconds_of
+from fastadmm.cli.options import IdPattern, seconds_of
 from fastadmm.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -46,16 +46,17 @@ _PAUSE = 10.0
 
 
 def _waiting(wait: str | None, go: Callable[[], T]) -> T:
-    """Ask again until all parties have approved, or the time is over."""
+    """Ask again until all parties are there and have approved, or the time is over."""
     import time
 
+    from fastadmm.between.socket import Lost
     from fastadmm.errors import WaitingError
 
     end, told = time.monotonic() + (0.0 if wait is None else seconds_of(wait, "--wait")), False
     while True:
         try:
             return go()
-        except WaitingError as error:
+        except (WaitingError, Lost) as error:
             left = end - time.monotonic()
             if left <= 0:
                 raise
@@ -218,6 +219,7 @@ def align(
     separator: Annotated[
         str | None, typer.Option(metavar="CHAR", help="Separator between CSV cells (default: recognised).")
     ] = None,
+    id_pattern: IdPattern = None,
     wait: _Wait = None,
 ) -> None:
     """Find the rows that you and all parties have, by private set intersection."""
@@ -236,7 +238,7 @@ def align(
         raise ConfigError(f"--{given[0]}: is kept beside the labels: name them with --label")
     if positive is not None and (like is not None or label is None):
         raise ConfigError("--positive: belongs to --label, and --like has it already")
-    ids = table_ids(read_ids(table, id, Layout(separator)), id, duplicates.value)
+    ids = table_ids(read_ids(table, id, Layout(separator)), id, duplicates.value, id_pattern)
     alignment, report = _waiting(wait, lambda: federate_align(config, ids, out, _say))
     say("\n".join([*report, f"{out / ROWS}: {len(alignment.ids)} rows, {alignment.digest}"]))
     if label is not None:
@@ -248,6 +250,7 @@ def align(
             id=id,
             duplicates=duplicates.value,
             separator=separator,
+            id_pattern=id_pattern,
             task=task.value,
             positive=positive,
             like=like,
@@ -269,11 +272,12 @@ def predict(
     ],
     out: _Task,
     own: _Own = None,
+    wait: _Wait = None,
 ) -> None:
     """Ask every party for its share of the rows' scores, and add them up."""
     from fastadmm.between.predict import PREDICTIONS, federate_predict
 
-    predictions = federate_predict(config, run, rows, out, own=own, say=_say)
+    predictions = _waiting(wait, lambda: federate_predict(config, run, rows, out, own=own, say=_say))
     say(f"{len(predictions.score)} predictions in {out / PREDICTIONS}")
 
 
@@ -304,13 +308,16 @@ def infer(
     out: _Task,
     level: Level = 0.95,
     covariance: Covariance = "model",
+    wait: _Wait = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Compute standard errors: each party learns its own, you get the tests and the fit."""
     from fastadmm.between.infer import federate_infer
     from fastadmm.cli.infer import print_inference
 
-    found = federate_infer(config, run, out, covariance=covariance, level=level, say=_say)
+    found = _waiting(
+        wait, lambda: federate_infer(config, run, out, covariance=covariance, level=level, say=_say)
+    )
     print_inference(found, as_json)
 
 
@@ -330,20 +337,17 @@ def worth(
     leave_one_out: Annotated[
         bool, typer.Option("--leave-one-out", help="Only 2 M + 2 coalitions, and no Shapley values.")
     ] = False,
+    wait: _Wait = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Measure what each party adds: one run for each coalition, and one approval for all of them."""
     from fastadmm.cli.worth import print_worth
     from fastadmm.worth.federated import federate_worth
 
-    found = federate_worth(
-        config,
-        test,
-        out,
-        metric=metric,
-        label_party=label_party,
-        exact=False if leave_one_out else None,
-        say=_say,
+    more = {"exact": False} if leave_one_out else {}
+    found = _waiting(
+        wait,
+        lambda: federate_worth(config, test, out, metric=metric, label_party=label_party, say=_say, **more),
     )
     print_worth(found, [], as_json)
 

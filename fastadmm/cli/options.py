@@ -32,6 +32,11 @@ InfiniteEpsilon = Annotated[
     ),
 ]
 
+#: For commands that read the ids of one table.
+IdPattern = Annotated[
+    str | None, typer.Option(metavar="REGEX", help="What of ids is compared, as 'C-0*([0-9]+)'.")
+]
+
 
 def with_options(
     settings: Callable[[], tuple[Iterable[Setting], Iterable[Setting]]] = lambda: ((), ()),

@@ -149,6 +149,9 @@ def apply(
     id_: Annotated[
         list[str] | None, typer.Option("--id", help="Id column of the tables; TABLE:NAME for one.")
     ] = None,
+    id_pattern: Annotated[
+        list[str] | None, typer.Option(help="What of ids is compared; TABLE:REGEX for one table.")
+    ] = None,
     alignment: Annotated[
         Path | None, typer.Option(readable=False, help="From 'fastadmm align': the rows, in order.")
     ] = None,
@@ -174,7 +177,7 @@ def apply(
 
     options = TableRows(
         id=id_ or None, alignment=alignment, unseen=unseen, separator=separator, encoding=encoding,
-        header=not no_header, duplicates=duplicates.value,
+        header=not no_header, duplicates=duplicates.value, id_pattern=id_pattern or None,
     )  # fmt: skip
     header, rows, notes = apply_card(card, tables, options)
     if out is None:

@@ -28,7 +28,7 @@ def require_regular(path: str | os.PathLike[str]) -> int:
     with storage_errors(path, "read"):
         status = os.stat(path)
     if stat.S_ISDIR(status.st_mode):
-        raise StorageError(f"{shown(path)}: cannot read: is a directory, not a file")
+        raise StorageError(f"{shown(path)}: cannot read: is a directory, not a file: name a file in it")
     if not stat.S_ISREG(status.st_mode):
         raise StorageError(f"{shown(path)}: cannot read: not a regular file; save the data to a file first")
     return status.st_size

@@ -18,6 +18,7 @@ class _LogLink(Loss):
 
     task: ClassVar[str] = "regression"
     self_concordant: ClassVar[bool] = True
+    log_link: ClassVar[bool] = True
 
     def least(self, y: Array, weight: Array) -> float:
         return 0.0

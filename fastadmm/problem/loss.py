@@ -44,6 +44,7 @@ class Loss(ABC):
     probabilistic: ClassVar[bool] = False  # whether a classification loss predicts a probability
     vector: ClassVar[bool] = False  # whether there is one linear predictor per class, see multinomial
     self_concordant: ClassVar[bool] = False
+    log_link: ClassVar[bool] = False  # whether the mean is e^z
     limits: ClassVar[dict[str, tuple[float, float]]] = {}  # open interval of each parameter
     in_model: ClassVar[bool] = False
     of_residual: ClassVar[bool] = False  # whether value and conjugate are those of the target zero at z - y

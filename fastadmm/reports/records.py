@@ -94,7 +94,8 @@ def read_records(run_dir: str | Path) -> RunRecords:
     known = [path / name for name in ("run.toml", "rounds.jsonl", "result.json")]
     if not any(file.exists() for file in known):
         raise FormatError(
-            f"{shown(path)}: not a run directory (no run.toml, rounds.jsonl or result.json in it)"
+            f"{shown(path)}: not a run directory (no run.toml, rounds.jsonl or result.json in it); give what "
+            "'fastadmm train' wrote"
         )
     result, config = _read_result(path / "result.json"), _read_toml(path / "run.toml")
     check_settings(config, path / "run.toml")

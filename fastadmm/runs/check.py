@@ -87,6 +87,8 @@ def open_run(config: RunConfig) -> tuple[Partition, Partition | None, Loss]:
         check_same_columns(test_partition.parties, partition.parties, shown(config.test))
         check_same_labels(test_partition, partition, config.test)
     loss = choose_loss(config, partition.task, partition.labels)
+    if test_partition is not None:
+        refuse_exposures(test_partition.labels, loss)
     # Refused before any data is read.
     own_lambdas(config, [p.name for p in partition.parties])
     party_constraints(config, [p.name for p in partition.parties])
@@ -106,8 +108,12 @@ def choose_loss(config: RunConfig, task: str, labels: LabelData) -> Loss:
     n_classes = len(labels.classes) if labels.classes is not None else 0
     if config.loss == "auto":
         usual = "multinomial" if n_classes > 2 else "logistic"
-        return parse_loss(usual if task == "classification" else "squared")
-    loss = parse_loss(config.loss)
+        loss = parse_loss(usual if task == "classification" else "squared")
+    else:
+        loss = parse_loss(config.loss)
+    refuse_exposures(labels, loss)
+    if config.loss == "auto":
+        return loss
     if loss.name in ("logistic", "multinomial") and task != "classification":
         needs = "two classes" if loss.name == "logistic" else "classes"
         raise ConfigError(
@@ -124,6 +130,15 @@ def choose_loss(config: RunConfig, task: str, labels: LabelData) -> Loss:
     except InputError as error:
         raise InputError(f"{shown(labels.path)}: {str(error).removeprefix('y: ')}") from None
     return loss
+
+
+def refuse_exposures(labels: LabelData | None, loss: Loss) -> None:
+    """Refuse exposures beside a loss whose mean they do not multiply."""
+    if labels is not None and labels.exposure and not loss.log_link:
+        raise ConfigError(
+            f"{shown(labels.path)}: has exposures, and loss {loss.name} no logarithmic link: train with "
+            "--loss poisson, negative_binomial, tweedie or gamma, or convert with --offset"
+        )
 
 
 def doubts(task: str, loss: Loss) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from fastadmm.runs.folder import RunFolder, keep
 from fastadmm.runs.load import load_run
 from fastadmm.runs.provenance import check_provenance
 from fastadmm.store.coefficients import units_of
-from fastadmm.store.model import Model, open_model
+from fastadmm.store.model import Model, PartyModel, open_model
 
 
 def infer_run(
@@ -65,7 +66,7 @@ def infer_run(
         (model.classes or ()) if problem.loss.vector else (),
     )
     signs = [] if problem.loss.vector else sign_of(model.classes)
-    table = replace(table, notes=[*signs, *table.notes, *notes, *_chosen(model)])
+    table = replace(table, notes=[*signs, *table.notes, *notes, *chosen_bins(model.parties)])
     document = table.to_dict()
     keep(run, "inference.json", {key: document[key] for key in ("weights", "level", "ratio", "notes")})
     return table
@@ -81,9 +82,9 @@ def _training(provenance: Any) -> Any:
     )
 
 
-def _chosen(model: Model) -> list[str]:
+def chosen_bins(parties: Sequence[PartyModel]) -> list[str]:
     """That labels chose the bins, where they did."""
-    encoders = [party.encoder for party in model.parties if party.encoder is not None]
+    encoders = [party.encoder for party in parties if party.encoder is not None]
     binned = sum(column.bins is not None for encoder in encoders for column in encoder.columns)
     if not binned:
         return []

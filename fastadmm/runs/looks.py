@@ -183,6 +183,18 @@ def seen_in_training(run: Path, data: Partition, model: Model) -> list[str]:
     return _seen_by(run, shown(data.path), data.n_samples, rows, provenance_of(data)["content"])
 
 
+def seen_by_ids(trained: LabelData, other: LabelData, headers: bool) -> list[str]:
+    """The same of rows whose features are elsewhere, by their ids; numbers of rows are none."""
+    same = trained.row_digest == other.row_digest
+    numbered = np.array_equal(trained.ids(), np.arange(trained.n_samples))
+    if numbered or headers or same:
+        count = other.n_samples * (same and (not numbered or np.array_equal(trained.y, other.y)))
+    else:
+        known, asked = (np.asarray(labels.ids().tolist(), dtype=str) for labels in (trained, other))
+        count = int(np.isin(asked, known).sum())
+    return [say("seen", place=shown(other.path), count=count, n=other.n_samples)] if count else []
+
+
 def seen_in_tables(run: Path, path: Path, blocks: Sequence[Any], model: Model) -> list[str]:
     """The same of rows of tables, as features that are not scaled yet."""
     rows = [([X], party.transform) for X, party in zip(blocks, model.parties, strict=True)]

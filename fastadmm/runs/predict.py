@@ -14,6 +14,7 @@ from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.escapes import csv_rows
 from fastadmm.privacy.published import exact_note, exact_parties
 from fastadmm.problem.losses import parse_loss
+from fastadmm.runs.check import refuse_exposures
 from fastadmm.store.model import Model, SharedPart, open_model
 from fastadmm.store.partition import Partition, open_partition
 
@@ -41,6 +42,7 @@ def predict_partition(model: Path, data: Path, *, require_labels: bool = False) 
     """Score every row of a partition."""
     trained = open_model(model)
     partition = open_partition(data, require_labels=require_labels)
+    refuse_exposures(partition.labels, parse_loss(trained.loss))
     z = trained.linear_predictor(partition)
     mean, labels = _interpret(trained, z)
     return Predictions(partition.parties[0].ids(), z, mean, labels, trained, partition)
@@ -58,6 +60,11 @@ def score_tables(
     """Score the rows of tables, and keep what was read."""
     from fastadmm.data_tools.predict_tables import read_features
 
+    if options.exposure is not None and not parse_loss(trained.loss).log_link:
+        raise ConfigError(
+            f"--exposure: the model's loss {trained.loss} has no logarithmic link: pass --offset, or train "
+            "with --loss poisson"
+        )
     found = read_features(trained.parties, paths, options, labelled=labelled)
     contributions = [party.contribution_of(X) for party, X in zip(trained.parties, found.blocks)]
     if found.offset is not None and contributions[0].ndim == 2:

@@ -217,7 +217,7 @@ def _bin_party(
         raise InputError(f"{shown(party.path)}: rows are divided by their norms: convert without --normalize")
     known = party.encoder
     if known is not None and any(column.bins is not None for column in known.columns):
-        raise InputError(f"{shown(party.path)}: its columns are binned already")
+        raise InputError(f"{shown(party.path)}: its columns are binned already: give the data before")
     if known is not None and any(column.low != column.high for column in known.columns):
         raise InputError(
             f"{shown(party.path)}: has a public description of its columns, which bins do not keep"

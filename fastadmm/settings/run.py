@@ -207,6 +207,7 @@ class RunConfig:
             "stop when the relative duality gap is certified to be this small; 0: never",
             "Stop when the objective is proved to be this close to the best possible, relatively.",
             sign="not negative",
+            below=1,
             is_limit=True,
             resumed="New relative duality gap to certify.",
             solver="gap",
@@ -221,6 +222,7 @@ class RunConfig:
             "replaces `gap` for a non-convex loss or regulariser ([nonconvex.md](nonconvex.md)): stop"
             " when the gradient has fallen to this share of its size at zero weights; 0: never",
             sign="not negative",
+            below=1,
             is_limit=True,
             resumed="New relative stationarity of a non-convex problem.",
             refused={"exchange": _NOT_BY_FILES},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from numbers import Integral
+from numbers import Integral, Number
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,8 @@ Array = np.ndarray
 #: What ``parties`` may be.
 Parties = int | Sequence[Any] | Mapping[str, Any] | None
 
-#: Error messages list at most this many columns.
-_SHOWN = 5
+#: Error messages list at most this many columns, and characters of a cell.
+_SHOWN, _CUT = 5, 40
 
 
 def resolve_parties(
@@ -114,6 +114,31 @@ def check_index(tables: Mapping[Any, Any], y: Any = None, **beside: Any) -> None
                 f"bring the rows into one order, for example with .loc[{place}.index], or drop the index "
                 "with reset_index(drop=True) if they are in one order"
             )
+
+
+def check_columns(tables: Mapping[Any, Any]) -> None:
+    """Name the column of a DataFrame that holds no numbers, or has another's name."""
+    import pandas as pd
+
+    for m, table in tables.items():
+        if not isinstance(table, pd.DataFrame):
+            continue
+        place = "X" if m is None else f"X[{m!r}]"
+        if twice := [name for name, count in Counter(table.columns).items() if count > 1]:
+            raise InputError(f"{place}: several columns are named {twice[0]!r}: rename all but one")
+        for name, dtype in table.dtypes.items():
+            try:
+                if dtype.kind in "mM":
+                    raise TypeError
+                if dtype.kind not in "biufc":
+                    table[name].astype(float)
+            except (TypeError, ValueError):
+                what = "dates or times" if dtype.kind in "mM" else "not numbers"
+                cells = (str(cell)[:_CUT] for cell in table[name] if not isinstance(cell, Number))
+                raise InputError(
+                    f"{place}: column {name!r}: {what}, such as {next(cells, '')!r}: make numbers of them, "
+                    "for example by OneHotEncoder, or drop the column"
+                ) from None
 
 
 def in_feature_order(values: Any, names: Sequence[str] | None, what: str) -> Any:

@@ -33,6 +33,7 @@ from fastadmm.sklearn.callbacks import FRAMES, CallbackSupportMixin, FitCallback
 from fastadmm.sklearn.columns import (
     Parties,
     block_names,
+    check_columns,
     check_index,
     consecutive,
     in_feature_order,
@@ -231,6 +232,8 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
         before = self._model_so_far() if self.warm_start and coef_init is None else None
         problem, columns, own_weight = self._problem(X, y, sample_weight, offset)
         if eval_set is not None:
+            if not isinstance(eval_set, (tuple, list)) or len(eval_set) != 2:
+                raise InputError("eval_set: not a pair: give (X, y) of other rows")
             problem = replace(problem, test=self._test_set(problem, columns, *eval_set))
         early = None
         if self.early_stopping:
@@ -353,8 +356,12 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
     def _problem(self, X: Any, y: Any, sample_weight: Any, offset: Any) -> tuple[Problem, list[Array], Array]:
         """The problem, each party's columns, and the sample weights without class weights."""
         loss = self._checked_loss()
-        check_index(tables_of(X) or {None: X}, y, sample_weight=sample_weight, offset=offset)
+        tables = tables_of(X) or {None: X}
+        check_columns(tables)
+        check_index(tables, y, sample_weight=sample_weight, offset=offset)
         blocks, target, columns = self._training_input(X, y)
+        if target.dtype.kind in "mM":
+            raise InputError("y: dates or times are no targets: give numbers, or classes as text")
         encoded = self._encode(target)
         loss = self._loss_of_targets(loss)
         lam, self._factors = self._regularisation(len(blocks))
@@ -626,7 +633,7 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
         else:
             self._party_alphas()
         _check_number("l1_ratio", self.l1_ratio, Real, above=0)
-        _check_number("tol", self.tol, Real, at_least=0)
+        _check_number("tol", self.tol, Real, at_least=0, below=1)
         _check_number("max_rounds", self.max_rounds, Integral, at_least=1)
         if isinstance(self.penalty, str):
             known = self.penalty in REGULARIZERS
@@ -695,6 +702,7 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
 
     def _products(self, X: Any) -> Array:
         check_is_fitted(self, "coef_")
+        check_columns(tables_of(X, self.party_names_) or {None: X})
         if tables_of(X, self.party_names_) is not None or getattr(self, "clips_rows_", False):
             return self._sum(self._blocks_of(X, self.party_columns_))
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
@@ -763,7 +771,12 @@ def _party_names(named: Any, count: int) -> list[str]:
 
 
 def _check_number(
-    name: str, value: Any, kind: Any, above: float | None = None, at_least: float | None = None
+    name: str,
+    value: Any,
+    kind: Any,
+    above: float | None = None,
+    at_least: float | None = None,
+    below: float | None = None,
 ) -> None:
     """Raise ConfigError unless value is a finite number of the kind and in range."""
     if not isinstance(value, kind) or isinstance(value, (bool, np.bool_)):
@@ -776,6 +789,8 @@ def _check_number(
         raise ConfigError(f"{name}: {value!r} must be above {above}")
     if at_least is not None and not value >= at_least:
         raise ConfigError(f"{name}: {value!r} must be at least {at_least}")
+    if below is not None and not value < below:
+        raise ConfigError(f"{name}: {value!r} must be below {below}")
 
 
 def _each(*monitors: Callable[[RoundRecord], Any] | None) -> Callable[[RoundRecord], None]:

@@ -75,9 +75,9 @@ def describe_end(
         return f"interrupted after {rounds}"
     limit = "round limit" if status is Status.MAX_ROUNDS else "time limit"
     if options.gap == 0:
-        return f"stopped at the {limit} after {_rounds(record.round)}: {gap}"
+        return f"stopped at the {limit} after {rounds}, as gap 0 asks: no gap ends training; {gap}"
     wanted = f"wanted {options.gap:.2e}"
-    return f"stopped at the {limit} after {_rounds(record.round)}, not certified: {gap}, {wanted}"
+    return f"stopped at the {limit} after {rounds}, not certified: {gap}, {wanted}"
 
 
 def _describe_stationarity(status: Status, record: RoundRecord, options: SolverOptions) -> str:
@@ -92,7 +92,9 @@ def _describe_stationarity(status: Status, record: RoundRecord, options: SolverO
         return f"interrupted after {_rounds(record.round)} at {found}"
     limit = "round limit" if status is Status.MAX_ROUNDS else "time limit"
     if options.stationarity == 0:
-        return f"stopped at the {limit} after {_rounds(record.round)}: {found}; {claim}"
+        return (
+            f"stopped at the {limit} after {_rounds(record.round)}, as stationarity 0 asks: {found}; {claim}"
+        )
     stopped = f"stopped at the {limit} after {_rounds(record.round)}"
     return f"{stopped}, not stationary: {found}, {wanted}; {claim}"
 

@@ -70,12 +70,12 @@ class SolverOptions:
     secrecy: str = "none"
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.gap) and self.gap >= 0):
-            raise ConfigError(f"gap: {self.gap!r} must be a finite number, not negative")
-        if not (math.isfinite(self.stationarity) and self.stationarity >= 0):
-            raise ConfigError(f"stationarity: {self.stationarity!r} must be a finite number, not negative")
-        if not (math.isfinite(self.gap_absolute) and self.gap_absolute >= 0):
-            raise ConfigError(f"gap_absolute: {self.gap_absolute!r} must be a finite number, not negative")
+        for name in ("gap", "stationarity", "gap_absolute"):
+            if not (math.isfinite(value := getattr(self, name)) and value >= 0):
+                raise ConfigError(f"{name}: {value!r} must be a finite number, not negative")
+        for name in ("gap", "stationarity"):
+            if (value := getattr(self, name)) >= 1:
+                raise ConfigError(f"{name}: {value!r} must be below 1")
         if self.max_rounds < 1:
             raise ConfigError(f"max_rounds: {self.max_rounds!r} must be at least 1")
         if self.max_seconds is not None and not self.max_seconds > 0:

@@ -212,7 +212,7 @@ def cut_partition(
                 target.append(block, ids[start : start + block.shape[0]])
         if (known := whole.labels) is not None:
             ids = known.ids()
-            labels = writer.labels(classes=known.classes, reading=known.reading)
+            labels = writer.labels(classes=known.classes, reading=known.reading, exposure=known.exposure)
             for start in range(0, len(ids), 1 << 18):
                 rows = slice(start, start + (1 << 18))
                 weight, offset = (None if v is None else v[rows] for v in (known.sample_weight, known.offset))

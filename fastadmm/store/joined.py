@@ -177,7 +177,8 @@ class JoinedLabels(LabelData):
         labels = cls(
             path=path, n_samples=len(y), task=first.task, y=y, classes=first.classes,
             sample_weight=joined("sample_weight"), offset=joined("offset"), row_digest=row_digest,
-            reading=first.reading, label_epsilon=first.label_epsilon, parts=tuple(parts),
+            reading=first.reading, label_epsilon=first.label_epsilon, exposure=first.exposure,
+            parts=tuple(parts),
         )  # fmt: skip
         if labels.sample_weight is not None:
             check_weights(float(labels.sample_weight.sum()), shown(path))

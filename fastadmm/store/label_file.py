@@ -76,6 +76,7 @@ class LabelWriter(Writer):
         public_path: str | os.PathLike[str] | None = None,
         reading: str = "",
         label_epsilon: float | None = None,
+        exposure: bool = False,
         shard: bool = False,
     ) -> None:
         self.path = Path(path)
@@ -83,7 +84,7 @@ class LabelWriter(Writer):
         if task not in TASKS:
             raise InputError(f"{self._shown}: task {task!r} is not one of {', '.join(TASKS)}")
         self.task = task
-        self._reading, self._epsilon, self._shard = reading, label_epsilon, shard
+        self._reading, self._epsilon, self._shard, self._exposure = reading, label_epsilon, shard, exposure
         self.n_samples = 0
         self._classes: tuple[str, ...] | None = None
         if classes is not None:
@@ -186,6 +187,8 @@ class LabelWriter(Writer):
             self._file.attrs["reading"] = self._reading
         if self._epsilon is not None:
             self._file.attrs["label-epsilon"] = float(self._epsilon)
+        if self._exposure:
+            self._file.attrs["exposure"] = np.int64(1)
         if self._shard:
             self._file.attrs["shard"] = np.int64(1)
         self._file.attrs["n_samples"] = np.int64(self.n_samples)
@@ -209,6 +212,7 @@ class LabelData:
     row_digest: str  # of the row ids, verified
     reading: str = ""  # how labels of a table are read as numbers; ``""``: plainly
     label_epsilon: float | None = None
+    exposure: bool = False  # whether offsets are logarithms of exposures
 
     def ids(self) -> np.ndarray:
         """Return the row ids, shape (N,): int64, or object holding str."""
@@ -248,7 +252,7 @@ def open_labels(path: str | os.PathLike[str]) -> LabelData:
                 values = read_array(file, key, ndim=1, length=n_samples, kind="f")
                 columns[key] = values.astype(np.float64, copy=False)
                 _check_values(columns[key], key, task, shown(path), 0, len(classes) if classes else None)
-        shard = "shard" in file.attrs
+        shard, exposure = "shard" in file.attrs, "exposure" in file.attrs
         if "sample_weight" in columns and not shard:
             check_weights(float(columns["sample_weight"].sum()), shown(path))
         digest = verified_digest(file, n_samples)
@@ -273,4 +277,5 @@ def open_labels(path: str | os.PathLike[str]) -> LabelData:
         row_digest=digest,
         reading=reading,
         label_epsilon=epsilon,
+        exposure=exposure,
     )

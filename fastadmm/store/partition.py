@@ -99,7 +99,9 @@ class PartitionWriter:
         self._parties.append(writer)
         return writer
 
-    def labels(self, *, classes: Sequence[str] | None = None, reading: str = "") -> LabelWriter:
+    def labels(
+        self, *, classes: Sequence[str] | None = None, reading: str = "", exposure: bool = False
+    ) -> LabelWriter:
         """Begin the label file; see :class:`LabelWriter`."""
         if self._labels is not None:
             raise InputError(f"{shown(self._public)}: a partition has one label file only")
@@ -109,6 +111,7 @@ class PartitionWriter:
             classes=classes,
             public_path=self._public / LABELS_FILE,
             reading=reading,
+            exposure=exposure,
             shard=self._shard,
         )
         return self._labels

@@ -23,6 +23,7 @@ from fastadmm.files.reading import read_json
 from fastadmm.files.writing import write_json
 from fastadmm.runs.config import make_config, solver_options
 from fastadmm.runs.evaluate import evaluate_predictions
+from fastadmm.runs.looks import seen_by_ids
 from fastadmm.settings.run import RunConfig
 from fastadmm.store.label_file import LabelData, open_labels
 from fastadmm.worth.coalitions import (
@@ -76,6 +77,8 @@ def federate_worth(
     settings = make_config({**own, "test": str(test)}, setup.place)
     label = _checked(setup, settings, metric, label_party, exact)
     labels = open_labels(test)
+    for line in seen_by_ids(open_labels(Path(settings.data)), labels, False):
+        say(line)
     game = _Game(setup, settings, test, labels, out, say)
     exact = len(setup.names) <= MOST_PARTIES if exact is None else exact
     plan = plan_coalitions(len(setup.names), exact)

@@ -21,10 +21,12 @@ from fastadmm.runs.display import Silent
 from fastadmm.runs.folder import RunFolder
 from fastadmm.runs.interrupt import stop_on_signal
 from fastadmm.runs.load import load_problem
+from fastadmm.runs.looks import seen_in_training
 from fastadmm.runs.provenance import provenance_of
 from fastadmm.settings.keys import DECISIVE, SETTINGS
 from fastadmm.settings.run import RunConfig
 from fastadmm.solver.warm_start import StartingPoint
+from fastadmm.store.model import open_model
 from fastadmm.store.partition import open_partition
 from fastadmm.worth.coalitions import Coalition, Worth, measure_worth, weights_fit
 
@@ -84,6 +86,9 @@ def worth_of_run(
         )
     fingerprint = _fingerprint(config, provenance, run)
     problem = load_problem(config, _Notes(display))
+    if test is not None:
+        for line in seen_in_training(run, open_partition(test), open_model(run)):
+            _Notes(display).note(line)
     label = _party_number(label_party, problem.names, run)
     arguments: dict[str, Any] = {"metric": metric, "label_party": label, "exact": exact, "pooled": pooled}
     with folder.held(), stop_on_signal() as should_stop:
