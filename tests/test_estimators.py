@@ -411,7 +411,7 @@ def test_attributes_tell_how_training_went(cancer: Data) -> None:
 
 def test_not_certified_warns_and_keeps_the_model(cancer: Data) -> None:
     X, y = cancer
-    model = JointClassifier(3, 1e-2, tol=1e-14, max_rounds=5)
+    model = JointClassifier(3, 1e-2, tol=1e-14, max_rounds=5, scheme="sharing")
     with pytest.warns(ConvergenceWarning, match=r"after 5 rounds, not certified.*max_rounds") as caught:
         model.fit(X, y)
     assert caught[0].filename == __file__
@@ -471,7 +471,13 @@ def test_a_model_is_certified_exactly_if_its_gap_is_at_most_tol(cancer: Data, to
 
 def test_early_stopping_does_not_warn(cancer: Data) -> None:
     X, y = cancer
-    settings = {"tol": 1e-13, "early_stopping": True, "n_iter_no_change": 1, "random_state": 0}
+    settings = {
+        "scheme": "sharing",
+        "tol": 1e-13,
+        "early_stopping": True,
+        "n_iter_no_change": 1,
+        "random_state": 0,
+    }
     model = JointClassifier(3, 1e-6, **settings).fit(X, y)
     assert model.status_ == "early_stopped"
     assert not model.converged_

@@ -142,7 +142,10 @@ class Subspace(Scheme):
             share = _NEAR_KINKS if shape.usual else MOST_SHARE
             work = max(_WORK_NEAR_KINKS, _WORK + math.ceil(share * kept))
         # Messages of a first answer are moved from one place to another, party by party.
-        columns = kept + _most_at_once(shape, history) + (shape.n_parties + work) * shape.n_outputs
+        moved = max(_at_once(shape, width, history) for width in shape.widths)
+        if shape.traits.smooth and shape.n_outputs == 1:  # of half the bytes
+            moved = -(-moved // 2)
+        columns = kept + moved + (shape.n_parties + work) * shape.n_outputs
         if self.models_few_rows(shape):
             columns += _MODEL_OF_FEW_ROWS * shape.n_samples + 2 * history
         # Where rounding hides what is left of a gap, the gradient is repaired (repaired_gradient.py).
@@ -208,18 +211,22 @@ def _kept(shape: Shape, history: int) -> int:
         if shape.traits.smooth:
             few = min(few, directions_per_party(shape.n_parties))
         history = max(history, few)
-    each, first = (
-        shape.n_outputs * min(history, 2 * shape.rounds + 1, shape.messages),
-        _most_at_once(shape, history),
-    )
-    return sum(min(max(each, first), width) for width in shape.widths)
+    each = shape.n_outputs * min(history, 2 * shape.rounds + 1, shape.messages)
+    at_once = [_at_once(shape, width, history) for width in shape.widths]
+    limit = shape.n_outputs * history
+    return sum(min(each + first, limit, d) for d, first in zip(shape.widths, at_once))
 
 
-def _most_at_once(shape: Shape, history: int) -> int:
-    """Most directions of a first answer."""
-    most = min(shape.n_outputs * history, MOST_FIRST if shape.traits.smooth else MOST_FIRST_OF_KINKS)
-    convex = shape.traits.convex and not _few_rows(shape.n_samples, shape.widths)
-    return min(most, max(shape.widths)) if convex else 0
+def _at_once(shape: Shape, width: int, history: int) -> int:
+    """Directions of a party's first answer, as far as they are more than those of any round."""
+    from fastadmm.coordinator.subspace.subspace import SOME_FIRST
+
+    if not shape.traits.convex or shape.traits.log_sum or _few_rows(shape.n_samples, shape.widths):
+        return 0
+    smooth, limit = shape.traits.smooth, shape.n_outputs * history
+    if width <= min(limit, MOST_FIRST if smooth else MOST_FIRST_OF_KINKS):
+        return width
+    return min(SOME_FIRST, limit // 2) if smooth and shape.n_outputs == 1 else 0
 
 
 def choose_directions(traits: Traits, options: Options) -> tuple[bool, str]:
