@@ -3,80 +3,53 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from fastadmm.cli.app import app
+from fastadmm.cli.app import new_group
 from fastadmm.cli.convert import Duplicates
+from fastadmm.cli.options import argument, flag, option
 from fastadmm.cli.terminal import say
 
 if TYPE_CHECKING:
     from fastadmm.data_tools.alignment import Alignment, TableIds
 
-group = typer.Typer(
-    help="Find the rows that all tables have, by id: on one machine, or privately by exchanging files.",
+group = new_group(
+    "align",
+    "Find the rows that all tables have, by id: on one machine, or privately by exchanging files.",
     invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    no_args_is_help=False,
 )
-app.add_typer(group, name="align")
 
-_Table = Annotated[Path, typer.Argument(metavar="TABLE", readable=False, help="CSV or Parquet table.")]
-_Id = Annotated[str, typer.Option("--id", metavar="NAME", help="Id column.")]
-_Repeated = Annotated[
-    Duplicates,
-    typer.Option(help="Repeated ids in a table: refuse, keep the first or last row, or drop all."),
-]
-_Pattern = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--id-pattern",
-        metavar="REGEX",
-        help="What of ids is compared, as 'C-0*([0-9]+)'; TABLE:REGEX for one.",
-    ),
-]
-_Separator = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="CHAR", help="Separator between CSV cells (default: recognised); TABLE:CHAR for one."
-    ),
-]
-_Encoding = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME", help="Encoding of CSV text (default: recognised); TABLE:NAME for one."),
-]
-_NoHeader = Annotated[
-    bool, typer.Option("--no-header", help="The first line is data: columns are called c1, c2, ...")
-]
-_Force = Annotated[bool, typer.Option("--force", help="Replace existing files.")]
-_Out = Annotated[Path, typer.Option("-o", "--out", metavar="FILE", readable=False, help="File to write.")]
+_TABLE = argument("CSV or Parquet table.", metavar="TABLE")
+_ID = option("Id column.", "--id", default=..., metavar="NAME")
+_REPEATED = option(
+    "Repeated ids in a table: refuse, keep the first or last row, or drop all.", default=Duplicates.refuse
+)
+_PATTERN = option(
+    "What of ids is compared, as 'C-0*([0-9]+)'; TABLE:REGEX for one.", "--id-pattern", metavar="REGEX"
+)
+_SEPARATOR = option("Separator between CSV cells (default: recognised); TABLE:CHAR for one.", metavar="CHAR")
+_ENCODING = option("Encoding of CSV text (default: recognised); TABLE:NAME for one.", metavar="NAME")
+_NO_HEADER = flag("The first line is data: columns are called c1, c2, ...", "--no-header")
+_FORCE = flag("Replace existing files.", "--force")
+_OUT = option("File to write.", "-o", "--out", default=..., metavar="FILE")
 
 
 @group.callback()
 def align(
     context: typer.Context,
-    guest: Annotated[
-        Path | None, typer.Option(metavar="FILE", readable=False, help="Table of the label holder.")
-    ] = None,
-    host: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", readable=False, help="Table of another party; may be repeated."),
-    ] = None,
-    id: Annotated[
-        list[str] | None, typer.Option("--id", metavar="NAME", help="Id column; TABLE:NAME for one table.")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--out", metavar="FILE", readable=False, help="Alignment to write, for 'convert --align'."
-        ),
-    ] = None,
-    pattern: _Pattern = None,
-    duplicates: _Repeated = Duplicates.refuse,
-    separator: _Separator = None,
-    encoding: _Encoding = None,
-    no_header: _NoHeader = False,
-    force: _Force = False,
+    guest: Path | None = option("Table of the label holder.", metavar="FILE"),
+    host: list[Path] | None = option("Table of another party; may be repeated.", metavar="FILE"),
+    id: list[str] | None = option("Id column; TABLE:NAME for one table.", "--id", metavar="NAME"),
+    out: Path | None = option("Alignment to write, for 'convert --align'.", "-o", "--out", metavar="FILE"),
+    pattern: list[str] | None = _PATTERN,
+    duplicates: Duplicates = _REPEATED,
+    separator: list[str] | None = _SEPARATOR,
+    encoding: list[str] | None = _ENCODING,
+    no_header: bool = _NO_HEADER,
+    force: bool = _FORCE,
 ) -> None:
     """Find the rows that all tables have, by id, in one order that all later steps check."""
     from fastadmm.errors import ConfigError
@@ -98,16 +71,16 @@ def align(
 
 @group.command("psi-request")
 def request(
-    table: _Table,
-    id: _Id,
-    out: _Out,
-    secret: Annotated[Path, typer.Option(metavar="FILE", readable=False, help="Key file to write; keep it.")],
-    pattern: _Pattern = None,
-    duplicates: _Repeated = Duplicates.refuse,
-    separator: _Separator = None,
-    encoding: _Encoding = None,
-    no_header: _NoHeader = False,
-    force: _Force = False,
+    table: Path = _TABLE,
+    id: str = _ID,
+    out: Path = _OUT,
+    secret: Path = option("Key file to write; keep it.", default=..., metavar="FILE"),
+    pattern: list[str] | None = _PATTERN,
+    duplicates: Duplicates = _REPEATED,
+    separator: list[str] | None = _SEPARATOR,
+    encoding: list[str] | None = _ENCODING,
+    no_header: bool = _NO_HEADER,
+    force: bool = _FORCE,
 ) -> None:
     """Guest, first step: blind the ids. Send the request to every host."""
     from fastadmm.data_tools.psi import psi_request
@@ -119,16 +92,16 @@ def request(
 
 @group.command("psi-respond")
 def respond(
-    table: _Table,
-    id: _Id,
-    out: _Out,
-    request: Annotated[Path, typer.Option(metavar="FILE", readable=False, help="The guest's request.")],
-    pattern: _Pattern = None,
-    duplicates: _Repeated = Duplicates.refuse,
-    separator: _Separator = None,
-    encoding: _Encoding = None,
-    no_header: _NoHeader = False,
-    force: _Force = False,
+    table: Path = _TABLE,
+    id: str = _ID,
+    out: Path = _OUT,
+    request: Path = option("The guest's request.", default=..., metavar="FILE"),
+    pattern: list[str] | None = _PATTERN,
+    duplicates: Duplicates = _REPEATED,
+    separator: list[str] | None = _SEPARATOR,
+    encoding: list[str] | None = _ENCODING,
+    no_header: bool = _NO_HEADER,
+    force: bool = _FORCE,
 ) -> None:
     """Host: answer the guest's request. Send the response back."""
     from fastadmm.data_tools.psi import psi_respond
@@ -140,21 +113,17 @@ def respond(
 
 @group.command("psi-finish")
 def finish(
-    table: _Table,
-    id: _Id,
-    out: _Out,
-    secret: Annotated[
-        Path, typer.Option(metavar="FILE", readable=False, help="Key file that psi-request wrote.")
-    ],
-    response: Annotated[
-        list[Path], typer.Option(metavar="FILE", readable=False, help="A host's response; may be repeated.")
-    ],
-    pattern: _Pattern = None,
-    duplicates: _Repeated = Duplicates.refuse,
-    separator: _Separator = None,
-    encoding: _Encoding = None,
-    no_header: _NoHeader = False,
-    force: _Force = False,
+    table: Path = _TABLE,
+    id: str = _ID,
+    out: Path = _OUT,
+    secret: Path = option("Key file that psi-request wrote.", default=..., metavar="FILE"),
+    response: list[Path] = option("A host's response; may be repeated.", default=..., metavar="FILE"),
+    pattern: list[str] | None = _PATTERN,
+    duplicates: Duplicates = _REPEATED,
+    separator: list[str] | None = _SEPARATOR,
+    encoding: list[str] | None = _ENCODING,
+    no_header: bool = _NO_HEADER,
+    force: bool = _FORCE,
 ) -> None:
     """Guest, last step: find the common ids. Send the alignment to every host."""
     from fastadmm.data_tools.psi import psi_finish
@@ -166,12 +135,9 @@ def finish(
 
 @group.command("merge")
 def merge(
-    sources: Annotated[
-        list[Path],
-        typer.Argument(metavar="PARTITION...", readable=False, help="Partitions of the same rows."),
-    ],
-    out: _Out,
-    force: _Force = False,
+    sources: list[Path] = argument("Partitions of the same rows.", metavar="PARTITION..."),
+    out: Path = _OUT,
+    force: bool = _FORCE,
 ) -> None:
     """Merge partitions that parties made from their own tables, with one alignment."""
     from fastadmm.store import merge_partitions

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from fastadmm.cli.app import app
-from fastadmm.cli.options import check_csv
+from fastadmm.cli.options import FORCE, JSON, argument, check_csv, option
 from fastadmm.cli.tables import show
-from fastadmm.cli.terminal import say
-from fastadmm.files.escapes import csv_cell, printable, printable_json
+from fastadmm.cli.terminal import print_json, say
+from fastadmm.files.escapes import csv_cell, printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -21,27 +19,17 @@ if TYPE_CHECKING:
 
 @app.command()
 def coefficients(
-    model: Annotated[
-        Path, typer.Argument(readable=False, help="Run or model directory, or one party's file of a model.")
-    ],
-    party: Annotated[
-        str | None, typer.Option(help="Only this party; the others' files are not read.", metavar="NAME")
-    ] = None,
-    reference: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="COLUMN=CATEGORY", help="Compare a column's categories with this; may be repeated."
-        ),
-    ] = None,
-    top: Annotated[
-        int,
-        typer.Option("--top", help="Number of columns to print for each party; the CSV file has all.", min=1),
-    ] = 20,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", readable=False, help="CSV file for the whole table.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    model: Path = argument("Run or model directory, or one party's file of a model."),
+    party: str | None = option("Only this party; the others' files are not read.", metavar="NAME"),
+    reference: list[str] | None = option(
+        "Compare a column's categories with this; may be repeated.", metavar="COLUMN=CATEGORY"
+    ),
+    top: int = option(
+        "Number of columns to print for each party; the CSV file has all.", "--top", default=20, min=1
+    ),
+    out: Path | None = option("CSV file for the whole table.", "--out", "-o"),
+    as_json: bool = JSON,
+    force: bool = FORCE,
 ) -> None:
     """Print a model's weights by party and feature: raw and scaled columns, odds ratios, categories."""
 
@@ -62,9 +50,7 @@ def coefficients(
         with atomic_file(out, force=force) as temporary:
             found.to_frame().map(csv_cell).to_csv(temporary, index=False)
     if as_json:
-        import json
-
-        print(printable_json(json.dumps(found.to_dict(), indent=2, ensure_ascii=False)))
+        print_json(found.to_dict(), ensure_ascii=False)
         return
     shown = found.largest(top)
     show(coefficient_table(shown))

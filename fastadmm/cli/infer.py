@@ -3,38 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from fastadmm.cli.app import app
-from fastadmm.cli.options import check_csv
+from fastadmm.cli.options import FORCE, JSON, argument, check_csv, flag, option
 from fastadmm.cli.tables import show
-from fastadmm.files.escapes import csv_cell, printable_json
+from fastadmm.cli.terminal import print_json
+from fastadmm.files.escapes import csv_cell
 
 if TYPE_CHECKING:
     from fastadmm.inference.table import Inference
 
-Level = Annotated[float, typer.Option("--level", help="Level of the confidence intervals.")]
-Covariance = Annotated[
-    str, typer.Option("--covariance", help="model, or robust standard errors: HC0 or HC1.")
-]
+LEVEL = option("Level of the confidence intervals.", "--level", default=0.95)
+COVARIANCE = option("model, or robust standard errors: HC0 or HC1.", "--covariance", default="model")
 
 
 @app.command()
 def infer(
-    run: Annotated[Path, typer.Argument(readable=False, help="Finished run; its data are read again.")],
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", readable=False, help="CSV file for the table of weights.")
-    ] = None,
-    level: Level = 0.95,
-    covariance: Covariance = "model",
-    standardized: Annotated[
-        bool, typer.Option("--standardized", help="Weights of the scaled columns instead of the raw ones.")
-    ] = False,
-    threads: Annotated[int | None, typer.Option("--threads", help="Threads.", min=1)] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    run: Path = argument("Finished run; its data are read again."),
+    out: Path | None = option("CSV file for the table of weights.", "--out", "-o"),
+    level: float = LEVEL,
+    covariance: str = COVARIANCE,
+    standardized: bool = flag("Weights of the scaled columns instead of the raw ones.", "--standardized"),
+    threads: int | None = option("Threads.", "--threads", min=1),
+    as_json: bool = JSON,
+    force: bool = FORCE,
 ) -> None:
     """Print weights with standard errors, p-values and confidence intervals, tests, AIC, BIC and R²."""
     from fastadmm.runs.infer import infer_run
@@ -53,8 +46,6 @@ def print_inference(found: Inference, as_json: bool) -> None:
     """Print tables of weights, tests and fit, or one JSON document."""
 
     if as_json:
-        import json
-
-        print(printable_json(json.dumps(found.to_dict(), indent=2, ensure_ascii=False)))
+        print_json(found.to_dict(), ensure_ascii=False)
         return
     show(*found.parts())
