@@ -12,21 +12,19 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
-from fastadmm.data_tools.blocks import OnRead, Source
+from fastadmm.data_tools.blocks import OnRead, Progress, Source
 from fastadmm.data_tools.convert_tables import TableOptions, TablePlan, plan_one_table, write_plan
 from fastadmm.data_tools.csv_table import CsvSource, NotNumbers, is_number
 from fastadmm.data_tools.dates import is_date
 from fastadmm.data_tools.destination import check_out
 from fastadmm.data_tools.labels import LabelCollector, Labels
 from fastadmm.data_tools.large_text import in_order, on_threads
-from fastadmm.data_tools.libsvm import LibsvmSource
-from fastadmm.data_tools.libsvm_parts import LibsvmParts
+from fastadmm.data_tools.libsvm import LibsvmParts, LibsvmSource
 from fastadmm.data_tools.npz import NpzSource
 from fastadmm.data_tools.number_text import written
 from fastadmm.data_tools.opening import NotUtf8, SourceFile
 from fastadmm.data_tools.parts import empty_parts, source_files, told_of_empty
 from fastadmm.data_tools.per_table import layouts, table_names
-from fastadmm.data_tools.progress import Progress
 from fastadmm.data_tools.scaling import ColumnStatistics, fit_transform_of
 from fastadmm.data_tools.sniffing import check_separator, one_byte_encoding, read_as
 from fastadmm.data_tools.split import (

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fastadmm.data_tools.alignment import Alignment, TableIds, align, read_alignment, rows_of, table_ids
+from fastadmm.data_tools.blocks import Progress, Steps
 from fastadmm.data_tools.column_types import Typing, are_truths, parse_types, read_column, recognise
 from fastadmm.data_tools.columns import in_quotes, pieces
 from fastadmm.data_tools.destination import check_out
@@ -34,7 +35,6 @@ from fastadmm.data_tools.per_table import (
     per_table,
     table_names,
 )
-from fastadmm.data_tools.progress import Progress, Steps
 from fastadmm.data_tools.public_columns import Description, read_description, write_template
 from fastadmm.data_tools.scaling import ColumnStatistics, fit_transform_of
 from fastadmm.data_tools.split import (

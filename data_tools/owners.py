@@ -26,7 +26,7 @@ from fastadmm.data_tools.scaling import ColumnStatistics
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import atomic_directory, shown
-from fastadmm.store.record_digests import DIGEST_BYTES, record_digests, shared_rows
+from fastadmm.store.collection import DIGEST_BYTES, record_digests, shared_rows
 from scipy import sparse
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fastadmm.between.agent import agent_status
 from fastadmm.between.audit import read_audit
 from fastadmm.between.journal import Journal
 from fastadmm.between.socket import Lost
-from fastadmm.between.status import agent_status
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import InputError, StorageError
 from fastadmm.privacy.ledger import Ledger

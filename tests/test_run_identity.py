@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from fastadmm.errors import FormatError, InputError, StorageError
 from fastadmm.files import atomic
-from fastadmm.files.atomic import atomic_directory, atomic_file, remove_leftovers
-from fastadmm.files.exchange import exchange
+from fastadmm.files.atomic import atomic_directory, atomic_file, exchange, remove_leftovers
 from fastadmm.runs import checkpoint
 from fastadmm.runs.config import make_config
 from fastadmm.runs.display import Silent

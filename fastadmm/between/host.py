@@ -17,8 +17,7 @@ from fastadmm.conversation.calls import SUMS
 from fastadmm.conversation.gate import check_features
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError, FormatError, InputError, PrivacyBudgetError
-from fastadmm.files.atomic import atomic_file, shown
-from fastadmm.files.writing import write_json
+from fastadmm.files.atomic import atomic_file, shown, write_json
 from fastadmm.parties.families import FAMILIES
 from fastadmm.privacy.fusion_party import FusionParty
 from fastadmm.privacy.message_party import MessageSender

@@ -24,9 +24,8 @@ from fastadmm.conversation.calls import SUMS
 from fastadmm.conversation.exchange import Answers, Exchange, converse
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FormatError, InputError
-from fastadmm.files.atomic import atomic_file, shown
+from fastadmm.files.atomic import atomic_file, shown, write_json
 from fastadmm.files.reading import read_bytes
-from fastadmm.files.writing import write_json
 from fastadmm.inference.between import Asked, inferring
 from fastadmm.inference.table import Inference, check_level
 from fastadmm.runs.provenance import labels_digest

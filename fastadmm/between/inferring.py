@@ -17,9 +17,8 @@ from fastadmm.between.task_approval import TaskApproval
 from fastadmm.between.vocabulary import quoted, refused
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError, InputError
-from fastadmm.files.atomic import atomic_file, shown
+from fastadmm.files.atomic import atomic_file, shown, write_json
 from fastadmm.files.escapes import csv_cell
-from fastadmm.files.writing import write_json
 from fastadmm.inference.between import batches
 from fastadmm.inference.party import InferenceParty
 from fastadmm.inference.table import Inference

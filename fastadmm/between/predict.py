@@ -16,11 +16,10 @@ from fastadmm.between.task import Task
 from fastadmm.between.task_book import ask_all, task_folder
 from fastadmm.errors import ConfigError, FormatError
 from fastadmm.files.atomic import atomic_file, storage_errors
-from fastadmm.runs.combine import combine_contributions, partial_predict
+from fastadmm.runs.combine import combine_contributions, partial_predict, write_contribution
 from fastadmm.runs.evaluate import evaluate_predictions
 from fastadmm.runs.folder import EXCHANGE, RunFolder
 from fastadmm.runs.predict import Predictions, write_predictions
-from fastadmm.store.contribution import write_contribution
 from fastadmm.store.label_file import open_labels
 from fastadmm.store.model import SharedPart, open_shared_part
 

@@ -125,7 +125,7 @@ def status(
     state: Path = argument("The agent's directory.", metavar="DIR"),
 ) -> None:
     """Show each run: what was answered, refused and spent."""
-    from fastadmm.between.status import agent_status
+    from fastadmm.between.agent import agent_status
 
     for line in agent_status(state):
         say(line)

@@ -101,7 +101,7 @@ def repair(
     ),
 ) -> None:
     """Discard unusable messages and ask for them again."""
-    from fastadmm.between.repair import coordinator_repair
+    from fastadmm.between.coordinator_step import coordinator_repair
 
     _say(coordinator_repair(run, again))
 

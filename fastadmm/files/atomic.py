@@ -7,23 +7,61 @@ the process that writes it, so that whoever writes the same file next can remove
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fnmatch
 import hashlib
+import json
 import os
 import re
 import secrets
 import shutil
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from fastadmm.errors import FastadmmError, StorageError
 from fastadmm.files.escapes import printable
-from fastadmm.files.exchange import exchange
 from fastadmm.files.modes import begin_directory, begin_file, finish_directory, set_mode
+
+#: ``renameat2`` of Linux and ``renamex_np`` of macOS: the flag that exchanges.
+_RENAME_EXCHANGE = 2
+_AT_FDCWD = -100
+
+#: The kernel or the file system cannot do it.
+_UNABLE = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
+
+
+def exchange(first: Path, second: Path) -> bool:
+    """Exchange what two names stand for. Returns: false where the system cannot; then nothing has changed."""
+    call = _system_call()
+    if call is None or call(os.fsencode(first), os.fsencode(second)) == 0:
+        return call is not None
+    code = ctypes.get_errno()
+    if code in _UNABLE:
+        return False
+    raise OSError(code, os.strerror(code), os.fspath(first), None, os.fspath(second))
+
+
+@cache
+def _system_call() -> Callable[[bytes, bytes], int] | None:
+    if sys.platform not in ("linux", "darwin"):
+        return None
+    library = ctypes.CDLL(None, use_errno=True)
+    try:
+        function = library.renameat2 if sys.platform == "linux" else library.renamex_np
+    except AttributeError:  # an older C library
+        return None
+    if sys.platform == "linux":
+        return lambda a, b: int(
+            function(_AT_FDCWD, ctypes.c_char_p(a), _AT_FDCWD, ctypes.c_char_p(b), _RENAME_EXCHANGE)
+        )
+    return lambda a, b: int(function(ctypes.c_char_p(a), ctypes.c_char_p(b), _RENAME_EXCHANGE))
+
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -253,3 +291,20 @@ def _replace_directory(temporary: Path, target: Path) -> None:
         os.rename(aside, target)
         raise
     _remove(aside)
+
+
+def write_json(path: Path, document: Mapping[str, Any]) -> None:
+    """Write a JSON document, over an existing file too; it holds no infinity and no NaN."""
+    _write(path, json.dumps(document, indent=2, allow_nan=False) + "\n")
+
+
+def write_toml(path: Path, document: Mapping[str, Any]) -> None:
+    """Write a TOML document."""
+    import tomli_w
+
+    _write(path, tomli_w.dumps(document))
+
+
+def _write(path: Path, text: str) -> None:
+    with atomic_file(path, force=True) as temporary:
+        temporary.write_text(text, encoding="utf-8")

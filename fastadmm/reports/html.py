@@ -107,7 +107,7 @@ def _path(table: dict[str, Any] | None) -> dict[str, Any] | None:
     """The values of a regularisation path; None for another run."""
     if table is None:
         return None
-    from fastadmm.reports.path_plot import path_plot
+    from fastadmm.reports.plots import path_plot
 
     rows, with_folds = table["values"], table["rule"] is not None
     metrics = list(dict.fromkeys(name for row in rows for name in row.get("test") or {}))

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from fastadmm.errors import FormatError, StorageError
-from fastadmm.files.atomic import atomic_directory, refuse_parent, shown, storage_errors
-from fastadmm.files.reading import read_json
+from fastadmm.files.atomic import (
+    atomic_directory,
+    atomic_file,
+    refuse_parent,
+    shown,
+    storage_errors,
+    write_json,
+    write_toml,
+)
+from fastadmm.files.modes import owner_only
+from fastadmm.files.reading import json_of, read_bytes, read_json
 from fastadmm.files.seal import SEAL, seal_of
-from fastadmm.files.writing import write_json, write_toml
 from fastadmm.privacy.ledger import refuse_to_forget
 from fastadmm.privacy.statement import PrivacyStatement
 from fastadmm.runs.environment import describe_environment
 from fastadmm.runs.lock import RunLock, run_lock
-from fastadmm.runs.round_log import RoundLog
+from fastadmm.solver.history import RoundRecord
 
 
 @dataclass(frozen=True)
@@ -247,3 +257,56 @@ def keep(run: Path, name: str, document: Mapping[str, Any]) -> None:
     if (run / FIT.configuration).exists():
         with suppress(StorageError):
             write_json(run / name, document)
+
+
+class RoundLog:
+    """Append-only writer of ``rounds.jsonl``."""
+
+    def __init__(self, path: Path, keep_rounds: int = 0) -> None:
+        self.path = path
+        self._truncate(keep_rounds)
+        with storage_errors(path):
+            self._file = open(path, "a", encoding="utf-8", opener=owner_only)  # noqa: SIM115 (closed by close())
+
+    def _truncate(self, keep_rounds: int) -> None:
+        if not self.path.exists():
+            return
+        kept = [line for number, line in self._lines() if number <= keep_rounds]
+        with atomic_file(self.path) as temporary:
+            temporary.write_text("".join(kept), encoding="utf-8")
+
+    def _lines(self) -> Iterator[tuple[int, str]]:
+        text = read_bytes(self.path).decode("utf-8", errors="replace")
+        for line in text.splitlines(keepends=True):
+            try:
+                number = json_of(line)["round"]
+            except (ValueError, KeyError, TypeError):
+                continue
+            if line.endswith("\n") and isinstance(number, int):
+                yield number, line
+
+    def append(self, record: RoundRecord | dict[str, Any]) -> None:
+        """Write one round and hand it to the operating system."""
+        values = record if isinstance(record, dict) else record.to_json()
+        with storage_errors(self.path):
+            self._file.write(json.dumps(values, allow_nan=False) + "\n")
+            self._file.flush()
+
+    def sync(self) -> None:
+        """Force the log to disk; done before each checkpoint."""
+        with storage_errors(self.path):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        with storage_errors(self.path):
+            self._file.close()
+
+    def __enter__(self) -> RoundLog:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
