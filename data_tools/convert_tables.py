@@ -14,7 +14,7 @@ from fastadmm.data_tools.alignment import Alignment, TableIds, align, read_align
 from fastadmm.data_tools.blocks import Progress, Steps
 from fastadmm.data_tools.column_types import Typing, are_truths, parse_types, read_column, recognise
 from fastadmm.data_tools.columns import in_quotes, pieces
-from fastadmm.data_tools.destination import check_out
+from fastadmm.data_tools.destination import check_choices, check_out
 from fastadmm.data_tools.encoding import (
     AS_FOUND,
     EncodingReport,
@@ -37,16 +37,7 @@ from fastadmm.data_tools.per_table import (
 )
 from fastadmm.data_tools.public_columns import Description, read_description, write_template
 from fastadmm.data_tools.scaling import ColumnStatistics, fit_transform_of
-from fastadmm.data_tools.split import (
-    PartyColumns,
-    by_names,
-    by_widths,
-    equal_widths,
-    is_widths,
-    parse_names,
-    parse_widths,
-    split_names,
-)
+from fastadmm.data_tools.split import PartyColumns, parse_names, party_columns
 from fastadmm.data_tools.suggest import each
 from fastadmm.data_tools.table_notes import column_notes
 from fastadmm.data_tools.tables import Cells, Column, Table, read_table
@@ -67,15 +58,15 @@ class TableOptions:
 
     id: str | Sequence[str]
     label: str | None = None  # label column of the guest's table; None: no labels (for prediction)
-    weight: str | None = None  # columns of sample weights, of what is added to scores, and of exposures
-    offset: str | None = None  # columns of sample weights, of what is added to scores, and of exposures
-    exposure: str | None = None  # columns of sample weights, of what is added to scores, and of exposures
+    weight: str | None = None  # column of sample weights
+    offset: str | None = None  # column of what is added to scores
+    exposure: str | None = None  # column of exposures
     split: str | None = None  # which rows become a test partition, as HoldOut reads it
     alignment: str | Path | None = None
     like: str | Path | None = None
     names: str | None = None  # names of the parties, guest first
-    drop: Sequence[str] = ()  # columns left out; columns whose numbers are codes of categories
-    categorical: Sequence[str] = ()  # columns left out; columns whose numbers are codes of categories
+    drop: Sequence[str] = ()  # columns left out
+    categorical: Sequence[str] = ()  # columns whose numbers are codes of categories
     types: Sequence[str] = ()
     na_values: Sequence[str] = ()
     decimal: str | Sequence[str] | None = None
@@ -410,14 +401,7 @@ def _split_columns(
     """Names of each party's columns of one table."""
     order = np.array(features, dtype=object)
     try:
-        if columns is not None and not is_widths(columns):
-            lists = split_names(columns)
-            split = by_names(lists, parse_names(names, len(lists)), features)
-        else:
-            widths = (
-                parse_widths(columns) if columns is not None else equal_widths(parties or 0, len(features))
-            )
-            split = by_widths(widths, parse_names(names, len(widths)), len(features))
+        split = party_columns(columns, parties, names, features, len(features))
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     return {party.name: order[party.columns].tolist() for party in split}
@@ -491,14 +475,9 @@ def _check_options(guest: str | Path | None, hosts: Sequence[str | Path], option
         raise ConfigError("--guest and --host: give the table of at least one party")
     if guest is None and options.label is not None:
         raise ConfigError("--label: labels belong to the guest: give its table with --guest")
-    for option, values in (
-        ("--task", (options.task, "auto", "classification", "regression")),
-        ("--storage", (options.storage, "auto", "dense", "csr")),
-        ("--dtype", (options.dtype, "float64", "float32")),
-        ("--normalize", (options.normalize, "none", "l2")),
-    ):
-        if values[0] is not None and values[0] not in values[1:]:
-            raise ConfigError(f"{option} {values[0]!r}: choose one of {', '.join(filter(None, values[1:]))}")
+    check_choices(
+        task=options.task, storage=options.storage, dtype=options.dtype, normalize=options.normalize
+    )
     _check_described(options)
     if options.split is not None:
         HoldOut.parse(options.split)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import typer
 
 from fastadmm.cli.app import new_group
 from fastadmm.cli.convert import Duplicates
-from fastadmm.cli.options import argument, flag, option
+from fastadmm.cli.options import argument, flag, option, with_options
 from fastadmm.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -24,31 +25,58 @@ group = new_group(
 
 _TABLE = argument("CSV or Parquet table.", metavar="TABLE")
 _ID = option("Id column.", "--id", default=..., metavar="NAME")
-_REPEATED = option(
-    "Repeated ids in a table: refuse, keep the first or last row, or drop all.", default=Duplicates.refuse
-)
-_PATTERN = option(
-    "What of ids is compared, as 'C-0*([0-9]+)'; TABLE:REGEX for one.", "--id-pattern", metavar="REGEX"
-)
-_SEPARATOR = option("Separator between CSV cells (default: recognised); TABLE:CHAR for one.", metavar="CHAR")
-_ENCODING = option("Encoding of CSV text (default: recognised); TABLE:NAME for one.", metavar="NAME")
-_NO_HEADER = flag("The first line is data: columns are called c1, c2, ...", "--no-header")
 _FORCE = flag("Replace existing files.", "--force")
 _OUT = option("File to write.", "-o", "--out", default=..., metavar="FILE")
 
 
+@dataclass(frozen=True)
+class _Reading:
+    """Options for how tables and their ids are read."""
+
+    pattern: list[str] | None = option(
+        "What of ids is compared, as 'C-0*([0-9]+)'; TABLE:REGEX for one.", "--id-pattern", metavar="REGEX"
+    )
+    duplicates: Duplicates = option(
+        "Repeated ids in a table: refuse, keep the first or last row, or drop all.", default=Duplicates.refuse
+    )
+    separator: list[str] | None = option(
+        "Separator between CSV cells (default: recognised); TABLE:CHAR for one.", metavar="CHAR"
+    )
+    encoding: list[str] | None = option(
+        "Encoding of CSV text (default: recognised); TABLE:NAME for one.", metavar="NAME"
+    )
+    no_header: bool = flag("The first line is data: columns are called c1, c2, ...", "--no-header")
+
+    def ids(self, paths: list[Path], id: str | list[str]) -> list[TableIds]:
+        """Ids of tables, the label holder's first."""
+        from fastadmm.data_tools.alignment import table_ids
+        from fastadmm.data_tools.per_table import layouts, per_table, table_names
+        from fastadmm.data_tools.tables import read_ids
+        from fastadmm.errors import ConfigError
+
+        hosts = ["host"] if len(paths) == 2 else [f"host-{k}" for k in range(1, len(paths))]
+        names = table_names(paths, ["guest", *hosts])
+        of_tables = layouts(self.separator, self.encoding, not self.no_header, names)
+        options = (("--id", id), ("--id-pattern", self.pattern))
+        own = (per_table(option, given, names) for option, given in options)
+        found = []
+        for path, layout, name, part in zip(paths, of_tables, *own):
+            if name is None:
+                raise ConfigError(f"--id: which column of {path} holds the ids?")
+            found.append(table_ids(read_ids(path, name, layout), name, self.duplicates.value, part))
+        return found
+
+
 @group.callback()
+@with_options()
 def align(
     context: typer.Context,
     guest: Path | None = option("Table of the label holder.", metavar="FILE"),
     host: list[Path] | None = option("Table of another party; may be repeated.", metavar="FILE"),
     id: list[str] | None = option("Id column; TABLE:NAME for one table.", "--id", metavar="NAME"),
     out: Path | None = option("Alignment to write, for 'convert --align'.", "-o", "--out", metavar="FILE"),
-    pattern: list[str] | None = _PATTERN,
-    duplicates: Duplicates = _REPEATED,
-    separator: list[str] | None = _SEPARATOR,
-    encoding: list[str] | None = _ENCODING,
-    no_header: bool = _NO_HEADER,
+    *,
+    reading: _Reading,
     force: bool = _FORCE,
 ) -> None:
     """Find the rows that all tables have, by id, in one order that all later steps check."""
@@ -64,71 +92,64 @@ def align(
         raise ConfigError("--id: which column holds the ids, in every table?")
     from fastadmm.data_tools.alignment import align as run
 
-    tables = _ids([guest, *host], id, pattern, duplicates, separator, encoding, no_header)
-    alignment, report = run(tables)
+    alignment, report = run(reading.ids([guest, *host], id))
     _finish(alignment, report, out, force)
 
 
 @group.command("psi-request")
+@with_options()
 def request(
     table: Path = _TABLE,
     id: str = _ID,
     out: Path = _OUT,
     secret: Path = option("Key file to write; keep it.", default=..., metavar="FILE"),
-    pattern: list[str] | None = _PATTERN,
-    duplicates: Duplicates = _REPEATED,
-    separator: list[str] | None = _SEPARATOR,
-    encoding: list[str] | None = _ENCODING,
-    no_header: bool = _NO_HEADER,
+    *,
+    reading: _Reading,
     force: bool = _FORCE,
 ) -> None:
     """Guest, first step: blind the ids. Send the request to every host."""
     from fastadmm.data_tools.psi import psi_request
 
-    (ids,) = _ids([table], id, pattern, duplicates, separator, encoding, no_header)
+    (ids,) = reading.ids([table], id)
     count = psi_request(ids, out, secret, force=force)
     say(f"{out}: {count} blinded ids, to be sent to the hosts; {secret} stays here")
 
 
 @group.command("psi-respond")
+@with_options()
 def respond(
     table: Path = _TABLE,
     id: str = _ID,
     out: Path = _OUT,
     request: Path = option("The guest's request.", default=..., metavar="FILE"),
-    pattern: list[str] | None = _PATTERN,
-    duplicates: Duplicates = _REPEATED,
-    separator: list[str] | None = _SEPARATOR,
-    encoding: list[str] | None = _ENCODING,
-    no_header: bool = _NO_HEADER,
+    *,
+    reading: _Reading,
     force: bool = _FORCE,
 ) -> None:
     """Host: answer the guest's request. Send the response back."""
     from fastadmm.data_tools.psi import psi_respond
 
-    (ids,) = _ids([table], id, pattern, duplicates, separator, encoding, no_header)
+    (ids,) = reading.ids([table], id)
     count = psi_respond(ids, request, out, force=force)
     say(f"{out}: {len(ids)} blinded ids, and {count} of the guest's, to be sent to the guest")
 
 
 @group.command("psi-finish")
+@with_options()
 def finish(
     table: Path = _TABLE,
     id: str = _ID,
     out: Path = _OUT,
     secret: Path = option("Key file that psi-request wrote.", default=..., metavar="FILE"),
     response: list[Path] = option("A host's response; may be repeated.", default=..., metavar="FILE"),
-    pattern: list[str] | None = _PATTERN,
-    duplicates: Duplicates = _REPEATED,
-    separator: list[str] | None = _SEPARATOR,
-    encoding: list[str] | None = _ENCODING,
-    no_header: bool = _NO_HEADER,
+    *,
+    reading: _Reading,
     force: bool = _FORCE,
 ) -> None:
     """Guest, last step: find the common ids. Send the alignment to every host."""
     from fastadmm.data_tools.psi import psi_finish
 
-    (ids,) = _ids([table], id, pattern, duplicates, separator, encoding, no_header)
+    (ids,) = reading.ids([table], id)
     alignment, report = psi_finish(ids, secret, response)
     _finish(alignment, report, out, force)
 
@@ -145,31 +166,6 @@ def merge(
     partition = merge_partitions(sources, out, force=force)
     parties = ", ".join(party.name for party in partition.parties)
     say(f"{out}: {partition.n_samples} rows, parties {parties}, {partition.row_digest}")
-
-
-def _ids(
-    paths: list[Path],
-    id: str | list[str],
-    pattern: list[str] | None,
-    duplicates: Duplicates,
-    separator: list[str] | None,
-    encoding: list[str] | None,
-    no_header: bool,
-) -> list[TableIds]:
-    from fastadmm.data_tools.alignment import table_ids
-    from fastadmm.data_tools.per_table import layouts, per_table, table_names
-    from fastadmm.data_tools.tables import read_ids
-    from fastadmm.errors import ConfigError
-
-    hosts = ["host"] if len(paths) == 2 else [f"host-{k}" for k in range(1, len(paths))]
-    names = table_names(paths, ["guest", *hosts])
-    found = []
-    own = (per_table(option, given, names) for option, given in (("--id", id), ("--id-pattern", pattern)))
-    for path, layout, name, part in zip(paths, layouts(separator, encoding, not no_header, names), *own):
-        if name is None:
-            raise ConfigError(f"--id: which column of {path} holds the ids?")
-        found.append(table_ids(read_ids(path, name, layout), name, duplicates.value, part))
-    return found
 
 
 def _finish(alignment: Alignment, report: list[str], out: Path | None, force: bool) -> None:

@@ -9,7 +9,7 @@ from fastadmm.cli.app import app
 from fastadmm.cli.options import FORCE, JSON, argument, check_csv, option
 from fastadmm.cli.tables import show
 from fastadmm.cli.terminal import print_json, say
-from fastadmm.files.escapes import csv_cell, printable
+from fastadmm.files.escapes import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -45,10 +45,9 @@ def coefficients(
         references[column] = category
     found = read_coefficients(model, party, references)
     if out is not None:
-        from fastadmm.files.atomic import atomic_file
+        from fastadmm.files.atomic import write_frame
 
-        with atomic_file(out, force=force) as temporary:
-            found.to_frame().map(csv_cell).to_csv(temporary, index=False)
+        write_frame(out, found.to_frame(), force=force)
     if as_json:
         print_json(found.to_dict(), ensure_ascii=False)
         return

@@ -38,12 +38,9 @@ def print_columns(
 
     check_csv(out)
     if out is not None:
-        from fastadmm.files.atomic import atomic_file
+        from fastadmm.files.atomic import csv_file
 
-        with (
-            atomic_file(out, force=force) as temporary,
-            temporary.open("w", encoding="utf-8", newline="") as file,
-        ):
+        with csv_file(out, force=force) as file:
             csv_rows(file, [rows[0], *(row.values() for row in rows)])
     if as_json:
         # Strict JSON has no infinity.

@@ -9,7 +9,6 @@ from fastadmm.cli.app import app
 from fastadmm.cli.options import FORCE, JSON, argument, check_csv, flag, option
 from fastadmm.cli.tables import show
 from fastadmm.cli.terminal import print_json
-from fastadmm.files.escapes import csv_cell
 
 if TYPE_CHECKING:
     from fastadmm.inference.table import Inference
@@ -35,10 +34,9 @@ def infer(
     check_csv(out)
     found = infer_run(run, covariance=covariance, level=level, standardized=standardized, threads=threads)
     if out is not None:
-        from fastadmm.files.atomic import atomic_file
+        from fastadmm.files.atomic import write_frame
 
-        with atomic_file(out, force=force) as temporary:
-            found.to_frame().map(csv_cell).to_csv(temporary, index=False)
+        write_frame(out, found.to_frame(), force=force)
     print_inference(found, as_json)
 
 

@@ -170,16 +170,13 @@ def are_tables(paths: list[Path]) -> bool:
 
 def write_csv(predictions: Predictions, out: Path | None, force: bool) -> None:
     """Write predictions to a file, or to standard output."""
-    from fastadmm.files.atomic import atomic_file
+    from fastadmm.files.atomic import csv_file
     from fastadmm.runs.predict import write_predictions
 
     if out is None:
         write_predictions(data_output(), predictions)
     else:
-        with (
-            atomic_file(out, force=force) as temporary,
-            open(temporary, "w", encoding="utf-8", newline="") as file,
-        ):
+        with csv_file(out, force=force) as file:
             write_predictions(file, predictions)
         say(f"{len(predictions.score)} predictions in {out}")
 

@@ -43,7 +43,7 @@ def card(
     """Write a model card: model, certificate, training data, metrics and privacy statement."""
     import json
 
-    from fastadmm.files.atomic import atomic_file
+    from fastadmm.files.atomic import write_whole
     from fastadmm.runs.card import card_text, model_card
 
     found = model_card(model, coefficients=coefficients)
@@ -51,6 +51,5 @@ def card(
     if out is None:
         say(text.removesuffix("\n"))
         return
-    with atomic_file(out, force=force, shared=True) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_whole(out, text, force=force, shared=True)
     say(f"model card in {out}")

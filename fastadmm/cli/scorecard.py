@@ -128,7 +128,7 @@ def apply(
 ) -> None:
     """Add up the points of new rows, read like the training tables."""
     from fastadmm.data_tools.predict_tables import TableRows
-    from fastadmm.files.atomic import atomic_file
+    from fastadmm.files.atomic import csv_file
     from fastadmm.runs.points import apply_card
 
     options = TableRows(
@@ -139,7 +139,7 @@ def apply(
     if out is None:
         csv_rows(data_output(), [header, *rows])
     else:
-        with atomic_file(out, force=force) as new, new.open("w", encoding="utf-8", newline="") as file:
+        with csv_file(out, force=force) as file:
             csv_rows(file, [header, *rows])
         say(f"points of {len(rows)} rows in {out}")
     for line in notes:

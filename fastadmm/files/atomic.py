@@ -22,10 +22,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from fastadmm.errors import FastadmmError, StorageError
-from fastadmm.files.escapes import printable
+from fastadmm.files.escapes import csv_cell, printable
 from fastadmm.files.modes import begin_directory, begin_file, finish_directory, set_mode
 
 #: ``renameat2`` of Linux and ``renamex_np`` of macOS: the flag that exchanges.
@@ -293,18 +293,32 @@ def _replace_directory(temporary: Path, target: Path) -> None:
     _remove(aside)
 
 
+def write_whole(path: str | os.PathLike[str], content: str | bytes, **how: bool) -> None:
+    """Write a text in UTF-8, or bytes; `how` as of :func:`atomic_file`."""
+    with atomic_file(path, **how) as temporary:
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def csv_file(path: str | os.PathLike[str], **how: bool) -> Iterator[TextIO]:
+    """A file to write rows of CSV into; `how` as of :func:`atomic_file`."""
+    with atomic_file(path, **how) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
+        yield file
+
+
+def write_frame(path: str | os.PathLike[str], frame: Any, **how: bool) -> None:
+    """Write a data frame as CSV, with :func:`~fastadmm.files.escapes.csv_cell` for every cell."""
+    with csv_file(path, **how) as file:
+        frame.map(csv_cell).to_csv(file, index=False)
+
+
 def write_json(path: Path, document: Mapping[str, Any]) -> None:
     """Write a JSON document, over an existing file too; it holds no infinity and no NaN."""
-    _write(path, json.dumps(document, indent=2, allow_nan=False) + "\n")
+    write_whole(path, json.dumps(document, indent=2, allow_nan=False) + "\n")
 
 
 def write_toml(path: Path, document: Mapping[str, Any]) -> None:
     """Write a TOML document."""
     import tomli_w
 
-    _write(path, tomli_w.dumps(document))
-
-
-def _write(path: Path, text: str) -> None:
-    with atomic_file(path, force=True) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_whole(path, tomli_w.dumps(document))

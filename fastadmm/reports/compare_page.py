@@ -25,7 +25,7 @@ from fastadmm.figures.figure import (
     x_axis,
 )
 from fastadmm.figures.numbers import NONE, format_duration, format_number, round_up
-from fastadmm.files.atomic import atomic_file, shown
+from fastadmm.files.atomic import shown, write_whole
 from fastadmm.privacy.statement import rounded_up
 from fastadmm.reports.html import write_page
 from fastadmm.reports.plots import Plot, metric_label, safe_label
@@ -191,8 +191,7 @@ def write_comparison(comparison: RunComparison, out: str | Path) -> Path:
             if suffix == ".csv"
             else json.dumps(comparison.to_json(), indent=2, allow_nan=False) + "\n"
         )
-        with atomic_file(path, shared=True) as temporary:
-            temporary.write_text(text, encoding="utf-8", newline="\n")
+        write_whole(path, text, shared=True)
     else:
         endings = ", ".join((".html", ".csv", ".json", *FILE_SUFFIXES))
         raise ConfigError(f"{shown(path)}: a comparison ends in {endings}")

@@ -16,7 +16,7 @@ import numpy as np
 from fastadmm.errors import ConfigError
 from fastadmm.figures.figure import INSTALL_HINT
 from fastadmm.figures.numbers import NONE, format_duration, format_number, format_percent, round_up
-from fastadmm.files.atomic import atomic_file, shown
+from fastadmm.files.atomic import shown, write_whole
 from fastadmm.judging.judgement import event_in
 from fastadmm.privacy.published import KEPT_BACK, is_private
 from fastadmm.reports.bins_plot import bins_plot
@@ -64,9 +64,8 @@ def write_page(target: Path, template: str, context: dict[str, Any]) -> None:
         lstrip_blocks=True,
     )
     # A file may hold half a surrogate pair (JSON's \ud800), which has no UTF-8.
-    page = environment.get_template(template).render(context).encode("utf-8", "replace").decode("utf-8")
-    with atomic_file(target, shared=True) as temporary:
-        temporary.write_text(page, encoding="utf-8", newline="\n")
+    page = environment.get_template(template).render(context).encode("utf-8", "replace")
+    write_whole(target, page, shared=True)
 
 
 def _context(records: RunRecords) -> dict[str, Any]:

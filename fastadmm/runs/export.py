@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
-from fastadmm.files.atomic import atomic_file, shown, storage_errors
+from fastadmm.files.atomic import shown, storage_errors, write_whole
 from fastadmm.files.reading import read_bytes, read_json
 from fastadmm.privacy.published import certificate_of_model, require_covered
 from fastadmm.store.encoder import Encoder
@@ -63,8 +63,7 @@ def export_party(
         if model_id is None:
             raise FormatError(f"{shown(path)}: attribute 'model-id' is missing: an old file; train again")
         content = read_bytes(path)
-        with atomic_file(out, force=force, shared=True) as temporary:
-            temporary.write_bytes(content)
+        write_whole(out, content, force=force, shared=True)
     elif kind == "json":
         _write_json(out, _party_document(path, weights, model_id or shared.model_id), force)
     elif kind == "skops":
@@ -162,10 +161,12 @@ def _model_document(model: Model) -> dict[str, Any]:
 
 
 def _write_json(out: Path, document: dict[str, Any], force: bool) -> None:
-    with atomic_file(out, force=force, shared=True) as temporary:
-        temporary.write_text(
-            json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
-        )
+    write_whole(
+        out,
+        json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n",
+        force=force,
+        shared=True,
+    )
 
 
 def import_party(file: Path, model: Path, *, force: bool = False) -> str:
@@ -196,8 +197,7 @@ def import_party(file: Path, model: Path, *, force: bool = False) -> str:
     if there and not force:
         raise StorageError(f"{shown(target)}: exists already and is another file; pass --force to replace it")
     if document is None:
-        with atomic_file(target) as temporary:
-            temporary.write_bytes(read_bytes(file))
+        write_whole(target, read_bytes(file))
     else:
         write_party_model(target, party, version=document["version"], model_id=document["model_id"])
     return party.name

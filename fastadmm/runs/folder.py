@@ -15,12 +15,12 @@ from typing import Any
 from fastadmm.errors import FormatError, StorageError
 from fastadmm.files.atomic import (
     atomic_directory,
-    atomic_file,
     refuse_parent,
     shown,
     storage_errors,
     write_json,
     write_toml,
+    write_whole,
 )
 from fastadmm.files.modes import owner_only
 from fastadmm.files.reading import json_of, read_bytes, read_json
@@ -272,8 +272,7 @@ class RoundLog:
         if not self.path.exists():
             return
         kept = [line for number, line in self._lines() if number <= keep_rounds]
-        with atomic_file(self.path) as temporary:
-            temporary.write_text("".join(kept), encoding="utf-8")
+        write_whole(self.path, "".join(kept))
 
     def _lines(self) -> Iterator[tuple[int, str]]:
         text = read_bytes(self.path).decode("utf-8", errors="replace")

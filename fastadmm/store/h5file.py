@@ -66,9 +66,9 @@ def check_version(path: str | os.PathLike[str], found: str, known: tuple[str, ..
 
 
 # Texts of variable length lie in *global heaps* (``GCOL`` blocks), which HDF5 neither checksums nor
-# validates: a damaged size there makes it loop for ever. So the blocks are walked before it reads any text. They lie
-# outside the stored arrays: only what remains without those is read. As any number of places may hold the
-# same text, the longest says how much memory a small file can make its reader need.
+# validates: a damaged size there makes it loop for ever. So the blocks are walked before it reads any text.
+# They lie outside the stored arrays: only what remains without those is read. As any number of places may
+# hold the same text, the longest says how much memory a small file can make its reader need.
 _HEADER = struct.Struct("<4sB3xQ")  # signature, version, size of the block
 _DEPTH = 8
 #: Bytes of an attribute's texts that are harmless, whatever the size of the file.

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
-from fastadmm.files.atomic import atomic_directory, atomic_file, shown, storage_errors
+from fastadmm.files.atomic import atomic_directory, shown, storage_errors, write_whole
 from fastadmm.files.digest import strings_digest
 from fastadmm.files.reading import read_toml
 from fastadmm.files.seal import seal_of
@@ -306,8 +306,7 @@ def write_shared_part(directory: Path, shared: SharedPart) -> None:
             write_array(file, "scales", np.array(shared.scales))
         if shared.means is not None:
             write_array(file, "means", np.asarray(shared.means, dtype=np.float64))
-    with atomic_file(directory / MANIFEST) as temporary:
-        temporary.write_text(tomli_w.dumps(manifest), encoding="utf-8")
+    write_whole(directory / MANIFEST, tomli_w.dumps(manifest))
 
 
 def open_model(path: str | os.PathLike[str]) -> Model:
