@@ -8,6 +8,7 @@ from fastadmm.cli.app import new_group
 from fastadmm.cli.convert import Duplicates
 from fastadmm.cli.options import LEDGER, TEST, THREADS, VALIDATION, argument, flag, option
 from fastadmm.cli.terminal import say
+from fastadmm.errors import ConfigError
 
 group = new_group("agent", "A party's own process: answers what its owner has approved.")
 
@@ -39,7 +40,6 @@ def run(
 
     from fastadmm.between.agent import Agent
     from fastadmm.between.socket import serve
-    from fastadmm.errors import ConfigError
 
     if (data is None) == (party is None):
         raise ConfigError("--data: give the party's features; --party NAME as long as there are none")
@@ -96,7 +96,6 @@ def approve(
     from fastadmm.between.approve import agent_approve, approve_fingerprints
     from fastadmm.between.approve_task import approve_task, is_task
     from fastadmm.between.consent import asked_file
-    from fastadmm.errors import ConfigError
     from fastadmm.files.atomic import shown
 
     if fingerprint:
@@ -121,9 +120,7 @@ def approve(
 
 
 @group.command()
-def status(
-    state: Path = argument("The agent's directory.", metavar="DIR"),
-) -> None:
+def status(state: Path = argument("The agent's directory.", metavar="DIR")) -> None:
     """Show each run: what was answered, refused and spent."""
     from fastadmm.between.agent import agent_status
 

@@ -12,6 +12,7 @@ from fastadmm.cli.app import new_group
 from fastadmm.cli.convert import Duplicates
 from fastadmm.cli.options import argument, flag, option, with_options
 from fastadmm.cli.terminal import say
+from fastadmm.errors import ConfigError
 
 if TYPE_CHECKING:
     from fastadmm.data_tools.alignment import Alignment, TableIds
@@ -52,7 +53,6 @@ class _Reading:
         from fastadmm.data_tools.alignment import table_ids
         from fastadmm.data_tools.per_table import layouts, per_table, table_names
         from fastadmm.data_tools.tables import read_ids
-        from fastadmm.errors import ConfigError
 
         hosts = ["host"] if len(paths) == 2 else [f"host-{k}" for k in range(1, len(paths))]
         names = table_names(paths, ["guest", *hosts])
@@ -80,8 +80,6 @@ def align(
     force: bool = _FORCE,
 ) -> None:
     """Find the rows that all tables have, by id, in one order that all later steps check."""
-    from fastadmm.errors import ConfigError
-
     if context.invoked_subcommand is not None:
         if guest or host or id or out:
             raise ConfigError(f"options of 'align' itself do not go with {context.invoked_subcommand}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fastadmm.cli.app import app
 from fastadmm.cli.options import JSON, argument, flag, given_options, option, with_options
 from fastadmm.cli.terminal import print_json, say
+from fastadmm.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
     from fastadmm.settings.privacy import FusionPrivacy, MessagePrivacy
@@ -31,7 +32,6 @@ class _Claim:
 
     def settings(self) -> tuple[FusionPrivacy | MessagePrivacy, float]:
         """The claim as settings of a private run, and mu; what its mode has not is refused."""
-        from fastadmm.errors import ConfigError
         from fastadmm.settings.privacy import FusionPrivacy, MessagePrivacy, Privacy
 
         if self.epsilon is None:
@@ -60,7 +60,6 @@ def audit(
 ) -> int:
     """Test a privacy claim empirically; exit code 9 if it is refuted."""
     from fastadmm.between.audited_hosts import audit_hosts
-    from fastadmm.errors import ConfigError, ExitCode
     from fastadmm.runs import audit as audits
     from fastadmm.settings.privacy import FusionPrivacy
 

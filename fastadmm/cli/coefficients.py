@@ -9,6 +9,7 @@ from fastadmm.cli.app import app
 from fastadmm.cli.options import FORCE, JSON, argument, check_csv, option
 from fastadmm.cli.tables import show
 from fastadmm.cli.terminal import print_json, say
+from fastadmm.errors import ConfigError
 from fastadmm.files.escapes import printable
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ def coefficients(
 ) -> None:
     """Print a model's weights by party and feature: raw and scaled columns, odds ratios, categories."""
 
-    from fastadmm.errors import ConfigError
     from fastadmm.runs.coefficients import read_coefficients
 
     check_csv(out)

@@ -15,6 +15,7 @@ import typer
 from fastadmm.cli.app import app
 from fastadmm.cli.options import argument, flag, given_options, option, plain_values, with_options
 from fastadmm.cli.terminal import print_json, redraws, say
+from fastadmm.errors import ConfigError
 
 if TYPE_CHECKING:
     from fastadmm.data_tools.convert import Progress
@@ -252,8 +253,6 @@ def convert(
     as_json: bool = flag("Print the summary as JSON.", "--json"),
 ) -> None:
     """Convert a data file, or one table per party, to a partition: one file per party, one for labels."""
-    from fastadmm.errors import ConfigError
-
     own = cells.options | reading.layout | {"label": reading.label, "drop": reading.dropped}
     own |= {what: getattr(values, what) for what in ("weight", "offset", "exposure")}
     own["public_columns"] = public.public_columns
@@ -311,7 +310,6 @@ def _cut(
 ) -> None:
     """Cut a partition by rows, or put shards together."""
     from fastadmm.data_tools.destination import check_out
-    from fastadmm.errors import ConfigError
     from fastadmm.store import open_partition
     from fastadmm.store.cutting import cut_partition
 

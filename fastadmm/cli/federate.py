@@ -10,6 +10,7 @@ from fastadmm.cli.convert import Duplicates, Task
 from fastadmm.cli.infer import COVARIANCE, LEVEL
 from fastadmm.cli.options import JSON, argument, flag, option, seconds_of
 from fastadmm.cli.terminal import print_json, say
+from fastadmm.errors import ConfigError, FastadmmError, WaitingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,8 +39,6 @@ _PAUSE = 10.0
 def _waiting(wait: str | None, go: Callable[[], T]) -> T:
     """Ask again until all parties have approved, or the time is over."""
     import time
-
-    from fastadmm.errors import WaitingError
 
     end, told = time.monotonic() + (0.0 if wait is None else seconds_of(wait, "--wait")), False
     while True:
@@ -82,7 +81,6 @@ def check(
     """Check a kit and its machine before a site starts: users, rights, certificates, port, versions."""
     from fastadmm.between.check import check as check_kit
     from fastadmm.between.kit import open_kit
-    from fastadmm.errors import ConfigError
 
     found = check_kit(open_kit(kit), private or [])
     for finding in found:
@@ -162,7 +160,6 @@ def align(
     from fastadmm.data_tools.alignment import table_ids
     from fastadmm.data_tools.label_table import write_label_table
     from fastadmm.data_tools.tables import Layout, read_ids
-    from fastadmm.errors import ConfigError
     from fastadmm.files.atomic import shown
     from fastadmm.judging.looks import say as look
 
@@ -304,8 +301,6 @@ def demo(
 
 
 def _check_same(result: dict[str, Any]) -> None:
-    from fastadmm.errors import FastadmmError
-
     for key, what in (("same", "weights"), ("same_predictions", "predictions")):
         if not result[key]:
             raise FastadmmError(f"federate demo: {what} differ from those of one process; please report it")

@@ -9,6 +9,7 @@ from fastadmm.cli.app import app
 from fastadmm.cli.options import JSON, argument, option, with_options
 from fastadmm.cli.tables import show
 from fastadmm.cli.terminal import print_json, say
+from fastadmm.errors import ConfigError
 
 #: Settings of a training that decide what it may reach.
 _KEYS = ("epsilon", "delta", "mechanism", "bound", "target_bound", "theta_max", "rounds", "loss", "lambda",
@@ -45,7 +46,6 @@ def forecast(
     as_json: bool = JSON,
 ) -> None:
     """Forecast a model's quality from owners' sizes and budgets: who should join, how long to train."""
-    from fastadmm.errors import ConfigError
     from fastadmm.owners.forecast_setup import make_forecast
 
     given = {"parameters": parameters, "distance": distance}

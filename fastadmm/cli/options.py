@@ -161,7 +161,6 @@ def given(option: str, argv: list[str]) -> str:
 def check_csv(out: Path | None) -> None:
     """Refuse a name that promises another format than CSV."""
     if out is not None and out.suffix.lower() in _NOT_CSV:
-        from fastadmm.errors import ConfigError
         from fastadmm.files.atomic import shown
 
         raise ConfigError(f"{shown(out)}: what is written is CSV; choose a name that ends in .csv")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fastadmm.cli.app import new_group
 from fastadmm.cli.options import QUIET, argument, flag, option, plain_values, with_options
 from fastadmm.cli.terminal import print_json, say
+from fastadmm.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
     from fastadmm.store.collection import Owners
@@ -81,7 +82,6 @@ def convert(
     """Make one file per owner from the rows of a data file."""
     from fastadmm.cli.convert import progress_bar
     from fastadmm.data_tools.owners import Reading, convert_owners
-    from fastadmm.errors import ConfigError
 
     if reading.format not in ("auto", "libsvm", "csv", "npz"):
         raise ConfigError(f"--format {reading.format!r}: choose one of auto, libsvm, csv, npz")
@@ -163,7 +163,6 @@ def train(
     """Train on noisy gradients from the owners of rows."""
     from fastadmm.cli.display import OwnerRounds, make_display
     from fastadmm.cli.options import settings_of
-    from fastadmm.errors import ConfigError
     from fastadmm.files.atomic import shown
     from fastadmm.owners.run import start_owner_run
     from fastadmm.settings.owners import OwnerSettings, make_settings
@@ -201,8 +200,6 @@ def resume(
 
 
 def _report(result: dict[str, Any], run: Path, as_json: bool) -> int:
-    from fastadmm.errors import ExitCode
-
     if as_json:
         print_json({**result, "run": str(run)})
     if result["status"] == "interrupted":

@@ -18,6 +18,7 @@ from fastadmm.cli.options import (
     with_options,
 )
 from fastadmm.cli.terminal import data_output, say
+from fastadmm.errors import ConfigError
 
 if TYPE_CHECKING:
     from fastadmm.data_tools.predict_tables import TableRows
@@ -64,7 +65,6 @@ class RowOptions:
     def of(self, data: list[Path], command: str) -> TableRows | None:
         """How tables are read; None for a partition, to which none of the options belongs."""
         from fastadmm.data_tools.predict_tables import TableRows
-        from fastadmm.errors import ConfigError
 
         if are_tables(data):
             return TableRows(
@@ -114,7 +114,6 @@ def predict(
 ) -> None:
     """Predict the rows of a partition or of tables: score, probability and label, or value."""
 
-    from fastadmm.errors import ConfigError
     from fastadmm.runs.combine import partial_predict, partial_predict_table
     from fastadmm.runs.predict import notes_of, predict_partition, predict_tables
 

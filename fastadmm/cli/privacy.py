@@ -9,6 +9,7 @@ from typing import Any
 from fastadmm.cli.app import app
 from fastadmm.cli.options import JSON, argument, given_options, option, with_options
 from fastadmm.cli.terminal import print_json, say
+from fastadmm.errors import ConfigError, FormatError
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,6 @@ class _Message:
 
     def sensitivity(self, epsilon: float, delta: float) -> tuple[float | None, str]:
         """Of a party's message, and the theorem that says so; None without --mu."""
-        from fastadmm.errors import ConfigError
-
         if self.mu is None:
             if own := given_options(self):
                 raise ConfigError(f"privacy: {', '.join(own)}: of mode message; give its --mu, too")
@@ -69,8 +68,6 @@ def privacy(
     as_json: bool = JSON,
 ) -> None:
     """Show a privacy statement or ledger, or compute epsilon, noise or rounds from the other two."""
-    from fastadmm.errors import ConfigError
-
     if set_limit is not None:
         _set_limit(run, set_limit, budget.delta)
     delta = 1e-5 if budget.delta is None else budget.delta
@@ -111,7 +108,6 @@ def privacy(
 
 def _set_limit(path: Path | None, epsilon: float, delta: float | None) -> None:
     """Let a ledger state its limit, at its own delta where none is given."""
-    from fastadmm.errors import ConfigError
     from fastadmm.privacy.ledger import Ledger
 
     if path is None or path.is_dir():
@@ -156,7 +152,6 @@ def _show(path: Path, delta: float | None, as_json: bool) -> None:
 
 def _statement(path: Path) -> Any:
     from fastadmm.cli.describe import describe
-    from fastadmm.errors import FormatError
     from fastadmm.files.atomic import shown
     from fastadmm.privacy.statement import PrivacyStatement
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from fastadmm.cli.app import app
 from fastadmm.cli.options import INFINITE_EPSILON, argument, flag, option
 from fastadmm.cli.terminal import say
+from fastadmm.errors import ConfigError
 
 
 @app.command()
@@ -25,7 +26,6 @@ def serve(
     max_rows: int = option("Largest number of rows in a request.", default=10_000),
 ) -> None:
     """Score rows over HTTP: predictions, or one party's contributions, from JSON rows."""
-    from fastadmm.errors import ConfigError
     from fastadmm.runs.service import open_service
     from fastadmm.runs.service_app import listen, make_app, run_server
     from fastadmm.runs.service_door import LOCAL_NAMES

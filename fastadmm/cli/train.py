@@ -8,6 +8,7 @@ from typing import Any
 from fastadmm.cli.app import app
 from fastadmm.cli.options import QUIET, argument, flag, option, with_options
 from fastadmm.cli.terminal import print_json, say
+from fastadmm.errors import ConfigError, ExitCode
 from fastadmm.settings.setting import MORE
 
 
@@ -45,7 +46,6 @@ def train(
     from fastadmm.cli.cluster import agreed, on_cluster, refuse_many, workers
     from fastadmm.cli.display import make_display
     from fastadmm.cli.options import settings_of
-    from fastadmm.errors import ConfigError
     from fastadmm.runs.train import start_run
     from fastadmm.tracking import tracked
 
@@ -99,7 +99,6 @@ def _settings_given(config: Path | None, options: dict[str, Any]) -> Any:
 def show_plan(settings: Any, as_json: bool, comm: Any = None) -> int:
     """Print what a run would do: under ``mpiexec``, on rank 0, what the worker that needs most would do."""
     from fastadmm.cli.cluster import plan_of_workers
-    from fastadmm.errors import ExitCode
     from fastadmm.runs.train import plan_run
 
     plan = plan_of_workers(settings, comm) if settings.cluster == "mpi" else plan_run(settings)
@@ -116,7 +115,6 @@ def show_plan(settings: Any, as_json: bool, comm: Any = None) -> int:
 
 def report_result(result: dict[str, Any], run: Path, as_json: bool) -> int:
     """Print the result of a run; return the exit code its status asks for."""
-    from fastadmm.errors import ExitCode
     from fastadmm.runs.shared import exit_code_of
     from fastadmm.solver.history import Status
 

@@ -9,6 +9,7 @@ from fastadmm.cli.app import app
 from fastadmm.cli.options import JSON, QUIET, argument, flag, option, with_options
 from fastadmm.cli.tables import show
 from fastadmm.cli.terminal import print_json, say
+from fastadmm.errors import ExitCode
 from fastadmm.files.escapes import printable
 
 if TYPE_CHECKING:
@@ -49,7 +50,6 @@ def worth(
     from contextlib import nullcontext
 
     from fastadmm.cli.display import Coalitions, make_display
-    from fastadmm.errors import ExitCode
     from fastadmm.figures.figure import check_picture, write_figure
     from fastadmm.reports.worth_plot import draw_worth, worth_height
     from fastadmm.worth.run import PARTIAL, worth_of_run

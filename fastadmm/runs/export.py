@@ -83,21 +83,25 @@ def _party_document(path: Path, party: PartyModel, model_id: str) -> dict[str, A
         "version": version,
         "name": party.name,
         "model_id": model_id,
-        "rows": "clipped" if party.clipped else "as they are",
-        "privacy": party.privacy,
-        "feature_names": party.feature_names,
-        "weights": party.weights.tolist(),
-        "transform": _transform_document(party.transform),
-        **({"encoder": party.encoder.to_json()} if party.encoder is not None else {}),
+        **_part_document(party, {"privacy": party.privacy}),
         "digest": party_digest(party, model_id),
     }
 
 
-def _transform_document(transform: Transform) -> dict[str, Any]:
+def _part_document(party: PartyModel, more: dict[str, Any]) -> dict[str, Any]:
+    """What is written of a party's part, alone or in a model."""
+    transform = party.transform
     return {
-        "normalize": transform.normalize,
-        "center": None if transform.center is None else transform.center.tolist(),
-        "scale": None if transform.scale is None else transform.scale.tolist(),
+        "rows": "clipped" if party.clipped else "as they are",
+        **more,
+        "feature_names": party.feature_names,
+        "weights": party.weights.tolist(),
+        "transform": {
+            "normalize": transform.normalize,
+            "center": None if transform.center is None else transform.center.tolist(),
+            "scale": None if transform.scale is None else transform.scale.tolist(),
+        },
+        **({"encoder": party.encoder.to_json()} if party.encoder is not None else {}),
     }
 
 
@@ -138,24 +142,14 @@ def _model_document(model: Model) -> dict[str, Any]:
         "loss": model.loss,
         "task": model.task,
         "lambda": model.lam,
-        **({"party_lambda": own} if (own := model.penalty.get("party_lambda")) is not None else {}),
-        **({"party_constraint": own} if (own := model.penalty.get("party_constraint")) is not None else {}),
+        **{key: own for key in ("party_lambda", "party_constraint") if (own := model.penalty.get(key))},
         "classes": model.classes,
         "positive": None if model.classes is None or len(model.classes) != 2 else model.classes[1],
         "intercept": np.asarray(model.intercept).tolist(),
         "certificate": certificate_of_model(model.certificate, model.privacy),
         "privacy": model.privacy.to_json() if model.privacy is not None else None,
         "parties": [
-            {
-                "name": party.name,
-                "scale": party.scale,
-                "rows": "clipped" if party.clipped else "as they are",
-                "feature_names": party.feature_names,
-                "weights": party.weights.tolist(),
-                "transform": _transform_document(party.transform),
-                **({"encoder": party.encoder.to_json()} if party.encoder is not None else {}),
-            }
-            for party in model.parties
+            {"name": party.name, "scale": party.scale, **_part_document(party, {})} for party in model.parties
         ],
     }
 

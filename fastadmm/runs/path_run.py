@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.engine.engine import Engine
-from fastadmm.errors import FormatError, InputError
+from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.atomic import atomic_directory, atomic_file, csv_file, shown, storage_errors
 from fastadmm.files.reading import read_json, require_regular
 from fastadmm.files.seal import check_files, check_seal, digest_of_files, seal_of
@@ -270,7 +270,6 @@ def table_lines(table: dict[str, Any]) -> list[str]:
 
 def _draw(path: Path, table: dict[str, Any], display: Display) -> None:
     """Held-out loss over lambda, where matplotlib is installed."""
-    from fastadmm.errors import ConfigError
     from fastadmm.figures.path import write_path_plot
 
     try:

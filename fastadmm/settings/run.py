@@ -1,6 +1,7 @@
 """Settings of a training run: each key of a configuration, declared once."""
 
 from dataclasses import MISSING, dataclass
+from functools import partial
 from typing import Any
 
 from fastadmm.coordinator.subspace.scheme import DIRECTIONS
@@ -9,6 +10,11 @@ from fastadmm.schemes.registry import SCHEMES
 from fastadmm.settings import checks
 from fastadmm.settings.privacy import PANEL, Privacy
 from fastadmm.settings.setting import MORE, Group, declare, settings_of
+
+#: Declare a setting by what it decides.
+_budget, _data, _method, _objective, _output, _place = (
+    partial(declare, role) for role in ("budget", "data", "method", "objective", "output", "place")
+)
 
 _EARLY = Group("validation", "Early stopping (docs/training.md)", "belongs to early stopping; add validation")
 _PATH = Group("path", "Regularisation path (docs/path.md)", "belongs to a path; add path = true (--path)")
@@ -27,15 +33,13 @@ _NOT_BY_FILES = "a round by files has none; leave it out"
 class RunConfig:
     """What to train and how; each field is a key of ``docs/training.md``, ``lambda_`` the key ``lambda``."""
 
-    data: str = declare("data", "partition directory", is_path=True, default_doc="needed", default=MISSING)
-    test: str | None = declare(
-        "data",
+    data: str = _data("partition directory", is_path=True, default_doc="needed", default=MISSING)
+    test: str | None = _data(
         "partition, converted with `--like` the training partition, whose metrics are logged in every round",
         "Partition of other rows, whose metrics are logged in every round.",
         is_path=True,
     )
-    loss: str = declare(
-        "objective",
+    loss: str = _objective(
         "a name of [losses.md](losses.md), with `:value` for a parameter other than the default "
         "(`huber:2.0`, `quantile:0.9`); auto is logistic for two classes, multinomial for more, "
         "and squared for regression. More than two classes need multinomial. `squared` on two "
@@ -47,8 +51,7 @@ class RunConfig:
         estimator="loss",
         default="auto",
     )
-    lambda_: float = declare(
-        "objective",
+    lambda_: float = _objective(
         "regularisation λ on the mean loss; at most 1e100",
         "Strength of the regularisation, on the mean loss; 1 / (N C) in scikit-learn.",
         sign="positive",
@@ -58,8 +61,7 @@ class RunConfig:
         also="alpha",
         default=1e-4,
     )
-    party_lambda: dict[str, float] | None = declare(
-        "objective",
+    party_lambda: dict[str, float] | None = _objective(
         "λ for single parties, `{bank = 1e-3, shop = 1e-1}`: see *A party's own regularisation*",
         wanted="a table of numbers",
         check=checks.own_lambdas,
@@ -70,8 +72,7 @@ class RunConfig:
         },
         in_model=True,
     )
-    regularizer: str = declare(
-        "objective",
+    regularizer: str = _objective(
         "`l2`, `l1`, `elastic_net`, `group_lasso`, `none` or `log_sum:WIDTH`: "
         "[regularizers.md](regularizers.md)",
         "l2 (ridge), l1 (lasso), elastic_net, group_lasso, none or log_sum:WIDTH.",
@@ -80,16 +81,14 @@ class RunConfig:
         estimator="regularizer",
         default="l2",
     )
-    l1_ratio: float | None = declare(
-        "objective",
+    l1_ratio: float | None = _objective(
         "share of l1 in `elastic_net`, at most 1; default 0.5",
         "Share of l1 in elastic_net, above 0 to 1. (default: 0.5)",
         panel=MORE,
         sign="positive",
         in_model=True,
     )
-    groups: list[list[list[int]]] | None = declare(
-        "objective",
+    groups: list[list[list[int]]] | None = _objective(
         "groups of `group_lasso`: per party a list of groups, each a list of the party's column "
         "numbers from 0, or `[]` for one group; by default each party is one group: `groups = "
         "[[[0, 1], [2, 3, 4]], []]`",
@@ -97,8 +96,7 @@ class RunConfig:
         refused={"exchange": _NOT_BY_FILES},
         in_model=True,
     )
-    constraint: str = declare(
-        "objective",
+    constraint: str = _objective(
         "set that each party's weights must lie in: `all`, `nonnegative`, `box:LOW,HIGH` or `ball:RADIUS`",
         "Set of each party's weights: all, nonnegative, box:LOW,HIGH or ball:RADIUS.",
         words=lambda: ("all", "nonnegative", "box:", "ball:"),
@@ -106,8 +104,7 @@ class RunConfig:
         in_model=True,
         default="all",
     )
-    party_constraint: dict[str, str] | None = declare(
-        "objective",
+    party_constraint: dict[str, str] | None = _objective(
         'sets for single parties, `{bank = "box:0,1", shop = "nonnegative"}`: see '
         "*A party's own constraint*",
         wanted="a table of texts",
@@ -115,16 +112,14 @@ class RunConfig:
         refused={"private": "the guarantees of a private run are for squared l2 without a constraint"},
         in_model=True,
     )
-    intercept: bool = declare(
-        "objective",
+    intercept: bool = _objective(
         "fit an intercept that is not penalised",
         "Fit an intercept, which is not regularised.",
         panel=MORE,
         estimator="fit_intercept",
         default=True,
     )
-    scheme: str = declare(
-        "method",
+    scheme: str = _method(
         "how parties and coordinator work together: see *Schemes*",
         f"How parties work together: {', '.join(('auto', *list(SCHEMES)[:-1]))} or {list(SCHEMES)[-1]}.",
         panel=MORE,
@@ -134,8 +129,7 @@ class RunConfig:
         estimator="scheme",
         default="auto",
     )
-    penalty: float | None = declare(
-        "method",
+    penalty: float | None = _method(
         "ADMM penalty r, in units of the curvature of one sample's loss; by default it follows "
         "from the loss. It is the paper's ρ, whose problem 1 sums the loss",
         "ADMM penalty (the paper's ρ) of schemes that have one. (default: by the loss)",
@@ -146,8 +140,7 @@ class RunConfig:
         solver="penalty",
         estimator="penalty",
     )
-    acceleration: str = declare(
-        "method",
+    acceleration: str = _method(
         "`anderson` or `none`; auto accelerates the scheme `sharing`, and runs the paper's "
         "schemes as printed",
         choices=("auto", "anderson", "none"),
@@ -155,8 +148,7 @@ class RunConfig:
         solver="acceleration",
         default="auto",
     )
-    x_update: str = declare(
-        "method",
+    x_update: str = _method(
         "how parties solve their subproblem: `gram` (eigendecomposition of DᵀD), `kernel` (of "
         "DDᵀ, for more columns than rows), `cg` (conjugate gradients); auto chooses by shape",
         choices=("auto", "gram", "kernel", "cg"),
@@ -164,8 +156,7 @@ class RunConfig:
         solver="x_update",
         default="auto",
     )
-    gap: float = declare(
-        "method",
+    gap: float = _method(
         "stop when the relative duality gap is certified to be this small; 0: never",
         "Stop when the objective is proved to be this close to the best possible, relatively.",
         sign="not negative",
@@ -176,8 +167,7 @@ class RunConfig:
         also="tol",
         default=1e-6,
     )
-    stationarity: float = declare(
-        "method",
+    stationarity: float = _method(
         "replaces `gap` for a non-convex loss or regulariser ([nonconvex.md](nonconvex.md)): stop"
         " when the gradient has fallen to this share of its size at zero weights; 0: never",
         sign="not negative",
@@ -187,8 +177,7 @@ class RunConfig:
         solver="stationarity",
         default=1e-5,
     )
-    rounds: int = declare(
-        "method",
+    rounds: int = _method(
         "stop after this many rounds, counted from the start of the run",
         "Limit on rounds.",
         panel=MORE,
@@ -200,8 +189,7 @@ class RunConfig:
         also="max_rounds",
         default=10000,
     )
-    time: float | None = declare(
-        "method",
+    time: float | None = _method(
         "stop after this many seconds of training, including earlier parts of a resumed run",
         "Time limit in seconds.",
         panel=MORE,
@@ -211,8 +199,7 @@ class RunConfig:
         refused={"path": "a path ends when its last fit is certified; leave it out"},
         solver="max_seconds",
     )
-    threads: int | None = declare(
-        "place",
+    threads: int | None = _place(
         "number of threads; by default every core that affinity, cgroup, `OMP_NUM_THREADS` and "
         "`NUMBA_NUM_THREADS` allow. The result does not depend on it, to the last bit",
         "Threads; the result does not depend on it.",
@@ -222,8 +209,7 @@ class RunConfig:
         solver="n_threads",
         estimator="n_threads",
     )
-    cluster: str = declare(
-        "place",
+    cluster: str = _place(
         "workers that share the rows: `mpi`, in every process that `mpiexec` or `srun` starts, or "
         "`dask://HOST:PORT` of a scheduler ([scaling.md](scaling.md)). The result is, to the "
         "last bit, that of parties in one process: a single party is not pooled there",
@@ -235,8 +221,7 @@ class RunConfig:
         resumed="Share the rows between workers: mpi, dask://HOST:PORT or none, as many as there are.",
         default="none",
     )
-    retry: int = declare(
-        "place",
+    retry: int = _place(
         "how often to start again from the last checkpoint after a Dask worker was lost",
         "With Dask: start again from the last checkpoint so many times after a worker was lost.",
         hidden=True,
@@ -245,27 +230,24 @@ class RunConfig:
         resumed="With Dask: start again so many times after a worker was lost.",
         default=0,
     )
-    checkpoint_rounds: int | None = declare("output", "number of rounds between checkpoints", sign="positive")
-    checkpoint_seconds: float = declare(
-        "output", "longest time between checkpoints, in seconds", sign="positive", default=30.0
+    checkpoint_rounds: int | None = _output("number of rounds between checkpoints", sign="positive")
+    checkpoint_seconds: float = _output(
+        "longest time between checkpoints, in seconds", sign="positive", default=30.0
     )
-    privacy: Privacy = declare(
-        "budget",
+    privacy: Privacy = _budget(
         "differential privacy of what parties send; the keys of `[privacy]` are the fields of "
         "`fastadmm.Privacy`: [privacy.md](privacy.md), and [fusion.md](fusion.md) for the "
         "recommended mode",
         default_factory=Privacy,
     )
-    ledger: str | None = declare(
-        "place",
+    ledger: str | None = _place(
         "privacy ledger shared by all runs on the same data; by default each run has its own",
         "Privacy ledger shared by all runs on these data (default: one for each run).",
         panel=PANEL,
         is_path=True,
         estimator="ledger",
     )
-    memory: str | None = declare(
-        "place",
+    memory: str | None = _place(
         "limit on memory, for example `2GB` or `512MiB`; parties that do not fit are streamed "
         "from their files: [streaming.md](streaming.md). The default is 80 % of what is free. The"
         " result does not depend on it, except through `history`",
@@ -276,8 +258,7 @@ class RunConfig:
         resumed="Limit on memory; the result does not depend on it.",
         refused={"exchange": _NOT_BY_FILES},
     )
-    history: int | None = declare(
-        "method",
+    history: int | None = _method(
         "how much of the past the coordinator keeps: directions per party in `subspace` (at least "
         "2, and more while the messages of a party are below 2 MB), otherwise differences of the "
         "acceleration. By default as much as is useful and "
@@ -285,8 +266,7 @@ class RunConfig:
         sign="not negative",
         solver="history",
     )
-    directions: str = declare(
-        "method",
+    directions: str = _method(
         "what a party sends in a round of `subspace`: `one` direction in double precision, or "
         "`both` of its directions in single precision, or `all` of them in its first answer where it "
         "has at most 40 columns: [solver.md](solver.md#both-directions-in-a-round). auto is `both` with "
@@ -297,8 +277,7 @@ class RunConfig:
         solver="directions",
         default="auto",
     )
-    secrecy: str = declare(
-        "method",
+    secrecy: str = _method(
         "`sums`: the coordinator sees only sums over all parties of what they send, in `subspace`; "
         "needs the extra `secrecy`: [sums.md](sums.md)",
         choices=SECRECY,
@@ -311,8 +290,7 @@ class RunConfig:
         solver="secrecy",
         default="none",
     )
-    class_weight: str | dict[str, float] | None = declare(
-        "objective",
+    class_weight: str | dict[str, float] | None = _objective(
         '`"balanced"`, or a factor for each class, `{yes = 2.0}`; on the command line '
         "`--class-weight yes:2`. The factors multiply the sample weights and count in W",
         "balanced, or a factor for each class: yes:2,no:1.",
@@ -326,8 +304,7 @@ class RunConfig:
         },
         estimator="class_weight",
     )
-    warm_start: str | None = declare(
-        "method",
+    warm_start: str | None = _method(
         "model or run directory at whose weights training starts: see *Warm starts*",
         "Model or run directory at whose weights to start.",
         panel=MORE,
@@ -339,8 +316,7 @@ class RunConfig:
         },
     )
     # Held-out rows have weight 0: what is held out decides what is minimised.
-    validation: float | str | None = declare(
-        "objective",
+    validation: float | str | None = _objective(
         "share of the rows to hold out, or a partition converted with `--like`: see *Early stopping*",
         "Stop early, evaluating on a share of the rows (0.2) or on a partition.",
         wanted="a share of the rows or a partition",
@@ -354,16 +330,14 @@ class RunConfig:
             "worth": "coalitions train on all rows",
         },
     )
-    validation_metric: str = declare(
-        "method",
+    validation_metric: str = _method(
         "`loss`, `log_loss`, `accuracy`, `auc`, `rmse` or `r2`",
         choices=("loss", "log_loss", "accuracy", "auc", "rmse", "r2"),
         noun="metric",
         group=_EARLY,
         default="loss",
     )
-    patience: int = declare(
-        "method",
+    patience: int = _method(
         "stop after this many rounds without a better value",
         sign="positive",
         group=_EARLY,
@@ -371,15 +345,13 @@ class RunConfig:
         default=5,
     )
     # It draws the held-out rows.
-    seed: int = declare(
-        "objective",
+    seed: int = _objective(
         "random seed for the choice of held-out rows and folds",
         sign="not negative",
         only_with=("validation", "path"),
         default=0,
     )
-    path: bool = declare(
-        "method",
+    path: bool = _method(
         "train a decreasing grid of λ: [path.md](path.md), which explains the keys that follow",
         "Train a decreasing grid of lambda, and choose one by cross-validation.",
         group=_PATH,
@@ -390,22 +362,20 @@ class RunConfig:
         },
         default=False,
     )
-    path_values: list[float] | None = declare(
-        "method", "the values of the grid", wanted="a list of numbers", check=checks.grid, group=_PATH
+    path_values: list[float] | None = _method(
+        "the values of the grid", wanted="a list of numbers", check=checks.grid, group=_PATH
     )
-    path_length: int = declare(
-        "method", "number of values, if the grid is computed", sign="positive", group=_PATH, default=20
+    path_length: int = _method(
+        "number of values, if the grid is computed", sign="positive", group=_PATH, default=20
     )
-    path_ratio: float | None = declare(
-        "method",
+    path_ratio: float | None = _method(
         "ratio of the smallest to the largest value of the grid",
         sign="positive",
         below=1,
         group=_PATH,
         estimator="eps",
     )
-    folds: int = declare(
-        "method",
+    folds: int = _method(
         "folds of the cross-validation that chooses λ; 0 for none",
         sign="not negative",
         check=checks.folds,
@@ -413,8 +383,7 @@ class RunConfig:
         estimator="cv",
         default=5,
     )
-    rule: str = declare(
-        "method",
+    rule: str = _method(
         "`best` or `1se`",
         choices=("best", "1se"),
         noun="rule",
@@ -422,8 +391,7 @@ class RunConfig:
         estimator="selection",
         default="best",
     )
-    gap_share: float = declare(
-        "method",
+    gap_share: float = _method(
         "how exactly folds are fitted: their largest gap, as a share of the difference that decides",
         sign="positive",
         below=1,
