@@ -108,6 +108,8 @@ def convert(
     the partition. A table whose features are not all plain numbers is read by columns. The same source and
     options give the same partition, on any number of threads.
     """
+    from fastadmm.store import open_partition
+
     asked = _Asked(**options)
     compression_options(asked.compression)
     check_choices(
@@ -116,7 +118,7 @@ def convert(
     )  # fmt: skip
     _check_split(asked)
     check_out(out, force)
-    model = _Like.open(asked.like) if asked.like is not None else None
+    model = open_partition(asked.like) if asked.like is not None else None
     files, kind = source_files(source, asked.format)
     file, size = files[0], sum(file.size for file in files)
     place = shown(source)
@@ -132,7 +134,9 @@ def convert(
         how: dict[str, Any] = {"compression": asked.compression, "progress": progress, "shards": shards}
         return write_plan(plan, out, force=force, **how)
 
-    by_column = model.encoded if model is not None else bool(asked.by_column)
+    by_column = bool(asked.by_column)
+    if model is not None:
+        by_column = all(party.encoder is not None for party in model.parties)
     if kind == "parquet" or (kind == "csv" and (by_column or len(files) > 1)):
         return write(_plan(source, out, asked))
     empty = told_of_empty(source, empty_parts(source))
@@ -160,7 +164,9 @@ def convert(
         break
     if len(files) > 1:
         scan.labels.path = place  # what is wrong with all labels is not the first part's fault
-    task, classes = (model.task, model.classes) if model else (asked.task or "auto", None)
+    task, classes = asked.task or "auto", None
+    if model is not None and model.labels is not None:
+        task, classes = model.task, model.labels.classes
     labels = scan.labels.finish(task, classes, asked.positive)
     if split is None:
         split = _split(reader, scan.n_features, asked, model)
@@ -174,7 +180,8 @@ def convert(
     elif told is not None and empty:
         told(empty, {})
     if model is not None:
-        kinds, transforms, dtype = model.kinds, model.transforms, model.dtype
+        kinds, transforms = [own.kind for own in model.parties], [own.transform for own in model.parties]
+        dtype = model.parties[0].dtype.name
     else:
         dtype = asked.dtype or "float64"
         kinds = [_storage(party, reader.kind, asked.storage or "auto", scan) for party in split]
@@ -210,7 +217,7 @@ def _check_widths(reader: Source, scan: _Scan, split: list[PartyColumns], zero_b
 
 
 def _open(
-    kind: str, place: str, files: list[SourceFile], layout: Layout, asked: _Asked, model: _Like | None
+    kind: str, place: str, files: list[SourceFile], layout: Layout, asked: _Asked, model: Partition | None
 ) -> Source:
     """The reader of a source."""
     reader: Source
@@ -218,7 +225,7 @@ def _open(
     if kind == "csv":
         reader = CsvSource(
             file, label=asked.label, drop=asked.drop, header=layout.header, separator=layout.separator,
-            features=model.feature_names if model else None,
+            features=[name for own in model.parties for name in own.feature_names] if model else None,
         )  # fmt: skip
     elif kind == "npz":
         reader = NpzSource(file, x_key=asked.x_key, y_key=asked.y_key or "y")
@@ -323,13 +330,13 @@ def check_format_options(kind: str, asked: Any, separator: str | None, place: st
     check_separator(separator)
 
 
-def _declared(asked: _Asked, model: _Like | None, file: SourceFile) -> int | None:
+def _declared(asked: _Asked, model: Partition | None, file: SourceFile) -> int | None:
     """Number of features that the options state, for a format that does not."""
     columns, features = asked.columns, asked.features
     if features is not None and features < 1:
         raise ConfigError(f"--features {features}: must be at least 1")
     if model is not None:
-        return sum(model.widths)
+        return sum(party.n_features for party in model.parties)
     if columns is None:
         return features
     if not is_widths(columns):
@@ -343,54 +350,15 @@ def _declared(asked: _Asked, model: _Like | None, file: SourceFile) -> int | Non
     return sum(widths)
 
 
-@dataclass(frozen=True)
-class _Like:
-    """What is taken over from another partition."""
-
-    path: str
-    names: list[str]
-    widths: list[int]
-    kinds: list[str]
-    transforms: list[Transform]
-    party_features: list[list[str]]
-    dtype: str
-    task: str
-    classes: tuple[str, ...] | None
-    encoded: bool
-
-    @property
-    def feature_names(self) -> list[str]:
-        return list(chain.from_iterable(self.party_features))
-
-    @classmethod
-    def open(cls, path: str | Path) -> _Like:
-        from fastadmm.store import open_partition
-
-        partition = open_partition(path)
-        assert partition.labels is not None
-        parties = partition.parties
-        return cls(
-            path=str(path),
-            names=[party.name for party in parties],
-            widths=[party.n_features for party in parties],
-            kinds=[party.kind for party in parties],
-            transforms=[party.transform for party in parties],
-            party_features=[list(party.feature_names) for party in parties],
-            dtype=str(np.dtype(parties[0].dtype)),
-            task=partition.task,
-            classes=partition.labels.classes,
-            encoded=all(party.encoder is not None for party in parties),
-        )
-
-
-def _split(reader: Source, n_features: int, asked: _Asked, model: _Like | None) -> list[PartyColumns]:
+def _split(reader: Source, n_features: int, asked: _Asked, model: Partition | None) -> list[PartyColumns]:
     try:
         if model is None:
             return party_columns(asked.columns, asked.parties, asked.names, reader.feature_names, n_features)
+        names, features = zip(*((party.name, party.feature_names) for party in model.parties))
         # Columns with names are found by them, wherever they stand; others by position.
-        if reader.feature_names is not None and set(model.feature_names) & set(reader.feature_names):
-            return by_names(model.party_features, model.names, reader.feature_names)
-        return by_widths(model.widths, model.names, n_features)
+        if reader.feature_names is not None and set().union(*features) & set(reader.feature_names):
+            return by_names(features, names, reader.feature_names)
+        return by_widths([party.n_features for party in model.parties], names, n_features)
     except InputError as error:
         raise InputError(f"{reader.path}: {error}") from None
 
@@ -520,7 +488,7 @@ def _write(
     labels: Labels,
     targets: list[_Target],
     dtype: str,
-    model: _Like | None,
+    model: Partition | None,
     force: bool,
     compression: str,
     shards: int | None,
@@ -544,7 +512,7 @@ def _write(
                 n_features=party.width,
                 kind=kind,
                 dtype=dtype,
-                feature_names=model.party_features[i]
+                feature_names=model.parties[i].feature_names
                 if model
                 else _feature_names(party, reader.feature_names),
                 transform=transform,

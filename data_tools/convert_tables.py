@@ -127,14 +127,20 @@ class _Given:
 
 
 @dataclass(frozen=True)
-class _Party:
+class _Part:
+    """How a party's columns become features."""
+
     name: str
-    table: Table
-    rows: np.ndarray
     encoder: Encoder
     transform: Transform
     kind: str
     dtype: str
+
+
+@dataclass(frozen=True)
+class _Party(_Part):
+    table: Table
+    rows: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -155,15 +161,21 @@ class TablePlan:
 class _Like:
     """What is taken over from a partition or from a model."""
 
-    names: list[str]
-    encoders: list[Encoder]
-    transforms: list[Transform]
-    kinds: list[str]
-    dtypes: list[str]
+    parties: Sequence[_Part]
     task: str
     classes: tuple[str, ...] | None
     path: str = field(default="")
     label_reading: CellReading = field(default_factory=CellReading)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the parties."""
+        return [party.name for party in self.parties]
+
+    @property
+    def encoders(self) -> list[Encoder]:
+        """Their encoders."""
+        return [party.encoder for party in self.parties]
 
     @classmethod
     def open(cls, path: str | Path) -> _Like:
@@ -186,17 +198,14 @@ class _Like:
                     f"{shown(path)}: party {party.name!r} was not converted from a table with ids, so "
                     "there is nothing to replay: convert its training table with --guest and --host"
                 )
-        return cls(
-            [party.name for party in parties],
-            [party.encoder for party in parties],
-            [party.transform for party in parties],
-            [getattr(party, "kind", "dense") for party in parties],
-            [str(getattr(party, "dtype", "float64")) for party in parties],
-            task,
-            classes,
-            shown(path),
-            reading,
-        )
+        made = [
+            _Part(
+                party.name, party.encoder, party.transform, getattr(party, "kind", "dense"),
+                str(getattr(party, "dtype", "float64")),
+            )
+            for party in parties
+        ]  # fmt: skip
+        return cls(made, task, classes, shown(path), reading)
 
 
 def convert_tables(
@@ -358,11 +367,9 @@ def _with_test(
 ) -> TablePlan:
     """The plan with one of held-out rows, which are encoded and scaled as those of training."""
     report: list[str] = []
-    columns = zip(*((p.name, p.encoder, p.transform, p.kind, p.dtype) for p in plan.parties))
-    names, encoders, transforms, kinds, dtypes = map(list, columns)
     classes = None if plan.labels is None else plan.labels.classes
     reading = CellReading.parse("" if plan.labels is None else plan.labels.reading)
-    like = _Like(names, encoders, transforms, kinds, dtypes, plan.task, classes, "--split", reading)
+    like = _Like(plan.parties, plan.task, classes, "--split", reading)
     parties = _replay(tables, rows, options, like, report, has_guest)
     labels = None
     if options.label is not None:
@@ -719,7 +726,7 @@ def _fit_party(
         transform = fit_transform_of(whole, kind, statistics, options.normalize or "none")
     except InputError as error:
         raise InputError(f"{table.path}: values too large to standardise: {error}") from None
-    return _Party(name, table, rows, encoder, transform, kind, options.dtype or "float64")
+    return _Party(name, encoder, transform, kind, options.dtype or "float64", table, rows)
 
 
 def _encoded(
@@ -795,14 +802,10 @@ def _replay(
             f"{len(tables)} tables: give them in the same order, guest first"
         )
     parties = []
-    for i, (table, own) in enumerate(zip(tables, rows)):
-        done = _encoded(table, like.encoders[i], own, unseen=options.unseen)
+    for part, table, own in zip(like.parties, tables, rows):
+        done = _encoded(table, part.encoder, own, unseen=options.unseen)
         report += done.lines(table.path)
-        parties.append(
-            _Party(
-                like.names[i], table, own, like.encoders[i], like.transforms[i], like.kinds[i], like.dtypes[i]
-            )
-        )
+        parties.append(_Party(part.name, part.encoder, part.transform, part.kind, part.dtype, table, own))
     return parties
 
 

@@ -32,6 +32,10 @@ from fastadmm.data_tools.suggest import nearest
 from fastadmm.errors import InputError
 from fastadmm.files.atomic import shown
 
+#: Also names that other modules take from here.
+__all__ = ["Cells", "Column", "Layout", "Table", "canonical_text", "csv_chunks", "read_ids", "read_table",
+           "table_of_rows"]  # fmt: skip
+
 
 def csv_chunks(
     source: CsvFile, wanted: Mapping[str, str], on_read: OnRead | None = None
@@ -113,8 +117,6 @@ def _words(raw: bytes, text: np.ndarray, starts: np.ndarray, stops: np.ndarray) 
     at = zip(starts[first[:count]].tolist(), stops[first[:count]].tolist())
     return Words(codes, [raw[start:stop].decode("utf-8", "surrogateescape") for start, stop in at])
 
-
-__all__ = ["Cells", "Column", "Layout", "Table", "canonical_text", "read_ids", "read_table", "table_of_rows"]
 
 #: Rows of cells in Python at a time.
 CHUNK_ROWS = 1 << 14
