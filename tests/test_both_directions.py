@@ -76,7 +76,7 @@ def test_of_nothing_single_precision_is_nothing():
     st.booleans(),
     st.sampled_from([1e-1, 1e-3, 1e-6]),
     st.sampled_from([1e-3, 1.0, 1e3]),
-    st.sampled_from(["both", "all"]),
+    st.sampled_from(["both", "auto"]),
 )
 def test_objective_and_bound_hold_for_the_model_itself(seed, loss, intercept, lam, scale, asked):
     """Not only for the messages as they arrived; the bounds are compared in every round."""
@@ -175,7 +175,7 @@ def test_answers_depend_on_inner_products_of_rows_alone(monkeypatch):
     turned = make_problem(
         [b @ q for b, q in zip(blocks, turn)], turned.y, lam=1e-4, sample_weight=turned.weight
     )
-    for asked in ("one", "both", "all", "auto"):
+    for asked in ("one", "both", "auto"):
         seen = []
         for one in (problem, turned):
             result = solve(one, options(gap=1e-6, directions=asked))
@@ -193,16 +193,18 @@ def test_fewer_rounds_than_with_one_direction_and_the_same_model():
     assert abs(both.objective - one.objective) <= 1e-8 * one.objective
 
 
-@pytest.mark.parametrize("more", [{"history": 4}, {"directions": "all"}])
+@pytest.mark.parametrize(
+    "more", [{"history": 4}, {"directions": "auto"}, {"directions": "auto", "gap": 1e-12}]
+)
 def test_resumed_to_the_bit(more):
     _, problem = build(4)
-    straight = Solver(problem, options(gap=0.0, **more))
+    straight = Solver(problem, options(**{"gap": 0.0, **more}))
     for _ in range(9):
         last = straight.round()
-    first = Solver(problem, options(gap=0.0, **more))
+    first = Solver(problem, options(**{"gap": 0.0, **more}))
     for _ in range(4):
         first.round()
-    second = Solver(problem, options(gap=0.0, **more))
+    second = Solver(problem, options(**{"gap": 0.0, **more}))
     second.restore(first.export(), first.export_parties())
     for _ in range(5):
         record = second.round()
@@ -217,42 +219,97 @@ def test_resumed_to_the_bit(more):
 @pytest.mark.parametrize("lam", [1e-2, 1e-6])
 def test_a_first_answer_of_all_directions_leaves_a_round_that_proves(loss, lam):
     _, problem = build(6, loss, lam=lam)
-    all_of, both = (solve(problem, options(gap=1e-6, directions=asked)) for asked in ("all", "both"))
+    all_of, both = (solve(problem, options(gap=1e-6, directions=asked)) for asked in ("auto", "both"))
     assert all_of.certified
     assert len(all_of.history) <= 2 < len(both.history)
     assert abs(all_of.objective - both.objective) <= 1e-6 * both.objective
+
+
+@pytest.mark.parametrize("loss", ["hinge", "quantile", "multinomial", "logistic", "squared"])
+def test_exact_messages_of_all_directions_leave_nothing_to_ask(loss):
+    blocks, problem = build(6, "squared")
+    y = np.digitize(problem.y, [-2.0, 2.0]) if loss == "multinomial" else problem.y
+    y = (y > 0.0) * 1.0 if loss in ("hinge", "logistic") else y
+    blocks[2][:, 2] = blocks[2][:, 0] - blocks[2][:, 1]  # rank 2
+    solver = Solver(make_problem(blocks, y, loss=loss, lam=1e-2), options(gap=1e-10, directions="auto"))
+    coordinator, exact, told, answered = solver.coordinator, [], [], solver.coordinator.round
+
+    def heard():
+        given, own = (coordinator.primal or coordinator.start()).gradient, coordinator.point.coefficients
+        for m, party in enumerate(solver.parties):
+            mine = coordinator.owner == m
+            if loss == "multinomial":
+                left = party.residual_classes(given.reshape(3, -1), own[:, mine])
+            else:
+                left = party.residual(given, own[mine])
+            exact.append(np.sum(left * left))
+        squared = yield from answered()
+        told.extend(squared)
+        return squared
+
+    coordinator.round = heard
+    while solver.stop_reason(record := solver.round()) is None:
+        pass
+    assert record.gap <= 1e-10
+    assert solver.traffic.exchanges == 2 < solver.n_rounds + 1  # one for all directions, one for the proof
+    np.testing.assert_allclose(told, exact, rtol=1e-6, atol=1e-18)
+    assert [len(party.directions) for party in solver.parties] == [5, 8, 2]
+    solver.close()
 
 
 def test_only_parties_of_few_columns_are_asked_for_all_and_no_direction_is_sent_twice():
     blocks, _ = build(9, widths=(MOST_FIRST + 1, 7, 5))
     blocks[2][:, 4] = blocks[2][:, 0] - blocks[2][:, 1]  # rank 4
     y = (blocks[1][:, 0] > 0).astype(float)
-    solver = Solver(make_problem(blocks, y, lam=1e-3), options(directions="all"))
+    solver = Solver(make_problem(blocks, y, lam=1e-3), options(directions="auto"))
     solver.round()
     assert [len(party.directions) for party in solver.parties] == [2, 7, 4]
     assert solver.coordinator.n_columns == MOST_FIRST + 1 + 7 + 4
     solver.round()
     assert [len(party.directions) for party in solver.parties][1:] == [7, 4]
     solver.close()
-    narrow = Solver(make_problem(blocks, y, lam=1e-3), options(directions="all", history=3))
+    narrow = Solver(make_problem(blocks, y, lam=1e-3), options(directions="auto", history=3))
     narrow.round()
     assert {len(party.directions) for party in narrow.parties} == {2}  # no more than is kept
     narrow.close()
 
 
+@pytest.mark.parametrize("scale", [0.0, 1.0])
+def test_a_gradient_that_says_nothing_takes_no_direction_s_place(scale):
+    rng = np.random.default_rng(4)
+    rare = np.zeros((N, 6))
+    rare[[3, 9], [0, 1]] = 1.0  # in a single row each
+    rare[[20, 30], 2] = 1.0  # in two
+    rare[:, 3:5] = rng.normal(size=(N, 2))
+    gradient = scale * (np.arange(N) == 3)
+    with Engine(1) as engine:
+        party = DirectionParty("p", DenseBlock(rare), 0.1, engine)
+        asked = {"gradient": gradient[np.newaxis], "coefficients": np.empty(0), "most": 6, "exact": True}
+        answer = party.answer("respond_first", asked)
+    assert len(answer["messages"]) == 5  # the rank: a column is empty
+    np.testing.assert_allclose(answer["messages"].T @ answer["messages"], rare @ rare.T, atol=1e-12)
+
+
 def test_a_first_answer_is_about_inner_products_of_rows_and_refused_beyond_what_was_asked():
     blocks, problem = build(2)
     turn = np.linalg.qr(np.random.default_rng(3).normal(size=(8, 8)))[0]
-    asked = {"gradient": problem.y - 0.5, "coefficients": np.empty(0), "most": 8}
+    asked = {
+        "gradient": (problem.y - 0.5)[np.newaxis],
+        "coefficients": np.empty(0),
+        "most": 8,
+        "exact": False,
+    }
     with Engine(1) as engine:
         parties = [DirectionParty("p", DenseBlock(b), 0.1, engine) for b in (blocks[1], blocks[1] @ turn)]
         first, second = (party.answer("respond_first", asked) for party in parties)
-    rows = [answer["scales"][:, None] * answer["messages"] for answer in (first, second)]
+    rows = [answer["scales"][:, None] * answer["short_messages"] for answer in (first, second)]
     np.testing.assert_allclose(*rows, atol=2e-6 * np.abs(rows[0]).max())
     np.testing.assert_allclose(rows[0].T @ rows[0], blocks[1] @ blocks[1].T, atol=1e-5 * 100)
     check_answer(("respond_first", asked), first, N, "here")
     with pytest.raises(FormatError, match="8 messages of at most 7"):
         check_answer(("respond_first", {**asked, "most": 7}), first, N, "here")
+    with pytest.raises(FormatError, match="instead of messages"):
+        check_answer(("respond_first", {**asked, "exact": True}), first, N, "here")
 
 
 def test_a_run_goes_on_as_it_began():
@@ -329,7 +386,6 @@ def test_a_run_is_resumed_on_either_side_of_a_restatement():
         ("one", True, 1e-6, False),
         ("both", True, 1e-6, True),
         ("both", True, 1e-12, True),
-        ("all", True, 1e-6, True),
     ],
 )
 def test_choice(asked, suited, gap, both):

@@ -65,7 +65,6 @@ class Couriers:
     [
         ("logistic", {}, {"directions": "both"}),
         ("logistic", {}, {"directions": "one", "history": 2}),
-        ("logistic", {}, {"directions": "all"}),
         ("logistic", {}, {"secrecy": "sums", "history": 3}),
         ("hinge", {}, {"secrecy": "sums"}),
         ("hinge", {}, {"scheme": "subspace", "directions": "one"}),

@@ -67,7 +67,7 @@ CASES = [
         id="directions forgotten",
     ),
     pytest.param({"secrecy": "sums", "lambda": 1e-5, "history": 4, "rounds": 4}, "classification", id="sums"),
-    pytest.param({"directions": "all", "lambda": 1e-5, "rounds": 3}, "classification", id="all at once"),
+    pytest.param({"directions": "both", "lambda": 1e-5, "rounds": 3}, "classification", id="pairs"),
     pytest.param({"scheme": "sharing", "lambda": 1e-2, "rounds": 2}, "classification", id="sharing"),
     pytest.param(
         {"scheme": "gauss-seidel", "lambda": 1e-1, "rounds": 2},

@@ -299,9 +299,10 @@ def _count(calls: list[Asked], settings: Mapping[str, Any], before: Answered, pl
 def _numbers(name: str, arguments: Mapping[str, Any], settings: Mapping[str, Any]) -> int:
     """Numbers that an answer to a call holds; more where some of them are as many as the answer says."""
     rule = CALLS[name]
+    if "most" in arguments:  # messages of directions, which all classes have in common
+        return int(arguments["most"]) * (int(settings["n_samples"]) + 1) + len(rule.answer)
     # Scores count as a number for each row, of whatever rows they are.
     vectors = rule.vectors + (name in ("scores", "masked_scores"))
-    vectors *= int(arguments.get("most", 1))
     return vectors * int(settings["n_samples"]) * int(settings.get("n_classes", 1)) + len(rule.answer)
 
 

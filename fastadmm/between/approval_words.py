@@ -128,9 +128,8 @@ def _exact_in_words(a: Approval, data: PartyData) -> list[str]:
     else:
         alike = "rows are by all parties' columns" if a.family in SUMS else "of your rows are"
         # The first answer may hold a direction for every column.
-        after = {"subspace": " from a single answer", **dict.fromkeys(SUMS, "")}.get(
-            a.family, f" after {n:,} answers"
-        )
+        at_once = dict.fromkeys(("subspace", "multinomial_subspace"), " from a single answer")
+        after = {**at_once, **dict.fromkeys(SUMS, "")}.get(a.family, f" after {n:,} answers")
         risk = (
             f"A dishonest coordinator learns{after} how alike any two {alike} (all inner products); with "
             "rows that it knows, or columns of few different values, it works out more."

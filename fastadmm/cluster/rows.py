@@ -44,7 +44,6 @@ def refuse_unshared(problem: Problem, options: SolverOptions) -> None:
     scheme = choose_scheme(options, problem.traits, apart=True)[0].name
     refused = {
         "secrecy": options.secrecy != "none",
-        "directions 'all'": options.directions == "all",
         "a problem that is not convex": not problem.convex,
         f"scheme {scheme!r}": scheme not in _SCHEMES,
     }

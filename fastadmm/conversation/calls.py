@@ -154,15 +154,16 @@ CALLS: dict[str, CallRule] = {
             "second_scale": "positive?",
         },
     ),
-    # As "respond_pair", of as many directions as are asked for or the party has columns.
+    # Of as many directions as are asked for or the party has columns; with their scales in single precision.
     "respond_first": CallRule(
-        ("subspace",),
-        {"gradient": "rows", "coefficients": "vector", "most": "positive count"},
+        ("subspace", "multinomial_subspace"),
+        {"gradient": "class rows", **_COEFFICIENTS, "most": "positive count", "exact": "flag"},
         {
             "squared_residual": "nonnegative",
-            "products": "products",
-            "messages": "short class rows",
-            "scales": "vector",
+            "products": "products?",
+            "messages": "class rows?",
+            "short_messages": "short class rows?",
+            "scales": "vector?",
         },
     ),
     "restate": CallRule(
@@ -475,15 +476,24 @@ def check_answer(
                 raise FormatError(f"{place}: {key!r} has shape {answer[key].shape} for {k} directions")
     fresh = len(messages) if call[0] == "respond_pair" else 0
     if call[0] == "respond_first":
-        fresh = len(answer["messages"])
-        if fresh > call[1]["most"] or len(answer["scales"]) != fresh:
-            raise FormatError(f"{place}: {fresh} messages of at most {call[1]['most']}, and their scales")
+        fresh = _check_first(call, answer, place)
     if call[0] in _OF_DIRECTIONS:
         _check_shapes(call, answer, place, shared)
     elif "products" in answer:
         size = len(call[1]["coefficients"]) + fresh
         if len(answer["products"]) != size:
             raise FormatError(f"{place}: 'products' has {len(answer['products'])} numbers instead of {size}")
+
+
+def _check_first(call: Asked, answer: Mapping[str, Any], place: str) -> int:
+    """How many messages a first answer has; refuses more than were asked for, or of another precision."""
+    wanted = {"messages"} if call[1]["exact"] else {"short_messages", "scales", "products"}
+    if set(answer) != wanted | {"squared_residual"}:
+        raise FormatError(f"{place}: {', '.join(sorted(answer))} instead of {', '.join(sorted(wanted))}")
+    fresh = len(answer["messages" if call[1]["exact"] else "short_messages"])
+    if fresh > call[1]["most"] or len(answer.get("scales", range(fresh))) != fresh:
+        raise FormatError(f"{place}: {fresh} messages of at most {call[1]['most']}, and their scales")
+    return fresh
 
 
 def _check_by_class(one: str, call: Asked, answer: Mapping[str, Any], n_samples: int, place: str) -> None:

@@ -188,6 +188,9 @@ class ClassDirectionParty(OfClasses, DirectionParty):
             return answer
         return {**answer, "message": self.block.matrix_product(self.directions[known:], self.engine)}
 
+    def _first_residual(self, gradient: np.ndarray, class_coefficients: np.ndarray) -> np.ndarray:
+        return self.residual_classes(gradient, class_coefficients)
+
     def residual_classes(self, gradient: np.ndarray, class_coefficients: np.ndarray) -> np.ndarray:
         """Block gradients of shape (C, d)."""
         residual = self.block.transposed_matrix_product(gradient, self.engine)

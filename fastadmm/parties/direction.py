@@ -78,6 +78,12 @@ _ROUGH = 1e-6
 #: Directions that there is room for at first.
 _ROOM = 8
 
+#: Vectors of N numbers that a party works on together.
+_TOGETHER = 8
+
+#: So many of these one after another that are no new direction say that there is none.
+_IN_VAIN = 2
+
 #: Traces up to this do not overflow there.
 _ROUGH_LIMIT = 1e36
 
@@ -108,11 +114,11 @@ def in_single_precision(message: np.ndarray) -> tuple[np.ndarray, float]:
     return (message / scale).astype(np.float32), scale
 
 
-def public_signs(number: int, n_samples: int) -> np.ndarray:
-    """Random signs of shape (N,) that everybody can make: what is asked about them hides nothing."""
-    raw = np.random.Generator(np.random.Philox(key=number)).bytes(-(-n_samples // 8))
-    bits = np.unpackbits(np.frombuffer(raw, dtype=np.uint8), count=n_samples)
-    return 2.0 * bits - 1.0
+def public_vector(number: int, n_samples: int, engine: Engine) -> np.ndarray:
+    """Random numbers of shape (N,) that everybody can make: what is asked about them hides nothing."""
+    made = np.random.Generator(np.random.Philox(key=number)).random(engine.all_rows(n_samples))
+    rows: np.ndarray = 2.0 * made[engine.first_row : engine.first_row + n_samples] - 1.0
+    return rows
 
 
 class DirectionParty(OwnDirections, Answering):
@@ -253,28 +259,47 @@ class DirectionParty(OwnDirections, Answering):
             answer[key], answer[f"{key}_scale"] = in_single_precision(message)
         return answer
 
-    def respond_first(self, gradient: np.ndarray, coefficients: np.ndarray, most: int) -> dict[str, Any]:
+    def respond_first(
+        self, gradient: np.ndarray, most: int, exact: bool, **own: np.ndarray
+    ) -> dict[str, Any]:
         r"""Answer the first loss gradient with messages of directions that span all columns, as far as asked.
 
-        The directions are those of :math:`D_m^\top s` for the gradient and then for public random signs s,
+        The directions are those of :math:`D_m^\top s` for the gradient and then for public random vectors s,
         orthonormal one after another: like all answers, their messages follow from :math:`D_m D_m^\top`.
+
+        Shapes: gradient (C, N); own what the party knows its weights by.
         """
-        residual, known = self.residual(gradient, coefficients), len(self.directions)
-        images = residual - self.regularization * (coefficients @ self.directions)
-        n, d = self.block.shape
-        for k in range(min(most, d - known)):
-            wanted = self.block.transposed_product(public_signs(k, n), self.engine) if k else residual
-            self._keep(wanted)
-        messages = np.empty((len(self.directions) - known, n))
-        for direction, message in zip(self.directions[known:], messages):
-            self.block.product_into(direction, message, self.engine)
-        short = [in_single_precision(message) for message in messages]
-        return {
-            "squared_residual": float(residual @ residual),
-            "products": self.directions @ images,
-            "messages": np.array([message for message, _ in short]).reshape(-1, n).astype(np.float32),
-            "scales": np.array([scale for _, scale in short]),
-        }
+        residual, known, engine = self._first_residual(gradient, **own), len(self.directions), self.engine
+        images = residual[0] - self.regularization * self.weights(own["coefficients"]) if not exact else None
+        self._span(residual, known + min(most, self.block.shape[1] - known))
+        fresh = self.directions[known:]
+        answer: dict[str, Any] = {"squared_residual": float(np.sum(residual * residual))}
+        if images is None:
+            return {**answer, "messages": self.block.matrix_product(fresh, engine)}
+        short, scales = np.empty((len(fresh), self.block.shape[0]), dtype=np.float32), np.empty(len(fresh))
+        for begin in range(0, len(fresh), _TOGETHER):
+            for k, row in enumerate(self.block.matrix_product(fresh[begin : begin + _TOGETHER], engine)):
+                short[begin + k], scales[begin + k] = in_single_precision(row)
+        products = self.directions @ images
+        return {**answer, "products": products, "short_messages": short, "scales": scales}
+
+    def _first_residual(self, gradient: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+        """:meth:`residual` of the only class. Shapes: gradient (1, N); coefficients (K,); result (1, d)."""
+        return self.residual(gradient[0], coefficients)[np.newaxis]
+
+    def _span(self, wanted: np.ndarray, most: int) -> None:
+        """Keep directions until there are so many, or no more: those wanted, of shape (k, d), come first."""
+        n, number, in_vain = self.block.shape[0], 0, 0
+        while len(self.directions) < most and in_vain < _IN_VAIN:
+            for direction in np.ascontiguousarray(wanted):
+                if len(self.directions) < most:
+                    in_vain = 0 if self._keep(direction) is not None else in_vain + 1
+            if len(self.directions) < most:
+                if not number:
+                    in_vain = 0
+                count = min(_TOGETHER, most - len(self.directions))
+                asked = np.array([public_vector(number + k, n, self.engine) for k in range(count)])
+                wanted, number = self.block.transposed_matrix_product(asked, self.engine), number + count
 
     def restate(self, gradient: np.ndarray, coefficients: np.ndarray) -> dict[str, Any]:
         """Answer a loss gradient with the message of the weights themselves, and forget all directions

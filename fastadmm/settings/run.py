@@ -268,9 +268,9 @@ class RunConfig:
     )
     directions: str = _method(
         "what a party sends in a round of `subspace`: `one` direction in double precision, or "
-        "`both` of its directions in single precision, or `all` of them in its first answer where it "
-        "has at most 40 columns: [solver.md](solver.md#both-directions-in-a-round). auto is `both` with "
-        "a smooth convex loss, one predictor per sample and a gap of at least 1e-9, otherwise `one`",
+        "`both` of its directions in single precision. auto is `both` with a smooth convex loss, one "
+        "predictor per sample and a gap of at least 1e-9, otherwise `one`; parties of few columns then "
+        "answer once with all of them: [solver.md](solver.md#all-directions-at-once)",
         choices=DIRECTIONS,
         noun="choice",
         refused={"private": "private messages are those of ADMM, one number per row"},

@@ -48,10 +48,10 @@ class SolverOptions:
         Fewer take less memory and more rounds. None takes what the scheme likes.
     gap_absolute : float
         Stop also at this absolute duality gap, per mean loss; 0 never stops by it.
-    directions : {"auto", "one", "both", "all"}
+    directions : {"auto", "one", "both"}
         What a party of ``subspace`` answers with in a round: ``one`` direction in double
-        precision, or ``both`` that it has in single precision, the same bytes; ``all`` is ``both``
-        after a first answer of all directions, of parties with at most 40 columns.
+        precision, or ``both`` that it has in single precision, the same bytes. With ``auto``
+        parties of few columns answer once with all of them.
         See :func:`fastadmm.coordinator.subspace.scheme.choose_directions`.
     secrecy : {"none", "sums"}
         Whether the coordinator sees only sums of the parties' messages: see :mod:`fastadmm.secrecy`.

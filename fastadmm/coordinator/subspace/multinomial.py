@@ -81,6 +81,8 @@ class MultinomialCoordinator:
         self.moves = Moves()
         self.primal: PrimalValue | None = None
         self.wanted = 0.0
+        #: Most columns of a party whose first answer has all of its directions, and directions that span all.
+        self.most_first, self.n_columns = 0, sum(block.shape[1] for block in problem.blocks)
 
     @property
     def messages(self) -> Array:
@@ -129,24 +131,16 @@ class MultinomialCoordinator:
         if not self.watch.may_wait(before) and self.metric_is_stale(before) and self._somebody_factorises():
             self.n_factorisations += 1
             yield from ask_all(n_parties, "set_metric", curvature=self.metric)
-        newton, known = self.n_rounds % 2 == 0, len(self.owner)
+        known, gradient = len(self.owner), primal.gradient.reshape(self.problem.n_outputs, -1)
+        if self.complete:  # all of what parties would answer follows from their messages
+            left = gradient @ self.messages.T + self.problem.regularization * self.point.coefficients
+            squared = np.bincount(self.owner, np.sum(left * left, axis=0), minlength=n_parties).tolist()
+        else:
+            squared = yield from self._ask(gradient)
         self.n_rounds += 1
-        gradient = primal.gradient.reshape(self.problem.n_outputs, -1)
-        common = {"gradient": gradient, "newton": newton}
-        answers = yield Exchange(
-            [
-                Call(m, "respond_classes", {**common, "class_coefficients": self.coefficients(m)})
-                for m in range(n_parties)
-            ]
-        )
-        for m, answer in enumerate(answers):
-            if "message" in answer:
-                self._append(m, answer["message"])
-        squared = [float(answer["squared_residual"]) for answer in answers]
         old = self.point.coefficients[:, :known]
         self.hessian.extend(self.messages, self.engine)
-        complete = len(self.owner) >= sum(block.shape[1] for block in self.problem.blocks)
-        tolerance = span_tolerance(sum(squared) / (2.0 * self.problem.regularization), before, complete)
+        tolerance = span_tolerance(sum(squared) / (2.0 * self.problem.regularization), before, self.complete)
         tolerance = max(tolerance, _SHARE_OF_WANTED * self.wanted * abs(before))
         self.point = minimise_over_class_span(
             self.problem, self.messages, self.point, tolerance, self.engine, self.hessian
@@ -154,6 +148,30 @@ class MultinomialCoordinator:
         yield from self._compress(old)
         self.start()
         return squared
+
+    @property
+    def complete(self) -> bool:
+        """Whether the directions span all weights."""
+        return len(self.owner) >= self.n_columns
+
+    def _ask(self, gradient: Array) -> Talk[list[float]]:
+        """Squares of all parties' residuals, with their messages stored: at first all of few columns."""
+        most = min(self.most_first, self._limit()) if not self.n_rounds else 0
+        calls, given = [], dict[str, Any]()
+        for m, block in enumerate(self.problem.blocks):
+            name, given = "respond_classes", {"newton": self.n_rounds % 2 == 0}
+            if block.shape[1] <= most:
+                name, given = "respond_first", {"most": block.shape[1], "exact": True}
+            own = self.coefficients(m)
+            calls.append(Call(m, name, {"gradient": gradient, "class_coefficients": own, **given}))
+        answers = yield Exchange(calls)
+        for m, answer in enumerate(answers):
+            for key in ("message", "messages"):
+                if key in answer:
+                    self._append(m, answer[key])
+            if "messages" in answer:
+                self.n_columns -= self.problem.blocks[m].shape[1] - int((self.owner == m).sum())
+        return [float(answer["squared_residual"]) for answer in answers]
 
     def _somebody_factorises(self) -> bool:
         classes = self.problem.n_outputs
@@ -333,6 +351,7 @@ class MultinomialMethod(Method):
             "intercept": coordinator.point.intercept,
             "loss": coordinator.point.loss,
             "n_rounds": coordinator.n_rounds,
+            "spanned": coordinator.n_columns,
             "moves": coordinator.moves.rows,
             "n_factorisations": coordinator.n_factorisations,
         }
@@ -368,6 +387,7 @@ class MultinomialMethod(Method):
         coordinator.adopt(messages, owner)
         coordinator.point = point
         coordinator.n_rounds = int(saved["n_rounds"])
+        coordinator.n_columns = int(saved.get("spanned", coordinator.n_columns))
         if "moves" in saved:  # not in runs that began without them
             coordinator.moves.rows = np.array(saved["moves"], dtype=np.float64)
             if coordinator.moves.rows.shape[1] not in (0, k):

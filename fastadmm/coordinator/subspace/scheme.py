@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from fastadmm.problem.problem import Problem
 
 #: What parties may answer with in a round.
-DIRECTIONS: tuple[str, ...] = ("auto", "one", "both", "all")
+DIRECTIONS: tuple[str, ...] = ("auto", "one", "both")
 
 #: Most columns of a party that sends all of its directions in its first answer: more bytes than a whole run
-#: of pairs takes beyond it.
-MOST_FIRST = 40
+#: of pairs takes beyond it. With kinks, runs end when nearly all have been sent anyway.
+MOST_FIRST, MOST_FIRST_OF_KINKS = 40, 128
 
 #: Messages in single precision are not asked to certify a smaller relative gap.
 _SINGLE_GAP = 1e-9
@@ -84,15 +84,21 @@ class Subspace(Scheme):
 
     def make(self, problem: Problem, options: Options, engine: Engine) -> Method:
         from fastadmm.coordinator.subspace.multinomial import MultinomialMethod
+        from fastadmm.coordinator.subspace.smoothed import SmoothedSubspaceMethod
         from fastadmm.coordinator.subspace.subspace import SubspaceMethod
 
         both, _ = choose_directions(problem.traits, options)
         kind = self.method(problem.traits)
         if kind is SubspaceMethod:
-            most_first = MOST_FIRST if options.directions == "all" else 0
-            made: Method = SubspaceMethod(problem, engine, options.history, both, most_first)
+            made: Method = SubspaceMethod(problem, engine, options.history, both)
         else:
             made = super().make(problem, options, engine)
+        if options.directions == "auto" and kind in (
+            SubspaceMethod,
+            SmoothedSubspaceMethod,
+            MultinomialMethod,
+        ):
+            made.coordinator.most_first = MOST_FIRST if problem.traits.smooth else MOST_FIRST_OF_KINKS
         if kind in (SubspaceMethod, MultinomialMethod):
             made.coordinator.wanted = options.gap
         return made
@@ -204,13 +210,13 @@ def _kept(shape: Shape, history: int) -> int:
 def choose_directions(traits: Traits, options: Options) -> tuple[bool, str]:
     """Whether parties answer with both directions in a round, and why."""
     asked, suited = options.directions, traits.convex and traits.smooth and not traits.vector
-    if asked in ("both", "all") and not suited:
+    if asked == "both" and not suited:
         raise ConfigError(
-            f"directions: {asked!r} needs a smooth convex loss and one predictor per sample; choose 'one' or "
+            "directions: 'both' needs a smooth convex loss and one predictor per sample; choose 'one' or "
             "'auto'"
         )
     if asked != "auto":
-        return asked != "one", "asked for"
+        return asked == "both", "asked for"
     if not suited:
         return False, "loss with kinks, not convex, or with several predictors per sample"
     if options.gap < _SINGLE_GAP:

@@ -13,7 +13,7 @@ search, which converges for strongly convex problems. See ``docs/solver.md``.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -105,9 +105,10 @@ class SubspaceCoordinator:
         engine: Engine,
         directions: int | None = None,
         both: bool = False,
-        most_first: int = 0,
     ) -> None:
-        self.problem, self.engine, self.most_first = problem, engine, most_first
+        self.problem, self.engine = problem, engine
+        #: Most columns of a party whose first answer has all of its directions; whether all have answered.
+        self.most_first, self.began = 0, False
         self.limit, self.most_directions = directions_per_party(problem.n_parties), directions
         self.n_forgotten = 0
         self.correction = Correction()
@@ -241,7 +242,8 @@ class SubspaceCoordinator:
         r"""One exchange with every party, then the minimisation over the span."""
         primal = self.primal if self.primal is not None else self.start()
         before = primal.loss + self.regulariser()
-        if not self.watch.may_wait(before) and self._metric_is_stale(before):
+        settled = self.complete or len(self._narrow()) == self.problem.n_parties
+        if not (settled or self.watch.may_wait(before)) and self._metric_is_stale(before):
             yield self._exchange("set_metric", [{"curvature": self.metric}] * self.problem.n_parties)
         if self.rounded is not None and self.rounding_is_left:
             return (yield from self._restate(primal))
@@ -298,10 +300,7 @@ class SubspaceCoordinator:
         gradient, old = primal.gradient.copy(), self.point.coefficients
         answers = yield self._at_once(self.at(gradient, "respond_pair"))
         for m, answer in enumerate(answers):
-            if "scales" in answer:  # no more directions than these change anything
-                self.n_columns -= self.problem.blocks[m].shape[1] - len(answer["scales"])
-                for scale, message in zip(answer["scales"], answer["messages"]):
-                    self._append(m, float(scale) * message.astype(np.float64))
+            self._take_first(m, answer)
             for key in ("first", "second"):
                 if key in answer:
                     self._append(m, float(answer[f"{key}_scale"]) * answer[key].astype(np.float64))
@@ -326,15 +325,32 @@ class SubspaceCoordinator:
 
     def _at_once(self, exchange: Exchange) -> Exchange:
         """The same exchange; in the first round parties of few columns are asked for all that they have."""
-        if not self.most_first or len(self.owner):
-            return exchange
-        widths, most = [block.shape[1] for block in self.problem.blocks], self._most_per_party()
-        all_of = {m for m, d in enumerate(widths) if d <= min(self.most_first, most)}
-        calls = [
-            Call(c.party, "respond_first", {**c.made(), "most": widths[c.party]}) if c.party in all_of else c
-            for c in exchange.calls
-        ]
+        first, self.began = self._narrow(), True
+        calls = []
+        for call in exchange.calls:
+            if call.party in first:
+                given, most = call.made(), first[call.party]
+                known = {"gradient": given["gradient"][np.newaxis], "coefficients": given["coefficients"]}
+                exact = self.rounded is None
+                call = Call(call.party, "respond_first", {**known, "most": most, "exact": exact})
+            calls.append(call)
         return replace(exchange, calls=calls)
+
+    def _narrow(self) -> dict[int, int]:
+        """Parties that are asked for all of their directions now, and the number of their columns."""
+        if self.began or self.few_rows is not None:
+            return {}
+        most = min(self.most_first, self._most_per_party())
+        return {m: d for m, block in enumerate(self.problem.blocks) if (d := block.shape[1]) <= most}
+
+    def _take_first(self, m: int, answer: Mapping[str, Any]) -> None:
+        """Keep the messages of a first answer, if it is one: no other directions change anything."""
+        rows = answer.get("messages", answer.get("short_messages"))
+        if rows is None:
+            return
+        for scale, message in zip(answer.get("scales", np.ones(len(rows))), rows):
+            self._append(m, float(scale) * message.astype(np.float64))
+        self.n_columns -= self.problem.blocks[m].shape[1] - int((self.owner == m).sum())
 
     def _restate(self, primal: PrimalValue) -> Talk[list[float]]:
         """Start again at the same weights, with messages in double precision."""
@@ -444,10 +460,16 @@ class SubspaceCoordinator:
 
     def _ask(self, gradient: np.ndarray, newton: bool, also: np.ndarray | None = None) -> Talk[Answers]:
         """Every party's answer, with its messages stored."""
+        # All of it follows from exact messages that span all weights.
+        if self.complete and self.few_rows is None:
+            left = self._slopes(gradient) + self.problem.regularization * self.point.coefficients
+            squares = np.bincount(self.owner, left * left, minlength=self.problem.n_parties)
+            return [{"squared_residual": float(square)} for square in squares]
         question = {"gradient": gradient, "newton": newton, **({} if also is None else {"also": also})}
         asked = [{**question, "coefficients": own} for own in self.each_coefficients()]
-        answers = yield self._exchange("respond", asked)
+        answers = yield self._at_once(self._exchange("respond", asked))
         for m, answer in enumerate(answers):
+            self._take_first(m, answer)
             for key in ("message", "other"):
                 if key in answer:
                     self._append(m, answer[key])
@@ -541,10 +563,9 @@ class SubspaceMethod(Method):
         engine: Engine,
         directions: int | None = None,
         both: bool = False,
-        most_first: int = 0,
     ) -> None:
         self.problem, self.engine = problem, engine
-        self.coordinator = SubspaceCoordinator(problem, engine, directions, both, most_first)
+        self.coordinator = SubspaceCoordinator(problem, engine, directions, both)
 
     @property
     def descends(self) -> bool:
@@ -651,6 +672,7 @@ class SubspaceMethod(Method):
             "idle": coordinator.idle,
             "n_forgotten": coordinator.n_forgotten,
             "spanned": coordinator.n_columns,
+            "began": coordinator.began,
             "repaired": coordinator.repaired,
         }
         if coordinator.most_directions is not None:
@@ -722,6 +744,7 @@ class SubspaceMethod(Method):
         coordinator.idle = int(saved.get("idle", 0))
         coordinator.n_forgotten = int(saved.get("n_forgotten", 0))
         coordinator.n_columns = int(saved.get("spanned", coordinator.n_columns))
+        coordinator.began = bool(saved.get("began", True))
         coordinator.most_directions = saved.get("most_directions", coordinator.most_directions)
         if "asked" not in saved or coordinator.rounded is not None:
             coordinator.few_rows = None  # a run that gave up on them, or began without
