@@ -114,7 +114,7 @@ def run_streamed(path: str, limit: str, scheme: str, history: str) -> dict[str, 
     from fastadmm.runs.display import Silent
     from fastadmm.runs.environment import peak_memory
     from fastadmm.runs.train import start_run
-    from fastadmm.settings.amounts import parse_bytes
+    from fastadmm.settings.checks import parse_bytes
 
     raw: list[float] = []
     marks: list[float] = []

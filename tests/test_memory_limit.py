@@ -21,7 +21,7 @@ from fastadmm.runs.config import make_config
 from fastadmm.runs.environment import BASE_BYTES, COMPILER_BYTES, _group_memory, compiles, peak_memory
 from fastadmm.runs.plan import make_plan
 from fastadmm.runs.train import plan_run, resume_run, start_run
-from fastadmm.settings.amounts import parse_bytes
+from fastadmm.settings.checks import parse_bytes
 from fastadmm.store import open_partition
 
 from run_tools import CrashAfter, Notes, assert_same_run, logged, python, result_of, run, write_blocks

@@ -41,7 +41,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError, InputError, StorageError
 from fastadmm.files.atomic import refuse_parent, shown, storage_errors
 from fastadmm.files.reading import read_bytes, read_json
-from fastadmm.runs.lock import run_lock
+from fastadmm.runs.folder import run_lock
 from fastadmm.store.party_file import PartyData, check_party_name, open_party
 
 #: A request of so many bytes is read whoever asks: the first of a run is no longer.

@@ -36,7 +36,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FastadmmError, InputError, StorageError
 from fastadmm.files.atomic import remove_leftovers, shown, storage_errors, write_whole
 from fastadmm.files.reading import read_bytes
-from fastadmm.runs.lock import run_lock
+from fastadmm.runs.folder import run_lock
 from fastadmm.store.party_file import PartyData, open_party
 
 #: Who asks by files, as approvals and the audit log name it.

@@ -205,7 +205,10 @@ PANELS: dict[str, tuple[str, ...]] = {
 }
 
 #: Commands in the module of another.
-_BESIDE = {"card": "report", "combine": "predict", "drift": "columns", "import": "export", "resume": "train"}
+_BESIDE = {
+    "card": "report", "combine": "predict", "drift": "columns", "import": "export", "infer": "coefficients",
+    "resume": "train",
+}  # fmt: skip
 
 #: Order of the commands in ``--help``.
 COMMANDS = tuple(name for names in PANELS.values() for name in names if name not in GROUPS)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastadmm.cli.app import new_group
-from fastadmm.cli.infer import COVARIANCE, LEVEL
+from fastadmm.cli.coefficients import COVARIANCE, LEVEL
 from fastadmm.cli.options import argument, flag, option, with_options
 from fastadmm.cli.terminal import say
 
@@ -83,7 +83,7 @@ def infer(
 ) -> None:
     """Standard errors by files: write requests for 'party infer', or read the answers."""
     from fastadmm.between.infer import coordinator_infer
-    from fastadmm.cli.infer import print_inference
+    from fastadmm.cli.coefficients import print_inference
 
     found = coordinator_infer(run, out, messages or [], covariance=covariance, level=level)
     if isinstance(found, list):

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastadmm.cli.app import new_group
+from fastadmm.cli.coefficients import COVARIANCE, LEVEL
 from fastadmm.cli.convert import Duplicates, Task
-from fastadmm.cli.infer import COVARIANCE, LEVEL
 from fastadmm.cli.options import JSON, argument, flag, option, seconds_of
 from fastadmm.cli.terminal import print_json, say
 from fastadmm.errors import ConfigError, FastadmmError, WaitingError
@@ -235,7 +235,7 @@ def infer(
 ) -> None:
     """Compute standard errors: each party learns its own, you get the tests and the fit."""
     from fastadmm.between.infer import federate_infer
-    from fastadmm.cli.infer import print_inference
+    from fastadmm.cli.coefficients import print_inference
 
     found = federate_infer(config, run, out, covariance=covariance, level=level, say=_say)
     print_inference(found, as_json)

@@ -23,8 +23,7 @@ from fastadmm.reports.bins_plot import bins_plot
 from fastadmm.reports.committee import coefficient_section, limits, points_section
 from fastadmm.reports.judgement import judgement_section
 from fastadmm.reports.plots import calibration_plot, history_plots, metric_label
-from fastadmm.reports.published import published
-from fastadmm.reports.records import RunRecords, read_records
+from fastadmm.reports.records import RunRecords, published, read_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

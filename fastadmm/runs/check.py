@@ -17,7 +17,7 @@ from fastadmm.runs.display import Display
 from fastadmm.runs.environment import SHARE, available_memory
 from fastadmm.runs.plan import Plan, check_limit, make_plan
 from fastadmm.runs.private import unproved_parties
-from fastadmm.settings.amounts import parse_bytes
+from fastadmm.settings.checks import parse_bytes
 from fastadmm.settings.privacy import DifferentialPrivacy
 from fastadmm.settings.run import RunConfig
 from fastadmm.store.label_file import LabelData, check_two_classes
