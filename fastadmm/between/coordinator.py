@@ -95,12 +95,6 @@ def read_state(path: Path, names: Sequence[str]) -> dict[str, Any]:
         }
 
 
-def rounds_done(path: Path) -> int:
-    """How many rounds a state has behind it."""
-    with read_h5(path, _TYPE) as file:
-        return read_attribute(file, "n_rounds", int)
-
-
 #: What the owners of the data are shown, to approve it.
 RUN = "run.json"
 

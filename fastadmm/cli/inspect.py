@@ -184,10 +184,9 @@ def _view_partition(found: dict[str, Any]) -> Iterable[RenderableType]:
 
 
 def _target_rows(found: dict[str, Any]) -> list[tuple[str, Any]]:
-    rows: list[tuple[str, Any]] = [("task", found["task"])]
-    if "classes" in found:
-        return rows + [(f"class {_text(name)}", n) for name, n in zip(found["classes"], found["counts"])]
-    return rows + [(key, found[key]) for key in ("mean", "min", "max")]
+    counts = zip(found.get("classes", ()), found.get("counts", ()))
+    rows = [(f"class {_text(name)}", n) for name, n in counts]
+    return [("task", found["task"]), *(rows or [(key, found[key]) for key in ("mean", "min", "max")])]
 
 
 def _view_owner(found: dict[str, Any]) -> Iterable[RenderableType]:

@@ -34,9 +34,9 @@ def argument(help: str, default: Any = ..., **how: Any) -> Any:
     return typer.Argument(default, help=help, readable=False, **how)
 
 
-def flag(help: str, *names: str, default: bool = False, panel: str | None = None) -> Any:
+def flag(help: str, *names: str, panel: str | None = None) -> Any:
     """An option without a value."""
-    return option(help, *names, default=default, panel=panel)
+    return option(help, *names, default=False, panel=panel)
 
 
 FORCE = flag("Replace an existing file.", "--force")

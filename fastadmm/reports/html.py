@@ -264,40 +264,41 @@ def _real(value: Any) -> bool:
 
 
 def _badge(facts: _Facts) -> dict[str, str]:
+    return dict(zip(("kind", "text", "detail"), _standing(facts)))
+
+
+def _standing(facts: _Facts) -> tuple[str, str, str]:
+    """How a run ended: its kind for the page's colour, in a word, and in a line."""
     if facts.status in (None, "running"):
-        return {"kind": "open", "text": "Not finished", "detail": "the run is still going, or was killed"}
+        return "open", "Not finished", "the run is still going, or was killed"
     if facts.claim == "contradiction":
-        detail = "the proof contradicts itself: nothing is claimed; please report it"
-        return {"kind": "diverged", "text": "Contradiction", "detail": detail}
+        return (
+            "diverged",
+            "Contradiction",
+            "the proof contradicts itself: nothing is claimed; please report it",
+        )
     if facts.claim == "at_rounding":
-        detail = "the rounding of the proof exceeds what was asked"
-        return {"kind": "stopped", "text": "At rounding", "detail": detail}
+        return "stopped", "At rounding", "the rounding of the proof exceeds what was asked"
     if facts.status == "converged" and facts.claim in ("", "certified", "certified_within"):
         if facts.gap_within is not None and facts.claim != "certified":
-            detail = "the target gap is proved among models of bounded size only"
-            return {"kind": "stopped", "text": "Converged", "detail": detail}
+            return "stopped", "Converged", "the target gap is proved among models of bounded size only"
         if facts.gap is None:
-            return {"kind": "stopped", "text": "Converged", "detail": "without a certificate"}
-        return {"kind": "certified", "text": "Certified", "detail": "the target gap is reached and proved"}
-    if facts.status == "stationary":
-        detail = "a local solution of a problem that is not convex; no global optimum is claimed"
-        return {"kind": "stopped", "text": "Stationary", "detail": detail}
-    if facts.status == "diverged":
-        return {"kind": "diverged", "text": "Diverged", "detail": "the iterates grow without bound"}
-    if facts.status == "completed":
-        return {
-            "kind": "stopped",
-            "text": "Completed",
-            "detail": "all private rounds; there is no certificate",
-        }
-    details = {
-        "max_rounds": "by the limit on rounds",
-        "time_limit": "by the time limit",
-        "early_stopped": "early: held-out rows no longer got better",
-        "at_rounding": "more rounds prove no more",
-        "interrupted": "by the user; the run can be resumed",
-    }
-    return {"kind": "stopped", "text": "Stopped", "detail": details.get(facts.status, facts.status)}
+            return "stopped", "Converged", "without a certificate"
+        return "certified", "Certified", "the target gap is reached and proved"
+    return {
+        "stationary": (
+            "stopped",
+            "Stationary",
+            "a local solution of a problem that is not convex; no global optimum is claimed",
+        ),
+        "diverged": ("diverged", "Diverged", "the iterates grow without bound"),
+        "completed": ("stopped", "Completed", "all private rounds; there is no certificate"),
+        "max_rounds": ("stopped", "Stopped", "by the limit on rounds"),
+        "time_limit": ("stopped", "Stopped", "by the time limit"),
+        "early_stopped": ("stopped", "Stopped", "early: held-out rows no longer got better"),
+        "at_rounding": ("stopped", "Stopped", "more rounds prove no more"),
+        "interrupted": ("stopped", "Stopped", "by the user; the run can be resumed"),
+    }.get(facts.status, ("stopped", "Stopped", facts.status))
 
 
 def _about(records: RunRecords, n_parties: int) -> str:
