@@ -90,7 +90,7 @@ def privacy(
     )
     sensitivity, theorem = message.sensitivity(plan.epsilon, delta)
     if plot is not None:
-        from fastadmm.reports.privacy_plot import write_privacy_plot
+        from fastadmm.reports.plots import write_privacy_plot
 
         write_privacy_plot(plot, plan, budget.parties)
     if as_json:
