@@ -59,12 +59,12 @@ def test_workers_find_the_weights_of_one_process(loss):
 
         def work(comm, sums=sums):
             found = solve_rows(problem, comm, options)
-            sums.append(comm.n_sums / len(found.history))
+            sums.append(comm.n_sums)
             return found
 
         for found in on_workers(size, work):
             np.testing.assert_array_equal(weights_of(found), alone)
-        assert max(sums) <= 18  # for three parties; the start and the check of the model are among them
+        assert max(sums) <= 60  # of the whole run of three parties, start and check of the model included
 
 
 FEW = 20_011  # four leaves

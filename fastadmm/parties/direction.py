@@ -81,8 +81,11 @@ _ROOM = 8
 #: Vectors of N numbers that a party works on together.
 _TOGETHER = 8
 
-#: So many of these one after another that are no new direction say that there is none.
+#: So many vectors one after another that are no new direction say that there is none.
 _IN_VAIN = 2
+
+#: Products with the curvature that turn random vectors towards its leading eigenvectors.
+_POWERS = 2
 
 #: Traces up to this do not overflow there.
 _ROUGH_LIMIT = 1e36
@@ -262,10 +265,10 @@ class DirectionParty(OwnDirections, Answering):
     def respond_first(
         self, gradient: np.ndarray, most: int, exact: bool, **own: np.ndarray
     ) -> dict[str, Any]:
-        r"""Answer the first loss gradient with messages of directions that span all columns, as far as asked.
+        r"""Answer the first loss gradient with messages of as many directions as are asked for.
 
-        The directions are those of :math:`D_m^\top s` for the gradient and then for public random vectors s,
-        orthonormal one after another: like all answers, their messages follow from :math:`D_m D_m^\top`.
+        The directions are made of :math:`D_m^\top s` for the gradient and for public random vectors s: like
+        all answers, their messages follow from :math:`D_m D_m^\top`. All directions span all columns.
 
         Shapes: gradient (C, N); own what the party knows its weights by.
         """
@@ -288,18 +291,49 @@ class DirectionParty(OwnDirections, Answering):
         return self.residual(gradient[0], coefficients)[np.newaxis]
 
     def _span(self, wanted: np.ndarray, most: int) -> None:
-        """Keep directions until there are so many, or no more: those wanted, of shape (k, d), come first."""
-        n, number, in_vain = self.block.shape[0], 0, 0
-        while len(self.directions) < most and in_vain < _IN_VAIN:
+        """Keep directions until there are so many, or no more: of those wanted, of shape (k, d), first.
+
+        Where they are fewer than columns, they are Newton direction, gradient, and a space near the leading
+        eigenvectors of the curvature, which takes most rounds to find.
+        """
+        known, leading = len(self.directions), most < self.block.shape[1]
+        if leading and self.kind == "gram" and self._can_newton():
+            wanted = np.vstack([self._newton(wanted[0]), wanted])
+        elif leading:  # eigenvectors would take many passes
+            weight = 1.0 if self.metric is None else self.metric
+            image = weight * self.block.product(wanted[0], self.engine)
+            wanted = np.vstack([wanted, self.block.transposed_product(image, self.engine)])
+            most = min(most, known + len(wanted))
+        number = in_vain = 0
+        while True:
             for direction in np.ascontiguousarray(wanted):
                 if len(self.directions) < most:
                     in_vain = 0 if self._keep(direction) is not None else in_vain + 1
-            if len(self.directions) < most:
-                if not number:
-                    in_vain = 0
-                count = min(_TOGETHER, most - len(self.directions))
-                asked = np.array([public_vector(number + k, n, self.engine) for k in range(count)])
-                wanted, number = self.block.transposed_matrix_product(asked, self.engine), number + count
+            if (missing := most - len(self.directions)) <= 0 or (number and in_vain >= _IN_VAIN):
+                break
+            wanted, number = self._public_images(number, missing), number + missing
+            if leading:
+                for _ in range(_POWERS):
+                    turn, shares = np.linalg.qr(wanted.T)
+                    # The signs that follow from inner products alone, where LAPACK's follow from columns.
+                    wanted = self._curved(turn * np.where(np.diag(shares) < 0.0, -1.0, 1.0)).T
+
+    def _public_images(self, first: int, count: int) -> np.ndarray:
+        """D' s for some public vectors s, of shape (count, d)."""
+        n, images = self.block.shape[0], []
+        for begin in range(first, first + count, _TOGETHER):
+            numbers = range(begin, min(begin + _TOGETHER, first + count))
+            asked = np.array([public_vector(number, n, self.engine) for number in numbers])
+            images.append(self.block.transposed_matrix_product(asked, self.engine))
+        return np.vstack(images)
+
+    def _curved(self, vectors: np.ndarray) -> np.ndarray:
+        """The matrix whose factor gives Newton directions times vectors. Shapes: vectors (d, k)."""
+        from scipy.linalg.blas import dtrmm
+
+        half = dtrmm(1.0, self._factor, vectors, lower=True, trans_a=True)
+        product: np.ndarray = dtrmm(1.0, self._factor, half, lower=True)
+        return product
 
     def restate(self, gradient: np.ndarray, coefficients: np.ndarray) -> dict[str, Any]:
         """Answer a loss gradient with the message of the weights themselves, and forget all directions

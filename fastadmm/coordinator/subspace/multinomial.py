@@ -166,10 +166,10 @@ class MultinomialCoordinator:
             calls.append(Call(m, name, {"gradient": gradient, "class_coefficients": own, **given}))
         answers = yield Exchange(calls)
         for m, answer in enumerate(answers):
-            for key in ("message", "messages"):
-                if key in answer:
-                    self._append(m, answer[key])
+            if "message" in answer:
+                self._append(m, answer["message"])
             if "messages" in answer:
+                self._append(m, answer.pop("messages"))
                 self.n_columns -= self.problem.blocks[m].shape[1] - int((self.owner == m).sum())
         return [float(answer["squared_residual"]) for answer in answers]
 

@@ -107,7 +107,11 @@ class Subspace(Scheme):
         both, why = choose_directions(traits, options)
         if not traits.convex and not traits.log_sum:
             return []
-        return [f"answers of a round: {'both directions' if both else 'one direction'} ({why})"]
+        note = f"answers of a round: {'both directions' if both else 'one direction'} ({why})"
+        if options.directions == "auto" and traits.convex and not traits.log_sum:
+            most = MOST_FIRST if traits.smooth else MOST_FIRST_OF_KINKS
+            note += f"; of parties with at most {most} columns once all of them"
+        return [note]
 
     def history(self, shape: Shape, options: Options) -> tuple[int, int]:
         """Directions per party."""
@@ -137,7 +141,8 @@ class Subspace(Scheme):
 
             share = _NEAR_KINKS if shape.usual else MOST_SHARE
             work = max(_WORK_NEAR_KINKS, _WORK + math.ceil(share * kept))
-        columns = kept + (shape.n_parties + work) * shape.n_outputs
+        # Messages of a first answer are moved from one place to another, party by party.
+        columns = kept + _most_at_once(shape, history) + (shape.n_parties + work) * shape.n_outputs
         if self.models_few_rows(shape):
             columns += _MODEL_OF_FEW_ROWS * shape.n_samples + 2 * history
         # Where rounding hides what is left of a gap, the gradient is repaired (repaired_gradient.py).
@@ -194,7 +199,7 @@ def _few_rows(n_samples: int, widths: Sequence[int]) -> bool:
 def _kept(shape: Shape, history: int) -> int:
     """Directions of all parties, one per class of a message; orthogonal, so at most as many as columns.
 
-    A round adds two, and a run may start with one.
+    A round adds two, and a run may start with one; narrow parties send all at once.
     """
     from fastadmm.coordinator.metric_limits import directions_of_few_numbers, directions_per_party
 
@@ -203,8 +208,18 @@ def _kept(shape: Shape, history: int) -> int:
         if shape.traits.smooth:
             few = min(few, directions_per_party(shape.n_parties))
         history = max(history, few)
-    each = shape.n_outputs * min(history, 2 * shape.rounds + 1, shape.messages)
-    return sum(min(each, width) for width in shape.widths)
+    each, first = (
+        shape.n_outputs * min(history, 2 * shape.rounds + 1, shape.messages),
+        _most_at_once(shape, history),
+    )
+    return sum(min(max(each, first), width) for width in shape.widths)
+
+
+def _most_at_once(shape: Shape, history: int) -> int:
+    """Most directions of a first answer."""
+    most = min(shape.n_outputs * history, MOST_FIRST if shape.traits.smooth else MOST_FIRST_OF_KINKS)
+    convex = shape.traits.convex and not _few_rows(shape.n_samples, shape.widths)
+    return min(most, max(shape.widths)) if convex else 0
 
 
 def choose_directions(traits: Traits, options: Options) -> tuple[bool, str]:

@@ -13,7 +13,7 @@ search, which converges for strongly convex problems. See ``docs/solver.md``.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -77,6 +77,9 @@ _SPAN_KEEPS = 0.1
 #: their rounding may hide.
 _ROUNDING_IS_LEFT = 0.1
 
+#: Most directions of a first answer where a party has too many columns for all of them.
+SOME_FIRST = 32
+
 #: Parties with less data together answer one after another: threads would spend more on taking turns.
 _SMALL_BYTES = 1 << 24
 
@@ -108,7 +111,7 @@ class SubspaceCoordinator:
     ) -> None:
         self.problem, self.engine = problem, engine
         #: Most columns of a party whose first answer has all of its directions; whether all have answered.
-        self.most_first, self.began = 0, False
+        self.most_first, self.began, self.asked_first = 0, False, dict[int, int]()
         self.limit, self.most_directions = directions_per_party(problem.n_parties), directions
         self.n_forgotten = 0
         self.correction = Correction()
@@ -242,7 +245,10 @@ class SubspaceCoordinator:
         r"""One exchange with every party, then the minimisation over the span."""
         primal = self.primal if self.primal is not None else self.start()
         before = primal.loss + self.regulariser()
-        settled = self.complete or len(self._narrow()) == self.problem.n_parties
+        first = self._first()
+        settled = self.complete or all(
+            b.shape[1] <= first.get(m, 0) for m, b in enumerate(self.problem.blocks)
+        )
         if not (settled or self.watch.may_wait(before)) and self._metric_is_stale(before):
             yield self._exchange("set_metric", [{"curvature": self.metric}] * self.problem.n_parties)
         if self.rounded is not None and self.rounding_is_left:
@@ -324,8 +330,9 @@ class SubspaceCoordinator:
         return squared
 
     def _at_once(self, exchange: Exchange) -> Exchange:
-        """The same exchange; in the first round parties of few columns are asked for all that they have."""
-        first, self.began = self._narrow(), True
+        """The same exchange; in the first round some parties are asked for more directions at once."""
+        self.asked_first, self.began = self._first(), True
+        first = self.asked_first
         calls = []
         for call in exchange.calls:
             if call.party in first:
@@ -336,21 +343,27 @@ class SubspaceCoordinator:
             calls.append(call)
         return replace(exchange, calls=calls)
 
-    def _narrow(self) -> dict[int, int]:
-        """Parties that are asked for all of their directions now, and the number of their columns."""
-        if self.began or self.few_rows is not None:
+    def _first(self) -> dict[int, int]:
+        """Parties that are asked for many directions now, and how many: all, or some of too many."""
+        if self.began or self.few_rows is not None or not self.most_first:
             return {}
-        most = min(self.most_first, self._most_per_party())
-        return {m: d for m, block in enumerate(self.problem.blocks) if (d := block.shape[1]) <= most}
+        limit = self._most_per_party()
+        some = min(SOME_FIRST, limit // 2) if self.rounded is not None else 0
+        first = {m: block.shape[1] for m, block in enumerate(self.problem.blocks)}
+        first = {m: d if d <= min(self.most_first, limit) else some for m, d in first.items()}
+        return {
+            m: count for m, count in first.items() if count == self.problem.blocks[m].shape[1] or count > 2
+        }
 
-    def _take_first(self, m: int, answer: Mapping[str, Any]) -> None:
-        """Keep the messages of a first answer, if it is one: no other directions change anything."""
-        rows = answer.get("messages", answer.get("short_messages"))
+    def _take_first(self, m: int, answer: dict[str, Any]) -> None:
+        """Move the messages of a first answer here, if it is one: no other directions change anything."""
+        rows = answer.pop("messages", answer.pop("short_messages", None))
         if rows is None:
             return
         for scale, message in zip(answer.get("scales", np.ones(len(rows))), rows):
             self._append(m, float(scale) * message.astype(np.float64))
-        self.n_columns -= self.problem.blocks[m].shape[1] - int((self.owner == m).sum())
+        if self.asked_first[m] == (d := self.problem.blocks[m].shape[1]):
+            self.n_columns -= d - int((self.owner == m).sum())
 
     def _restate(self, primal: PrimalValue) -> Talk[list[float]]:
         """Start again at the same weights, with messages in double precision."""

@@ -1,0 +1,154 @@
+"""Exchanges between organisations until a gap of 1e-6 is certified, beside L-BFGS and ADMM.
+
+    python -P bench/apart.py [--redraw]
+
+Writes ``bench/apart.json`` (what was measured) and the block ``apart`` of ``docs/convergence.md``,
+which is made from that file alone. Nothing here depends on the clock. Exchanges and bytes are those of
+``result.json``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from fastadmm.problem.problem import make_problem
+from fastadmm.solver.solver import Solver, SolverOptions
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "bench"))
+
+from page import replace_block  # noqa: E402
+from rounds import datasets, find_data, geometric_mean  # noqa: E402
+
+MEASURED, PAGE = ROOT / "bench" / "apart.json", ROOT / "docs" / "convergence.md"
+ROWS, GAP, MOST = 4000, 1e-6, 400
+
+#: Losses and regularisers of a row of the table.
+KINDS = {
+    "smooth, ridge": [("logistic", "l2"), ("squared", "l2"), ("huber", "l2")],
+    "kinks, ridge": [("hinge", "l2"), ("quantile", "l2")],
+    "four classes, ridge": [("multinomial", "l2")],
+    "smooth, l1": [("logistic", "l1"), ("squared", "l1")],
+    "kinks, l1": [("hinge", "l1"), ("quantile", "l1")],
+}
+
+
+def cases(data: Path) -> Any:
+    """Name, blocks and labels; parties have at most 40 columns, or more. Of pictures every fifth point."""
+    for name, X, y in datasets(data):
+        if name not in ("a9a", "mushrooms", "mnist 4/9", "breast cancer"):
+            continue
+        rows = np.random.default_rng(0).permutation(len(y))[:ROWS]
+        X, y = (X.tocsr()[rows].toarray() if hasattr(X, "tocsr") else X[rows]), y[rows]
+        X = X[:, np.ptp(X, axis=0) > 0.0]
+        X = X[:, ::5] if name == "mnist 4/9" else X
+        d = X.shape[1]
+        for parties in (1 + d // 90, -(-d // 40), 2 * -(-d // 40)):
+            if parties > 1:
+                yield name, np.array_split(X, parties, axis=1), y
+
+
+def target(loss: str, blocks: list[Any], y: np.ndarray) -> np.ndarray:
+    """Labels, or for losses of numbers and several classes a noisy score of the columns."""
+    if loss in ("logistic", "hinge"):
+        return y
+    rng = np.random.default_rng(1)
+    z = sum(b @ rng.normal(size=b.shape[1]) / math.sqrt(b.shape[1]) for b in blocks)
+    z = z / z.std() + 2.0 * y + 0.5 * rng.standard_t(3, size=len(y))
+    return np.digitize(z, np.quantile(z, [0.25, 0.5, 0.75])) * 1.0 if loss == "multinomial" else z
+
+
+def ours(problem: Any, **options: Any) -> tuple[int, float] | None:
+    """Exchanges, the proof's included, and bytes a row of the party with the most; None if not certified."""
+    n = problem.n_samples
+    solver = Solver(problem, SolverOptions(gap=GAP, max_rounds=MOST, n_threads=1, **options))
+    with solver.engine:
+        while solver.stop_reason(record := solver.round()) is None:
+            pass
+        traffic = solver.traffic
+        assert traffic is not None
+        return (traffic.exchanges, max(traffic.bytes_by_party(n)) / n) if record.gap <= GAP else None
+
+
+def lbfgs(problem: Any, X: np.ndarray) -> int | None:
+    """Evaluations of SciPy's L-BFGS until 1e-6 above the optimum: an exchange each, and no proof."""
+    from fastadmm.engine.engine import Engine
+    from fastadmm.solver.solver import solve
+    from scipy.optimize import minimize
+
+    best = solve(problem, SolverOptions(gap=1e-9, max_rounds=MOST, n_threads=1)).objective
+    n = problem.n_samples
+    values: list[float] = []
+    with Engine(1) as engine:
+
+        def evaluate(w: np.ndarray) -> tuple[float, np.ndarray]:
+            gradient, x = np.empty(n), w[1:]
+            loss = problem.loss.evaluate(X @ x + w[0], problem.y, problem.weight, gradient, engine)
+            values.append((loss + 0.5 * problem.regularization * float(x @ x)) / problem.total_weight)
+            slope = np.append(gradient.sum(), X.T @ gradient + problem.regularization * x)
+            return values[-1], slope / problem.total_weight
+
+        minimize(evaluate, np.zeros(X.shape[1] + 1), jac=True, method="L-BFGS-B", options={"maxiter": MOST})
+    return next((k + 1 for k, value in enumerate(values) if value <= best * (1.0 + GAP)), None)
+
+
+def measure(data: Path) -> list[dict[str, Any]]:
+    """One case after another."""
+    found = []
+    for (name, blocks, y), (kind, pairs), lam in itertools.product(cases(data), KINDS.items(), (1e-2, 1e-4)):
+        for loss, regularizer in pairs:
+            given = {"loss": loss, "regularizer": regularizer, "lam": lam}
+            problem = make_problem(blocks, target(loss, blocks, y), **given)
+            wide = max(b.shape[1] for b in blocks) > 40
+            case = {"data": name, "parties": len(blocks), "kind": kind, "wide": wide, **given}
+            case["ours"] = ours(problem)
+            if regularizer == "l2":
+                case["sharing"] = ours(problem, scheme="sharing") if loss != "multinomial" else None
+                case["lbfgs"] = lbfgs(problem, np.hstack(blocks)) if kind.startswith("smooth") else None
+            found.append(case)
+            print(case, flush=True)
+    return found
+
+
+def told(counts: list[int | None]) -> str:
+    """Geometric mean and worst, of those that arrived."""
+    if not (reached := [count for count in counts if count is not None]):
+        return "–"
+    missing = f", {len(counts) - len(reached)} not" if len(reached) < len(counts) else ""
+    return f"{geometric_mean(reached):.1f} ({max(reached)}{missing})"
+
+
+def block(found: list[dict[str, Any]]) -> str:
+    """The table."""
+    lines = [
+        f"{len(found)} fits of at most {ROWS:,} rows, λ = 1e-2 and 1e-4; exchanges, geometric mean "
+        "(worst, and how many did not arrive):",
+        "",
+        "| fits | columns of a party | exchanges | bytes a row | L-BFGS | ADMM (`sharing`) |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    for kind, wide in itertools.product(KINDS, (False, True)):
+        columns = "more" if wide else "at most 40"
+        own = [case for case in found if case["kind"] == kind and case["wide"] is wide]
+        exchanges = told([case["ours"] and case["ours"][0] for case in own])
+        sent = geometric_mean([case["ours"][1] for case in own if case["ours"]])
+        peers = [told([case.get("lbfgs") for case in own])]
+        peers.append(told([case["sharing"] and case["sharing"][0] for case in own if "sharing" in case]))
+        lines.append(f"| {kind} | {columns} | {exchanges} | {sent:.0f} | {' | '.join(peers)} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    if "--redraw" not in sys.argv[1:]:
+        MEASURED.write_text(json.dumps(measure(find_data()), indent=1) + "\n", encoding="utf-8")
+    replace_block("apart", block(json.loads(MEASURED.read_text(encoding="utf-8"))), PAGE)
+
+
+if __name__ == "__main__":
+    main()
