@@ -52,7 +52,7 @@ def bench_train(benchmark, source):
     program = (
         "import sys, pathlib\n"
         "from fastadmm.runs.config import make_config\n"
-        "from fastadmm.runs.memory import peak_memory\n"
+        "from fastadmm.runs.environment import peak_memory\n"
         "from fastadmm.runs.train import start_run\n"
         "config = make_config({'data': sys.argv[1], 'gap': 0.5})\n"
         "start_run(config, pathlib.Path(sys.argv[2]), force=True)\n"

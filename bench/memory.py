@@ -140,7 +140,7 @@ def write_sparse(path: Path, n: int, parties: int, width: int, density: float) -
 def train(values: dict[str, Any]) -> list[int]:
     """Peak, and what the plan has beside data, buffers and program, of one run."""
     from fastadmm.runs.config import make_config
-    from fastadmm.runs.memory import peak_memory
+    from fastadmm.runs.environment import peak_memory
     from fastadmm.runs.train import plan_run, start_run
 
     config = make_config(values)
@@ -192,7 +192,7 @@ def least_limit(values: dict[str, Any]) -> int:
 def run_whole(values: dict[str, Any], limited: bool) -> list[int]:
     """Peak, plan, what of it is in a scratch file, and all that it allows; under the least limit or none."""
     from fastadmm.runs.config import make_config
-    from fastadmm.runs.memory import peak_memory
+    from fastadmm.runs.environment import peak_memory
     from fastadmm.runs.train import plan_run, start_run
 
     config = make_config({**values, "memory": str(least_limit(values))} if limited else values)

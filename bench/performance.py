@@ -292,7 +292,7 @@ def conversion(data: Path | None, quick: bool) -> Any:
         )
         train = (
             "import sys, pathlib\n"
-            "from fastadmm.runs.memory import peak_memory\n"
+            "from fastadmm.runs.environment import peak_memory\n"
             "from fastadmm.runs.config import make_config\n"
             "from fastadmm.runs.train import start_run\n"
             "config = make_config({'data': sys.argv[1], 'rounds': 8, 'gap': 0})\n"

@@ -15,7 +15,7 @@ from fastadmm.data_tools.building import as_bytes
 from fastadmm.data_tools.columns import Column
 from fastadmm.data_tools.tables import Table
 from fastadmm.errors import ConfigError, FormatError, InputError
-from fastadmm.files.atomic import atomic_file, shown
+from fastadmm.files.atomic import shown, write_whole
 from fastadmm.files.digest import row_digest
 from fastadmm.files.reading import parse_json, read_bytes
 
@@ -243,8 +243,7 @@ def write_alignment(path: str | Path, alignment: Alignment, *, force: bool = Fal
         "row_digest": alignment.digest,
         "ids": alignment.ids.tolist(),
     }
-    with atomic_file(path, force=force) as temporary:
-        temporary.write_text(json.dumps(record) + "\n", encoding="utf-8")
+    write_whole(path, json.dumps(record) + "\n", force=force)
 
 
 def read_alignment(path: str | Path) -> Alignment:

@@ -42,3 +42,19 @@ class Source(Protocol):
     def where(self, row: int) -> str:
         """Place of a zero-based row for messages, such as ``"line 12"``."""
         ...
+
+
+#: ``progress(stage, done, total)``.
+Progress = Callable[[str, int, int], None]
+
+
+class Steps:
+    """Adds up the steps of one stage."""
+
+    def __init__(self, progress: Progress, stage: str, total: int) -> None:
+        self._progress, self._stage, self._total = progress, stage, total
+        self._done = 0
+
+    def __call__(self, step: int) -> None:
+        self._done = min(self._total, self._done + step)
+        self._progress(self._stage, self._done, self._total)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -12,21 +12,19 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
-from fastadmm.data_tools.blocks import OnRead, Source
+from fastadmm.data_tools.blocks import OnRead, Progress, Source
 from fastadmm.data_tools.convert_tables import TableOptions, TablePlan, plan_one_table, write_plan
 from fastadmm.data_tools.csv_table import CsvSource, NotNumbers, is_number
 from fastadmm.data_tools.dates import is_date
-from fastadmm.data_tools.destination import check_out
+from fastadmm.data_tools.destination import check_choices, check_out
 from fastadmm.data_tools.labels import LabelCollector, Labels
 from fastadmm.data_tools.large_text import in_order, on_threads
-from fastadmm.data_tools.libsvm import LibsvmSource
-from fastadmm.data_tools.libsvm_parts import LibsvmParts
+from fastadmm.data_tools.libsvm import LibsvmParts, LibsvmSource
 from fastadmm.data_tools.npz import NpzSource
 from fastadmm.data_tools.number_text import written
 from fastadmm.data_tools.opening import NotUtf8, SourceFile
 from fastadmm.data_tools.parts import empty_parts, source_files, told_of_empty
 from fastadmm.data_tools.per_table import layouts, table_names
-from fastadmm.data_tools.progress import Progress
 from fastadmm.data_tools.scaling import ColumnStatistics, fit_transform_of
 from fastadmm.data_tools.sniffing import check_separator, one_byte_encoding, read_as
 from fastadmm.data_tools.split import (
@@ -35,9 +33,8 @@ from fastadmm.data_tools.split import (
     by_widths,
     equal_widths,
     is_widths,
-    parse_names,
     parse_widths,
-    split_names,
+    party_columns,
 )
 from fastadmm.data_tools.spool import Held, Kept, Spool
 from fastadmm.data_tools.table_notes import number_notes
@@ -68,41 +65,41 @@ MOST_NOTED = 200
 #: float64 values made dense at a time: 1 << 18 is 2 MB.
 DENSE_VALUES = 1 << 18
 
-_CHOICES = {
-    "normalize": ("none", "l2"),
-    "dtype": ("float64", "float32"),
-    "task": ("auto", "classification", "regression"),
-    "storage": ("auto", "dense", "csr"),
-    "format": ("auto", "libsvm", "csv", "npz"),
-}
+
+@dataclass(frozen=True)
+class _Asked(TableOptions):
+    """How a source becomes a partition: as a table does, and what other formats and plain splits take."""
+
+    id: str = ""
+    columns: str | None = None  # widths or names of the parties' columns
+    parties: int | None = None
+    features: int | None = None  # number of features of LIBSVM files
+    zero_based: bool = False
+    x_key: str | None = None  # arrays of an NPZ file
+    y_key: str | None = None  # arrays of an NPZ file
+    format: str = "auto"
+
+    @property
+    def by_column(self) -> list[str]:
+        """Options that need a table read column by column, as they are written."""
+        given = {
+            "--public-columns": self.public_columns, "--missing": self.missing,
+            "--categorical": self.categorical, "--types": self.types, "--na-values": self.na_values,
+            "--decimal": self.decimal, "--thousands": self.thousands,
+            **{f"--{what}": name for what, name in self.beside.items()}, "--split": self.split,
+        }  # fmt: skip
+        return [option for option, value in given.items() if value]
 
 
 def convert(
     source: str | Path,
     out: str | Path,
     *,
-    columns: str | None = None,
-    parties: int | None = None,
-    names: str | None = None,
-    label: str | None = None,
-    like: str | Path | None = None,
-    normalize: str | None = None,
-    standardize: bool = False,
-    dtype: str | None = None,
-    task: str | None = None,
-    positive: str | None = None,
-    storage: str | None = None,
-    features: int | None = None,
-    zero_based: bool = False,
-    x_key: str | None = None,
-    y_key: str | None = None,
-    format: str = "auto",
-    compression: str = "none",
     force: bool = False,
     progress: Progress | None = None,
     told: Told | None = None,
     shards: int | None = None,
-    **reading: Any,
+    **options: Any,
 ) -> Partition:
     """Convert LIBSVM, CSV, Parquet or NPZ files into a partition.
 
@@ -111,30 +108,22 @@ def convert(
     the partition. A table whose features are not all plain numbers is read by columns. The same source and
     options give the same partition, on any number of threads.
     """
-    compression_options(compression)
-    _check_choices(normalize=normalize, dtype=dtype, task=task, storage=storage, format=format)
-    _check_split(columns, parties, names, like)
-    if like is not None:
-        fixed = {
-            "--normalize": normalize, "--standardize": standardize or None, "--dtype": dtype, "--task": task,
-            "--positive": positive, "--storage": storage, "--features": features,
-        }  # fmt: skip
-        if given := [option for option, value in fixed.items() if value is not None]:
-            raise ConfigError(
-                f"{given[0]} and --like: the partition given by --like decides; leave {given[0]} out"
-            )
-    options = TableOptions(
-        id="", label=label, like=like, names=names, standardize=standardize, normalize=normalize, dtype=dtype,
-        task=task, positive=positive, storage=storage, compression=compression, **reading,
+    from fastadmm.store import open_partition
+
+    asked = _Asked(**options)
+    compression_options(asked.compression)
+    check_choices(
+        normalize=asked.normalize, dtype=asked.dtype, task=asked.task, storage=asked.storage,
+        format=asked.format,
     )  # fmt: skip
+    _check_split(asked)
     check_out(out, force)
-    model = _Like.open(like) if like is not None else None
-    files, kind = source_files(source, format)
+    model = open_partition(asked.like) if asked.like is not None else None
+    files, kind = source_files(source, asked.format)
     file, size = files[0], sum(file.size for file in files)
     place = shown(source)
-    layout = _check_reading(kind, file, options, zero_based, x_key, y_key)
+    layout = _check_reading(kind, file, asked)
     file.encoding = layout.encoding
-    task = task or "auto"
 
     def on_read(stage: str) -> OnRead | None:
         return (lambda done: progress(stage, done, size)) if progress is not None else None
@@ -142,23 +131,24 @@ def convert(
     def write(plan: TablePlan) -> Partition:
         if told is not None:
             told(plan.report, plan.columns)
-        return write_plan(plan, out, force=force, compression=compression, progress=progress, shards=shards)
+        how: dict[str, Any] = {"compression": asked.compression, "progress": progress, "shards": shards}
+        return write_plan(plan, out, force=force, **how)
 
-    by_column = model.encoded if model is not None else bool(_by_column(options))
+    by_column = bool(asked.by_column)
+    if model is not None:
+        by_column = all(party.encoder is not None for party in model.parties)
     if kind == "parquet" or (kind == "csv" and (by_column or len(files) > 1)):
-        return write(_plan(source, out, options, columns, parties, features))
+        return write(_plan(source, out, asked))
     empty = told_of_empty(source, empty_parts(source))
     notes = empty
     split: list[PartyColumns] | None = None
     while True:
         try:
-            reader = _open(
-                kind, place, files, layout, options, model, columns, features, zero_based, x_key, y_key or "y"
-            )
+            reader = _open(kind, place, files, layout, asked, model)
             # Faults of the split are found before the data are read, where the number of columns is known.
             width = reader.n_features
-            split = _split(reader, width, columns, parties, names, model) if width is not None else None
-            scan = _scan(reader, standardize, on_read("reading"), Path(out).absolute().parent)
+            split = _split(reader, width, asked, model) if width is not None else None
+            scan = _scan(reader, asked.standardize, on_read("reading"), Path(out).absolute().parent)
             if kind == "csv" and model is None and any(map(_number_like, scan.labels.words)):
                 raise NotNumbers("labels that are written as numbers")
         except NotUtf8:
@@ -170,15 +160,18 @@ def convert(
         except NotNumbers:
             if model is not None:
                 raise
-            return write(_plan(source, out, options, columns, parties, features))
+            return write(_plan(source, out, asked))
         break
     if len(files) > 1:
         scan.labels.path = place  # what is wrong with all labels is not the first part's fault
-    labels = scan.labels.finish(model.task if model else task, model.classes if model else None, positive)
+    task, classes = asked.task or "auto", None
+    if model is not None and model.labels is not None:
+        task, classes = model.task, model.labels.classes
+    labels = scan.labels.finish(task, classes, asked.positive)
     if split is None:
-        split = _split(reader, scan.n_features, columns, parties, names, model)
-    elif kind == "libsvm" and model is None and features is None:
-        _check_widths(reader, scan, split, zero_based)
+        split = _split(reader, scan.n_features, asked, model)
+    elif kind == "libsvm" and model is None and asked.features is None:
+        _check_widths(reader, scan, split, asked.zero_based)
     if isinstance(reader, CsvSource) and told is not None:
         told(
             notes + reader.notes + _doubts(reader, scan),
@@ -187,12 +180,14 @@ def convert(
     elif told is not None:
         told(empty + _doubts(reader, scan), {})
     if model is not None:
-        kinds, transforms, dtype = model.kinds, model.transforms, model.dtype
+        kinds, transforms = [own.kind for own in model.parties], [own.transform for own in model.parties]
+        dtype = model.parties[0].dtype.name
     else:
-        kinds = [_storage(party, reader.kind, storage or "auto", scan) for party in split]
+        dtype = asked.dtype or "float64"
+        kinds = [_storage(party, reader.kind, asked.storage or "auto", scan) for party in split]
         try:
             transforms = [
-                fit_transform_of(party, kind, scan.statistics, normalize or "none")
+                fit_transform_of(party, kind, scan.statistics, asked.normalize or "none")
                 for party, kind in zip(split, kinds)
             ]
         except InputError as error:
@@ -204,8 +199,8 @@ def convert(
     elif progress is not None:
         told_rows = partial(_tell, size, scan.n_rows, progress)
     return _write(
-        reader, out, blocks, labels, list(zip(split, kinds, transforms)), dtype or "float64", model, force,
-        compression, shards, told_rows,
+        reader, out, blocks, labels, list(zip(split, kinds, transforms)), dtype, model, force,
+        asked.compression, shards, told_rows,
     )  # fmt: skip
 
 
@@ -222,52 +217,35 @@ def _check_widths(reader: Source, scan: _Scan, split: list[PartyColumns], zero_b
 
 
 def _open(
-    kind: str,
-    place: str,
-    files: list[SourceFile],
-    layout: Layout,
-    options: TableOptions,
-    model: _Like | None,
-    columns: str | None,
-    features: int | None,
-    zero_based: bool,
-    x_key: str | None,
-    y_key: str,
+    kind: str, place: str, files: list[SourceFile], layout: Layout, asked: _Asked, model: Partition | None
 ) -> Source:
     """The reader of a source."""
     reader: Source
     file = files[0]
     if kind == "csv":
         reader = CsvSource(
-            file, label=options.label, drop=options.drop, header=layout.header, separator=layout.separator,
-            features=model.feature_names if model else None,
+            file, label=asked.label, drop=asked.drop, header=layout.header, separator=layout.separator,
+            features=[name for own in model.parties for name in own.feature_names] if model else None,
         )  # fmt: skip
     elif kind == "npz":
-        reader = NpzSource(file, x_key=x_key, y_key=y_key)
+        reader = NpzSource(file, x_key=asked.x_key, y_key=asked.y_key or "y")
     else:
-        declared = _declared(columns, features, model, file)
+        declared = _declared(asked, model, file)
         if len(files) == 1:
-            reader = LibsvmSource(file, n_features=declared, zero_based=zero_based)
+            reader = LibsvmSource(file, n_features=declared, zero_based=asked.zero_based)
         else:
-            reader = LibsvmParts(place, files, n_features=declared, zero_based=zero_based)
-    if features is not None and reader.n_features != features:
+            reader = LibsvmParts(place, files, n_features=declared, zero_based=asked.zero_based)
+    if asked.features is not None and reader.n_features != asked.features:
         raise InputError(
-            f"{file.shown}: --features {features}, but there are {reader.n_features} feature columns"
+            f"{file.shown}: --features {asked.features}, but there are {reader.n_features} feature columns"
         )
     return reader
 
 
-def _plan(
-    source: str | Path,
-    out: str | Path,
-    options: TableOptions,
-    columns: str | None,
-    parties: int | None,
-    features: int | None,
-) -> TablePlan:
-    if features is not None:
+def _plan(source: str | Path, out: str | Path, asked: _Asked) -> TablePlan:
+    if asked.features is not None:
         raise ConfigError("--features: what becomes a feature is decided column by column here; leave it out")
-    return plan_one_table(source, options, columns, parties, scratch=Path(out).absolute().parent)
+    return plan_one_table(source, asked, asked.columns, asked.parties, scratch=Path(out).absolute().parent)
 
 
 def _number_columns(party: PartyColumns, reader: CsvSource) -> list[dict[str, Any]]:
@@ -302,25 +280,16 @@ def _number_like(label: str) -> bool:
 # --- options ---------------------------------------------------------------------------------------------
 
 
-def _check_choices(**options: str | None) -> None:
-    for option, value in options.items():
-        if value is not None and value not in _CHOICES[option]:
-            raise ConfigError(f"--{option} {value!r}: choose one of {', '.join(_CHOICES[option])}")
-
-
-def _check_split(
-    columns: str | None, parties: int | None, names: str | None, like: str | Path | None
-) -> None:
-    given = [
-        option
-        for option, value in (("--columns", columns), ("--parties", parties), ("--like", like))
-        if value is not None
-    ]
+def _check_split(asked: _Asked) -> None:
+    """Refuse none or several ways to split columns, and what --like decides."""
+    columns, parties = asked.columns, asked.parties
+    ways = {"--columns": columns, "--parties": parties, "--like": asked.like}
+    given = [option for option, value in ways.items() if value is not None]
     if len(given) > 1:
         raise ConfigError(f"{given[0]} and {given[1]}: give only one of them")
     if not given:
         raise ConfigError("how are columns split between parties? give --columns, --parties or --like")
-    if like is not None and names is not None:
+    if asked.like is not None and asked.names is not None:
         raise ConfigError("--names and --like: the partition given by --like decides; leave --names out")
     if columns is not None and is_widths(columns):
         parse_widths(columns)
@@ -328,48 +297,39 @@ def _check_split(
         raise ConfigError("--columns is empty")
     if parties is not None:
         equal_widths(parties, max(parties, 1))
+    if asked.like is not None:
+        fixed = {
+            "--normalize": asked.normalize, "--standardize": asked.standardize or None,
+            "--dtype": asked.dtype, "--task": asked.task, "--positive": asked.positive,
+            "--storage": asked.storage, "--features": asked.features,
+        }  # fmt: skip
+        if given := [option for option, value in fixed.items() if value is not None]:
+            raise ConfigError(
+                f"{given[0]} and --like: the partition given by --like decides; leave {given[0]} out"
+            )
 
 
-def _by_column(options: TableOptions) -> list[str]:
-    """Options that need a table read column by column, as they are written."""
-    given = {
-        "--public-columns": options.public_columns, "--missing": options.missing,
-        "--categorical": options.categorical, "--types": options.types, "--na-values": options.na_values,
-        "--decimal": options.decimal, "--thousands": options.thousands,
-        **{f"--{what}": name for what, name in options.beside.items()}, "--split": options.split,
-    }  # fmt: skip
-    return [option for option, value in given.items() if value]
-
-
-def _check_reading(
-    kind: str, file: SourceFile, options: TableOptions, zero_based: bool, x_key: str | None, y_key: str | None
-) -> Layout:
+def _check_reading(kind: str, file: SourceFile, asked: _Asked) -> Layout:
     """Refuse options of other formats; how a CSV table is laid out."""
     names = table_names([file.path], [])
     kind = "csv" if kind == "parquet" else kind
-    (layout,) = layouts(options.separator, options.encoding, options.header, names)
-    check_format_options(
-        kind, options.label, options.drop, options.header, layout.separator, zero_based, x_key, y_key,
-        f"{file.shown}: ",
-    )  # fmt: skip
-    if kind != "csv" and (given := _by_column(options)):
+    (layout,) = layouts(asked.separator, asked.encoding, asked.header, names)
+    check_format_options(kind, asked, layout.separator, f"{file.shown}: ")
+    if kind != "csv" and (given := asked.by_column):
         raise ConfigError(f"{file.shown}: {given[0]} is for CSV tables, not for {kind} (see --format)")
     return layout
 
 
-def check_format_options(
-    kind: str, label: str | None, drop: Sequence[str], header: bool, separator: str | None, zero_based: bool,
-    x_key: str | None, y_key: str | None, place: str = "",
-) -> None:  # fmt: skip
+def check_format_options(kind: str, asked: Any, separator: str | None, place: str) -> None:
     """Refuse options that would have no effect."""
     owners = {
-        "--label": ("csv", label is not None),
-        "--drop": ("csv", bool(drop)),
-        "--no-header": ("csv", not header),
+        "--label": ("csv", asked.label is not None),
+        "--drop": ("csv", bool(asked.drop)),
+        "--no-header": ("csv", not asked.header),
         "--separator": ("csv", separator not in (None, ",")),
-        "--zero-based": ("libsvm", zero_based),
-        "--x-key": ("npz", x_key is not None),
-        "--y-key": ("npz", y_key is not None),
+        "--zero-based": ("libsvm", asked.zero_based),
+        "--x-key": ("npz", asked.x_key is not None),
+        "--y-key": ("npz", asked.y_key is not None),
     }
     for option, (owner, given) in owners.items():
         if given and owner != kind:
@@ -380,12 +340,13 @@ def check_format_options(
     check_separator(separator)
 
 
-def _declared(columns: str | None, features: int | None, model: _Like | None, file: SourceFile) -> int | None:
+def _declared(asked: _Asked, model: Partition | None, file: SourceFile) -> int | None:
     """Number of features that the options state, for a format that does not."""
+    columns, features = asked.columns, asked.features
     if features is not None and features < 1:
         raise ConfigError(f"--features {features}: must be at least 1")
     if model is not None:
-        return sum(model.widths)
+        return sum(party.n_features for party in model.parties)
     if columns is None:
         return features
     if not is_widths(columns):
@@ -399,80 +360,17 @@ def _declared(columns: str | None, features: int | None, model: _Like | None, fi
     return sum(widths)
 
 
-@dataclass(frozen=True)
-class _Like:
-    """What is taken over from another partition."""
-
-    path: str
-    names: list[str]
-    widths: list[int]
-    kinds: list[str]
-    transforms: list[Transform]
-    party_features: list[list[str]]
-    dtype: str
-    task: str
-    classes: tuple[str, ...] | None
-    encoded: bool
-
-    @property
-    def feature_names(self) -> list[str]:
-        return list(chain.from_iterable(self.party_features))
-
-    @classmethod
-    def open(cls, path: str | Path) -> _Like:
-        from fastadmm.store import open_partition
-
-        partition = open_partition(path)
-        assert partition.labels is not None
-        parties = partition.parties
-        return cls(
-            path=str(path),
-            names=[party.name for party in parties],
-            widths=[party.n_features for party in parties],
-            kinds=[party.kind for party in parties],
-            transforms=[party.transform for party in parties],
-            party_features=[list(party.feature_names) for party in parties],
-            dtype=str(np.dtype(parties[0].dtype)),
-            task=partition.task,
-            classes=partition.labels.classes,
-            encoded=all(party.encoder is not None for party in parties),
-        )
-
-
-@contextmanager
-def _naming(path: str) -> Iterator[None]:
-    """Begin messages about the split with the name of the source."""
+def _split(reader: Source, n_features: int, asked: _Asked, model: Partition | None) -> list[PartyColumns]:
     try:
-        yield
+        if model is None:
+            return party_columns(asked.columns, asked.parties, asked.names, reader.feature_names, n_features)
+        names, features = zip(*((party.name, party.feature_names) for party in model.parties))
+        # Columns with names are found by them, wherever they stand; others by position.
+        if reader.feature_names is not None and set().union(*features) & set(reader.feature_names):
+            return by_names(features, names, reader.feature_names)
+        return by_widths([party.n_features for party in model.parties], names, n_features)
     except InputError as error:
-        raise InputError(f"{path}: {error}") from None
-
-
-def _split(
-    reader: Source,
-    n_features: int,
-    columns: str | None,
-    parties: int | None,
-    names: str | None,
-    model: _Like | None,
-) -> list[PartyColumns]:
-    with _naming(reader.path):
-        if model is not None:
-            # Columns with names are found by them, wherever they stand; others by position.
-            if reader.feature_names is not None and set(model.feature_names) & set(reader.feature_names):
-                return by_names(model.party_features, model.names, reader.feature_names)
-            return by_widths(model.widths, model.names, n_features)
-        if columns is not None and not is_widths(columns):
-            if reader.feature_names is None:
-                raise InputError(
-                    f"--columns {columns!r}: this format has no column names; give widths such as 66,57"
-                )
-            lists = split_names(columns)
-            return by_names(lists, parse_names(names, len(lists)), reader.feature_names)
-        widths = (
-            parse_widths(columns) if columns is not None else equal_widths(cast(int, parties), n_features)
-        )
-        return by_widths(widths, parse_names(names, len(widths)), n_features)
+        raise InputError(f"{reader.path}: {error}") from None
 
 
 # --- first pass ------------------------------------------------------------------------------------------
@@ -600,7 +498,7 @@ def _write(
     labels: Labels,
     targets: list[_Target],
     dtype: str,
-    model: _Like | None,
+    model: Partition | None,
     force: bool,
     compression: str,
     shards: int | None,
@@ -624,7 +522,7 @@ def _write(
                 n_features=party.width,
                 kind=kind,
                 dtype=dtype,
-                feature_names=model.party_features[i]
+                feature_names=model.parties[i].feature_names
                 if model
                 else _feature_names(party, reader.feature_names),
                 transform=transform,

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fastadmm.data_tools.alignment import Alignment, TableIds, align, read_alignment, rows_of, table_ids
+from fastadmm.data_tools.blocks import Progress, Steps
 from fastadmm.data_tools.column_types import Typing, are_truths, parse_types, read_column, recognise
 from fastadmm.data_tools.columns import in_quotes, pieces
-from fastadmm.data_tools.destination import check_out
+from fastadmm.data_tools.destination import check_choices, check_out
 from fastadmm.data_tools.encoding import (
     AS_FOUND,
     EncodingReport,
@@ -34,19 +35,9 @@ from fastadmm.data_tools.per_table import (
     per_table,
     table_names,
 )
-from fastadmm.data_tools.progress import Progress, Steps
 from fastadmm.data_tools.public_columns import Description, read_description, write_template
 from fastadmm.data_tools.scaling import ColumnStatistics, fit_transform_of
-from fastadmm.data_tools.split import (
-    PartyColumns,
-    by_names,
-    by_widths,
-    equal_widths,
-    is_widths,
-    parse_names,
-    parse_widths,
-    split_names,
-)
+from fastadmm.data_tools.split import PartyColumns, parse_names, party_columns
 from fastadmm.data_tools.suggest import each
 from fastadmm.data_tools.table_notes import column_notes
 from fastadmm.data_tools.tables import Cells, Column, Table, read_table
@@ -67,15 +58,15 @@ class TableOptions:
 
     id: str | Sequence[str]
     label: str | None = None  # label column of the guest's table; None: no labels (for prediction)
-    weight: str | None = None  # columns of sample weights, of what is added to scores, and of exposures
-    offset: str | None = None  # columns of sample weights, of what is added to scores, and of exposures
-    exposure: str | None = None  # columns of sample weights, of what is added to scores, and of exposures
+    weight: str | None = None  # column of sample weights
+    offset: str | None = None  # column of what is added to scores
+    exposure: str | None = None  # column of exposures
     split: str | None = None  # which rows become a test partition, as HoldOut reads it
     alignment: str | Path | None = None
     like: str | Path | None = None
     names: str | None = None  # names of the parties, guest first
-    drop: Sequence[str] = ()  # columns left out; columns whose numbers are codes of categories
-    categorical: Sequence[str] = ()  # columns left out; columns whose numbers are codes of categories
+    drop: Sequence[str] = ()  # columns left out
+    categorical: Sequence[str] = ()  # columns whose numbers are codes of categories
     types: Sequence[str] = ()
     na_values: Sequence[str] = ()
     decimal: str | Sequence[str] | None = None
@@ -136,14 +127,20 @@ class _Given:
 
 
 @dataclass(frozen=True)
-class _Party:
+class _Part:
+    """How a party's columns become features."""
+
     name: str
-    table: Table
-    rows: np.ndarray
     encoder: Encoder
     transform: Transform
     kind: str
     dtype: str
+
+
+@dataclass(frozen=True)
+class _Party(_Part):
+    table: Table
+    rows: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -164,15 +161,21 @@ class TablePlan:
 class _Like:
     """What is taken over from a partition or from a model."""
 
-    names: list[str]
-    encoders: list[Encoder]
-    transforms: list[Transform]
-    kinds: list[str]
-    dtypes: list[str]
+    parties: Sequence[_Part]
     task: str
     classes: tuple[str, ...] | None
     path: str = field(default="")
     label_reading: CellReading = field(default_factory=CellReading)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the parties."""
+        return [party.name for party in self.parties]
+
+    @property
+    def encoders(self) -> list[Encoder]:
+        """Their encoders."""
+        return [party.encoder for party in self.parties]
 
     @classmethod
     def open(cls, path: str | Path) -> _Like:
@@ -195,17 +198,14 @@ class _Like:
                     f"{shown(path)}: party {party.name!r} was not converted from a table with ids, so "
                     "there is nothing to replay: convert its training table with --guest and --host"
                 )
-        return cls(
-            [party.name for party in parties],
-            [party.encoder for party in parties],
-            [party.transform for party in parties],
-            [getattr(party, "kind", "dense") for party in parties],
-            [str(getattr(party, "dtype", "float64")) for party in parties],
-            task,
-            classes,
-            shown(path),
-            reading,
-        )
+        made = [
+            _Part(
+                party.name, party.encoder, party.transform, getattr(party, "kind", "dense"),
+                str(getattr(party, "dtype", "float64")),
+            )
+            for party in parties
+        ]  # fmt: skip
+        return cls(made, task, classes, shown(path), reading)
 
 
 def convert_tables(
@@ -367,11 +367,9 @@ def _with_test(
 ) -> TablePlan:
     """The plan with one of held-out rows, which are encoded and scaled as those of training."""
     report: list[str] = []
-    columns = zip(*((p.name, p.encoder, p.transform, p.kind, p.dtype) for p in plan.parties))
-    names, encoders, transforms, kinds, dtypes = map(list, columns)
     classes = None if plan.labels is None else plan.labels.classes
     reading = CellReading.parse("" if plan.labels is None else plan.labels.reading)
-    like = _Like(names, encoders, transforms, kinds, dtypes, plan.task, classes, "--split", reading)
+    like = _Like(plan.parties, plan.task, classes, "--split", reading)
     parties = _replay(tables, rows, options, like, report, has_guest)
     labels = None
     if options.label is not None:
@@ -410,14 +408,7 @@ def _split_columns(
     """Names of each party's columns of one table."""
     order = np.array(features, dtype=object)
     try:
-        if columns is not None and not is_widths(columns):
-            lists = split_names(columns)
-            split = by_names(lists, parse_names(names, len(lists)), features)
-        else:
-            widths = (
-                parse_widths(columns) if columns is not None else equal_widths(parties or 0, len(features))
-            )
-            split = by_widths(widths, parse_names(names, len(widths)), len(features))
+        split = party_columns(columns, parties, names, features, len(features))
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     return {party.name: order[party.columns].tolist() for party in split}
@@ -493,14 +484,9 @@ def _check_options(guest: str | Path | None, hosts: Sequence[str | Path], option
         raise ConfigError("--guest and --host: give the table of at least one party")
     if guest is None and options.label is not None:
         raise ConfigError("--label: labels belong to the guest: give its table with --guest")
-    for option, values in (
-        ("--task", (options.task, "auto", "classification", "regression")),
-        ("--storage", (options.storage, "auto", "dense", "csr")),
-        ("--dtype", (options.dtype, "float64", "float32")),
-        ("--normalize", (options.normalize, "none", "l2")),
-    ):
-        if values[0] is not None and values[0] not in values[1:]:
-            raise ConfigError(f"{option} {values[0]!r}: choose one of {', '.join(filter(None, values[1:]))}")
+    check_choices(
+        task=options.task, storage=options.storage, dtype=options.dtype, normalize=options.normalize
+    )
     _check_described(options)
     if options.split is not None:
         HoldOut.parse(options.split)
@@ -742,7 +728,7 @@ def _fit_party(
         transform = fit_transform_of(whole, kind, statistics, options.normalize or "none")
     except InputError as error:
         raise InputError(f"{table.path}: values too large to standardise: {error}") from None
-    return _Party(name, table, rows, encoder, transform, kind, options.dtype or "float64")
+    return _Party(name, encoder, transform, kind, options.dtype or "float64", table, rows)
 
 
 def _encoded(
@@ -818,14 +804,10 @@ def _replay(
             f"{len(tables)} tables: give them in the same order, guest first"
         )
     parties = []
-    for i, (table, own) in enumerate(zip(tables, rows)):
-        done = _encoded(table, like.encoders[i], own, unseen=options.unseen)
+    for part, table, own in zip(like.parties, tables, rows):
+        done = _encoded(table, part.encoder, own, unseen=options.unseen)
         report += done.lines(table.path)
-        parties.append(
-            _Party(
-                like.names[i], table, own, like.encoders[i], like.transforms[i], like.kinds[i], like.dtypes[i]
-            )
-        )
+        parties.append(_Party(part.name, part.encoder, part.transform, part.kind, part.dtype, table, own))
     return parties
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from fastadmm.data_tools.blocks import Block, OnRead, Source
 from fastadmm.data_tools.convert import DENSE_ABOVE, check_format_options
 from fastadmm.data_tools.csv_table import CsvFile, CsvSource
+from fastadmm.data_tools.destination import check_choices
 from fastadmm.data_tools.labels import LabelCollector, label_text
 from fastadmm.data_tools.libsvm import LibsvmSource
 from fastadmm.data_tools.npz import NpzSource
@@ -26,7 +27,7 @@ from fastadmm.data_tools.scaling import ColumnStatistics
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import atomic_directory, shown
-from fastadmm.store.record_digests import DIGEST_BYTES, record_digests, shared_rows
+from fastadmm.store.collection import DIGEST_BYTES, record_digests, shared_rows
 from scipy import sparse
 
 if TYPE_CHECKING:
@@ -54,10 +55,7 @@ class Reading:
         """A reader of one file; `by` is the column that names owners, which is no feature."""
         file = SourceFile(path)
         kind = self._kind(file)
-        check_format_options(
-            kind, self.label, self.drop, self.header, self.separator, self.zero_based, self.x_key, self.y_key,
-            f"{file.shown}: ",
-        )  # fmt: skip
+        check_format_options(kind, self, self.separator, f"{file.shown}: ")
         if by is not None:
             self._check_names_owners(file, kind, by)
         if kind == "csv":
@@ -118,47 +116,53 @@ class Reading:
         return kind
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """Who gets which rows, and how these are stored."""
+
+    sizes: Sequence[int] | None = None
+    drop_rest: bool = False
+    by: str | None = None
+    names: Sequence[str] | None = None
+    reading: Reading = field(default_factory=Reading)
+    task: str = "auto"
+    overlap: str = "refuse"
+    public: str | Path | None = None
+    standardize: bool = False
+    components: int | None = None
+    storage: str = "auto"
+    dtype: str = "float64"
+
+
 def convert_owners(
     sources: Sequence[str | Path],
     out: str | Path,
     *,
-    sizes: Sequence[int] | None = None,
-    drop_rest: bool = False,
-    by: str | None = None,
-    names: Sequence[str] | None = None,
-    reading: Reading | None = None,
-    task: str = "auto",
-    overlap: str = "refuse",
-    public: str | Path | None = None,
-    standardize: bool = False,
-    components: int | None = None,
-    storage: str = "auto",
-    dtype: str = "float64",
     force: bool = False,
     progress: Progress | None = None,
+    **options: Any,
 ) -> Owners:
     """Write one file per owner."""
     from fastadmm.store.collection import MANIFEST, open_owners
     from fastadmm.store.owner_file import OwnerWriter
 
-    reading = reading or Reading()
-    _check_options(sources, sizes, by, overlap, public, standardize, components, storage, dtype, task)
-    readers = [reading.open(path, by=by) for path in sources]
+    asked = _Asked(**options)
+    reading, components, dtype = asked.reading, asked.components, asked.dtype
+    _check_options(sources, asked)
+    readers = [reading.open(path, by=asked.by) for path in sources]
     _check_features(readers)
-    scan = _scan(readers, progress, compare=public is not None)
-    owner_of, owner_names = _assign(scan, sources, sizes, drop_rest, by, names, reading)
+    scan = _scan(readers, progress, compare=asked.public is not None)
+    owner_of, owner_names = _assign(scan, sources, asked)
     counts = np.bincount(owner_of[owner_of >= 0], minlength=len(owner_names))
     for name, count in zip(owner_names, counts, strict=True):
         if count == 0:
             raise InputError(
                 f"{readers[0].path}: owner {name!r} would have no rows; an owner needs at least one"
             )
-    kappa, repeated = _overlap(scan.digests, owner_of, owner_names, overlap, readers[0].path)
-    recipe, shared = _recipe(
-        public, reading, by, readers[0], scan.n_features, standardize, components, scan.rows_of(owner_of >= 0)
-    )
-    kind = _storage(storage, readers[0].kind, recipe, scan)
-    labels = scan.labels.finish(task, ask=False)
+    kappa, repeated = _overlap(scan.digests, owner_of, owner_names, asked.overlap, readers[0].path)
+    recipe, shared = _recipe(asked, readers[0], scan.n_features, scan.rows_of(owner_of >= 0))
+    kind = _storage(asked.storage, readers[0].kind, recipe, scan)
+    labels = scan.labels.finish(asked.task, ask=False)
     if labels.classes is not None and len(labels.classes) != 2:
         raise InputError(
             f"{readers[0].path}: {len(labels.classes)} classes, but exactly two are supported for owners of "
@@ -218,18 +222,8 @@ def _write_manifest(directory: Path, later: dict[str, float], **values: Any) -> 
 # --- options -----------------------------------------------------------------------------------------------
 
 
-def _check_options(
-    sources: Sequence[str | Path],
-    sizes: Sequence[int] | None,
-    by: str | None,
-    overlap: str,
-    public: str | Path | None,
-    standardize: bool,
-    components: int | None,
-    storage: str,
-    dtype: str,
-    task: str,
-) -> None:
+def _check_options(sources: Sequence[str | Path], asked: _Asked) -> None:
+    sizes, by, components = asked.sizes, asked.by, asked.components
     if not sources:
         raise ConfigError("no source file: give one to divide, or one per owner")
     if len(sources) > 1 and (sizes is not None or by is not None):
@@ -240,22 +234,16 @@ def _check_options(
         raise ConfigError("how are rows given to owners? pass --sizes or --by, or one file per owner")
     if sizes is not None and (not sizes or min(sizes) < 1):
         raise InputError(f"--sizes {','.join(map(str, sizes))}: every owner needs at least one row")
-    for option, value, allowed in (
-        ("overlap", overlap, ("refuse", "count")),
-        ("storage", storage, ("auto", "dense", "csr")),
-        ("dtype", dtype, ("float64", "float32")),
-        ("task", task, ("auto", "classification", "regression")),
-    ):
-        if value not in allowed:
-            raise ConfigError(f"--{option} {value!r}: choose one of {', '.join(allowed)}")
-    if (standardize or components is not None) and public is None:
+    check_choices(overlap=asked.overlap, storage=asked.storage, dtype=asked.dtype, task=asked.task)
+    fitted = asked.standardize or components is not None
+    if fitted and asked.public is None:
         raise ConfigError(
             "--standardize and --components must come from public data, since statistics of the owners' own "
             "rows would give them away: pass --public FILE"
         )
-    if public is not None and not (standardize or components is not None):
+    if asked.public is not None and not fitted:
         raise ConfigError("--public: say what to take from it: --standardize, --components K or both")
-    if components is not None and (components < 1 or storage == "csr"):
+    if components is not None and (components < 1 or asked.storage == "csr"):
         raise ConfigError(f"--components {components}: needs at least 1, and dense storage")
 
 
@@ -335,28 +323,19 @@ def _scan(readers: Sequence[Source], progress: Progress | None, *, compare: bool
 # --- who gets which row -------------------------------------------------------------------------------------
 
 
-def _assign(
-    scan: _Scan,
-    sources: Sequence[str | Path],
-    sizes: Sequence[int] | None,
-    drop_rest: bool,
-    by: str | None,
-    names: Sequence[str] | None,
-    reading: Reading,
-) -> tuple[np.ndarray, list[str]]:
+def _assign(scan: _Scan, sources: Sequence[str | Path], asked: _Asked) -> tuple[np.ndarray, list[str]]:
     """The owner's number of every row (-1: nobody's) and the owners' names."""
-    n_rows = sum(scan.rows)
+    n_rows, sizes, by = sum(scan.rows), asked.sizes, asked.by
     if sizes is not None:
         rest = n_rows - sum(sizes)
         if rest < 0:
             raise InputError(
                 f"{shown(sources[0])}: --sizes add up to {sum(sizes)}, but there are {n_rows} rows"
             )
-        if rest > 0 and not drop_rest:
+        if rest > 0 and not asked.drop_rest:
             raise InputError(
                 f"{shown(sources[0])}: --sizes add up to {sum(sizes)}, but there are {n_rows} rows: add an "
-                "owner "
-                "for the rest, or pass --drop-rest"
+                "owner for the rest, or pass --drop-rest"
             )
         owner_of = np.concatenate([np.repeat(np.arange(len(sizes)), sizes), np.full(rest, -1)])
         default = [f"owner-{k + 1}" for k in range(len(sizes))]
@@ -365,7 +344,7 @@ def _assign(
         owner_of = np.concatenate(
             [
                 np.array([codes.setdefault(label_text(v), len(codes)) for v in block.labels], dtype=np.int64)
-                for block in reading.open_column(sources[0], by).blocks()
+                for block in asked.reading.open_column(sources[0], by).blocks()
             ]
         )
         values = sorted(codes, key=_by_number)
@@ -375,7 +354,7 @@ def _assign(
     else:
         owner_of = np.repeat(np.arange(len(sources)), scan.rows)
         default = [_file_name(Path(path).name.split(".")[0]) for path in sources]
-    chosen = list(names) if names is not None else default
+    chosen = list(asked.names) if asked.names is not None else default
     if len(chosen) != len(default):
         raise ConfigError(f"--names: {len(chosen)} names for {len(default)} owners")
     folded = [name.casefold() for name in chosen]
@@ -424,16 +403,10 @@ def _overlap(
 
 
 def _recipe(
-    public: str | Path | None,
-    reading: Reading,
-    by: str | None,
-    like: Source,
-    n_features: int,
-    standardize: bool,
-    components: int | None,
-    owned: list[bytes],
+    asked: _Asked, like: Source, n_features: int, owned: list[bytes]
 ) -> tuple[dict[str, np.ndarray], float | None]:
     """What is taken from a public file, and the share of rows that it and the owners have in common."""
+    public, by, components, reading = asked.public, asked.by, asked.components, asked.reading
     if public is None:
         return {}, None
     named = by is not None and reading.has(public, by)  # a public file need not name owners
@@ -467,7 +440,7 @@ def _recipe(
     if not np.isfinite(deviation).all():
         worst = int(np.flatnonzero(~np.isfinite(deviation))[0])
         raise InputError(f"{reader.path}: feature {worst + 1}: values too large to standardise")
-    scale = deviation if standardize else np.ones(n_features)
+    scale = deviation if asked.standardize else np.ones(n_features)
     recipe = {"center": statistics.mean, "scale": scale}
     if components is not None:
         if components > n_features:

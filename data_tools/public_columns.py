@@ -16,7 +16,7 @@ from typing import Any
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.data_tools.tables import Table, canonical_text
 from fastadmm.errors import ConfigError, FormatError, InputError
-from fastadmm.files.atomic import atomic_file, shown
+from fastadmm.files.atomic import shown, write_whole
 from fastadmm.files.reading import read_toml
 from fastadmm.store.encoder import DESCRIBED, OTHER, ColumnEncoding, Encoder
 
@@ -156,6 +156,5 @@ def write_template(
             kind = "number" if table.columns[name].kind == "number" else "category"
             head = tomli_w.dumps({"columns": {key: {"type": kind}}})
             parts.append(head + "\n".join(_LINES[kind]) + "\n")
-    with atomic_file(path, force=force, shared=True) as temporary:
-        temporary.write_text("\n".join(parts), encoding="utf-8")
+    write_whole(path, "\n".join(parts), force=force, shared=True)
     return len(parts) - 1

@@ -130,3 +130,22 @@ def split_names(spec: str) -> list[list[str]]:
     Returns: empty entries are kept, so that ``"a,b;"`` is refused later and not repaired.
     """
     return [[part.strip() for part in party.split(",") if part.strip()] for party in spec.split(";")]
+
+
+def party_columns(
+    columns: str | None,
+    parties: int | None,
+    names: str | None,
+    features: Sequence[str] | None,
+    n_features: int,
+) -> list[PartyColumns]:
+    """Who has which columns, by names, widths or the number of parties."""
+    if columns is not None and not is_widths(columns):
+        if features is None:
+            raise InputError(
+                f"--columns {columns!r}: this format has no column names; give widths such as 66,57"
+            )
+        lists = split_names(columns)
+        return by_names(lists, parse_names(names, len(lists)), features)
+    widths = parse_widths(columns) if columns is not None else equal_widths(parties or 0, n_features)
+    return by_widths(widths, parse_names(names, len(widths)), n_features)

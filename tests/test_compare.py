@@ -126,7 +126,7 @@ def test_same_runs_same_bytes(place, tmp_path, suffix):
 
 
 def test_curves_are_the_logs(place):
-    from fastadmm.reports.compare_plot import draw_comparison
+    from fastadmm.reports.compare_page import draw_comparison
     from matplotlib.figure import Figure
 
     comparison = compare_runs([place / "one", place / "sharing"])

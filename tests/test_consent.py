@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fastadmm import Privacy
-from fastadmm.between.agent import Agent
+from fastadmm.between.agent import Agent, agent_status
 from fastadmm.between.approval import approve
 from fastadmm.between.approval_file import open_approval, write_approval
 from fastadmm.between.approval_words import LINES, WIDTH
@@ -16,7 +16,6 @@ from fastadmm.between.consent import asked_file, asked_lines, keep_asked, shown_
 from fastadmm.between.memory import join_sum
 from fastadmm.between.private_terms import privacy_text
 from fastadmm.between.schema import Request, answer_of, digest_of, encode_request, open_envelope, table_digest
-from fastadmm.between.status import agent_status
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.parties.families import FAMILIES
 from fastadmm.parties.xupdate.choose import X_UPDATES

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from fastadmm.data_tools import convert as convert_module
-from fastadmm.data_tools import csv_blocks, libsvm, libsvm_parts, opening, tables
+from fastadmm.data_tools import libsvm, opening, tables
 from fastadmm.data_tools.convert import convert
 from fastadmm.errors import FastadmmError, InputError
 from fastadmm.store import open_partition
@@ -216,7 +216,7 @@ def test_small_parts_of_a_large_source_are_read_as_a_large_file_is(tmp_path: Pat
         (tmp_path / "csv" / f"{k}.csv").write_text("a,b,y\n" + "".join(rows))
     sizes = [file.stat().st_size for file in tmp_path.rglob("*.*v*") if file.is_file()]
     asked: list[str] = []
-    for module, name in ((libsvm.LibsvmSource, "_parse_compiled"), (csv_blocks, "_take_apart")):
+    for module, name in ((libsvm.LibsvmSource, "_parse_compiled"), (tables, "_take_apart")):
         real = getattr(module, name)
 
         def told(*given: Any, real: Any = real, name: str = name) -> Any:
@@ -225,7 +225,7 @@ def test_small_parts_of_a_large_source_are_read_as_a_large_file_is(tmp_path: Pat
 
         monkeypatch.setattr(module, name, told)
     for large in (1 << 30, max(sizes) + 1):
-        for module in (libsvm, libsvm_parts, tables):
+        for module in (libsvm, tables):
             monkeypatch.setattr(module, "LARGE", large)
         for kind, options in (("svm", {}), ("csv", {"label": "y"})):
             convert(tmp_path / kind, tmp_path / f"{kind}-{large}", parties=2, **options)

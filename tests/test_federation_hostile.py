@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fastadmm.between import schema
-from fastadmm.between.agent import Agent
+from fastadmm.between.agent import Agent, agent_status
 from fastadmm.between.audit import AuditLog, read_audit
 from fastadmm.between.consent import asked_file, asked_lines, keep_asked
 from fastadmm.between.journal import Journal
@@ -28,7 +28,6 @@ from fastadmm.between.schema import (
 )
 from fastadmm.between.session import PartyState
 from fastadmm.between.socket import Lost
-from fastadmm.between.status import agent_status
 from fastadmm.between.task import Task, encode_task
 from fastadmm.errors import FormatError, InputError, StorageError, WaitingError
 from fastadmm.runs.folder import RunFolder

@@ -32,7 +32,7 @@ from fastadmm.between.socket import Lost, Server, serve
 from fastadmm.between.stage import ADMIN, SERVER, Stage
 from fastadmm.between.train import begun
 from fastadmm.errors import ConfigError, InputError, StorageError, WaitingError
-from fastadmm.files.writing import write_toml
+from fastadmm.files.atomic import write_toml
 from fastadmm.runs.config import make_config
 from fastadmm.runs.predict import predict_partition
 from fastadmm.runs.train import start_run

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastadmm.between.agent import agent_status
 from fastadmm.between.audit import read_audit
 from fastadmm.between.journal import Journal
 from fastadmm.between.socket import Lost
-from fastadmm.between.status import agent_status
 from fastadmm.errors import InputError, StorageError
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.runs.config import make_config

@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fastadmm.between.agent import Agent
+from fastadmm.between.agent import Agent, agent_status
 from fastadmm.between.consent import shown_digest
 from fastadmm.between.socket import Server, serve
-from fastadmm.between.status import agent_status
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import FormatError
 from fastadmm.store.label_file import open_labels

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fastadmm.between.agent import Agent
+from fastadmm.between.agent import Agent, agent_status
 from fastadmm.between.approval_file import open_approval, write_approval
 from fastadmm.between.approve_task import approve_task
 from fastadmm.between.audit import read_audit
@@ -20,7 +20,6 @@ from fastadmm.between.consent import asked_file, shown_digest
 from fastadmm.between.predict import ask_predictions
 from fastadmm.between.schema import Refusal, digest_of, open_envelope
 from fastadmm.between.setup import Setup, Ways
-from fastadmm.between.status import agent_status
 from fastadmm.between.task import Task, answer_of_task, encode_task
 from fastadmm.between.task_approval import open_task_approval, write_task_approval
 from fastadmm.data_tools.alignment import canonical_order, table_ids, write_alignment

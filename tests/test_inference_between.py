@@ -11,12 +11,12 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from fastadmm.between.agent import agent_status
 from fastadmm.between.approve_task import approve_task
 from fastadmm.between.infer import ask_inference, coordinator_infer
 from fastadmm.between.inferring import inference_words
 from fastadmm.between.letters import open_letter, sealed
 from fastadmm.between.party_step import party_infer
-from fastadmm.between.status import agent_status
 from fastadmm.between.task import encode_task, task_of
 from fastadmm.between.task_approval import TaskApproval, open_task_approval, write_task_approval
 from fastadmm.blocks.block import as_block

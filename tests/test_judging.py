@@ -5,9 +5,8 @@ import json
 import numpy as np
 import pytest
 from fastadmm.errors import ConfigError
-from fastadmm.judging.drift import bin_edges, bin_weights, stability_index
-from fastadmm.judging.intervals import auc_interval, rate_interval
-from fastadmm.judging.judgement import judgement, score_drift
+from fastadmm.judging.columns import bin_edges, bin_weights, stability_index
+from fastadmm.judging.judgement import auc_interval, judgement, rate_interval, score_drift
 from fastadmm.judging.looks import say
 from fastadmm.judging.ranking import rank_rows
 from fastadmm.problem.losses import get_loss

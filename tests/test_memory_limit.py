@@ -19,11 +19,10 @@ from fastadmm.errors import ConfigError
 from fastadmm.method.scheme import Shape
 from fastadmm.problem.traits import Traits
 from fastadmm.runs.config import make_config
-from fastadmm.runs.environment import _group_memory
-from fastadmm.runs.memory import BASE_BYTES, COMPILER_BYTES, compiles, peak_memory
+from fastadmm.runs.environment import BASE_BYTES, COMPILER_BYTES, _group_memory, compiles, peak_memory
 from fastadmm.runs.plan import make_plan
 from fastadmm.runs.train import plan_run, resume_run, start_run
-from fastadmm.settings.amounts import parse_bytes
+from fastadmm.settings.checks import parse_bytes
 from fastadmm.store import open_partition
 
 from run_tools import CrashAfter, Notes, assert_same_run, logged, python, result_of, run, write_blocks
@@ -307,7 +306,7 @@ def test_peak_memory_stays_under_the_limit(tmp_path):
         "import sys, json\n"
         "from fastadmm.runs.config import make_config\n"
         "from fastadmm.runs.train import start_run\n"
-        "from fastadmm.runs.memory import peak_memory\n"
+        "from fastadmm.runs.environment import peak_memory\n"
         "start_run(make_config(json.loads(sys.argv[1])), __import__('pathlib').Path(sys.argv[2]))\n"
         "print(peak_memory())\n"
     )
@@ -331,7 +330,7 @@ def test_a_resumed_run_holds_its_messages_once(tmp_path, loss):
         "import json, pathlib, sys\n"
         "from fastadmm.runs.config import make_config\n"
         "from fastadmm.runs.train import resume_run, start_run\n"
-        "from fastadmm.runs.memory import peak_memory\n"
+        "from fastadmm.runs.environment import peak_memory\n"
         "values, folder = json.loads(sys.argv[1]), pathlib.Path(sys.argv[2])\n"
         "if folder.exists():\n"
         "    resume_run(folder, changes={'rounds': values['rounds']})\n"

@@ -16,7 +16,7 @@ from fastadmm.owners.setup import make_setup
 from fastadmm.privacy import ledger_file
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.releases import Releases
-from fastadmm.runs.round_log import RoundLog
+from fastadmm.runs.folder import RoundLog
 from fastadmm.settings.owners import make_settings
 from fastadmm.store.collection import open_owners
 from fastadmm.store.model import open_model

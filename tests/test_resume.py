@@ -533,7 +533,7 @@ def test_not_a_run(folder, tmp_path):
 
 def test_two_processes_never_work_on_one_run(tmp_path):
     from fastadmm.errors import StorageError
-    from fastadmm.runs.lock import run_lock
+    from fastadmm.runs.folder import run_lock
 
     with run_lock(tmp_path), pytest.raises(StorageError, match="another process"), run_lock(tmp_path):
         pass

@@ -14,7 +14,7 @@ from fastadmm.files.atomic import atomic_directory, atomic_file, exchange, remov
 from fastadmm.runs import checkpoint
 from fastadmm.runs.config import make_config
 from fastadmm.runs.display import Silent
-from fastadmm.runs.lock import run_lock
+from fastadmm.runs.folder import run_lock
 from fastadmm.runs.train import resume_run, start_run
 from fastadmm.store import open_partition
 from fastadmm.store.elements import read_strings, write_strings

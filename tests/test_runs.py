@@ -15,10 +15,10 @@ from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import StorageError
 from fastadmm.runs.checkpoint import checkpoints
 from fastadmm.runs.config import make_config
+from fastadmm.runs.folder import RoundLog
 from fastadmm.runs.plan import make_plan
-from fastadmm.runs.round_log import RoundLog
 from fastadmm.runs.train import resume_run, start_run
-from fastadmm.settings.amounts import format_bytes, parse_bytes
+from fastadmm.settings.checks import format_bytes, parse_bytes
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.store import open_partition
 from fastadmm.store.model import open_model

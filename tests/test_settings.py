@@ -77,7 +77,7 @@ def test_estimators_have_the_same_defaults(estimator):
 # --- a setting more ---------------------------------------------------------------------------------------
 #: The one declaration that a new setting needs.
 TOY = """
-    toy: Annotated[float, Setting("objective", "a toy", "A toy.", sign="positive")] = 1.0
+    toy: float = declare("objective", "a toy", "A toy.", sign="positive", default=1.0)
 
 """
 

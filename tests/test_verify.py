@@ -11,8 +11,8 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from fastadmm.files.atomic import write_toml
 from fastadmm.files.reading import read_toml
-from fastadmm.files.writing import write_toml
 from fastadmm.runs.plain import Columns, Rows
 from fastadmm.runs.recompute import recompute
 from fastadmm.runs.verify import verify_run

@@ -16,7 +16,7 @@ from fastadmm.between.task_approval import TaskApproval
 from fastadmm.between.task_book import ask_all, task_folder
 from fastadmm.between.vocabulary import refused
 from fastadmm.errors import FastadmmError, FormatError, InputError
-from fastadmm.files.atomic import atomic_file, shown, storage_errors
+from fastadmm.files.atomic import shown, storage_errors, write_whole
 from fastadmm.files.digest import row_digest
 
 if TYPE_CHECKING:
@@ -65,8 +65,7 @@ def keep_alignment(
         rows_of(_ids(approval), alignment)
     except InputError as error:
         raise refused("rows", InputError(f"{place}: {error}")) from None
-    with atomic_file(path) as temporary:
-        temporary.write_bytes(raw)
+    write_whole(path, raw)
     return {"n_samples": len(alignment.ids)}, path
 
 
@@ -113,8 +112,7 @@ def _align(
         arguments = {"n_ids": len(ids), "request": _bytes(out / _REQUEST)}
 
         def keep(name: str, answer: dict[str, Any]) -> None:
-            with atomic_file(responses[name]) as temporary:
-                temporary.write_bytes(answer["response"].tobytes())
+            write_whole(responses[name], answer["response"].tobytes())
 
         missing = [name for name in parties if not responses[name].exists()]
         ask_all(ask, {name: Task(task, name, "intersect", arguments) for name in missing}, keep, say)

@@ -12,7 +12,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from fastadmm.between.approval import Approval
 from fastadmm.between.private_terms import PROTECTION, Protection
 from fastadmm.errors import ConfigError, FormatError
-from fastadmm.files.atomic import atomic_file, shown
+from fastadmm.files.atomic import shown, write_whole
 from fastadmm.files.reading import read_toml
 from fastadmm.store.party_file import check_party_name
 
@@ -24,8 +24,7 @@ _OLD = "1.0"
 
 def write_approval(approval: Approval, *, force: bool = False) -> None:
     """Write an approval, with comments for whoever edits it."""
-    with atomic_file(approval.path, force=force) as temporary:
-        temporary.write_text(approval_text(approval), encoding="utf-8")
+    write_whole(approval.path, approval_text(approval), force=force)
 
 
 def approval_text(approval: Approval) -> str:

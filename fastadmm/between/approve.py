@@ -18,9 +18,8 @@ from fastadmm.between.schema import VERSION, Request, run_identifier
 from fastadmm.between.vocabulary import parties_of
 from fastadmm.conversation.calls import SUMS, argument_fields, check_values
 from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError
-from fastadmm.files.atomic import shown
+from fastadmm.files.atomic import shown, write_json
 from fastadmm.files.reading import read_json
-from fastadmm.files.writing import write_json
 from fastadmm.secrecy.keys import plain
 from fastadmm.store.party_file import PartyData, open_party
 

@@ -21,9 +21,8 @@ from fastadmm.between.approval_file import approval_text, write_approval
 from fastadmm.between.task_approval import TaskApproval, task_approval_text, write_task_approval
 from fastadmm.between.vocabulary import approve_command, quoted
 from fastadmm.errors import ConfigError, FastadmmError, InputError, StorageError
-from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.files.atomic import shown, storage_errors, write_json
 from fastadmm.files.reading import read_json
-from fastadmm.files.writing import write_json
 
 _FOLDER = "asked"
 

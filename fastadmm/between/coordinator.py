@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -22,10 +22,10 @@ from fastadmm.between.private import (
     write_private_model,
 )
 from fastadmm.between.private_terms import privacy_text
-from fastadmm.between.round_state import read_state, write_state
 from fastadmm.between.run_problem import early_stopping_of, other_labels, problem_of, scheme_of
 from fastadmm.between.schema import table_digest
 from fastadmm.between.socket import Lost
+from fastadmm.conversation.calls import Asked
 from fastadmm.conversation.exchange import Answers, Call, Exchange, converse
 from fastadmm.errors import FormatError, InputError, WaitingError
 from fastadmm.files.atomic import atomic_directory, remove_leftovers, shown
@@ -33,6 +33,7 @@ from fastadmm.files.reading import read_json
 from fastadmm.files.seal import check_seal, seal_of
 from fastadmm.privacy.statement import no_privacy
 from fastadmm.problem.problem import Problem
+from fastadmm.runs.checkpoint import read_tree, write_tree
 from fastadmm.runs.claim import of_model, statement_of, write_dual
 from fastadmm.runs.config import make_config, read_config, solver_options
 from fastadmm.runs.folder import RunFolder
@@ -42,10 +43,57 @@ from fastadmm.runs.result import class_rows, result_document
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.loop import ended
 from fastadmm.solver.solver import Solver
+from fastadmm.store.elements import read_attribute, require_group
+from fastadmm.store.h5file import create_h5, read_h5
 from fastadmm.store.label_file import LabelData, open_labels
 from fastadmm.store.model import MANIFEST, write_shared_part
 from fastadmm.store.model_id import model_id_of
 from fastadmm.version import __version__
+
+_TYPE = "fastadmm-rounds-checkpoint"
+
+
+def write_state(path: Path, solver: Solver, parties: Sequence[Correspondent], first: int) -> None:
+    """Write it, whole or not at all."""
+    with create_h5(path, _TYPE) as file:
+        file.attrs["n_rounds"], file.attrs["first"] = solver.n_rounds, first
+        write_tree(file.create_group("solver"), solver.export())
+        queues = file.create_group("queues")
+        for party in parties:
+            group = queues.create_group(party.name)
+            group.attrs["previous"] = party.last
+            if party.answered:
+                group.attrs["answered"] = party.answered
+            for k, (name, arguments) in enumerate(party.queue):
+                call = group.create_group(f"{k:04d}")
+                call.attrs["call"] = name
+                write_tree(call.create_group("arguments"), arguments)
+
+
+def read_state(path: Path, names: Sequence[str]) -> dict[str, Any]:
+    """Inverse of :func:`write_state`."""
+    with read_h5(path, _TYPE) as file:
+        queues: dict[str, list[Asked]] = {}
+        previous: dict[str, int] = {}
+        answered: dict[str, str] = {}
+        for name in names:
+            group = require_group(require_group(file, "queues"), name)
+            previous[name] = read_attribute(group, "previous", int)
+            if "answered" in group.attrs:
+                answered[name] = read_attribute(group, "answered", str)
+            calls = [require_group(group, key) for key in sorted(group)]
+            queues[name] = [
+                (read_attribute(call, "call", str), read_tree(require_group(call, "arguments")))
+                for call in calls
+            ]
+        return {
+            "first": read_attribute(file, "first", int),
+            "solver": read_tree(require_group(file, "solver")),
+            "queues": queues,
+            "previous": previous,
+            "answered": answered,
+        }
+
 
 #: What the owners of the data are shown, to approve it.
 RUN = "run.json"

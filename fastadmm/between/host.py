@@ -17,8 +17,7 @@ from fastadmm.conversation.calls import SUMS
 from fastadmm.conversation.gate import check_features
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError, FormatError, InputError, PrivacyBudgetError
-from fastadmm.files.atomic import atomic_file, shown
-from fastadmm.files.writing import write_json
+from fastadmm.files.atomic import shown, write_json, write_whole
 from fastadmm.parties.families import FAMILIES
 from fastadmm.privacy.fusion_party import FusionParty
 from fastadmm.privacy.message_party import MessageSender
@@ -255,8 +254,7 @@ def write_fingerprints(state: Path, found: Sequence[str], terms: Mapping[str, An
         for m, fingerprint in enumerate(found)
     ]
     if lines:
-        with atomic_file(state / KEYS, force=True) as temporary:
-            temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write_whole(state / KEYS, "\n".join(lines) + "\n", force=True)
     return lines
 
 

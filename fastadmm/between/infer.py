@@ -24,9 +24,8 @@ from fastadmm.conversation.calls import SUMS
 from fastadmm.conversation.exchange import Answers, Exchange, converse
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FormatError, InputError
-from fastadmm.files.atomic import atomic_file, shown
+from fastadmm.files.atomic import shown, write_json, write_whole
 from fastadmm.files.reading import read_bytes
-from fastadmm.files.writing import write_json
 from fastadmm.inference.between import Asked, inferring
 from fastadmm.inference.table import Inference, check_level
 from fastadmm.runs.provenance import labels_digest
@@ -73,8 +72,7 @@ def coordinator_infer(
                 return envelope.raw
         number = 1 + len(list(out.glob(f"answer-*-{name}.msg")))
         request = out / f"request-{number}-{name}.msg"
-        with atomic_file(request, force=True) as temporary:
-            temporary.write_bytes(sealed(raw))
+        write_whole(request, sealed(raw), force=True)
         raise Waiting(name, [request])
 
     try:
@@ -148,8 +146,7 @@ class _Kept:
         def keep(name: str, values: dict[str, Any]) -> None:
             task = missing[name]
             message = encode_answer(Answer(task.task, name, digest_of(encode_task(task)), values))
-            with atomic_file(paths[name], force=True) as temporary:
-                temporary.write_bytes(message)
+            write_whole(paths[name], message, force=True)
 
         ask_all(self.ask, missing, keep, self.say)
         return [_values(read_bytes(paths[name]), task, shown(paths[name])) for name, task in tasks.items()]

@@ -17,9 +17,7 @@ from fastadmm.between.task_approval import TaskApproval
 from fastadmm.between.vocabulary import quoted, refused
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError, InputError
-from fastadmm.files.atomic import atomic_file, shown
-from fastadmm.files.escapes import csv_cell
-from fastadmm.files.writing import write_json
+from fastadmm.files.atomic import shown, write_frame, write_json
 from fastadmm.inference.between import batches
 from fastadmm.inference.party import InferenceParty
 from fastadmm.inference.table import Inference
@@ -104,8 +102,7 @@ def _kept(path: Path, data: PartyData, ridge: float, place: str) -> np.ndarray |
 def _write(found: Inference, notes: list[str], directory: Path) -> Path:
     document = found.to_dict()
     write_json(directory / RESULT, {**document, "notes": [*document["notes"], *notes]})
-    with atomic_file(directory / TABLE, force=True) as temporary:
-        found.to_frame().map(csv_cell).to_csv(temporary, index=False)
+    write_frame(directory / TABLE, found.to_frame(), force=True)
     return directory / TABLE
 
 

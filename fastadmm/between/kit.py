@@ -11,8 +11,8 @@ from typing import Any
 
 from fastadmm.between.nvflare_app import SETTINGS, write_socket
 from fastadmm.errors import FormatError, InputError, StorageError
+from fastadmm.files.atomic import write_json
 from fastadmm.files.reading import read_json
-from fastadmm.files.writing import write_json
 
 _SERVER, _CLIENT = (f"fastadmm.between.nvflare_app.{name}" for name in ("CoordinatorRelay", "PartyRelay"))
 _CONTROLLER = "nvflare.collab.runtime.controller.CollabController"

@@ -25,7 +25,7 @@ from fastadmm.between.schema import (
 from fastadmm.between.socket import LONGEST
 from fastadmm.conversation.calls import Asked
 from fastadmm.errors import FormatError, InputError, WaitingError
-from fastadmm.files.atomic import atomic_file, remove_leftovers, shown, storage_errors
+from fastadmm.files.atomic import remove_leftovers, shown, storage_errors, write_whole
 from fastadmm.files.modes import make_private
 from fastadmm.files.reading import read_bytes
 
@@ -79,8 +79,7 @@ class Letters:
             current = {self.request_path(name): sealed(raw) for name, (_, raw) in asked.items()}
             for path, content in current.items():
                 if not path.is_file() or path.read_bytes() != content:
-                    with atomic_file(path, force=True) as temporary:
-                        temporary.write_bytes(content)
+                    write_whole(path, content, force=True)
             # Those that were answered are kept for a party that was restored from a backup.
             for old in self.requests.glob("*.msg"):
                 if old not in current:
@@ -147,8 +146,7 @@ class Letters:
             path = self.answer_path(name)
             with storage_errors(path):
                 make_private(path.parent)
-            with atomic_file(path) as temporary:
-                temporary.write_bytes(sealed(raw))
+            write_whole(path, sealed(raw))
             self._taken.append(path)
         self._messages = []
 
@@ -189,8 +187,7 @@ def ask_by_file(folder: Path, name: str, raw: bytes, seconds: float) -> bytes:
     with storage_errors(place):
         for path in (request, answer):
             path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_file(request, force=True, shared=True) as temporary:
-        temporary.write_bytes(sealed(raw))
+    write_whole(request, sealed(raw), force=True, shared=True)
     raise Waiting(name, [request])
 
 

@@ -34,9 +34,9 @@ from fastadmm.between.task_book import TaskBook, used
 from fastadmm.between.vocabulary import code_of
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FastadmmError, InputError, StorageError
-from fastadmm.files.atomic import atomic_file, remove_leftovers, shown, storage_errors
+from fastadmm.files.atomic import remove_leftovers, shown, storage_errors, write_whole
 from fastadmm.files.reading import read_bytes
-from fastadmm.runs.lock import run_lock
+from fastadmm.runs.folder import run_lock
 from fastadmm.store.party_file import PartyData, open_party
 
 #: Who asks by files, as approvals and the audit log name it.
@@ -177,8 +177,7 @@ def _give(raw: bytes, out: Path, force: bool) -> None:
                     f"{shown(out)}: exists already and is another file; pass --force to replace it"
                 )
             return
-    with atomic_file(out, shared=True) as temporary:
-        temporary.write_bytes(content)
+    write_whole(out, content, shared=True)
 
 
 def party_infer(
@@ -216,6 +215,5 @@ def party_infer(
             ) as tasks:
                 entry = {"time": moment(), "caller": ASKER, "run": "", "number": -1}
                 message = tasks.answer(envelope, party.name, entry)
-            with atomic_file(out, force=force) as temporary:
-                temporary.write_bytes(sealed(message))
+            write_whole(out, sealed(message), force=force)
     return [f"request answered in {shown(out)}", *told]

@@ -16,13 +16,12 @@ from fastadmm.between.setup import Setup, read_setup
 from fastadmm.between.task import Task
 from fastadmm.between.task_book import ask_all, task_folder
 from fastadmm.errors import ConfigError, FastadmmError, FormatError
-from fastadmm.files.atomic import atomic_file, storage_errors
-from fastadmm.runs.combine import combine_contributions, partial_predict
+from fastadmm.files.atomic import csv_file, storage_errors
+from fastadmm.runs.combine import combine_contributions, partial_predict, write_contribution
 from fastadmm.runs.evaluate import evaluate_predictions
 from fastadmm.runs.folder import EXCHANGE, RunFolder
 from fastadmm.runs.looks import seen_by_ids
 from fastadmm.runs.predict import Predictions, write_predictions
-from fastadmm.store.contribution import write_contribution
 from fastadmm.store.label_file import open_labels
 from fastadmm.store.model import SharedPart, open_shared_part
 
@@ -92,10 +91,7 @@ def ask_predictions(
         if tasks:
             ask_all(ask, tasks, take, say)
         predictions = combine_contributions(run, list(paths.values()), labels=rows if has_offset else None)
-        with (
-            atomic_file(out / PREDICTIONS) as temporary,
-            open(temporary, "w", encoding="utf-8", newline="") as file,
-        ):
+        with csv_file(out / PREDICTIONS) as file:
             write_predictions(file, predictions)
     return predictions
 

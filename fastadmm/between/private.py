@@ -21,10 +21,9 @@ from fastadmm.privacy.published import certificate_of_model
 from fastadmm.privacy.statement import PrivacyStatement
 from fastadmm.problem.problem import Problem
 from fastadmm.runs.config import solver_options
-from fastadmm.runs.folder import RunFolder
+from fastadmm.runs.folder import RoundLog, RunFolder
 from fastadmm.runs.private import label_account_of
 from fastadmm.runs.result import certificate_of
-from fastadmm.runs.round_log import RoundLog
 from fastadmm.settings.privacy import DifferentialPrivacy
 from fastadmm.settings.run import RunConfig
 from fastadmm.solver.loop import SolveResult

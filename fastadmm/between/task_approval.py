@@ -9,7 +9,7 @@ from typing import Any
 
 from fastadmm.between.approval_file import check_kinds, kinds_of, lines_of, read_approved
 from fastadmm.errors import ConfigError
-from fastadmm.files.atomic import atomic_file, shown
+from fastadmm.files.atomic import shown, write_whole
 from fastadmm.store.party_file import check_party_name
 
 #: Names of the files: in the agent's directory, and in that of the run whose model is applied.
@@ -72,8 +72,7 @@ _WHAT = {
 
 def write_task_approval(approval: TaskApproval, *, force: bool = False) -> None:
     """Write an approval, with comments for whoever edits it."""
-    with atomic_file(approval.path, force=force) as temporary:
-        temporary.write_text(task_approval_text(approval), encoding="utf-8")
+    write_whole(approval.path, task_approval_text(approval), force=force)
 
 
 def task_approval_text(approval: TaskApproval) -> str:

@@ -24,10 +24,9 @@ from fastadmm.between.task_approval import TaskApproval
 from fastadmm.between.train import PAUSES
 from fastadmm.between.vocabulary import CODES, KINDS, code_of, refused, unapproved
 from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError
-from fastadmm.files.atomic import remove_leftovers, shown, storage_errors
+from fastadmm.files.atomic import remove_leftovers, shown, storage_errors, write_json
 from fastadmm.files.reading import read_json
-from fastadmm.files.writing import write_json
-from fastadmm.runs.lock import run_lock
+from fastadmm.runs.folder import run_lock
 
 #: Answers, in the agent's directory, or in that of a run by files.
 TASKS_JOURNAL = "tasks.journal"

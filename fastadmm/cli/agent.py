@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from fastadmm.cli.app import app
+from fastadmm.cli.app import new_group
 from fastadmm.cli.convert import Duplicates
-from fastadmm.cli.options import IdPattern
-from fastadmm.cli.party_options import Ledger, Test, Threads, Validation
+from fastadmm.cli.options import ID_PATTERN, LEDGER, TEST, THREADS, VALIDATION, argument, flag, option
 from fastadmm.cli.terminal import say
+from fastadmm.errors import ConfigError
 
-group = typer.Typer(
-    help="A party's own process: answers what its owner has approved.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.add_typer(group, name="agent")
+group = new_group("agent", "A party's own process: answers what its owner has approved.")
 
-_Data = Annotated[
-    Path | None,
-    typer.Option(metavar="PARTY.h5", readable=False, help="The party's features; they stay here."),
-]
-_State = Annotated[
-    Path,
-    typer.Option(metavar="DIR", readable=False, help="The agent's directory: approvals, state, audit log."),
-]
+_DATA = option("The party's features; they stay here.", metavar="PARTY.h5")
+_STATE = option("The agent's directory: approvals, state, audit log.", default=..., metavar="DIR")
 
 
 @group.callback()
@@ -37,29 +23,23 @@ def agent() -> None:
 
 @group.command()
 def run(
-    state: _State,
-    socket: Annotated[Path, typer.Option(metavar="PATH", readable=False, help="Unix socket to listen on.")],
-    data: _Data = None,
-    party: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Name of the party, in place of --data while there are no features yet."
-        ),
-    ] = None,
-    ledger: Ledger = None,
-    test: Test = None,
-    validation: Validation = None,
-    streamed: Annotated[
-        bool, typer.Option("--streamed", help="Leave features on disk, for files larger than memory.")
-    ] = False,
-    threads: Threads = None,
+    state: Path = _STATE,
+    socket: Path = option("Unix socket to listen on.", default=..., metavar="PATH"),
+    data: Path | None = _DATA,
+    party: str | None = option(
+        "Name of the party, in place of --data while there are no features yet.", metavar="NAME"
+    ),
+    ledger: Path | None = LEDGER,
+    test: Path | None = TEST,
+    validation: Path | None = VALIDATION,
+    streamed: bool = flag("Leave features on disk, for files larger than memory.", "--streamed"),
+    threads: int | None = THREADS,
 ) -> None:
     """Answer requests until Ctrl-C."""
     from contextlib import closing
 
     from fastadmm.between.agent import Agent
     from fastadmm.between.socket import serve
-    from fastadmm.errors import ConfigError
 
     if (data is None) == (party is None):
         raise ConfigError("--data: give the party's features; --party NAME as long as there are none")
@@ -89,51 +69,34 @@ def run(
 
 @group.command()
 def approve(
-    what: Annotated[
-        str,
-        typer.Argument(
-            metavar="RUN.json|ID",
-            help="The coordinator's file about a run, or the identifier of a request from 'agent status'.",
-        ),
-    ],
-    state: _State,
-    data: _Data = None,
-    rows: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            readable=False,
-            help="Alignment: your table. Predictions: features of the rows, or your table of them.",
-        ),
-    ] = None,
-    id: Annotated[str | None, typer.Option("--id", metavar="NAME", help="Id column of the table.")] = None,
-    id_pattern: IdPattern = None,
-    duplicates: Annotated[
-        Duplicates,
-        typer.Option(help="Repeated ids in the table: refuse, keep the first or last row, or drop all."),
-    ] = Duplicates.refuse,
-    separator: Annotated[
-        str | None, typer.Option(metavar="CHAR", help="Separator between CSV cells (default: recognised).")
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace an earlier approval of the same request.")
-    ] = False,
-    confirm: Annotated[
-        str | None,
-        typer.Option(metavar="DIGEST", help="Approve what was shown with this digest, and nothing else."),
-    ] = None,
-    fingerprint: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="TEXT", help="For sums only: another party's key, as its owner says it; may be repeated."
-        ),
-    ] = None,
+    what: str = argument(
+        "The coordinator's file about a run, or the identifier of a request from 'agent status'.",
+        metavar="RUN.json|ID",
+    ),
+    state: Path = _STATE,
+    data: Path | None = _DATA,
+    rows: Path | None = option(
+        "Alignment: your table. Predictions: features of the rows, or your table of them.", metavar="FILE"
+    ),
+    id: str | None = option("Id column of the table.", "--id", metavar="NAME"),
+    id_pattern: str | None = ID_PATTERN,
+    duplicates: Duplicates = option(
+        "Repeated ids in the table: refuse, keep the first or last row, or drop all.",
+        default=Duplicates.refuse,
+    ),
+    separator: str | None = option("Separator between CSV cells (default: recognised).", metavar="CHAR"),
+    force: bool = flag("Replace an earlier approval of the same request.", "--force"),
+    confirm: str | None = option(
+        "Approve what was shown with this digest, and nothing else.", metavar="DIGEST"
+    ),
+    fingerprint: list[str] | None = option(
+        "For sums only: another party's key, as its owner says it; may be repeated.", metavar="TEXT"
+    ),
 ) -> None:
     """Show on one screen what is asked for; --confirm DIGEST approves exactly that, within limits."""
     from fastadmm.between.approve import agent_approve, approve_fingerprints
     from fastadmm.between.approve_task import approve_task, is_task
     from fastadmm.between.consent import asked_file
-    from fastadmm.errors import ConfigError
     from fastadmm.files.atomic import shown
 
     if fingerprint:
@@ -158,11 +121,9 @@ def approve(
 
 
 @group.command()
-def status(
-    state: Annotated[Path, typer.Argument(metavar="DIR", readable=False, help="The agent's directory.")],
-) -> None:
+def status(state: Path = argument("The agent's directory.", metavar="DIR")) -> None:
     """Show each run: what was answered, refused and spent."""
-    from fastadmm.between.status import agent_status
+    from fastadmm.between.agent import agent_status
 
     for line in agent_status(state):
         say(line)

@@ -2,85 +2,84 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from fastadmm.cli.app import app
+from fastadmm.cli.app import new_group
 from fastadmm.cli.convert import Duplicates
+from fastadmm.cli.options import argument, flag, option, with_options
 from fastadmm.cli.terminal import say
+from fastadmm.errors import ConfigError
 
 if TYPE_CHECKING:
     from fastadmm.data_tools.alignment import Alignment, TableIds
 
-group = typer.Typer(
-    help="Find the rows that all tables have, by id: on one machine, or privately by exchanging files.",
+group = new_group(
+    "align",
+    "Find the rows that all tables have, by id: on one machine, or privately by exchanging files.",
     invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    no_args_is_help=False,
 )
-app.add_typer(group, name="align")
 
-_Table = Annotated[Path, typer.Argument(metavar="TABLE", readable=False, help="CSV or Parquet table.")]
-_Id = Annotated[str, typer.Option("--id", metavar="NAME", help="Id column.")]
-_Repeated = Annotated[
-    Duplicates,
-    typer.Option(help="Repeated ids in a table: refuse, keep the first or last row, or drop all."),
-]
-_Pattern = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--id-pattern",
-        metavar="REGEX",
-        help="What of ids is compared, as 'C-0*([0-9]+)'; TABLE:REGEX for one.",
-    ),
-]
-_Separator = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="CHAR", help="Separator between CSV cells (default: recognised); TABLE:CHAR for one."
-    ),
-]
-_Encoding = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME", help="Encoding of CSV text (default: recognised); TABLE:NAME for one."),
-]
-_NoHeader = Annotated[
-    bool, typer.Option("--no-header", help="The first line is data: columns are called c1, c2, ...")
-]
-_Force = Annotated[bool, typer.Option("--force", help="Replace existing files.")]
-_Out = Annotated[Path, typer.Option("-o", "--out", metavar="FILE", readable=False, help="File to write.")]
+_TABLE = argument("CSV or Parquet table.", metavar="TABLE")
+_ID = option("Id column.", "--id", default=..., metavar="NAME")
+_FORCE = flag("Replace existing files.", "--force")
+_OUT = option("File to write.", "-o", "--out", default=..., metavar="FILE")
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """Options for how tables and their ids are read."""
+
+    pattern: list[str] | None = option(
+        "What of ids is compared, as 'C-0*([0-9]+)'; TABLE:REGEX for one.", "--id-pattern", metavar="REGEX"
+    )
+    duplicates: Duplicates = option(
+        "Repeated ids in a table: refuse, keep the first or last row, or drop all.", default=Duplicates.refuse
+    )
+    separator: list[str] | None = option(
+        "Separator between CSV cells (default: recognised); TABLE:CHAR for one.", metavar="CHAR"
+    )
+    encoding: list[str] | None = option(
+        "Encoding of CSV text (default: recognised); TABLE:NAME for one.", metavar="NAME"
+    )
+    no_header: bool = flag("The first line is data: columns are called c1, c2, ...", "--no-header")
+
+    def ids(self, paths: list[Path], id: str | list[str]) -> list[TableIds]:
+        """Ids of tables, the label holder's first."""
+        from fastadmm.data_tools.alignment import table_ids
+        from fastadmm.data_tools.per_table import layouts, per_table, table_names
+        from fastadmm.data_tools.tables import read_ids
+
+        hosts = ["host"] if len(paths) == 2 else [f"host-{k}" for k in range(1, len(paths))]
+        names = table_names(paths, ["guest", *hosts])
+        of_tables = layouts(self.separator, self.encoding, not self.no_header, names)
+        options = (("--id", id), ("--id-pattern", self.pattern))
+        own = (per_table(option, given, names) for option, given in options)
+        found = []
+        for path, layout, name, part in zip(paths, of_tables, *own):
+            if name is None:
+                raise ConfigError(f"--id: which column of {path} holds the ids?")
+            found.append(table_ids(read_ids(path, name, layout), name, self.duplicates.value, part))
+        return found
 
 
 @group.callback()
+@with_options()
 def align(
     context: typer.Context,
-    guest: Annotated[
-        Path | None, typer.Option(metavar="FILE", readable=False, help="Table of the label holder.")
-    ] = None,
-    host: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", readable=False, help="Table of another party; may be repeated."),
-    ] = None,
-    id: Annotated[
-        list[str] | None, typer.Option("--id", metavar="NAME", help="Id column; TABLE:NAME for one table.")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--out", metavar="FILE", readable=False, help="Alignment to write, for 'convert --align'."
-        ),
-    ] = None,
-    pattern: _Pattern = None,
-    duplicates: _Repeated = Duplicates.refuse,
-    separator: _Separator = None,
-    encoding: _Encoding = None,
-    no_header: _NoHeader = False,
-    force: _Force = False,
+    guest: Path | None = option("Table of the label holder.", metavar="FILE"),
+    host: list[Path] | None = option("Table of another party; may be repeated.", metavar="FILE"),
+    id: list[str] | None = option("Id column; TABLE:NAME for one table.", "--id", metavar="NAME"),
+    out: Path | None = option("Alignment to write, for 'convert --align'.", "-o", "--out", metavar="FILE"),
+    *,
+    reading: _Reading,
+    force: bool = _FORCE,
 ) -> None:
     """Find the rows that all tables have, by id, in one order that all later steps check."""
-    from fastadmm.errors import ConfigError
-
     if context.invoked_subcommand is not None:
         if guest or host or id or out:
             raise ConfigError(f"options of 'align' itself do not go with {context.invoked_subcommand}")
@@ -91,87 +90,73 @@ def align(
         raise ConfigError("--id: which column holds the ids, in every table?")
     from fastadmm.data_tools.alignment import align as run
 
-    tables = _ids([guest, *host], id, pattern, duplicates, separator, encoding, no_header)
-    alignment, report = run(tables)
+    alignment, report = run(reading.ids([guest, *host], id))
     _finish(alignment, report, out, force)
 
 
 @group.command("psi-request")
+@with_options()
 def request(
-    table: _Table,
-    id: _Id,
-    out: _Out,
-    secret: Annotated[Path, typer.Option(metavar="FILE", readable=False, help="Key file to write; keep it.")],
-    pattern: _Pattern = None,
-    duplicates: _Repeated = Duplicates.refuse,
-    separator: _Separator = None,
-    encoding: _Encoding = None,
-    no_header: _NoHeader = False,
-    force: _Force = False,
+    table: Path = _TABLE,
+    id: str = _ID,
+    out: Path = _OUT,
+    secret: Path = option("Key file to write; keep it.", default=..., metavar="FILE"),
+    *,
+    reading: _Reading,
+    force: bool = _FORCE,
 ) -> None:
     """Guest, first step: blind the ids. Send the request to every host."""
     from fastadmm.data_tools.psi import psi_request
 
-    (ids,) = _ids([table], id, pattern, duplicates, separator, encoding, no_header)
+    (ids,) = reading.ids([table], id)
     count = psi_request(ids, out, secret, force=force)
     say(f"{out}: {count} blinded ids, to be sent to the hosts; {secret} stays here")
 
 
 @group.command("psi-respond")
+@with_options()
 def respond(
-    table: _Table,
-    id: _Id,
-    out: _Out,
-    request: Annotated[Path, typer.Option(metavar="FILE", readable=False, help="The guest's request.")],
-    pattern: _Pattern = None,
-    duplicates: _Repeated = Duplicates.refuse,
-    separator: _Separator = None,
-    encoding: _Encoding = None,
-    no_header: _NoHeader = False,
-    force: _Force = False,
+    table: Path = _TABLE,
+    id: str = _ID,
+    out: Path = _OUT,
+    request: Path = option("The guest's request.", default=..., metavar="FILE"),
+    *,
+    reading: _Reading,
+    force: bool = _FORCE,
 ) -> None:
     """Host: answer the guest's request. Send the response back."""
     from fastadmm.data_tools.psi import psi_respond
 
-    (ids,) = _ids([table], id, pattern, duplicates, separator, encoding, no_header)
+    (ids,) = reading.ids([table], id)
     count = psi_respond(ids, request, out, force=force)
     say(f"{out}: {len(ids)} blinded ids, and {count} of the guest's, to be sent to the guest")
 
 
 @group.command("psi-finish")
+@with_options()
 def finish(
-    table: _Table,
-    id: _Id,
-    out: _Out,
-    secret: Annotated[
-        Path, typer.Option(metavar="FILE", readable=False, help="Key file that psi-request wrote.")
-    ],
-    response: Annotated[
-        list[Path], typer.Option(metavar="FILE", readable=False, help="A host's response; may be repeated.")
-    ],
-    pattern: _Pattern = None,
-    duplicates: _Repeated = Duplicates.refuse,
-    separator: _Separator = None,
-    encoding: _Encoding = None,
-    no_header: _NoHeader = False,
-    force: _Force = False,
+    table: Path = _TABLE,
+    id: str = _ID,
+    out: Path = _OUT,
+    secret: Path = option("Key file that psi-request wrote.", default=..., metavar="FILE"),
+    response: list[Path] = option("A host's response; may be repeated.", default=..., metavar="FILE"),
+    *,
+    reading: _Reading,
+    force: bool = _FORCE,
 ) -> None:
     """Guest, last step: find the common ids. Send the alignment to every host."""
     from fastadmm.data_tools.psi import psi_finish
 
-    (ids,) = _ids([table], id, pattern, duplicates, separator, encoding, no_header)
+    (ids,) = reading.ids([table], id)
     alignment, report = psi_finish(ids, secret, response)
     _finish(alignment, report, out, force)
 
 
 @group.command("merge")
 def merge(
-    sources: Annotated[
-        list[Path],
-        typer.Argument(metavar="PARTITION...", readable=False, help="Partitions of the same rows."),
-    ],
-    out: _Out,
-    force: _Force = False,
+    sources: list[Path] = argument("Partitions of the same rows.", metavar="PARTITION..."),
+    out: Path = _OUT,
+    force: bool = _FORCE,
 ) -> None:
     """Merge partitions that parties made from their own tables, with one alignment."""
     from fastadmm.store import merge_partitions
@@ -179,31 +164,6 @@ def merge(
     partition = merge_partitions(sources, out, force=force)
     parties = ", ".join(party.name for party in partition.parties)
     say(f"{out}: {partition.n_samples} rows, parties {parties}, {partition.row_digest}")
-
-
-def _ids(
-    paths: list[Path],
-    id: str | list[str],
-    pattern: list[str] | None,
-    duplicates: Duplicates,
-    separator: list[str] | None,
-    encoding: list[str] | None,
-    no_header: bool,
-) -> list[TableIds]:
-    from fastadmm.data_tools.alignment import table_ids
-    from fastadmm.data_tools.per_table import layouts, per_table, table_names
-    from fastadmm.data_tools.tables import read_ids
-    from fastadmm.errors import ConfigError
-
-    hosts = ["host"] if len(paths) == 2 else [f"host-{k}" for k in range(1, len(paths))]
-    names = table_names(paths, ["guest", *hosts])
-    found = []
-    own = (per_table(option, given, names) for option, given in (("--id", id), ("--id-pattern", pattern)))
-    for path, layout, name, part in zip(paths, layouts(separator, encoding, not no_header, names), *own):
-        if name is None:
-            raise ConfigError(f"--id: which column of {path} holds the ids?")
-        found.append(table_ids(read_ids(path, name, layout), name, duplicates.value, part))
-    return found
 
 
 def _finish(alignment: Alignment, report: list[str], out: Path | None, force: bool) -> None:

@@ -34,13 +34,20 @@ _SETTINGS: dict[str, Any] = {
 app = typer.Typer(**_SETTINGS)
 
 
+def new_group(name: str, purpose: str, **how: Any) -> typer.Typer:
+    """A group of commands; alone it shows its help, unless it is told otherwise."""
+    settings = _SETTINGS["context_settings"]
+    group = typer.Typer(help=purpose, context_settings=settings, **{"no_args_is_help": True, **how})
+    app.add_typer(group, name=name)
+    return group
+
+
 def _register(names: Iterable[str] | None = None) -> None:
     # Importing a command's module registers it; the modules import nothing heavy at the top.
     from importlib import import_module
-    from keyword import iskeyword
 
     for name in names or (*COMMANDS, *GROUPS):
-        import_module(f"fastadmm.cli.{name}_" if iskeyword(name) else f"fastadmm.cli.{name}")
+        import_module(f"fastadmm.cli.{_BESIDE.get(name, name)}")
 
 
 def _name(command: CommandInfo) -> str:
@@ -196,6 +203,12 @@ PANELS: dict[str, tuple[str, ...]] = {
     "Owners of different rows": ("forecast", "owners"),
     "This installation": ("warmup",),
 }
+
+#: Commands in the module of another.
+_BESIDE = {
+    "card": "report", "combine": "predict", "drift": "columns", "import": "export", "infer": "coefficients",
+    "resume": "train",
+}  # fmt: skip
 
 #: Order of the commands in ``--help``.
 COMMANDS = tuple(name for names in PANELS.values() for name in names if name not in GROUPS)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from fastadmm.cli.app import app
-from fastadmm.cli.options import given_options, with_options
-from fastadmm.cli.terminal import say
+from fastadmm.cli.options import JSON, argument, flag, given_options, option, with_options
+from fastadmm.cli.terminal import print_json, say
+from fastadmm.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
     from fastadmm.settings.privacy import FusionPrivacy, MessagePrivacy
@@ -21,27 +20,18 @@ if TYPE_CHECKING:
 class _Claim:
     """The claim to audit, without a run."""
 
-    epsilon: Annotated[float | None, typer.Option(help="Without a run: epsilon to audit.")] = None
-    privacy: Annotated[
-        str | None, typer.Option(help="Mode to audit, message or fusion. (default: message)")
-    ] = None
-    delta: Annotated[float | None, typer.Option(help="Failure probability of the claim. (default: 1e-5)")] = (
-        None
-    )
-    rounds: Annotated[int | None, typer.Option(help="Number of messages of each party. (default: 1)")] = None
-    mu: Annotated[
-        float | None, typer.Option(help="Ratio of regularisation to step (docs/privacy.md). (default: 100)")
-    ] = None
-    ball: Annotated[float | None, typer.Option(help="Bound on each party's weights. (default: 8)")] = None
-    target_clip: Annotated[float | None, typer.Option(help="Bound on targets. (default: the ball)")] = None
-    message_clip: Annotated[float | None, typer.Option(help="Bound on message entries. (default: 2)")] = None
-    adjacency: Annotated[str | None, typer.Option(help="replace_one or zero_out. (default: replace_one)")] = (
-        None
-    )
+    epsilon: float | None = option("Without a run: epsilon to audit.")
+    privacy: str | None = option("Mode to audit, message or fusion. (default: message)")
+    delta: float | None = option("Failure probability of the claim. (default: 1e-5)")
+    rounds: int | None = option("Number of messages of each party. (default: 1)")
+    mu: float | None = option("Ratio of regularisation to step (docs/privacy.md). (default: 100)")
+    ball: float | None = option("Bound on each party's weights. (default: 8)")
+    target_clip: float | None = option("Bound on targets. (default: the ball)")
+    message_clip: float | None = option("Bound on message entries. (default: 2)")
+    adjacency: str | None = option("replace_one or zero_out. (default: replace_one)")
 
     def settings(self) -> tuple[FusionPrivacy | MessagePrivacy, float]:
         """The claim as settings of a private run, and mu; what its mode has not is refused."""
-        from fastadmm.errors import ConfigError
         from fastadmm.settings.privacy import FusionPrivacy, MessagePrivacy, Privacy
 
         if self.epsilon is None:
@@ -58,31 +48,18 @@ class _Claim:
 @app.command()
 @with_options()
 def audit(
-    run: Annotated[
-        Path | None, typer.Argument(readable=False, help="Private run whose settings and noise to audit.")
-    ] = None,
+    run: Path | None = argument("Private run whose settings and noise to audit.", default=None),
     *,
     claim: _Claim,
-    trials: Annotated[
-        int | None, typer.Option(min=1000, help="How many numbers of noise to test. (default: 200000)")
-    ] = None,
-    canaries: Annotated[
-        bool,
-        typer.Option("--canaries", help="Also train once on the run's data, with every record as a canary."),
-    ] = False,
-    paper: Annotated[
-        int | None,
-        typer.Option(
-            min=2, help="Instead, audit the paper's calibration with this many columns, as a demonstration."
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    trials: int | None = option("How many numbers of noise to test. (default: 200000)", min=1000),
+    canaries: bool = flag("Also train once on the run's data, with every record as a canary.", "--canaries"),
+    paper: int | None = option(
+        "Instead, audit the paper's calibration with this many columns, as a demonstration.", min=2
+    ),
+    as_json: bool = JSON,
 ) -> int:
     """Test a privacy claim empirically; exit code 9 if it is refuted."""
-    import json
-
     from fastadmm.between.audited_hosts import audit_hosts
-    from fastadmm.errors import ConfigError, ExitCode
     from fastadmm.runs import audit as audits
     from fastadmm.settings.privacy import FusionPrivacy
 
@@ -116,7 +93,7 @@ def audit(
     flagged = any(row.flagged for row in rows)
     if as_json:
         document: dict[str, Any] = {"flagged": flagged, "checks": [row.to_json() for row in rows]}
-        print(json.dumps(document, indent=2, allow_nan=False))
+        print_json(document, allow_nan=False)
     else:
         for row in rows:
             say(f"{'FLAGGED' if row.flagged else 'ok':<8} {row.name}: {row.found}", hang=9)

@@ -1,51 +1,40 @@
-"""``fastadmm coefficients``: the weights of a model by name, for raw and for scaled columns."""
+"""``fastadmm coefficients`` and ``infer``: weights by name, and with standard errors and tests."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from fastadmm.cli.app import app
-from fastadmm.cli.options import check_csv
+from fastadmm.cli.options import FORCE, JSON, argument, check_csv, flag, option
 from fastadmm.cli.tables import show
-from fastadmm.cli.terminal import say
-from fastadmm.files.escapes import csv_cell, printable, printable_json
+from fastadmm.cli.terminal import print_json, say
+from fastadmm.errors import ConfigError
+from fastadmm.files.escapes import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from fastadmm.inference.table import Inference
     from fastadmm.store.coefficients import Coefficients
 
 
 @app.command()
 def coefficients(
-    model: Annotated[
-        Path, typer.Argument(readable=False, help="Run or model directory, or one party's file of a model.")
-    ],
-    party: Annotated[
-        str | None, typer.Option(help="Only this party; the others' files are not read.", metavar="NAME")
-    ] = None,
-    reference: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="COLUMN=CATEGORY", help="Compare a column's categories with this; may be repeated."
-        ),
-    ] = None,
-    top: Annotated[
-        int,
-        typer.Option("--top", help="Number of columns to print for each party; the CSV file has all.", min=1),
-    ] = 20,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", readable=False, help="CSV file for the whole table.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    model: Path = argument("Run or model directory, or one party's file of a model."),
+    party: str | None = option("Only this party; the others' files are not read.", metavar="NAME"),
+    reference: list[str] | None = option(
+        "Compare a column's categories with this; may be repeated.", metavar="COLUMN=CATEGORY"
+    ),
+    top: int = option(
+        "Number of columns to print for each party; the CSV file has all.", "--top", default=20, min=1
+    ),
+    out: Path | None = option("CSV file for the whole table.", "--out", "-o"),
+    as_json: bool = JSON,
+    force: bool = FORCE,
 ) -> None:
     """Print a model's weights by party and feature: raw and scaled columns, odds ratios, categories."""
 
-    from fastadmm.errors import ConfigError
     from fastadmm.runs.coefficients import read_coefficients
 
     check_csv(out)
@@ -57,14 +46,11 @@ def coefficients(
         references[column] = category
     found = read_coefficients(model, party, references)
     if out is not None:
-        from fastadmm.files.atomic import atomic_file
+        from fastadmm.files.atomic import write_frame
 
-        with atomic_file(out, force=force) as temporary:
-            found.to_frame().map(csv_cell).to_csv(temporary, index=False)
+        write_frame(out, found.to_frame(), force=force)
     if as_json:
-        import json
-
-        print(printable_json(json.dumps(found.to_dict(), indent=2, ensure_ascii=False)))
+        print_json(found.to_dict(), ensure_ascii=False)
         return
     shown = found.largest(top)
     show(coefficient_table(shown))
@@ -103,3 +89,39 @@ def coefficient_table(found: Coefficients) -> Table:
         cells += [Text(printable(reference or ""))] if "reference" in row else []
         table.add_row(*cells)
     return table
+
+
+LEVEL = option("Level of the confidence intervals.", "--level", default=0.95)
+COVARIANCE = option("model, or robust standard errors: HC0 or HC1.", "--covariance", default="model")
+
+
+@app.command()
+def infer(
+    run: Path = argument("Finished run; its data are read again."),
+    out: Path | None = option("CSV file for the table of weights.", "--out", "-o"),
+    level: float = LEVEL,
+    covariance: str = COVARIANCE,
+    standardized: bool = flag("Weights of the scaled columns instead of the raw ones.", "--standardized"),
+    threads: int | None = option("Threads.", "--threads", min=1),
+    as_json: bool = JSON,
+    force: bool = FORCE,
+) -> None:
+    """Print weights with standard errors, p-values and confidence intervals, tests, AIC, BIC and R²."""
+    from fastadmm.runs.infer import infer_run
+
+    check_csv(out)
+    found = infer_run(run, covariance=covariance, level=level, standardized=standardized, threads=threads)
+    if out is not None:
+        from fastadmm.files.atomic import write_frame
+
+        write_frame(out, found.to_frame(), force=force)
+    print_inference(found, as_json)
+
+
+def print_inference(found: Inference, as_json: bool) -> None:
+    """Print tables of weights, tests and fit, or one JSON document."""
+
+    if as_json:
+        print_json(found.to_dict(), ensure_ascii=False)
+        return
+    show(*found.parts())

@@ -1,34 +1,25 @@
-"""``fastadmm columns``: which columns repeat others, and what they say about the labels."""
+"""``fastadmm columns`` and ``drift``: columns that repeat others, tell of the labels, or have moved."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from fastadmm.cli.app import app
-from fastadmm.cli.options import check_csv
+from fastadmm.cli.options import FORCE, JSON, argument, check_csv, option
 from fastadmm.cli.tables import cell, show
-from fastadmm.cli.terminal import say
-from fastadmm.files.escapes import csv_rows, printable_json
+from fastadmm.cli.terminal import print_json, say
+from fastadmm.files.escapes import csv_rows
 
 
 @app.command()
 def columns(
-    data: Annotated[Path, typer.Argument(readable=False, help="Partition, or one party's file.")],
-    labels: Annotated[
-        Path | None,
-        typer.Option(readable=False, help="Label file of the same rows, for the information value (IV)."),
-    ] = None,
-    top: Annotated[
-        int, typer.Option("--top", help="Number of columns to print; the CSV file has all.", min=1)
-    ] = 20,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", readable=False, help="CSV file for all columns.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    data: Path = argument("Partition, or one party's file."),
+    labels: Path | None = option("Label file of the same rows, for the information value (IV)."),
+    top: int = option("Number of columns to print; the CSV file has all.", "--top", default=20, min=1),
+    out: Path | None = option("CSV file for all columns.", "--out", "-o"),
+    as_json: bool = JSON,
+    force: bool = FORCE,
 ) -> None:
     """Print variance inflation (VIF), correlation inside a party, and information value, by column."""
 
@@ -47,19 +38,14 @@ def print_columns(
 
     check_csv(out)
     if out is not None:
-        from fastadmm.files.atomic import atomic_file
+        from fastadmm.files.atomic import csv_file
 
-        with (
-            atomic_file(out, force=force) as temporary,
-            temporary.open("w", encoding="utf-8", newline="") as file,
-        ):
+        with csv_file(out, force=force) as file:
             csv_rows(file, [rows[0], *(row.values() for row in rows)])
     if as_json:
-        import json
-
         # Strict JSON has no infinity.
         strict = [{k: None if v == math.inf else v for k, v in row.items()} for row in rows]
-        print(printable_json(json.dumps({title: strict}, indent=2, allow_nan=False, ensure_ascii=False)))
+        print_json({title: strict}, allow_nan=False, ensure_ascii=False)
         return
     from rich.box import SIMPLE
     from rich.table import Table
@@ -75,3 +61,18 @@ def print_columns(
     show(table)
     if len(rows) > top:
         say(f"{len(rows) - top} more columns: --top, or -o FILE.csv for all")
+
+
+@app.command()
+def drift(
+    reference: Path = argument("Partition or party's file of the training rows."),
+    new: Path = argument("The same for new rows."),
+    top: int = option("Number of columns to print; the CSV file has all.", "--top", default=20, min=1),
+    out: Path | None = option("CSV file for all columns.", "--out", "-o"),
+    as_json: bool = JSON,
+    force: bool = FORCE,
+) -> None:
+    """Print how far columns have shifted between two sets of rows: stability index (PSI), shift of means."""
+    from fastadmm.runs.columns import column_drift
+
+    print_columns("drift", column_drift(reference, new), "psi", top, out, as_json, force)

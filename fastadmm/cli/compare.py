@@ -3,39 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from fastadmm.cli.app import app
+from fastadmm.cli.options import argument, flag, option
 from fastadmm.cli.tables import show
-from fastadmm.cli.terminal import say
+from fastadmm.cli.terminal import print_json, say
 from fastadmm.files.escapes import printable
 
 
 @app.command()
 def compare(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN RUN...", readable=False, help="Run directories, finished or not."),
-    ],
-    out: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--out",
-            "-o",
-            readable=False,
-            metavar="FILE",
-            help="File: .html (tables and figure), .png, .svg, .pdf, .csv or .json; may be repeated.",
-        ),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document instead of the table.")
-    ] = False,
+    runs: list[Path] = argument("Run directories, finished or not.", metavar="RUN RUN..."),
+    out: list[Path] | None = option(
+        "File: .html (tables and figure), .png, .svg, .pdf, .csv or .json; may be repeated.",
+        "--out",
+        "-o",
+        metavar="FILE",
+    ),
+    as_json: bool = flag("Print one JSON document instead of the table.", "--json"),
 ) -> None:
     """Compare runs: results, metrics, differing settings, and curves of gap and objective."""
-    import json
-
     from fastadmm.reports import compare_runs, write_comparison
     from fastadmm.reports.compare_page import comparison_rows
 
@@ -43,7 +31,7 @@ def compare(
     written = [write_comparison(comparison, path) for path in out or []]
     if as_json:
         document = {**comparison.to_json(), "written": [str(path) for path in written]}
-        print(json.dumps(document, indent=2, allow_nan=False))
+        print_json(document, allow_nan=False)
         return
     show(_table([run.name for run in comparison.runs], comparison_rows(comparison)))
     for line in (*comparison.notes, *written):

@@ -8,13 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from fastadmm.cli.app import app
-from fastadmm.cli.options import given_options, plain_values, with_options
-from fastadmm.cli.terminal import redraws, say
+from fastadmm.cli.options import argument, flag, given_options, option, plain_values, with_options
+from fastadmm.cli.terminal import print_json, redraws, say
+from fastadmm.errors import ConfigError
 
 if TYPE_CHECKING:
     from fastadmm.data_tools.convert import Progress
@@ -22,47 +23,15 @@ if TYPE_CHECKING:
     from fastadmm.store import Partition
 
 
-class Normalize(StrEnum):
-    """Values of --normalize."""
-
-    none = "none"
-    l2 = "l2"
-
-
-class Dtype(StrEnum):
-    """Values of --dtype."""
-
-    float64 = "float64"
-    float32 = "float32"
-
-
-class Task(StrEnum):
-    """Values of --task."""
-
-    auto = "auto"
-    classification = "classification"
-    regression = "regression"
-
-
-class Storage(StrEnum):
-    """Values of --storage."""
-
-    auto = "auto"
-    dense = "dense"
-    csr = "csr"
-
-
-class Format(StrEnum):
-    """Values of --format."""
-
-    auto = "auto"
-    libsvm = "libsvm"
-    csv = "csv"
-    npz = "npz"
+Normalize = StrEnum("Normalize", "none l2")
+Dtype = StrEnum("Dtype", "float64 float32")
+Task = StrEnum("Task", "auto classification regression")
+Storage = StrEnum("Storage", "auto dense csr")
+Format = StrEnum("Format", "auto libsvm csv npz")
 
 
 class Missing(StrEnum):
-    """Values of --missing."""
+    """How missing values are filled."""
 
     refuse = "refuse"
     mean = "mean"
@@ -71,30 +40,9 @@ class Missing(StrEnum):
     indicator = "indicator"
 
 
-class Unseen(StrEnum):
-    """Values of --unseen."""
-
-    zeros = "zeros"
-    refuse = "refuse"
-
-
-class Duplicates(StrEnum):
-    """Values of --duplicates."""
-
-    refuse = "refuse"
-    first = "first"
-    last = "last"
-    drop = "drop"
-
-
-class Compression(StrEnum):
-    """Values of --compression."""
-
-    none = "none"
-    gzip = "gzip"
-    zstd = "zstd"
-    blosc2 = "blosc2"
-
+Unseen = StrEnum("Unseen", "zeros refuse")
+Duplicates = StrEnum("Duplicates", "refuse first last drop")
+Compression = StrEnum("Compression", "none gzip zstd blosc2")
 
 _TABLES, _CELLS, _PUBLIC, _SPLIT, _VALUES, _LIBSVM, _CSV, _NPZ = (
     "One table per party, with ids",
@@ -112,117 +60,61 @@ _TABLES, _CELLS, _PUBLIC, _SPLIT, _VALUES, _LIBSVM, _CSV, _NPZ = (
 class _Tables:
     """Options for one table per party."""
 
-    guest: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            readable=False,
-            help="CSV or Parquet table of the label holder.",
-            rich_help_panel=_TABLES,
-        ),
-    ] = None
-    host: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            readable=False,
-            help="Table of another party; may be repeated.",
-            rich_help_panel=_TABLES,
-        ),
-    ] = None
-    id: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--id", metavar="NAME", help="Id column; TABLE:NAME for one table.", rich_help_panel=_TABLES
-        ),
-    ] = None
-    id_pattern: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="REGEX",
-            help="What of ids is compared, as 'C-0*([0-9]+)'; TABLE:REGEX for one table.",
-            rich_help_panel=_TABLES,
-        ),
-    ] = None
-    align: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            readable=False,
-            help="Alignment from 'fastadmm align' (default: join by id).",
-            rich_help_panel=_TABLES,
-        ),
-    ] = None
-    duplicates: Annotated[
-        Duplicates,
-        typer.Option(
-            help="Repeated ids in a table: refuse, keep the first or last row, or drop all their rows.",
-            rich_help_panel=_TABLES,
-        ),
-    ] = Duplicates.refuse
-    prefix: Annotated[
-        bool,
-        typer.Option(
-            "--prefix",
-            help="Put the party's name before each feature name, not only before shared ones.",
-            rich_help_panel=_TABLES,
-        ),
-    ] = False
+    guest: Path | None = option("CSV or Parquet table of the label holder.", panel=_TABLES, metavar="FILE")
+    host: list[Path] | None = option(
+        "Table of another party; may be repeated.", panel=_TABLES, metavar="FILE"
+    )
+    id: list[str] | None = option(
+        "Id column; TABLE:NAME for one table.", "--id", panel=_TABLES, metavar="NAME"
+    )
+    id_pattern: list[str] | None = option(
+        "What of ids is compared, as 'C-0*([0-9]+)'; TABLE:REGEX for one table.",
+        panel=_TABLES,
+        metavar="REGEX",
+    )
+    align: Path | None = option(
+        "Alignment from 'fastadmm align' (default: join by id).", panel=_TABLES, metavar="FILE"
+    )
+    duplicates: Duplicates = option(
+        "Repeated ids in a table: refuse, keep the first or last row, or drop all their rows.",
+        default=Duplicates.refuse,
+        panel=_TABLES,
+    )
+    prefix: bool = flag(
+        "Put the party's name before each feature name, not only before shared ones.",
+        "--prefix",
+        panel=_TABLES,
+    )
 
 
 @dataclass(frozen=True)
 class _Cells:
     """Options for what columns of CSV and Parquet tables are taken for."""
 
-    missing: Annotated[
-        Missing | None,
-        typer.Option(help="How to fill missing values (default: refuse).", rich_help_panel=_CELLS),
-    ] = None
-    na_values: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="A,B",
-            help="More words that mean 'missing'; COLUMN=WORD for one column.",
-            rich_help_panel=_CELLS,
-        ),
-    ] = None
-    categorical: Annotated[
-        str,
-        typer.Option(metavar="A,B", help="Columns that are categories, also codes.", rich_help_panel=_CELLS),
-    ] = ""
-    types: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=KIND",
-            help="number, category, days, year, month, weekday (of dates; days:%d.%m.%Y) or hours.",
-            rich_help_panel=_CELLS,
-        ),
-    ] = None
-    decimal: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="CHAR",
-            help="Decimal mark (default: by the whole column); TABLE:CHAR for one table.",
-            rich_help_panel=_CELLS,
-        ),
-    ] = None
-    thousands: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="CHAR",
-            help="Thousands mark (default: by the whole column); TABLE:CHAR for one table.",
-            rich_help_panel=_CELLS,
-        ),
-    ] = None
-    unseen: Annotated[
-        Unseen,
-        typer.Option(
-            help="Categories that training did not have: all zeros, or an error.", rich_help_panel=_CELLS
-        ),
-    ] = Unseen.zeros
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show column types and joined rows; write nothing.")
-    ] = False
+    missing: Missing | None = option("How to fill missing values (default: refuse).", panel=_CELLS)
+    na_values: list[str] | None = option(
+        "More words that mean 'missing'; COLUMN=WORD for one column.", panel=_CELLS, metavar="A,B"
+    )
+    categorical: str = option(
+        "Columns that are categories, also codes.", default="", panel=_CELLS, metavar="A,B"
+    )
+    types: list[str] | None = option(
+        "number, category, days, year, month, weekday (of dates; days:%d.%m.%Y) or hours.",
+        panel=_CELLS,
+        metavar="NAME=KIND",
+    )
+    decimal: list[str] | None = option(
+        "Decimal mark (default: by the whole column); TABLE:CHAR for one table.", panel=_CELLS, metavar="CHAR"
+    )
+    thousands: list[str] | None = option(
+        "Thousands mark (default: by the whole column); TABLE:CHAR for one table.",
+        panel=_CELLS,
+        metavar="CHAR",
+    )
+    unseen: Unseen = option(
+        "Categories that training did not have: all zeros, or an error.", default=Unseen.zeros, panel=_CELLS
+    )
+    dry_run: bool = flag("Show column types and joined rows; write nothing.", "--dry-run")
 
     @property
     def options(self) -> dict[str, Any]:
@@ -237,170 +129,92 @@ class _Cells:
 class _Public:
     """Options for a public description of columns."""
 
-    public_columns: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.toml",
-            readable=False,
-            help="Bounds, categories and fill values; none is computed from the rows.",
-            rich_help_panel=_PUBLIC,
-        ),
-    ] = None
-    describe: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.toml",
-            readable=False,
-            help="Write a template of such a file from column names and types, and no partition.",
-            rich_help_panel=_PUBLIC,
-        ),
-    ] = None
+    public_columns: Path | None = option(
+        "Bounds, categories and fill values; none is computed from the rows.",
+        panel=_PUBLIC,
+        metavar="FILE.toml",
+    )
+    describe: Path | None = option(
+        "Write a template of such a file from column names and types, and no partition.",
+        panel=_PUBLIC,
+        metavar="FILE.toml",
+    )
 
 
 @dataclass(frozen=True)
 class _Split:
     """Options for who gets which columns."""
 
-    columns: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SPEC",
-            help="Widths (66,57), or CSV column names: 'age,bmi;glucose' (semicolons between parties).",
-        ),
-    ] = None
-    parties: Annotated[
-        int | None, typer.Option(metavar="K", help="K equal consecutive blocks of columns.")
-    ] = None
-    like: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="OTHER.parts",
-            readable=False,
-            help="Use columns, scaling, dtype and classes of this partition (for tables, also a run).",
-        ),
-    ] = None
-    names: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A,B", help="Names of the parties (default: party-1, ...).", rich_help_panel=_SPLIT
-        ),
-    ] = None
+    columns: str | None = option(
+        "Widths (66,57), or CSV column names: 'age,bmi;glucose' (semicolons between parties).", metavar="SPEC"
+    )
+    parties: int | None = option("K equal consecutive blocks of columns.", metavar="K")
+    like: Path | None = option(
+        "Use columns, scaling, dtype and classes of this partition (for tables, also a run).",
+        metavar="OTHER.parts",
+    )
+    names: str | None = option("Names of the parties (default: party-1, ...).", panel=_SPLIT, metavar="A,B")
 
 
 @dataclass(frozen=True)
 class _Values:
     """Options for what is stored of values and labels."""
 
-    task: Annotated[
-        Task | None,
-        typer.Option(
-            help="auto: two distinct labels, or words, are classes (default: auto).", rich_help_panel=_VALUES
-        ),
-    ] = None
-    positive: Annotated[
-        str | None,
-        typer.Option(
-            metavar="VALUE", help="Label that is counted, as class 1 (default: yes, true, bad, 1 ...)."
-        ),
-    ] = None
-    weight: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Column of the label holder with sample weights."),
-    ] = None
-    offset: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Column of the label holder that is added to scores.")
-    ] = None
-    exposure: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Column of exposures of counts: the logarithm is the offset."),
-    ] = None
-    split: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SHARE",
-            help="Hold rows out: 0.3, time:COLUMN=0.3 or =DATE, group:COLUMN=0.3; makes OUT/train.parts and "
-            "OUT/test.parts.",
-        ),
-    ] = None
-    standardize: Annotated[
-        bool,
-        typer.Option(
-            "--standardize", help="Divide columns by their standard deviation; centre dense columns."
-        ),
-    ] = False
-    normalize: Annotated[
-        Normalize | None,
-        typer.Option(
-            help="l2: scale each row of each party to norm 1 (default: none).", rich_help_panel=_VALUES
-        ),
-    ] = None
-    dtype: Annotated[
-        Dtype | None,
-        typer.Option(help="Type of stored features (default: float64).", rich_help_panel=_VALUES),
-    ] = None
-    storage: Annotated[
-        Storage | None,
-        typer.Option(
-            help="auto: CSR for sparse sources, unless more than half full (default: auto).",
-            rich_help_panel=_VALUES,
-        ),
-    ] = None
-    compression: Annotated[
-        Compression,
-        typer.Option(
-            help="Make smaller files that are slower to read; zstd and blosc2 need the package hdf5plugin.",
-            rich_help_panel=_VALUES,
-        ),
-    ] = Compression.none
+    task: Task | None = option(
+        "auto: two distinct labels, or words, are classes (default: auto).", panel=_VALUES
+    )
+    positive: str | None = option(
+        "Label that is counted, as class 1 (default: yes, true, bad, 1 ...).", metavar="VALUE"
+    )
+    weight: str | None = option("Column of the label holder with sample weights.", metavar="NAME")
+    offset: str | None = option("Column of the label holder that is added to scores.", metavar="NAME")
+    exposure: str | None = option(
+        "Column of exposures of counts: the logarithm is the offset.", metavar="NAME"
+    )
+    split: str | None = option(
+        "Hold rows out: 0.3, time:COLUMN=0.3 or =DATE, group:COLUMN=0.3; makes OUT/train.parts and "
+        "OUT/test.parts.",
+        metavar="SHARE",
+    )
+    standardize: bool = flag(
+        "Divide columns by their standard deviation; centre dense columns.", "--standardize"
+    )
+    normalize: Normalize | None = option(
+        "l2: scale each row of each party to norm 1 (default: none).", panel=_VALUES
+    )
+    dtype: Dtype | None = option("Type of stored features (default: float64).", panel=_VALUES)
+    storage: Storage | None = option(
+        "auto: CSR for sparse sources, unless more than half full (default: auto).", panel=_VALUES
+    )
+    compression: Compression = option(
+        "Make smaller files that are slower to read; zstd and blosc2 need the package hdf5plugin.",
+        default=Compression.none,
+        panel=_VALUES,
+    )
 
 
 @dataclass(frozen=True)
 class _Source:
     """Options for how a source is read."""
 
-    features: Annotated[
-        int | None,
-        typer.Option(
-            metavar="D", help="Number of features, if the last ones never occur.", rich_help_panel=_LIBSVM
-        ),
-    ] = None
-    zero_based: Annotated[
-        bool, typer.Option("--zero-based", help="Indices count from 0.", rich_help_panel=_LIBSVM)
-    ] = False
-    label: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Label column (with --guest: of the guest's table).")
-    ] = None
-    drop: Annotated[str, typer.Option(metavar="A,B", help="Columns to leave out.", rich_help_panel=_CSV)] = ""
-    no_header: Annotated[
-        bool,
-        typer.Option(
-            "--no-header", help="The first line is data: columns are called c1, c2, ...", rich_help_panel=_CSV
-        ),
-    ] = False
-    separator: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="CHAR",
-            help="Separator between cells (default: recognised); TABLE:CHAR for one table.",
-            rich_help_panel=_CSV,
-        ),
-    ] = None
-    encoding: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Encoding of the text (default: recognised); TABLE:NAME for one table.",
-            rich_help_panel=_CSV,
-        ),
-    ] = None
-    x_key: Annotated[
-        str | None,
-        typer.Option(metavar="KEY", help="Feature array (default: X, or CSR arrays).", rich_help_panel=_NPZ),
-    ] = None
-    y_key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Label array (default: y).", rich_help_panel=_NPZ)
-    ] = None
-    format: Annotated[Format, typer.Option(help="Format of the source.")] = Format.auto
+    features: int | None = option(
+        "Number of features, if the last ones never occur.", panel=_LIBSVM, metavar="D"
+    )
+    zero_based: bool = flag("Indices count from 0.", "--zero-based", panel=_LIBSVM)
+    label: str | None = option("Label column (with --guest: of the guest's table).", metavar="NAME")
+    drop: str = option("Columns to leave out.", default="", panel=_CSV, metavar="A,B")
+    no_header: bool = flag(
+        "The first line is data: columns are called c1, c2, ...", "--no-header", panel=_CSV
+    )
+    separator: list[str] | None = option(
+        "Separator between cells (default: recognised); TABLE:CHAR for one table.", panel=_CSV, metavar="CHAR"
+    )
+    encoding: list[str] | None = option(
+        "Encoding of the text (default: recognised); TABLE:NAME for one table.", panel=_CSV, metavar="NAME"
+    )
+    x_key: str | None = option("Feature array (default: X, or CSR arrays).", panel=_NPZ, metavar="KEY")
+    y_key: str | None = option("Label array (default: y).", panel=_NPZ, metavar="KEY")
+    format: Format = option("Format of the source.", default=Format.auto)
 
     @property
     def dropped(self) -> list[str]:
@@ -416,26 +230,15 @@ class _Source:
 @app.command()
 @with_options()
 def convert(
-    source: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="SOURCE",
-            show_default=False,
-            readable=False,
-            help="LIBSVM text, CSV, Parquet or NPZ, also .gz, .bz2, .xz; a folder or 'pattern' of parts.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "-o",
-            "--out",
-            "--output",
-            metavar="OUT.parts",
-            readable=False,
-            help="Partition directory to create.",
-        ),
-    ] = None,
+    source: Path | None = argument(
+        "LIBSVM text, CSV, Parquet or NPZ, also .gz, .bz2, .xz; a folder or 'pattern' of parts.",
+        default=None,
+        metavar="SOURCE",
+        show_default=False,
+    ),
+    out: Path | None = option(
+        "Partition directory to create.", "-o", "--out", "--output", metavar="OUT.parts"
+    ),
     *,
     tables: _Tables,
     cells: _Cells,
@@ -443,18 +246,13 @@ def convert(
     owners: _Split,
     values: _Values,
     reading: _Source,
-    shards: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="Cut the rows of a source or partition into N partitions, one per worker."
-        ),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing partition.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    shards: int | None = option(
+        "Cut the rows of a source or partition into N partitions, one per worker.", metavar="N"
+    ),
+    force: bool = flag("Replace an existing partition.", "--force"),
+    as_json: bool = flag("Print the summary as JSON.", "--json"),
 ) -> None:
     """Convert a data file, or one table per party, to a partition: one file per party, one for labels."""
-    from fastadmm.errors import ConfigError
-
     own = cells.options | reading.layout | {"label": reading.label, "drop": reading.dropped}
     own |= {what: getattr(values, what) for what in ("weight", "offset", "exposure")}
     own["public_columns"] = public.public_columns
@@ -512,7 +310,6 @@ def _cut(
 ) -> None:
     """Cut a partition by rows, or put shards together."""
     from fastadmm.data_tools.destination import check_out
-    from fastadmm.errors import ConfigError
     from fastadmm.store import open_partition
     from fastadmm.store.cutting import cut_partition
 
@@ -713,9 +510,7 @@ def _summary(partition: Partition) -> dict[str, Any]:
 
 
 def _show_json(summary: dict[str, Any]) -> None:
-    import json
-
-    print(json.dumps(summary))
+    print_json(summary, indent=None)
 
 
 def _show(summary: dict[str, Any]) -> None:

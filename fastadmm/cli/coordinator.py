@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from fastadmm.cli.app import app
-from fastadmm.cli.infer import Covariance, Level
-from fastadmm.cli.options import with_options
+from fastadmm.cli.app import new_group
+from fastadmm.cli.coefficients import COVARIANCE, LEVEL
+from fastadmm.cli.options import argument, flag, option, with_options
 from fastadmm.cli.terminal import say
 
 if TYPE_CHECKING:
     from fastadmm.between.coordinator_step import StepResult
 
-group = typer.Typer(
-    help="The coordinator's side of training over exchanged files.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.add_typer(group, name="coordinator")
+group = new_group("coordinator", "The coordinator's side of training over exchanged files.")
 
 
 def _settings() -> Any:
@@ -33,32 +26,21 @@ def _settings() -> Any:
 @group.command()
 @with_options(_settings)
 def start(
-    labels: Annotated[Path, typer.Argument(readable=False, help="Label file (labels.h5 of a partition).")],
-    party: Annotated[
-        list[str],
-        typer.Option(metavar="NAME", help="Name of a party; repeat for each, in the model's order."),
-    ],
-    out: Annotated[Path, typer.Option("--out", "-o", readable=False, help="Directory to create.")],
+    labels: Path = argument("Label file (labels.h5 of a partition)."),
+    party: list[str] = option(
+        "Name of a party; repeat for each, in the model's order.", default=..., metavar="NAME"
+    ),
+    out: Path = option("Directory to create.", "--out", "-o", default=...),
     *,
     options: dict[str, Any],
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            readable=False, help="TOML file with settings of 'fastadmm train'; options override it."
-        ),
-    ] = None,
-    own: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="PARTY.h5",
-            readable=False,
-            help="The label holder's own features, in privacy mode fusion; they stay here.",
-        ),
-    ] = None,
+    config: Path | None = option("TOML file with settings of 'fastadmm train'; options override it."),
+    own: Path | None = option(
+        "The label holder's own features, in privacy mode fusion; they stay here.", metavar="PARTY.h5"
+    ),
 ) -> None:
     """Start a run: write the first request for each party."""
     from fastadmm.between.coordinator_step import coordinator_start
-    from fastadmm.cli.place import settings_of
+    from fastadmm.cli.options import settings_of
     from fastadmm.files.atomic import shown
     from fastadmm.runs.config import read_config
 
@@ -71,14 +53,11 @@ def start(
 
 @group.command()
 def step(
-    run: Annotated[Path, typer.Argument(readable=False, help="Directory of 'fastadmm coordinator start'.")],
-    messages: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[MESSAGE.msg]...", readable=False, help="Messages received from parties."),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the result, when training ends, as JSON.")
-    ] = False,
+    run: Path = argument("Directory of 'fastadmm coordinator start'."),
+    messages: list[Path] | None = argument(
+        "Messages received from parties.", default=None, metavar="[MESSAGE.msg]..."
+    ),
+    as_json: bool = flag("Print the result, when training ends, as JSON.", "--json"),
 ) -> int:
     """Read messages and continue: write new requests or, at the end, the model."""
     from fastadmm.between.coordinator_step import coordinator_step
@@ -93,24 +72,18 @@ def step(
 
 @group.command()
 def infer(
-    run: Annotated[Path, typer.Argument(readable=False, help="Finished run of 'fastadmm coordinator'.")],
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out", "-o", readable=False, help="Directory of requests; an existing one is continued."
-        ),
-    ],
-    messages: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[ANSWER.msg]...", readable=False, help="Answers received from parties."),
-    ] = None,
-    level: Level = 0.95,
-    covariance: Covariance = "model",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result, at the end, as JSON.")] = False,
+    run: Path = argument("Finished run of 'fastadmm coordinator'."),
+    out: Path = option("Directory of requests; an existing one is continued.", "--out", "-o", default=...),
+    messages: list[Path] | None = argument(
+        "Answers received from parties.", default=None, metavar="[ANSWER.msg]..."
+    ),
+    level: float = LEVEL,
+    covariance: str = COVARIANCE,
+    as_json: bool = flag("Print the result, at the end, as JSON.", "--json"),
 ) -> None:
     """Standard errors by files: write requests for 'party infer', or read the answers."""
     from fastadmm.between.infer import coordinator_infer
-    from fastadmm.cli.infer import print_inference
+    from fastadmm.cli.coefficients import print_inference
 
     found = coordinator_infer(run, out, messages or [], covariance=covariance, level=level)
     if isinstance(found, list):
@@ -122,16 +95,13 @@ def infer(
 
 @group.command()
 def repair(
-    run: Annotated[Path, typer.Argument(readable=False, help="Directory of 'fastadmm coordinator start'.")],
-    again: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="Ask again for exchange N and all after it, because a message was wrong."
-        ),
-    ] = None,
+    run: Path = argument("Directory of 'fastadmm coordinator start'."),
+    again: int | None = option(
+        "Ask again for exchange N and all after it, because a message was wrong.", metavar="N"
+    ),
 ) -> None:
     """Discard unusable messages and ask for them again."""
-    from fastadmm.between.repair import coordinator_repair
+    from fastadmm.between.coordinator_step import coordinator_repair
 
     _say(coordinator_repair(run, again))
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from fastadmm.cli.app import app
+from fastadmm.cli.options import JSON, flag, option
 from fastadmm.cli.tables import show
-from fastadmm.cli.terminal import say
+from fastadmm.cli.terminal import print_json, say
 
 #: Commands to try after the demo, and what each shows.
 _NEXT = (
@@ -28,17 +26,15 @@ _NEXT = (
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Directory to create.")] = Path("demo-run"),
-    force: Annotated[bool, typer.Option("--force", help="Replace an older demo.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    out: Path = option("Directory to create.", "--out", "-o", default=Path("demo-run")),
+    force: bool = flag("Replace an older demo.", "--force"),
+    as_json: bool = JSON,
 ) -> None:
     """Run a demo: three laboratories train a joint model, on real data, in seconds."""
-    import json
-
     from fastadmm.cli.demo_run import STORY, run_demo
 
     if as_json:
-        print(json.dumps(run_demo(out, force=force, say=lambda text: None), indent=2))
+        print_json(run_demo(out, force=force, say=lambda text: None))
         return
     from rich.table import Table
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -173,12 +174,15 @@ def _labels(labels: LabelData) -> dict[str, Any]:
         "row_digest": labels.row_digest,
         "file_bytes": _bytes_of(labels),
     }
-    if labels.classes is not None:
-        result["classes"] = list(labels.classes)
-        result["counts"] = np.bincount(y.astype(np.int64), minlength=len(labels.classes)).tolist()
-    else:
-        result |= {"mean": float(y.mean()), "min": float(y.min()), "max": float(y.max())}
-    return result
+    numbers = None if labels.classes is None else range(len(labels.classes))
+    return result | _values(y, labels.classes, numbers)
+
+
+def _values(y: np.ndarray, classes: Sequence[str] | None, numbers: Iterable[int] | None) -> dict[str, Any]:
+    """Rows of each class, by its number among the targets; or the range of the targets."""
+    if classes is None or numbers is None:
+        return {"mean": float(y.mean()), "min": float(y.min()), "max": float(y.max())}
+    return {"classes": list(classes), "counts": [int((y == number).sum()) for number in numbers]}
 
 
 def _partition(path: Path, check: bool) -> dict[str, Any]:
@@ -219,11 +223,7 @@ def _owner(owner: OwnerFile, check: bool, *, names: bool = False) -> dict[str, A
         "content_digest": owner.content_digest,
         "checked": check,
     }
-    if owner.classes is not None:
-        result["classes"] = list(owner.classes)
-        result["counts"] = [int((y < 0).sum()), int((y > 0).sum())]
-    else:
-        result |= {"mean": float(y.mean()), "min": float(y.min()), "max": float(y.max())}
+    result |= _values(y, owner.classes, (-1, 1))
     if names:
         result["first_features"] = owner.feature_names[:_NAMES_SHOWN]
     return result

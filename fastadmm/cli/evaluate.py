@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from fastadmm.cli.app import app
-from fastadmm.cli.options import with_options
+from fastadmm.cli.options import JSON, argument, flag, option, with_options
 from fastadmm.cli.predict import TABLES, RowOptions
 from fastadmm.cli.tables import show
-from fastadmm.cli.terminal import say
+from fastadmm.cli.terminal import print_json, say
 from fastadmm.files.escapes import printable
 
 
@@ -20,46 +18,26 @@ from fastadmm.files.escapes import printable
 class _Rows(RowOptions):
     """Options for tables with labels."""
 
-    label: Annotated[
-        str | None,
-        typer.Option(
-            help="Label column of the first table. (default: the one that is no feature)",
-            rich_help_panel=TABLES,
-        ),
-    ] = None
-    weight: Annotated[
-        str | None,
-        typer.Option(help="Column of the first table with sample weights.", rich_help_panel=TABLES),
-    ] = None
+    label: str | None = option(
+        "Label column of the first table. (default: the one that is no feature)", panel=TABLES
+    )
+    weight: str | None = option("Column of the first table with sample weights.", panel=TABLES)
 
 
 @app.command()
 @with_options()
 def evaluate(
-    model: Annotated[Path, typer.Argument(readable=False, help="Run directory or model directory.")],
-    data: Annotated[
-        list[Path],
-        typer.Argument(
-            readable=False, help="Labelled partition with the same columns, or CSV or Parquet tables."
-        ),
-    ],
-    threshold: Annotated[
-        float | None,
-        typer.Option(help="Probability above which the second class is predicted. (default: 0.5)"),
-    ] = None,
-    reference: Annotated[
-        Path | None,
-        typer.Option(
-            readable=False, help="Training partition, to measure how far scores have shifted since (PSI)."
-        ),
-    ] = None,
-    curves: Annotated[
-        Path | None, typer.Option(readable=False, help="CSV file for ROC and precision-recall curves.")
-    ] = None,
+    model: Path = argument("Run directory or model directory."),
+    data: list[Path] = argument("Labelled partition with the same columns, or CSV or Parquet tables."),
+    threshold: float | None = option("Probability above which the second class is predicted. (default: 0.5)"),
+    reference: Path | None = option(
+        "Training partition, to measure how far scores have shifted since (PSI)."
+    ),
+    curves: Path | None = option("CSV file for ROC and precision-recall curves."),
     *,
     rows: _Rows,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file of curves.")] = False,
+    as_json: bool = JSON,
+    force: bool = flag("Replace an existing file of curves.", "--force"),
 ) -> None:
     """Measure log loss, AUC, KS, calibration, confusion and drift, or RMSE, MAE, R², D², on labelled data."""
     from fastadmm.runs.evaluate import evaluate_partition, evaluate_tables
@@ -75,10 +53,8 @@ def evaluate(
 
 def print_evaluation(document: dict[str, Any], as_json: bool) -> None:
     """Print metrics, as a table or as JSON."""
-    import json
-
     if as_json:
-        print(json.dumps(document, indent=2))
+        print_json(document)
         return
     from rich.table import Table
     from rich.text import Text

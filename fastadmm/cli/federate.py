@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import typer
-
-from fastadmm.cli.app import app
+from fastadmm.cli.app import new_group
+from fastadmm.cli.coefficients import COVARIANCE, LEVEL
 from fastadmm.cli.convert import Duplicates, Task
-from fastadmm.cli.infer import Covariance, Level
-from fastadmm.cli.options import IdPattern, seconds_of
-from fastadmm.cli.terminal import say
+from fastadmm.cli.options import ID_PATTERN, JSON, argument, flag, option, seconds_of
+from fastadmm.cli.terminal import print_json, say
+from fastadmm.errors import ConfigError, FastadmmError, WaitingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,26 +19,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-group = typer.Typer(
-    help="Between organisations, over NVFlare with mutual TLS: align, train, evaluate, predict.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
+group = new_group(
+    "federate", "Between organisations, over NVFlare with mutual TLS: align, train, evaluate, predict."
 )
-app.add_typer(group, name="federate")
 
-_Kit = Annotated[
-    Path, typer.Argument(readable=False, help="A startup kit, as `nvflare provision` writes it.")
-]
+_KIT = argument("A startup kit, as `nvflare provision` writes it.")
 
 
 def _say(line: str) -> None:
     say(line, error=True)
 
 
-_Wait = Annotated[
-    str | None,
-    typer.Option(metavar="TIME", help="How long to ask again for approvals, such as 30m or 1h. (default: 0)"),
-]
+_WAIT = option("How long to ask again for approvals, such as 30m or 1h. (default: 0)", metavar="TIME")
 
 #: Seconds between two questions to parties that have not approved yet.
 _PAUSE = 10.0
@@ -50,7 +41,6 @@ def _waiting(wait: str | None, go: Callable[[], T]) -> T:
     import time
 
     from fastadmm.between.socket import Lost
-    from fastadmm.errors import WaitingError
 
     end, told = time.monotonic() + (0.0 if wait is None else seconds_of(wait, "--wait")), False
     while True:
@@ -68,15 +58,11 @@ def _waiting(wait: str | None, go: Callable[[], T]) -> T:
 
 @group.command()
 def harden(
-    kit: _Kit,
-    socket: Annotated[
-        Path | None,
-        typer.Option(
-            readable=False,
-            help="Socket between NVFlare's process and the agent (at the server: the coordinator). "
-            "Default: /run/fastadmm/SITE.sock.",
-        ),
-    ] = None,
+    kit: Path = _KIT,
+    socket: Path | None = option(
+        "Socket between NVFlare's process and the agent (at the server: the coordinator). "
+        "Default: /run/fastadmm/SITE.sock."
+    ),
 ) -> None:
     """Replace NVFlare's defaults in a kit: rights, classes that jobs may use, file modes."""
     from fastadmm.between.kit import harden as harden_kit
@@ -88,20 +74,15 @@ def harden(
 
 @group.command()
 def check(
-    kit: _Kit,
-    private: Annotated[
-        list[Path] | None,
-        typer.Option(
-            readable=False,
-            metavar="PATH",
-            help="What NVFlare's user must not read: data, labels, ledger, agent's directory; repeatable.",
-        ),
-    ] = None,
+    kit: Path = _KIT,
+    private: list[Path] | None = option(
+        "What NVFlare's user must not read: data, labels, ledger, agent's directory; repeatable.",
+        metavar="PATH",
+    ),
 ) -> None:
     """Check a kit and its machine before a site starts: users, rights, certificates, port, versions."""
     from fastadmm.between.check import check as check_kit
     from fastadmm.between.kit import open_kit
-    from fastadmm.errors import ConfigError
 
     found = check_kit(open_kit(kit), private or [])
     for finding in found:
@@ -112,7 +93,7 @@ def check(
 
 
 @group.command()
-def status(kit: _Kit) -> None:
+def status(kit: Path = _KIT) -> None:
     """Show which sites are connected and which jobs run; KIT is the administrator's kit."""
     from datetime import datetime
 
@@ -131,23 +112,11 @@ def status(kit: _Kit) -> None:
 
 @group.command()
 def train(
-    config: Annotated[
-        Path,
-        typer.Argument(
-            metavar="CONFIG.toml",
-            readable=False,
-            help="Settings of 'fastadmm train', and an address per party.",
-        ),
-    ],
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out", "-o", readable=False, help="Directory of the run; an existing run is continued."
-        ),
-    ],
-    wait: _Wait = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not print rounds.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    config: Path = argument("Settings of 'fastadmm train', and an address per party.", metavar="CONFIG.toml"),
+    out: Path = option("Directory of the run; an existing run is continued.", "--out", "-o", default=...),
+    wait: str | None = _WAIT,
+    quiet: bool = flag("Do not print rounds.", "--quiet", "-q"),
+    as_json: bool = flag("Print the result as JSON.", "--json"),
 ) -> int:
     """Start a run, or continue it, until the model is certified."""
     from fastadmm.between.train import federate as go
@@ -160,74 +129,40 @@ def train(
     return report_result(_waiting(wait, lambda: go(config, out, _say, rounds)), out, as_json)
 
 
-_Config = Annotated[
-    Path,
-    typer.Argument(metavar="CONFIG.toml", readable=False, help="Configuration with an address per party."),
-]
-_Run = Annotated[Path, typer.Argument(metavar="RUN", readable=False, help="Run of 'federate train'.")]
-_Task = Annotated[
-    Path,
-    typer.Option("--out", "-o", readable=False, help="Directory of the task; an existing task is continued."),
-]
-_Own = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="PARTY.h5",
-        readable=False,
-        help="The label holder's own features of these rows, if it has any.",
-    ),
-]
+_CONFIG = argument("Configuration with an address per party.", metavar="CONFIG.toml")
+_RUN = argument("Run of 'federate train'.", metavar="RUN")
+_TASK = option("Directory of the task; an existing task is continued.", "--out", "-o", default=...)
+_OWN = option("The label holder's own features of these rows, if it has any.", metavar="PARTY.h5")
 
 
 @group.command()
 def align(
-    config: _Config,
-    table: Annotated[
-        Path, typer.Argument(metavar="TABLE", readable=False, help="CSV or Parquet table with your ids.")
-    ],
-    id: Annotated[str, typer.Option("--id", metavar="NAME", help="Id column.")],
-    out: _Task,
-    label: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Column of labels: writes labels.h5 of the common rows."),
-    ] = None,
-    task: Annotated[Task, typer.Option(help="What labels are: classes, or a number to predict.")] = Task.auto,
-    positive: Annotated[
-        str | None, typer.Option(metavar="VALUE", help="Label that is counted: class 1.")
-    ] = None,
-    weight: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Column of your table with sample weights."),
-    ] = None,
-    offset: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Column of your table that is added to scores.")
-    ] = None,
-    exposure: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Column of exposures of counts: the logarithm is the offset."),
-    ] = None,
-    like: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="LABELS.h5", readable=False, help="Label file whose classes to use, for test rows."
-        ),
-    ] = None,
-    duplicates: Annotated[
-        Duplicates,
-        typer.Option(help="Repeated ids in the table: refuse, keep the first or last row, or drop all."),
-    ] = Duplicates.refuse,
-    separator: Annotated[
-        str | None, typer.Option(metavar="CHAR", help="Separator between CSV cells (default: recognised).")
-    ] = None,
-    id_pattern: IdPattern = None,
-    wait: _Wait = None,
+    config: Path = _CONFIG,
+    table: Path = argument("CSV or Parquet table with your ids.", metavar="TABLE"),
+    id: str = option("Id column.", "--id", default=..., metavar="NAME"),
+    out: Path = _TASK,
+    label: str | None = option("Column of labels: writes labels.h5 of the common rows.", metavar="NAME"),
+    task: Task = option("What labels are: classes, or a number to predict.", default=Task.auto),
+    positive: str | None = option("Label that is counted: class 1.", metavar="VALUE"),
+    weight: str | None = option("Column of your table with sample weights.", metavar="NAME"),
+    offset: str | None = option("Column of your table that is added to scores.", metavar="NAME"),
+    exposure: str | None = option(
+        "Column of exposures of counts: the logarithm is the offset.", metavar="NAME"
+    ),
+    like: Path | None = option("Label file whose classes to use, for test rows.", metavar="LABELS.h5"),
+    duplicates: Duplicates = option(
+        "Repeated ids in the table: refuse, keep the first or last row, or drop all.",
+        default=Duplicates.refuse,
+    ),
+    separator: str | None = option("Separator between CSV cells (default: recognised).", metavar="CHAR"),
+    id_pattern: str | None = ID_PATTERN,
+    wait: str | None = _WAIT,
 ) -> None:
     """Find the rows that you and all parties have, by private set intersection."""
     from fastadmm.between.align import ROWS, federate_align
     from fastadmm.data_tools.alignment import table_ids
     from fastadmm.data_tools.label_table import write_label_table
     from fastadmm.data_tools.tables import Layout, read_ids
-    from fastadmm.errors import ConfigError
     from fastadmm.files.atomic import shown
     from fastadmm.judging.looks import say as look
 
@@ -262,17 +197,12 @@ def align(
 
 @group.command()
 def predict(
-    config: _Config,
-    run: _Run,
-    rows: Annotated[
-        Path,
-        typer.Argument(
-            metavar="ROWS", readable=False, help="Which rows: rows.json of 'federate align', or a label file."
-        ),
-    ],
-    out: _Task,
-    own: _Own = None,
-    wait: _Wait = None,
+    config: Path = _CONFIG,
+    run: Path = _RUN,
+    rows: Path = argument("Which rows: rows.json of 'federate align', or a label file.", metavar="ROWS"),
+    out: Path = _TASK,
+    own: Path | None = _OWN,
+    wait: str | None = _WAIT,
 ) -> None:
     """Ask every party for its share of the rows' scores, and add them up."""
     from fastadmm.between.predict import PREDICTIONS, federate_predict
@@ -283,15 +213,13 @@ def predict(
 
 @group.command()
 def evaluate(
-    config: _Config,
-    run: _Run,
-    test: Annotated[
-        Path, typer.Argument(metavar="LABELS.h5", readable=False, help="Label file of the test rows.")
-    ],
-    out: _Task,
-    own: _Own = None,
-    wait: _Wait = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    config: Path = _CONFIG,
+    run: Path = _RUN,
+    test: Path = argument("Label file of the test rows.", metavar="LABELS.h5"),
+    out: Path = _TASK,
+    own: Path | None = _OWN,
+    wait: str | None = _WAIT,
+    as_json: bool = JSON,
 ) -> None:
     """Measure the model on rows whose features the parties have."""
     from fastadmm.between.predict import federate_evaluate
@@ -303,17 +231,17 @@ def evaluate(
 
 @group.command()
 def infer(
-    config: _Config,
-    run: _Run,
-    out: _Task,
-    level: Level = 0.95,
-    covariance: Covariance = "model",
-    wait: _Wait = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    config: Path = _CONFIG,
+    run: Path = _RUN,
+    out: Path = _TASK,
+    level: float = LEVEL,
+    covariance: str = COVARIANCE,
+    wait: str | None = _WAIT,
+    as_json: bool = JSON,
 ) -> None:
     """Compute standard errors: each party learns its own, you get the tests and the fit."""
     from fastadmm.between.infer import federate_infer
-    from fastadmm.cli.infer import print_inference
+    from fastadmm.cli.coefficients import print_inference
 
     found = _waiting(
         wait, lambda: federate_infer(config, run, out, covariance=covariance, level=level, say=_say)
@@ -323,22 +251,14 @@ def infer(
 
 @group.command()
 def worth(
-    config: _Config,
-    test: Annotated[
-        Path, typer.Argument(metavar="LABELS.h5", readable=False, help="Label file of the test rows.")
-    ],
-    out: _Task,
-    metric: Annotated[
-        str | None, typer.Option(help="Same as in 'fastadmm worth': auc, log_loss, r2 and others.")
-    ] = None,
-    label_party: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Party of the label holder. (default: the first)")
-    ] = None,
-    leave_one_out: Annotated[
-        bool, typer.Option("--leave-one-out", help="Only 2 M + 2 coalitions, and no Shapley values.")
-    ] = False,
-    wait: _Wait = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    config: Path = _CONFIG,
+    test: Path = argument("Label file of the test rows.", metavar="LABELS.h5"),
+    out: Path = _TASK,
+    metric: str | None = option("Same as in 'fastadmm worth': auc, log_loss, r2 and others."),
+    label_party: str | None = option("Party of the label holder. (default: the first)", metavar="NAME"),
+    leave_one_out: bool = flag("Only 2 M + 2 coalitions, and no Shapley values.", "--leave-one-out"),
+    wait: str | None = _WAIT,
+    as_json: bool = JSON,
 ) -> None:
     """Measure what each party adds: one run for each coalition, and one approval for all of them."""
     from fastadmm.cli.worth import print_worth
@@ -354,14 +274,10 @@ def worth(
 
 @group.command()
 def demo(
-    keep: Annotated[
-        Path | None,
-        typer.Option(readable=False, metavar="DIR", help="Directory to create and keep, with every file."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    keep: Path | None = option("Directory to create and keep, with every file.", metavar="DIR"),
+    as_json: bool = JSON,
 ) -> None:
     """Try it on this machine: a server, three sites, a party killed on the way."""
-    import json
     from contextlib import nullcontext
     from tempfile import TemporaryDirectory
 
@@ -370,7 +286,7 @@ def demo(
     with TemporaryDirectory(prefix="fastadmm-") if keep is None else nullcontext(made(keep)) as directory:
         result = run_federate_demo(Path(directory), (lambda text: None) if as_json else say)
     if as_json:
-        print(json.dumps(result, indent=2))
+        print_json(result)
         _check_same(result)
         return
     say("")
@@ -390,8 +306,6 @@ def demo(
 
 
 def _check_same(result: dict[str, Any]) -> None:
-    from fastadmm.errors import FastadmmError
-
     for key, what in (("same", "weights"), ("same_predictions", "predictions")):
         if not result[key]:
             raise FastadmmError(f"federate demo: {what} differ from those of one process; please report it")

@@ -30,9 +30,8 @@ from fastadmm.cli.demo_run import LAMBDA, MEASURED, PARTIES
 from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.data_tools.predict_tables import TableRows
 from fastadmm.errors import StorageError
-from fastadmm.files.atomic import storage_errors
+from fastadmm.files.atomic import storage_errors, write_toml
 from fastadmm.files.reading import read_json
-from fastadmm.files.writing import write_toml
 from fastadmm.runs.config import make_config
 from fastadmm.runs.predict import predict_tables, write_predictions
 from fastadmm.runs.train import start_run

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from fastadmm.cli.app import app
-from fastadmm.cli.options import with_options
+from fastadmm.cli.options import JSON, argument, option, with_options
 from fastadmm.cli.tables import show
-from fastadmm.cli.terminal import say
+from fastadmm.cli.terminal import print_json, say
+from fastadmm.errors import ConfigError
 
 #: Settings of a training that decide what it may reach.
 _KEYS = ("epsilon", "delta", "mechanism", "bound", "target_bound", "theta_max", "rounds", "loss", "lambda",
@@ -28,47 +27,25 @@ def _settings() -> Any:
 @app.command()
 @with_options(_settings)
 def forecast(
-    data: Annotated[
-        Path | None,
-        typer.Argument(readable=False, help="Directory of owners, for names and sizes; or use --owners."),
-    ] = None,
-    owners: Annotated[
-        str | None, typer.Option(metavar="NAME:N:EPS,...", help="Owners, such as a:900:1,b:500:1")
-    ] = None,
-    pilot: Annotated[
-        Path | None,
-        typer.Option(readable=False, help="Directory of owners with public rows of the same kind."),
-    ] = None,
-    private_pilot: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME:EPS", help="Instead of --pilot: this owner's moments, released with noise."
-        ),
-    ] = None,
-    curvature: Annotated[
-        str | None,
-        typer.Option(metavar="L,BETA", help="Instead of --pilot: assumed smallest and largest curvature."),
-    ] = None,
-    parameters: Annotated[
-        int | None, typer.Option(help="With --curvature: number of parameters. (default: 10)")
-    ] = None,
-    distance: Annotated[
-        float | None, typer.Option(help="With --curvature: norm of the best parameters. (default: 1)")
-    ] = None,
+    data: Path | None = argument("Directory of owners, for names and sizes; or use --owners.", default=None),
+    owners: str | None = option("Owners, such as a:900:1,b:500:1", metavar="NAME:N:EPS,..."),
+    pilot: Path | None = option("Directory of owners with public rows of the same kind."),
+    private_pilot: str | None = option(
+        "Instead of --pilot: this owner's moments, released with noise.", metavar="NAME:EPS"
+    ),
+    curvature: str | None = option(
+        "Instead of --pilot: assumed smallest and largest curvature.", metavar="L,BETA"
+    ),
+    parameters: int | None = option("With --curvature: number of parameters. (default: 10)"),
+    distance: float | None = option("With --curvature: norm of the best parameters. (default: 1)"),
     *,
     options: dict[str, Any],
-    max_rounds: Annotated[int, typer.Option(help="Largest T to try when looking for the best.")] = 1000,
-    ledger: Annotated[
-        Path | None, typer.Option(readable=False, help="Privacy ledger to which a private pilot is charged.")
-    ] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(readable=False, metavar="FILE", help="Draw the forecast (.svg, .png or .pdf)."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    max_rounds: int = option("Largest T to try when looking for the best.", default=1000),
+    ledger: Path | None = option("Privacy ledger to which a private pilot is charged."),
+    plot: Path | None = option("Draw the forecast (.svg, .png or .pdf).", metavar="FILE"),
+    as_json: bool = JSON,
 ) -> None:
     """Forecast a model's quality from owners' sizes and budgets: who should join, how long to train."""
-    from fastadmm.errors import ConfigError
     from fastadmm.owners.forecast_setup import make_forecast
 
     given = {"parameters": parameters, "distance": distance}
@@ -93,9 +70,7 @@ def forecast(
 
         draw_forecast(found, document, plot)
     if as_json:
-        import json
-
-        print(json.dumps(document, indent=2, allow_nan=False))
+        print_json(document, allow_nan=False)
         return
     _show(document)
 

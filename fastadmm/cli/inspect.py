@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from fastadmm.cli.app import app
+from fastadmm.cli.options import JSON, argument, flag
 from fastadmm.cli.tables import show
-from fastadmm.files.escapes import printable, printable_json
+from fastadmm.cli.terminal import print_json
+from fastadmm.files.escapes import printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -18,22 +18,18 @@ if TYPE_CHECKING:
 
 @app.command()
 def inspect(
-    path: Annotated[
-        Path, typer.Argument(readable=False, help="A .h5 file, partition, directory of owners, model or run.")
-    ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Read all data and verify their digests.")] = False,
+    path: Path = argument("A .h5 file, partition, directory of owners, model or run."),
+    as_json: bool = JSON,
+    check: bool = flag("Read all data and verify their digests.", "--check"),
 ) -> None:
     """Show the contents of a file, partition, directory of owners, model or run."""
     from fastadmm.cli.describe import describe
 
     found = describe(path, check=check)
     if as_json:
-        import json
-
         # default=str: TOML has dates. Strict JSON has no NaN: they become null.
         options: Any = {"indent": 2, "default": str, "allow_nan": False, "ensure_ascii": False}
-        print(printable_json(json.dumps(_strict(found), **options)))
+        print_json(_strict(found), **options)
         return
     show(*_VIEWS[found["kind"]](found))
 
@@ -188,10 +184,9 @@ def _view_partition(found: dict[str, Any]) -> Iterable[RenderableType]:
 
 
 def _target_rows(found: dict[str, Any]) -> list[tuple[str, Any]]:
-    rows: list[tuple[str, Any]] = [("task", found["task"])]
-    if "classes" in found:
-        return rows + [(f"class {_text(name)}", n) for name, n in zip(found["classes"], found["counts"])]
-    return rows + [(key, found[key]) for key in ("mean", "min", "max")]
+    counts = zip(found.get("classes", ()), found.get("counts", ()))
+    rows = [(f"class {_text(name)}", n) for name, n in counts]
+    return [("task", found["task"]), *(rows or [(key, found[key]) for key in ("mean", "min", "max")])]
 
 
 def _view_owner(found: dict[str, Any]) -> Iterable[RenderableType]:

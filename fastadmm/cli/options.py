@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cached_property, update_wrapper
@@ -23,19 +24,33 @@ if TYPE_CHECKING:
 _NOT_CSV = (".parquet", ".json", ".jsonl", ".xlsx", ".xls", ".h5", ".npz", ".html", ".pdf", ".png", ".svg")
 
 
+def option(help: str, *names: str, default: Any = None, panel: str | None = None, **how: Any) -> Any:
+    """An option of a command. Whether a path can be read is said by the command, with its exit code."""
+    return typer.Option(default, *names, help=help, rich_help_panel=panel, readable=False, **how)
+
+
+def argument(help: str, default: Any = ..., **how: Any) -> Any:
+    """An argument of a command, required unless it has a default."""
+    return typer.Argument(default, help=help, readable=False, **how)
+
+
+def flag(help: str, *names: str, panel: str | None = None) -> Any:
+    """An option without a value."""
+    return option(help, *names, default=False, panel=panel)
+
+
+FORCE = flag("Replace an existing file.", "--force")
+JSON = flag("Print one JSON document.", "--json")
+QUIET = flag("Show only errors and the result.", "--quiet", "-q")
+
 #: For commands that give out what tells weights.
-InfiniteEpsilon = Annotated[
-    bool,
-    typer.Option(
-        "--allow-infinite-epsilon",
-        help="Give out exact weights of a private run, or what tells them: for these epsilon is infinite.",
-    ),
-]
+INFINITE_EPSILON = flag(
+    "Give out exact weights of a private run, or what tells them: for these epsilon is infinite.",
+    "--allow-infinite-epsilon",
+)
 
 #: For commands that read the ids of one table.
-IdPattern = Annotated[
-    str | None, typer.Option(metavar="REGEX", help="What of ids is compared, as 'C-0*([0-9]+)'.")
-]
+ID_PATTERN = option("What of ids is compared, as 'C-0*([0-9]+)'.", metavar="REGEX")
 
 
 def with_options(
@@ -110,7 +125,7 @@ def given_options(group: Any, *but: str) -> list[str]:
     return [
         f"--{f.name.rstrip('_').replace('_', '-')}"
         for f in fields(group)
-        if f.name not in but and getattr(group, f.name) not in (f.default, [])
+        if f.name not in but and getattr(group, f.name) not in (getattr(f.default, "default", None), [])
     ]
 
 
@@ -149,7 +164,6 @@ def given(option: str, argv: list[str]) -> str:
 def check_csv(out: Path | None) -> None:
     """Refuse a name that promises another format than CSV."""
     if out is not None and out.suffix.lower() in _NOT_CSV:
-        from fastadmm.errors import ConfigError
         from fastadmm.files.atomic import shown
 
         raise ConfigError(f"{shown(out)}: what is written is CSV; choose a name that ends in .csv")
@@ -230,3 +244,29 @@ def seconds_of(text: str, option: str) -> float:
     if found is None or found[2] not in _UNITS:
         raise ConfigError(f"{option} {text!r}: no time; write seconds, or 30m, 1h or 2d")
     return float(found[1]) * _UNITS[found[2]]
+
+
+DATA = option("The party's features; they stay here.", default=..., metavar="PARTY.h5")
+
+LEDGER = option("Your privacy ledger; a private run is charged to it before anything leaves.", metavar="FILE")
+
+TEST = option("Features of test rows; the party answers with their scores.", metavar="PARTY.h5")
+
+VALIDATION = option("Features of the rows that early stopping watches.", metavar="PARTY.h5")
+
+THREADS = option("Threads; answers do not depend on it.", min=1)
+
+
+@contextmanager
+def settings_of(config: Path | None) -> Iterator[None]:
+    """Name the configuration file in every :class:`ConfigError` that does not say where its value came
+    from.
+    """
+    try:
+        yield
+    except ConfigError as error:
+        from fastadmm.files.atomic import shown
+
+        if config is None or shown(config) in str(error) or str(error).startswith("command line:"):
+            raise
+        raise ConfigError(f"{shown(config)}, with the command line: {error}") from None

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from fastadmm.cli.app import app
-from fastadmm.cli.party_options import Data, Ledger, Test, Threads, Validation
+from fastadmm.cli.app import new_group
+from fastadmm.cli.options import DATA, FORCE, LEDGER, TEST, THREADS, VALIDATION, argument, flag, option
 from fastadmm.cli.terminal import say
 
-group = typer.Typer(
-    help="A party's side of training over exchanged files.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.add_typer(group, name="party")
+group = new_group("party", "A party's side of training over exchanged files.")
 
 
 @group.callback()
@@ -26,16 +18,11 @@ def party() -> None:
 
 @group.command()
 def approve(
-    request: Annotated[
-        Path, typer.Argument(metavar="REQUEST.msg", readable=False, help="The first request of a run.")
-    ],
-    data: Data,
-    out: Annotated[
-        Path,
-        typer.Option("--out", "-o", metavar="APPROVAL.toml", readable=False, help="File of limits to write."),
-    ],
-    ledger: Ledger = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    request: Path = argument("The first request of a run.", metavar="REQUEST.msg"),
+    data: Path = DATA,
+    out: Path = option("File of limits to write.", "--out", "-o", default=..., metavar="APPROVAL.toml"),
+    ledger: Path | None = LEDGER,
+    force: bool = FORCE,
 ) -> None:
     """Explain what a run asks for, and write a file of limits to edit."""
     from fastadmm.between.party_step import party_approve
@@ -47,35 +34,20 @@ def approve(
 
 @group.command()
 def step(
-    request: Annotated[
-        Path,
-        typer.Option("--in", metavar="REQUEST.msg", readable=False, help="The coordinator's request."),
-    ],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="MESSAGE.msg", readable=False, help="Answer to write.")
-    ],
-    data: Data,
-    state: Annotated[
-        Path,
-        typer.Option(
-            metavar="DIR",
-            readable=False,
-            help="Directory for the party's state in this run; the first step creates it.",
-        ),
-    ],
-    approval: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="APPROVAL.toml",
-            readable=False,
-            help="Limits from 'party approve'; remembered in --state.",
-        ),
-    ] = None,
-    ledger: Ledger = None,
-    test: Test = None,
-    validation: Validation = None,
-    threads: Threads = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a different existing file.")] = False,
+    request: Path = option("The coordinator's request.", "--in", default=..., metavar="REQUEST.msg"),
+    out: Path = option("Answer to write.", "--out", "-o", default=..., metavar="MESSAGE.msg"),
+    data: Path = DATA,
+    state: Path = option(
+        "Directory for the party's state in this run; the first step creates it.", default=..., metavar="DIR"
+    ),
+    approval: Path | None = option(
+        "Limits from 'party approve'; remembered in --state.", metavar="APPROVAL.toml"
+    ),
+    ledger: Path | None = LEDGER,
+    test: Path | None = TEST,
+    validation: Path | None = VALIDATION,
+    threads: int | None = THREADS,
+    force: bool = flag("Replace a different existing file.", "--force"),
 ) -> None:
     """Answer one request. The same request always gives the same answer."""
     from fastadmm.between.party_step import party_step
@@ -109,24 +81,12 @@ def step(
 
 @group.command()
 def infer(
-    request: Annotated[
-        Path,
-        typer.Argument(
-            metavar="REQUEST.msg", readable=False, help="Request of 'fastadmm coordinator infer'."
-        ),
-    ],
-    data: Data,
-    state: Annotated[
-        Path, typer.Option(metavar="DIR", readable=False, help="The party's --state of the run.")
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="ANSWER.msg", readable=False, help="Answer to write."),
-    ] = None,
-    approve: Annotated[
-        bool, typer.Option("--approve", help="Explain what leaves, and approve it, instead of answering.")
-    ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    request: Path = argument("Request of 'fastadmm coordinator infer'.", metavar="REQUEST.msg"),
+    data: Path = DATA,
+    state: Path = option("The party's --state of the run.", default=..., metavar="DIR"),
+    out: Path | None = option("Answer to write.", "--out", "-o", metavar="ANSWER.msg"),
+    approve: bool = flag("Explain what leaves, and approve it, instead of answering.", "--approve"),
+    force: bool = FORCE,
 ) -> None:
     """Answer a request of 'coordinator infer'; the last one brings your own standard errors."""
     from fastadmm.between.party_step import party_infer

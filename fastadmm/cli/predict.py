@@ -1,21 +1,28 @@
-"""``fastadmm predict``: scores and predictions for new rows."""
+"""``fastadmm predict`` and ``combine``: predictions for new rows, also from parties' contributions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from fastadmm.cli.app import app
-from fastadmm.cli.options import InfiniteEpsilon, check_csv, given_options, with_options
+from fastadmm.cli.options import (
+    FORCE,
+    INFINITE_EPSILON,
+    argument,
+    check_csv,
+    flag,
+    given_options,
+    option,
+    with_options,
+)
 from fastadmm.cli.terminal import data_output, say
+from fastadmm.errors import ConfigError
 
 if TYPE_CHECKING:
     from fastadmm.data_tools.predict_tables import TableRows
     from fastadmm.runs.predict import Predictions
-
 
 #: Heading of the options for tables in the help.
 TABLES = "Tables (docs/predicting.md)"
@@ -25,79 +32,39 @@ TABLES = "Tables (docs/predicting.md)"
 class RowOptions:
     """Options for tables whose rows are scored."""
 
-    id_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--id",
-            help="Id column of the tables; TABLE:NAME for one (default: rows of a single table are numbered "
-            "from 0).",
-            rich_help_panel=TABLES,
-        ),
-    ] = None
-    id_pattern: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Regular expression of ids; what its group finds is compared. TABLE:PATTERN for one table.",
-            rich_help_panel=TABLES,
-        ),
-    ] = None
-    alignment: Annotated[
-        Path | None,
-        typer.Option(
-            readable=False,
-            help="Alignment from 'fastadmm align': the rows to predict, in order.",
-            rich_help_panel=TABLES,
-        ),
-    ] = None
-    unseen: Annotated[
-        str | None,
-        typer.Option(
-            help="zeros or refuse: categories that training did not have. (default: zeros)",
-            rich_help_panel=TABLES,
-        ),
-    ] = None
-    offset: Annotated[
-        str | None,
-        typer.Option(help="Column of the first table that is added to the score.", rich_help_panel=TABLES),
-    ] = None
-    exposure: Annotated[
-        str | None,
-        typer.Option(help="Column of the first table whose logarithm is added.", rich_help_panel=TABLES),
-    ] = None
-    separator: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Separator between CSV cells; TABLE:CHAR for one table. (default: recognised)",
-            rich_help_panel=TABLES,
-        ),
-    ] = None
-    encoding: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Encoding of CSV text; TABLE:NAME for one table. (default: recognised)",
-            rich_help_panel=TABLES,
-        ),
-    ] = None
-    no_header: Annotated[
-        bool,
-        typer.Option(
-            "--no-header",
-            help="The first line of CSV files is data: columns c1, c2, ...",
-            rich_help_panel=TABLES,
-        ),
-    ] = False
-    duplicates: Annotated[
-        str | None,
-        typer.Option(
-            help="refuse, first, last or drop: ids that occur more than once. (default: refuse)",
-            rich_help_panel=TABLES,
-        ),
-    ] = None
+    id_: list[str] | None = option(
+        "Id column of the tables; TABLE:NAME for one (default: rows of a single table are numbered from 0).",
+        "--id",
+        panel=TABLES,
+    )
+    id_pattern: list[str] | None = option(
+        "Regular expression of ids; what its group finds is compared. TABLE:PATTERN for one table.",
+        panel=TABLES,
+    )
+    alignment: Path | None = option(
+        "Alignment from 'fastadmm align': the rows to predict, in order.", panel=TABLES
+    )
+    unseen: str | None = option(
+        "zeros or refuse: categories that training did not have. (default: zeros)", panel=TABLES
+    )
+    offset: str | None = option("Column of the first table that is added to the score.", panel=TABLES)
+    exposure: str | None = option("Column of the first table whose logarithm is added.", panel=TABLES)
+    separator: list[str] | None = option(
+        "Separator between CSV cells; TABLE:CHAR for one table. (default: recognised)", panel=TABLES
+    )
+    encoding: list[str] | None = option(
+        "Encoding of CSV text; TABLE:NAME for one table. (default: recognised)", panel=TABLES
+    )
+    no_header: bool = flag(
+        "The first line of CSV files is data: columns c1, c2, ...", "--no-header", panel=TABLES
+    )
+    duplicates: str | None = option(
+        "refuse, first, last or drop: ids that occur more than once. (default: refuse)", panel=TABLES
+    )
 
     def of(self, data: list[Path], command: str) -> TableRows | None:
         """How tables are read; None for a partition, to which none of the options belongs."""
         from fastadmm.data_tools.predict_tables import TableRows
-        from fastadmm.errors import ConfigError
 
         if are_tables(data):
             return TableRows(
@@ -123,44 +90,30 @@ class RowOptions:
 class _Rows(RowOptions):
     """Those of ``predict``."""
 
-    party: Annotated[
-        str | None,
-        typer.Option(
-            help="With --partial and a table: the party that the table belongs to.", rich_help_panel=TABLES
-        ),
-    ] = None
+    party: str | None = option(
+        "With --partial and a table: the party that the table belongs to.", panel=TABLES
+    )
 
 
 @app.command()
 @with_options()
 def predict(
-    model: Annotated[Path, typer.Argument(readable=False, help="Run directory or model directory.")],
-    data: Annotated[
-        list[Path],
-        typer.Argument(
-            readable=False,
-            help="Partition with the same columns, or CSV or Parquet tables: one for each party, or one with "
-            "all columns. Labels are not needed. With --partial, one party's file or table.",
-        ),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", readable=False, help="CSV file to write (default: standard output)."),
-    ] = None,
-    partial: Annotated[
-        bool,
-        typer.Option(
-            "--partial", help="Write one party's contribution, for 'fastadmm combine'; MODEL may be its file."
-        ),
-    ] = False,
+    model: Path = argument("Run directory or model directory."),
+    data: list[Path] = argument(
+        "Partition with the same columns, or CSV or Parquet tables: one for each party, or one with "
+        "all columns. Labels are not needed. With --partial, one party's file or table."
+    ),
+    out: Path | None = option("CSV file to write (default: standard output).", "--out", "-o"),
+    partial: bool = flag(
+        "Write one party's contribution, for 'fastadmm combine'; MODEL may be its file.", "--partial"
+    ),
     *,
     rows: _Rows,
-    allow_infinite_epsilon: InfiniteEpsilon = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    allow_infinite_epsilon: bool = INFINITE_EPSILON,
+    force: bool = FORCE,
 ) -> None:
     """Predict the rows of a partition or of tables: score, probability and label, or value."""
 
-    from fastadmm.errors import ConfigError
     from fastadmm.runs.combine import partial_predict, partial_predict_table
     from fastadmm.runs.predict import notes_of, predict_partition, predict_tables
 
@@ -216,15 +169,40 @@ def are_tables(paths: list[Path]) -> bool:
 
 def write_csv(predictions: Predictions, out: Path | None, force: bool) -> None:
     """Write predictions to a file, or to standard output."""
-    from fastadmm.files.atomic import atomic_file
+    from fastadmm.files.atomic import csv_file
     from fastadmm.runs.predict import write_predictions
 
     if out is None:
         write_predictions(data_output(), predictions)
     else:
-        with (
-            atomic_file(out, force=force) as temporary,
-            open(temporary, "w", encoding="utf-8", newline="") as file,
-        ):
+        with csv_file(out, force=force) as file:
             write_predictions(file, predictions)
         say(f"{len(predictions.score)} predictions in {out}")
+
+
+@app.command()
+def combine(
+    contributions: list[Path] = argument("Files written by 'fastadmm predict --partial'."),
+    model: Path = option(
+        "Run directory or model directory; weights are not read.", "--model", "-m", default=...
+    ),
+    out: Path | None = option("CSV file to write (default: standard output).", "--out", "-o"),
+    labels: Path | None = option("Label file of the same rows, whose offset is added."),
+    allow_missing: list[str] | None = option(
+        "Party whose file may be missing; may be repeated.", metavar="PARTY"
+    ),
+    fallback: str | None = option(
+        "Replaces a missing party: zero, or the mean of its training contributions."
+    ),
+    force: bool = FORCE,
+) -> None:
+    """Add up the parties' contributions to predictions."""
+
+    from fastadmm.runs.combine import combine_contributions
+
+    predictions = combine_contributions(
+        model, contributions, labels=labels, allow_missing=allow_missing or (), fallback=fallback
+    )
+    for name, stand_in in predictions.missing.items():
+        say(f"fastadmm: warning: no contribution of {name}: {stand_in} stands for it", error=True)
+    write_csv(predictions, out, force)

@@ -4,55 +4,40 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from fastadmm.cli.app import app
-from fastadmm.cli.options import given_options, with_options
-from fastadmm.cli.terminal import say
+from fastadmm.cli.options import JSON, argument, given_options, option, with_options
+from fastadmm.cli.terminal import print_json, say
+from fastadmm.errors import ConfigError, FormatError
 
 
 @dataclass(frozen=True)
 class _Budget:
     """Options for what a budget buys."""
 
-    epsilon: Annotated[float | None, typer.Option(help="Budget of one party.")] = None
-    delta: Annotated[
-        float | None,
-        typer.Option(help="Failure probability of the guarantee. (default: the ledger's, or 1e-5)"),
-    ] = None
-    rounds: Annotated[int | None, typer.Option(help="Number of messages of each party.")] = None
-    noise: Annotated[
-        float | None, typer.Option(help="Noise per round: standard deviation divided by sensitivity.")
-    ] = None
-    parties: Annotated[int, typer.Option(min=1, help="Number of parties that hold the same persons.")] = 1
+    epsilon: float | None = option("Budget of one party.")
+    delta: float | None = option("Failure probability of the guarantee. (default: the ledger's, or 1e-5)")
+    rounds: int | None = option("Number of messages of each party.")
+    noise: float | None = option("Noise per round: standard deviation divided by sensitivity.")
+    parties: int = option("Number of parties that hold the same persons.", default=1, min=1)
 
 
 @dataclass(frozen=True)
 class _Message:
     """Options for the sensitivity of mode message."""
 
-    mu: Annotated[
-        float | None,
-        typer.Option(
-            help="Show sensitivity and noise of mode message for this ratio of regularisation to step"
-            " (docs/privacy.md)."
-        ),
-    ] = None
-    ball: Annotated[
-        float | None, typer.Option(help="Bound on each party's weights, with --mu. (default: 8)")
-    ] = None
-    target_clip: Annotated[float | None, typer.Option(help="Bound on targets. (default: the ball)")] = None
-    message_clip: Annotated[float | None, typer.Option(help="Bound on message entries. (default: 2)")] = None
-    adjacency: Annotated[
-        str | None, typer.Option(help="replace_one or zero_out, with --mu. (default: replace_one)")
-    ] = None
+    mu: float | None = option(
+        "Show sensitivity and noise of mode message for this ratio of regularisation to step"
+        " (docs/privacy.md)."
+    )
+    ball: float | None = option("Bound on each party's weights, with --mu. (default: 8)")
+    target_clip: float | None = option("Bound on targets. (default: the ball)")
+    message_clip: float | None = option("Bound on message entries. (default: 2)")
+    adjacency: str | None = option("replace_one or zero_out, with --mu. (default: replace_one)")
 
     def sensitivity(self, epsilon: float, delta: float) -> tuple[float | None, str]:
         """Of a party's message, and the theorem that says so; None without --mu."""
-        from fastadmm.errors import ConfigError
-
         if self.mu is None:
             if own := given_options(self):
                 raise ConfigError(f"privacy: {', '.join(own)}: of mode message; give its --mu, too")
@@ -71,29 +56,18 @@ class _Message:
 @app.command()
 @with_options()
 def privacy(
-    run: Annotated[
-        Path | None, typer.Argument(readable=False, help="Run directory, model directory or ledger to show.")
-    ] = None,
+    run: Path | None = argument("Run directory, model directory or ledger to show.", default=None),
     *,
     budget: _Budget,
     message: _Message,
-    set_limit: Annotated[
-        float | None,
-        typer.Option(
-            metavar="EPSILON",
-            help="State, once, the most that a ledger allows of each account, at --delta; makes the ledger.",
-        ),
-    ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(readable=False, help="Draw epsilon against rounds (.svg, .png or .pdf).")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    set_limit: float | None = option(
+        "State, once, the most that a ledger allows of each account, at --delta; makes the ledger.",
+        metavar="EPSILON",
+    ),
+    plot: Path | None = option("Draw epsilon against rounds (.svg, .png or .pdf)."),
+    as_json: bool = JSON,
 ) -> None:
     """Show a privacy statement or ledger, or compute epsilon, noise or rounds from the other two."""
-    import json
-
-    from fastadmm.errors import ConfigError
-
     if set_limit is not None:
         _set_limit(run, set_limit, budget.delta)
     delta = 1e-5 if budget.delta is None else budget.delta
@@ -116,14 +90,14 @@ def privacy(
     )
     sensitivity, theorem = message.sensitivity(plan.epsilon, delta)
     if plot is not None:
-        from fastadmm.reports.privacy_plot import write_privacy_plot
+        from fastadmm.reports.plots import write_privacy_plot
 
         write_privacy_plot(plot, plan, budget.parties)
     if as_json:
         extra: dict[str, Any] = (
             {} if sensitivity is None else {"sensitivity": sensitivity, "theorem": theorem}
         )
-        print(json.dumps({**plan.to_json(), **extra}, indent=2, allow_nan=False))
+        print_json({**plan.to_json(), **extra}, allow_nan=False)
         return
     _print(
         f"epsilon = {plan.epsilon:.6g} at delta = {delta:g} for {plan.rounds} round(s) with noise "
@@ -134,7 +108,6 @@ def privacy(
 
 def _set_limit(path: Path | None, epsilon: float, delta: float | None) -> None:
     """Let a ledger state its limit, at its own delta where none is given."""
-    from fastadmm.errors import ConfigError
     from fastadmm.privacy.ledger import Ledger
 
     if path is None or path.is_dir():
@@ -148,8 +121,6 @@ def _set_limit(path: Path | None, epsilon: float, delta: float | None) -> None:
 
 def _show(path: Path, delta: float | None, as_json: bool) -> None:
     """A run's or model's statement, with what its ledger says now; or all accounts of a ledger."""
-    import json
-
     from fastadmm.files.atomic import shown, storage_errors
 
     with storage_errors(path, "read"):
@@ -165,23 +136,22 @@ def _show(path: Path, delta: float | None, as_json: bool) -> None:
         accounts = describe_accounts(ledger, delta)
         if as_json:
             limit = None if ledger.limit is None else asdict(ledger.limit)
-            print(json.dumps({"limit": limit, "accounts": accounts}, indent=2, allow_nan=False))
+            print_json({"limit": limit, "accounts": accounts}, allow_nan=False)
         else:
             rows = [("limit", limit_words(ledger)), *account_table(accounts, delta)]
             _print(f"ledger {shown(path)}: {len(accounts)} account(s)", rows)
         return
     statement = _statement(path)
     if as_json:
-        print(json.dumps(statement.to_json(), indent=2, allow_nan=False))
+        print_json(statement.to_json(), allow_nan=False)
         return
-    from fastadmm.runs.ledger_now import ledger_rows
+    from fastadmm.runs.private import ledger_rows
 
     _print(statement.one_line(), [*statement.table(), *ledger_rows(path)])
 
 
 def _statement(path: Path) -> Any:
     from fastadmm.cli.describe import describe
-    from fastadmm.errors import FormatError
     from fastadmm.files.atomic import shown
     from fastadmm.privacy.statement import PrivacyStatement
 

@@ -3,60 +3,42 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from fastadmm.cli.app import app
+from fastadmm.cli.app import new_group
 from fastadmm.cli.convert import Duplicates
-from fastadmm.cli.options import InfiniteEpsilon
+from fastadmm.cli.options import INFINITE_EPSILON, JSON, argument, flag, option
 from fastadmm.cli.tables import cell, show
-from fastadmm.cli.terminal import data_output, say
-from fastadmm.files.escapes import csv_rows, printable, printable_json
+from fastadmm.cli.terminal import data_output, print_json, say
+from fastadmm.files.escapes import csv_rows, printable
 
-group = typer.Typer(
-    help="Make a scorecard: bins and weights of evidence, then points of a model trained on them.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
+group = new_group(
+    "scorecard", "Make a scorecard: bins and weights of evidence, then points of a model trained on them."
 )
-app.add_typer(group, name="scorecard")
 
-_Force = Annotated[bool, typer.Option("--force", help="Replace what exists.")]
-_Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+_FORCE = flag("Replace what exists.", "--force")
 
 
 @group.command()
 def bins(
-    data: Annotated[
-        Path, typer.Argument(metavar="DATA", readable=False, help="Partition, or one party's file.")
-    ],
-    out: Annotated[Path, typer.Option("--out", "-o", readable=False, help="The same kind, to write.")],
-    labels: Annotated[
-        Path | None,
-        typer.Option(
-            readable=False,
-            help="Label file of the same rows, true or from 'scorecard labels' (default: the partition's).",
-        ),
-    ] = None,
-    max_bins: Annotated[int, typer.Option(help="Most bins of a column, without that of missing cells.")] = 6,
-    min_share: Annotated[float, typer.Option(help="Smallest share of the rows in a bin.")] = 0.05,
-    min_events: Annotated[int, typer.Option(help="Fewest rows of each class in a bin.")] = 5,
-    min_iv: Annotated[
-        float, typer.Option(help="Leave out columns with less cross-fitted information value.")
-    ] = 0.0,
-    own: Annotated[
-        list[str] | None,
-        typer.Option("--bins", metavar="COLUMN=BINS", help="Own bins: age=25,40 or 'city=Rome|Oslo,Paris'."),
-    ] = None,
-    monotone: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="[COLUMN=]WAY",
-            help="auto, rising, falling or none: the rate of class 1 along numbers. (default: auto)",
-        ),
-    ] = None,
-    force: _Force = False,
-    as_json: _Json = False,
+    data: Path = argument("Partition, or one party's file.", metavar="DATA"),
+    out: Path = option("The same kind, to write.", "--out", "-o", default=...),
+    labels: Path | None = option(
+        "Label file of the same rows, true or from 'scorecard labels' (default: the partition's)."
+    ),
+    max_bins: int = option("Most bins of a column, without that of missing cells.", default=6),
+    min_share: float = option("Smallest share of the rows in a bin.", default=0.05),
+    min_events: int = option("Fewest rows of each class in a bin.", default=5),
+    min_iv: float = option("Leave out columns with less cross-fitted information value.", default=0.0),
+    own: list[str] | None = option(
+        "Own bins: age=25,40 or 'city=Rome|Oslo,Paris'.", "--bins", metavar="COLUMN=BINS"
+    ),
+    monotone: list[str] | None = option(
+        "auto, rising, falling or none: the rate of class 1 along numbers. (default: auto)",
+        metavar="[COLUMN=]WAY",
+    ),
+    force: bool = _FORCE,
+    as_json: bool = JSON,
 ) -> None:
     """Bin columns against labels, and write their weights of evidence (WOE) as features to train on."""
 
@@ -76,19 +58,14 @@ def bins(
 
 @group.command("labels")
 def release(
-    labels: Annotated[Path, typer.Argument(metavar="LABELS", readable=False, help="The true labels.")],
-    out: Annotated[Path, typer.Option("--out", "-o", readable=False, help="Label file for a party.")],
-    label_epsilon: Annotated[
-        float, typer.Option(help="Each label is flipped with probability 1 / (1 + e^epsilon).")
-    ],
-    ledger: Annotated[
-        Path, typer.Option(readable=False, help="Your privacy ledger, charged before the file is there.")
-    ],
-    total_epsilon: Annotated[
-        float | None,
-        typer.Option(help="Most that the ledger may charge to these labels. (default: this epsilon)"),
-    ] = None,
-    force: _Force = False,
+    labels: Path = argument("The true labels.", metavar="LABELS"),
+    out: Path = option("Label file for a party.", "--out", "-o", default=...),
+    label_epsilon: float = option("Each label is flipped with probability 1 / (1 + e^epsilon).", default=...),
+    ledger: Path = option("Your privacy ledger, charged before the file is there.", default=...),
+    total_epsilon: float | None = option(
+        "Most that the ledger may charge to these labels. (default: this epsilon)"
+    ),
+    force: bool = _FORCE,
 ) -> None:
     """Write labels after randomised response, for parties that may not see the true ones."""
     from fastadmm.privacy.public import flip_probability
@@ -105,20 +82,16 @@ def release(
 
 @group.command()
 def points(
-    model: Annotated[
-        Path, typer.Argument(readable=False, help="Run or model directory, or one party's file of a model.")
-    ],
-    out: Annotated[Path, typer.Option("--out", "-o", readable=False, help="Directory to create.")],
-    base: Annotated[float, typer.Option(help="Points where the odds are --odds.")] = 600.0,
-    odds: Annotated[float, typer.Option(help="Good to bad.")] = 50.0,
-    pdo: Annotated[float, typer.Option(help="Points that double the odds.")] = 20.0,
-    good: Annotated[
-        str | None, typer.Option(help="Class that earns points. (default: the good one, or class 0)")
-    ] = None,
-    digits: Annotated[int, typer.Option(help="Decimals of points.", min=0, max=12)] = 0,
-    allow_infinite_epsilon: InfiniteEpsilon = False,
-    force: _Force = False,
-    as_json: _Json = False,
+    model: Path = argument("Run or model directory, or one party's file of a model."),
+    out: Path = option("Directory to create.", "--out", "-o", default=...),
+    base: float = option("Points where the odds are --odds.", default=600.0),
+    odds: float = option("Good to bad.", default=50.0),
+    pdo: float = option("Points that double the odds.", default=20.0),
+    good: str | None = option("Class that earns points. (default: the good one, or class 0)"),
+    digits: int = option("Decimals of points.", default=0, min=0, max=12),
+    allow_infinite_epsilon: bool = INFINITE_EPSILON,
+    force: bool = _FORCE,
+    as_json: bool = JSON,
 ) -> None:
     """Write each party's points as CSV, JSON and SQL, and what all parties share."""
     from fastadmm.runs.points import Scaling, cells_of, write_card
@@ -137,42 +110,26 @@ def points(
 
 @group.command()
 def apply(
-    card: Annotated[
-        Path, typer.Argument(readable=False, help="Directory from 'points', or one party's NAME.json.")
-    ],
-    tables: Annotated[
-        list[Path], typer.Argument(readable=False, help="One table for each party, or one with all columns.")
-    ],
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", readable=False, help="CSV file (default: standard output).")
-    ] = None,
-    id_: Annotated[
-        list[str] | None, typer.Option("--id", help="Id column of the tables; TABLE:NAME for one.")
-    ] = None,
-    id_pattern: Annotated[
-        list[str] | None, typer.Option(help="What of ids is compared; TABLE:REGEX for one table.")
-    ] = None,
-    alignment: Annotated[
-        Path | None, typer.Option(readable=False, help="From 'fastadmm align': the rows, in order.")
-    ] = None,
-    duplicates: Annotated[
-        Duplicates, typer.Option(help="Repeated ids: refuse, keep the first or last row, or drop all.")
-    ] = Duplicates.refuse,
-    unseen: Annotated[
-        str, typer.Option(help="zeros or refuse: categories that training did not have get no points.")
-    ] = "zeros",
-    separator: Annotated[
-        list[str] | None, typer.Option(help="Between CSV cells (default: recognised).")
-    ] = None,
-    encoding: Annotated[list[str] | None, typer.Option(help="Of CSV text (default: recognised).")] = None,
-    no_header: Annotated[
-        bool, typer.Option("--no-header", help="The first line is data: columns c1, c2, ...")
-    ] = False,
-    force: _Force = False,
+    card: Path = argument("Directory from 'points', or one party's NAME.json."),
+    tables: list[Path] = argument("One table for each party, or one with all columns."),
+    out: Path | None = option("CSV file (default: standard output).", "--out", "-o"),
+    id_: list[str] | None = option("Id column of the tables; TABLE:NAME for one.", "--id"),
+    id_pattern: list[str] | None = option("What of ids is compared; TABLE:REGEX for one table."),
+    alignment: Path | None = option("From 'fastadmm align': the rows, in order."),
+    duplicates: Duplicates = option(
+        "Repeated ids: refuse, keep the first or last row, or drop all.", default=Duplicates.refuse
+    ),
+    unseen: str = option(
+        "zeros or refuse: categories that training did not have get no points.", default="zeros"
+    ),
+    separator: list[str] | None = option("Between CSV cells (default: recognised)."),
+    encoding: list[str] | None = option("Of CSV text (default: recognised)."),
+    no_header: bool = flag("The first line is data: columns c1, c2, ...", "--no-header"),
+    force: bool = _FORCE,
 ) -> None:
     """Add up the points of new rows, read like the training tables."""
     from fastadmm.data_tools.predict_tables import TableRows
-    from fastadmm.files.atomic import atomic_file
+    from fastadmm.files.atomic import csv_file
     from fastadmm.runs.points import apply_card
 
     options = TableRows(
@@ -183,7 +140,7 @@ def apply(
     if out is None:
         csv_rows(data_output(), [header, *rows])
     else:
-        with atomic_file(out, force=force) as new, new.open("w", encoding="utf-8", newline="") as file:
+        with csv_file(out, force=force) as file:
             csv_rows(file, [header, *rows])
         say(f"points of {len(rows)} rows in {out}")
     for line in notes:
@@ -197,9 +154,7 @@ _SHOWN = ("party", "column", "rows", "rate", "woe", "points")
 def _print(title: str, rows: list[dict[str, Any]], words: tuple[str, ...], as_json: bool) -> None:
 
     if as_json:
-        import json
-
-        print(printable_json(json.dumps({title: rows}, indent=2, allow_nan=False, ensure_ascii=False)))
+        print_json({title: rows}, allow_nan=False, ensure_ascii=False)
         return
     from rich.box import SIMPLE
     from rich.table import Table

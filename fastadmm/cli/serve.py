@@ -3,41 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from fastadmm.cli.app import app
-from fastadmm.cli.options import InfiniteEpsilon
+from fastadmm.cli.options import INFINITE_EPSILON, argument, flag, option
 from fastadmm.cli.terminal import say
+from fastadmm.errors import ConfigError
 
 
 @app.command()
 def serve(
-    model: Annotated[
-        Path, typer.Argument(readable=False, help="Run or model directory, or one party's file of a model.")
-    ],
-    party: Annotated[
-        str | None, typer.Option(help="With a directory: serve only this party's contributions.")
-    ] = None,
-    combine: Annotated[
-        bool, typer.Option("--combine", help="Only add up contributions, without reading weights.")
-    ] = False,
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 means all.")] = "127.0.0.1",
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Also answer requests sent to this name; may be repeated. (default: names of this machine "
-            "for itself, and --host)",
-        ),
-    ] = None,
-    port: Annotated[int, typer.Option(help="Port; 0 chooses a free one.", min=0, max=65535)] = 8000,
-    allow_infinite_epsilon: InfiniteEpsilon = False,
-    max_rows: Annotated[int, typer.Option(help="Largest number of rows in a request.")] = 10_000,
+    model: Path = argument("Run or model directory, or one party's file of a model."),
+    party: str | None = option("With a directory: serve only this party's contributions."),
+    combine: bool = flag("Only add up contributions, without reading weights.", "--combine"),
+    host: str = option("Address to listen on; 0.0.0.0 means all.", default="127.0.0.1"),
+    allow_host: list[str] | None = option(
+        "Also answer requests sent to this name; may be repeated. (default: names of this machine "
+        "for itself, and --host)",
+        metavar="NAME",
+    ),
+    port: int = option("Port; 0 chooses a free one.", default=8000, min=0, max=65535),
+    allow_infinite_epsilon: bool = INFINITE_EPSILON,
+    max_rows: int = option("Largest number of rows in a request.", default=10_000),
 ) -> None:
     """Score rows over HTTP: predictions, or one party's contributions, from JSON rows."""
-    from fastadmm.errors import ConfigError
     from fastadmm.runs.service import open_service
     from fastadmm.runs.service_app import listen, make_app, run_server
     from fastadmm.runs.service_door import LOCAL_NAMES

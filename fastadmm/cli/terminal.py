@@ -9,7 +9,7 @@ import sys
 import textwrap
 from typing import Any, TextIO
 
-from fastadmm.files.escapes import printable_lines
+from fastadmm.files.escapes import printable_json, printable_lines
 
 #: What is copied as a whole, or read as one: it does not break.
 _WHOLE = re.compile(r"(?<=: )fastadmm [a-z].*$|\((?:default|min|max): [^()]{1,16}\)|(?<=\d) [%σ]")
@@ -74,6 +74,13 @@ def say(text: str, *, hang: int | None = None, dim: bool = False, error: bool = 
     stream = sys.stderr if error else sys.stdout
     text = wrapped(printable_lines(text), columns(stream), hang)
     print(styled(text, "2", stream) if dim else text, file=stream, flush=True)
+
+
+def print_json(document: Any, indent: int | None = 2, **how: Any) -> None:
+    """Print a JSON document, with escapes for all that is not printable."""
+    import json
+
+    print(printable_json(json.dumps(document, indent=indent, **how)))
 
 
 def data_output() -> TextIO:

@@ -1,15 +1,14 @@
-"""``fastadmm train``: a certified joint model from a partition."""
+"""``fastadmm train`` and ``resume``: a certified joint model from a partition."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from fastadmm.cli.app import app
-from fastadmm.cli.options import with_options
-from fastadmm.cli.terminal import say
+from fastadmm.cli.options import QUIET, argument, flag, option, with_options
+from fastadmm.cli.terminal import print_json, say
+from fastadmm.errors import ConfigError, ExitCode
 from fastadmm.settings.setting import MORE
 
 
@@ -22,48 +21,31 @@ def _settings() -> Any:
 @app.command()
 @with_options(_settings)
 def train(
-    data: Annotated[
-        Path | None, typer.Argument(readable=False, help="Partition directory made by 'fastadmm convert'.")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", readable=False, help="Run directory to create. (default: run)"),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            "--config",
-            readable=False,
-            rich_help_panel=MORE,
-            help="TOML file with these and more settings (docs/training.md); options override it.",
-        ),
-    ] = None,
+    data: Path | None = argument("Partition directory made by 'fastadmm convert'.", default=None),
+    out: Path | None = option("Run directory to create. (default: run)", "--out", "-o"),
+    config: Path | None = option(
+        "TOML file with these and more settings (docs/training.md); options override it.",
+        "--config",
+        panel=MORE,
+    ),
     *,
     options: dict[str, Any],
-    log_to: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--log-to",
-            metavar="KIND[=PLACE]",
-            rich_help_panel=MORE,
-            help="tensorboard or mlflow, with =DIR or =URI; may be repeated. See docs/tracking.md.",
-        ),
-    ] = None,
-    pooled: Annotated[
-        bool, typer.Option("--pooled", help="All columns at once, nothing exchanged: --scheme pooled.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the plan (with --json as JSON) and do nothing.")
-    ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing run.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show only errors and the result.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
+    log_to: list[str] | None = option(
+        "tensorboard or mlflow, with =DIR or =URI; may be repeated. See docs/tracking.md.",
+        "--log-to",
+        panel=MORE,
+        metavar="KIND[=PLACE]",
+    ),
+    pooled: bool = flag("All columns at once, nothing exchanged: --scheme pooled.", "--pooled"),
+    dry_run: bool = flag("Show the plan (with --json as JSON) and do nothing.", "--dry-run"),
+    force: bool = flag("Replace an existing run.", "--force"),
+    quiet: bool = QUIET,
+    as_json: bool = flag("Print the result as one JSON document.", "--json"),
 ) -> int:
     """Train a joint model until it is proved to be nearly the best one (non-convex: until stationary)."""
     from fastadmm.cli.cluster import agreed, on_cluster, refuse_many, workers
     from fastadmm.cli.display import make_display
-    from fastadmm.cli.place import settings_of
-    from fastadmm.errors import ConfigError
+    from fastadmm.cli.options import settings_of
     from fastadmm.runs.train import start_run
     from fastadmm.tracking import tracked
 
@@ -116,17 +98,14 @@ def _settings_given(config: Path | None, options: dict[str, Any]) -> Any:
 
 def show_plan(settings: Any, as_json: bool, comm: Any = None) -> int:
     """Print what a run would do: under ``mpiexec``, on rank 0, what the worker that needs most would do."""
-    import json
-
     from fastadmm.cli.cluster import plan_of_workers
-    from fastadmm.errors import ExitCode
     from fastadmm.runs.train import plan_run
 
     plan = plan_of_workers(settings, comm) if settings.cluster == "mpi" else plan_run(settings)
     if comm is not None and comm.rank:
         return int(ExitCode.OK)
     if as_json:
-        print(json.dumps(plan.to_json(), indent=2))
+        print_json(plan.to_json())
     else:
         if settings.cluster.startswith("dask://"):
             say("the plan of one process with all rows; each Dask worker plans its own when the run begins")
@@ -136,14 +115,11 @@ def show_plan(settings: Any, as_json: bool, comm: Any = None) -> int:
 
 def report_result(result: dict[str, Any], run: Path, as_json: bool) -> int:
     """Print the result of a run; return the exit code its status asks for."""
-    import json
-
-    from fastadmm.errors import ExitCode
     from fastadmm.runs.shared import exit_code_of
     from fastadmm.solver.history import Status
 
     if as_json:
-        print(json.dumps({**result, "run": str(run)}, indent=2))
+        print_json({**result, "run": str(run)})
     status = Status(result["status"])
     code = exit_code_of(status)
     if code == ExitCode.OK:
@@ -174,3 +150,50 @@ def report_result(result: dict[str, Any], run: Path, as_json: bool) -> int:
     }.get(status, "")
     say(f"fastadmm: {kind}{result['message']}{hint}", error=True)
     return code
+
+
+def _resumed() -> Any:
+    from dataclasses import replace
+
+    from fastadmm.settings.keys import SETTINGS
+
+    return [
+        replace(s, help=s.resumed, default=None, hidden=False) for s in SETTINGS.values() if s.resumed
+    ], ()
+
+
+@app.command()
+@with_options(_resumed)
+def resume(
+    run: Path = argument("Run directory made by 'fastadmm train'."),
+    *,
+    options: dict[str, Any],
+    log_to: list[str] | None = option(
+        "Add a log, tensorboard or mlflow; logs that the run already has continue.",
+        "--log-to",
+        metavar="KIND[=PLACE]",
+    ),
+    quiet: bool = QUIET,
+    as_json: bool = flag("Print the result as one JSON document.", "--json"),
+) -> int:
+    """Continue an interrupted run to the same result, bit for bit, or a finished one to a new limit."""
+    from fastadmm.cli.cluster import agreed, on_cluster, refuse_many, workers
+    from fastadmm.cli.display import make_display
+    from fastadmm.runs.train import cluster_of, resume_run
+    from fastadmm.tracking import tracked
+
+    with workers(options.get("cluster")) as comm:
+        cluster = agreed(comm, lambda: cluster_of(run, options))
+        refuse_many(options.get("cluster"), cluster)
+        if cluster.startswith("dask://"):
+            from fastadmm.cli.cluster import refuse_logs, resume_on_dask
+
+            refuse_logs(log_to)
+            return report_result(resume_on_dask(cluster, run, options, make_display(quiet)), run, as_json)
+
+        def lead(comm: Any) -> int:
+            with tracked(run, log_to or [], make_display(quiet)) as tracking:
+                result = tracking.finish(resume_run(run, changes=options, display=tracking, comm=comm))
+            return report_result(result, run, as_json)
+
+        return on_cluster(lead, cluster, comm=comm)

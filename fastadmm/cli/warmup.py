@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from fastadmm.cli.app import app
-from fastadmm.cli.terminal import say
+from fastadmm.cli.options import JSON, flag
+from fastadmm.cli.terminal import print_json, say
 
 
 @app.command()
 def warmup(
-    everything: Annotated[
-        bool,
-        typer.Option("--all", help="Compile for every loss, scheme and regulariser, and for owners of rows."),
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    everything: bool = flag(
+        "Compile for every loss, scheme and regulariser, and for owners of rows.", "--all"
+    ),
+    as_json: bool = JSON,
 ) -> None:
     """Compile the kernels that 'train' needs by default, so that the first run starts sooner."""
-    import json
-
     from fastadmm.cli.warmup_run import warm_up
 
     def tell(name: str, seconds: float) -> None:
@@ -28,7 +22,7 @@ def warmup(
 
     result = warm_up(everything, say=None if as_json else tell)
     if as_json:
-        print(json.dumps(result, indent=2))
+        print_json(result)
         return
     seconds, n = sum(k["seconds"] for k in result["compiled"]), len(result["compiled"])
     place = (

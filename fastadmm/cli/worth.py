@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from fastadmm.cli.app import app
-from fastadmm.cli.options import with_options
+from fastadmm.cli.options import JSON, QUIET, argument, flag, option, with_options
 from fastadmm.cli.tables import show
-from fastadmm.cli.terminal import note, redraws, say
+from fastadmm.cli.terminal import print_json, say
+from fastadmm.errors import ExitCode
 from fastadmm.files.escapes import printable
 
 if TYPE_CHECKING:
@@ -27,56 +25,38 @@ def _settings() -> Any:
 @app.command()
 @with_options(_settings)
 def worth(
-    run: Annotated[
-        Path, typer.Argument(metavar="RUN", readable=False, help="Run directory, trained without privacy.")
-    ],
-    test: Annotated[
-        Path | None,
-        typer.Option("--test", readable=False, help="Labelled partition to measure on (default: the run's)."),
-    ] = None,
-    metric: Annotated[
-        str | None,
-        typer.Option(
-            help="auc, accuracy, log_loss, brier, r2, rmse, mae, deviance or d2. "
-            "(default: auc, or r2 for regression)"
-        ),
-    ] = None,
-    label_party: Annotated[
-        str | None, typer.Option(help="Party that holds the labels. (default: the first)")
-    ] = None,
-    leave_one_out: Annotated[
-        bool,
-        typer.Option("--leave-one-out", help="Skip Shapley values, so that many parties need few models."),
-    ] = False,
-    pooled: Annotated[
-        bool,
-        typer.Option("--pooled/--no-pooled", help="Also fit scikit-learn on all columns, for comparison."),
-    ] = True,
-    out: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--out",
-            "-o",
-            readable=False,
-            metavar="FILE",
-            help="Figure to write: .svg, .png or .pdf; may be repeated.",
-        ),
-    ] = None,
+    run: Path = argument("Run directory, trained without privacy.", metavar="RUN"),
+    test: Path | None = option("Labelled partition to measure on (default: the run's).", "--test"),
+    metric: str | None = option(
+        "auc, accuracy, log_loss, brier, r2, rmse, mae, deviance or d2. (default: auc, or r2 for regression)"
+    ),
+    label_party: str | None = option("Party that holds the labels. (default: the first)"),
+    leave_one_out: bool = flag(
+        "Skip Shapley values, so that many parties need few models.", "--leave-one-out"
+    ),
+    pooled: bool = option(
+        "Also fit scikit-learn on all columns, for comparison.", "--pooled/--no-pooled", default=True
+    ),
+    out: list[Path] | None = option(
+        "Figure to write: .svg, .png or .pdf; may be repeated.", "--out", "-o", metavar="FILE"
+    ),
     *,
     options: dict[str, Any],
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show only errors and the result.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    quiet: bool = QUIET,
+    as_json: bool = JSON,
 ) -> int:
     """Measure what each party adds to the test metric, with Shapley values."""
 
-    from fastadmm.errors import ExitCode
+    from contextlib import nullcontext
+
+    from fastadmm.cli.display import Coalitions, make_display
     from fastadmm.figures.figure import check_picture, write_figure
     from fastadmm.reports.worth_plot import draw_worth, worth_height
     from fastadmm.worth.run import PARTIAL, worth_of_run
 
     for path in out or []:
         check_picture(path)  # before the work, not after it
-    with _Progress(quiet) as display:
+    with nullcontext() if quiet else make_display(False, Coalitions) as display:
         found = worth_of_run(
             run,
             test=test,
@@ -99,66 +79,10 @@ def worth(
 
 def print_worth(worth: Worth, written: list[Path], as_json: bool) -> None:
     """Print the table, or JSON; ``written`` are pictures that were drawn."""
-    import json
-
     if as_json:
-        print(json.dumps(worth.to_json(), indent=2, allow_nan=False))
+        print_json(worth.to_json(), allow_nan=False)
     else:
         _show(worth, written)
-
-
-class _Progress:
-    """A bar on a terminal; elsewhere a line every few seconds, on standard error."""
-
-    def __init__(self, quiet: bool) -> None:
-        from rich.console import Console
-
-        self.console = Console(stderr=True, highlight=False, soft_wrap=True)
-        self.quiet = quiet
-        self._bar: Any = None
-        self._task: Any = None
-        self._last = 0.0
-
-    def __enter__(self) -> _Progress:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def note(self, text: str) -> None:
-        """Show one line."""
-        if not self.quiet:
-            note(self.console, text)
-
-    def coalition(self, names: list[str], coalition: Any, done: int, total: int) -> None:
-        """Show that one coalition is done."""
-        import time
-
-        if self.quiet:
-            return
-        who = " + ".join(names[m] for m in coalition.members) or "nobody"
-        name, value = next((n, v) for n, v in coalition.metrics.items() if v is not None)
-        text = f"{done}/{total} coalitions · {who}: {name.replace('_', ' ')} {value:.5f}"
-        if not redraws(sys.stderr):
-            if time.monotonic() - self._last >= 5.0:
-                self._last = time.monotonic()
-                note(self.console, text)
-            return
-        if self._bar is None:
-            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-            self._bar = Progress(
-                BarColumn(bar_width=20),
-                TimeElapsedColumn(),
-                TimeRemainingColumn(),
-                TextColumn("{task.description}", markup=False),
-                console=self.console,
-                transient=True,
-            )
-            self._task = self._bar.add_task(text, total=total)
-            self._bar.start()
-        self._bar.update(self._task, description=text, completed=done)
 
 
 def _show(worth: Any, written: list[Path]) -> None:

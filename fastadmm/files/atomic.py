@@ -10,20 +10,57 @@ import ctypes
 import errno
 import fnmatch
 import hashlib
+import json
 import os
 import re
 import secrets
 import shutil
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from typing import Any, TextIO
 
 from fastadmm.errors import FastadmmError, StorageError
-from fastadmm.files.escapes import printable
+from fastadmm.files.escapes import csv_cell, printable
 from fastadmm.files.modes import begin_directory, begin_file, finish_directory, set_mode
+
+#: ``renameat2`` of Linux and ``renamex_np`` of macOS: the flag that exchanges.
+_RENAME_EXCHANGE = 2
+_AT_FDCWD = -100
+
+#: The kernel or the file system cannot do it.
+_UNABLE = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
+
+
+def exchange(first: Path, second: Path) -> bool:
+    """Exchange what two names stand for. Returns: false where the system cannot; then nothing has changed."""
+    call = _system_call()
+    if call is None or call(os.fsencode(first), os.fsencode(second)) == 0:
+        return call is not None
+    code = ctypes.get_errno()
+    if code in _UNABLE:
+        return False
+    raise OSError(code, os.strerror(code), os.fspath(first), None, os.fspath(second))
+
+
+@cache
+def _system_call() -> Callable[[bytes, bytes], int] | None:
+    if sys.platform not in ("linux", "darwin"):
+        return None
+    library = ctypes.CDLL(None, use_errno=True)
+    try:
+        function = library.renameat2 if sys.platform == "linux" else library.renamex_np
+    except AttributeError:  # an older C library
+        return None
+    if sys.platform == "linux":
+        return lambda a, b: int(
+            function(_AT_FDCWD, ctypes.c_char_p(a), _AT_FDCWD, ctypes.c_char_p(b), _RENAME_EXCHANGE)
+        )
+    return lambda a, b: int(function(ctypes.c_char_p(a), ctypes.c_char_p(b), _RENAME_EXCHANGE))
+
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -255,36 +292,32 @@ def _replace_directory(temporary: Path, target: Path) -> None:
     _remove(aside)
 
 
-#: ``renameat2`` of Linux and ``renamex_np`` of macOS: the flag that exchanges.
-_RENAME_EXCHANGE = 2
-_AT_FDCWD = -100
-
-#: The kernel or the file system cannot do it.
-_UNABLE = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
+def write_whole(path: str | os.PathLike[str], content: str | bytes, **how: bool) -> None:
+    """Write a text in UTF-8, or bytes; `how` as of :func:`atomic_file`."""
+    with atomic_file(path, **how) as temporary:
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
-def exchange(first: Path, second: Path) -> bool:
-    """Exchange what two names stand for. Returns: false where the system cannot; then nothing has changed."""
-    call = _system_call()
-    if call is None or call(os.fsencode(first), os.fsencode(second)) == 0:
-        return call is not None
-    code = ctypes.get_errno()
-    if code in _UNABLE:
-        return False
-    raise OSError(code, os.strerror(code), os.fspath(first), None, os.fspath(second))
+@contextmanager
+def csv_file(path: str | os.PathLike[str], **how: bool) -> Iterator[TextIO]:
+    """A file to write rows of CSV into; `how` as of :func:`atomic_file`."""
+    with atomic_file(path, **how) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
+        yield file
 
 
-@cache
-def _system_call() -> Callable[[bytes, bytes], int] | None:
-    if sys.platform not in ("linux", "darwin"):
-        return None
-    library = ctypes.CDLL(None, use_errno=True)
-    try:
-        function = library.renameat2 if sys.platform == "linux" else library.renamex_np
-    except AttributeError:  # an older C library
-        return None
-    if sys.platform == "linux":
-        return lambda a, b: int(
-            function(_AT_FDCWD, ctypes.c_char_p(a), _AT_FDCWD, ctypes.c_char_p(b), _RENAME_EXCHANGE)
-        )
-    return lambda a, b: int(function(ctypes.c_char_p(a), ctypes.c_char_p(b), _RENAME_EXCHANGE))
+def write_frame(path: str | os.PathLike[str], frame: Any, **how: bool) -> None:
+    """Write a data frame as CSV, with :func:`~fastadmm.files.escapes.csv_cell` for every cell."""
+    with csv_file(path, **how) as file:
+        frame.map(csv_cell).to_csv(file, index=False)
+
+
+def write_json(path: Path, document: Mapping[str, Any]) -> None:
+    """Write a JSON document, over an existing file too; it holds no infinity and no NaN."""
+    write_whole(path, json.dumps(document, indent=2, allow_nan=False) + "\n")
+
+
+def write_toml(path: Path, document: Mapping[str, Any]) -> None:
+    """Write a TOML document."""
+    import tomli_w
+
+    write_whole(path, tomli_w.dumps(document))

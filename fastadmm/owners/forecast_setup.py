@@ -13,8 +13,7 @@ from fastadmm.owners.owner import Rows
 from fastadmm.owners.pilot import Pilot, assumed_pilot, fit_pilot, private_pilot
 from fastadmm.owners.setup import default_step, refuse_others
 from fastadmm.settings.owners import OwnerSettings, make_settings, parse_epsilons
-from fastadmm.store.collection import Owners, open_owners
-from fastadmm.store.record_digests import record_digests, shared_rows
+from fastadmm.store.collection import Owners, open_owners, record_digests, shared_rows
 
 
 def parse_members(text: str) -> tuple[Member, ...]:

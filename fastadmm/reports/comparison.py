@@ -20,8 +20,7 @@ from fastadmm.errors import ConfigError
 from fastadmm.files.atomic import shown
 from fastadmm.files.escapes import csv_rows
 from fastadmm.privacy.published import KEPT_BACK, is_private, settings_of
-from fastadmm.reports.published import published
-from fastadmm.reports.records import RunRecords, read_records
+from fastadmm.reports.records import RunRecords, published, read_records
 from fastadmm.settings.keys import OBJECTIVE
 
 if TYPE_CHECKING:

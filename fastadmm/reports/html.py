@@ -16,15 +16,14 @@ import numpy as np
 from fastadmm.errors import ConfigError
 from fastadmm.figures.figure import INSTALL_HINT
 from fastadmm.figures.numbers import NONE, format_duration, format_number, format_percent, round_up
-from fastadmm.files.atomic import atomic_file, shown
+from fastadmm.files.atomic import shown, write_whole
 from fastadmm.judging.judgement import event_in
 from fastadmm.privacy.published import KEPT_BACK, is_private
 from fastadmm.reports.bins_plot import bins_plot
 from fastadmm.reports.committee import coefficient_section, limits, points_section
 from fastadmm.reports.judgement import judgement_section
 from fastadmm.reports.plots import calibration_plot, history_plots, metric_label
-from fastadmm.reports.published import published
-from fastadmm.reports.records import RunRecords, read_records
+from fastadmm.reports.records import RunRecords, published, read_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,9 +63,8 @@ def write_page(target: Path, template: str, context: dict[str, Any]) -> None:
         lstrip_blocks=True,
     )
     # A file may hold half a surrogate pair (JSON's \ud800), which has no UTF-8.
-    page = environment.get_template(template).render(context).encode("utf-8", "replace").decode("utf-8")
-    with atomic_file(target, shared=True) as temporary:
-        temporary.write_text(page, encoding="utf-8", newline="\n")
+    page = environment.get_template(template).render(context).encode("utf-8", "replace")
+    write_whole(target, page, shared=True)
 
 
 def _context(records: RunRecords) -> dict[str, Any]:
@@ -107,7 +105,7 @@ def _path(table: dict[str, Any] | None) -> dict[str, Any] | None:
     """The values of a regularisation path; None for another run."""
     if table is None:
         return None
-    from fastadmm.reports.path_plot import path_plot
+    from fastadmm.reports.plots import path_plot
 
     rows, with_folds = table["values"], table["rule"] is not None
     metrics = list(dict.fromkeys(name for row in rows for name in row.get("test") or {}))
@@ -266,40 +264,41 @@ def _real(value: Any) -> bool:
 
 
 def _badge(facts: _Facts) -> dict[str, str]:
+    return dict(zip(("kind", "text", "detail"), _standing(facts)))
+
+
+def _standing(facts: _Facts) -> tuple[str, str, str]:
+    """How a run ended: its kind for the page's colour, in a word, and in a line."""
     if facts.status in (None, "running"):
-        return {"kind": "open", "text": "Not finished", "detail": "the run is still going, or was killed"}
+        return "open", "Not finished", "the run is still going, or was killed"
     if facts.claim == "contradiction":
-        detail = "the proof contradicts itself: nothing is claimed; please report it"
-        return {"kind": "diverged", "text": "Contradiction", "detail": detail}
+        return (
+            "diverged",
+            "Contradiction",
+            "the proof contradicts itself: nothing is claimed; please report it",
+        )
     if facts.claim == "at_rounding":
-        detail = "the rounding of the proof exceeds what was asked"
-        return {"kind": "stopped", "text": "At rounding", "detail": detail}
+        return "stopped", "At rounding", "the rounding of the proof exceeds what was asked"
     if facts.status == "converged" and facts.claim in ("", "certified", "certified_within"):
         if facts.gap_within is not None and facts.claim != "certified":
-            detail = "the target gap is proved among models of bounded size only"
-            return {"kind": "stopped", "text": "Converged", "detail": detail}
+            return "stopped", "Converged", "the target gap is proved among models of bounded size only"
         if facts.gap is None:
-            return {"kind": "stopped", "text": "Converged", "detail": "without a certificate"}
-        return {"kind": "certified", "text": "Certified", "detail": "the target gap is reached and proved"}
-    if facts.status == "stationary":
-        detail = "a local solution of a problem that is not convex; no global optimum is claimed"
-        return {"kind": "stopped", "text": "Stationary", "detail": detail}
-    if facts.status == "diverged":
-        return {"kind": "diverged", "text": "Diverged", "detail": "the iterates grow without bound"}
-    if facts.status == "completed":
-        return {
-            "kind": "stopped",
-            "text": "Completed",
-            "detail": "all private rounds; there is no certificate",
-        }
-    details = {
-        "max_rounds": "by the limit on rounds",
-        "time_limit": "by the time limit",
-        "early_stopped": "early: held-out rows no longer got better",
-        "at_rounding": "more rounds prove no more",
-        "interrupted": "by the user; the run can be resumed",
-    }
-    return {"kind": "stopped", "text": "Stopped", "detail": details.get(facts.status, facts.status)}
+            return "stopped", "Converged", "without a certificate"
+        return "certified", "Certified", "the target gap is reached and proved"
+    return {
+        "stationary": (
+            "stopped",
+            "Stationary",
+            "a local solution of a problem that is not convex; no global optimum is claimed",
+        ),
+        "diverged": ("diverged", "Diverged", "the iterates grow without bound"),
+        "completed": ("stopped", "Completed", "all private rounds; there is no certificate"),
+        "max_rounds": ("stopped", "Stopped", "by the limit on rounds"),
+        "time_limit": ("stopped", "Stopped", "by the time limit"),
+        "early_stopped": ("stopped", "Stopped", "early: held-out rows no longer got better"),
+        "at_rounding": ("stopped", "Stopped", "more rounds prove no more"),
+        "interrupted": ("stopped", "Stopped", "by the user; the run can be resumed"),
+    }.get(facts.status, ("stopped", "Stopped", facts.status))
 
 
 def _about(records: RunRecords, n_parties: int) -> str:

@@ -10,8 +10,8 @@ import numpy as np
 from fastadmm.figures.figure import DASHES, MUTED, SERIES_COLOURS, render
 from fastadmm.figures.numbers import NONE, format_number
 from fastadmm.judging.judgement import event_in
-from fastadmm.reports.judgement_check import GROUP
 from fastadmm.reports.plots import Plot, safe_label
+from fastadmm.reports.records import GROUP
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,8 +25,13 @@ from fastadmm.figures.figure import (
     render,
     round_axes,
     wide_range,
+    write_figure,
     x_axis,
 )
+from fastadmm.figures.numbers import format_number
+from fastadmm.figures.path import draw_path
+from fastadmm.privacy.accounting import epsilon_of
+from fastadmm.privacy.plan import BudgetPlan
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -378,3 +385,56 @@ def safe_label(name: str, limit: int = 22) -> str:
         c if unicodedata.category(c) not in ("Cc", "Cs") else "\N{REPLACEMENT CHARACTER}" for c in name
     )
     return clean if len(clean) <= limit else clean[: limit - 1] + "…"
+
+
+def path_plot(table: dict[str, Any]) -> Plot:
+    """The picture for the page of a run."""
+    rows, with_folds = table["values"], table["rule"] is not None
+    name = "held_out_loss" if with_folds else "objective"
+    caption = (
+        "Mean loss on the rows that a fit did not see, with its standard error over the folds, and the "
+        "number of weights that are not zero. The line marks the chosen value."
+        if with_folds
+        else "Objective and number of weights that are not zero. Without folds nothing chooses: the model is "
+        "that of the smallest value."
+    )
+    return Plot(
+        key="path",
+        title="Held-out loss over λ" if with_folds else "Objective over λ",
+        caption=caption,
+        alt="; ".join(
+            f"λ {format_number(row['lambda'], 4)}: {name.replace('_', ' ')} "
+            f"{format_number(row[name], 5, zeros=True)}, {row['nonzero']} weights not zero"
+            for row in rows
+        ),
+        svg=render("path", lambda figure: draw_path(figure, table), wide=True, height=5.0),
+        wide=True,
+    )
+
+
+def write_privacy_plot(path: Path, plan: BudgetPlan, n_parties: int) -> Path:
+    """Draw how epsilon grows with the rounds at the plan's noise."""
+    last = max(2 * plan.rounds, 10)
+    step = max(1, last // 200)
+    rounds = sorted({*range(1, last + 1, step), plan.rounds})
+    mu = 1.0 / plan.multiplier
+
+    def draw(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        axes.plot(
+            rounds,
+            [epsilon_of(math.sqrt(t) * mu, plan.delta) for t in rounds],
+            color=SERIES_COLOURS[0],
+            label="one party",
+        )
+        if n_parties > 1:
+            joint = [epsilon_of(math.sqrt(t * n_parties) * mu, plan.delta) for t in rounds]
+            label = f"one person in all {n_parties} parties"
+            axes.plot(rounds, joint, color=SERIES_COLOURS[1], linestyle=DASHES[1], label=label)
+        axes.plot([plan.rounds], [plan.epsilon], "o", color=TEXT)
+        axes.set_xlabel("rounds")
+        axes.set_ylabel(f"epsilon at delta = {plan.delta:g}")
+        axes.set_ylim(bottom=0)
+        axes.legend()
+
+    return write_figure(path, draw, width=7.0, height=4.0)

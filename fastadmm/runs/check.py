@@ -14,11 +14,10 @@ from fastadmm.problem.loss import Loss
 from fastadmm.problem.losses import parse_loss
 from fastadmm.runs.config import own_lambdas, party_constraints
 from fastadmm.runs.display import Display
-from fastadmm.runs.environment import available_memory
-from fastadmm.runs.memory import SHARE
+from fastadmm.runs.environment import SHARE, available_memory
 from fastadmm.runs.plan import Plan, check_limit, make_plan
 from fastadmm.runs.private import unproved_parties
-from fastadmm.settings.amounts import parse_bytes
+from fastadmm.settings.checks import parse_bytes
 from fastadmm.settings.privacy import DifferentialPrivacy
 from fastadmm.settings.run import RunConfig
 from fastadmm.store.label_file import LabelData, check_two_classes

@@ -11,8 +11,7 @@ import numpy as np
 from fastadmm.errors import InputError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.judging.binning import Rules, fit_bins, information_value, parting
-from fastadmm.judging.columns import correlations, variance_inflation
-from fastadmm.judging.drift import bin_edges, bin_weights, stability_index
+from fastadmm.judging.columns import bin_edges, bin_weights, correlations, stability_index, variance_inflation
 from fastadmm.runs.scorecard import raw_columns, said_of_labels, two_classes
 from fastadmm.store.bins import Bins
 from fastadmm.store.encoder import ColumnEncoding, Encoder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +14,76 @@ from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.privacy.published import require_covered
 from fastadmm.runs.predict import Predictions, make_predictions
-from fastadmm.store.contribution import Contribution, open_contribution, write_contribution
+from fastadmm.store.compression import refuse_packed
+from fastadmm.store.elements import array_dataset, read_array, read_attribute, write_array
+from fastadmm.store.h5file import create_h5, read_h5
+from fastadmm.store.ids import IdWriter, read_ids, verified_digest
 from fastadmm.store.label_file import open_labels
 from fastadmm.store.model import PartyModel, SharedPart, open_party_model, open_shared_part
-from fastadmm.store.party_file import PartyData, open_party
+from fastadmm.store.party_file import PartyData, check_party_name, open_party
 
 if TYPE_CHECKING:
     from fastadmm.data_tools.predict_tables import TableRows
+
+CONTRIBUTION = "fastadmm-contribution"
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """What one party adds to the scores of N rows. Shapes: values (N,) or (N, C)."""
+
+    path: Path
+    name: str  # the party
+    model_id: str  # of the model whose weights these are
+    values: np.ndarray  # of shape (N,) or (N, C): ``D_m x_m``; a fusion model's scale is not in it
+    row_digest: str  # of the row ids, verified
+
+    def ids(self) -> np.ndarray:
+        """Row ids, of shape (N,): int64, or object holding str."""
+        with read_h5(self.path, CONTRIBUTION) as file:
+            return read_ids(file, len(self.values))
+
+
+def write_contribution(
+    path: str | os.PathLike[str],
+    *,
+    name: str,
+    model_id: str,
+    values: np.ndarray,
+    ids: np.ndarray,
+    force: bool = False,
+) -> None:
+    """Write a contribution file. Shapes: values (N,) or (N, C); ids (N,)."""
+    with create_h5(path, CONTRIBUTION, force=force) as file:
+        file.attrs["name"] = name
+        file.attrs["model-id"] = model_id
+        file.attrs["n_samples"] = np.int64(len(values))
+        write_array(file, "contribution", np.asarray(values, dtype=np.float64))
+        writer = IdWriter(file, path)
+        writer.append(writer.prepare(ids, len(values)), len(values))
+        file.attrs["row-digest"] = writer.close()
+
+
+def open_contribution(path: str | os.PathLike[str]) -> Contribution:
+    """Read a contribution file and check it."""
+    with read_h5(path, CONTRIBUTION) as file:
+        name = check_party_name(
+            read_attribute(file, "name", str), f"{shown(path)}: attribute 'name'", FormatError
+        )
+        model_id = read_attribute(file, "model-id", str)
+        n = read_attribute(file, "n_samples", int)
+        if n < 1:
+            raise FormatError(f"{shown(path)}: attribute 'n_samples' is {n}, not positive")
+        refuse_packed(array_dataset(file, "contribution"))  # it comes from others
+        values = np.asarray(read_array(file, "contribution", length=n, kind="f"), dtype=np.float64)
+        digest = verified_digest(file, n)
+    if values.ndim not in (1, 2):
+        raise FormatError(f"{shown(path)}: key 'contribution' has {values.ndim} dimensions, not 1 or 2")
+    if not np.isfinite(values).all():
+        row = int(np.flatnonzero(~np.isfinite(values.reshape(n, -1)).all(axis=1))[0])
+        raise FormatError(f"{shown(path)}: key 'contribution': row {row + 1} is not finite")
+    return Contribution(Path(path), name, model_id, values, digest)
+
 
 #: What an absent party's summand may be replaced by.
 FALLBACKS = ("zero", "mean")

@@ -1,4 +1,4 @@
-"""What a run ran on: recorded so that a number can be understood later."""
+"""What a run ran on, and how much memory that has: recorded so that a number can be understood later."""
 
 from __future__ import annotations
 
@@ -91,11 +91,40 @@ def _address_space() -> int | None:
 
 
 def _machine_memory() -> int | None:
+    return _said("/proc/meminfo", "MemAvailable")
+
+
+def peak_memory() -> int | None:
+    """Largest resident memory of this process so far, in bytes, where the system tells."""
+    return _said("/proc/self/status", "VmHWM")
+
+
+def _said(path: str, name: str) -> int | None:
+    """An amount in a file of the kernel, in bytes."""
     try:
-        with open("/proc/meminfo", encoding="utf-8") as file:
+        with open(path, encoding="utf-8") as file:
             for line in file:
-                if line.startswith("MemAvailable"):
+                if line.startswith(name):
                     return int(line.split()[1]) * 1024
     except (OSError, ValueError, IndexError):
         pass
     return None
+
+
+#: Python, NumPy, SciPy, h5py, Numba and the compiled kernels: the peak of a run on a few rows, of the
+#: largest of several schemes and losses, and a little more. ``bench/memory.py --streamed`` measures it.
+BASE_BYTES = 212 * 2**20
+
+#: What a run takes besides where it compiles its kernels.
+COMPILER_BYTES = 110 * 10**6
+
+#: Share of the free memory that a run without a limit may take.
+SHARE = 0.8
+
+
+def compiles() -> bool:
+    """Whether a run has to compile all of its kernels: nothing of these sources is kept anywhere."""
+    from fastadmm.kernels.cache import cache_directory, readable_directories
+
+    directory = cache_directory("vectors")  # which every run calls
+    return directory is None or not (directory.exists() or readable_directories("vectors"))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastadmm.errors import ConfigError, InputError, StorageError
-from fastadmm.files.atomic import atomic_file, shown
+from fastadmm.files.atomic import csv_file, shown, write_whole
 from fastadmm.runs.looks import seen_in_tables, seen_in_training
 from fastadmm.runs.predict import Predictions, notes_of, predict_partition, score_tables
 from fastadmm.store.label_file import LabelData
@@ -147,8 +147,7 @@ def evaluate_predictions(
         _write_curves(curves, predictions, labels, force)
     if (Path(model) / "run.toml").exists():
         try:
-            with atomic_file(Path(model) / "evaluation.json") as temporary:
-                temporary.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+            write_whole(Path(model) / "evaluation.json", json.dumps(document, indent=2) + "\n")
         except StorageError as error:
             aside = shown(Path(model) / "model")
             hint = f"to print the result without keeping it, evaluate {aside}"
@@ -184,10 +183,7 @@ def _write_curves(path: Path, predictions: Predictions, labels: LabelData, force
     if ranking is None:
         raise ConfigError(f"curves: {said or 'only a model of two classes has them'}")
     columns = ranking.to_columns()
-    with (
-        atomic_file(path, force=force) as temporary,
-        temporary.open("w", encoding="utf-8", newline="") as file,
-    ):
+    with csv_file(path, force=force) as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)
         writer.writerows(zip(*columns.values(), strict=True))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
-from fastadmm.files.atomic import atomic_file, shown, storage_errors
+from fastadmm.files.atomic import shown, storage_errors, write_whole
 from fastadmm.files.reading import read_bytes, read_json
 from fastadmm.privacy.published import certificate_of_model, require_covered
 from fastadmm.store.encoder import Encoder
@@ -63,8 +63,7 @@ def export_party(
         if model_id is None:
             raise FormatError(f"{shown(path)}: attribute 'model-id' is missing: an old file; train again")
         content = read_bytes(path)
-        with atomic_file(out, force=force, shared=True) as temporary:
-            temporary.write_bytes(content)
+        write_whole(out, content, force=force, shared=True)
     elif kind == "json":
         _write_json(out, _party_document(path, weights, model_id or shared.model_id), force)
     elif kind == "skops":
@@ -84,21 +83,25 @@ def _party_document(path: Path, party: PartyModel, model_id: str) -> dict[str, A
         "version": version,
         "name": party.name,
         "model_id": model_id,
-        "rows": "clipped" if party.clipped else "as they are",
-        "privacy": party.privacy,
-        "feature_names": party.feature_names,
-        "weights": party.weights.tolist(),
-        "transform": _transform_document(party.transform),
-        **({"encoder": party.encoder.to_json()} if party.encoder is not None else {}),
+        **_part_document(party, {"privacy": party.privacy}),
         "digest": party_digest(party, model_id),
     }
 
 
-def _transform_document(transform: Transform) -> dict[str, Any]:
+def _part_document(party: PartyModel, more: dict[str, Any]) -> dict[str, Any]:
+    """What is written of a party's part, alone or in a model."""
+    transform = party.transform
     return {
-        "normalize": transform.normalize,
-        "center": None if transform.center is None else transform.center.tolist(),
-        "scale": None if transform.scale is None else transform.scale.tolist(),
+        "rows": "clipped" if party.clipped else "as they are",
+        **more,
+        "feature_names": party.feature_names,
+        "weights": party.weights.tolist(),
+        "transform": {
+            "normalize": transform.normalize,
+            "center": None if transform.center is None else transform.center.tolist(),
+            "scale": None if transform.scale is None else transform.scale.tolist(),
+        },
+        **({"encoder": party.encoder.to_json()} if party.encoder is not None else {}),
     }
 
 
@@ -139,33 +142,25 @@ def _model_document(model: Model) -> dict[str, Any]:
         "loss": model.loss,
         "task": model.task,
         "lambda": model.lam,
-        **({"party_lambda": own} if (own := model.penalty.get("party_lambda")) is not None else {}),
-        **({"party_constraint": own} if (own := model.penalty.get("party_constraint")) is not None else {}),
+        **{key: own for key in ("party_lambda", "party_constraint") if (own := model.penalty.get(key))},
         "classes": model.classes,
         "positive": None if model.classes is None or len(model.classes) != 2 else model.classes[1],
         "intercept": np.asarray(model.intercept).tolist(),
         "certificate": certificate_of_model(model.certificate, model.privacy),
         "privacy": model.privacy.to_json() if model.privacy is not None else None,
         "parties": [
-            {
-                "name": party.name,
-                "scale": party.scale,
-                "rows": "clipped" if party.clipped else "as they are",
-                "feature_names": party.feature_names,
-                "weights": party.weights.tolist(),
-                "transform": _transform_document(party.transform),
-                **({"encoder": party.encoder.to_json()} if party.encoder is not None else {}),
-            }
-            for party in model.parties
+            {"name": party.name, "scale": party.scale, **_part_document(party, {})} for party in model.parties
         ],
     }
 
 
 def _write_json(out: Path, document: dict[str, Any], force: bool) -> None:
-    with atomic_file(out, force=force, shared=True) as temporary:
-        temporary.write_text(
-            json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
-        )
+    write_whole(
+        out,
+        json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n",
+        force=force,
+        shared=True,
+    )
 
 
 def import_party(file: Path, model: Path, *, force: bool = False) -> str:
@@ -196,8 +191,7 @@ def import_party(file: Path, model: Path, *, force: bool = False) -> str:
     if there and not force:
         raise StorageError(f"{shown(target)}: exists already and is another file; pass --force to replace it")
     if document is None:
-        with atomic_file(target) as temporary:
-            temporary.write_bytes(read_bytes(file))
+        write_whole(target, read_bytes(file))
     else:
         write_party_model(target, party, version=document["version"], model_id=document["model_id"])
     return party.name

@@ -19,13 +19,12 @@ from fastadmm.runs.checkpoint import Subject, checkpoints, restore_checkpoint, w
 from fastadmm.runs.claim import of_model, statement_of, write_dual
 from fastadmm.runs.config import sealed_part
 from fastadmm.runs.display import Display
-from fastadmm.runs.folder import RunFolder
+from fastadmm.runs.folder import RoundLog, RunFolder
 from fastadmm.runs.interrupt import stop_on_signal
 from fastadmm.runs.load import LoadedRun
 from fastadmm.runs.private import write_statement
 from fastadmm.runs.provenance import model_digest, problem_digest
 from fastadmm.runs.result import model_of, result_document
-from fastadmm.runs.round_log import RoundLog
 from fastadmm.settings.keys import PATHS
 from fastadmm.settings.run import RunConfig
 from fastadmm.solver.history import RoundRecord, Status

@@ -2,24 +2,81 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from fastadmm.errors import FormatError, StorageError
-from fastadmm.files.atomic import atomic_directory, refuse_parent, shown, storage_errors
-from fastadmm.files.reading import read_json
+from fastadmm.files.atomic import (
+    atomic_directory,
+    refuse_parent,
+    shown,
+    storage_errors,
+    write_json,
+    write_toml,
+    write_whole,
+)
+from fastadmm.files.file_lock import lock_file
+from fastadmm.files.modes import owner_only
+from fastadmm.files.reading import json_of, read_bytes, read_json
 from fastadmm.files.seal import SEAL, seal_of
-from fastadmm.files.writing import write_json, write_toml
 from fastadmm.privacy.ledger import refuse_to_forget
 from fastadmm.privacy.statement import PrivacyStatement
 from fastadmm.runs.environment import describe_environment
-from fastadmm.runs.lock import RunLock, run_lock
-from fastadmm.runs.round_log import RoundLog
+from fastadmm.solver.history import RoundRecord
+
+
+class RunLock:
+    """A run directory that this process holds."""
+
+    def __init__(self, run: Path, descriptor: int) -> None:
+        self.run, self._held = run, os.fstat(descriptor)
+
+    def check(self) -> None:
+        """Refuse to write by name into another directory than the one that is held."""
+        try:
+            same = sys.platform == "win32" or os.path.samestat(os.stat(self.run), self._held)
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise StorageError(
+                f"{shown(self.run)}: was moved, removed or replaced while this run worked in it; "
+                "nothing more is written"
+            )
+
+
+@contextmanager
+def run_lock(run: Path, name: Path | None = None) -> Iterator[RunLock]:
+    """Hold a run directory while training in it.
+
+    The operating system releases the lock when the process ends, however it
+    ends, so a killed run can be resumed at once.
+    """
+    name = run if name is None else name
+    with storage_errors(name, "read"):
+        # The directory itself: nothing to leave behind. Windows opens files only.
+        descriptor = (
+            os.open(run / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+            if sys.platform == "win32"
+            else os.open(run, os.O_RDONLY)
+        )
+    try:
+        try:
+            lock_file(descriptor, wait=False)
+        except BlockingIOError:
+            raise StorageError(
+                f"{shown(name)}: another process is working on this run; wait for it, or stop it"
+            ) from None
+        yield RunLock(name, descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @dataclass(frozen=True)
@@ -247,3 +304,55 @@ def keep(run: Path, name: str, document: Mapping[str, Any]) -> None:
     if (run / FIT.configuration).exists():
         with suppress(StorageError):
             write_json(run / name, document)
+
+
+class RoundLog:
+    """Append-only writer of ``rounds.jsonl``."""
+
+    def __init__(self, path: Path, keep_rounds: int = 0) -> None:
+        self.path = path
+        self._truncate(keep_rounds)
+        with storage_errors(path):
+            self._file = open(path, "a", encoding="utf-8", opener=owner_only)  # noqa: SIM115 (closed by close())
+
+    def _truncate(self, keep_rounds: int) -> None:
+        if not self.path.exists():
+            return
+        kept = [line for number, line in self._lines() if number <= keep_rounds]
+        write_whole(self.path, "".join(kept))
+
+    def _lines(self) -> Iterator[tuple[int, str]]:
+        text = read_bytes(self.path).decode("utf-8", errors="replace")
+        for line in text.splitlines(keepends=True):
+            try:
+                number = json_of(line)["round"]
+            except (ValueError, KeyError, TypeError):
+                continue
+            if line.endswith("\n") and isinstance(number, int):
+                yield number, line
+
+    def append(self, record: RoundRecord | dict[str, Any]) -> None:
+        """Write one round and hand it to the operating system."""
+        values = record if isinstance(record, dict) else record.to_json()
+        with storage_errors(self.path):
+            self._file.write(json.dumps(values, allow_nan=False) + "\n")
+            self._file.flush()
+
+    def sync(self) -> None:
+        """Force the log to disk; done before each checkpoint."""
+        with storage_errors(self.path):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        with storage_errors(self.path):
+            self._file.close()
+
+    def __enter__(self) -> RoundLog:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

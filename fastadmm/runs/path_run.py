@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from fastadmm.engine.engine import Engine
-from fastadmm.errors import FormatError, InputError
-from fastadmm.files.atomic import atomic_directory, atomic_file, shown, storage_errors
+from fastadmm.errors import ConfigError, FormatError, InputError
+from fastadmm.files.atomic import atomic_directory, atomic_file, csv_file, shown, storage_errors
 from fastadmm.files.reading import read_json, require_regular
 from fastadmm.files.seal import check_files, check_seal, digest_of_files, seal_of
 from fastadmm.problem.problem import Problem
@@ -234,7 +234,7 @@ _COLUMNS = ("lambda", "held_out_loss", "standard_error", "objective", "gap", "ro
 
 def _write_csv(path: Path, table: dict[str, Any]) -> None:
     columns = [name for name in _COLUMNS if name in table["values"][0]]
-    with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+    with csv_file(path) as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([*columns, "chosen"])
         for j, row in enumerate(table["values"]):
@@ -270,7 +270,6 @@ def table_lines(table: dict[str, Any]) -> list[str]:
 
 def _draw(path: Path, table: dict[str, Any], display: Display) -> None:
     """Held-out loss over lambda, where matplotlib is installed."""
-    from fastadmm.errors import ConfigError
     from fastadmm.figures.path import write_path_plot
 
     try:

@@ -17,9 +17,9 @@ from fastadmm.problem.penalty import is_log_sum, is_one_sum, is_ridge
 from fastadmm.problem.regularizers import get_regularizer
 from fastadmm.problem.traits import Traits
 from fastadmm.runs.config import party_constraints, penalty_arguments
-from fastadmm.runs.memory import BASE_BYTES, COMPILER_BYTES, compiles
+from fastadmm.runs.environment import BASE_BYTES, COMPILER_BYTES, compiles
 from fastadmm.schemes.registry import choose_scheme
-from fastadmm.settings.amounts import format_bytes
+from fastadmm.settings.checks import format_bytes
 from fastadmm.settings.run import RunConfig, is_convex
 from fastadmm.store.elements import CHUNK_BYTES
 from fastadmm.store.party_file import PartyData

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from pathlib import Path
 
 from fastadmm.errors import ConfigError, FormatError
-from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.files.atomic import shown, storage_errors, write_json
 from fastadmm.files.reading import read_json
-from fastadmm.files.writing import write_json
 from fastadmm.privacy.accounts import Account, feature_account, label_account
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.message import private_solver
 from fastadmm.privacy.origins import why_no_labels, why_unproved
-from fastadmm.privacy.statement import PrivacyStatement, no_privacy
+from fastadmm.privacy.statement import PrivacyStatement, no_privacy, rounded_up
 from fastadmm.problem.problem import Problem
-from fastadmm.runs.config import solver_options
+from fastadmm.runs.config import make_config, read_config, solver_options
 from fastadmm.settings.privacy import DifferentialPrivacy
 from fastadmm.settings.run import RunConfig
 from fastadmm.solver.early_stopping import EarlyStopping
@@ -122,3 +122,43 @@ def read_run_id(run: Path) -> str:
     if not isinstance(found, str):
         raise FormatError(f"{shown(path)}: key 'run' must be a text; train anew")
     return found
+
+
+def ledger_rows(run: Path) -> list[tuple[str, str]]:
+    """Rows for a statement's table: what all runs together have spent, to this day, on the data of this one.
+
+    Returns: empty for a run without privacy.
+    """
+    path = run / "run.toml"
+    with storage_errors(run, "read"):
+        if not path.exists():
+            return []
+    values = read_config(path)
+    values.pop("provenance", None)
+    by_files = values.pop("rounds_by_files", None) is not None
+    config = make_config(values, shown(path))
+    if not isinstance(config.privacy, DifferentialPrivacy):
+        return []
+    if by_files:
+        return [
+            (
+                "ledger",
+                "each party's own, which it charges: the party's STATE/privacy.json says what was spent",
+            )
+        ]
+    file = Path(config.ledger) if config.ledger is not None else run / LEDGER
+    with storage_errors(file, "read"):
+        if not file.exists():
+            return [("ledger", f"{shown(file)} is not there: what else was spent on these data is not known")]
+    ledger, identifier = Ledger(file), read_run_id(run)
+    delta = config.privacy.delta if ledger.limit is None else ledger.limit.delta
+    rows = []
+    for charges in ledger.accounts():
+        if any(charge.run == identifier for charge in charges):
+            account = charges[-1].account
+            spent = ledger.spent(account)
+            pure = spent.gdp == spent.rho == 0.0
+            epsilon = math.fsum(spent.pure) if pure else spent.epsilon(delta)
+            text = f"epsilon {rounded_up(epsilon)}" + ("" if pure else f" at delta {delta!r}")
+            rows.append((f"ledger now: {account.party}, {account.role}", f"{text}, {spent.runs} run(s)"))
+    return rows or [("ledger", f"{shown(file)} holds no charge of this run: what was spent is not known")]

@@ -20,7 +20,7 @@ from fastadmm.data_tools.cell_tables import (
 )
 from fastadmm.data_tools.predict_tables import encoder_of
 from fastadmm.errors import ConfigError
-from fastadmm.files.atomic import atomic_file
+from fastadmm.files.atomic import write_whole
 from fastadmm.problem.convex_losses import Logistic
 from fastadmm.problem.log_link_losses import Poisson
 from fastadmm.problem.loss import Loss
@@ -54,8 +54,7 @@ def write_onnx(out: Path, model: Model, *, force: bool = False) -> None:
     except Exception as error:  # protobuf refuses a runtime older than the one onnx was made with
         raise ConfigError(f"export: onnx cannot be used: {error}; or choose .json") from None
     content = _Graph(onnx, model).finished().SerializeToString()
-    with atomic_file(out, force=force, shared=True) as temporary:
-        temporary.write_bytes(content)
+    write_whole(out, content, force=force, shared=True)
 
 
 class _Graph:

@@ -23,7 +23,7 @@ from fastadmm.data_tools.cell_tables import (
 from fastadmm.data_tools.csv_table import is_number
 from fastadmm.data_tools.predict_tables import encoder_of
 from fastadmm.errors import ConfigError
-from fastadmm.files.atomic import atomic_file
+from fastadmm.files.atomic import write_whole
 from fastadmm.problem.log_link_losses import Gamma, Poisson, Tweedie
 from fastadmm.problem.losses import parse_loss
 from fastadmm.store.encoder import ColumnEncoding
@@ -286,5 +286,4 @@ def write_skops(out: Path, pipeline: Any, *, force: bool = False) -> None:
             "export: skops is missing: pip install 'fastadmm[export]', or choose .json"
         ) from None
     content = dumps(pipeline, compression=ZIP_DEFLATED)
-    with atomic_file(out, force=force, shared=True) as temporary:
-        temporary.write_bytes(content)
+    write_whole(out, content, force=force, shared=True)

@@ -1,13 +1,19 @@
 """Settings of a run with owners of rows: each key, declared once."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any
+from dataclasses import MISSING, dataclass
+from functools import partial
+from typing import Any
 
 from fastadmm.errors import ConfigError
 from fastadmm.settings import checks
-from fastadmm.settings.setting import MORE, Setting, settings_of
+from fastadmm.settings.setting import MORE, declare, settings_of
 from fastadmm.settings.values import check_values
+
+#: Declare a setting by what it decides.
+_budget, _data, _method, _objective, _place = (
+    partial(declare, role) for role in ("budget", "data", "method", "objective", "place")
+)
 
 
 @dataclass(frozen=True)
@@ -17,176 +23,109 @@ class OwnerSettings:
     ``lambda_`` is the key ``lambda``.
     """
 
-    data: Annotated[
-        str, Setting("data", "directory made by `owners convert`", is_path=True, default_doc="needed")
-    ]
-    epsilon: Annotated[
-        str,
-        Setting(
-            "budget",
-            "budget of each owner for all its answers together, `1,1,0.5`, or one for all; with `inf` its "
-            "answers are exact",
-            "Budget of each owner: 1,1,0.5 or one for all; inf means exact answers.",
-            default_doc="needed",
-        ),
-    ] = ""
-    delta: Annotated[
-        float | None,
-        Setting(
-            "budget",
-            "δ of each owner, for Gaussian answers; below 1/n",
-            "Delta of each owner, for gaussian answers.",
-        ),
-    ] = None
-    mechanism: Annotated[
-        str,
-        Setting(
-            "budget",
-            "`laplace` (pure ε) or `gaussian` (with `delta`)",
-            "Noise of answers: laplace or gaussian.",
-        ),
-    ] = "laplace"
-    bound: Annotated[
-        str | None,
-        Setting(
-            "budget",
-            "`clip:XI`, `features:R` or `assumed:XI`: how each record's gradient is bounded, see below; "
-            "without it no finite ε is accepted",
-            "Bound on each record's gradient: clip:XI, features:R or assumed:XI (claims no epsilon).",
-        ),
-    ] = None
-    target_bound: Annotated[
-        float | None,
-        Setting(
-            "budget",
-            "bound on the absolute target, for `features:R` with the squared loss",
-            "Bound on the absolute target, for features:R with squared loss.",
-            sign="positive",
-            panel=MORE,
-        ),
-    ] = None
-    theta_max: Annotated[
-        float,
-        Setting(
-            "objective",
-            r"the box \|θ\|∞ ≤ θ_max that the learner projects onto; required with `features:R`",
-            "Bound on the absolute parameters.",
-            sign="positive",
-            infinite=True,
-            panel=MORE,
-        ),
-    ] = 10.0
-    rounds: Annotated[
-        int,
-        Setting(
-            "method",
-            "T, number of queries to each owner",
-            "T, number of queries to each owner.",
-            check=checks.at_least_one,
-        ),
-    ] = 40
-    loss: Annotated[
-        str,
-        Setting(
-            "objective",
-            "`squared` (z − y)²/2, `hinge` or `logistic` with labels −1 and 1",
-            "auto, squared, hinge or logistic.",
-        ),
-    ] = "auto"
-    lambda_: Annotated[
-        float,
-        Setting(
-            "objective",
-            r"weight of \|θ\|²/2 relative to the mean loss, intercept included, as in the paper",
-            "Regularisation on the mean loss.",
-            sign="not negative",
-        ),
-    ] = 0.0
-    intercept: Annotated[bool, Setting("objective", "fit an intercept", "Fit an intercept.")] = True
-    method: Annotated[
-        str,
-        Setting(
-            "method",
-            "`constant`, `adaptive`, `strongly_convex`, or the paper's `algorithm1`, `algorithm2` as printed",
-            "auto, constant, adaptive, strongly_convex, or the paper's algorithm1, algorithm2 as printed.",
-            panel=MORE,
-        ),
-    ] = "auto"
-    step: Annotated[
-        float | None,
-        Setting(
-            "method",
-            "step size η, ρ or c₁ of the method; by default from the bound",
-            "Step size: eta, rho or c1 of the method (default: from the bound).",
-            sign="positive",
-        ),
-    ] = None
-    smoothness: Annotated[
-        float | None,
-        Setting(
-            "method",
-            "Lipschitz constant of the objective's gradient, if it is known from public data",
-            sign="positive",
-        ),
-    ] = None
-    weights: Annotated[
-        str,
-        Setting(
-            "method",
-            "`size`: n_ℓ/n; `budget`: inverse noise variances, for Laplace answers proportional to (n_ℓ "
-            "ε_ℓ)²",
-            "Weights of owners: size (n/N) or budget (inverse noise).",
-            choices=("size", "budget"),
-            noun="choice",
-            panel=MORE,
-        ),
-    ] = "size"
-    learner: Annotated[
-        str | None,
-        Setting(
-            "method",
-            "name of an owner that is the learner: its own answers are exact and are not sent",
-            "This owner is the learner; its own answers are exact.",
-            panel=MORE,
-        ),
-    ] = None
-    batch: Annotated[
-        float,
-        Setting(
-            "method",
-            "share of its records that an owner secretly samples for each answer (Gaussian)",
-            "Share of records that an owner samples for each answer (gaussian).",
-            sign="positive",
-            panel=MORE,
-        ),
-    ] = 1.0
-    ledger: Annotated[
-        str | None,
-        Setting(
-            "place",
-            "privacy ledger shared by all runs on the same data; by default one in the run's directory",
-            "Privacy ledger shared by all runs on these data.",
-            is_path=True,
-        ),
-    ] = None
-    budget: Annotated[
-        str | None,
-        Setting(
-            "budget",
-            "limit on what all runs of the ledger may spend together, like `epsilon`",
-            default_doc="`epsilon`",
-        ),
-    ] = None
-    threads: Annotated[
-        int | None,
-        Setting(
-            "place",
-            "number of threads; the sums do not depend on it",
-            "Threads; the sums do not depend on it.",
-            sign="positive",
-            panel=MORE,
-        ),
-    ] = None
+    data: str = _data(
+        "directory made by `owners convert`", is_path=True, default_doc="needed", default=MISSING
+    )
+    epsilon: str = _budget(
+        "budget of each owner for all its answers together, `1,1,0.5`, or one for all; with `inf` its "
+        "answers are exact",
+        "Budget of each owner: 1,1,0.5 or one for all; inf means exact answers.",
+        default_doc="needed",
+        default="",
+    )
+    delta: float | None = _budget(
+        "δ of each owner, for Gaussian answers; below 1/n", "Delta of each owner, for gaussian answers."
+    )
+    mechanism: str = _budget(
+        "`laplace` (pure ε) or `gaussian` (with `delta`)",
+        "Noise of answers: laplace or gaussian.",
+        default="laplace",
+    )
+    bound: str | None = _budget(
+        "`clip:XI`, `features:R` or `assumed:XI`: how each record's gradient is bounded, see below; "
+        "without it no finite ε is accepted",
+        "Bound on each record's gradient: clip:XI, features:R or assumed:XI (claims no epsilon).",
+    )
+    target_bound: float | None = _budget(
+        "bound on the absolute target, for `features:R` with the squared loss",
+        "Bound on the absolute target, for features:R with squared loss.",
+        sign="positive",
+        panel=MORE,
+    )
+    theta_max: float = _objective(
+        r"the box \|θ\|∞ ≤ θ_max that the learner projects onto; required with `features:R`",
+        "Bound on the absolute parameters.",
+        sign="positive",
+        infinite=True,
+        panel=MORE,
+        default=10.0,
+    )
+    rounds: int = _method(
+        "T, number of queries to each owner",
+        "T, number of queries to each owner.",
+        check=checks.at_least_one,
+        default=40,
+    )
+    loss: str = _objective(
+        "`squared` (z − y)²/2, `hinge` or `logistic` with labels −1 and 1",
+        "auto, squared, hinge or logistic.",
+        default="auto",
+    )
+    lambda_: float = _objective(
+        r"weight of \|θ\|²/2 relative to the mean loss, intercept included, as in the paper",
+        "Regularisation on the mean loss.",
+        sign="not negative",
+        default=0.0,
+    )
+    intercept: bool = _objective("fit an intercept", "Fit an intercept.", default=True)
+    method: str = _method(
+        "`constant`, `adaptive`, `strongly_convex`, or the paper's `algorithm1`, `algorithm2` as printed",
+        "auto, constant, adaptive, strongly_convex, or the paper's algorithm1, algorithm2 as printed.",
+        panel=MORE,
+        default="auto",
+    )
+    step: float | None = _method(
+        "step size η, ρ or c₁ of the method; by default from the bound",
+        "Step size: eta, rho or c1 of the method (default: from the bound).",
+        sign="positive",
+    )
+    smoothness: float | None = _method(
+        "Lipschitz constant of the objective's gradient, if it is known from public data", sign="positive"
+    )
+    weights: str = _method(
+        "`size`: n_ℓ/n; `budget`: inverse noise variances, for Laplace answers proportional to (n_ℓ ε_ℓ)²",
+        "Weights of owners: size (n/N) or budget (inverse noise).",
+        choices=("size", "budget"),
+        noun="choice",
+        panel=MORE,
+        default="size",
+    )
+    learner: str | None = _method(
+        "name of an owner that is the learner: its own answers are exact and are not sent",
+        "This owner is the learner; its own answers are exact.",
+        panel=MORE,
+    )
+    batch: float = _method(
+        "share of its records that an owner secretly samples for each answer (Gaussian)",
+        "Share of records that an owner samples for each answer (gaussian).",
+        sign="positive",
+        panel=MORE,
+        default=1.0,
+    )
+    ledger: str | None = _place(
+        "privacy ledger shared by all runs on the same data; by default one in the run's directory",
+        "Privacy ledger shared by all runs on these data.",
+        is_path=True,
+    )
+    budget: str | None = _budget(
+        "limit on what all runs of the ledger may spend together, like `epsilon`", default_doc="`epsilon`"
+    )
+    threads: int | None = _place(
+        "number of threads; the sums do not depend on it",
+        "Threads; the sums do not depend on it.",
+        sign="positive",
+        panel=MORE,
+    )
 
     def to_toml(self) -> dict[str, Any]:
         """Plain dictionary with the documented keys; unset ones are left out."""

@@ -8,11 +8,11 @@ from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from inspect import Parameter, Signature
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Self, get_type_hints
 
 from fastadmm.errors import ConfigError, PrivacyBudgetError
 from fastadmm.other_names import choose_instead, near_key
-from fastadmm.settings.setting import Setting, settings_of
+from fastadmm.settings.setting import Setting, declare, settings_of
 
 #: Heading of the options in the help.
 PANEL = "Privacy (docs/privacy.md)"
@@ -28,10 +28,11 @@ ADJACENCIES: dict[str, str] = {
 #: Where noise comes from; only the first two are private.
 SAMPLERS: tuple[str, ...] = ("grid", "discrete", "insecure_test")
 
-_Budget = partial(Setting, "budget", panel=PANEL)
+_budget = partial(declare, "budget", panel=PANEL)
 
 #: How the mode itself is declared, by every mode's class.
-_MODE = _Budget(
+_mode = partial(
+    _budget,
     "`none`, `fusion` ([fusion.md](fusion.md)) or `message`",
     "Differential privacy: none, fusion or message.",
     option="--privacy",
@@ -93,7 +94,7 @@ class Privacy:
         The party that holds the labels; None: the first (``fusion``).
     """
 
-    mode: Annotated[str, _MODE] = "none"
+    mode: str = _mode(default="none")
     __signature__: ClassVar[Signature]
 
     if TYPE_CHECKING:  # what checkers of types and editors know; at run time the modes' classes decide
@@ -211,56 +212,41 @@ class NoPrivacy(Privacy):
 class DifferentialPrivacy(Privacy):
     """What all modes with an epsilon have."""
 
-    epsilon: Annotated[
-        float,
-        _Budget(
-            "budget of each party for the features of one record",
-            "Budget of each party for one record's features.",
-            default_doc="needed",
-        ),
-    ] = math.inf
-    delta: Annotated[
-        float,
-        _Budget(
-            "failure probability; must be below 1/N",
-            "Failure probability of the guarantee; must be below 1/N.",
-        ),
-    ] = 1e-5
-    adjacency: Annotated[str, _Budget("which data sets are neighbours, see *Adjacency*")] = "replace_one"
-    label_epsilon: Annotated[
-        float | None,
-        _Budget(
-            "ε of randomised response on labels, drawn once, before anything else "
-            "([fusion.md](fusion.md)); by default labels are not protected",
-            "Epsilon of randomised response on the labels (default: labels are not protected).",
-        ),
-    ] = None
-    sampler: Annotated[
-        str,
-        _Budget(
-            '`grid`, `discrete` (needs `pip install "fastadmm[privacy]"`), or `insecure_test`, which '
-            "gives no guarantee"
-        ),
-    ] = "grid"
-    seed: Annotated[int | None, _Budget("seed of `insecure_test`; refused with other samplers")] = None
-    total_epsilon: Annotated[
-        float | None, _Budget("budget of all runs that share `ledger`", default_doc="`epsilon`")
-    ] = None
-    public_scaling: Annotated[
-        bool,
-        _Budget(
-            "states that scales, fill values and categories do not come from the private rows",
-            "State that scales, fill values and categories do not come from the private rows.",
-            hidden=True,
-        ),
-    ] = False
-    allow_infinite_epsilon: Annotated[
-        bool,
-        _Budget(
-            "train even if no ε is proved; otherwise such a run is refused before anything is drawn or "
-            "charged (exit code 9)"
-        ),
-    ] = False
+    epsilon: float = _budget(
+        "budget of each party for the features of one record",
+        "Budget of each party for one record's features.",
+        default_doc="needed",
+        default=math.inf,
+    )
+    delta: float = _budget(
+        "failure probability; must be below 1/N",
+        "Failure probability of the guarantee; must be below 1/N.",
+        default=1e-5,
+    )
+    adjacency: str = _budget("which data sets are neighbours, see *Adjacency*", default="replace_one")
+    label_epsilon: float | None = _budget(
+        "ε of randomised response on labels, drawn once, before anything else "
+        "([fusion.md](fusion.md)); by default labels are not protected",
+        "Epsilon of randomised response on the labels (default: labels are not protected).",
+    )
+    sampler: str = _budget(
+        '`grid`, `discrete` (needs `pip install "fastadmm[privacy]"`), or `insecure_test`, which '
+        "gives no guarantee",
+        default="grid",
+    )
+    seed: int | None = _budget("seed of `insecure_test`; refused with other samplers")
+    total_epsilon: float | None = _budget("budget of all runs that share `ledger`", default_doc="`epsilon`")
+    public_scaling: bool = _budget(
+        "states that scales, fill values and categories do not come from the private rows",
+        "State that scales, fill values and categories do not come from the private rows.",
+        hidden=True,
+        default=False,
+    )
+    allow_infinite_epsilon: bool = _budget(
+        "train even if no ε is proved; otherwise such a run is refused before anything is drawn or "
+        "charged (exit code 9)",
+        default=False,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -332,32 +318,26 @@ class DifferentialPrivacy(Privacy):
 class MessagePrivacy(DifferentialPrivacy):
     """Mode "message": ADMM sharing with Gaussian noise on every message."""
 
-    mode: Annotated[str, _MODE] = "message"
-    rounds: Annotated[
-        int,
-        _Budget(
-            "T, number of messages of each party, fixed and charged in advance (`message`)",
-            option="--private-rounds",
-        ),
-    ] = 1
-    ball: Annotated[float, _Budget("B, bound on each party's weights (`message`)")] = 8.0
-    target_clip: Annotated[
-        float | None, _Budget("W, bound on public targets (`message`)", default_doc="`ball`")
-    ] = None
-    message_clip: Annotated[
-        float | None, _Budget('b, bound on each message entry (`message`); `"none"` for no clip', none="none")
-    ] = 2.0
-    message_center: Annotated[float, _Budget("c, centre of the message clip, public (`message`)")] = 0.0
-    shrink: Annotated[
-        bool, _Budget("shrink noisy messages towards c by James and Stein's factor (`message`)")
-    ] = True
-    slack: Annotated[
-        float,
-        _Budget(
-            "certified solver error, part of the sensitivity, at least; rounding may take more "
-            "(`message`). Between parties it cannot be chosen"
-        ),
-    ] = 1e-6
+    mode: str = _mode(default="message")
+    rounds: int = _budget(
+        "T, number of messages of each party, fixed and charged in advance (`message`)",
+        option="--private-rounds",
+        default=1,
+    )
+    ball: float = _budget("B, bound on each party's weights (`message`)", default=8.0)
+    target_clip: float | None = _budget("W, bound on public targets (`message`)", default_doc="`ball`")
+    message_clip: float | None = _budget(
+        'b, bound on each message entry (`message`); `"none"` for no clip', none="none", default=2.0
+    )
+    message_center: float = _budget("c, centre of the message clip, public (`message`)", default=0.0)
+    shrink: bool = _budget(
+        "shrink noisy messages towards c by James and Stein's factor (`message`)", default=True
+    )
+    slack: float = _budget(
+        "certified solver error, part of the sensitivity, at least; rounding may take more "
+        "(`message`). Between parties it cannot be chosen",
+        default=1e-6,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -387,21 +367,16 @@ class MessagePrivacy(DifferentialPrivacy):
 class FusionPrivacy(DifferentialPrivacy):
     """Mode "fusion": locally private models and one symbol per record."""
 
-    mode: Annotated[str, _MODE] = "fusion"
-    model_share: Annotated[
-        float, _Budget("share of ε for a party's Gaussian releases, at most `model_epsilon_max` (`fusion`)")
-    ] = 0.4
-    model_epsilon_max: Annotated[float, _Budget("upper limit of this share of ε (`fusion`)")] = 1.0
-    row_norm: Annotated[
-        float | None,
-        _Budget(
-            "R, public bound; in training, longer rows are scaled down to it. By default found with "
-            "noise and charged (`fusion`)"
-        ),
-    ] = None
-    label_party: Annotated[
-        str | None, _Budget("party that holds the labels (`fusion`)", default_doc="the first")
-    ] = None
+    mode: str = _mode(default="fusion")
+    model_share: float = _budget(
+        "share of ε for a party's Gaussian releases, at most `model_epsilon_max` (`fusion`)", default=0.4
+    )
+    model_epsilon_max: float = _budget("upper limit of this share of ε (`fusion`)", default=1.0)
+    row_norm: float | None = _budget(
+        "R, public bound; in training, longer rows are scaled down to it. By default found with "
+        "noise and charged (`fusion`)"
+    )
+    label_party: str | None = _budget("party that holds the labels (`fusion`)", default_doc="the first")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,14 +1,20 @@
 """Settings of a training run: each key of a configuration, declared once."""
 
-from dataclasses import dataclass, field
-from typing import Annotated, Any
+from dataclasses import MISSING, dataclass
+from functools import partial
+from typing import Any
 
 from fastadmm.coordinator.subspace.scheme import DIRECTIONS
 from fastadmm.method.scheme import SECRECY
 from fastadmm.schemes.registry import SCHEMES
 from fastadmm.settings import checks
 from fastadmm.settings.privacy import PANEL, Privacy
-from fastadmm.settings.setting import MORE, Group, Setting, settings_of
+from fastadmm.settings.setting import MORE, Group, declare, settings_of
+
+#: Declare a setting by what it decides.
+_budget, _data, _method, _objective, _output, _place = (
+    partial(declare, role) for role in ("budget", "data", "method", "objective", "output", "place")
+)
 
 _EARLY = Group("validation", "Early stopping (docs/training.md)", "belongs to early stopping; add validation")
 _PATH = Group("path", "Regularisation path (docs/path.md)", "belongs to a path; add path = true (--path)")
@@ -27,510 +33,374 @@ _NOT_BY_FILES = "a round by files has none; leave it out"
 class RunConfig:
     """What to train and how; each field is a key of ``docs/training.md``, ``lambda_`` the key ``lambda``."""
 
-    data: Annotated[str, Setting("data", "partition directory", is_path=True, default_doc="needed")]
-    test: Annotated[
-        str | None,
-        Setting(
-            "data",
-            "partition, converted with `--like` the training partition, whose metrics are logged in "
-            "every round",
-            "Partition of other rows, whose metrics are logged in every round.",
-            is_path=True,
-        ),
-    ] = None
-    loss: Annotated[
-        str,
-        Setting(
-            "objective",
-            "a name of [losses.md](losses.md), with `:value` for a parameter other than the default "
-            "(`huber:2.0`, `quantile:0.9`); auto is logistic for two classes, multinomial for more, "
-            "and squared for regression. More than two classes need multinomial. `squared` on two "
-            "classes is a regression on 0 and 1",
-            "What is minimised: auto (by the labels), logistic, multinomial, squared, huber, quantile, "
-            "hinge, smoothed_hinge, squared_hinge, poisson, gamma, tweedie, negative_binomial, "
-            "binomial, or the non-convex sigmoid, tukey, welsch. A parameter follows a colon: huber:2.0.",
-            words=checks.names_of_losses,
-            estimator="loss",
-        ),
-    ] = "auto"
-    lambda_: Annotated[
-        float,
-        Setting(
-            "objective",
-            "regularisation λ on the mean loss; at most 1e100",
-            "Strength of the regularisation, on the mean loss; 1 / (N C) in scikit-learn.",
-            sign="positive",
-            most=checks.LARGEST_FACTOR,
-            refused={"path": "a path has many; give path_values"},
-            estimator="alpha",
-            also="alpha",
-        ),
-    ] = 1e-4
-    party_lambda: Annotated[
-        dict[str, float] | None,
-        Setting(
-            "objective",
-            "λ for single parties, `{bank = 1e-3, shop = 1e-1}`: see *A party's own regularisation*",
-            wanted="a table of numbers",
-            check=checks.own_lambdas,
-            refused={
-                "path": "a path has one lambda for all parties; leave one of the two out",
-                "private": "the noise and its guarantees are for one lambda",
-                "exchange": _NOT_BY_FILES,
-            },
-            in_model=True,
-        ),
-    ] = None
-    regularizer: Annotated[
-        str,
-        Setting(
-            "objective",
-            "`l2`, `l1`, `elastic_net`, `group_lasso`, `none` or `log_sum:WIDTH`: "
-            "[regularizers.md](regularizers.md)",
-            "l2 (ridge), l1 (lasso), elastic_net, group_lasso, none or log_sum:WIDTH.",
-            words=checks.names_of_regularizers,
-            in_model=True,
-            estimator="regularizer",
-        ),
-    ] = "l2"
-    l1_ratio: Annotated[
-        float | None,
-        Setting(
-            "objective",
-            "share of l1 in `elastic_net`, at most 1; default 0.5",
-            "Share of l1 in elastic_net, above 0 to 1. (default: 0.5)",
-            panel=MORE,
-            sign="positive",
-            in_model=True,
-        ),
-    ] = None
-    groups: Annotated[
-        list[list[list[int]]] | None,
-        Setting(
-            "objective",
-            "groups of `group_lasso`: per party a list of groups, each a list of the party's column "
-            "numbers from 0, or `[]` for one group; by default each party is one group: `groups = "
-            "[[[0, 1], [2, 3, 4]], []]`",
-            check=checks.groups,
-            refused={"exchange": _NOT_BY_FILES},
-            in_model=True,
-        ),
-    ] = None
-    constraint: Annotated[
-        str,
-        Setting(
-            "objective",
-            "set that each party's weights must lie in: `all`, `nonnegative`, `box:LOW,HIGH` or "
-            "`ball:RADIUS`",
-            "Set of each party's weights: all, nonnegative, box:LOW,HIGH or ball:RADIUS.",
-            words=lambda: ("all", "nonnegative", "box:", "ball:"),
-            panel=MORE,
-            in_model=True,
-        ),
-    ] = "all"
-    party_constraint: Annotated[
-        dict[str, str] | None,
-        Setting(
-            "objective",
-            'sets for single parties, `{bank = "box:0,1", shop = "nonnegative"}`: see '
-            "*A party's own constraint*",
-            wanted="a table of texts",
-            check=checks.own_constraints,
-            refused={"private": "the guarantees of a private run are for squared l2 without a constraint"},
-            in_model=True,
-        ),
-    ] = None
-    intercept: Annotated[
-        bool,
-        Setting(
-            "objective",
-            "fit an intercept that is not penalised",
-            "Fit an intercept, which is not regularised.",
-            panel=MORE,
-            estimator="fit_intercept",
-        ),
-    ] = True
-    scheme: Annotated[
-        str,
-        Setting(
-            "method",
-            "how parties and coordinator work together: see *Schemes*",
-            f"How parties work together: {', '.join(('auto', *list(SCHEMES)[:-1]))} or {list(SCHEMES)[-1]}.",
-            panel=MORE,
-            choices=lambda: ("auto", *SCHEMES),
-            noun="scheme",
-            solver="scheme",
-            estimator="scheme",
-        ),
-    ] = "auto"
-    penalty: Annotated[
-        float | None,
-        Setting(
-            "method",
-            "ADMM penalty r, in units of the curvature of one sample's loss; by default it follows "
-            "from the loss. It is the paper's ρ, whose problem 1 sums the loss",
-            "ADMM penalty (the paper's ρ) of schemes that have one. (default: by the loss)",
-            panel=MORE,
-            also="rho",
-            sign="positive",
-            most=checks.LARGEST_FACTOR,
-            solver="penalty",
-            estimator="penalty",
-        ),
-    ] = None
-    acceleration: Annotated[
-        str,
-        Setting(
-            "method",
-            "`anderson` or `none`; auto accelerates the scheme `sharing`, and runs the paper's "
-            "schemes as printed",
-            choices=("auto", "anderson", "none"),
-            noun="choice",
-            solver="acceleration",
-        ),
-    ] = "auto"
-    x_update: Annotated[
-        str,
-        Setting(
-            "method",
-            "how parties solve their subproblem: `gram` (eigendecomposition of DᵀD), `kernel` (of "
-            "DDᵀ, for more columns than rows), `cg` (conjugate gradients); auto chooses by shape",
-            choices=("auto", "gram", "kernel", "cg"),
-            noun="choice",
-            solver="x_update",
-        ),
-    ] = "auto"
-    gap: Annotated[
-        float,
-        Setting(
-            "method",
-            "stop when the relative duality gap is certified to be this small; 0: never",
-            "Stop when the objective is proved to be this close to the best possible, relatively.",
-            sign="not negative",
-            below=1,
-            is_limit=True,
-            resumed="New relative duality gap to certify.",
-            solver="gap",
-            estimator="tol",
-            also="tol",
-        ),
-    ] = 1e-6
-    stationarity: Annotated[
-        float,
-        Setting(
-            "method",
-            "replaces `gap` for a non-convex loss or regulariser ([nonconvex.md](nonconvex.md)): stop"
-            " when the gradient has fallen to this share of its size at zero weights; 0: never",
-            sign="not negative",
-            below=1,
-            is_limit=True,
-            resumed="New relative stationarity of a non-convex problem.",
-            refused={"exchange": _NOT_BY_FILES},
-            solver="stationarity",
-        ),
-    ] = 1e-5
-    rounds: Annotated[
-        int,
-        Setting(
-            "method",
-            "stop after this many rounds, counted from the start of the run",
-            "Limit on rounds.",
-            panel=MORE,
-            sign="positive",
-            is_limit=True,
-            resumed="New round limit, counted from the start of the run.",
-            solver="max_rounds",
-            estimator="max_rounds",
-            also="max_rounds",
-        ),
-    ] = 10000
-    time: Annotated[
-        float | None,
-        Setting(
-            "method",
-            "stop after this many seconds of training, including earlier parts of a resumed run",
-            "Time limit in seconds.",
-            panel=MORE,
-            sign="positive",
-            is_limit=True,
-            resumed="New time limit in seconds, from the start of the run.",
-            refused={"path": "a path ends when its last fit is certified; leave it out"},
-            solver="max_seconds",
-        ),
-    ] = None
-    threads: Annotated[
-        int | None,
-        Setting(
-            "place",
-            "number of threads; by default every core that affinity, cgroup, `OMP_NUM_THREADS` and "
-            "`NUMBA_NUM_THREADS` allow. The result does not depend on it, to the last bit",
-            "Threads; the result does not depend on it.",
-            panel=MORE,
-            sign="positive",
-            resumed="Threads; the result does not depend on it.",
-            solver="n_threads",
-            estimator="n_threads",
-        ),
-    ] = None
-    cluster: Annotated[
-        str,
-        Setting(
-            "place",
-            "workers that share the rows: `mpi`, in every process that `mpiexec` or `srun` starts, or "
-            "`dask://HOST:PORT` of a scheduler ([scaling.md](scaling.md)). The result is, to the "
-            "last bit, that of parties in one process: a single party is not pooled there",
-            "Share the rows between workers: mpi, in every process that mpiexec or srun starts, or "
-            "dask://HOST:PORT of a scheduler (docs/scaling.md).",
-            panel=MORE,
-            hidden=True,
-            check=checks.cluster,
-            resumed="Share the rows between workers: mpi, dask://HOST:PORT or none, as many as there are.",
-        ),
-    ] = "none"
-    retry: Annotated[
-        int,
-        Setting(
-            "place",
-            "how often to start again from the last checkpoint after a Dask worker was lost",
-            "With Dask: start again from the last checkpoint so many times after a worker was lost.",
-            hidden=True,
-            panel=MORE,
-            sign="not negative",
-            resumed="With Dask: start again so many times after a worker was lost.",
-        ),
-    ] = 0
-    checkpoint_rounds: Annotated[
-        int | None, Setting("output", "number of rounds between checkpoints", sign="positive")
-    ] = None
-    checkpoint_seconds: Annotated[
-        float, Setting("output", "longest time between checkpoints, in seconds", sign="positive")
-    ] = 30.0
-    privacy: Annotated[
-        Privacy,
-        Setting(
-            "budget",
-            "differential privacy of what parties send; the keys of `[privacy]` are the fields of "
-            "`fastadmm.Privacy`: [privacy.md](privacy.md), and [fusion.md](fusion.md) for the "
-            "recommended mode",
-        ),
-    ] = field(default_factory=Privacy)
-    ledger: Annotated[
-        str | None,
-        Setting(
-            "place",
-            "privacy ledger shared by all runs on the same data; by default each run has its own",
-            "Privacy ledger shared by all runs on these data (default: one for each run).",
-            panel=PANEL,
-            is_path=True,
-            estimator="ledger",
-        ),
-    ] = None
-    memory: Annotated[
-        str | None,
-        Setting(
-            "place",
-            "limit on memory, for example `2GB` or `512MiB`; parties that do not fit are streamed "
-            "from their files: [streaming.md](streaming.md). The default is 80 % of what is free. The"
-            " result does not depend on it, except through `history`",
-            "Limit on memory, for example 2GB or 512MiB; data that does not fit is streamed (default: "
-            "80 % of what is free).",
-            panel=MORE,
-            check=checks.amount_of_memory,
-            resumed="Limit on memory; the result does not depend on it.",
-            refused={"exchange": _NOT_BY_FILES},
-        ),
-    ] = None
-    history: Annotated[
-        int | None,
-        Setting(
-            "method",
-            "how much of the past the coordinator keeps: directions per party in `subspace` (at least "
-            "2, and more while the messages of a party are below 2 MB), otherwise differences of the "
-            "acceleration. By default as much as is useful and "
-            "memory allows; if memory decides, the number is written to `run.toml`",
-            sign="not negative",
-            solver="history",
-        ),
-    ] = None
-    directions: Annotated[
-        str,
-        Setting(
-            "method",
-            "what a party sends in a round of `subspace`: `one` direction in double precision, or "
-            "`both` of its directions in single precision. auto is `both` with a smooth convex loss, one "
-            "predictor per sample and a gap of at least 1e-9, otherwise `one`; parties of few columns then "
-            "answer once with all of them: [solver.md](solver.md#all-directions-at-once)",
-            choices=DIRECTIONS,
-            noun="choice",
-            refused={"private": "private messages are those of ADMM, one number per row"},
-            solver="directions",
-        ),
-    ] = "auto"
-    secrecy: Annotated[
-        str,
-        Setting(
-            "method",
-            "`sums`: the coordinator sees only sums over all parties of what they send, in `subspace`; "
-            "needs the extra `secrecy`: [sums.md](sums.md)",
-            choices=SECRECY,
-            noun="choice",
-            refused={
-                "path": "a path is trained where all features are; leave one of the two out",
-                "private": "masks do not make noise smaller, and theorems are about messages that are seen",
-                "worth": "coalitions are trained where all features are",
-            },
-            solver="secrecy",
-        ),
-    ] = "none"
-    class_weight: Annotated[
-        str | dict[str, float] | None,
-        Setting(
-            "objective",
-            '`"balanced"`, or a factor for each class, `{yes = 2.0}`; on the command line '
-            "`--class-weight yes:2`. The factors multiply the sample weights and count in W",
-            "balanced, or a factor for each class: yes:2,no:1.",
-            panel=MORE,
-            wanted="'balanced' or a table of numbers",
-            check=checks.class_weights,
-            from_text=checks.read_class_weights,
-            refused={
-                "private": "the guarantees of a private run are for equal weights; ones made from labels "
-                "would give the labels away"
-            },
-            estimator="class_weight",
-        ),
-    ] = None
-    warm_start: Annotated[
-        str | None,
-        Setting(
-            "method",
-            "model or run directory at whose weights training starts: see *Warm starts*",
-            "Model or run directory at whose weights to start.",
-            panel=MORE,
-            is_path=True,
-            refused={
-                "private": "a private run starts at zero, so that nothing but its releases counts",
-                "exchange": _NOT_BY_FILES,
-                "worth": "a coalition starts at zero",
-            },
-        ),
-    ] = None
+    data: str = _data("partition directory", is_path=True, default_doc="needed", default=MISSING)
+    test: str | None = _data(
+        "partition, converted with `--like` the training partition, whose metrics are logged in every round",
+        "Partition of other rows, whose metrics are logged in every round.",
+        is_path=True,
+    )
+    loss: str = _objective(
+        "a name of [losses.md](losses.md), with `:value` for a parameter other than the default "
+        "(`huber:2.0`, `quantile:0.9`); auto is logistic for two classes, multinomial for more, "
+        "and squared for regression. More than two classes need multinomial. `squared` on two "
+        "classes is a regression on 0 and 1",
+        "What is minimised: auto (by the labels), logistic, multinomial, squared, huber, quantile, "
+        "hinge, smoothed_hinge, squared_hinge, poisson, gamma, tweedie, negative_binomial, "
+        "binomial, or the non-convex sigmoid, tukey, welsch. A parameter follows a colon: huber:2.0.",
+        words=checks.names_of_losses,
+        estimator="loss",
+        default="auto",
+    )
+    lambda_: float = _objective(
+        "regularisation λ on the mean loss; at most 1e100",
+        "Strength of the regularisation, on the mean loss; 1 / (N C) in scikit-learn.",
+        sign="positive",
+        most=checks.LARGEST_FACTOR,
+        refused={"path": "a path has many; give path_values"},
+        estimator="alpha",
+        also="alpha",
+        default=1e-4,
+    )
+    party_lambda: dict[str, float] | None = _objective(
+        "λ for single parties, `{bank = 1e-3, shop = 1e-1}`: see *A party's own regularisation*",
+        wanted="a table of numbers",
+        check=checks.own_lambdas,
+        refused={
+            "path": "a path has one lambda for all parties; leave one of the two out",
+            "private": "the noise and its guarantees are for one lambda",
+            "exchange": _NOT_BY_FILES,
+        },
+        in_model=True,
+    )
+    regularizer: str = _objective(
+        "`l2`, `l1`, `elastic_net`, `group_lasso`, `none` or `log_sum:WIDTH`: "
+        "[regularizers.md](regularizers.md)",
+        "l2 (ridge), l1 (lasso), elastic_net, group_lasso, none or log_sum:WIDTH.",
+        words=checks.names_of_regularizers,
+        in_model=True,
+        estimator="regularizer",
+        default="l2",
+    )
+    l1_ratio: float | None = _objective(
+        "share of l1 in `elastic_net`, at most 1; default 0.5",
+        "Share of l1 in elastic_net, above 0 to 1. (default: 0.5)",
+        panel=MORE,
+        sign="positive",
+        in_model=True,
+    )
+    groups: list[list[list[int]]] | None = _objective(
+        "groups of `group_lasso`: per party a list of groups, each a list of the party's column "
+        "numbers from 0, or `[]` for one group; by default each party is one group: `groups = "
+        "[[[0, 1], [2, 3, 4]], []]`",
+        check=checks.groups,
+        refused={"exchange": _NOT_BY_FILES},
+        in_model=True,
+    )
+    constraint: str = _objective(
+        "set that each party's weights must lie in: `all`, `nonnegative`, `box:LOW,HIGH` or `ball:RADIUS`",
+        "Set of each party's weights: all, nonnegative, box:LOW,HIGH or ball:RADIUS.",
+        words=lambda: ("all", "nonnegative", "box:", "ball:"),
+        panel=MORE,
+        in_model=True,
+        default="all",
+    )
+    party_constraint: dict[str, str] | None = _objective(
+        'sets for single parties, `{bank = "box:0,1", shop = "nonnegative"}`: see '
+        "*A party's own constraint*",
+        wanted="a table of texts",
+        check=checks.own_constraints,
+        refused={"private": "the guarantees of a private run are for squared l2 without a constraint"},
+        in_model=True,
+    )
+    intercept: bool = _objective(
+        "fit an intercept that is not penalised",
+        "Fit an intercept, which is not regularised.",
+        panel=MORE,
+        estimator="fit_intercept",
+        default=True,
+    )
+    scheme: str = _method(
+        "how parties and coordinator work together: see *Schemes*",
+        f"How parties work together: {', '.join(('auto', *list(SCHEMES)[:-1]))} or {list(SCHEMES)[-1]}.",
+        panel=MORE,
+        choices=lambda: ("auto", *SCHEMES),
+        noun="scheme",
+        solver="scheme",
+        estimator="scheme",
+        default="auto",
+    )
+    penalty: float | None = _method(
+        "ADMM penalty r, in units of the curvature of one sample's loss; by default it follows "
+        "from the loss. It is the paper's ρ, whose problem 1 sums the loss",
+        "ADMM penalty (the paper's ρ) of schemes that have one. (default: by the loss)",
+        panel=MORE,
+        also="rho",
+        sign="positive",
+        most=checks.LARGEST_FACTOR,
+        solver="penalty",
+        estimator="penalty",
+    )
+    acceleration: str = _method(
+        "`anderson` or `none`; auto accelerates the scheme `sharing`, and runs the paper's "
+        "schemes as printed",
+        choices=("auto", "anderson", "none"),
+        noun="choice",
+        solver="acceleration",
+        default="auto",
+    )
+    x_update: str = _method(
+        "how parties solve their subproblem: `gram` (eigendecomposition of DᵀD), `kernel` (of "
+        "DDᵀ, for more columns than rows), `cg` (conjugate gradients); auto chooses by shape",
+        choices=("auto", "gram", "kernel", "cg"),
+        noun="choice",
+        solver="x_update",
+        default="auto",
+    )
+    gap: float = _method(
+        "stop when the relative duality gap is certified to be this small; 0: never",
+        "Stop when the objective is proved to be this close to the best possible, relatively.",
+        sign="not negative",
+        below=1,
+        is_limit=True,
+        resumed="New relative duality gap to certify.",
+        solver="gap",
+        estimator="tol",
+        also="tol",
+        default=1e-6,
+    )
+    stationarity: float = _method(
+        "replaces `gap` for a non-convex loss or regulariser ([nonconvex.md](nonconvex.md)): stop"
+        " when the gradient has fallen to this share of its size at zero weights; 0: never",
+        sign="not negative",
+        below=1,
+        is_limit=True,
+        resumed="New relative stationarity of a non-convex problem.",
+        refused={"exchange": _NOT_BY_FILES},
+        solver="stationarity",
+        default=1e-5,
+    )
+    rounds: int = _method(
+        "stop after this many rounds, counted from the start of the run",
+        "Limit on rounds.",
+        panel=MORE,
+        sign="positive",
+        is_limit=True,
+        resumed="New round limit, counted from the start of the run.",
+        solver="max_rounds",
+        estimator="max_rounds",
+        also="max_rounds",
+        default=10000,
+    )
+    time: float | None = _method(
+        "stop after this many seconds of training, including earlier parts of a resumed run",
+        "Time limit in seconds.",
+        panel=MORE,
+        sign="positive",
+        is_limit=True,
+        resumed="New time limit in seconds, from the start of the run.",
+        refused={"path": "a path ends when its last fit is certified; leave it out"},
+        solver="max_seconds",
+    )
+    threads: int | None = _place(
+        "number of threads; by default every core that affinity, cgroup, `OMP_NUM_THREADS` and "
+        "`NUMBA_NUM_THREADS` allow. The result does not depend on it, to the last bit",
+        "Threads; the result does not depend on it.",
+        panel=MORE,
+        sign="positive",
+        resumed="Threads; the result does not depend on it.",
+        solver="n_threads",
+        estimator="n_threads",
+    )
+    cluster: str = _place(
+        "workers that share the rows: `mpi`, in every process that `mpiexec` or `srun` starts, or "
+        "`dask://HOST:PORT` of a scheduler ([scaling.md](scaling.md)). The result is, to the "
+        "last bit, that of parties in one process: a single party is not pooled there",
+        "Share the rows between workers: mpi, in every process that mpiexec or srun starts, or "
+        "dask://HOST:PORT of a scheduler (docs/scaling.md).",
+        panel=MORE,
+        hidden=True,
+        check=checks.cluster,
+        resumed="Share the rows between workers: mpi, dask://HOST:PORT or none, as many as there are.",
+        default="none",
+    )
+    retry: int = _place(
+        "how often to start again from the last checkpoint after a Dask worker was lost",
+        "With Dask: start again from the last checkpoint so many times after a worker was lost.",
+        hidden=True,
+        panel=MORE,
+        sign="not negative",
+        resumed="With Dask: start again so many times after a worker was lost.",
+        default=0,
+    )
+    checkpoint_rounds: int | None = _output("number of rounds between checkpoints", sign="positive")
+    checkpoint_seconds: float = _output(
+        "longest time between checkpoints, in seconds", sign="positive", default=30.0
+    )
+    privacy: Privacy = _budget(
+        "differential privacy of what parties send; the keys of `[privacy]` are the fields of "
+        "`fastadmm.Privacy`: [privacy.md](privacy.md), and [fusion.md](fusion.md) for the "
+        "recommended mode",
+        default_factory=Privacy,
+    )
+    ledger: str | None = _place(
+        "privacy ledger shared by all runs on the same data; by default each run has its own",
+        "Privacy ledger shared by all runs on these data (default: one for each run).",
+        panel=PANEL,
+        is_path=True,
+        estimator="ledger",
+    )
+    memory: str | None = _place(
+        "limit on memory, for example `2GB` or `512MiB`; parties that do not fit are streamed "
+        "from their files: [streaming.md](streaming.md). The default is 80 % of what is free. The"
+        " result does not depend on it, except through `history`",
+        "Limit on memory, for example 2GB or 512MiB; data that does not fit is streamed (default: "
+        "80 % of what is free).",
+        panel=MORE,
+        check=checks.amount_of_memory,
+        resumed="Limit on memory; the result does not depend on it.",
+        refused={"exchange": _NOT_BY_FILES},
+    )
+    history: int | None = _method(
+        "how much of the past the coordinator keeps: directions per party in `subspace` (at least "
+        "2, and more while the messages of a party are below 2 MB), otherwise differences of the "
+        "acceleration. By default as much as is useful and "
+        "memory allows; if memory decides, the number is written to `run.toml`",
+        sign="not negative",
+        solver="history",
+    )
+    directions: str = _method(
+        "what a party sends in a round of `subspace`: `one` direction in double precision, or "
+        "`both` of its directions in single precision. auto is `both` with a smooth convex loss, one "
+        "predictor per sample and a gap of at least 1e-9, otherwise `one`; parties of few columns then "
+        "answer once with all of them: [solver.md](solver.md#all-directions-at-once)",
+        choices=DIRECTIONS,
+        noun="choice",
+        refused={"private": "private messages are those of ADMM, one number per row"},
+        solver="directions",
+        default="auto",
+    )
+    secrecy: str = _method(
+        "`sums`: the coordinator sees only sums over all parties of what they send, in `subspace`; "
+        "needs the extra `secrecy`: [sums.md](sums.md)",
+        choices=SECRECY,
+        noun="choice",
+        refused={
+            "path": "a path is trained where all features are; leave one of the two out",
+            "private": "masks do not make noise smaller, and theorems are about messages that are seen",
+            "worth": "coalitions are trained where all features are",
+        },
+        solver="secrecy",
+        default="none",
+    )
+    class_weight: str | dict[str, float] | None = _objective(
+        '`"balanced"`, or a factor for each class, `{yes = 2.0}`; on the command line '
+        "`--class-weight yes:2`. The factors multiply the sample weights and count in W",
+        "balanced, or a factor for each class: yes:2,no:1.",
+        panel=MORE,
+        wanted="'balanced' or a table of numbers",
+        check=checks.class_weights,
+        from_text=checks.read_class_weights,
+        refused={
+            "private": "the guarantees of a private run are for equal weights; ones made from labels "
+            "would give the labels away"
+        },
+        estimator="class_weight",
+    )
+    warm_start: str | None = _method(
+        "model or run directory at whose weights training starts: see *Warm starts*",
+        "Model or run directory at whose weights to start.",
+        panel=MORE,
+        is_path=True,
+        refused={
+            "private": "a private run starts at zero, so that nothing but its releases counts",
+            "exchange": _NOT_BY_FILES,
+            "worth": "a coalition starts at zero",
+        },
+    )
     # Held-out rows have weight 0: what is held out decides what is minimised.
-    validation: Annotated[
-        float | str | None,
-        Setting(
-            "objective",
-            "share of the rows to hold out, or a partition converted with `--like`: see *Early stopping*",
-            "Stop early, evaluating on a share of the rows (0.2) or on a partition.",
-            wanted="a share of the rows or a partition",
-            check=checks.share_or_partition,
-            from_text=checks.read_share_or_partition,
-            group=_EARLY,
-            is_path=True,
-            refused={
-                "path": "a path chooses by its folds; leave one of the two out",
-                "private": _PAST_RELEASES,
-                "worth": "coalitions train on all rows",
-            },
-        ),
-    ] = None
-    validation_metric: Annotated[
-        str,
-        Setting(
-            "method",
-            "`loss`, `log_loss`, `accuracy`, `auc`, `rmse` or `r2`",
-            choices=("loss", "log_loss", "accuracy", "auc", "rmse", "r2"),
-            noun="metric",
-            group=_EARLY,
-        ),
-    ] = "loss"
-    patience: Annotated[
-        int,
-        Setting(
-            "method",
-            "stop after this many rounds without a better value",
-            sign="positive",
-            group=_EARLY,
-            estimator="n_iter_no_change",
-        ),
-    ] = 5
+    validation: float | str | None = _objective(
+        "share of the rows to hold out, or a partition converted with `--like`: see *Early stopping*",
+        "Stop early, evaluating on a share of the rows (0.2) or on a partition.",
+        wanted="a share of the rows or a partition",
+        check=checks.share_or_partition,
+        from_text=checks.read_share_or_partition,
+        group=_EARLY,
+        is_path=True,
+        refused={
+            "path": "a path chooses by its folds; leave one of the two out",
+            "private": _PAST_RELEASES,
+            "worth": "coalitions train on all rows",
+        },
+    )
+    validation_metric: str = _method(
+        "`loss`, `log_loss`, `accuracy`, `auc`, `rmse` or `r2`",
+        choices=("loss", "log_loss", "accuracy", "auc", "rmse", "r2"),
+        noun="metric",
+        group=_EARLY,
+        default="loss",
+    )
+    patience: int = _method(
+        "stop after this many rounds without a better value",
+        sign="positive",
+        group=_EARLY,
+        estimator="n_iter_no_change",
+        default=5,
+    )
     # It draws the held-out rows.
-    seed: Annotated[
-        int,
-        Setting(
-            "objective",
-            "random seed for the choice of held-out rows and folds",
-            sign="not negative",
-            only_with=("validation", "path"),
-        ),
-    ] = 0
-    path: Annotated[
-        bool,
-        Setting(
-            "method",
-            "train a decreasing grid of λ: [path.md](path.md), which explains the keys that follow",
-            "Train a decreasing grid of lambda, and choose one by cross-validation.",
-            group=_PATH,
-            refused={
-                "private": _ONE_LAMBDA,
-                "exchange": _NOT_BY_FILES,
-                "worth": "coalitions train at the lambda that the run ended with",
-            },
-        ),
-    ] = False
-    path_values: Annotated[
-        list[float] | None,
-        Setting(
-            "method", "the values of the grid", wanted="a list of numbers", check=checks.grid, group=_PATH
-        ),
-    ] = None
-    path_length: Annotated[
-        int, Setting("method", "number of values, if the grid is computed", sign="positive", group=_PATH)
-    ] = 20
-    path_ratio: Annotated[
-        float | None,
-        Setting(
-            "method",
-            "ratio of the smallest to the largest value of the grid",
-            sign="positive",
-            below=1,
-            group=_PATH,
-            estimator="eps",
-        ),
-    ] = None
-    folds: Annotated[
-        int,
-        Setting(
-            "method",
-            "folds of the cross-validation that chooses λ; 0 for none",
-            sign="not negative",
-            check=checks.folds,
-            group=_PATH,
-            estimator="cv",
-        ),
-    ] = 5
-    rule: Annotated[
-        str,
-        Setting(
-            "method",
-            "`best` or `1se`",
-            choices=("best", "1se"),
-            noun="rule",
-            group=_PATH,
-            estimator="selection",
-        ),
-    ] = "best"
-    gap_share: Annotated[
-        float,
-        Setting(
-            "method",
-            "how exactly folds are fitted: their largest gap, as a share of the difference that decides",
-            sign="positive",
-            below=1,
-            group=_PATH,
-            estimator="gap_share",
-        ),
-    ] = 0.01
+    seed: int = _objective(
+        "random seed for the choice of held-out rows and folds",
+        sign="not negative",
+        only_with=("validation", "path"),
+        default=0,
+    )
+    path: bool = _method(
+        "train a decreasing grid of λ: [path.md](path.md), which explains the keys that follow",
+        "Train a decreasing grid of lambda, and choose one by cross-validation.",
+        group=_PATH,
+        refused={
+            "private": _ONE_LAMBDA,
+            "exchange": _NOT_BY_FILES,
+            "worth": "coalitions train at the lambda that the run ended with",
+        },
+        default=False,
+    )
+    path_values: list[float] | None = _method(
+        "the values of the grid", wanted="a list of numbers", check=checks.grid, group=_PATH
+    )
+    path_length: int = _method(
+        "number of values, if the grid is computed", sign="positive", group=_PATH, default=20
+    )
+    path_ratio: float | None = _method(
+        "ratio of the smallest to the largest value of the grid",
+        sign="positive",
+        below=1,
+        group=_PATH,
+        estimator="eps",
+    )
+    folds: int = _method(
+        "folds of the cross-validation that chooses λ; 0 for none",
+        sign="not negative",
+        check=checks.folds,
+        group=_PATH,
+        estimator="cv",
+        default=5,
+    )
+    rule: str = _method(
+        "`best` or `1se`",
+        choices=("best", "1se"),
+        noun="rule",
+        group=_PATH,
+        estimator="selection",
+        default="best",
+    )
+    gap_share: float = _method(
+        "how exactly folds are fitted: their largest gap, as a share of the difference that decides",
+        sign="positive",
+        below=1,
+        group=_PATH,
+        estimator="gap_share",
+        default=0.01,
+    )
 
     def to_toml(self) -> dict[str, Any]:
         """Plain dictionary with the documented keys; those unset or without a meaning are left out."""

@@ -2,7 +2,7 @@
 
 A family of settings is a frozen dataclass whose fields carry a :class:`Setting` each::
 
-    rounds: Annotated[int, Setting("method", "stop after so many rounds", sign="positive")] = 10000
+    rounds: int = declare("method", "stop after so many rounds", sign="positive", default=10000)
 
 Key, type and default are the field's own. Plain dataclasses carry this, not pydantic: importing
 pydantic takes as long as all of ``fastadmm --help``, its messages are several lines and not ours, and of what
@@ -15,7 +15,7 @@ import types
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 #: Heading in the help for options that a first run does not need.
 MORE = "More options"
@@ -95,19 +95,27 @@ class Setting:
         return self.option or f"--{self.key.replace('_', '-')}"
 
 
+def declare(
+    role: Role, doc: str, help: str = "", *, default: Any = None, default_factory: Any = MISSING, **more: Any
+) -> Any:
+    """A field that carries a setting; without a default it is None."""
+    own = {"setting": Setting(role, doc, help, **more)}
+    if default_factory is not MISSING:
+        return field(default_factory=default_factory, metadata=own)
+    return field(default=default, metadata=own)
+
+
 @cache
 def settings_of(family: Any) -> dict[str, Setting]:
     """The settings of a family, by key, in the order of their declarations."""
-    hints = get_type_hints(family, include_extras=True)
+    hints = get_type_hints(family)
     declared: dict[str, Setting] = {}
     for own in fields(family):
-        hint = hints[own.name]
-        assert get_origin(hint) is Annotated, f"{own.name} declares no Setting"
-        type_, setting = get_args(hint)
         key = own.name.rstrip("_")
         default = own.default if own.default_factory is MISSING else own.default_factory()
         default = None if default is MISSING else default
-        declared[key] = replace(setting, key=key, name=own.name, kinds=_kinds(type_), default=default)
+        kinds = _kinds(hints[own.name])
+        declared[key] = replace(own.metadata["setting"], key=key, name=own.name, kinds=kinds, default=default)
     return declared
 
 

@@ -15,8 +15,7 @@ from fastadmm.engine.spilled import let_go
 from fastadmm.errors import FormatError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.store.compression import compression_options, refuse_oversized, require_filters
-from fastadmm.store.h5file import check_version, h5_errors
-from fastadmm.store.heap_guard import check_heaps
+from fastadmm.store.h5file import check_heaps, check_version, h5_errors
 
 if TYPE_CHECKING:
     import h5py

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
-from fastadmm.files.atomic import atomic_directory, atomic_file, shown, storage_errors
+from fastadmm.files.atomic import atomic_directory, shown, storage_errors, write_whole
 from fastadmm.files.digest import strings_digest
 from fastadmm.files.reading import read_toml
 from fastadmm.files.seal import seal_of
@@ -124,38 +124,41 @@ class PartyModel:
 
 
 @dataclass(frozen=True)
-class Model:
-    """A trained joint model. Shapes: intercept (C,); means (M,) or (M, C)."""
+class _Common:
+    """What a model and its shared part both say. Shapes: intercept (C,); means (M,) or (M, C)."""
 
     loss: str  # its name, with ``:value`` where in_model says so
     task: str
     lam: float  # regularisation per mean loss
     intercept: Any  # of shape (C,)
     classes: tuple[str, ...] | None
-    parties: list[PartyModel]
-    certificate: dict[str, Any]
+    _: KW_ONLY
     penalty: dict[str, Any] = field(default_factory=dict)  # PENALTY, where known; for reading only
     privacy: PrivacyStatement | None = None
     means: np.ndarray | None = None  # of shape (M,) or (M, C)
     model_id: str = field(default_factory=new_model_id)  # the id in all files of the model, see model_id
 
+    def common(self) -> dict[str, Any]:
+        """These fields, by name."""
+        return {one.name: getattr(self, one.name) for one in fields(_Common)}
+
+
+@dataclass(frozen=True)
+class Model(_Common):
+    """A trained joint model."""
+
+    parties: list[PartyModel]
+    certificate: dict[str, Any]
+
     @property
     def shared(self) -> SharedPart:
         """Everything except the parties' own files."""
         return SharedPart(
-            loss=self.loss,
-            task=self.task,
-            lam=self.lam,
-            intercept=self.intercept,
-            classes=self.classes,
+            **self.common(),
             names=[party.name for party in self.parties],
             n_features=[len(party.weights) for party in self.parties],
             scales=[party.scale for party in self.parties],
             certificate=self.certificate,
-            penalty=self.penalty,
-            privacy=self.privacy,
-            means=self.means,
-            model_id=self.model_id,
         )
 
     def linear_predictor(self, partition: Partition) -> np.ndarray:
@@ -176,22 +179,13 @@ class Model:
 
 
 @dataclass(frozen=True)
-class SharedPart:
+class SharedPart(_Common):
     """The coordinator's part of a model: everything except the parties' weights."""
 
-    loss: str  # as in Model
-    task: str  # as in Model
-    lam: float  # as in Model
-    intercept: Any  # as in Model
-    classes: tuple[str, ...] | None  # as in Model
     names: list[str]  # the parties, in order
     n_features: list[int]  # columns of each
     scales: list[float]  # factor of each party's score
-    certificate: dict[str, Any]  # as in Model
-    penalty: dict[str, Any] = field(default_factory=dict)  # as in Model
-    privacy: PrivacyStatement | None = None  # as in Model
-    means: np.ndarray | None = None  # as in Model
-    model_id: str = field(default_factory=new_model_id)  # as in Model
+    certificate: dict[str, Any]
 
     def manifest(self) -> dict[str, Any]:
         """Content of ``model.toml``."""
@@ -306,8 +300,7 @@ def write_shared_part(directory: Path, shared: SharedPart) -> None:
             write_array(file, "scales", np.array(shared.scales))
         if shared.means is not None:
             write_array(file, "means", np.asarray(shared.means, dtype=np.float64))
-    with atomic_file(directory / MANIFEST) as temporary:
-        temporary.write_text(tomli_w.dumps(manifest), encoding="utf-8")
+    write_whole(directory / MANIFEST, tomli_w.dumps(manifest))
 
 
 def open_model(path: str | os.PathLike[str]) -> Model:
@@ -319,19 +312,8 @@ def open_model(path: str | os.PathLike[str]) -> Model:
     ]
     if vector:
         _check_class_count(directory, len(shared.intercept), list(shared.classes or ()), parties)
-    return Model(
-        loss=shared.loss,
-        task=shared.task,
-        lam=shared.lam,
-        intercept=shared.intercept,
-        classes=shared.classes,
-        parties=[replace(party, scale=scale) for party, scale in zip(parties, shared.scales)],
-        certificate=shared.certificate,
-        penalty=shared.penalty,
-        privacy=shared.privacy,
-        means=shared.means,
-        model_id=shared.model_id,
-    )
+    held = [replace(party, scale=scale) for party, scale in zip(parties, shared.scales)]
+    return Model(**shared.common(), parties=held, certificate=shared.certificate)
 
 
 def open_shared_part(path: str | os.PathLike[str]) -> tuple[SharedPart, Path]:

@@ -11,56 +11,42 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastadmm.errors import FastadmmError, FormatError, InputError
+from fastadmm.errors import FormatError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.files.digest import strings_digest
 from fastadmm.store.elements import (
     CsrParts,
     GrowingArray,
-    array_dataset,
-    check_rows,
     encode,
     index_dtype,
-    make_csr,
-    not_finite,
-    open_csr,
     read_array,
     read_attribute,
-    read_block,
-    read_indptr,
     read_strings,
     require_group,
     write_array,
     write_strings,
 )
 from fastadmm.store.h5file import h5_errors, open_output, read_h5
-from fastadmm.store.party_file import check_party_name
+from fastadmm.store.party_file import BlockFile, block_of, check_party_name
+from fastadmm.store.writer import Writer
 
 if TYPE_CHECKING:
-    import h5py
     from scipy.sparse import csr_array
 
 OWNER_TYPE = "fastadmm-owner"
 OWNER_VERSIONS = ("1.0",)
 
-_STREAM_BYTES = 8 << 20
 _KEYS = {"X", "y", "var", "recipe"}
 _RECIPE = ("center", "scale", "components")
 
 
-class _Discard(Exception):
-    """Thrown into the output's context manager to discard the temporary file."""
-
-
-class OwnerWriter:
+class OwnerWriter(Writer):
     """Writes an owner's rows piece by piece, in constant memory; a context manager."""
 
     def __init__(
@@ -87,7 +73,7 @@ class OwnerWriter:
         self._source_names = list(source_names)
         self._hash = hashlib.sha256(f"{kind} {self.dtype.name} {n_features}\n".encode())
         self._nnz = 0
-        self._stack = ExitStack()
+        super().__init__()
         self._file, self._sink = self._stack.enter_context(
             open_output(path, OWNER_TYPE, OWNER_VERSIONS[-1], public_path=public_path)
         )
@@ -120,8 +106,7 @@ class OwnerWriter:
         self.n_samples += X.shape[0]
         self._sink.check()
 
-    def close(self) -> None:
-        """Complete the file and give it its name."""
+    def _finish(self) -> None:
         if self.n_samples == 0:
             raise InputError(f"{self._shown}: owner {self.name!r} has no rows; an owner needs at least one")
         encode(self._y.close(), "array")
@@ -149,32 +134,12 @@ class OwnerWriter:
             self._file.attrs[key] = value
         if self._classes is not None:
             self._file.attrs["classes"] = list(self._classes)
-        self._stack.close()
-
-    def __enter__(self) -> OwnerWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            try:
-                self.close()
-                return
-            except BaseException:
-                self._discard()
-                raise
-        self._discard()
-
-    def _discard(self) -> None:
-        from contextlib import suppress
-
-        with suppress(_Discard, FastadmmError):
-            self._stack.__exit__(_Discard, _Discard(), None)
 
 
-class OwnerFile:
+class OwnerFile(BlockFile):
     """An owner's file, checked but not loaded. Made by :func:`open_owner`."""
+
+    _encoding = OWNER_TYPE, OWNER_VERSIONS
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -188,8 +153,8 @@ class OwnerFile:
             self.n_samples = read_attribute(file, "n_samples", int)
             self.task = read_attribute(file, "task", str)
             self.content_digest = read_attribute(file, "content-digest", str)
-            block = _block(file)
-            self.kind = "csr" if isinstance(block, CsrParts) else "dense"
+            self.kind, block = block_of(file)
+            self.dtype = (block.data if isinstance(block, CsrParts) else block).dtype.newbyteorder("=")
             if self.n_samples < 1:
                 raise InputError(
                     f"{shown(path)}: owner {self.name!r} has no rows; an owner needs at least one"
@@ -198,17 +163,16 @@ class OwnerFile:
                 raise FormatError(
                     f"{shown(path)}: key 'X': {block.shape[0]} rows instead of {self.n_samples}"
                 )
-            self.n_features = int(block.shape[1])
-            self.nbytes = (
+            self._rows_of_file, self.n_features = self.n_samples, int(block.shape[1])
+            self._bytes = (
                 block.nnz * 16 + self.n_samples * 8
                 if isinstance(block, CsrParts)
                 else self.n_samples * self.n_features * block.dtype.itemsize
             )
-            self.feature_names = read_strings(require_group(file, "var"), "names")
-            if len(self.feature_names) != self.n_features:
+            self._names = read_strings(require_group(file, "var"), "names")
+            if len(self._names) != self.n_features:
                 raise FormatError(
-                    f"{shown(path)}: key 'var/names': {len(self.feature_names)} names for "
-                    f"{self.n_features} columns"
+                    f"{shown(path)}: key 'var/names': {len(self._names)} names for {self.n_features} columns"
                 )
             recipe = require_group(file, "recipe")
             self.source_names = read_strings(recipe, "names")
@@ -232,53 +196,15 @@ class OwnerFile:
             raise InputError(f"{shown(self.path)}: key 'y': row {at + 1}: value {y[at]:g} {rule}")
         return y
 
-    def iter_rows(self, rows: int | None = None) -> Iterator[tuple[int, np.ndarray | csr_array]]:
-        """Read rows in consecutive pieces. Shapes: block (k, d)."""
-        if rows is None:
-            rows = max(1, _STREAM_BYTES * self.n_samples // max(1, self.nbytes))
-        with read_h5(self.path, OWNER_TYPE, OWNER_VERSIONS) as file:
-            block = _block(file)
-            indptr = read_indptr(block) if isinstance(block, CsrParts) else None
-            for start in range(0, self.n_samples, rows):
-                stop = min(start + rows, self.n_samples)
-                if isinstance(block, CsrParts) and indptr is not None:
-                    yield start, self._csr_rows(block, indptr[start : stop + 1], start)
-                else:
-                    yield start, self._dense_rows(block, start, stop)
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the rows take in memory, at most."""
+        return self._bytes
 
-    def _dense_rows(self, dataset: h5py.Dataset, start: int, stop: int) -> np.ndarray:
-        out = read_block(dataset, start, stop)
-        finite = np.isfinite(out)
-        if not finite.all():
-            row, column = (int(k) for k in np.argwhere(~finite)[0])
-            name = self.feature_names.__getitem__
-            raise not_finite(out[row, column], shown(self.path), "X", start + row + 1, column, name)
-        return out
-
-    def _csr_rows(self, parts: CsrParts, indptr: np.ndarray, start: int) -> csr_array:
-        data = read_block(parts.data, int(indptr[0]), int(indptr[-1]))
-        indices = read_block(parts.indices, int(indptr[0]), int(indptr[-1]))
-        local = indptr - indptr[0]
-        name = self.feature_names.__getitem__
-        check_rows(
-            data, indices, local, self.n_features, file=shown(self.path), key="X", first_row=start,
-            column_name=name,
-        )  # fmt: skip
-        return make_csr(data, indices, local, (len(local) - 1, self.n_features))
-
-
-def _block(file: h5py.File) -> h5py.Dataset | CsrParts:
-    import h5py
-
-    with h5_errors(file.filename, "X"):
-        is_group = file.get("X", getclass=True) is h5py.Group
-    block = open_csr(file, "X") if is_group else array_dataset(file, "X", ndim=2, kind="f")
-    values = block.data if isinstance(block, CsrParts) else block
-    if values.dtype.newbyteorder("=") not in (np.float64, np.float32):
-        raise FormatError(
-            f"{shown(file.filename)}: key 'X': has dtype {values.dtype}, not float64 or float32"
-        )
-    return block
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of the columns."""
+        return self._names
 
 
 def open_owner(path: str | os.PathLike[str]) -> OwnerFile:

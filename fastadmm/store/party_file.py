@@ -278,10 +278,99 @@ class PartyWriter(Writer):
         self._file.attrs["content-digest"] = self.content_digest
 
 
-class PartyData:
+class BlockFile:
+    """A file with a block of rows, which is read in pieces."""
+
+    path: Path
+    n_samples: int
+    n_features: int
+    kind: str
+    dtype: np.dtype
+
+    _encoding: tuple[str, tuple[str, ...]]
+    _rows_of_file: int
+
+    first_row = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the loaded block takes in memory."""
+        raise NotImplementedError
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of the columns."""
+        raise NotImplementedError
+
+    def iter_rows(self, rows: int | None = None) -> Iterator[tuple[int, np.ndarray | csr_array]]:
+        """Read the block in consecutive pieces, in constant memory. Shapes: block (k, d)."""
+        if rows is None:
+            rows = max(1, _STREAM_BYTES * self.n_samples // max(1, self.nbytes))
+        elif rows < 1:
+            raise InputError(f"{rows} rows per piece; at least one is needed")
+        return self._read(rows)
+
+    def _read(self, rows: int) -> Iterator[tuple[int, np.ndarray | csr_array]]:
+        with read_h5(self.path, *self._encoding) as file:
+            kind, block = block_of(file)
+            if kind != self.kind or tuple(block.shape) != (self._rows_of_file, self.n_features):
+                raise FormatError(f"{shown(self.path)}: key 'X': changed since the file was opened")
+            first, indptr = self.first_row, None
+            if isinstance(block, CsrParts):
+                indptr = read_indptr(block, first, first + self.n_samples)
+            for start in range(0, self.n_samples, rows):
+                stop = min(start + rows, self.n_samples)
+                if isinstance(block, CsrParts) and indptr is not None:
+                    yield start, self._csr_rows(block, indptr[start : stop + 1], first + start)
+                else:
+                    yield start, self._dense_rows(block, first + start, first + stop)
+
+    def _dense_rows(self, dataset: h5py.Dataset, start: int, stop: int) -> np.ndarray:
+        out = read_block(dataset, start, stop)
+        step = max(1, _STREAM_BYTES // (self.n_features * self.dtype.itemsize))
+        for first in range(0, len(out), step):  # a mask of the whole block would cost an eighth more memory
+            finite = np.isfinite(out[first : first + step])
+            if not finite.all():
+                row, column = np.argwhere(~finite)[0]
+                raise not_finite(
+                    out[first + row, column],
+                    shown(self.path),
+                    "X",
+                    start + first + int(row) + 1,
+                    int(column),
+                    self._name_of,
+                )
+        return out
+
+    def _csr_rows(self, parts: CsrParts, indptr: np.ndarray, start: int) -> csr_array:
+        first, last = int(indptr[0]), int(indptr[-1])
+        data = read_block(parts.data, first, last)
+        indices = read_block(parts.indices, first, last)
+        local = indptr - first
+        check_rows(
+            data,
+            indices,
+            local,
+            self.n_features,
+            file=shown(self.path),
+            key="X",
+            first_row=start,
+            column_name=self._name_of,
+        )
+        return make_csr(data, indices, local, (len(local) - 1, self.n_features))
+
+    def _name_of(self, column: int) -> str:
+        try:
+            return self.feature_names[column]
+        except FastadmmError:  # a name only decorates another error
+            return "?"
+
+
+class PartyData(BlockFile):
     """A party's file, checked but not loaded. Made by :func:`open_party`."""
 
-    first_row = first_entry = 0
+    first_entry = 0
+    _encoding = PARTY_TYPE, PARTY_VERSIONS
 
     def __init__(self, path: str | os.PathLike[str], check_ids: bool = True) -> None:
         self.path = Path(path)
@@ -293,7 +382,7 @@ class PartyData:
             self.n_samples = read_attribute(file, "n_samples", int)
             if self.n_samples < 1:
                 raise FormatError(f"{shown(path)}: attribute 'n_samples' is {self.n_samples}, not positive")
-            self.kind, block = _block(file)
+            self.kind, block = block_of(file)
             shape = block.shape
             self.dtype = (block.data if isinstance(block, CsrParts) else block).dtype.newbyteorder("=")
             self.nnz = block.nnz if isinstance(block, CsrParts) else None
@@ -331,7 +420,7 @@ class PartyData:
                 if check_ids
                 else read_attribute(file, "row-digest", str)
             )
-        self._file_rows = self.n_samples
+        self._rows_of_file = self.n_samples
 
     def of_rows(self, start: int, stop: int) -> PartyData:
         """Some rows of the file as if it held no others."""
@@ -395,69 +484,6 @@ class PartyData:
         with read_h5(self.path, PARTY_TYPE, PARTY_VERSIONS) as file:
             return read_indptr(open_csr(file, "X"), self.first_row, self.first_row + self.n_samples)
 
-    def iter_rows(self, rows: int | None = None) -> Iterator[tuple[int, np.ndarray | csr_array]]:
-        """Read the block in consecutive pieces, in constant memory. Shapes: block (k, d)."""
-        if rows is None:
-            rows = max(1, _STREAM_BYTES * self.n_samples // max(1, self.nbytes))
-        elif rows < 1:
-            raise InputError(f"{rows} rows per piece; at least one is needed")
-        return self._read(rows)
-
-    def _read(self, rows: int) -> Iterator[tuple[int, np.ndarray | csr_array]]:
-        with read_h5(self.path, PARTY_TYPE, PARTY_VERSIONS) as file:
-            kind, block = _block(file)
-            if kind != self.kind or tuple(block.shape) != (self._file_rows, self.n_features):
-                raise FormatError(f"{shown(self.path)}: key 'X': changed since the file was opened")
-            first, indptr = self.first_row, None
-            if isinstance(block, CsrParts):
-                indptr = read_indptr(block, first, first + self.n_samples)
-            for start in range(0, self.n_samples, rows):
-                stop = min(start + rows, self.n_samples)
-                if isinstance(block, CsrParts) and indptr is not None:
-                    yield start, self._csr_rows(block, indptr[start : stop + 1], first + start)
-                else:
-                    yield start, self._dense_rows(block, first + start, first + stop)
-
-    def _dense_rows(self, dataset: h5py.Dataset, start: int, stop: int) -> np.ndarray:
-        out = read_block(dataset, start, stop)
-        step = max(1, _STREAM_BYTES // (self.n_features * self.dtype.itemsize))
-        for first in range(0, len(out), step):  # a mask of the whole block would cost an eighth more memory
-            finite = np.isfinite(out[first : first + step])
-            if not finite.all():
-                row, column = np.argwhere(~finite)[0]
-                raise not_finite(
-                    out[first + row, column],
-                    shown(self.path),
-                    "X",
-                    start + first + int(row) + 1,
-                    int(column),
-                    self._name_of,
-                )
-        return out
-
-    def _csr_rows(self, parts: CsrParts, indptr: np.ndarray, start: int) -> csr_array:
-        first, last = int(indptr[0]), int(indptr[-1])
-        data = read_block(parts.data, first, last)
-        indices = read_block(parts.indices, first, last)
-        local = indptr - first
-        check_rows(
-            data,
-            indices,
-            local,
-            self.n_features,
-            file=shown(self.path),
-            key="X",
-            first_row=start,
-            column_name=self._name_of,
-        )
-        return make_csr(data, indices, local, (len(local) - 1, self.n_features))
-
-    def _name_of(self, column: int) -> str:
-        try:
-            return self.feature_names[column]
-        except FastadmmError:  # a name only decorates another error
-            return "?"
-
     def verify(self) -> None:
         """Read everything and compare it with the content digest."""
         digest = ContentDigest(self.kind, self.dtype.name)
@@ -492,7 +518,8 @@ def _refuse_keys(file: h5py.File) -> None:
             )
 
 
-def _block(file: h5py.File) -> tuple[str, h5py.Dataset | CsrParts]:
+def block_of(file: h5py.File) -> tuple[str, h5py.Dataset | CsrParts]:
+    """How the block of a file is stored, and its datasets, checked."""
     import h5py
 
     with h5_errors(file.filename, "X"):

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fastadmm.errors import FastadmmError, FormatError
-from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.files.atomic import shown, storage_errors, write_json
 from fastadmm.files.reading import read_json
-from fastadmm.files.writing import write_json
 from fastadmm.privacy.published import (
     is_private,
     privacy_facts,

@@ -18,9 +18,8 @@ from fastadmm.between.task import Task
 from fastadmm.between.task_book import ask_all, task_folder
 from fastadmm.between.train import begun, train_run
 from fastadmm.errors import ConfigError, InputError
-from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.files.atomic import shown, storage_errors, write_json
 from fastadmm.files.reading import read_json
-from fastadmm.files.writing import write_json
 from fastadmm.runs.config import make_config, solver_options
 from fastadmm.runs.evaluate import evaluate_predictions
 from fastadmm.runs.looks import seen_by_ids

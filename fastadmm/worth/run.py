@@ -12,9 +12,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from fastadmm.errors import ConfigError, FormatError, InputError
-from fastadmm.files.atomic import atomic_file, shown, storage_errors
+from fastadmm.files.atomic import atomic_file, shown, storage_errors, write_json
 from fastadmm.files.reading import read_json, require_regular
-from fastadmm.files.writing import write_json
 from fastadmm.problem.problem import Problem
 from fastadmm.runs.config import make_config, read_config, solver_options, without
 from fastadmm.runs.display import Silent
