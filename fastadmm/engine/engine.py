@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fastadmm.engine.free_cores import FREE_CORES, core_limit
-from fastadmm.engine.pages import Vectors, free
+from fastadmm.engine.pages import PAGE, Vectors, free
 from fastadmm.engine.process import Job, OneBlasThread
 from fastadmm.engine.rows import NUMBA_THREADS, compiled, over_returns, over_rows, over_sums
 from fastadmm.engine.spilled import SpilledRows
@@ -55,9 +55,6 @@ _WAITING_SUMS = 16 * 2**20
 #: The same for every thread, where that is more, and what is kept from job to job: a job for every few leaves
 #: would be a step of the interpreter, while many threads wait.
 _KEPT_SUMS = 2 * 2**20
-
-#: Bytes of the largest pages that memory comes in.
-_PAGE = 1 << 21
 
 #: Pieces of a job that Python hands over, where there are leaves for more but not threads.
 _FEW_PIECES = 32
@@ -248,11 +245,11 @@ class Engine(VectorWork):
 
         Shapes: rows (K, N).
         """
-        if self.n_threads == 1 or self.inside or rows.nbytes < 2 * _PAGE or self._spilled_among(rows):
+        if self.n_threads == 1 or self.inside or rows.nbytes < 2 * PAGE or self._spilled_among(rows):
             return
         from fastadmm.kernels.vectors import touch
 
-        first, step = -rows.ctypes.data % _PAGE // 8, _PAGE // 8
+        first, step = -rows.ctypes.data % PAGE // 8, PAGE // 8
         bounds = sorted({0, *range(first, rows.size, step), rows.size})
         self.over_rows(touch, tuple(itertools.pairwise(bounds)), rows.reshape(-1))
 

@@ -260,7 +260,7 @@ class LowerBound:
         return absolute, 0.0 if absolute == 0.0 else math.inf
 
 
-_MAX_STEPS = 200
+MAX_STEPS = 200
 
 #: Largest last step, relative to ``1 + |root|``.
 _LAST_STEP = 1e-13
@@ -269,7 +269,7 @@ _LAST_STEP = 1e-13
 def increasing_root(function: Callable[[float], tuple[float, float]], start: float) -> float:
     """Find where an increasing function crosses zero, by Newton inside a bracket."""
     point, low, high = start, -math.inf, math.inf
-    for _ in range(_MAX_STEPS):
+    for _ in range(MAX_STEPS):
         value, slope = function(point)
         if value == 0.0:
             return point

@@ -17,13 +17,11 @@ from typing import Any
 import numpy as np
 
 from fastadmm.engine.engine import Engine
-from fastadmm.method.certificate import PrimalValue, sums_to_zero
+from fastadmm.method.certificate import MAX_STEPS, PrimalValue, sums_to_zero
 from fastadmm.problem.multinomial import Multinomial
 from fastadmm.problem.problem import Problem
 
 Array = np.ndarray
-
-_MAX_STEPS = 200
 
 #: Largest last step, relative to ``1 + max |b|``.
 _LAST_STEP = 1e-14
@@ -50,7 +48,7 @@ def class_root(function: Callable[[Array], tuple[Array, Array]], start: Array) -
     point = start - start.mean()
     gradient, hessian = function(point)
     reach = _FIRST_REACH
-    for _ in range(_MAX_STEPS):
+    for _ in range(MAX_STEPS):
         step = _damped_step(gradient, hessian, reach)
         slope = float(gradient @ step)
         size = float(np.abs(step).max())

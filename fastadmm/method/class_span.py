@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fastadmm.engine.engine import Engine
+from fastadmm.method.certificate import MAX_STEPS
 from fastadmm.method.class_certificate import multinomial_of
 from fastadmm.method.span import Best, Secant, is_lower, span_solver
 from fastadmm.method.span_hessian import SpanHessian
@@ -74,8 +75,6 @@ class ClassSpanHessian:
         return solve
 
 
-_MAX_STEPS = 60
-
 #: Shortest step, as a share of the first.
 _SHORTEST = 1e-8
 
@@ -123,8 +122,8 @@ def _descend(span: ClassSpan, here: ClassHere, tolerance: float, hessian: ClassS
     """Quasi-Newton steps."""
     problem = span.problem
     solve = Secant(hessian.solver(problem.regularization, problem.total_weight))
-    best = Best(span, here, _MAX_STEPS)
-    for _ in range(_MAX_STEPS):
+    best = Best(span, here, MAX_STEPS)
+    for _ in range(MAX_STEPS):
         if span.gap_share(here) <= tolerance:
             break
         found = _step(span, here, -solve(here.slope.ravel()).reshape(here.slope.shape))

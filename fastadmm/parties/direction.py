@@ -81,9 +81,6 @@ _ROOM = 8
 #: Vectors of N numbers that a party works on together.
 _TOGETHER = 8
 
-#: So many vectors one after another that are no new direction say that there is none.
-_IN_VAIN = 2
-
 #: Products with the curvature that turn random vectors towards its leading eigenvectors.
 _POWERS = 2
 
@@ -307,12 +304,14 @@ class DirectionParty(OwnDirections, Answering):
             image = weight * self.block.product(wanted[0], self.engine)
             wanted = np.vstack([wanted, self.block.transposed_product(image, self.engine)])
             most = min(most, known + len(wanted))
-        number = in_vain = 0
+        number = 0
         while True:
+            fresh = None
             for direction in np.ascontiguousarray(wanted):
                 if len(self.directions) < most:
-                    in_vain = 0 if self._keep(direction) is not None else in_vain + 1
-            if (missing := most - len(self.directions)) <= 0 or (number and in_vain >= _IN_VAIN):
+                    fresh = self._keep(direction)
+            # A random vector that brings nothing new says that there is nothing.
+            if (missing := most - len(self.directions)) <= 0 or (number and fresh is None):
                 break
             wanted, number = self._public_images(number, missing), number + missing
             if leading:

@@ -23,7 +23,7 @@ Array = np.ndarray
 #: Messages are read in blocks of about this many numbers, which stay in the second-level cache.
 _NUMBERS_PER_BLOCK = 1 << 16
 
-_FEWEST_ROWS = 1024
+FEWEST_ROWS = 1024
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Multinomial(Loss):
 
         n, size = len(y), max(1, len(messages))
         before, shift, after, slopes = (a.reshape(-1, n) for a in (origin, offset, total, gradient))
-        block = max(_FEWEST_ROWS, _NUMBERS_PER_BLOCK // size)
+        block = max(FEWEST_ROWS, _NUMBERS_PER_BLOCK // size)
 
         def piece(rows: tuple[int, int]) -> tuple[float, Array, Array]:
             value, products = 0.0, np.zeros(step.shape)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from fastadmm.coordinator.proximal.face_newton import RIDGE
 from fastadmm.coordinator.proximal.hull import HullPoint
 from fastadmm.coordinator.proximal.parts import products_with
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
@@ -30,9 +31,6 @@ from fastadmm.problem.problem import Problem
 Array = np.ndarray
 
 _MAX_STEPS = 60
-
-#: Share of the diagonal added to a step's system.
-_RIDGE = 1e-13
 
 #: Decreases below this share of the value are lost in its rounding.
 _ROUNDING = 1e-14
@@ -396,7 +394,7 @@ class _Search:
         """Solver of the system on the face."""
         system = self.passes.system(self.face.basis)
         system[self.lead :, self.lead :] += self.face.square
-        return Secant(descent_solver(system, _RIDGE))
+        return Secant(descent_solver(system, RIDGE))
 
     def shortened(self, step: Array) -> Array:
         """A step that is not too long."""

@@ -32,7 +32,7 @@ _MAX_STEPS = 30
 
 #: Share of the diagonal added to a step's system; and where no length of a step descends, because it leads
 #: far along directions in which a saturated loss hardly bends, by what that is multiplied, up to the last.
-_RIDGE, _MORE_RIDGE, _MOST_RIDGE = 1e-13, 1e3, 1e-4
+RIDGE, _MORE_RIDGE, _MOST_RIDGE = 1e-13, 1e3, 1e-4
 
 #: Decreases below this share of the value are lost in its rounding.
 _ROUNDING = 1e-14
@@ -98,7 +98,7 @@ def minimise_on_face(
         point.value = value(point, summed)
     current = min(starts, key=lambda point: point.value)
     loss_parts(current)  # its gradient
-    ridge, kept, promised = _RIDGE, None, math.inf
+    ridge, kept, promised = RIDGE, None, math.inf
     for _ in range(_MAX_STEPS):
         if kept is None:
             z = problem.offset + lifted(current.intercept, n) + current.total
@@ -140,7 +140,7 @@ def minimise_on_face(
             kept = None
             loss_parts(current)  # its gradient
             continue
-        current, ridge = trial, max(_RIDGE, ridge / _MORE_RIDGE)
+        current, ridge = trial, max(RIDGE, ridge / _MORE_RIDGE)
         if 0.5 * decrease <= tolerance:
             break
         kept, promised = (None if model.classes is None else (step, slope)), decrease

@@ -33,14 +33,13 @@ from fastadmm.method.class_span import ClassSpanHessian, ClassSpanPoint, minimis
 from fastadmm.method.method import Measured, Method
 from fastadmm.parties.classes import ClassDirectionParty, choose_class_solver
 from fastadmm.parties.reflection import Turn
+from fastadmm.problem.multinomial import FEWEST_ROWS
 from fastadmm.problem.problem import Problem
 
 Array = np.ndarray
 
 #: Messages are turned in blocks of about this many numbers, which stay in the second-level cache.
 _NUMBERS_PER_BLOCK = 1 << 17
-
-_FEWEST_ROWS = 1024
 
 #: Memory for all messages, in bytes; parties keep fewer directions where more would not fit.
 _MESSAGE_BUDGET = 2**30
@@ -240,7 +239,7 @@ class MultinomialCoordinator:
         for unit in turn.units:
             self.hessian.span.reflect(unit, mine)
         store, stays, dropped = self.store.rows, mine[len(turn.units) :], mine[: len(turn.units)].tolist()
-        step = max(_FEWEST_ROWS, _NUMBERS_PER_BLOCK // len(mine))
+        step = max(FEWEST_ROWS, _NUMBERS_PER_BLOCK // len(mine))
 
         def piece(part: tuple[int, int]) -> None:
             for begin in range(*part, step):
