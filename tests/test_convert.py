@@ -1,7 +1,5 @@
 """From files to partitions, through the library and the command line."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import subprocess

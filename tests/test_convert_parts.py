@@ -1,7 +1,5 @@
 """A single source in many files: a directory or pattern of LIBSVM, CSV or Parquet parts."""
 
-from __future__ import annotations
-
 import gzip
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The scikit-learn face: conventions, and the same models as scikit-learn's own."""
 
-from __future__ import annotations
-
 import ast
 import base64
 import doctest

@@ -1,7 +1,5 @@
 """Parties elsewhere train what one process trains, to the last bit, through kills on both sides."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from contextlib import closing

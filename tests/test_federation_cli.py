@@ -1,7 +1,5 @@
 """Agents and a coordinator by the command line, over sockets."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import tempfile

@@ -1,7 +1,5 @@
 """A small share of the faults between organisations, and their table; all: ``make federation-faults``."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """What a party does not answer: refused by a code, in its audit log, and the run goes on unchanged."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import os

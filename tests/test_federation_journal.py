@@ -1,7 +1,5 @@
 """A journal: what a kill cut goes, what is damaged is named, and room is used again."""
 
-from __future__ import annotations
-
 import struct
 import zlib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """NVFlare between a coordinator and three sites: bytes arrive, losses are survived, strangers are refused."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Private runs with parties elsewhere: the same bits as in one process; a party's noise is drawn once."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

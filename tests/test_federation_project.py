@@ -1,7 +1,5 @@
 """A whole project over sockets: align, convert, train, evaluate and predict; nothing else passes."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

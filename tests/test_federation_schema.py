@@ -1,7 +1,5 @@
 """Messages between organisations: equal content is equal bytes, and what is not ours is refused."""
 
-from __future__ import annotations
-
 import math
 import struct
 

@@ -1,7 +1,5 @@
 """Bytes over a Unix socket: equal on both sides, one clear error when nobody answers, and no file left."""
 
-from __future__ import annotations
-
 import math
 import os
 import signal

@@ -1,7 +1,5 @@
 """What a party does not compare or score: refused by a code, in its audit log, and nothing is spent."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Reports: any run gives a page, the same run the same bytes, and a damaged run one clear line."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

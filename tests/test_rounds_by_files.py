@@ -1,7 +1,5 @@
 """Training over exchanged files is training in one process, to the last bit; mistakes are refused."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A coordinator that deviates: what is beyond the party's approval is refused before it is computed."""
 
-from __future__ import annotations
-
 import datetime
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Private modes by files: the same bits as in one process, and what protects a party is the party's."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from functools import partial

@@ -1,7 +1,5 @@
 """No message, however wrong, costs a run; damage and backups have a way back, to the same bytes."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Scorecards: bins against labels, weights of evidence as features, points that add up."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
