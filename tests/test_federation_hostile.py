@@ -35,7 +35,7 @@ from rounds_tools import data_of, separate
 from run_tools import model_digests
 
 N = 90
-VALUES = {"lambda": 1e-3, "rounds": 3}
+VALUES = {"lambda": 1e-3, "rounds": 3, "directions": "both"}
 
 
 @pytest.fixture(autouse=True)

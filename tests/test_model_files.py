@@ -129,7 +129,7 @@ def test_older_models_open_as_what_they_were(model, tmp_path, version, ids):
 
 def test_ids_are_of_the_run_not_of_the_data(tmp_path):
     data = write_problem(tmp_path / "a.parts", 60, (3, 2))
-    config = make_config({"data": str(data), "rounds": 2, "gap": 1e-15})
+    config = make_config({"data": str(data), "rounds": 2, "gap": 1e-15, "scheme": "sharing"})
     for name in ("one", "two"):
         start_run(config, tmp_path / name)
     one, two = (open_model(tmp_path / name) for name in ("one", "two"))

@@ -148,7 +148,7 @@ def test_norms_metrics_and_means_are_of_the_original_units(data, tmp_path):
 
 
 @pytest.mark.representatives(1)
-@pytest.mark.parametrize("keys", [{}, {"regularizer": "l1", "constraint": "nonnegative"}])
+@pytest.mark.parametrize("keys", [{"directions": "both"}, {"regularizer": "l1", "constraint": "nonnegative"}])
 def test_interrupted_and_resumed_to_the_bit(data, tmp_path, keys):
     keys = {"gap": 1e-9, **keys}
     train(data / "a.parts", tmp_path / "run", **keys)

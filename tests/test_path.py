@@ -124,12 +124,13 @@ def test_the_path_is_scikit_learns_enet_path(l1_ratio):
 
 
 def test_warm_starts_save_rounds_and_change_nothing():
-    problem, lambdas = cancer(), [1e-1, 5e-2, 2.5e-2, 1.2e-2]
-    points = path(problem, lambdas[::-1], SolverOptions(gap=1e-8))
+    problem, options = cancer(), SolverOptions(gap=1e-8, directions="both")
+    lambdas = [1e-1, 5e-2, 2.5e-2, 1.2e-2]
+    points = path(problem, lambdas[::-1], options)
     assert [p.lam for p in points] == lambdas
     rounds = 0
     for point in points:
-        fresh = solve(cancer(lam=point.lam), SolverOptions(gap=1e-8))
+        fresh = solve(cancer(lam=point.lam), options)
         rounds += len(fresh.history)
         assert abs(fresh.objective - point.record.objective) <= 2e-8 * fresh.objective
     assert sum(p.n_rounds for p in points) < rounds

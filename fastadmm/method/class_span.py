@@ -163,15 +163,19 @@ class ClassSpan:
 
     def start(self, point: ClassSpanPoint) -> ClassHere:
         """A point whose loss and gradient are known."""
+        assert point.gradient is not None
+        rows = point.gradient.reshape(self.problem.n_outputs, -1)
+        return self._here(point, self.products(rows).T, self.engine.total(rows))
+
+    def products(self, rows: Array) -> Array:
+        """V times a gradient by class. Shapes: rows (C, N); the result (K, C)."""
         from fastadmm.kernels.blas import routine
         from fastadmm.kernels.span_hessian import span_products
 
-        assert point.gradient is not None
-        rows = point.gradient.reshape(self.problem.n_outputs, -1)
         leaves, shape = self.engine.leaves(rows.shape[1]), (len(self.messages), len(rows))
         given = self.messages, rows, routine("dgemm")
-        products = self.engine.sum_over_rows(span_products, leaves, shape, *given)
-        return self._here(point, products.T, self.engine.total(rows))
+        found: Array = self.engine.sum_over_rows(span_products, leaves, shape, *given)
+        return found
 
     def advance(self, old: ClassSpanPoint, step: Array) -> ClassHere:
         """The point a step further: messages are read once."""

@@ -1,11 +1,9 @@
 """What a proof says: the claim, its numbers, and how they compare with what was asked."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import astuple, dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -62,7 +60,7 @@ class Proof:
         """Whether no other dual vector is needed."""
         return self.claim in (Claim.CERTIFIED, Claim.CERTIFIED_WITHIN, Claim.CONTRADICTION)
 
-    def above(self, floor: float, asked_absolute: float) -> Proof:
+    def above(self, floor: float, asked_absolute: float) -> "Proof":
         """This proof with another lower bound, if that is higher: that of the loss, whatever predicts."""
         if self.reason or not floor > self.bound:
             return self
@@ -71,7 +69,7 @@ class Proof:
         limits = self.asked, asked_absolute
         return proof_of(limits, self.computed, numbers, self.within, self.dual, self.reason)
 
-    def better(self, other: Proof) -> Proof:
+    def better(self, other: Self) -> Self:
         """Of two proofs of one model the one that says more; a contradiction outweighs both."""
         return max(self, other, key=lambda proof: (proof.claim is Claim.CONTRADICTION, -proof.left))
 

@@ -18,12 +18,10 @@ import scipy.linalg
 from fastadmm.coordinator.proximal.face_newton import FaceModel, FacePoint, minimise_on_face
 from fastadmm.coordinator.proximal.parts import lifted, products_with
 from fastadmm.engine.engine import Engine
+from fastadmm.parties.xupdate.face_step import ON_SPHERE
 from fastadmm.problem.problem import Problem
 
 Array = np.ndarray
-
-#: Weights as long as the radius to this share are on the sphere.
-_ON_SPHERE = 1e-9
 
 #: Shorter ones, as a share of the radius, go straight ahead, and are shortened.
 _NEAR = 0.5
@@ -129,7 +127,7 @@ def _along_planes(
         pressure = -float(slope[sphere.at] @ sphere.own(w)) / length**2 if length > 0.0 else 0.0
         if pressure > 0.0 and length >= _NEAR * sphere.radius:
             pressing.append((sphere, pressure))
-    held = [sphere.length(w) >= sphere.radius * (1.0 - _ON_SPHERE) for sphere, _ in pressing]
+    held = [sphere.length(w) >= sphere.radius * (1.0 - ON_SPHERE) for sphere, _ in pressing]
     while True:
         touched = [one for one, yes in zip(pressing, held) if yes]
         reached, intercept = _on_planes(problem, model, touched, start, tolerance, reach, engine)

@@ -33,12 +33,14 @@ import numpy as np
 
 from fastadmm.engine.engine import Engine
 from fastadmm.method.bent_rows import Lines, minimise_over_bends
-from fastadmm.method.certificate import MAX_STEPS, primal_value
+from fastadmm.method.certificate import primal_value
 from fastadmm.method.method import StallWatch
 from fastadmm.method.span import SomeRows, Span, SpanPoint, minimise_over_span
 from fastadmm.problem.problem import Problem
 
 Array = np.ndarray
+
+_MAX_STEPS = 60
 
 #: Share of the value that rounding hides.
 _ENOUGH = 1e-12
@@ -57,7 +59,7 @@ def minimise_over_box(
     u, multiplier = 0.5 * (low + high), 0.0
     size = float(np.abs(hessian @ u + linear).mean()) or 1.0
     below, above = np.full(len(u), size), np.full(len(u), size)
-    for _ in range(MAX_STEPS):
+    for _ in range(_MAX_STEPS):
         down, up, slopes = u - low, high - u, hessian @ u + linear
         residual, product = slopes + multiplier - below + above, float(below @ down + above @ up)
         enough = max(tolerance, 0.5 * _ENOUGH * abs(float((slopes + linear) @ u)))

@@ -29,7 +29,12 @@ from fastadmm.method.class_certificate import (
     multinomial_of,
     shifted,
 )
-from fastadmm.method.class_span import ClassSpanHessian, ClassSpanPoint, minimise_over_class_span
+from fastadmm.method.class_span import (
+    ClassSpan,
+    ClassSpanHessian,
+    ClassSpanPoint,
+    minimise_over_class_span,
+)
 from fastadmm.method.method import Measured, Method
 from fastadmm.parties.classes import ClassDirectionParty, choose_class_solver
 from fastadmm.parties.reflection import Turn
@@ -132,7 +137,8 @@ class MultinomialCoordinator:
             yield from ask_all(n_parties, "set_metric", curvature=self.metric)
         known, gradient = len(self.owner), primal.gradient.reshape(self.problem.n_outputs, -1)
         if self.complete:  # all of what parties would answer follows from their messages
-            left = gradient @ self.messages.T + self.problem.regularization * self.point.coefficients
+            slopes = ClassSpan(self.problem, self.messages, self.engine).products(gradient).T
+            left = slopes + self.problem.regularization * self.point.coefficients
             squared = np.bincount(self.owner, np.sum(left * left, axis=0), minlength=n_parties).tolist()
         else:
             squared = yield from self._ask(gradient)

@@ -14,7 +14,7 @@ import scipy.linalg
 from fastadmm.problem.penalty import PartyPenalty
 
 #: Norms that reach the radius to this share are on the sphere.
-_ON_SPHERE = 1e-9
+ON_SPHERE = 1e-9
 
 #: Shares of a step that are tried after the whole one and that to the first kink or bound.
 _SHORTER = (0.25, 0.0625, 0.015625)
@@ -54,7 +54,7 @@ def face_step(gram: np.ndarray, right: np.ndarray, penalty: PartyPenalty, x: np.
     system[diagonal] += second
     radius, point = penalty.constraint.radius, x[free]
     tangent = None
-    if np.linalg.norm(x) >= radius * (1.0 - _ON_SPHERE):
+    if np.linalg.norm(x) >= radius * (1.0 - ON_SPHERE):
         multiplier = -float(gradient @ point) / radius**2
         if multiplier > 0.0:
             system[diagonal] += multiplier
