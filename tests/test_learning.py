@@ -106,7 +106,7 @@ def test_offset_of_a_classifier():
 
 # --- warm starts
 def test_warm_start_begins_at_the_last_model():
-    model = ADMMSharingClassifier(3, 1e-2, warm_start=True)
+    model = ADMMSharingClassifier(3, 1e-2, scheme="sharing", warm_start=True)
     cold = model.fit(X, Y).n_rounds_
     assert model.fit(X, Y).n_rounds_ == 1
     warm = model.set_params(alpha=9e-3).fit(X, Y)
@@ -207,7 +207,7 @@ def test_scikit_learns_callbacks():
             return context.task_name == "round" and context.task_id == 2
 
     stop = Stop()
-    model = ADMMSharingClassifier(3, 1e-6).set_callbacks(stop).fit(X, Y)
+    model = ADMMSharingClassifier(3, 1e-6, scheme="sharing").set_callbacks(stop).fit(X, Y)
     assert (model.n_rounds_, model.status_) == (3, "interrupted")
     assert len(stop.models) == 4  # three rounds and the fit
     np.testing.assert_array_equal(stop.models[-1].coef_, model.coef_)

@@ -60,17 +60,18 @@ def test_class_weights_of_the_command_line(data, tmp_path, capsys):
 
 
 def test_a_run_begins_at_another_model(data, tmp_path):
-    cold = train(data, tmp_path / "cold", **{"lambda": 0.01})
-    warm = train(data, tmp_path / "warm", warm_start=str(tmp_path / "cold"), **{"lambda": 0.009})
-    fresh = train(data, tmp_path / "fresh", **{"lambda": 0.009})
+    cold = train(data, tmp_path / "cold", directions="both", **{"lambda": 0.01})
+    warm = train(
+        data, tmp_path / "warm", warm_start=str(tmp_path / "cold"), directions="both", **{"lambda": 0.009}
+    )
+    fresh = train(data, tmp_path / "fresh", directions="both", **{"lambda": 0.009})
     assert warm["status"] == "converged"
     assert warm["rounds"] < cold["rounds"]
     assert abs(warm["objective"] - fresh["objective"]) <= 1e-6 * fresh["objective"]
     # The same once more, from its own configuration, and after an interruption.
     with pytest.raises(KeyboardInterrupt):
-        train(
-            data, tmp_path / "killed", CrashAfter(1), warm_start=str(tmp_path / "cold"), **{"lambda": 0.009}
-        )
+        given = {"warm_start": str(tmp_path / "cold"), "lambda": 0.009, "directions": "both"}
+        train(data, tmp_path / "killed", CrashAfter(1), **given)
     resume_run(tmp_path / "killed")
     assert_same_run(tmp_path / "warm", tmp_path / "killed")
 

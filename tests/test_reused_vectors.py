@@ -112,8 +112,8 @@ def test_only_what_nobody_knows_is_dropped(monkeypatch):
 @pytest.mark.skipif(not (COMPILED and pages._madvise()), reason="the system gives no pages back so")
 def test_what_is_dropped_is_gone():
     rows = np.ones(2_000_000)
-    places, step = np.array([(rows.ctypes.data, rows.nbytes)]), 2 * pages._PAGE
-    told = int(mmap.MADV_DONTNEED), places, step, mmap.PAGESIZE, pages._PAGE
+    places, step = np.array([(rows.ctypes.data, rows.nbytes)]), 2 * pages.PAGE
+    told = int(mmap.MADV_DONTNEED), places, step, mmap.PAGESIZE, pages.PAGE
     discard(pages._madvise(), *told, 0, rows.nbytes // step + 1)
     assert rows[512:-512].sum() == 0.0  # to the system, and back as zeros
     assert set(np.unique(rows)) <= {0.0, 1.0}

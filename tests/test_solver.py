@@ -50,7 +50,7 @@ def test_round_limit():
     result = solve(small()[2], SolverOptions(gap=0.0, max_rounds=3))
     assert result.status is Status.MAX_ROUNDS
     assert len(result.history) == 3
-    assert "round limit after 3 rounds: relative duality gap" in result.message
+    assert "round limit after 3 rounds, as gap 0 asks: no gap ends training; relative" in result.message
 
 
 def test_time_limit():

@@ -30,7 +30,8 @@ def data(tmp_path_factory):
 
 
 def a_config(data, **options):
-    return make_config({"data": str(data / "a.parts"), "test": str(data / "t.parts"), **options})
+    many = {} if "privacy" in options else {"directions": "both"}
+    return make_config({"data": str(data / "a.parts"), "test": str(data / "t.parts"), **many, **options})
 
 
 def events(directory):

@@ -117,6 +117,9 @@ class Method(ABC):
         """Keep messages in a scratch file; ``directory`` is where. Only of schemes that say they can."""
         raise NotImplementedError
 
+    def take_many_rounds(self) -> None:  # noqa: B027 (most do)
+        """Ask for no more at first than later: early stopping chooses among the models of many rounds."""
+
     def close(self) -> None:  # noqa: B027 (most hold little)
         """Give back what is large; nothing is asked of the method any more."""
 

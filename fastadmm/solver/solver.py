@@ -92,6 +92,8 @@ class Solver(Run):
         elif self.scheme.name == "pooled" and apart:
             raise ConfigError(f"scheme: 'pooled' {_NOT_APART[early is None]}; choose 'auto'")
         self.method = self.scheme.make(problem, self.options, self.engine)
+        if early is not None:
+            self.method.take_many_rounds()
         if early is None and problem.convex and not self.method.descends:
             self.lowest = LowestModel()
         self.traffic: Traffic | None = None

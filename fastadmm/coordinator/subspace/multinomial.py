@@ -279,6 +279,9 @@ class MultinomialMethod(Method):
     def descends(self) -> bool:
         return self.problem.loss.smooth
 
+    def take_many_rounds(self) -> None:
+        self.coordinator.most_first = 0
+
     def make_parties(self) -> list[ClassDirectionParty]:
         problem = self.problem
         return [

@@ -584,6 +584,9 @@ class SubspaceMethod(Method):
     def descends(self) -> bool:
         return self.problem.loss.smooth
 
+    def take_many_rounds(self) -> None:
+        self.coordinator.most_first = 0
+
     def make_parties(self) -> Sequence[DirectionParty]:
         problem = self.problem
         parties = [
