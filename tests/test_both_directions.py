@@ -284,8 +284,7 @@ def test_parties_of_many_columns_begin_with_leading_eigenvectors(monkeypatch):
         for party in parties:
             party.set_metric(problem.weight / 4.0)
         first, second = (party.answer("respond_first", asked)["messages"] for party in parties)
-    # Inner products of rows are the same; Gram matrices may be rounded to single precision.
-    np.testing.assert_allclose(first, second, atol=1e-4)
+    np.testing.assert_allclose(first, second, atol=1e-4)  # Gram matrices may be rounded
     vectors = np.linalg.eigh(problem.blocks[1].matrix @ problem.blocks[1].matrix.T)[1]
     left = vectors[:, -5:] - first.T @ np.linalg.lstsq(first.T, vectors[:, -5:], rcond=None)[0]
     assert np.linalg.norm(left, axis=0).max() < 0.05  # the leading ones are found

@@ -150,7 +150,7 @@ def test_other_problems_go_on_with_other_workers(settings, data, classes, tmp_pa
     monkeypatch.setattr(stall_watch, "PATIENCE", 2)  # steps of sharing, too
     monkeypatch.setattr(stall_watch, "_FALLEN", 0.0)
     place = classes if settings.get("loss") == "multinomial" else data
-    first = 3 if "directions" in settings else 4  # before it is certified
+    first = 4 - ("directions" in settings)  # before it is certified
     config = RunConfig(str(place), threads=1, gap=1e-12, rounds=first, **settings)
     start_run(config, tmp_path / "one")
     shared(config, tmp_path / "four", 4)

@@ -69,8 +69,8 @@ def test_a_run_begins_at_another_model(data, tmp_path):
     assert warm["rounds"] < cold["rounds"]
     assert abs(warm["objective"] - fresh["objective"]) <= 1e-6 * fresh["objective"]
     # The same once more, from its own configuration, and after an interruption.
+    given = {"warm_start": str(tmp_path / "cold"), "lambda": 0.009, "directions": "both"}
     with pytest.raises(KeyboardInterrupt):
-        given = {"warm_start": str(tmp_path / "cold"), "lambda": 0.009, "directions": "both"}
         train(data, tmp_path / "killed", CrashAfter(1), **given)
     resume_run(tmp_path / "killed")
     assert_same_run(tmp_path / "warm", tmp_path / "killed")

@@ -36,9 +36,8 @@ def test_a_page_is_made_of_the_measurements(name, page):
 def test_exchanges_are_those_that_were_measured(monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     bench, found = script("apart"), measured("apart")
-    assert f"<!-- apart:begin -->\n{bench.block(found)}<!-- apart:end -->" in bench.PAGE.read_text(
-        encoding="utf-8"
-    )
+    page = bench.PAGE.read_text(encoding="utf-8")
+    assert f"<!-- apart:begin -->\n{bench.block(found)}<!-- apart:end -->" in page
     narrow = [case["ours"] for case in found if case["regularizer"] == "l2" and not case["wide"]]
     assert max(exchanges for exchanges, _ in narrow) <= 3
 

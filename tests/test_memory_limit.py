@@ -143,7 +143,6 @@ def test_narrow_parties_keep_no_more_directions_than_columns():
         state = scheme.state_bytes(shape, 64)[0] - shape.piece_bytes(2 * min(64, width))
         return state - shape.direction_bytes(64)
 
-    # Half as many numbers as a party's first answer has are on their way.
     assert state(64) - state(3) == 8 * 10**6 * (2 * 61 + SOME_FIRST // 2 - 2)
     assert state(64) == state(1000)
 
