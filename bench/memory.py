@@ -154,7 +154,7 @@ def measure(n: int, case: tuple[str, str, int, int, int, dict[str, Any]]) -> tup
     """Vectors that a run held, and that its plan has."""
     scheme, loss, parties, width, rounds, options = case
     found = []
-    for size in (FEW, FEW, n):  # the first may compile, which takes memory of its own
+    for size in (n, FEW, FEW, n):  # the first two may compile, which takes memory of its own
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "d.parts"
             write(path, size, loss, parties, width)
@@ -163,7 +163,7 @@ def measure(n: int, case: tuple[str, str, int, int, int, dict[str, Any]]) -> tup
             command = [sys.executable, "-P", __file__, "--run", told]
             printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
             found.append(json.loads(printed.splitlines()[-1]))
-    _, (few, _, _), (peak, planned, data) = found
+    (few, _, _), (peak, planned, data) = found[2:]
     return (peak - few - data) / (8 * n), planned / (8 * n)
 
 

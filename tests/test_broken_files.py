@@ -421,7 +421,6 @@ CASES = [
     case("y minus one", put(L, "y", 3, -1.0), I, L, "'y'", "row 4"),
     case("y two", put(L, "y", 3, 2.0), I, L, "'y'", "row 4"),
     case("y NaN", put(L, "y", 59, np.nan), I, L, "'y'", "row 60"),
-    case("y one class", put(L, "y", slice(None), 1.0), I, L, "'y'", "'yes'", "two classes"),
     case("classes absent", drop_attr(L, "/", "classes"), F, L, "'classes'"),
     case("classes equal", attr(L, "/", "classes", ["a", "a"]), F, L, "'classes'"),
     case("classes three", attr(L, "/", "classes", ["a", "b", "c"]), F, L, "'classes'"),

@@ -185,9 +185,10 @@ def test_many_parties_are_left_out_one_by_one():
 @pytest.mark.repeats
 def test_coalitions_begin_where_smaller_ones_ended(monkeypatch):
     problem, *_ = a_problem(n_parties=5, n=400)
-    warm = measure_worth(problem, SolverOptions(gap=1e-4), pooled=False)
+    options = SolverOptions(gap=1e-4, directions="both")
+    warm = measure_worth(problem, options, pooled=False)
     monkeypatch.setattr(coalitions, "_MOST_WEIGHTS", 0)
-    cold = measure_worth(problem, SolverOptions(gap=1e-4), pooled=False)
+    cold = measure_worth(problem, options, pooled=False)
     assert sum(c.rounds for c in warm.coalitions.values()) < sum(c.rounds for c in cold.coalitions.values())
     for mask, coalition in cold.coalitions.items():
         assert warm.of(mask, "log_loss") == pytest.approx(cold.of(mask, "log_loss"), abs=1e-3)

@@ -10,14 +10,9 @@ from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import ClassifierTags, Tags, check_array, check_consistent_length, column_or_1d
-from sklearn.utils.validation import (
-    _check_feature_names_in,
-    _check_sample_weight,
-    check_is_fitted,
-    validate_data,
-)
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from fastadmm.data_tools.building import Places, words_of
 from fastadmm.data_tools.columns import EXACT, Column, canonical_text
@@ -135,7 +130,8 @@ class WoeTransformer(TransformerMixin, BaseEstimator):
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Names of the columns that are used, of shape (n_used,)."""
         check_is_fitted(self, "encoders_")
-        return _check_feature_names_in(self, input_features)[self.columns_["used"].to_numpy()]
+        names: Array = OneToOneFeatureMixin.get_feature_names_out(self, input_features)
+        return names[self.columns_["used"].to_numpy()]
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> list[Array]:
         """Choose bins; each party's rows as WOE of the other folds."""
