@@ -48,7 +48,7 @@ class Subspace(Scheme):
     """See :mod:`fastadmm.coordinator.subspace.subspace`."""
 
     name = "subspace"
-    rounds = "about ten"
+    rounds = "two to ten"
     remarks = (
         "parties send Newton directions; the coordinator minimises over the span of all messages so far. "
         "Kinks in the loss are smoothed, less and less from round to round"
