@@ -286,6 +286,8 @@ _MOST_STEPS = 3
 class LogSumCoordinator(DescentCoordinator):
     """Messages of all parties, and the descent over their span."""
 
+    knows_penalty = False
+
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         super().__init__(problem, engine, directions)
         self.penalty = 0.0

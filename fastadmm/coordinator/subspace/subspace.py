@@ -102,6 +102,9 @@ class SubspaceCoordinator:
     Shapes: messages (K, N); owner (K,); metric (N,).
     """
 
+    #: Whether all that parties would answer follows from exact messages that span all weights.
+    knows_penalty = True
+
     def __init__(
         self,
         problem: Problem,
@@ -473,8 +476,7 @@ class SubspaceCoordinator:
 
     def _ask(self, gradient: np.ndarray, newton: bool, also: np.ndarray | None = None) -> Talk[Answers]:
         """Every party's answer, with its messages stored."""
-        # All of it follows from exact messages that span all weights.
-        if self.complete and self.few_rows is None:
+        if self.complete and self.knows_penalty and self.few_rows is None:
             left = self._slopes(gradient) + self.problem.regularization * self.point.coefficients
             squares = np.bincount(self.owner, left * left, minlength=self.problem.n_parties)
             return [{"squared_residual": float(square)} for square in squares]
