@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from fastadmm.parties.proximal import Party
+from fastadmm.privacy.paper_noise import inverse_root, noisy_weights
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "paper-a.md"
@@ -51,32 +52,6 @@ DELTA = 1e-5
 STALENESS = (10, 100)
 #: Radii of Frank-Wolfe's l1 ball, in units of the optimum's norm.
 RADII = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
-
-
-#: Singular values below this share of the largest squared one count as zero: the Gram matrix's own rounding.
-_RANK = 1e-9
-
-
-def noisy_weights(
-    weights: np.ndarray, sigma: float, rng: np.random.Generator, shape: np.ndarray | None = None
-) -> np.ndarray:
-    """Weights plus N(0, sigma²) noise, or sigma times shape times a standard normal vector: ε is infinite.
-
-    Shapes: weights (d_m,); shape (d_m, rank).
-    """
-    if shape is None:
-        return weights + sigma * rng.standard_normal(len(weights))
-    return weights + sigma * (shape @ rng.standard_normal(shape.shape[1]))
-
-
-def inverse_root(block: np.ndarray) -> np.ndarray:
-    """V S⁻¹ of the singular values above zero: noise of this shape has the covariance (DᵀD)⁺.
-
-    Shapes: block (N, d_m).
-    """
-    values, vectors = np.linalg.eigh(block.T @ block)
-    kept = values > _RANK * values[-1]
-    return vectors[:, kept] / np.sqrt(values[kept])
 
 
 class Case(NamedTuple):

@@ -37,6 +37,13 @@ def options(**more):
     return SolverOptions(**{"gap": 1e-8, "directions": "both", "max_rounds": 200, **more})
 
 
+def directions_after_a_round(problem, **more):
+    """How many each party has sent."""
+    with (solver := Solver(problem, options(directions="auto", **more))).engine:
+        solver.round()
+    return [len(party.directions) for party in solver.parties]
+
+
 def true_objective(blocks, problem, solver):
     weights = solver.party_weights()
     z = solver.intercept + sum(block @ x for block, x in zip(blocks, weights))
@@ -252,10 +259,8 @@ def test_only_parties_of_few_columns_are_asked_for_all_and_no_direction_is_sent_
     solver.round()
     assert [len(party.directions) for party in solver.parties][1:] == [7, 4]
     solver.close()
-    narrow = Solver(make_problem(blocks, y, lam=1e-3), options(directions="auto", history=3))
-    narrow.round()
-    assert max(len(party.directions) for party in narrow.parties) <= 3  # no more than is kept
-    narrow.close()
+    narrow = make_problem(blocks, y, lam=1e-3)
+    assert max(directions_after_a_round(narrow, history=3)) <= 3  # no more than is kept
 
 
 def wide(turned=False):
@@ -268,17 +273,11 @@ def wide(turned=False):
 
 
 def test_parties_of_many_columns_begin_with_leading_eigenvectors(monkeypatch):
-    rounds = {
-        asked: len(solve(wide(), options(gap=1e-6, directions=asked)).history) for asked in ("auto", "both")
-    }
-    assert rounds["auto"] < 0.7 * rounds["both"]
+    auto, both = (len(solve(wide(), options(gap=1e-6, directions=d)).history) for d in ("auto", "both"))
+    assert auto < 0.7 * both
     problem, turned = wide(), wide(turned=True)
-    asked = {
-        "gradient": (problem.y - 0.5)[np.newaxis],
-        "coefficients": np.empty(0),
-        "most": 20,
-        "exact": True,
-    }
+    gradient = (problem.y - 0.5)[np.newaxis]
+    asked = {"gradient": gradient, "coefficients": np.empty(0), "most": 20, "exact": True}
     with Engine(1) as engine:
         parties = [DirectionParty("p", p.blocks[1], 0.1, engine) for p in (problem, turned)]
         for party in parties:
@@ -288,17 +287,11 @@ def test_parties_of_many_columns_begin_with_leading_eigenvectors(monkeypatch):
     vectors = np.linalg.eigh(problem.blocks[1].matrix @ problem.blocks[1].matrix.T)[1]
     left = vectors[:, -5:] - first.T @ np.linalg.lstsq(first.T, vectors[:, -5:], rcond=None)[0]
     assert np.linalg.norm(left, axis=0).max() < 0.05  # the leading ones are found
-    solver = Solver(problem, options(directions="auto"))
-    solver.round()
-    assert [len(p.directions) for p in solver.parties] == [SOME_FIRST, SOME_FIRST, 3]
-    solver.close()
+    assert directions_after_a_round(problem) == [SOME_FIRST, SOME_FIRST, 3]
     monkeypatch.setattr(
         "fastadmm.parties.direction.choose_metric_solver", lambda *shape: ("gradient", "forced")
     )
-    solver = Solver(wide(), options(directions="auto"))  # without a factor as with both
-    solver.round()
-    assert [len(p.directions) for p in solver.parties] == [2, 2, 3]
-    solver.close()
+    assert directions_after_a_round(wide()) == [2, 2, 3]  # without a factor as with both
 
 
 @pytest.mark.parametrize("scale", [0.0, 1.0])

@@ -569,6 +569,15 @@ def test_log_sum_in_subspace_never_gets_worse(seed, case, width, lam):
             before = record.objective
 
 
+def test_with_log_sum_parties_are_asked_also_of_a_whole_span(monkeypatch):
+    asked, respond = [], LogSumDirectionParty.respond
+    monkeypatch.setattr(LogSumDirectionParty, "respond", lambda *a, **k: asked.append(1) or respond(*a, **k))
+    X, more = np.random.default_rng(0).normal(size=(60, 4)), {"loss": "squared", "regularizer": "log_sum:0.3"}
+    solver = Solver(make_problem([X[:, :2], X[:, 2:]], X[:, 0], lam=1e-2, **more))
+    assert [solver.round() and solver.coordinator.complete for _ in range(6)][-1]
+    assert len(asked) == 12
+
+
 @pytest.mark.representatives(5)
 @pytest.mark.parametrize("name", ["sigmoid", "tukey", "welsch"])
 @pytest.mark.parametrize(("lam", "parties"), [(1e-1, 1), (1e-3, 8), (1e-5, 3)])

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import fastadmm
 import numpy as np
@@ -213,9 +212,8 @@ def test_the_page_of_an_estimator(tmp_path):
         fastadmm.report(JointRegressor(), tmp_path / "c.html")
 
 
-def test_noise_of_the_paper(monkeypatch):
-    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[1] / "bench")
-    from paper_a import inverse_root, noisy_weights
+def test_noise_of_the_paper():
+    from fastadmm.privacy.paper_noise import inverse_root, noisy_weights
 
     rng = np.random.default_rng(0)
     D = rng.normal(size=(30, 3)) @ [[1.0, 0, 0, 1], [0, 2, 0, 0], [0, 0, 3, 3]]

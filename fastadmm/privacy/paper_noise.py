@@ -1,0 +1,33 @@
+"""The noise of Hu, Liu, Kong and Niu (2019) as a reference: it protects nothing (``docs/paper-a.md``).
+
+No training here uses it: whoever sees messages of known columns reads the perturbed weights off them.
+"""
+
+import numpy as np
+
+Array = np.ndarray
+
+#: Singular values below this share of the largest squared one count as zero: the Gram matrix's own rounding.
+_RANK = 1e-9
+
+
+def noisy_weights(
+    weights: Array, sigma: float, rng: np.random.Generator, shape: Array | None = None
+) -> Array:
+    """Weights plus N(0, sigma²) noise, or sigma times shape times a standard normal vector: ε is infinite.
+
+    Shapes: weights (d_m,); shape (d_m, rank).
+    """
+    if shape is None:
+        return weights + sigma * rng.standard_normal(len(weights))
+    return weights + sigma * (shape @ rng.standard_normal(shape.shape[1]))
+
+
+def inverse_root(block: Array) -> Array:
+    """V S⁻¹ of the singular values above zero: noise of this shape has the covariance (DᵀD)⁺.
+
+    Shapes: block (N, d_m).
+    """
+    values, vectors = np.linalg.eigh(block.T @ block)
+    kept = values > _RANK * values[-1]
+    return vectors[:, kept] / np.sqrt(values[kept])
