@@ -197,7 +197,7 @@ def message_guarantee(
 
 
 class MessageSender(GatedParty):
-    """A :class:`fastadmm.privacy.party.MessageParty` with its books: every message is charged, stored,
+    """A :class:`MessageParty` with its books: every message is charged, stored,
     sent.
     """
 
