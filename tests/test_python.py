@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from fastadmm import JointClassifier, JointRegressor, JointRegressorCV
 from fastadmm.errors import ConfigError, InputError
+from fastadmm.privacy.paper_noise import inverse_root, noisy_weights
 from fastadmm.settings.privacy import MessagePrivacy
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -213,8 +214,6 @@ def test_the_page_of_an_estimator(tmp_path):
 
 
 def test_noise_of_the_paper():
-    from fastadmm.privacy.paper_noise import inverse_root, noisy_weights
-
     rng = np.random.default_rng(0)
     D = rng.normal(size=(30, 3)) @ [[1.0, 0, 0, 1], [0, 2, 0, 0], [0, 0, 3, 3]]
     shape, zero = inverse_root(D), np.zeros(4)

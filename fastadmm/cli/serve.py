@@ -26,15 +26,15 @@ def serve(
     max_rows: int = option("Largest number of rows in a request.", default=10_000),
 ) -> None:
     """Score rows over HTTP: predictions, or one party's contributions, from JSON rows."""
-    from fastadmm.runs.service import open_service
-    from fastadmm.runs.service_app import listen, make_app, run_server
-    from fastadmm.runs.service_door import LOCAL_NAMES
-
     try:
         import fastapi  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError:
         raise ConfigError("serve: needs FastAPI and uvicorn: pip install 'fastadmm[serve]'") from None
+    from fastadmm.runs.service import open_service
+    from fastadmm.runs.service_app import listen, make_app, run_server
+    from fastadmm.runs.service_door import LOCAL_NAMES
+
     service = open_service(model, party, combine, max_rows, allow_infinite_epsilon=allow_infinite_epsilon)
     own = [] if host in ("0.0.0.0", "::", "") else [host]
     web = make_app(service, [*LOCAL_NAMES, *own, *(allow_host or ())])

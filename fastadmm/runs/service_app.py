@@ -264,10 +264,6 @@ def listen(host: str, port: int) -> socket.socket:
 
 def run_server(app: FastAPI, sock: socket.socket, ready: Callable[[], None]) -> None:
     """Answer requests until the process is told to end: by SIGTERM in peace."""
-    import uvicorn
-
-    from fastadmm.runs.service_app import PromptProtocol, PromptServer
-
     # No access log: it would say who asks, and rows are nobody's business.
     config = uvicorn.Config(
         app,
