@@ -201,7 +201,6 @@ class Inference:
     def plot(self, path: str | os.PathLike[str] | None = None) -> Figure:
         """Draw the weights with their intervals, without the intercept, into a file where a path is given."""
         from fastadmm.figures.figure import draw_figure, write_figure
-        from fastadmm.inference.table import draw_weights, height_of_weights
 
         def draw(figure: Figure) -> None:
             draw_weights(figure, self.columns)
