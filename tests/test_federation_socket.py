@@ -54,6 +54,20 @@ def test_every_byte_and_name_arrives(tmp_path: Path) -> None:
         assert asker.ask("b", b"", 60) == b"\0b\0"
 
 
+def test_a_signal_that_another_thread_takes_ends_the_waiting(tmp_path: Path) -> None:
+    with serving(tmp_path / "s") as server:
+        taken = threading.Timer(0.3, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGINT))
+        late = threading.Timer(20, server.stop)
+        taken.start()
+        late.start()
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                server.wait()
+            assert late.is_alive()
+        finally:
+            late.cancel()
+
+
 def test_several_ask_at_the_same_time(tmp_path: Path) -> None:
     together = threading.Barrier(5, timeout=60)
 

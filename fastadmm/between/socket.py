@@ -200,7 +200,9 @@ class Server:
 
     def wait(self) -> None:
         """Until :meth:`stop`."""
-        self._ended.wait()
+        # A signal that reaches another thread does not wake this one, which has to raise what follows.
+        while not self._ended.wait(1.0):
+            pass
 
     def _accept(self) -> None:
         while not self._ended.is_set():
