@@ -27,6 +27,7 @@ from fastadmm.blocks.block import FeatureBlock, check_scale
 from fastadmm.conversation.answering import Answering, Unanswerable, checked
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.active_set import ActiveSet
+from fastadmm.parties.direction import public_vectors
 from fastadmm.parties.direction_span import DirectionSpan
 from fastadmm.parties.own_directions import OwnDirections
 from fastadmm.parties.proximal import WeightedBlock, penalty_of
@@ -147,14 +148,39 @@ class FaceParty(OwnDirections, Answering):
         return self._solver
 
     def best_response(
-        self, gradient: Array, model: Array, proposal: Array | None = None, common: bool = False
+        self,
+        gradient: Array,
+        model: Array,
+        proposal: Array | None = None,
+        common: bool = False,
+        most: int = 0,
     ) -> dict[str, Any]:
-        r"""Answer a loss gradient.
+        r"""Answer a loss gradient, with directions that span all columns where so many are asked for.
 
         Shapes: gradient (N,); model, proposal (K,).
         Scaling: gradient summed scaling.
         """
-        return self.answered(self.responded(gradient, model, proposal))
+        found = self.responded(gradient, model, proposal)
+        if not most or most < self.block.shape[1] - len(model):
+            return self.answered(found)
+        return self.answered(found, {"products": np.empty(0), **self._spanned()})
+
+    def _spanned(self) -> dict[str, Array]:
+        r"""Directions until they span all columns.
+
+        They are made of :math:`D_m^\top s` for public random vectors s, so that their messages follow from
+        :math:`D_m S^{-2} D_m^\top`, where S is the columns' scale; where columns depend on each other, LAPACK
+        finds the others, whose messages are zero.
+        """
+        (n, d), scale, known = self.block.shape, self.span.scale, self.directions * self.span.scale
+        images = self.block.transposed_matrix_product(public_vectors(range(d), n, self.engine), self.engine)
+        turn, shares = np.linalg.qr(np.vstack([known, images / scale]).T)
+        # The signs that follow from inner products alone, where LAPACK's follow from columns.
+        turn = turn * np.where(np.diag(shares) < 0.0, -1.0, 1.0)
+        fresh = np.ascontiguousarray(turn[:, len(known) :].T) / scale
+        self.directions = np.vstack([self.directions, fresh])
+        messages = self.block.matrix_product(fresh, self.engine)
+        return {"messages": messages, "products_of_all": fresh @ self.directions.T}
 
     def responded(self, gradient: Array, model: Array, proposal: Array | None = None) -> Response:
         """The best response itself."""
@@ -232,8 +258,6 @@ class FaceParty(OwnDirections, Answering):
         return {
             **({"heaviest": float(np.abs(self.sizes * x).max(initial=0.0))} if endless else {}),
             "norm": float(self.penalty.regularizer.norm(x)),
-            "penalty": float(self.penalty.value(x)),
-            "length": float(np.linalg.norm(x)),
             **self._face_of_model(model).face(model).values(),
             **({} if answer_end is None else self._held_on_answer(answer_end[None])),
         }
