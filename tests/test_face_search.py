@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fastadmm.coordinator.proximal.chord_newton import Passes
-from fastadmm.coordinator.proximal.face_search import FaceSearch, Found, common_subspace
+from fastadmm.coordinator.proximal.face_search import FaceSearch, Found
 from fastadmm.method.method import StallWatch
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions
@@ -160,14 +160,3 @@ def test_where_smoothing_has_narrowed_the_same_faces_are_searched_again():
     coordinator.problem = smoothing.smoothed()
     search.know(coordinator.problem, value, coordinator._tolerance(value))
     assert not search.began_on(faces)
-
-
-@pytest.mark.parametrize("common", [0, 1, 3])
-def test_what_two_subspaces_have_in_common(common):
-    rng = np.random.default_rng(common)
-    vectors = rng.normal(size=(9, 7))
-    shared, one, other = vectors[:, :common], vectors[:, common : common + 2], vectors[:, 5:]
-    bases = [np.linalg.qr(np.hstack([own, shared]))[0] for own in (one, other)]
-    found = common_subspace(*bases)
-    np.testing.assert_allclose(found.T @ found, np.eye(common), atol=1e-14)
-    np.testing.assert_allclose(found @ (found.T @ shared), shared, atol=1e-12)

@@ -73,10 +73,6 @@ _LEAVING = 4
 #: Where the answers' faces promise less than this share of the gap, the model's face is tried too.
 _ENOUGH = 0.3
 
-#: Exchanges in which a patient search on the model's face goes on past what it meets, where weights have
-#: bounds: line searches pass kinks, but near a bound a proposal beyond it is worth nothing.
-_MEETINGS = 30
-
 #: Centres of the smoothing that one search may have, its width each time smaller by a factor: until smoothing
 #: causes this share of the gap, most of which the next round is to take away.
 _MOST_CENTRES, _NARROWER, _AHEAD = 10, 0.5, 0.05
@@ -131,7 +127,6 @@ class ProximalCoordinator:
         self.steps: DualSteps | None = None
         self.stepping = self.patient = self.asks_sizes = False
         self.smoothing: Smoothing | None = None
-        self.has_bounds = any(np.isfinite(own.bounds).any() for own in problem.party_constraints)
         self.sent = np.zeros(0)
         self.repaired: Array | None = None
 
@@ -478,9 +473,8 @@ class ProximalCoordinator:
         if not self._can_be_true(found):
             found = None
         if on_model is not None and (found is None or not found.exact or found.promised < _ENOUGH * self.gap):
-            other = yield from on_model.end_on_model(
-                answers, _MEETINGS if self.patient and self.has_bounds else 0
-            )
+            on_model.hold(answers, "model")
+            other = on_model.found()
             if not self._can_be_true(other):
                 other = None
             if other is not None and (found is None or not found.exact or other.promised > found.promised):
