@@ -22,7 +22,6 @@ import numpy as np
 
 from fastadmm.engine.engine import Engine
 from fastadmm.method.line_length import best_length
-from fastadmm.method.one_leaf import is_one_leaf, newton_on_one_leaf
 from fastadmm.method.span_hessian import SpanHessian
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.problem import Problem
@@ -67,9 +66,6 @@ _LEFT = 0.9
 
 #: After so many steps in a row that do not improve the proved gap, Newton's method ends.
 _MOST_IDLE = 3
-
-#: As of :func:`fastadmm.kernels.span_newton.newton_over_span`.
-_LIMITS = _MAX_STEPS, _MOST_IDLE, _CONTRACTION, _FLAT, _HIDDEN, _ROUNDING, _LEFT
 
 
 @dataclass(frozen=True)
@@ -131,26 +127,8 @@ def minimise_over_span(
     return _descend(Span(problem, messages, engine, tilt), point, tolerance, hessian)
 
 
-def _all_steps(
-    span: Span, point: SpanPoint, tolerance: float, hessian: SpanHessian
-) -> tuple[SpanPoint, bool]:
-    """:func:`minimise_over_span` on one leaf; the last point, and whether it is the end."""
-    if point.gradient is None or not math.isfinite(point.loss):
-        point = span.evaluated(point)
-    fresh = hessian.reference is None or span.n_messages <= _FEW_MESSAGES
-    here = (
-        Here(point, np.empty(span.lead + span.n_messages), math.nan) if fresh else span.start(point, hessian)
-    )
-    found, ended = newton_on_one_leaf(span, here, tolerance, hessian, fresh, _LIMITS)
-    return SpanPoint(*found), ended
-
-
 def _descend(span: Span, point: SpanPoint, tolerance: float, hessian: SpanHessian) -> SpanPoint:
     """:func:`minimise_over_span` over the messages of a span."""
-    if len(span.messages) and is_one_leaf(span.problem, span.engine):
-        point, ended = _all_steps(span, point, tolerance, hessian)
-        if ended:
-            return point
     fresh = hessian.reference is None or span.n_messages <= _FEW_MESSAGES
     if point.gradient is None or not math.isfinite(point.loss):
         point = span.evaluated(point)
