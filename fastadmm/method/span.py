@@ -37,13 +37,16 @@ _FEW_MESSAGES = 10
 
 @dataclass
 class SpanPoint:
-    """A point of the span. Shapes: coefficients, products (K,); total, gradient (N,)."""
+    """A point of the span.
 
-    coefficients: np.ndarray  # of shape (K,)
-    intercept: float
-    total: np.ndarray  # of shape (N,): ``V.T @ coefficients``, the sum of all parties' messages
+    Shapes: coefficients (K,) or (C, K); intercept (C,); total, gradient (N,) or (C N,); products (K,).
+    """
+
+    coefficients: np.ndarray  # of shape (K,) or (C, K)
+    intercept: Any  # of several classes of shape (C,)
+    total: np.ndarray  # of shape (N,) or (C N,): the sum of all parties' messages
     loss: float = math.nan  # summed loss at the point; NaN while unknown
-    gradient: np.ndarray | None = None  # of shape (N,)
+    gradient: np.ndarray | None = None  # of shape (N,) or (C N,)
     sums: tuple[float, float] | None = None
     products: np.ndarray | None = None  # of shape (K,): of messages and gradient; None while unknown
 
@@ -101,10 +104,10 @@ class SomeRows:
 
 @dataclass
 class Here:
-    """A point with what a pass over V at it gives. Shapes: slope (K,) or (K + 1,)."""
+    """A point with what a pass over V at it gives. Shapes: slope (K,), (K + 1,) or such rows by class."""
 
     point: SpanPoint
-    slope: np.ndarray  # of shape (K,) or (K + 1,)
+    slope: np.ndarray  # in intercept (first, if there is one) and coefficients
     value: float  # the objective
 
 
