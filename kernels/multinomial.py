@@ -63,7 +63,7 @@ def _normalise(z, begin, size, room):
 
 
 @kernel
-def multinomial_evaluate(z, target, weight, gradient, start, stop):
+def multinomial_evaluate(z, target, weight, extra, gradient, start, stop):
     """Summed weighted loss over a row range; writes the gradient.
 
     Parameters
@@ -72,6 +72,8 @@ def multinomial_evaluate(z, target, weight, gradient, start, stop):
         Linear predictors.
     target, weight : ndarray of shape (N,)
         Class numbers, sample weights.
+    extra : tuple
+        Empty: there are no parameters.
     gradient : ndarray of shape (C, N)
         Output: ``weight * (p - onehot)``; sums to zero over the classes of a sample.
     start, stop : int
@@ -168,7 +170,7 @@ def multinomial_probabilities(z, target, weight, out, start, stop):
 
 
 @kernel
-def multinomial_curvature(z, target, weight, out, start, stop):
+def multinomial_curvature(z, target, weight, extra, out, start, stop):
     """Write the diagonal of the Hessian, ``weight * p * (1 - p)`` of shape (C, N), over a row range.
 
     Arguments as in :func:`multinomial_evaluate`. ``1 - p`` is the sum of the
@@ -354,7 +356,7 @@ def multinomial_prox(v, shift, target, weight, penalty, z, gradient, slope, star
 
 
 @kernel
-def multinomial_conjugate(u, target, weight, start, stop):
+def multinomial_conjugate(u, target, weight, extra, start, stop):
     r"""Summed conjugate of the weighted losses at u; infinite outside its domain.
 
     With :math:`p = e_y + u / s` it is :math:`s \sum_c p_c \log p_c`, the negative
@@ -366,6 +368,8 @@ def multinomial_conjugate(u, target, weight, start, stop):
         Dual vector.
     target, weight : ndarray of shape (N,)
         Class numbers, sample weights.
+    extra : tuple
+        Empty.
     start, stop : int
 
     Returns

@@ -113,8 +113,8 @@ def _descend(span: ClassSpan, here: Here, tolerance: float, hessian: ClassSpanHe
         decrease, here = -float(np.sum(here.slope * step)), trial
         if best.take(here, decrease, tolerance):
             break
-    found: SpanPoint = best.here.point
-    return found
+    end: SpanPoint = best.here.point
+    return end
 
 
 def _step(span: ClassSpan, here: Here, step: Array) -> tuple[Here, Array] | None:
