@@ -261,7 +261,7 @@ class CsvSource(CsvFile):
             distinct = set(texts)
             if any(is_number(text) and not np.isfinite(float(text)) for text in distinct):
                 return None
-            spoiled = any(text.lower() in MISSING or in_quotes(text) for text in distinct)
+            spoiled = any(text.lower() in MISSING or in_quotes(text) or is_merging(text) for text in distinct)
             return None if spoiled else texts
         return values if np.isfinite(values).all() else None
 

@@ -63,6 +63,8 @@ class PlainText:
     @classmethod
     def of(cls, text: bytes, separator: str, width: int) -> PlainText | None:
         """None if a row has another width, or quotes are not around one cell of one line."""
+        if b"\0" in text or text.startswith(b"\xef\xbb\xbf"):  # which pandas would take away
+            return None
         codes = np.frombuffer(text + b"\n\n", dtype=np.uint8)
         ends = np.flatnonzero(codes == 10)[:-1]
         ends = ends if not text.endswith(b"\n") else ends[:-1]
@@ -80,7 +82,7 @@ class PlainText:
             if not (around & (np.searchsorted(ends, opened) == np.searchsorted(ends, closed))).all():
                 return None
             cuts = cuts[np.searchsorted(quotes, cuts) % 2 == 0]
-        if b"\0" in text or len(cuts) != len(lines) * (width - 1):
+        if len(cuts) != len(lines) * (width - 1):
             return None
         bounds = np.empty((len(lines), width + 1), dtype=np.int64)
         bounds[:, 0], bounds[:, -1] = starts[lines] - 1, stops[lines]
@@ -92,41 +94,38 @@ class PlainText:
         start, stop = self.bounds[row, column : column + 2].tolist()
         return self.codes[start + 1 : stop].tobytes().decode("utf-8", "replace").strip().strip('"').strip()
 
-    def are_plain(self, values: np.ndarray, columns: Sequence[int]) -> np.ndarray:
-        """Which cells of some columns are their whole number as it is usually written.
+    def surplus(self, values: np.ndarray, columns: Sequence[int]) -> np.ndarray:
+        """How many characters cells of some columns have besides a minus and the digits of their whole part.
 
         Shapes: values, the result (k, q).
         """
         sizes = self.bounds[:, [c + 1 for c in columns]] - self.bounds[:, columns] - 1
-        digits = np.searchsorted(_POWERS, np.abs(values), side="right") + 1
-        return digits + (values < 0) == sizes
+        return sizes - (values < 0) - np.searchsorted(_POWERS, np.abs(values), side="right") - 1
 
-    def begin_plainly(self, columns: Sequence[int]) -> np.ndarray:
-        """Which cells of some columns begin with a digit, sign or point, and with no zero before a digit.
+    def are_sure(self, values: np.ndarray, columns: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Columns of numbers whose text needs no closer look: of plain whole numbers, or of other numbers.
 
-        Shapes: the result (k, q).
+        Points of the others are decimal points: behind one of them, there are not three digits, as there are
+        in groups of thousands. None begins with a zero before a digit.
+        Values are NaN where a cell is missing.
+
+        Shapes: values (k, q), both results (q,).
         """
-        at = self.bounds[:, columns] + 1
-        at += np.isin(self.codes[at], [43, 45])
-        first, second = self.codes[at], self.codes[at + 1]
-        digit = (second >= 48) & (second <= 57)
-        return ((first > 48) & (first <= 57)) | (first == 46) | ((first == 48) & ~digit)
+        missing, size, surplus = np.isnan(values), np.abs(values), self.surplus(values, columns)
+        at, stops = self.bounds[:, columns] + 1, self.bounds[:, [c + 1 for c in columns]]
+        digits = stops - at - (values < 0) - surplus
+        at += np.isin(self.codes[at], (43, 45))
+        first, second, last = self.codes[at], self.codes[at + 1], self.codes[stops - 1]
+        pointed = (first == 46) | (self.codes[np.minimum(at + digits, len(self.codes) - 1)] == 46)
+        whole = values == np.trunc(values)
+        ungrouped = ~whole & pointed & ((size < 1.0) | (size >= 1000.0) | ~np.isin(surplus, (4, 5)))
+        usual = _in_number(first) & ~((first == 48) & _in_number(second) & (second != 46)) & _in_number(last)
+        small = (missing | (size < EXACT)).all(axis=0)
+        plain = (missing | (whole & (surplus == 0))).all(axis=0)
+        decimal = (ungrouped & ~missing).any(axis=0) & (missing | usual).all(axis=0)
+        return small & plain, small & decimal
 
 
-def are_sure(text: PlainText, values: np.ndarray, columns: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Columns of numbers whose text needs no closer look: of plain whole numbers, or of other numbers.
-
-    Points of the others are decimal points: one of them cannot group thousands. Values are NaN where a cell
-    is missing.
-
-    Shapes: values (k, q), both results (q,).
-    """
-    missing, size = np.isnan(values), np.abs(values)
-    with np.errstate(invalid="ignore", over="ignore"):
-        whole = (values == np.trunc(values)) | missing
-        thousandths = np.round(values * 1000.0) / 1000.0 == values
-    small = (missing | (size < EXACT)).all(axis=0)
-    plain = (text.are_plain(values, columns) | missing).all(axis=0)
-    decimal = (~whole & ((size < 1.0) | (size >= 1000.0) | ~thousandths)).any(axis=0)
-    begun = (text.begin_plainly(columns) | missing).all(axis=0)
-    return small & whole.all(axis=0) & plain, small & decimal & begun
+def _in_number(codes: np.ndarray) -> np.ndarray:
+    """Which are digits or points."""
+    return ((codes >= 48) & (codes <= 57)) | (codes == 46)

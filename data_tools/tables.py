@@ -27,7 +27,7 @@ from fastadmm.data_tools.large_text import in_order
 from fastadmm.data_tools.opening import NotUtf8, SourceFile
 from fastadmm.data_tools.parquet import ParquetTable
 from fastadmm.data_tools.parts import empty_parts, is_parts, part_files, told_of_empty
-from fastadmm.data_tools.plain_text import PlainText, are_sure, read_frame
+from fastadmm.data_tools.plain_text import PlainText, read_frame
 from fastadmm.data_tools.sniffing import SEPARATORS, check_separator, one_byte_encoding, read_as
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.errors import InputError
@@ -83,13 +83,13 @@ def _take_apart(
     cells: dict[str, Numbers | Words | Whole] = {}
     if frame is not None and len(frame) == len(lines):
         values = frame[numbers].to_numpy(np.float64)
-        whole, decimal = are_sure(text, values, [place[name] for name in numbers])
+        whole, decimal = text.are_sure(values, [place[name] for name in numbers])
         for j in np.flatnonzero(whole | decimal).tolist():
             pointed = bool(decimal[j])
             cells[numbers[j]] = Numbers(np.ascontiguousarray(values[:, j]), "", pointed, pointed)
         for name in ids:
             own = frame[name].to_numpy()
-            if (np.abs(own) < _LONG_ID).all() and text.are_plain(own[:, None], [place[name]]).all():
+            if (np.abs(own) < _LONG_ID).all() and not text.surplus(own[:, None], [place[name]]).any():
                 cells[name] = Whole(own)
     # The text of the other columns decides what they are.
     rest = [name for name in wanted if name not in cells]

@@ -11,12 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 from fastadmm.data_tools import columns, large_text, tables
 from fastadmm.data_tools.alignment import align, rows_of, table_ids
-from fastadmm.data_tools.building import Cells
+from fastadmm.data_tools.building import Cells, Numbers, Whole, Words
 from fastadmm.data_tools.convert_tables import convert_tables
+from fastadmm.data_tools.csv_table import CsvFile, CsvSource
 from fastadmm.data_tools.libsvm import LibsvmSource
 from fastadmm.data_tools.opening import SourceFile
 from fastadmm.data_tools.plain_text import read_frame
-from fastadmm.data_tools.tables import read_table
+from fastadmm.data_tools.tables import csv_chunks, read_table
 from fastadmm.errors import InputError
 
 N = 3000
@@ -106,12 +107,14 @@ def test_lines_and_faults_are_those_of_the_slow_reader(tmp_path, monkeypatch):
         "a,b\n1,2\n3,inf\n",
         "a,b\n007,1.234\n8,12.345\n",
         "a,b\n1,2\r3,4\n",
-        "a,b\n-0,NA\n5,n/A\n", "a,b\n+5, 3\n1.0,5e2\n", "a,b\n1.500,1.5\n12.250,0.250\n", "a,b\n00.123,1.5\n",
+        "a,b\n-0,NA\n5,n/A\n", "a,b\n+5, 3\n1.0,5e2\n", "a,b\n1.500,1.5\n12.250,0.250\n",
+        "a,b\n+1.500,1.500  \n12.250, 1.500\n", "a,b\n00.123,1.5\n",
         "a,b\nTrue,\nfalse,true\n", "a,b\n\"x,y\",\"\"\n5,\"a\"\"b\"\n", "a,b\n\"x\"y,2\n",
         "a,b\n1,2\n  ,3\n",
         "a,b\n9007199254740993,1\n", "a,b\n1_0,0x1\n", "a,b\n5,\0\n", "\ufeffa,b\n1,é\n2,", "a,b\n,\n,\n",
         "a,b\n1e400,1\n",
         "a,b\n1,nan\nNA,007\n", "a,b\n1,2\n3,4,5\n", "a\tb\n1\t \n", "a,b\n1,'2'\n", "a,b\n+-1,1\n",
+        "a,b\n1.234,5e-3\n1.500,12e-1\n", "a,b\n\ufeff1,2\n",
     ]  # fmt: skip
     for k, text in enumerate(blocks):
         path = tmp_path / f"{k}.csv"
@@ -127,6 +130,19 @@ def test_lines_and_faults_are_those_of_the_slow_reader(tmp_path, monkeypatch):
             shown = [(c.kind, c.values.tolist(), c.words, c.zeros, c.grouped) for c in table.columns.values()]
             seen.append(repr((shown, [table.where(i) for i in range(table.n_rows)])))
         assert seen[0] == seen[1], text
+
+
+def test_plain_cells_are_read_once(tmp_path):
+    # A short cut whose fallback is right as well is seen only here.
+    path = tmp_path / "a.csv"
+    path.write_text('id,a,b,c,d,e\n7,1,12.50,"x,y",1.500,007\n-8,,7.25,z,2.500,1.5\n')
+    wanted = {"id": "ids", **dict.fromkeys("abde", "numbers"), "c": "words"}
+    ((lines, cells),) = (found for found in csv_chunks(CsvFile(SourceFile(path)), wanted) if found)
+    kinds = {name: type(found) for name, found in cells.items()}
+    assert kinds == {"id": Whole, "a": Numbers, "b": Numbers, "c": Words, "d": Words, "e": Words}
+    assert lines.tolist() == [2, 3]
+    body = path.read_bytes().partition(b"\n")[2]
+    assert CsvSource(SourceFile(path), label="c", drop=["a"])._parse((2, body))[1] is not None
 
 
 def test_parts_that_do_not_fit_are_named(tmp_path):
