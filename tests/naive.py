@@ -5,7 +5,6 @@ Scaling as in docs/solver.md: losses are summed over samples with weights s,
 """
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
@@ -420,48 +419,6 @@ def clamped_least(
     return low
 
 
-# --- text
-def libsvm_rows(
-    text: str, shift: int, limit: int
-) -> tuple[list[float], list[list[int]], list[list[float]]] | None:
-    """Labels, indices and values of LIBSVM lines; None where a token is not plain."""
-    labels, indices, values = [], [], []
-    for line in text.split("\n")[:-1]:
-        tokens = line.split("#")[0].split()
-        if not tokens:
-            continue
-        pairs = [token.split(":") for token in tokens[1:]]
-        if not all(len(pair) == 2 and pair[0].isdigit() and len(pair[0]) <= 10 for pair in pairs):
-            return None
-        own = [int(index) - shift for index, _ in pairs]
-        if own != sorted(set(own)) or any(not 0 <= index <= limit for index in own):
-            return None
-        try:
-            labels.append(float(tokens[0]))
-            values.append([float(value) for _, value in pairs])
-        except ValueError:
-            return None
-        indices.append(own)
-    return labels, indices, values
-
-
-def cells_of(text: str, separator: str) -> list[list[str]]:
-    """Cells of CSV lines without line breaks in them; blank lines are no rows."""
-    lines = text.replace("\r\n", "\n").split("\n")
-    return [
-        [cell[1:-1] if cell.startswith('"') else cell for cell in line.split(separator)]
-        for line in lines
-        if line
-    ]
-
-
-def numbered_words(words: Sequence[str]) -> tuple[list[int], list[int]]:
-    """Number of each word, in the order of their first rows, and these rows."""
-    seen: dict[str, int] = {}
-    codes = [seen.setdefault(word, len(seen)) for word in words]
-    return codes, [words.index(word) for word in seen]
-
-
 def shuffled_groups(count: int, size: int, seed: int) -> list[int]:
     """Numbers in groups of neighbours, which a linear congruential generator shuffles (Fisher and Yates)."""
     groups, state = list(range(-(-count // size))), seed
@@ -470,32 +427,3 @@ def shuffled_groups(count: int, size: int, seed: int) -> list[int]:
         other = (state >> 33) % (place + 1)
         groups[place], groups[other] = groups[other], groups[place]
     return [i for group in groups for i in range(group * size, min((group + 1) * size, count))]
-
-
-def plain_number(cell: str) -> float | None:
-    """The number of a cell that is a plain one: decided without ``float`` by compiled readers of text."""
-    cell = cell.strip(" ")
-    match = re.fullmatch(r"[+-]?(\d*)\.?(\d*)(?:[eE][+-]?\d{1,4})?", cell, re.ASCII)
-    if match is None or not match[1] + match[2] or len((match[1] + match[2]).lstrip("0")) > 19:
-        return None
-    number = float(cell)
-    # Infinite and subnormal ones are left to float.
-    tiny = abs(number) < 2.2250738585072014e-308 and (match[1] + match[2]).strip("0") != ""
-    return None if tiny or number in (float("inf"), float("-inf")) else number
-
-
-def table_rows(text: str, separator: str, places: list[int]) -> tuple[list[list[float]], list[str]] | None:
-    """Features and labels of lines of a table; None where a cell is not plain."""
-    features, labels = [], []
-    for line in text.split("\n")[:-1]:
-        cells = line.removesuffix("\r").split(separator)
-        if not line.removesuffix("\r"):
-            continue
-        if len(cells) != len(places) or not line.isascii() or any(c in line for c in '\0"'):
-            return None
-        numbers = {place: plain_number(cell) for place, cell in zip(places, cells, strict=True) if place >= 0}
-        if None in numbers.values():
-            return None
-        features.append([numbers[place] for place in sorted(numbers)])
-        labels.append(cells[places.index(-1)].strip(" \t"))
-    return features, labels
