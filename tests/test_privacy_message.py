@@ -17,10 +17,12 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, ExitCode, FormatError, PrivacyBudgetError
 from fastadmm.parties.xupdate.ball import ball_solution
 from fastadmm.privacy.accounting import epsilon_of
+from fastadmm.privacy.accounts import Account
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.message import MessageSolver
 from fastadmm.privacy.message_party import MessageParty, clipped_block, fixed_ball_solution
-from fastadmm.privacy.noise import Calibration, NoiseSource, calibrate
+from fastadmm.privacy.noise import NoiseSource, calibrate
+from fastadmm.privacy.releases import Books
 from fastadmm.privacy.sensitivity import clip_rows, message_sensitivity
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import resume_run, start_run
@@ -160,7 +162,7 @@ def test_message_is_the_certified_clipped_answer_plus_noise():
         y = y - step * (matrix.T @ (matrix @ y - clipped) + made.mu * y)
         y *= min(1.0, 8.0 / np.linalg.norm(y))
     np.testing.assert_allclose(exact, matrix @ y, atol=1e-7)
-    sent = party.answer(w, 1)
+    sent = party.noised(w, 1)
     assert np.abs(sent.values - np.clip(exact, -2, 2)).max() < 6.5 * made.level.sigma
 
 
@@ -196,12 +198,12 @@ def test_the_slack_is_never_less_than_rounding_takes(asked):
     for n, d, mu in [(40, 4, 1e-6), (400, 30, 1e-3), (3000, 60, 1.0), (3000, 3, 1e4)]:
         for rows in (rng.normal(size=(n, d)), rng.normal(size=(n, 1)) * np.ones(d), np.zeros((n, d))):
             matrix = np.where(rng.random((n, 1)) < 0.2, 1e3, 1e-3) * rows
-            level = Calibration(1.0, 2.0**-28, 1.0)
+            books = Books(settings, Ledger(), "run", Account("a", "a"), "a", None, NoiseSource)
             with Engine(1) as engine:
                 block = clipped_block(as_block(matrix, "a"), "a")
-                party = MessageParty("a", 0, block, settings, mu, level, engine)
+                party = MessageParty("a", block, books, mu, engine)
                 for w in (rng.normal(size=n) * 8, np.sign(matrix[:, 0]) * 1e30, np.zeros(n), np.eye(n)[0]):
-                    party.prepare()
+                    party.factorise()
                     right = party._vectors.T @ block.transposed_product(party.public_target(w), engine)
                     coordinates, nu = fixed_ball_solution(party._values + mu, right, 8.0)
                     x = party._vectors @ coordinates
@@ -434,16 +436,16 @@ def test_a_killed_run_sends_its_stored_messages_again(data, tmp_path, monkeypatc
     config = configured(data)
     whole = start_run(config, tmp_path / "whole")
     copy = tmp_path / "run"
-    answer, calls = MessageParty.answer, []
+    noised, calls = MessageParty.noised, []
 
     def die(self, *given):  # in round 3, when one message is stored and the other not yet drawn
         calls.append(given)
         if len(calls) == 6:
             raise Killed
-        return answer(self, *given)
+        return noised(self, *given)
 
     with monkeypatch.context() as patched:
-        patched.setattr(MessageParty, "answer", die)
+        patched.setattr(MessageParty, "noised", die)
         with pytest.raises(Killed):
             start_run(config, copy)
     before = {p.name: p.read_bytes() for p in (copy / "messages").iterdir()}
@@ -462,7 +464,7 @@ def test_a_killed_run_sends_its_stored_messages_again(data, tmp_path, monkeypatc
     shutil.copytree(tmp_path / "whole", again)
     (again / "result.json").unlink()
     monkeypatch.setattr(
-        "fastadmm.privacy.message_party.MessageParty.answer",
+        "fastadmm.privacy.message_party.MessageParty.noised",
         lambda *_: pytest.fail("a message was drawn again"),
     )
     assert resume_run(again)["objective"] == whole["objective"]

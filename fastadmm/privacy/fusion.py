@@ -29,11 +29,10 @@ from fastadmm.privacy.fusion_party import (
     fusion_guarantee,
     split_in_words,
 )
-from fastadmm.privacy.ledger import Charge, other_runs
+from fastadmm.privacy.ledger import Charge
 from fastadmm.privacy.private_run import PrivateRun
-from fastadmm.privacy.public import PublicLabels, check_public_inputs, publish_labels, with_labels_spent
-from fastadmm.privacy.releases import reserve
-from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, state
+from fastadmm.privacy.public import PublicLabels, check_public_inputs, publish_labels
+from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement
 from fastadmm.problem.problem import Problem, TestSet, make_problem
 from fastadmm.settings.privacy import FusionPrivacy
 from fastadmm.solver.history import RoundRecord, Status
@@ -123,6 +122,7 @@ class FusionSolver(PrivateRun):
         self.budget = fusion_budget(settings)
         self.others = [m for m in range(problem.n_parties) if m != self.holder]
         self.parties = {m: self._party(m) for m in self.others if driver is None}
+        self.senders = list(self.parties.values())
         here = [self.parties.get(m) for m in range(problem.n_parties)]
         self.driver: Driver = driver or Threads(self.engine, here)
         self.messages: dict[int, FusionMessage] = {}
@@ -137,12 +137,6 @@ class FusionSolver(PrivateRun):
         """What parties elsewhere are told when the run begins: nothing beside what every run says."""
         return {}
 
-    def check_budget(self) -> None:
-        """Refuse a new run that its ledger has no room for; nothing is set aside."""
-        labels = self.label_payment()
-        reserve(self.ledger, [labels, *(party.payment() for party in self.parties.values())])
-        self.ledger.free()
-
     def next_round(self) -> Talk[RoundRecord]:
         """The talk of :meth:`round`."""
         if self.fit is not None:
@@ -150,9 +144,8 @@ class FusionSolver(PrivateRun):
         begin = time.perf_counter()
         problem = self.problem
         with self.engine.limited():
+            self.set_aside()
             paid = self.label_payment()
-            planned = [p.payment() for p in self.parties.values() if not p.has_message]
-            reserve(self.ledger, planned if self.releases.holds("labels") else [paid, *planned])
             self.labels = publish_labels(problem.y, self.settings, self.releases, paid, self.engine)
             public = {"target": self.labels.target, "classes": self.labels.classes}
             answers = yield Exchange([Call(m, "fuse", public) for m in self.others], Pace.IN_TURN)
@@ -318,11 +311,9 @@ class FusionSolver(PrivateRun):
             parties.append(fusion_guarantee(name, s, self.messages.get(m), spent, why))
         labels = () if s.label_epsilon is not None else ("labels: every party learns all of them",)
         seen = who_sees_fusion(s, self.problem.names[self.holder])
-        tuning = other_runs(self.ledger, self.accounts, s, self.label_account)
-        s = with_labels_spent(s, self.ledger, self.run, self.label_account)
         proved = not self.unproved and s.sampler != "insecure_test"
         weights = _WEIGHTS if proved else UNPROVED_WEIGHTS
-        return state(s, parties, seen, (*labels, *self.open, *_NOT_COVERED), tuning, weights)
+        return self.stated(parties, seen, (*labels, *self.open, *_NOT_COVERED), weights)
 
     def mechanism(self) -> dict[str, float]:
         """The numbers behind the statement, for audits: each part of a party's budget."""

@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,10 @@ from fastadmm.privacy.accounting import zcdp_of
 from fastadmm.privacy.accounts import Account
 from fastadmm.privacy.baseline import Comparison, compare_with_nothing
 from fastadmm.privacy.fusion import FusionSolver
-from fastadmm.privacy.ledger import Charge, other_runs
+from fastadmm.privacy.ledger import Charge
 from fastadmm.privacy.message_party import (
     MODELS_NOT_COVERED,
     MessageParty,
-    MessageSender,
     clipped_block,
     message_guarantee,
     message_level,
@@ -41,10 +41,8 @@ from fastadmm.privacy.public import (
     check_public_inputs,
     curvature_unit,
     publish_labels,
-    with_labels_spent,
 )
-from fastadmm.privacy.releases import Payment, reserve
-from fastadmm.privacy.statement import PrivacyStatement, state
+from fastadmm.privacy.statement import PrivacyStatement
 from fastadmm.problem.problem import Problem
 from fastadmm.settings.privacy import DifferentialPrivacy, FusionPrivacy, MessagePrivacy
 from fastadmm.solver.history import RoundRecord, Status
@@ -128,12 +126,14 @@ class MessageSolver(PrivateRun):
         self.mu = problem.regularization / (self.tau * self.penalty)
         self.sensitivity, self.level = message_level(settings, self.mu, n)
         self.parties = [
-            MessageParty(name, k, block, settings, self.mu, self.level, self.engine)
+            MessageParty(name, block, self.books(k), self.mu, self.engine)
             for k, (name, block) in enumerate(zip(problem.names, self.problem.blocks))
             if driver is None
         ]
-        self.senders = [self._sender(k, party) for k, party in enumerate(self.parties)]
-        self.driver: Driver = driver or Threads(self.engine, self.senders)
+        for k, party in enumerate(self.parties):
+            party.watch = partial(self._watched, k)
+        self.senders = self.parties
+        self.driver: Driver = driver or Threads(self.engine, self.parties)
         self.messages = np.zeros((m, n))
         self.z, self.u = np.zeros(n), np.zeros(n)
         self.prepared = False
@@ -142,10 +142,9 @@ class MessageSolver(PrivateRun):
         self.start_weights: list[np.ndarray] = []
         self.start_intercept = 0.0
 
-    def _sender(self, m: int, party: MessageParty) -> MessageSender:
-        sender = MessageSender(party, self.books(m))
-        sender.watch = lambda values: None if self.watch is None else self.watch(m, values)
-        return sender
+    def _watched(self, m: int, sent: np.ndarray) -> None:
+        if self.watch is not None:
+            self.watch(m, sent)
 
     def terms(self) -> dict[str, Any]:
         """What parties elsewhere are told when the run begins, beside what every run says."""
@@ -156,12 +155,14 @@ class MessageSolver(PrivateRun):
         if self.prepared:
             return
         begin = time.perf_counter()
-        paid = self._reserve()
+        self.set_aside()
         with self.engine.limited():
             if self.settings.label_epsilon is not None:
-                labels = publish_labels(self.problem.y, self.settings, self.releases, paid, self.engine)
+                labels = publish_labels(
+                    self.problem.y, self.settings, self.releases, self.label_payment(), self.engine
+                )
                 self.problem = replace(self.problem, y=labels.target)
-            self.engine.map(lambda party: party.prepare(), self.parties)
+            self.engine.map(lambda party: party.factorise(), self.parties)
             self._coordinate()
             self.start_intercept = self.intercept
             self.engine.map(lambda m: self.parties[m].solve(self._target(m)), range(len(self.parties)))
@@ -202,28 +203,6 @@ class MessageSolver(PrivateRun):
         self.seconds += time.perf_counter() - begin
         self.last_record = self._record()
         return self.last_record
-
-    def check_budget(self) -> None:
-        """Refuse a new run that its ledger has no room for; nothing is set aside."""
-        s = self.settings
-        if s.sampler != "insecure_test":
-            labels = self.label_payment()
-            rounds = range(1, s.rounds + 1)
-            charges = [sender.charge(t) for t in rounds for sender in self.senders]
-            reserve(self.ledger, [Payment(self.ledger, charges, s.budget, s.delta), labels])
-            self.ledger.free()
-
-    def _reserve(self) -> Payment:
-        """Before this process draws anything, set aside what is missing; what the labels cost."""
-        s = self.settings
-        labels = self.label_payment()
-        if s.sampler == "insecure_test":
-            return labels
-        missing = [charge for sender in self.senders for charge in sender.missing()]
-        drawn = self.releases.holds("labels")
-        messages = Payment(self.ledger, missing, s.budget, s.delta)
-        reserve(self.ledger, [messages] if drawn else [messages, labels])
-        return labels
 
     def _shrunk(self, message: np.ndarray) -> np.ndarray:
         """James and Stein's factor towards the public centre: post-processing of a noisy message.
@@ -307,11 +286,9 @@ class MessageSolver(PrivateRun):
             )
             for name, account in zip(self.problem.names, self.accounts)
         ]
-        seen = who_sees_messages(len(parties), s.rounds)
         labels = () if s.label_epsilon is not None else ("labels",)
-        other = other_runs(self.ledger, self.accounts, s, self.label_account)
-        s = with_labels_spent(s, self.ledger, self.run, self.label_account)
-        return state(s, parties, seen, (MODELS_NOT_COVERED, *labels, *self.open), other)
+        seen = who_sees_messages(len(parties), s.rounds)
+        return self.stated(parties, seen, (MODELS_NOT_COVERED, *labels, *self.open))
 
     def advice(self) -> str:
         """A warning where messages will be mostly noise, known before any data are read; else empty."""

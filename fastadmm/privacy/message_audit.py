@@ -23,7 +23,7 @@ from fastadmm.blocks.block import CSRBlock, DenseBlock
 from fastadmm.coordinator.admm.order import SHARING
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError, InputError
-from fastadmm.privacy import message, message_party
+from fastadmm.privacy import message
 from fastadmm.privacy.adversary import concrete_rows, find_worst_pair
 from fastadmm.privacy.noise_tests import Check, directions_check, size_check
 from fastadmm.privacy.sensitivity import message_sensitivity
@@ -65,7 +65,6 @@ ROUNDING = 1e-6
 
 #: Of messages the product's, looked up when they are called, as a run does.
 _MESSAGE: Any = message
-_PARTY: Any = message_party
 
 #: How rows are held.
 STORED = {"dense": DenseBlock, "sparse": lambda rows: CSRBlock(sp.csr_array(rows))}
@@ -126,12 +125,7 @@ def audit_message_code(
         worst = max(found, key=lambda each: each[1].gdp)[1]
         checks = [_cost(found, settings), code.level_check(worst), code.public_check()]
         checks += code.noise_checks(worst)
-        party = code.solver([DenseBlock(np.ones((2, 1)))] * 2, 1).parties[0]
-
-        def source(m: int) -> Any:
-            block = DenseBlock(np.ones((2, 1)))
-            return _PARTY.MessageParty("audit", m, block, settings, mu, party.level, party.engine).noise
-
+        source = code.solver([DenseBlock(np.ones((2, 1)))] * 2, 1).noise_source
         return checks + audit_source(source, "messages", settings.sampler == "discrete")
 
 
@@ -345,13 +339,8 @@ class _Code:
                 for path in ("solver", "agent"):
                     solver = self.solver([wrap(rows), wrap(rows)], 1, path=path)
                     own = solver.driver.inner.parties
-                    blocks = [own[m].block for m in range(2)] + [
-                        own[m].party.block for m in range(2) if hasattr(own[m], "party")
-                    ]
-                    longest = max(
-                        float(np.linalg.norm(block.columns(np.arange(columns), solver.engine), axis=1).max())
-                        for block in blocks
-                    )
+                    held = [own[m].block.columns(np.arange(columns), solver.engine) for m in range(2)]
+                    longest = max(float(np.linalg.norm(rows, axis=1).max()) for rows in held)
                     if longest > 1.0 + 1e-9:
                         where = f"{columns} column(s), {stored}"
                         self.differ = self.differ or f"a row of norm {longest:.3g} is not clipped ({where})"
@@ -364,7 +353,7 @@ class _Code:
             solver = self.solver([DenseBlock(np.ones((n, 1)))] * 3, rounds)
             agents = self.solver([DenseBlock(np.ones((n, 1)))] * 3, rounds, path="agent").driver.inner
             levels = [party.level for party in solver.parties]
-            levels += [agents.parties[m].party.level for m in range(3)]
+            levels += [agents.parties[m].level for m in range(3)]
             for level in levels:
                 # Distances of the worst pair in units of its own noise, which is that of few records.
                 found.append((level.sigma, n, level.sensitivity / level.sigma))
@@ -415,7 +404,7 @@ class _Code:
         with Tap() as tap, side.engine.limited():
             for number in range(1, _SIDE_ROUNDS + 1):
                 for party in side.parties:
-                    party.answer(np.sin(np.arange(_SIDE)), number)
+                    party.noised(np.sin(np.arange(_SIDE)), number)
         self.side = np.array([release.noise for release in tap.releases] or np.zeros((1, _SIDE)))
         self._keep(tap)
 

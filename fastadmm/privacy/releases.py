@@ -21,7 +21,7 @@ import io
 import os
 import secrets
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -32,8 +32,9 @@ from fastadmm.errors import FormatError, PrivacyBudgetError
 from fastadmm.files.atomic import shown, storage_errors, synchronise
 from fastadmm.files.modes import owner_only
 from fastadmm.privacy.accounts import Account
-from fastadmm.privacy.ledger import Charge, Ledger
+from fastadmm.privacy.ledger import Charge, Ledger, Spent, other_runs
 from fastadmm.privacy.noise import NoiseSource
+from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, state
 from fastadmm.settings.privacy import DifferentialPrivacy
 
 T = TypeVar("T")
@@ -128,6 +129,17 @@ class Books(Generic[Settings_co]):
         """What a release costs; nothing is claimed for a test's noise, and nothing may be charged."""
         s = self.settings
         return Payment(self.ledger, [] if s.sampler == "insecure_test" else charges, s.budget, s.delta)
+
+    def spent(self) -> Spent:
+        """What this run has charged for the party's features."""
+        return self.ledger.spent(self.account, self.run)
+
+    def statement(
+        self, guarantee: PartyGuarantee, seen: Mapping[str, str], not_covered: Sequence[str], weights: str
+    ) -> PrivacyStatement:
+        """What the run guarantees this party, which knows of no other."""
+        tuning = other_runs(self.ledger, [self.account], self.settings)
+        return state(self.settings, [guarantee], seen, not_covered, tuning, weights)
 
 
 class Releases:

@@ -239,7 +239,7 @@ class Agents:
 
     def open(self, terms: dict[str, Any]) -> None:
         """Open the parties."""
-        family = _FUSION.FusionParty if isinstance(self.settings, FusionPrivacy) else _MESSAGE.MessageSender
+        family = _FUSION.FusionParty if isinstance(self.settings, FusionPrivacy) else _MESSAGE.MessageParty
         for m, (block, name) in enumerate(zip(self.blocks, self.names)):
             if block is None:
                 continue
