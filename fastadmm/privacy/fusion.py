@@ -9,7 +9,6 @@ measurements are in ``docs/fusion.md``.
 
 import math
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from fastadmm.conversation.exchange import Call, Driver, Exchange, Pace, Talk
 from fastadmm.conversation.threads import Threads
 from fastadmm.errors import ConfigError, FormatError
 from fastadmm.privacy.accounts import Account
-from fastadmm.privacy.baseline import Comparison, compare_fusion
+from fastadmm.privacy.baseline import Comparison, Model, compare, mean_losses
 from fastadmm.privacy.fusion_fit import FusionFit, fit_scores
 from fastadmm.privacy.fusion_party import (
     HOLDER_SEES,
@@ -33,7 +32,7 @@ from fastadmm.privacy.ledger import Charge
 from fastadmm.privacy.private_run import PrivateRun
 from fastadmm.privacy.public import PublicLabels, check_public_inputs, publish_labels
 from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement
-from fastadmm.problem.problem import Problem, TestSet, make_problem
+from fastadmm.problem.problem import Problem, make_problem
 from fastadmm.settings.privacy import FusionPrivacy
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.options import SolverOptions
@@ -52,6 +51,13 @@ _NOT_COVERED = (
 _WEIGHTS = (
     "local models of the other parties are released and covered; the label holder's weights, the intercept "
     "and the scales stay with it (epsilon = infinity)"
+)
+
+
+#: What is said where a baseline is better.
+_WORSE = (
+    "fusion did not help here: test loss {own:.4f} against {best:.4f} without symbols; "
+    "use more epsilon, more records or the better baseline"
 )
 
 
@@ -188,9 +194,8 @@ class FusionSolver(PrivateRun):
 
     def _record(self) -> RoundRecord:
         """What the label holder can say: the loss of its last fit; a certificate would need clean scores."""
-        test: dict[str, float | None] | None = None
-        if self.problem.test is not None:
-            test = {"log_loss": self._test_loss(self.problem.test, self.party_weights(), self.intercept)}
+        own = {"log_loss": (self.party_weights(), self.intercept)}
+        test = mean_losses(self.problem, own, self.engine) or None
         norms = [float(np.linalg.norm(w)) for w in self.party_weights()]
         return self.recorded(self._finished().loss, norms, test=test)
 
@@ -231,7 +236,7 @@ class FusionSolver(PrivateRun):
 
     # --- what sending nothing gives --------------------------------------------------------------------
 
-    def baselines(self) -> dict[str, tuple[list[Array], float]]:
+    def baselines(self) -> dict[str, Model]:
         """Weights and intercept of the label holder alone, and of the released models added up."""
         if self.own is None or self.labels is None:
             raise ConfigError("privacy: the fusion round has not been made yet")
@@ -252,18 +257,8 @@ class FusionSolver(PrivateRun):
 
     def test_losses(self) -> dict[str, float]:
         """Mean test loss of the result and of its baselines; empty without a test set."""
-        test = self.problem.test
-        if test is None:
-            return {}
         models = {"fusion": (self.party_weights(), self.intercept), **self.baselines()}
-        return {name: self._test_loss(test, w, b) for name, (w, b) in models.items()}
-
-    def _test_loss(self, test: TestSet, weights: Sequence[Array], intercept: float) -> float:
-        z = test.offset + intercept
-        for block, x in zip(test.blocks, weights):
-            z = z + block.product(x, self.engine)
-        total = self.problem.loss.evaluate(z, test.y, test.weight, np.empty_like(z), self.engine)
-        return total / float(test.weight.sum())
+        return mean_losses(self.problem, models, self.engine)
 
     # --- what a run's record asks ----------------------------------------------------------------------
 
@@ -281,9 +276,7 @@ class FusionSolver(PrivateRun):
 
     def compare(self, weights: list[Array], intercept: float) -> Comparison:
         """The result beside what sending nothing gives."""
-        with self.engine.limited():
-            losses = self.test_losses()
-        return compare_fusion(losses)
+        return compare(self.test_losses(), _WORSE)
 
     def fit_charge(self, account: Account, run: str) -> Charge:
         """What all that a party sends costs, as one charge."""

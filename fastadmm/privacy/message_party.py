@@ -9,7 +9,7 @@ A party of mode "message": in each round it answers a public target with one noi
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -137,7 +137,6 @@ class MessageParty(PrivateParty):
         self.noise, self.releases = books.noise(), Releases(books.releases)
         self.kind, self.reason = "private ball", f"mu {mu:.4g}, sigma {self.level.sigma:.6g}"
         self.weights = np.zeros(block.shape[1])
-        self.watch: Callable[[np.ndarray], None] | None = None
         self._rounds = range(1, self.settings.rounds + 1)
         self._values = self._vectors = np.zeros(0)
         self._factorised = False
@@ -236,8 +235,6 @@ class MessageParty(PrivateParty):
 
         def draw() -> dict[str, Any]:
             message = self.noised(target, round)
-            if self.watch is not None:
-                self.watch(message.values)
             return {"integers": message.integers, "grid": message.grid}
 
         public = np.ascontiguousarray(self.public_target(target))

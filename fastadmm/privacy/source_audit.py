@@ -5,6 +5,8 @@ Mode "message", mode "fusion" and the labels have a source each; what they do wi
 :mod:`fastadmm.privacy.response_audit`.
 """
 
+import itertools
+import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,9 +30,11 @@ from fastadmm.privacy.noise_tests import (
     parts_check,
     patterns_check,
     reuse_check,
+    size_check,
     tails_check,
     uniform_check,
 )
+from fastadmm.privacy.transcript import Release
 
 Array = np.ndarray
 
@@ -133,26 +137,61 @@ def parts_of(noises: Sequence[Array], exact: Sequence[Array], names: Sequence[st
     return {name: np.concatenate(found) for name, found in parts.items()}
 
 
-def noise_checks(
-    noises: Sequence[Array],
-    exact: Sequence[Array],
-    names: Sequence[str],
-    where: str,
-    cost: Callable[[float], float],
-    links: dict[str, list[tuple[Array, Array]]],
-) -> list[Check]:
-    """Tests of all noise that a mode drew, with the exact values it hid; links are pairs of noises."""
-    every = np.concatenate(noises)
-    return [
-        parts_check(parts_of(noises, exact, names), cost),
-        mean_check(every),
-        law_check(every),
-        tails_check(every),
-        reuse_check(every, where),
-        *(link_check(pairs, what) for what, pairs in links.items()),
-        distances_check(noises),
-        patterns_check(noises, exact),
-    ]
+class DrawnNoise:
+    """Noise that a mode drew, by kind; of parties and of what follows one another in pairs."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[str, list[Release]] = {}
+        self.parties: list[tuple[Array, Array]] = []
+        self.steps: list[tuple[Array, Array]] = []
+
+    def keep(self, kind: str, releases: Sequence[Release], *, linked: bool = True) -> None:
+        """Take in releases of one kind, in the order in which each party drew them."""
+        self.kinds.setdefault(kind, []).extend(releases)
+        own: dict[int, list[Array]] = {}
+        for release in releases if linked else ():
+            own.setdefault(release.party, []).append(release.noise)
+        alike = [pair for noises in own.values() for pair in itertools.pairwise(noises)]
+        self.steps += [pair for pair in alike if len(pair[0]) == len(pair[1])]
+        for one, other in itertools.pairwise(own.values()):
+            self.parties += [pair for pair in zip(one, other) if len(pair[0]) == len(pair[1])]
+
+    def checks(
+        self,
+        where: str,
+        steps: str,
+        name_of: Callable[[str, Release], str],
+        cost: Callable[[float], float],
+        costs: str,
+    ) -> list[Check]:
+        """Tests of all noise, of which the cost of one kind is that of the mode."""
+        silent = [kind for kind, releases in self.kinds.items() if not releases]
+        if silent or not self.parties:
+            drawn = silent[0] if silent else "several parties"
+            return [Check("size of the noise", f"no noise was drawn for {drawn}", True, math.inf)]
+        if not all(r.on_grid for releases in self.kinds.values() for r in releases):
+            found = "digits below the grid of the noise are those of the exact values"
+            return [Check("grid of the noise", found, True, math.inf)]
+        noises = {kind: [r.noise for r in releases] for kind, releases in self.kinds.items()}
+        every = [noise for drawn in noises.values() for noise in drawn]
+        exact = [r.exact for releases in self.kinds.values() for r in releases]
+        names = [name_of(kind, r) for kind, releases in self.kinds.items() for r in releases]
+        together = np.concatenate(every)
+        return [
+            *(
+                size_check(np.concatenate(n), kind, cost if kind == costs else None)
+                for kind, n in noises.items()
+            ),
+            parts_check(parts_of(every, exact, names), cost),
+            mean_check(together),
+            law_check(together),
+            tails_check(together),
+            reuse_check(together, where),
+            link_check(self.parties, "parties"),
+            link_check(self.steps, steps),
+            distances_check(every),
+            patterns_check(every, exact),
+        ]
 
 
 def audit_source(make: Maker, what: str, discrete: bool = False) -> list[Check]:
