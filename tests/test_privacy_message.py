@@ -31,7 +31,7 @@ from fastadmm.solver.loop import run_rounds
 from fastadmm.store.model import open_model
 from scipy.stats import kstest, norm
 
-from run_tools import Killed, Notes, run, write_blocks
+from run_tools import run, write_blocks
 
 ENGINE = Engine(1)
 SETTINGS = Privacy(mode="message", epsilon=4.0, rounds=2)
@@ -432,35 +432,9 @@ def test_a_run_without_privacy_says_so_everywhere(data, tmp_path, capsys):
     assert "messages are exact functions of the data" in (out / "report.html").read_text()
 
 
-def test_a_killed_run_sends_its_stored_messages_again(data, tmp_path, monkeypatch):
-    config = configured(data)
-    whole = start_run(config, tmp_path / "whole")
-    copy = tmp_path / "run"
-    noised, calls = MessageParty.noised, []
-
-    def die(self, *given):  # in round 3, when one message is stored and the other not yet drawn
-        calls.append(given)
-        if len(calls) == 6:
-            raise Killed
-        return noised(self, *given)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(MessageParty, "noised", die)
-        with pytest.raises(Killed):
-            start_run(config, copy)
-    before = {p.name: p.read_bytes() for p in (copy / "messages").iterdir()}
-    assert len(before) == 5
-    notes = Notes()
-    result = resume_run(copy, display=notes)
-    assert any("none is drawn again" in note for note in notes.lines)
-    assert result["status"] == whole["status"] == "completed"
-    assert len(Ledger(copy / "privacy-ledger.jsonl").charges) == 6  # charged once
-    after = {p.name: p.read_bytes() for p in (copy / "messages").iterdir()}
-    assert {name: after[name] for name in before} == before
-    assert len(after) == 6
-
-    # complete messages: bit-identical, also without any party computing a message
-    again = tmp_path / "again"
+def test_a_run_whose_messages_are_all_stored_draws_none(data, tmp_path, monkeypatch):
+    """What was killed with fewer of them is in ``test_releases.py``."""
+    whole, again = start_run(configured(data), tmp_path / "whole"), tmp_path / "again"
     shutil.copytree(tmp_path / "whole", again)
     (again / "result.json").unlink()
     monkeypatch.setattr(
@@ -490,17 +464,6 @@ def test_a_private_run_has_no_new_limits(data, tmp_path):
     with pytest.raises(ConfigError, match="fixed and charged beforehand"):
         resume_run(tmp_path / "run", changes={"rounds": 9})
     assert resume_run(tmp_path / "run")["status"] == "completed"  # nothing to do
-
-
-def test_runs_that_tune_share_a_ledger(data, tmp_path):
-    ledger = str(tmp_path / "ledger.jsonl")
-    table = {"total_epsilon": 7.0}
-    start_run(configured(data, ledger=ledger, privacy=table), tmp_path / "one")
-    second = start_run(configured(data, ledger=ledger, privacy=table), tmp_path / "two")
-    assert "1 other run(s)" in second["privacy"]["tuning"]
-    with pytest.raises(PrivacyBudgetError, match="nothing was sent"):
-        start_run(configured(data, ledger=ledger, privacy=table), tmp_path / "three")
-    assert not (tmp_path / "three" / "messages").exists()
 
 
 def test_scaling_by_private_constants_is_not_private(data, tmp_path):
