@@ -321,11 +321,6 @@ def test_what_no_theorem_covers_is_refused(options, of_problem, text):
         MessageSolver(problem(**of_problem), SolverOptions(**options), SETTINGS)
 
 
-def test_delta_is_checked_against_the_records():
-    with pytest.raises(ConfigError, match="not below 1/N"):
-        solver(SETTINGS.with_(delta=0.01))
-
-
 def test_a_label_budget_is_claimed_with_randomised_labels_only():
     chosen, X = SETTINGS.with_(label_epsilon=1.0), np.eye(400)[:, :2]
     private = solver(chosen, problem(2000))

@@ -212,13 +212,7 @@ class Releases:
 
     def _find(self, path: Path, question: str) -> dict[str, np.ndarray] | None:
         """A release that is complete under its final name, or None."""
-        if not os.path.lexists(path):
-            return None
-        with storage_errors(path, "read"):
-            found = _read(path)
-        if found is None:
-            raise FormatError(f"{shown(path)}: not a released message, or damaged; {_ADVICE}")
-        return _answering(path, found, question)
+        return _answering(path, read_release(path), question) if os.path.lexists(path) else None
 
     def _complete(self, path: Path, question: str, payment: Payment) -> dict[str, np.ndarray] | None:
         """Use a release that a kill kept from its final name; remove what is not whole."""
@@ -263,6 +257,15 @@ class Releases:
         if paths:
             with storage_errors(paths[0].parent):
                 synchronise(paths[0].parent)
+
+
+def read_release(path: Path) -> dict[str, np.ndarray]:
+    """The content of a release under its final name, verified."""
+    with storage_errors(path, "read"):
+        found = _read(path)
+    if found is None:
+        raise FormatError(f"{shown(path)}: not a released message, or damaged; {_ADVICE}")
+    return found
 
 
 def _pending(path: Path) -> Path:
