@@ -173,7 +173,8 @@ class FaceParty(OwnDirections, Answering):
         finds the others, whose messages are zero.
         """
         (n, d), scale, known = self.block.shape, self.span.scale, self.directions * self.span.scale
-        images = self.block.transposed_matrix_product(public_vectors(range(d), n, self.engine), self.engine)
+        asked = public_vectors(range(d), range(self.engine.first_row, self.engine.first_row + n))
+        images = self.block.transposed_matrix_product(asked, self.engine)
         turn, shares = np.linalg.qr(np.vstack([known, images / scale]).T)
         # The signs that follow from inner products alone, where LAPACK's follow from columns.
         turn = turn * np.where(np.diag(shares) < 0.0, -1.0, 1.0)

@@ -453,9 +453,7 @@ class ProximalCoordinator:
         goes_on = ahead is not None and ahead.hold(self._held, "answer")
         found = None if ahead is None or goes_on else ahead.found()
         enough = found is not None and found.exact and found.promised >= _ENOUGH * self.gap
-        if ahead is not None and found is not None and found.exact:
-            enough = enough or ahead.began_on(self._model_faces)  # there is nothing else to find
-        on_model = None if enough else self._advanced(self._model_faces, value, known=ahead)
+        on_model = None if enough else self._advanced(self._model_faces, value)
         if not goes_on and on_model is None:
             return found if self._can_be_true(found) else None
         calls = []
@@ -530,15 +528,11 @@ class ProximalCoordinator:
         """Whether a run that has stalled may believe a promise: none beyond the gap is ever kept."""
         return self.steps is None or found is None or found.promised <= self.gap
 
-    def _advanced(
-        self, faces: Sequence[Face], value: float, *starts: Array, known: FaceSearch | None = None
-    ) -> FaceSearch | None:
+    def _advanced(self, faces: Sequence[Face], value: float, *starts: Array) -> FaceSearch | None:
         """A search's first end, in a stalled run one whose promise can be true; None without any freedom."""
         stiffness = self.stiffness
         while True:
             search = self._search(faces, value, stiffness)
-            if known is not None:
-                search.learn(known)
             if not search.advance(*starts, draft=True):
                 return None
             if self.steps is None or stiffness >= _STIFFEST or self._can_be_true(search.found()):

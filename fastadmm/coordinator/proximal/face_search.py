@@ -45,9 +45,6 @@ _FLAT = 1e-13
 #: What a proposal leaves of the slope at the model, at most, where only the slope can tell.
 _LESS_STEEP = 0.25
 
-#: So many ends are kept, for searches over the same faces.
-_MOST_ENDS = 3
-
 
 @dataclass(frozen=True)
 class Found:
@@ -82,13 +79,10 @@ class FaceSearch:
         self.model, self.value, self.tolerance = model, value, tolerance
         self.numbers = [shared.of(m) for m in range(len(faces))]
         self._order = np.argsort(np.concatenate(self.numbers))
-        self._began = problem.loss, faces
         self.anchors, self.bases = [face.anchor for face in faces], [face.basis for face in faces]
         self.reached, self.intercept = model.coefficients, model.intercept
         self.exact = self._sharp = self._drafted = False
-        # What is known of the end reached, and of earlier ends.
-        self._near: list[tuple[Array, Place]] = []
-        self._ends: list[tuple[Array, Place]] = []
+        self._near: list[tuple[Array, Place]] = []  # what is known of the end reached
         k = len(shared)
         # The regularisers' second-order model, and what is added to it to keep steps short.
         self.slope, self.bend = np.zeros(k), np.zeros((k, k))
@@ -126,7 +120,7 @@ class FaceSearch:
         face = SharedFace(anchor, q, linear, square, self.value - self._added - own, self._sharp)
         drafts = draft and passes.expands
         known = [end for end in self._near if drafts or end[1].known or passes.quadratic]
-        near = [*self._ends, *(known or [(self.model.coefficients, passes.at(self.model))])]
+        near = known or [(self.model.coefficients, passes.at(self.model))]
         if drafts:
             w, place = draft_on_shared_face(passes, face, self.model, near[-1], self._reach)
         else:
@@ -136,9 +130,6 @@ class FaceSearch:
         if self._in_balls(reached):
             self.reached, self.intercept, self._near = reached, place.intercept, [(reached, place)]
             self._drafted = drafts
-            if not drafts:
-                self._ends[: len(self._ends) + 1 - _MOST_ENDS] = []
-                self._ends.append((reached, place))
             return True
         self._drafted = False
         self._near = []
@@ -191,19 +182,8 @@ class FaceSearch:
     def know(self, problem: Problem, value: float, tolerance: float) -> None:
         """Take in what became known since the search began: the loss's smoothing, and the model's value."""
         if problem.loss != self.problem.loss:
-            self._near, self._ends = [], []
+            self._near = []
         self.problem, self.value, self.tolerance = problem, value, tolerance
-
-    def learn(self, other: FaceSearch) -> None:
-        """Share ends with another search of the same loss: they may lie on these faces too."""
-        self._ends = other._ends
-
-    def began_on(self, faces: Sequence[Face]) -> bool:
-        """Whether the search began on the faces of these points, of all parties, with its loss of now."""
-        loss, own = self._began
-        pairs = zip(own, faces, strict=True)
-        same = (np.array_equal(a.basis, b.basis) and np.array_equal(a.slope, b.slope) for a, b in pairs)
-        return loss == self.problem.loss and all(same)
 
     def end_of(self, m: int) -> Array:
         """Coefficients of party m that were reached."""
