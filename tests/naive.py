@@ -381,68 +381,6 @@ def gram(rows: Array, weight: Array) -> Array:
     return np.array(sums).reshape(d, d)
 
 
-def newton_points(
-    at: Callable[[Array], tuple[float, Array]],
-    hessian_at: Callable[[Array], Array],
-    start: Array,
-    scale: float,
-    lead: int,
-    enough: float,
-    limits: tuple[float, ...],
-) -> tuple[list[Array], int, bool]:
-    """Newton's method whose Hessian is kept while steps contract, and corrected by BFGS updates meanwhile.
-
-    ``at`` gives objective and slope at intercept (where ``lead`` is 1) and coefficients, ``scale`` is the
-    ridge's; it ends at ``enough`` squared slope over ``2 scale``. Found are the points, the best's number,
-    and whether a line search along the last step is wanted.
-    """
-    most_steps, most_idle, contraction, flat, hidden, rounding, left = limits
-    points, turn, idle, here, best, decrease, slow, fresh = [start], 0, 0, 0, 0, math.inf, False, True
-    inverse = np.linalg.inv(hessian_at(start))
-
-    def proved(k: int) -> float:
-        slope = at(points[k])[1][lead:]
-        return float(slope @ slope) / (2.0 * scale)
-
-    while True:
-        (before, slope), turn = at(points[here]), turn + 1
-        step = -inverse @ slope
-        promised = -float(slope @ step)
-        if slow and not promised <= contraction * decrease:
-            inverse, fresh = np.linalg.inv(hessian_at(points[here])), True
-            step = -inverse @ slope
-            promised = -float(slope @ step)
-        if not promised > 0.0:
-            return points, best, False
-        decrease = promised
-        points.append(points[here] + step)
-        trial = len(points) - 1
-        after, new = at(points[trial])
-        if decrease > flat * abs(before) and after <= before - 1e-4 * decrease:
-            lower = True
-        elif decrease > hidden * abs(before) or after > before + hidden * abs(before):
-            lower = False
-        elif abs(new @ step) <= left * decrease:
-            lower = True
-        else:
-            lower = proved(trial) <= 0.25 * proved(here) and after <= before + rounding * abs(before)
-        if not lower:
-            if fresh or turn >= most_steps:
-                return points, best, fresh and decrease > flat * abs(before)
-            inverse, fresh, slow = np.linalg.inv(hessian_at(points[here])), True, False
-            continue
-        change = new - slope
-        if (product := float(step @ change)) > 0.0:
-            off = np.eye(len(step)) - np.outer(step, change) / product
-            inverse = off @ inverse @ off.T + np.outer(step, step) / product
-        here, fresh, idle = trial, False, idle + 1
-        if decrease > hidden * abs(after) or proved(trial) < proved(best):
-            best, idle = trial, 0
-        if proved(trial) <= enough or idle >= most_idle or turn >= most_steps:
-            return points, best, False
-        slow = decrease > flat * abs(after)
-
-
 def products(left: Array, right: Array) -> Array:
     """``left @ right.T``, each number as an exactly rounded sum."""
     return np.array([[math.fsum(one * other) for other in right] for one in left])
