@@ -15,7 +15,7 @@ class Notes(Protocol):
 class Display(Notes, Protocol):
     """Where a run shows what it does."""
 
-    def start(self, *limits: float) -> None:
+    def start(self, *limits: Any, **named: Any) -> None:
         """Rounds begin: the target, and the most of them; of owners the most alone."""
 
     def round(self, record: Any) -> None:

@@ -130,6 +130,7 @@ def early_stopping_on(
         return None
     if isinstance(config.validation, float):
         held, own = part_rows(config, labels)[1], rows_of(labels, problem.blocks)
+        assert held is not None  # a share
         rows = replace(own, y=problem.y, weight=np.where(held, own.weight, 0.0), offset=problem.offset)
         if not rows.weight.any():
             raise InputError("key 'validation': all held-out rows have weight 0")
