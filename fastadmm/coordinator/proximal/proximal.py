@@ -55,6 +55,7 @@ class ProximalMethod(Method):
     name = "proximal"
     convergent = True
     family = "proximal"
+    bounds_objective = True
     row_keys = (
         "witness",
         *("directions/messages", "directions/curvature", "model/total", "proposal/total", "metric"),
