@@ -46,6 +46,9 @@ _REACH = 1e6
 #: A gradient whose sum is at most this share of its absolute sum sums to zero but for rounding.
 _NO_SUM = 1e-9
 
+#: Columns depend on each other where one adds less than this share of what another does.
+_DEPENDENT = 1e-10
+
 #: Most positions on a segment at which the regulariser is reported.
 _MOST_POSITIONS = 48
 
@@ -163,19 +166,22 @@ class FaceParty(OwnDirections, Answering):
         found = self.responded(gradient, model, proposal)
         if not most or most < self.block.shape[1] - len(model):
             return self.answered(found)
-        return self.answered(found, {"products": np.empty(0), **self._spanned()})
+        spanned = self._spanned()
+        return self.answered(found, {"products": np.empty(0), **spanned} if spanned else None)
 
     def _spanned(self) -> dict[str, Array]:
         r"""Directions until they span all columns.
 
         They are made of :math:`D_m^\top s` for public random vectors s, so that their messages follow from
-        :math:`D_m S^{-2} D_m^\top`, where S is the columns' scale; where columns depend on each other, LAPACK
-        finds the others, whose messages are zero.
+        :math:`D_m S^{-2} D_m^\top`, where S is the columns' scale; none where columns depend on each other.
         """
         (n, d), scale, known = self.block.shape, self.span.scale, self.directions * self.span.scale
         asked = public_vectors(range(d), range(self.engine.first_row, self.engine.first_row + n))
         images = self.block.transposed_matrix_product(asked, self.engine)
         turn, shares = np.linalg.qr(np.vstack([known, images / scale]).T)
+        own = np.abs(np.diag(shares))[len(known) :]
+        if not own.min() > _DEPENDENT * own.max():  # a search would go far along what changes no message
+            return {}
         # The signs that follow from inner products alone, where LAPACK's follow from columns.
         turn = turn * np.where(np.diag(shares) < 0.0, -1.0, 1.0)
         fresh = np.ascontiguousarray(turn[:, len(known) :].T) / scale

@@ -102,7 +102,7 @@ class ProximalCoordinator:
         widths = [block.shape[1] for block in problem.blocks]
         self.whole = all_at_once(widths, problem.n_outputs, directions)
         if self.whole:
-            self.limit = self.most = max(widths)
+            self.limit = self.most = max(self.limit, *widths)
         elif directions is not None:
             self.limit = min(self.limit, max(_LEAST_DIRECTIONS, directions))
             few = directions_of_few_numbers(self.n_parts, engine.all_rows(problem.n_samples))
@@ -304,7 +304,11 @@ class ProximalCoordinator:
             arguments = {"gradient": self._of_part(m, gradient), "model": self.model.coefficients[mine]}
             if self.common:
                 arguments["common"] = True
-            if self.whole and (missing := self.problem.blocks[m].shape[1] - len(mine)) > 0:
+            if (
+                self.whole
+                and self.n_rounds == 1
+                and (missing := self.problem.blocks[m].shape[1] - len(mine)) > 0
+            ):
                 arguments["most"] = missing
             if not plain:
                 arguments["proposal"] = self.proposal.coefficients[mine]
@@ -487,7 +491,8 @@ class ProximalCoordinator:
     def _narrowed(self, search: FaceSearch) -> Found | None:
         """The end of a search, from which it goes on with a loss that is smoothed less, and less again."""
         found, smoothing = search.found(), self.smoothing
-        for _ in range(_MOST_CENTRES if self.whole else 0):
+        columns = sum(block.shape[1] for block in self.problem.blocks)
+        for _ in range(_MOST_CENTRES if len(self.shared) == columns else 0):
             if smoothing is None:
                 break
             point = self.model if found is None else found.point
