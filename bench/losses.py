@@ -301,7 +301,7 @@ def render(measured: dict[str, Any]) -> str:
                 f"{case['coordinator'] / case['pass']:.1f}",
             ]
         )
-    text = _table(["problem", "λ", "fastadmm", "fastest peer", "ratio", "other peers"], rows, 4)
+    text = _table(["problem", "λ", "fastadmm, pooled", "fastest peer", "ratio", "other peers"], rows, 4)
     text += "\n\nPer round, on average:\n\n"
     header = ["problem, λ", "rounds", "reads of the data", "losses", "Hessians"]
     text += _table([*header, "coordinator", "in data passes"], passes)
