@@ -2,7 +2,7 @@
 
     python -P bench/apart.py [--redraw]
 
-Writes ``bench/apart.json`` (what was measured) and the block ``apart`` of ``docs/convergence.md``,
+Writes ``bench/apart.json`` (what was measured) and the block ``apart`` of ``docs/performance.md``,
 which is made from that file alone. Nothing here depends on the clock. Exchanges and bytes are those of
 ``result.json``.
 """
@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT / "bench"))
 from page import replace_block  # noqa: E402
 from rounds import datasets, find_data, geometric_mean  # noqa: E402
 
-MEASURED, PAGE = ROOT / "bench" / "apart.json", ROOT / "docs" / "convergence.md"
+MEASURED, PAGE = ROOT / "bench" / "apart.json", ROOT / "docs" / "performance.md"
 ROWS, GAP, MOST = 4000, 1e-6, 400
 
 #: Losses and regularisers of a row of the table.

@@ -41,7 +41,6 @@ def render(measured: dict[str, Any]) -> dict[str, str]:
     if cases and missing:
         blocks["fits"] += f"\n\nNot measured: {', '.join(missing)}."
     for name, make in (
-        ("rounds", _rounds),
         ("kernels", _kernels),
         ("roofline", _roofline),
         ("scaling", _scaling),
@@ -127,11 +126,6 @@ def _peers(cases: list[dict[str, Any]]) -> str:
         + "\n\n\\*: one run, while tuning, too slow to be the fastest. >: stopped after this time; all tried "
         "ended above 1e-6. –: the peer cannot read these data, or would need too large a Hessian."
     )
-
-
-def _rounds(found: dict[str, Any]) -> str:
-    rows = [[f"`{scheme}`", _time(seconds)] for scheme, seconds in found["seconds"].items()]
-    return _table([f"{found['data']}, two parties", "one round"], rows)
 
 
 def _kernels(found: list[dict[str, Any]]) -> str:
