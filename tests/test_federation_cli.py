@@ -163,7 +163,7 @@ def test_waiting_for_owners_is_no_error(home: Path, capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit) as stop:
         main(["federate", "train", "x.toml", "-o", "run", "--wait", "1h"])
     assert stop.value.code == 0
-    assert capsys.readouterr().err.count("waiting") == 1
+    assert capsys.readouterr().err.count("waiting") == 2  # each thing once
     assert [seconds_of(text, "--wait") for text in ("90", "30m", "1.5h", "2 d")] == [90, 1800, 5400, 172800]
     with pytest.raises(ConfigError, match="no time; write seconds, or 30m"):
         seconds_of("soon", "--wait")

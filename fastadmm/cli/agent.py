@@ -24,7 +24,11 @@ def agent() -> None:
 @group.command()
 def run(
     state: Path = _STATE,
-    socket: Path = option("Unix socket to listen on.", default=..., metavar="PATH"),
+    socket: Path = option(
+        "Unix socket to listen on, or the directory of a coordinator's address files:DIR.",
+        default=...,
+        metavar="PATH",
+    ),
     data: Path | None = _DATA,
     party: str | None = option(
         "Name of the party, in place of --data while there are no features yet.", metavar="NAME"
@@ -39,6 +43,7 @@ def run(
     from contextlib import closing
 
     from fastadmm.between.agent import Agent
+    from fastadmm.between.letters import Folder
     from fastadmm.between.socket import serve
 
     if (data is None) == (party is None):
@@ -59,6 +64,9 @@ def run(
         say=tell,
     )
     with closing(agent):
+        if socket.is_dir():
+            say(f"{agent.name} answers requests in {socket}; Ctrl-C ends it")
+            Folder(socket, agent.name, agent.handle, agent.known, state).wait(tell)
         server = serve(socket, agent.handle, agent.known)
         say(f"{agent.name} listens on {socket}; Ctrl-C ends it")
         try:

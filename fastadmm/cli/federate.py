@@ -32,8 +32,8 @@ def _say(line: str) -> None:
 
 _WAIT = option("How long to ask again for approvals, such as 30m or 1h. (default: 0)", metavar="TIME")
 
-#: Seconds between two questions to parties that have not approved yet.
-_PAUSE = 10.0
+#: Seconds between two questions to parties whose answer is missing, at first and at most.
+_FIRST, _PAUSE = 0.5, 10.0
 
 
 def _waiting(wait: str | None, go: Callable[[], T]) -> T:
@@ -42,7 +42,8 @@ def _waiting(wait: str | None, go: Callable[[], T]) -> T:
 
     from fastadmm.between.socket import Lost
 
-    end, told = time.monotonic() + (0.0 if wait is None else seconds_of(wait, "--wait")), False
+    end = time.monotonic() + (0.0 if wait is None else seconds_of(wait, "--wait"))
+    told, pause = set[str](), _FIRST
     while True:
         try:
             return go()
@@ -50,10 +51,12 @@ def _waiting(wait: str | None, go: Callable[[], T]) -> T:
             left = end - time.monotonic()
             if left <= 0:
                 raise
-            if not told:
-                _say(f"fastadmm: waiting: {error}")
-            told = True
-            time.sleep(min(_PAUSE, left))
+            if (text := str(error)) not in told:
+                _say(f"fastadmm: waiting: {text}")
+                told.add(text)
+                pause = _FIRST
+            time.sleep(min(pause, left))
+            pause = min(2.0 * pause, _PAUSE)
 
 
 @group.command()
