@@ -61,7 +61,8 @@ class Houses:
 
     def start(self, name: str, data: Path | None = None) -> None:
         self.stop(name)
-        agent = Agent(data, self.state(name), name=name, threads=1, say=lambda line: None)
+        rows = {"rows": self.home / name / "train.csv", "id": "id"} if name in self.by_files else {}
+        agent = Agent(data, self.state(name), name=name, threads=1, say=lambda line: None, **rows)
         server: Server | Folder
         if name in self.by_files:
             server = Folder(self.by_files[name], name, agent.handle, agent.known, self.state(name))
@@ -156,6 +157,9 @@ def test_a_whole_project(
     for name in NAMES:
         (rows,) = (houses.state(name) / "alignments").glob("*.json")
         assert rows.read_bytes() == (home / "train" / "rows.json").read_bytes()
+        if name == "shop":  # its agent has converted the table already, also where it begins anew
+            houses.start(name)
+            continue
         table = ("--host", home / name / "train.csv", "--id", "id", "--align", rows, "--names", name, *THEIRS)
         parts = home / name / "train.parts"
         assert run("convert", *table, "--task", "classification", "--standardize", "-o", parts) == 0
@@ -163,7 +167,7 @@ def test_a_whole_project(
 
     train = ("federate", "train", config, "-q", "-o", home / "run")
     refused(capsys, "run", *train)
-    houses.approve("--data", "{0}/train.parts/{name}.h5")
+    houses.approve()  # of the features that the agents have
     assert run(*train, *wait) in (0, 7)
     assert "fastadmm: waiting: exchange 2: waiting for shop: requests in" in capsys.readouterr().err
     assert not list(home.glob("shop/shared/*/requests/*"))
@@ -191,7 +195,7 @@ def test_a_whole_project(
 
     # Everything in one place, for once.
     for name in NAMES:
-        (part,) = houses.state(name).glob(f"*/{name}.h5")
+        (part,) = houses.state(name).glob(f"{'?' * 16}/{name}.h5")
         assert run("import", part, home / "run") == 0
     tables_ = [home / name / "new.csv" for name in NAMES]
     together = ("--id", "id", "--alignment", home / "test" / "rows.json", "-o", home / "whole.csv")

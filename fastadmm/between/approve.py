@@ -20,23 +20,34 @@ from fastadmm.conversation.calls import SUMS, argument_fields, check_values
 from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError
 from fastadmm.files.atomic import shown, write_json
 from fastadmm.files.reading import read_json
-from fastadmm.secrecy.keys import plain
+from fastadmm.secrecy.keys import plain, primitive
 from fastadmm.store.party_file import PartyData, open_party
 
 #: What an agent was started with, in its directory.
 _AGENT = "agent.json"
 
 
-def remember_ledger(state: Path, ledger: Path | None) -> None:
-    """Keep which ledger an agent has, for whoever approves."""
-    write_json(state / _AGENT, {"ledger": None if ledger is None else str(ledger.absolute())})
+def remember(state: Path, **what: Path | str | None) -> None:
+    """Keep what an agent has, for whoever approves: its ledger, features, table and id column."""
+    known = {key: str(one.absolute()) if isinstance(one, Path) else one for key, one in what.items()}
+    write_json(state / _AGENT, known)
+
+
+def remembered(state: Path, what: str) -> Path | None:
+    """A file that an agent was started with."""
+    found = known_of(state).get(what)
+    return Path(found) if isinstance(found, str) else None
+
+
+def known_of(state: Path) -> dict[str, Any]:
+    """All that is remembered of an agent."""
+    known = read_json(state / _AGENT) if (state / _AGENT).exists() else {}
+    return known if isinstance(known, dict) else {}
 
 
 def spent_words(state: Path, data: PartyData, *delta: float) -> list[str]:
     """Paragraphs for the owner."""
-    known = read_json(state / _AGENT) if (state / _AGENT).exists() else {}
-    ledger = known.get("ledger") if isinstance(known, dict) else None
-    lines = [ledger_words(Path(ledger) if isinstance(ledger, str) else None, data, *delta)]
+    lines = [ledger_words(remembered(state, "ledger"), data, *delta)]
     entries = read_audit(state / AUDIT)[0] if (state / AUDIT).exists() else []
     runs = {path.parent.name for path in state.glob(f"*/{APPROVAL}") if _is_of(path, data)}
     # Runs and not answers: what is confirmed must not change while another run goes on.
@@ -104,6 +115,8 @@ def consent_to_run(document: Any, place: str, data: Path, state: Path) -> Consen
     if not isinstance(terms, dict):
         raise InputError(f"{place}: of {', '.join(parties)}, but {shown(data)} is of {party.name}")
     check_values(terms, argument_fields("start", party.n_samples, place), f"{place}: {party.name}")
+    if terms["family"] in SUMS:
+        primitive("asymmetric.x25519")  # missing, it is missed before anything is approved
     identifier = run_identifier(document.get("run"), place)
     request = Request(identifier, party.name, 0, -1, [("start", terms)])
     approval = replace(

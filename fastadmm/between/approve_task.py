@@ -10,7 +10,7 @@ import h5py
 
 from fastadmm.between.approval import APPROVAL, DAYS, terms_digest
 from fastadmm.between.approval_words import listed, screen
-from fastadmm.between.approve import consent_to_run, run_description, settled
+from fastadmm.between.approve import consent_to_run, known_of, remembered, run_description, settled
 from fastadmm.between.audit import AUDIT, read_audit
 from fastadmm.between.consent import Consent
 from fastadmm.between.inferring import draft_inference, inference_words
@@ -18,6 +18,7 @@ from fastadmm.between.schema import run_identifier
 from fastadmm.between.task_approval import ALIGN, INFER, PREDICT, TaskApproval
 from fastadmm.between.task_book import used
 from fastadmm.between.vocabulary import parties_of, quoted
+from fastadmm.data_tools.psi import library
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.files.reading import read_json
@@ -76,6 +77,10 @@ def _rows(
         or not all(isinstance(t, str) for t in texts)
     ):
         raise FormatError(f"{place}: damaged; ask the coordinator to ask again")
+    if kind == "align":
+        library()
+    if kind == "align" and file is None:
+        file, id = remembered(state, "rows"), id or known_of(state).get("id")
     if file is None:
         what = "the table whose ids are compared" if kind == "align" else "features of the rows to be scored"
         raise ConfigError(f"--rows: name {what}")

@@ -26,7 +26,7 @@ from fastadmm.runs.combine import Summand, summand_of_file, summand_of_table
 from fastadmm.store.party_file import PartyData, open_party
 
 
-@dataclass(frozen=True)
+@dataclass
 class Home:
     """Whose agent this is, and what it works on."""
 

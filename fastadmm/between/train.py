@@ -68,7 +68,7 @@ def train_run(
             rounds(record)
 
     while True:
-        run = Coordinator(folder, ask, count)
+        run = Coordinator(folder, ask, count, tell=say)
         try:
             return run.advance()
         except Lost as error:
