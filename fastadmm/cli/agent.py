@@ -19,7 +19,7 @@ _STATE = option("The agent's directory: approvals, state, audit log.", default=.
 
 @group.callback()
 def agent() -> None:
-    """A party's own process (docs/federation.md)."""
+    """A party's own process (docs/between.md)."""
 
 
 @group.command()
