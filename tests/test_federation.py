@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from fastadmm.between.approval_file import open_approval, write_approval
-from fastadmm.between.approve import approve_fingerprints
 from fastadmm.between.audit import read_audit
+from fastadmm.between.consent import approve_fingerprints
 from fastadmm.between.journal import Journal
 from fastadmm.between.letters import Waiting, ask_by_file
 from fastadmm.between.party_step import party_step

@@ -13,10 +13,9 @@ from typing import Any
 
 from fastadmm.between.align import ALIGNMENTS, convert_aligned
 from fastadmm.between.approval import APPROVAL, counted_refusals
-from fastadmm.between.approval_file import open_approval
-from fastadmm.between.approve import remember, run_description
-from fastadmm.between.audit import AUDIT, AuditLog, moment, read_audit
-from fastadmm.between.consent import asked_lines, keep_asked
+from fastadmm.between.approval_file import ALIGN, INFER, PREDICT, open_approval, open_task_approval
+from fastadmm.between.audit import AUDIT, AuditLog, moment, read_audit, used
+from fastadmm.between.consent import asked_lines, keep_asked, remember, run_description
 from fastadmm.between.host import KEYS, check_opened
 from fastadmm.between.party_tasks import PartyTasks
 from fastadmm.between.schema import (
@@ -34,8 +33,6 @@ from fastadmm.between.schema import (
 from fastadmm.between.scoring import Home
 from fastadmm.between.session import Session
 from fastadmm.between.task import KIND
-from fastadmm.between.task_approval import ALIGN, INFER, PREDICT, open_task_approval
-from fastadmm.between.task_book import used
 from fastadmm.between.vocabulary import CODES, code_of, quoted, refused
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError, InputError, StorageError

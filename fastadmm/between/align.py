@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fastadmm.between.approval_file import TaskApproval
 from fastadmm.between.hub import Ask
 from fastadmm.between.setup import read_setup
-from fastadmm.between.task import Task
-from fastadmm.between.task_approval import TaskApproval
-from fastadmm.between.task_book import ask_all, task_folder
+from fastadmm.between.task import Task, ask_all, task_folder
 from fastadmm.between.vocabulary import refused
 from fastadmm.errors import FastadmmError, FormatError, InputError
 from fastadmm.files.atomic import shown, storage_errors, write_whole

@@ -10,19 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.between.approve import run_description
+from fastadmm.between.consent import run_description
 from fastadmm.between.hub import Ask, Begin, Correspondent, Elsewhere, Hub, nobody
 from fastadmm.between.journal import Journal
 from fastadmm.between.letters import KEPT_BYTES
-from fastadmm.between.private import (
+from fastadmm.between.private_terms import privacy_text
+from fastadmm.between.run_problem import (
+    early_stopping_of,
     open_own,
+    other_labels,
     private_run,
+    problem_of,
+    scheme_of,
     shared_part,
     solver_of_private,
     write_private_model,
 )
-from fastadmm.between.private_terms import privacy_text
-from fastadmm.between.run_problem import early_stopping_of, other_labels, problem_of, scheme_of
 from fastadmm.between.schema import table_digest
 from fastadmm.between.socket import Lost
 from fastadmm.conversation.calls import Asked

@@ -115,9 +115,14 @@ def approve(
     ),
 ) -> None:
     """Show on one screen what is asked for; --confirm DIGEST approves exactly that, within limits."""
-    from fastadmm.between.approve import agent_approve, approve_fingerprints, remembered
-    from fastadmm.between.approve_task import approve_task, is_task
-    from fastadmm.between.consent import asked_file
+    from fastadmm.between.consent import (
+        agent_approve,
+        approve_fingerprints,
+        approve_task,
+        asked_file,
+        is_task,
+        remembered,
+    )
     from fastadmm.files.atomic import shown
 
     if fingerprint:

@@ -244,7 +244,7 @@ def infer(
     as_json: bool = JSON,
 ) -> None:
     """Compute standard errors: each party learns its own, you get the tests and the fit."""
-    from fastadmm.between.infer import federate_infer
+    from fastadmm.between.predict import federate_infer
     from fastadmm.cli.coefficients import print_inference
 
     found = _waiting(

@@ -20,14 +20,12 @@ from typing import Any
 import numpy as np
 
 from fastadmm.between.align import ALIGNMENTS
-from fastadmm.between.approve import agent_approve
-from fastadmm.between.approve_task import approve_task, is_task
+from fastadmm.between.approval_file import ALIGN, PREDICT, open_task_approval, write_approval
 from fastadmm.between.audit import AUDIT
-from fastadmm.between.consent import shown_digest
+from fastadmm.between.consent import agent_approve, approve_task, is_task, shown_digest
 from fastadmm.between.kit import INSTALL_HINT
 from fastadmm.between.predict import PREDICTIONS
 from fastadmm.between.stage import ADMIN, SERVER, Stage
-from fastadmm.between.task_approval import ALIGN, PREDICT, open_task_approval, write_task_approval
 from fastadmm.cli.demo_run import LAMBDA, MEASURED, PARTIES
 from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.data_tools.predict_tables import TableRows
@@ -133,7 +131,7 @@ class _Project:
             # For the test patients, too.
             approval = open_task_approval(self.state(name) / ALIGN)
             more = replace(approval, requests=2, rows=10_000, file=str(self.homes[name] / "test.csv"))
-            write_task_approval(more, force=True)
+            write_approval(more, force=True)
         test = ("align", "project.toml", "test.csv", "--id", "id", "--label", "diagnosis", "-o", "test")
         self.coordinator(*test, "--like", "train/labels.h5")
 
@@ -194,7 +192,7 @@ class _Project:
         for name in PARTIES:
             (path,) = self.state(name).glob(f"*/{PREDICT}")
             approval = open_task_approval(path)
-            write_task_approval(replace(approval, requests=2, rows=2 * approval.rows), force=True)
+            write_approval(replace(approval, requests=2, rows=2 * approval.rows), force=True)
         self.coordinator(*evaluate)
         self.coordinator("predict", "project.toml", "run", "test/rows.json", "-o", "predicted")
 
