@@ -17,12 +17,10 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from fastadmm.between.admin import session
-from fastadmm.between.approve import agent_approve
-from fastadmm.between.approve_task import approve_task
 from fastadmm.between.audit import read_audit
 from fastadmm.between.carrier import Carrier
 from fastadmm.between.check import check
-from fastadmm.between.consent import asked_file
+from fastadmm.between.consent import agent_approve, approve_task, asked_file
 from fastadmm.between.kit import Kit, harden, open_kit, write_job
 from fastadmm.between.predict import ask_predictions
 from fastadmm.between.setup import Setup, Ways, read_setup

@@ -11,15 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 from fastadmm.between.agent import Agent, agent_status
-from fastadmm.between.approval_file import open_approval, write_approval
-from fastadmm.between.approve_task import approve_task
+from fastadmm.between.approval_file import (
+    open_approval,
+    open_task_approval,
+    write_approval,
+)
 from fastadmm.between.audit import read_audit
-from fastadmm.between.consent import asked_file, shown_digest
+from fastadmm.between.consent import approve_task, asked_file, shown_digest
 from fastadmm.between.predict import ask_predictions
 from fastadmm.between.schema import Refusal, digest_of, open_envelope
 from fastadmm.between.setup import Setup, Ways
 from fastadmm.between.task import Task, answer_of_task, encode_task
-from fastadmm.between.task_approval import open_task_approval, write_task_approval
 from fastadmm.data_tools.alignment import canonical_order, table_ids, write_alignment
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.data_tools.tables import read_ids
@@ -120,7 +122,7 @@ class Party:
 
     def edit(self, path: Path | None = None, **changes: Any) -> None:
         path = path or self.approval
-        write_task_approval(replace(open_task_approval(path), **changes), force=True)
+        write_approval(replace(open_task_approval(path), **changes), force=True)
 
 
 @pytest.fixture
@@ -225,7 +227,7 @@ def test_old_answers_make_room_and_count_all_the_same(party: Party, monkeypatch:
     party.restart()
     assert journal.stat().st_size == size
     party.agent.close()
-    monkeypatch.setattr("fastadmm.between.task_book._LONG", 100)
+    monkeypatch.setattr("fastadmm.between.party_tasks._LONG", 100)
     party.restart()
     assert journal.stat().st_size < size - 8 * 20
     assert party.agent.handle(CALLER, NAME, encode_task(new)) == kept

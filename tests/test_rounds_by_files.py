@@ -6,7 +6,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from fastadmm.between.coordinator_step import coordinator_step
+from fastadmm.between.train import coordinator_step
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import InputError
 from fastadmm.proof.share import Share

@@ -10,19 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.between.approve import run_description
+from fastadmm.between.consent import run_description
 from fastadmm.between.hub import Ask, Begin, Correspondent, Elsewhere, Hub, nobody
 from fastadmm.between.journal import Journal
 from fastadmm.between.letters import KEPT_BYTES
-from fastadmm.between.private import (
+from fastadmm.between.private_terms import privacy_text
+from fastadmm.between.run_problem import (
+    early_stopping_of,
     open_own,
+    other_labels,
     private_run,
+    problem_of,
+    scheme_of,
     shared_part,
     solver_of_private,
     write_private_model,
 )
-from fastadmm.between.private_terms import privacy_text
-from fastadmm.between.run_problem import early_stopping_of, other_labels, problem_of, scheme_of
 from fastadmm.between.schema import table_digest
 from fastadmm.between.socket import Lost
 from fastadmm.conversation.calls import Asked
@@ -118,6 +121,7 @@ class Coordinator:
         ask: Ask = nobody,
         say: Callable[[RoundRecord], None] = lambda record: None,
         begin: Begin | None = None,
+        tell: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.folder, self.path = folder, folder.path
         values, place = read_config(folder.configuration), shown(folder.configuration)
@@ -137,7 +141,7 @@ class Coordinator:
         holder = self.config.privacy.label_holder(self.names)
         #: Names of the parties that are asked.
         self.elsewhere = [name for name in self.names if name != holder]
-        self._ask, self._say, self._begin = ask, say, begin
+        self._ask, self._say, self._begin, self._tell = ask, say, begin, tell
         self._hub: Hub | None = None
         self.n_rounds = 0
 
@@ -340,7 +344,8 @@ class Coordinator:
     def _hub_of(self, parties: list[Correspondent], n_samples: int, n_classes: int) -> Hub:
         if self._hub is not None:
             self._hub.close()
-        self._hub = Hub(self.run, n_samples, parties, self._ask, self.journal, n_classes, self._begin)
+        how = self.journal, n_classes, self._begin, self._tell
+        self._hub = Hub(self.run, n_samples, parties, self._ask, *how)
         return self._hub
 
     def _solver(self, problem: Problem, labels: LabelData, hub: Hub, state: dict[str, Any] | None) -> Solver:

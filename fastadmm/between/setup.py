@@ -40,7 +40,9 @@ class Ways:
     def opened(self, say: Callable[[str], None], ends: bool = True) -> Iterator[Ask]:
         """What asks the parties, until the block ends."""
         with ExitStack() as stack:
-            asks: dict[str, Ask] = {name: partial(ask_by_file, folder) for name, folder in self.files.items()}
+            asks: dict[str, Ask] = {
+                name: partial(ask_by_file, folder, caller=self.caller) for name, folder in self.files.items()
+            }
             for name, path in self.sockets.items():
                 socket = Socket(path)
                 stack.callback(socket.close)

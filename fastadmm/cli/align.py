@@ -156,12 +156,11 @@ def finish(
 def merge(
     sources: list[Path] = argument("Partitions of the same rows.", metavar="PARTITION..."),
     out: Path = _OUT,
-    force: bool = _FORCE,
 ) -> None:
     """Merge partitions that parties made from their own tables, with one alignment."""
     from fastadmm.store import merge_partitions
 
-    partition = merge_partitions(sources, out, force=force)
+    partition = merge_partitions(sources, out)
     parties = ", ".join(party.name for party in partition.parties)
     say(f"{out}: {partition.n_samples} rows, parties {parties}, {partition.row_digest}")
 

@@ -13,23 +13,24 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fastadmm.between.align import ALIGNMENTS
-from fastadmm.between.approve import agent_approve
-from fastadmm.between.approve_task import approve_task, is_task
+from fastadmm.between.approval_file import ALIGN, PREDICT, open_task_approval, write_approval
 from fastadmm.between.audit import AUDIT
-from fastadmm.between.consent import shown_digest
+from fastadmm.between.consent import agent_approve, approve_task, is_task, shown_digest
+from fastadmm.between.kit import INSTALL_HINT
 from fastadmm.between.predict import PREDICTIONS
 from fastadmm.between.stage import ADMIN, SERVER, Stage
-from fastadmm.between.task_approval import ALIGN, PREDICT, open_task_approval, write_task_approval
 from fastadmm.cli.demo_run import LAMBDA, MEASURED, PARTIES
 from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.data_tools.predict_tables import TableRows
-from fastadmm.errors import StorageError
+from fastadmm.data_tools.psi import library
+from fastadmm.errors import ConfigError, StorageError
 from fastadmm.files.atomic import storage_errors, write_toml
 from fastadmm.files.reading import read_json
 from fastadmm.runs.config import make_config
@@ -49,14 +50,23 @@ _SECONDS = 150.0
 
 
 def made(directory: Path) -> Path:
-    """The directory, new."""
+    """The directory, new; nothing begins where a package is missing."""
+    check_packages()
     with storage_errors(directory):
         directory.mkdir(mode=0o700, parents=True)
     return directory.absolute()
 
 
+def check_packages() -> None:
+    """Name what the demonstration needs and what is not installed."""
+    library()
+    if find_spec("nvflare") is None:
+        raise ConfigError(f"federation: NVFlare is missing: this {INSTALL_HINT}")
+
+
 def run_federate_demo(directory: Path, say: Callable[[str], None]) -> dict[str, Any]:
     """Provision, start, align, train, kill a party, go on, evaluate, predict; no process is left."""
+    check_packages()
     begin = time.monotonic()
     with Stage(directory / "stage", PARTIES) as stage:
         stage.provision()
@@ -121,7 +131,7 @@ class _Project:
             # For the test patients, too.
             approval = open_task_approval(self.state(name) / ALIGN)
             more = replace(approval, requests=2, rows=10_000, file=str(self.homes[name] / "test.csv"))
-            write_task_approval(more, force=True)
+            write_approval(more, force=True)
         test = ("align", "project.toml", "test.csv", "--id", "id", "--label", "diagnosis", "-o", "test")
         self.coordinator(*test, "--like", "train/labels.h5")
 
@@ -182,7 +192,7 @@ class _Project:
         for name in PARTIES:
             (path,) = self.state(name).glob(f"*/{PREDICT}")
             approval = open_task_approval(path)
-            write_task_approval(replace(approval, requests=2, rows=2 * approval.rows), force=True)
+            write_approval(replace(approval, requests=2, rows=2 * approval.rows), force=True)
         self.coordinator(*evaluate)
         self.coordinator("predict", "project.toml", "run", "test/rows.json", "-o", "predicted")
 

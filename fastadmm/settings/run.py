@@ -280,7 +280,7 @@ class RunConfig:
     )
     secrecy: str = _method(
         "`sums`: the coordinator sees only sums over all parties of what they send, in `subspace`; "
-        "needs the extra `secrecy`: [sums.md](sums.md)",
+        "needs the extra `secrecy`: [between.md](between.md#sums-only)",
         choices=SECRECY,
         noun="choice",
         refused={

@@ -14,8 +14,7 @@ from fastadmm.between.hub import Ask
 from fastadmm.between.predict import ask_predictions
 from fastadmm.between.run_problem import problem_of
 from fastadmm.between.setup import Setup, read_setup
-from fastadmm.between.task import Task
-from fastadmm.between.task_book import ask_all, task_folder
+from fastadmm.between.task import Task, ask_all, task_folder
 from fastadmm.between.train import begun, train_run
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown, storage_errors, write_json
