@@ -16,11 +16,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from fastadmm.between.admin import session
 from fastadmm.between.audit import read_audit
-from fastadmm.between.carrier import Carrier
+from fastadmm.between.carrier import Carrier, session
 from fastadmm.between.check import check
-from fastadmm.between.consent import agent_approve, approve_task, asked_file
+from fastadmm.between.consent import agent_approve, asked_file
 from fastadmm.between.kit import Kit, harden, open_kit, write_job
 from fastadmm.between.predict import ask_predictions
 from fastadmm.between.setup import Setup, Ways, read_setup
@@ -431,7 +430,7 @@ def scored(carrier: Carrier, parties: Parties, run: Path) -> bytes:
     task = json.loads((out / "task.json").read_text())["task"]
     for name in NAMES:
         state = parties.home(name) / "agent"
-        confirmed(approve_task, asked_file(task, state), state, parties.home(name) / f"{name}.h5")
+        confirmed(agent_approve, asked_file(task, state), None, state, rows=parties.home(name) / f"{name}.h5")
     return ask_predictions(setup, carrier.ask, run, labels, out, None, print).score.tobytes()
 
 

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 #: Directory of the alignments that a party was told, in the agent's.
 ALIGNMENTS = "alignments"
 
+#: Features of the table that an agent was started with, there too.
+FEATURES = "features"
+
 
 def intersect(asked: Task, approval: TaskApproval, state: Path, place: str) -> dict[str, Any]:
     """Blind the coordinator's ids once more, and the table's own."""

@@ -147,7 +147,8 @@ def by_files(folder: RunFolder, messages: Sequence[Path] = ()) -> Iterator[tuple
     """A coordinator whose parties are asked by files, and these."""
     known = Coordinator(folder)
     letters = Letters(folder.path, known.run, known.names, messages)
-    with closing(Coordinator(folder, letters.ask, begin=letters.begin)) as coordinator:
+    coordinator = Coordinator(folder, letters.ask, begin=letters.begin, tell=letters.notes.append)
+    with closing(coordinator):
         yield coordinator, letters
 
 
