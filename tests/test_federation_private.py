@@ -110,20 +110,3 @@ def test_noise_is_drawn_and_charged_once(
     statement = json.loads((state / training.run / "privacy.json").read_text())
     assert statement["run"] == training.run
     assert str(tmp_path) not in json.dumps(statement)
-
-
-def test_a_private_run_needs_a_ledger_and_room_in_it(parties: Parties, tmp_path: Path) -> None:
-    folder = begin_run(tmp_path, **REAL)
-    parties.approve(folder.path)
-    parties.options = {NAMES[0]: {}, NAMES[1]: {"ledger": tmp_path / "ledger.jsonl"}}
-    with federated(folder, parties.ask) as training, pytest.raises(InputError, match=r"refused \(privacy\)"):
-        training.advance()
-    parties.close()
-    path = tmp_path / NAMES[0] / "agent" / training.run / "approval.toml"
-    text = path.read_text()
-    assert "epsilon = 2.0" in text
-    path.write_text(text.replace("epsilon = 2.0", "epsilon = 1.0"))
-    parties.options = {name: {"ledger": tmp_path / name / "ledger.jsonl"} for name in NAMES}
-    with federated(folder, parties.ask) as training, pytest.raises(InputError, match=r"refused \(privacy\)"):
-        training.advance()
-    assert not Ledger(tmp_path / NAMES[0] / "ledger.jsonl").charges

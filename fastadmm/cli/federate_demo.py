@@ -193,9 +193,7 @@ class _Project:
             label="diagnosis",
             names=",".join(PARTIES),
         )
-        # What "auto" means where an exchange takes long.
-        settings = {"data": str(out / "train.parts"), "lambda": LAMBDA, "directions": "both"}
-        start_run(make_config(settings), out / "run")
+        start_run(make_config({"data": str(out / "train.parts"), "lambda": LAMBDA}), out / "run")
         run_id = read_json(self.home / "run" / "run.json")["run"]
         parts = [self.state(name) / run_id / f"{name}.h5" for name in PARTIES]
         same = all(
