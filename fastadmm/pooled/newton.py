@@ -23,12 +23,13 @@ from fastadmm.blocks.columns import some_columns
 from fastadmm.engine.engine import Engine
 from fastadmm.method.class_certificate import hessian_sums
 from fastadmm.method.class_span import ClassSpanPoint
+from fastadmm.method.row_samples import ACCURACY
 from fastadmm.method.span import Best, Here, is_lower, span_solver
 from fastadmm.pooled import cost
 from fastadmm.pooled.class_table_span import ClassTableSpan
 from fastadmm.pooled.goal import SHARE_OF_WANTED, Goal, Point
 from fastadmm.pooled.preconditioner import Preconditioner
-from fastadmm.pooled.samples import ACCURACY, give_back_samples, samples_of
+from fastadmm.pooled.samples import give_back_samples, samples_of
 from fastadmm.pooled.table_span import HessianOfRows, TableSpan
 
 Array = np.ndarray
