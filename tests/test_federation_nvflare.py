@@ -22,7 +22,7 @@ from fastadmm.between.check import check
 from fastadmm.between.consent import agent_approve, asked_file
 from fastadmm.between.kit import Kit, harden, open_kit, write_job
 from fastadmm.between.predict import ask_predictions
-from fastadmm.between.setup import Setup, Ways, read_setup
+from fastadmm.between.setup import Setup, read_setup
 from fastadmm.between.socket import Lost, Server, serve
 from fastadmm.between.stage import ADMIN, SERVER, Stage
 from fastadmm.between.train import begun
@@ -423,7 +423,7 @@ def kinds_of_runs() -> dict[str, dict[str, object]]:
 
 def scored(carrier: Carrier, parties: Parties, run: Path) -> bytes:
     """Scores of the training rows with a run's model; refused first, and approved then."""
-    setup = Setup({}, "test", list(NAMES), Ways({}, {}, "server", None, None), None, "")
+    setup = Setup({}, "test", list(NAMES), "server", {}, None, None, "")
     labels, out = parties.folder / "labels" / "labels.h5", parties.folder / "scores"
     with pytest.raises(WaitingError, match="have not approved"):
         ask_predictions(setup, carrier.ask, run, labels, out, None, print)

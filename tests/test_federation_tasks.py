@@ -20,7 +20,7 @@ from fastadmm.between.audit import read_audit
 from fastadmm.between.consent import agent_approve, asked_file, shown_digest
 from fastadmm.between.predict import ask_predictions
 from fastadmm.between.schema import Refusal, digest_of, open_envelope
-from fastadmm.between.setup import Setup, Ways
+from fastadmm.between.setup import Setup
 from fastadmm.between.task import Task, answer_of_task, encode_task
 from fastadmm.data_tools.alignment import canonical_order, table_ids, write_alignment
 from fastadmm.data_tools.synthetic import make_vertical_classification
@@ -398,8 +398,8 @@ def test_what_was_protected_does_not_leave_by_scores(tmp_path: Path, quiet: None
 def add_up_with_own_columns(folder: Path, party: Party) -> None:
     """The label holder's own columns are scored in its process."""
     write_alignment(folder / "rows.json", canonical_order([str(i) for i in range(1000, 1020)]))
-    ways = Ways({}, {}, CALLER, None, None)
-    setup = Setup({}, "test", list(NAMES), ways, folder / NAMES[0] / f"{NAMES[0]}.h5", NAMES[0])
+    own = folder / NAMES[0] / f"{NAMES[0]}.h5"
+    setup = Setup({}, "test", list(NAMES), CALLER, {}, None, own, NAMES[0])
     run, own = folder / "labels" / "run", folder / "new.parts" / f"{NAMES[0]}.h5"
 
     def ask(name: str, raw: bytes, seconds: float) -> bytes:

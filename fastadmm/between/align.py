@@ -118,7 +118,7 @@ def federate_align(
     setup = read_setup(config)
     own = np.array(ids.texts(), dtype=object)
     about = {"parties": setup.elsewhere, "n_ids": len(own), "ids": row_digest(own)}
-    with setup.ways.opened(say, ends=False) as ask, task_folder(out, "align", about) as task:
+    with setup.opened(say, ends=False) as ask, task_folder(out, "align", about) as task:
         return _align(ask, task, setup.elsewhere, ids, out, say)
 
 

@@ -284,7 +284,7 @@ def federate(
 ) -> dict[str, Any]:
     """Begin a run with parties elsewhere, or go on with it, until it has ended."""
     setup = read_setup(config)
-    with setup.ways.opened(say) as ask:
+    with setup.opened(say) as ask:
         folder = begun(setup, out, say)
         with folder.held():
             return train_run(folder, ask, say, rounds)
@@ -303,7 +303,7 @@ def begun(setup: Setup, out: Path, say: Callable[[str], None]) -> RunFolder:
     folder, fill = new_run(labels, setup.names, out, values, setup.place, own=setup.own, say=say)
     with folder.begin(fill, force=False):
         run = Coordinator(folder)
-        run.write_description(setup.ways.caller)
+        run.write_description(setup.caller)
         say(f"run {run.run}: {shown(out / RUN)} is for the parties to approve")
     return RunFolder(out, EXCHANGE)
 
