@@ -27,13 +27,7 @@ from federation_tools import Parties, SocketParties, begin_run, federated, train
 from rounds_tools import NAMES, assert_same_course, data_of, part_of, separate
 from run_tools import run
 
-
-@pytest.fixture(autouse=True)
-def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Hundreds of small files: what survives a power failure is tested elsewhere.
-    monkeypatch.setattr("fastadmm.files.atomic.synchronise", lambda path: None)
-    monkeypatch.setattr("os.fsync", lambda file: None)
-    monkeypatch.setattr("os.fdatasync", lambda file: None)
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 @pytest.fixture

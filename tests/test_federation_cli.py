@@ -126,6 +126,9 @@ def test_an_agent_says_where_it_listens(
         run("agent", "run", "--data", data, "--state", state, "--socket", tmp_path / "s", "--threads", 1) == 0
     )
     assert "party-1 listens on" in capsys.readouterr().out
+    monkeypatch.setattr("fastadmm.between.letters.Folder.wait", lambda self, say: None)
+    assert run("agent", "run", "--data", data, "--state", state, "--socket", tmp_path, "--threads", 1) == 0
+    assert f"party-1 answers requests in {tmp_path}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("what", ["weights", "predictions"])

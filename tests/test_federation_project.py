@@ -23,17 +23,12 @@ from fastadmm.worth.run import worth_of_run
 
 from run_tools import run, write_blocks
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 NAMES = ("bank", "shop")
 
 #: What of ids is compared: the coordinator writes them otherwise than the parties.
 OURS, THEIRS = ("--id-pattern", "K-0*([0-9]+)"), ("--id-pattern", "c(.*)")
-
-
-@pytest.fixture(autouse=True)
-def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastadmm.files.atomic.synchronise", lambda path: None)
-    monkeypatch.setattr("os.fsync", lambda file: None)
-    monkeypatch.setattr("os.fdatasync", lambda file: None)
 
 
 @pytest.fixture

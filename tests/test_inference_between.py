@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from fastadmm.between.agent import agent_status
 from fastadmm.between.approval_file import TaskApproval, open_task_approval, write_approval
-from fastadmm.between.consent import approve_task
+from fastadmm.between.consent import agent_approve
 from fastadmm.between.letters import open_letter, sealed
 from fastadmm.between.party_step import party_infer
 from fastadmm.between.predict import ask_inference, coordinator_infer
@@ -404,8 +404,8 @@ def test_between_agents(whole, tmp_path, quiet, monkeypatch, capsys):
         assert "asks for what standard errors need" in "\n".join(agent_status(state))
         (asked,) = (state / "asked").glob("*.json")
         with pytest.raises(ConfigError, match="--data"):
-            approve_task(asked, state, None)
-        lines, path = confirmed(approve_task, asked, state, None, data=tmp_path / name / f"{name}.h5")
+            agent_approve(asked, None, state)
+        lines, path = confirmed(agent_approve, asked, tmp_path / name / f"{name}.h5", state)
         assert path.name == "infer.toml"
         assert any("up to a rotation" in line for line in lines)
     commands = ("federate", "infer", "x.toml", folder.path, "-o", tmp_path / "out", "--covariance", "HC1")

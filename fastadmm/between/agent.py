@@ -11,7 +11,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from fastadmm.between.align import ALIGNMENTS, convert_aligned
+from fastadmm.between.align import ALIGNMENTS, FEATURES, convert_aligned
 from fastadmm.between.approval import APPROVAL, counted_refusals
 from fastadmm.between.approval_file import ALIGN, INFER, PREDICT, open_approval, open_task_approval
 from fastadmm.between.audit import AUDIT, AuditLog, moment, read_audit, used
@@ -41,9 +41,6 @@ from fastadmm.files.reading import read_bytes, read_json
 from fastadmm.runs.folder import run_lock
 from fastadmm.store.party_file import PartyData, check_party_name, open_party
 
-#: Features of the table that the agent was started with, in its directory.
-_FEATURES = "features"
-
 #: A request of so many bytes is read whoever asks: the first of a run is no longer.
 _SHORT = 2 << 20
 
@@ -69,8 +66,8 @@ class Agent:
         id: str | None = None,
         say: Callable[[str], None] = print,
     ) -> None:
-        if data is None and rows is not None and (state / _FEATURES).exists():
-            data = state / _FEATURES / f"{check_party_name(name, '--party')}.h5"
+        if data is None and rows is not None and (state / FEATURES).exists():
+            data = state / FEATURES / f"{check_party_name(name, '--party')}.h5"
         self.data = None if data is None else open_party(data)
         self.name = check_party_name(name, "--party") if self.data is None else self.data.name
         self.state, self.ledger, self.say = state, ledger, say
@@ -99,7 +96,7 @@ class Agent:
         for alignment in (self.state / ALIGNMENTS).glob("*.json"):
             try:
                 path = convert_aligned(
-                    open_task_approval(self.state / ALIGN), alignment, self.state / _FEATURES
+                    open_task_approval(self.state / ALIGN), alignment, self.state / FEATURES
                 )
                 data = open_party(path)
                 check_opened(data, self._others, self._engine, self._streamed)

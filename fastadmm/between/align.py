@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 #: Directory of the alignments that a party was told, in the agent's.
 ALIGNMENTS = "alignments"
 
+#: Features of the table that an agent was started with, there too.
+FEATURES = "features"
+
 
 def intersect(asked: Task, approval: TaskApproval, state: Path, place: str) -> dict[str, Any]:
     """Blind the coordinator's ids once more, and the table's own."""
@@ -115,7 +118,7 @@ def federate_align(
     setup = read_setup(config)
     own = np.array(ids.texts(), dtype=object)
     about = {"parties": setup.elsewhere, "n_ids": len(own), "ids": row_digest(own)}
-    with setup.ways.opened(say, ends=False) as ask, task_folder(out, "align", about) as task:
+    with setup.opened(say, ends=False) as ask, task_folder(out, "align", about) as task:
         return _align(ask, task, setup.elsewhere, ids, out, say)
 
 

@@ -220,15 +220,29 @@ def run_description(run: str, caller: str, parties: dict[str, dict[str, Any]]) -
     return {"format": "fastadmm-run", "version": "1.0", "run": run, "coordinator": caller, "parties": parties}
 
 
+@dataclass(frozen=True)
+class Owned:
+    """What an owner names with a request."""
+
+    data: Path | None = None  # features that a model is trained on
+    rows: Path | None = None  # a table whose ids are compared; features or a table of rows to be scored
+    id: str | None = None  # of the table, as approvals keep them
+    duplicates: str = "refuse"
+    separator: str | None = None
+    id_pattern: str | None = None
+
+
 def agent_approve(
-    run: Path, data: Path, state: Path, force: bool = False, confirm: str | None = None
+    path: Path, data: Path | None, state: Path, force: bool = False, confirm: str | None = None, **named: Any
 ) -> tuple[list[str], Path]:
-    """Show what a run asks for, or approve what was shown."""
-    return settled(consent_to_run(read_json(run), shown(run), data, state), force, confirm)
-
-
-def settled(consent: Consent, force: bool, confirm: str | None) -> tuple[list[str], Path]:
-    """What is shown of a request, or its confirmation."""
+    """Show what a run or a task asks for, or approve what was shown."""
+    document, place, own = read_json(path), shown(path), Owned(data, **named)
+    if isinstance(document, dict) and document.get("format") == "fastadmm-task":
+        consent = _consent_to_task(document, place, state, own)
+    elif data is None:
+        raise ConfigError("--data: name the features that the run is to be trained on")
+    else:
+        consent = consent_to_run(document, place, data, state)
     consent.check(force)
     lines = consent.lines
     if confirm is not None:
@@ -292,76 +306,52 @@ def run_words(
     return in_plain_words(approval, data, more)
 
 
-def is_task(path: Path) -> bool:
-    """Whether a file says what a task is about, and not a run."""
-    document = read_json(path)
-    return isinstance(document, dict) and document.get("format") == "fastadmm-task"
-
-
-def approve_task(
-    path: Path,
-    state: Path,
-    file: Path | None,
-    *,
-    data: Path | None = None,
-    id: str | None = None,
-    duplicates: str = "refuse",
-    separator: str | None = None,
-    id_pattern: str | None = None,
-    force: bool = False,
-    confirm: str | None = None,
-) -> tuple[list[str], Path]:
-    """Show what was asked, or approve what was shown."""
-    document, place = read_json(path), shown(path)
-    run_identifier(document.get("task"), place)
-    if document.get("kind") == "infer":
-        consent = _inference(document, place, state, data)
-    elif document.get("kind") == "worth":
-        consent = _runs(document, place, state, data, file)
-    else:
-        consent = _rows(document, place, state, file, id, duplicates, separator, id_pattern)
-    return settled(consent, force, confirm)
-
-
-def _rows(
-    document: dict[str, Any],
-    place: str,
-    state: Path,
-    file: Path | None,
-    id: str | None,
-    duplicates: str,
-    separator: str | None,
-    id_pattern: str | None,
-) -> Consent:
-    """An alignment, or predictions."""
+def _consent_to_task(document: dict[str, Any], place: str, state: Path, own: Owned) -> Consent:
+    """What an owner would agree to beside runs."""
     kind = document.get("kind")
     count = document.get("n_ids" if kind == "align" else "n_samples")
-    texts = [document.get(key) for key in ("task", "coordinator", "party")]
-    if (
-        kind not in ("align", "predict")
-        or type(count) is not int
-        or not all(isinstance(t, str) for t in texts)
-    ):
+    texts = [run_identifier(document.get("task"), place), document.get("coordinator"), document.get("party")]
+    known = kind in ("align", "predict", "infer", "worth") and all(isinstance(text, str) for text in texts)
+    if not known or type(count) is not int:
         raise FormatError(f"{place}: damaged; ask the coordinator to ask again")
-    if kind == "align":
-        library()
-    if kind == "align" and file is None:
-        file, id = remembered(state, "rows"), id or known_of(state).get("id")
+    if kind == "worth":
+        return _runs(document, place, state, own)
+    run = "" if kind == "align" else run_identifier(document.get("run"), place)
+    if run and not (state / run / APPROVAL).exists():
+        raise InputError(f"{place}: about run {run}, which is not approved in {shown(state)}")
+    path = state / run / {"align": ALIGN, "predict": PREDICT, "infer": INFER}[str(kind)]
+    entries = read_audit(state / AUDIT)[0] if (state / AUDIT).exists() else []
+    spent = used(entries, path.name, run)
+    if kind == "infer":
+        if own.data is None:
+            raise ConfigError("--data: name the features that the model was trained on")
+        features = open_party(own.data)
+        approval = draft_inference(path, document["party"], document["coordinator"], features, spent)
+        words = inference_words(approval, document["coordinator"], run, features.n_features)
+    else:
+        approval = _of_rows(document, path, own, spent, count)
+        words = _words(approval, document, spent)
+    return Consent(state, document["task"], words, [approval], path)
+
+
+def _of_rows(
+    document: dict[str, Any], path: Path, own: Owned, spent: Mapping[str, int], count: int
+) -> TaskApproval:
+    """The approval of one alignment more, or of the scores of one set of rows more."""
+    file, id, aligns = own.rows, own.id, path.name == ALIGN
+    if aligns:
+        library()  # missing, it is missed before anything is approved
+        if file is None:
+            file, id = remembered(path.parent, "rows"), id or known_of(path.parent).get("id")
     if file is None:
-        what = "the table whose ids are compared" if kind == "align" else "features of the rows to be scored"
+        what = "the table whose ids are compared" if aligns else "features of the rows to be scored"
         raise ConfigError(f"--rows: name {what}")
     if not file.is_file():
         raise InputError(f"{shown(file)}: there is no such file")
-    if id is None and (kind == "align" or not h5py.is_hdf5(file)):
+    if id is None and (aligns or not h5py.is_hdf5(file)):
         raise ConfigError("--id: which column of the table holds the ids?")
-    run = run_identifier(document.get("run"), place) if kind == "predict" else ""
-    approval_file = state / run / PREDICT if run else state / ALIGN
-    if run and not (state / run / APPROVAL).exists():
-        raise InputError(f"{place}: about run {run}, which is not approved in {shown(state)}")
-    entries = read_audit(state / AUDIT)[0] if (state / AUDIT).exists() else []
-    spent = used(entries, approval_file.name, run)
-    approval = TaskApproval(
-        approval_file,
+    return TaskApproval(
+        path,
         document["party"],
         [document["coordinator"]],
         str(file.absolute()),
@@ -369,44 +359,27 @@ def _rows(
         spent["rows"] + count,
         datetime.date.today() + datetime.timedelta(days=DAYS),
         id,
-        duplicates,
-        separator,
-        id_pattern,
+        own.duplicates,
+        own.separator,
+        own.id_pattern,
     )
-    return Consent(state, document["task"], _words(approval, document, spent), [approval], approval_file)
 
 
-def _inference(document: dict[str, Any], place: str, state: Path, data: Path | None) -> Consent:
-    run = run_identifier(document.get("run"), place)
-    party, caller = document.get("party"), document.get("coordinator")
-    if not isinstance(party, str) or not isinstance(caller, str):
-        raise FormatError(f"{place}: damaged; ask the coordinator to ask again")
-    if data is None:
-        raise ConfigError("--data: name the features that the model was trained on")
-    if not (state / run / APPROVAL).exists():
-        raise InputError(f"{place}: about run {run}, which is not approved in {shown(state)}")
-    features = open_party(data)
-    entries = read_audit(state / AUDIT)[0] if (state / AUDIT).exists() else []
-    approval = draft_inference(state / run / INFER, party, caller, features, used(entries, INFER, run))
-    words = inference_words(approval, caller, run, features.n_features)
-    return Consent(state, document["task"], words, [approval], approval.path)
-
-
-def _runs(document: dict[str, Any], place: str, state: Path, data: Path | None, file: Path | None) -> Consent:
+def _runs(document: dict[str, Any], place: str, state: Path, own: Owned) -> Consent:
     """One approval for a set of runs, and for the scores of one set of rows by each of their models."""
-    runs, count, caller = document.get("runs"), document.get("n_samples"), document.get("coordinator")
-    if not isinstance(runs, dict) or not runs or type(count) is not int or not isinstance(caller, str):
+    runs, count, caller, file = document.get("runs"), document["n_samples"], document["coordinator"], own.rows
+    if not isinstance(runs, dict) or not runs:
         raise FormatError(f"{place}: damaged; ask the coordinator to ask again")
-    if data is None or file is None or not h5py.is_hdf5(file):
+    if own.data is None or file is None or not h5py.is_hdf5(file):
         raise ConfigError(
             "--data and --rows: name the features that the runs are trained on, and those of the test rows"
         )
     words: dict[str, list[str]] = {}
     approvals: list[Any] = []
-    party, members = open_party(data).name, set[str]()
+    party, members = open_party(own.data).name, set[str]()
     for run, terms in runs.items():
-        own = run_description(run_identifier(run, place), caller, {party: terms})
-        consent = consent_to_run(own, place, data, state)
+        one_run = run_description(run_identifier(run, place), caller, {party: terms})
+        consent = consent_to_run(one_run, place, own.data, state)
         # Beside who takes part, all are alike: one screen is about all of them.
         members |= set(parties_of(terms, place))
         alike = {**terms, "position": 0, "parties": ""}
@@ -427,7 +400,7 @@ def _runs(document: dict[str, Any], place: str, state: Path, data: Path | None, 
     return Consent(state, document["task"], [*screen([first]), *one], approvals, state)
 
 
-def _words(approval: TaskApproval, asked: dict[str, Any], spent: dict[str, int]) -> list[str]:
+def _words(approval: TaskApproval, asked: Mapping[str, Any], spent: Mapping[str, int]) -> list[str]:
     who = f"{quoted(asked['coordinator'])} asks {listed([approval.party])}"
     limits = (
         f"Limits: {approval.requests:,} questions, refused ones counted, and {approval.rows:,} rows, of "

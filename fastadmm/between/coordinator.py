@@ -19,6 +19,7 @@ from fastadmm.between.run_problem import (
     early_stopping_of,
     open_own,
     other_labels,
+    plan_of,
     private_run,
     problem_of,
     scheme_of,
@@ -36,7 +37,7 @@ from fastadmm.files.reading import read_json
 from fastadmm.files.seal import check_seal, seal_of
 from fastadmm.privacy.statement import no_privacy
 from fastadmm.problem.problem import Problem
-from fastadmm.runs.checkpoint import read_tree, write_tree
+from fastadmm.runs.checkpoint import MESSAGES, read_tree, write_tree
 from fastadmm.runs.claim import of_model, statement_of, write_dual
 from fastadmm.runs.config import make_config, read_config, solver_options
 from fastadmm.runs.folder import RunFolder
@@ -73,8 +74,8 @@ def write_state(path: Path, solver: Solver, parties: Sequence[Correspondent], fi
                 write_tree(call.create_group("arguments"), arguments)
 
 
-def read_state(path: Path, names: Sequence[str]) -> dict[str, Any]:
-    """Inverse of :func:`write_state`."""
+def read_state(path: Path, names: Sequence[str], but: Sequence[str] = ()) -> dict[str, Any]:
+    """Inverse of :func:`write_state`, but for some arrays of the solver's."""
     with read_h5(path, _TYPE) as file:
         queues: dict[str, list[Asked]] = {}
         previous: dict[str, int] = {}
@@ -91,11 +92,24 @@ def read_state(path: Path, names: Sequence[str]) -> dict[str, Any]:
             ]
         return {
             "first": read_attribute(file, "first", int),
-            "solver": read_tree(require_group(file, "solver")),
+            "solver": read_tree(require_group(file, "solver"), but),
             "queues": queues,
             "previous": previous,
             "answered": answered,
         }
+
+
+def _read_messages(path: Path, solver: dict[str, Any], place: Callable[[int], np.ndarray | None]) -> None:
+    """Read messages to where a limit on memory has them: all of them may not fit twice."""
+    with read_h5(path, _TYPE) as file:
+        for key in MESSAGES:
+            if f"solver/{key}" in file:
+                held = file[f"solver/{key}"]
+                rows = place(len(held))
+                for k in range(0 if rows is None else len(held)):
+                    rows[k] = held[k]  # type: ignore[index]
+                inside, _, last = key.rpartition("/")
+                (solver[inside] if inside else solver)[last] = held[:] if rows is None else rows
 
 
 #: What the owners of the data are shown, to approve it.
@@ -350,9 +364,21 @@ class Coordinator:
 
     def _solver(self, problem: Problem, labels: LabelData, hub: Hub, state: dict[str, Any] | None) -> Solver:
         early = early_stopping_of(self.config, problem, labels)
-        solver = Solver(problem, solver_options(self.config), early=early, driver=hub)
+        options, spills = solver_options(self.config), False
+        if self.config.memory is not None:
+            plan = plan_of(self.config, problem)
+            options = replace(options, history=plan.history) if plan.reduced else options
+            spills = plan.spilled > 0
+            if state is None:
+                for line in replace(plan, parties=[]).lines()[:-1]:  # the last is of features
+                    self._tell(line)
+        solver = Solver(problem, options, early=early, driver=hub)
+        if spills:
+            solver.spill(self.path)
         if state is not None:
             try:
+                if self.config.memory is not None:
+                    _read_messages(self.checkpoint_file, state["solver"], solver.method.place)
                 solver.restore(state["solver"], [])
             except (KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
                 solver.close()
@@ -372,7 +398,9 @@ class Coordinator:
 
     def checkpoint(self) -> dict[str, Any] | None:
         """The state after the last whole round; None before the first."""
-        return read_state(self.checkpoint_file, self.names) if self.checkpoint_file.exists() else None
+        if not self.checkpoint_file.exists():
+            return None
+        return read_state(self.checkpoint_file, self.names, () if self.config.memory is None else MESSAGES)
 
     # --- the end ------------------------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,13 @@ from fastadmm.between.coordinator import Coordinator
 from fastadmm.between.hub import Ask
 from fastadmm.between.letters import Waiting, open_letter, sealed
 from fastadmm.between.run_problem import problem_of, scheme_of
-from fastadmm.between.schema import ProtocolError, Refusal, digest_of, open_envelope
+from fastadmm.between.schema import digest_of
 from fastadmm.between.setup import Setup, read_setup
 from fastadmm.between.socket import LONGEST
 from fastadmm.between.task import (
     Answer,
     Task,
-    answer_of_task,
+    answer_values,
     ask_all,
     encode_answer,
     encode_task,
@@ -63,7 +62,7 @@ def federate_predict(
 ) -> Predictions:
     """Score rows whose features the parties have."""
     setup = read_setup(config)
-    with setup.ways.opened(say, ends=False) as ask:
+    with setup.opened(say, ends=False) as ask:
         return ask_predictions(setup, ask, run, rows, out, own, say)
 
 
@@ -161,7 +160,7 @@ def federate_infer(
     config: Path, run: Path, out: Path, *, covariance: str, level: float, say: Callable[[str], None] = print
 ) -> Inference:
     """Standard errors of a run's model whose parties have agents."""
-    with read_setup(config).ways.opened(say, ends=False) as ask:
+    with read_setup(config).opened(say, ends=False) as ask:
         return ask_inference(ask, run, out, covariance=covariance, level=level, say=say)
 
 
@@ -271,16 +270,6 @@ class _Kept:
             write_whole(paths[name], message, force=True)
 
         ask_all(self.ask, missing, keep, self.say)
-        return [_values(read_bytes(paths[name]), task, shown(paths[name])) for name, task in tasks.items()]
-
-
-def _values(raw: bytes, task: Task, place: str) -> dict[str, Any]:
-    """What a message answers to this very request."""
-    sent = replace(task, digest=digest_of(encode_task(task)))
-    try:
-        found = answer_of_task(open_envelope(raw, LONGEST, place), sent, place)
-    except ProtocolError as error:
-        raise FormatError(str(error)) from None
-    if isinstance(found, Refusal):
-        raise FormatError(f"{place}: a refusal, and no answer")
-    return found.answer
+        return [
+            answer_values(read_bytes(paths[name]), task, shown(paths[name])) for name, task in tasks.items()
+        ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,11 @@ from fastadmm.runs.check import choose_loss
 from fastadmm.runs.config import penalty_arguments, solver_options
 from fastadmm.runs.folder import RoundLog, RunFolder
 from fastadmm.runs.load import held_out_share, part_rows, weight_and_offset
+from fastadmm.runs.plan import Plan, check_limit, make_plan
 from fastadmm.runs.private import label_account_of
 from fastadmm.runs.result import certificate_of
 from fastadmm.schemes.registry import choose_scheme
+from fastadmm.settings.checks import parse_bytes
 from fastadmm.settings.privacy import DifferentialPrivacy
 from fastadmm.settings.run import RunConfig
 from fastadmm.solver.early_stopping import EarlyStopping, measure
@@ -116,6 +118,30 @@ def early_stopping_of(config: RunConfig, problem: Problem, labels: LabelData) ->
     z = np.zeros((len(rows.y), problem.n_outputs)) if problem.loss.vector else rows.offset.copy()
     measure(config.validation_metric, rows, z, problem.loss, Engine(1))
     return EarlyStopping(rows, config.validation_metric, config.patience)
+
+
+@dataclass(frozen=True)
+class _Apart:
+    """A party as the coordinator's plan has it: nothing of its features is in this process."""
+
+    name: str
+    n_features: int
+    n_samples: int = 0
+    nnz: None = None
+    kind: str = "elsewhere"
+    dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float64))
+
+
+def plan_of(config: RunConfig, problem: Problem) -> Plan:
+    """What the coordinator holds within its limit, which is the same wherever the run goes on."""
+    parties: list[Any] = [
+        _Apart(name, block.shape[1]) for name, block in zip(problem.names, problem.blocks, strict=True)
+    ]
+    known = replace(config, loss=problem.loss.name) if config.loss == "auto" else config
+    limit = parse_bytes(str(config.memory))
+    plan = make_plan(parties, [], problem.n_samples, known, problem.n_outputs, limit, apart=True)
+    check_limit(plan, True, None, shown(config.data))
+    return plan
 
 
 def scheme_of(problem: Problem, config: RunConfig) -> Scheme:

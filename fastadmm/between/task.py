@@ -238,14 +238,16 @@ def ask_all(ask: Ask, tasks: Mapping[str, Task], take: Take, say: Callable[[str]
 
 
 def _answer(ask: Ask, task: Task) -> dict[str, Any]:
-    raw, place = encode_task(task), f"party {task.party}"
-    said = ask(task.party, raw, _SECONDS)
+    return answer_values(ask(task.party, encode_task(task), _SECONDS), task, f"party {task.party}")
+
+
+def answer_values(said: bytes, task: Task, place: str) -> dict[str, Any]:
+    """What a message answers to this very request."""
+    sent = replace(task, digest=digest_of(encode_task(task)))
     try:
-        found = answer_of_task(
-            open_envelope(said, LONGEST, place), replace(task, digest=digest_of(raw)), place
-        )
+        found = answer_of_task(open_envelope(said, LONGEST, place), sent, place)
     except ProtocolError as error:
-        raise FormatError(f"{error}; nothing of it is kept") from None
+        raise FormatError(str(error)) from None
     if isinstance(found, Refusal):
         text = f"{place}: refused ({found.code}): {CODES[found.code]}"
         raise refused(found.code, InputError(text))

@@ -147,7 +147,8 @@ def by_files(folder: RunFolder, messages: Sequence[Path] = ()) -> Iterator[tuple
     """A coordinator whose parties are asked by files, and these."""
     known = Coordinator(folder)
     letters = Letters(folder.path, known.run, known.names, messages)
-    with closing(Coordinator(folder, letters.ask, begin=letters.begin)) as coordinator:
+    coordinator = Coordinator(folder, letters.ask, begin=letters.begin, tell=letters.notes.append)
+    with closing(coordinator):
         yield coordinator, letters
 
 
@@ -283,7 +284,7 @@ def federate(
 ) -> dict[str, Any]:
     """Begin a run with parties elsewhere, or go on with it, until it has ended."""
     setup = read_setup(config)
-    with setup.ways.opened(say) as ask:
+    with setup.opened(say) as ask:
         folder = begun(setup, out, say)
         with folder.held():
             return train_run(folder, ask, say, rounds)
@@ -302,7 +303,7 @@ def begun(setup: Setup, out: Path, say: Callable[[str], None]) -> RunFolder:
     folder, fill = new_run(labels, setup.names, out, values, setup.place, own=setup.own, say=say)
     with folder.begin(fill, force=False):
         run = Coordinator(folder)
-        run.write_description(setup.ways.caller)
+        run.write_description(setup.caller)
         say(f"run {run.run}: {shown(out / RUN)} is for the parties to approve")
     return RunFolder(out, EXCHANGE)
 

@@ -80,6 +80,7 @@ def run(
         if socket.is_dir():
             say(f"{agent.name} answers requests in {socket}; Ctrl-C ends it")
             Folder(socket, agent.name, agent.handle, agent.known, state).wait(tell)
+            return
         server = serve(socket, agent.handle, agent.known)
         say(f"{agent.name} listens on {socket}; Ctrl-C ends it")
         try:
@@ -115,14 +116,7 @@ def approve(
     ),
 ) -> None:
     """Show on one screen what is asked for; --confirm DIGEST approves exactly that, within limits."""
-    from fastadmm.between.consent import (
-        agent_approve,
-        approve_fingerprints,
-        approve_task,
-        asked_file,
-        is_task,
-        remembered,
-    )
+    from fastadmm.between.consent import agent_approve, approve_fingerprints, asked_file, remembered
     from fastadmm.files.atomic import shown
 
     if fingerprint:
@@ -130,16 +124,8 @@ def approve(
         return
     file = asked_file(what, state)
     data = data or remembered(state, "data")
-    table = {"id": id, "duplicates": duplicates.value, "separator": separator, "id_pattern": id_pattern}
-
-    def settle(digest: str | None) -> tuple[list[str], Path]:
-        if is_task(file):
-            return approve_task(file, state, rows, data=data, force=force, confirm=digest, **table)  # type: ignore[arg-type]
-        if data is None:
-            raise ConfigError("--data: name the features that the run is to be trained on")
-        return agent_approve(file, data, state, force, digest)
-
-    lines, path = settle(confirm)
+    how = {"duplicates": duplicates.value, "separator": separator, "id_pattern": id_pattern}
+    lines, path = agent_approve(file, data, state, force, confirm, rows=rows, id=id, **how)
     if confirm is None:
         for line in lines:
             say(shown(line))

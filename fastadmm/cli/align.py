@@ -103,13 +103,12 @@ def request(
     secret: Path = option("Key file to write; keep it.", default=..., metavar="FILE"),
     *,
     reading: _Reading,
-    force: bool = _FORCE,
 ) -> None:
     """Guest, first step: blind the ids. Send the request to every host."""
     from fastadmm.data_tools.psi import psi_request
 
     (ids,) = reading.ids([table], id)
-    count = psi_request(ids, out, secret, force=force)
+    count = psi_request(ids, out, secret)
     say(f"{out}: {count} blinded ids, to be sent to the hosts; {secret} stays here")
 
 

@@ -100,7 +100,7 @@ def status(kit: Path = _KIT) -> None:
     """Show which sites are connected and which jobs run; KIT is the administrator's kit."""
     from datetime import datetime
 
-    from fastadmm.between.admin import session
+    from fastadmm.between.carrier import session
     from fastadmm.between.kit import open_kit
 
     opened = open_kit(kit)

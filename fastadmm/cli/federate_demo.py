@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.between.align import ALIGNMENTS
+from fastadmm.between.align import FEATURES
 from fastadmm.between.approval_file import ALIGN, PREDICT, open_task_approval, write_approval
 from fastadmm.between.audit import AUDIT
-from fastadmm.between.consent import agent_approve, approve_task, is_task, shown_digest
+from fastadmm.between.consent import agent_approve, shown_digest
 from fastadmm.between.kit import INSTALL_HINT
 from fastadmm.between.predict import PREDICTIONS
 from fastadmm.between.stage import ADMIN, SERVER, Stage
@@ -76,12 +76,11 @@ def run_federate_demo(directory: Path, say: Callable[[str], None]) -> dict[str, 
         say("nvflare: the server and three sites start, on the loopback interface")
         project = _Project(directory, stage, say)
         for name in PARTIES:
-            project.agent(name, "--party", name)
+            project.agent(name)
         for name in PARTIES:
             project.listening(name)
-        say("fastadmm agent run: each laboratory's own process, which has approved nothing yet")
+        say("fastadmm agent run --rows: each laboratory's own process, which has approved nothing yet")
         project.align()
-        project.convert()
         run = project.train()
         project.score()
         jobs = sum(line.endswith("is running") for line in project.log("coordinator").splitlines())
@@ -127,6 +126,7 @@ class _Project:
         self.refused(*align)
         self.approve("train.csv")
         self.coordinator(*align)
+        self.say("agents: each has converted its own table")
         for name in PARTIES:
             # For the test patients, too.
             approval = open_task_approval(self.state(name) / ALIGN)
@@ -134,31 +134,6 @@ class _Project:
             write_approval(more, force=True)
         test = ("align", "project.toml", "test.csv", "--id", "id", "--label", "diagnosis", "-o", "test")
         self.coordinator(*test, "--like", "train/labels.h5")
-
-    def convert(self) -> None:
-        """Each laboratory converts its own table, and its agent begins anew with it."""
-        task = read_json(self.home / "train" / "task.json")["task"]
-        for name in PARTIES:
-            home = self.homes[name]
-            convert_tables(
-                None,
-                [home / "train.csv"],
-                home / "train.parts",
-                id="id",
-                alignment=self.state(name) / ALIGNMENTS / f"{task}.json",
-                names=name,
-                task="classification",
-                standardize=True,
-            )
-            self.stage.kill(f"agent-{name}", signal.SIGINT)
-        for name in PARTIES:
-            self.ended(f"agent-{name}")
-            self.agent(name, "--data", str(self.homes[name] / "train.parts" / f"{name}.h5"))
-        for name in PARTIES:
-            self.listening(name)
-        self.say(
-            "fastadmm convert --align, fastadmm agent run --data: at each laboratory, with its own table"
-        )
 
     def train(self) -> Path:
         """Begin the run, approve it, train, and kill a party meanwhile."""
@@ -176,7 +151,7 @@ class _Project:
             os.kill(job, signal.SIGKILL)
         self.say(f"kill -9: the agent of {_VICTIM} and its NVFlare job, after {_ANSWERS} answers")
         self.stage.sockets[_VICTIM].unlink()  # which it could not do itself
-        self.agent(_VICTIM, "--data", str(self.homes[_VICTIM] / "train.parts" / f"{_VICTIM}.h5"))
+        self.agent(_VICTIM)
         self.listening(_VICTIM)
         self.say(f"the agent of {_VICTIM} is started again, as its system would; the coordinator asks on")
         training.wait(_SECONDS)
@@ -201,10 +176,8 @@ class _Project:
         for name in PARTIES:
             home, state = self.homes[name], self.state(name)
             (asked,) = (state / "asked").glob("*.json")
-            if is_task(asked):
-                approve = partial(approve_task, asked, state, home / table, id="id")
-            else:
-                approve = partial(agent_approve, asked, home / "train.parts" / f"{name}.h5", state)
+            data = state / FEATURES / f"{name}.h5"
+            approve = partial(agent_approve, asked, data, state, rows=home / table, id="id")
             approve(confirm=shown_digest(approve()[0]))
         self.say("fastadmm agent approve: at each laboratory, what it was asked for; then the same again")
 
@@ -219,12 +192,10 @@ class _Project:
             id="id",
             label="diagnosis",
             names=",".join(PARTIES),
-            standardize=True,
         )
-        # What "auto" means where an exchange takes long.
-        settings = {"data": str(out / "train.parts"), "lambda": LAMBDA, "directions": "both"}
-        start_run(make_config(settings), out / "run")
-        parts = [next(self.state(name).glob(f"*/{name}.h5")) for name in PARTIES]
+        start_run(make_config({"data": str(out / "train.parts"), "lambda": LAMBDA}), out / "run")
+        run_id = read_json(self.home / "run" / "run.json")["run"]
+        parts = [self.state(name) / run_id / f"{name}.h5" for name in PARTIES]
         same = all(
             np.array_equal(open_party_model(part)[0].weights, one.weights)
             for part, one in zip(parts, open_model(out / "run").parties, strict=True)
@@ -242,10 +213,11 @@ class _Project:
         """The agent's directory."""
         return self.homes[name] / "state"
 
-    def agent(self, name: str, *options: str) -> None:
+    def agent(self, name: str) -> None:
         """Start the agent of a laboratory."""
         where = ["--state", str(self.state(name)), "--socket", str(self.stage.sockets[name])]
-        self.stage.spawn(f"agent-{name}", [*_PROGRAM, "agent", "run", *options, *where, "--threads", "1"])
+        rows = ["--party", name, "--rows", str(self.homes[name] / "train.csv"), "--id", "id"]
+        self.stage.spawn(f"agent-{name}", [*_PROGRAM, "agent", "run", *rows, *where, "--threads", "1"])
 
     def listening(self, name: str) -> None:
         """Until it answers."""
@@ -270,12 +242,6 @@ class _Project:
         self.say(f"fastadmm federate {' '.join(arguments)}")
         if self.spawn(*arguments).wait(_SECONDS):
             raise StorageError(f"{self.stage.log('coordinator')}: {self.tail('coordinator')}")
-
-    def ended(self, name: str) -> None:
-        """Until a process has ended by itself."""
-        until = time.monotonic() + _SECONDS
-        while self.stage.lives(name):
-            self.wait(name, until)
 
     def wait(self, name: str, until: float, seconds: float = 0.05) -> None:
         """A moment, if a process lives."""

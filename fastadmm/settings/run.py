@@ -257,7 +257,6 @@ class RunConfig:
         panel=MORE,
         check=checks.amount_of_memory,
         resumed="Limit on memory; the result does not depend on it.",
-        refused={"exchange": _NOT_BY_FILES},
     )
     history: int | None = _method(
         "how much of the past the coordinator keeps: directions per party in `subspace` (at least "

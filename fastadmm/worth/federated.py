@@ -81,7 +81,7 @@ def federate_worth(
     exact = len(setup.names) <= MOST_PARTIES if exact is None else exact
     plan = plan_coalitions(len(setup.names), exact)
     about = {"parties": setup.names, "test": labels.row_digest, "coalitions": len(plan)}
-    with setup.ways.opened(say, ends=False) as ask, task_folder(out, "worth", about) as task:
+    with setup.opened(say, ends=False) as ask, task_folder(out, "worth", about) as task:
         problem, _ = problem_of(settings, setup.names, None)
         done = {0: nobody(problem, solver_options(settings))}
         setups = {members: _restricted(setup, members) for members in plan if members}
