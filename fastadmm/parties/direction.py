@@ -128,6 +128,11 @@ def public_vectors(numbers: range, rows: range) -> np.ndarray:
     return made
 
 
+def public_rows(count: int, n_samples: int) -> int:
+    """How many first rows so many public vectors have numbers for: they show most columns, for less."""
+    return min(n_samples, _ROWS_PER_VECTOR * count)
+
+
 class DirectionParty(OwnDirections, Answering):
     """Holder of a feature block and of the directions it has sent.
 
@@ -318,8 +323,7 @@ class DirectionParty(OwnDirections, Answering):
             # A random vector over all rows that brings nothing new says that there is nothing.
             if (missing := most - len(self.directions)) <= 0 or (rows == whole and fresh is None):
                 break
-            # The first rows show most columns, for less.
-            rows = whole if number else min(whole, _ROWS_PER_VECTOR * missing)
+            rows = whole if number else public_rows(missing, whole)
             wanted, number = self._public_images(number, missing, rows), number + missing
             if leading:
                 for _ in range(_POWERS):
