@@ -409,8 +409,8 @@ def test_between_agents(whole, tmp_path, quiet, monkeypatch, capsys):
         assert path.name == "infer.toml"
         assert any("up to a rotation" in line for line in lines)
     commands = ("federate", "infer", "x.toml", folder.path, "-o", tmp_path / "out", "--covariance", "HC1")
-    ways = SimpleNamespace(opened=lambda say, ends: nullcontext(parties.ask))
-    monkeypatch.setattr("fastadmm.between.predict.read_setup", lambda path: SimpleNamespace(ways=ways))
+    setup = SimpleNamespace(opened=lambda say, ends: nullcontext(parties.ask))
+    monkeypatch.setattr("fastadmm.between.predict.read_setup", lambda path: setup)
     capsys.readouterr()
     assert run(*commands, "--json") == 0
     shown = json.loads(capsys.readouterr().out)
