@@ -144,6 +144,8 @@ def block(found: list[dict[str, Any]]) -> str:
     for kind, wide in itertools.product(KINDS, (False, True)):
         columns = "more" if wide else "at most 40"
         own = [case for case in found if case["kind"] == kind and case["wide"] is wide]
+        if not own:  # not measured so far
+            continue
         exchanges = told([case["ours"] and case["ours"][0] for case in own])
         sent = geometric_mean([case["ours"][1] for case in own if case["ours"]])
         peers = [told([case.get("lbfgs") for case in own])]

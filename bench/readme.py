@@ -1,6 +1,6 @@
 """Measure the README's numbers and draw its picture.
 
-    make readme        or        python -P bench/readme.py
+    make readme        or        python -P bench/readme.py [--redraw]
 
 Writes ``bench/readme.json`` (what was measured), the block ``numbers`` in ``README.md`` (from that file and
 ``bench/apart.json``), the block ``a9a`` in ``docs/performance.md`` and ``docs/img/rounds.svg``. Only the
@@ -498,13 +498,13 @@ def _line(ax: Any, values: list[float], **style: Any) -> None:
 
 
 def main() -> None:
-    """Measure, draw, write."""
-    data = find_data()
-    numbers, curves = measure(data)
-    draw_picture(curves, PICTURE)
-    MEASURED.write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
+    """Measure and draw, unless told to redraw, then write."""
     pages = (README, PAGE)
-    apart = json.loads(APART.read_text(encoding="utf-8"))
+    if "--redraw" not in sys.argv[1:]:
+        numbers, curves = measure(find_data())
+        draw_picture(curves, PICTURE)
+        MEASURED.write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
+    numbers, apart = (json.loads(path.read_text(encoding="utf-8")) for path in (MEASURED, APART))
     texts = (path.read_text(encoding="utf-8") for path in pages)
     for path, text in zip(pages, render(numbers, apart, *texts)):
         path.write_text(text, encoding="utf-8")
