@@ -2,7 +2,7 @@
 
     python -P bench/sums.py
 
-Writes the block between ``<!-- sums:begin -->`` and ``<!-- sums:end -->`` in ``docs/sums.md``. Nothing
+Writes the block between ``<!-- sums:begin -->`` and ``<!-- sums:end -->`` in ``docs/between.md``. Nothing
 here depends on the clock.
 """
 
@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT / "bench"))
 from page import replace_block  # noqa: E402
 from rounds import find_data, split  # noqa: E402
 
-PAGE = ROOT / "docs" / "sums.md"
+PAGE = ROOT / "docs" / "between.md"
 PARTIES, LAMBDA, GAP = (2, 4, 10), 1e-4, 1e-6
 
 

@@ -17,7 +17,7 @@ from run_tools import run, write_problem
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-PAGE = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
 
 #: Modules whose distribution has another name.
 MODULES = {
@@ -79,9 +79,9 @@ def test_every_import_is_declared():
 def test_the_page_explains_every_dependency():
     runtime = [name for name in EXTRAS if name not in ("test", "dev", "docs")]
     for name in names(PROJECT["dependencies"]).union(*(names(EXTRAS[extra]) for extra in runtime)):
-        assert f"| `{name}` |" in PAGE, f"docs/dependencies.md does not explain {name}"
+        assert f"| `{name}` |" in PAGE, f"docs/reliability.md does not explain {name}"
     for extra in EXTRAS:
-        assert f"`{extra}`" in PAGE, f"docs/dependencies.md does not name the extra {extra}"
+        assert f"`{extra}`" in PAGE, f"docs/reliability.md does not name the extra {extra}"
     core = re.search(r"\*\*(\d+) direct dependencies\*\*", PAGE)
     assert core is not None
     assert int(core[1]) == len(names(PROJECT["dependencies"]))

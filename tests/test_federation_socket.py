@@ -309,7 +309,7 @@ def strangers(path: Path, questions: list[bytes]) -> Iterator[list[socket.socket
 
 def test_unknown_callers_hold_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "_SHORT", 1 << 10)
-    monkeypatch.setattr(transport, "_STRANGERS", 1 << 20)
+    monkeypatch.setattr(transport, "STRANGERS", 1 << 20)
     server = serve(tmp_path / "s", echo, lambda caller, size: caller == "bank")
     try:
         # Too long for all strangers together; and two that fit one by one, not together.
