@@ -4,7 +4,6 @@ import ast
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,8 @@ from fastadmm.cli import tables
 from fastadmm.cli.terminal import wrapped
 from rich.box import SIMPLE
 from rich.table import Table
+
+from run_tools import start
 
 ROOT = Path(__file__).parents[1]
 NAMES = [
@@ -102,9 +103,8 @@ def test_a_notebooks_terminal_gets_lines_of_progress(tmp_path, notebook):
     convert = ["convert", "rows.svm", "--parties", "2", "--out", "rows.parts"]
     for command in (convert, ["train", "rows.parts", "--out", "run"]):
         ours, theirs = pty.openpty()
-        program = [sys.executable, "-P", "-c", "from fastadmm.cli.app import main; main()", *command]
         into: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": theirs}
-        with subprocess.Popen(program, **into, cwd=tmp_path, env=environment) as process:
+        with start(*command, **into, cwd=tmp_path, env=environment) as process:
             os.close(theirs)
             while True:
                 try:
@@ -114,7 +114,7 @@ def test_a_notebooks_terminal_gets_lines_of_progress(tmp_path, notebook):
                 if not part:
                     break
                 shown += part
+            assert process.wait(60) == 0, shown
         os.close(ours)
-        assert process.returncode == 0, shown
     assert (b"\x1b[2K" in shown) is not notebook
     assert b" gap " in shown
