@@ -3,8 +3,7 @@
 Examples of the documentation start dozens of commands. Each import and each loading of compiled
 kernels costs a second; a fork has both. It is a process of its own nevertheless, with its own
 directory, environment, standard streams, limit on the size of files, and exit code; it waits for no disk.
-Tests that send signals, that look at the start itself, and the slow run of the README's examples use the
-installed command.
+Tests that send signals or look at the start itself use processes of their own.
 """
 
 import fcntl

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import deque
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -262,10 +263,11 @@ def test_targets_that_a_loss_cannot_have_are_told_with_their_file(tmp_path, caps
         assert "memory" not in error
 
 
-def test_the_package_is_the_command():
-    answer = subprocess.run(
-        [sys.executable, "-m", "fastadmm", "--version"], check=False, capture_output=True, text=True
-    )
+@pytest.mark.parametrize(
+    "program", [[sys.executable, "-m", "fastadmm"], [Path(sys.executable).with_name("fastadmm")]]
+)
+def test_the_package_is_the_command(program):
+    answer = subprocess.run([*program, "--version"], check=False, capture_output=True, text=True)
     assert (answer.returncode, answer.stdout) == (0, f"fastadmm {__version__}\n")
 
 

@@ -88,10 +88,16 @@ def slug(heading):
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
+def test_the_readme_runs(tmp_path):
+    run_examples(ROOT / "README.md", tmp_path)
+
+
 @pytest.mark.repeats
-@pytest.mark.parametrize("page", [p for p in PAGES[1:] if examples(p)], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if examples(p) and p.name != "README.md"], ids=lambda p: p.name
+)
 def test_marked_examples_run(page, tmp_path):
-    run_examples(page, tmp_path, [forking_commands()])
+    run_examples(page, tmp_path)
 
 
 def server_that_loads(tmp_path, what):
@@ -151,15 +157,11 @@ def test_no_command_outlives_its_server_or_whoever_waits_for_it(tmp_path, ends):
             gone()
 
 
-def test_the_readme_runs_as_it_is_installed(tmp_path):
-    run_examples(ROOT / "README.md", tmp_path, [])
-
-
-def run_examples(page, tmp_path, first):
-    """Run a page's examples, some directories first on PATH; where the page shows outputs, it shows these."""
+def run_examples(page, tmp_path):
+    """Run a page's examples; where the page shows outputs, it shows these."""
     # One directory per page: an example may use what an earlier one made.
     names: dict[str, object] = {}
-    path = [*map(str, first), str(Path(sys.executable).parent), os.environ.get("PATH", "")]
+    path = [str(forking_commands()), str(Path(sys.executable).parent), os.environ.get("PATH", "")]
     env = {**os.environ, "PATH": os.pathsep.join(path), "COLUMNS": "80"}
     for language, text, shown in examples(page):
         if language == "console":
