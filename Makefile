@@ -12,6 +12,8 @@ MATH_THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 # What is tested is the installed package, not the source that lies here.
 export PYTHONSAFEPATH := 1
+# Containers often set it; every process would then compile all that it imports, 4 s for Numba and scikit-learn.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help test test-repeats test-slow test-portable test-lowest test-wheels test-faults test-federation corpus house error-lines faults federation-faults neighbours prove bench bench-compare bench-baseline rounds paper-a owners readme demo docs look lint types format venv clean
