@@ -7,6 +7,7 @@ import re
 import pytest
 
 from house import PLAN, ROOT, House, code_lines, marks, plan, the_house
+from mutants import mutated, places, tests_of
 
 TEXT = PLAN.read_text(encoding="utf-8")
 
@@ -68,6 +69,16 @@ def test_the_counting_itself(tmp_path):
     )
     assert list(House(tmp_path).modules["fastadmm.kernels.k"].constants()) == ["_A", "B", "C", "F"]
     assert plan("## The rooms\n| room | |\n| `a` | x |\n| `b` | y |\n\n## Next\n| `c` | |\n") == ["a", "b"]
+
+
+def test_mutants_are_other_programs():
+    module = the_house().modules["fastadmm.proof.prove"]
+    drawn = list(places(module.nodes[0]))
+    assert {ast.Compare, ast.Constant, ast.BinOp, ast.If} <= {type(node) for node in drawn}
+    plain = ast.dump(module.nodes[0])
+    for node in drawn[::10]:
+        assert ast.dump(ast.parse(mutated(module.text, node))) != plain
+    assert str(ROOT / "tests" / "test_proof.py") in tests_of(module.name)
 
 
 def test_no_function_within_another_hides_what_is_imported():
