@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from fastadmm.data_tools.columns import (
     EXACT,
+    MISSING,
     NOT_FINITE,
     QUOTED,
     TOO_LARGE,
@@ -20,7 +21,7 @@ from fastadmm.data_tools.columns import (
     in_quotes,
     is_merging,
 )
-from fastadmm.data_tools.csv_table import MISSING, is_number, is_text
+from fastadmm.data_tools.csv_table import is_number, is_text
 from fastadmm.data_tools.number_text import KNOWN_UNITS, candidates, value_of, written
 from fastadmm.data_tools.opening import NotUtf8
 from fastadmm.errors import InputError

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import date
 from functools import cache
 
 from fastadmm.data_tools.building import missing_numbers
-from fastadmm.data_tools.columns import TRUTH, truth_levels
-from fastadmm.data_tools.csv_table import MISSING
+from fastadmm.data_tools.columns import MISSING, TRUTH, cased, truth_levels
 from fastadmm.data_tools.dates import to_number
 from fastadmm.data_tools.predict_tables import PartyColumns, encoder_of
 from fastadmm.errors import ConfigError
@@ -61,12 +59,6 @@ def check_readable(column: ColumnEncoding, place: str) -> None:
         )
 
 
-def _cased(words: Iterable[str]) -> Iterable[str]:
-    """Words in every mixture of small and capital letters."""
-    for word in words:
-        yield from map("".join, itertools.product(*({c, c.upper()} for c in word)))
-
-
 def _written(word: str) -> list[str]:
     """A category, and other ways to write it where it is a whole number."""
     if not _WHOLE.fullmatch(word):
@@ -81,8 +73,8 @@ def codes_of(column: ColumnEncoding) -> dict[str, int]:
     codes = {text: i for i, level in enumerate(levels) for text in _written(level)}
     truths = truth_levels(levels)
     for word, value in TRUTH.items() if truths else ():
-        codes |= dict.fromkeys(_cased([word]), truths.get(value, len(levels) + 1))
-    absent = [*_cased(MISSING), *(text for word in column.na for text in _written(word))]
+        codes |= dict.fromkeys(cased([word]), truths.get(value, len(levels) + 1))
+    absent = [*cased(MISSING), *(text for word in column.na for text in _written(word))]
     return codes | dict.fromkeys(absent, len(levels))
 
 
@@ -101,7 +93,7 @@ def evidence_of(column: ColumnEncoding, missing: str) -> list[float]:
 def dates_of(column: ColumnEncoding) -> dict[str, float]:
     """Number of each date of two centuries as it may be written, NaN for cells without a value."""
     reading = CellReading.parse(column.reading)
-    absent = [*_cased(MISSING), *column.na]
+    absent = [*cased(MISSING), *column.na]
     return _dates(reading.kind, reading.dates) | dict.fromkeys(absent, math.nan)
 
 

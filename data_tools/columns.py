@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import tempfile
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from math import isnan
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,9 @@ TOO_LARGE = (
 
 #: Remedy for quotes.
 QUOTED = "is in quotes that are part of the text: write it without quotes, or in double ones"
+
+#: Cells that mean "no value", in small letters.
+MISSING = {"", "nan", "na", "n/a", "null"}
 
 #: Truth values, as they are written in small letters.
 TRUTH = {"true": 1.0, "t": 1.0, "false": 0.0, "f": 0.0}
@@ -66,6 +70,12 @@ def is_merging(cell: str) -> bool:
     """Whether a cell is a whole number so large that its neighbours would be read as the same number."""
     match = _LONG.fullmatch(cell)
     return match is not None and int(match[1]) > EXACT
+
+
+def cased(words: Iterable[str]) -> Iterator[str]:
+    """Words in every mixture of small and capital letters."""
+    for word in words:
+        yield from map("".join, product(*({c, c.upper()} for c in word)))
 
 
 def truth_levels(levels: Sequence[str]) -> dict[float, int]:

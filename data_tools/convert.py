@@ -506,6 +506,7 @@ def _write(
 ) -> Partition:
     from fastadmm.store import open_partition
     from fastadmm.store.cutting import new_partition
+    from fastadmm.store.label_file import write_columns
 
     width = sum(party.width for party, _, _ in targets)
     with new_partition(
@@ -547,7 +548,7 @@ def _write(
                     f"{reader.path}: {len(labels.y)} rows at first, then {rows}: the file changed meanwhile"
                 )
             target = partition.labels(classes=labels.classes)
-            every(_call, [partial(_append_labels, target, labels.y)])
+            every(_call, [partial(write_columns, target, labels.y, None, None, None)])
             if whole:
                 every(_call, [writer.close for writer in (*writers, target)])
     return open_partition(out)
@@ -565,12 +566,6 @@ def _append(target: tuple[Any, Iterable[_Piece]]) -> None:
     writer, pieces = target
     for piece in pieces:
         writer.append(piece)
-
-
-def _append_labels(writer: Any, y: np.ndarray) -> None:
-    """Add all labels to their file."""
-    for start in range(0, len(y), DENSE_VALUES):
-        writer.append(y[start : start + DENSE_VALUES])
 
 
 def _call(function: Callable[[], None]) -> None:

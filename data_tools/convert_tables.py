@@ -426,6 +426,7 @@ def write_plan(
     """Write a planned partition; with held-out rows a directory of two, and return that of training."""
     from fastadmm.store import open_partition
     from fastadmm.store.cutting import new_partition
+    from fastadmm.store.label_file import write_columns
 
     if plan.test is not None:
         how: dict[str, Any] = {"compression": compression, "progress": progress, "shards": shards}
@@ -463,10 +464,7 @@ def write_plan(
             target = partition.labels(
                 classes=plan.labels.classes, reading=plan.labels.reading, exposure=plan.labels.exposure
             )
-            for start in range(0, len(ids), 1 << 18):
-                at, own = slice(start, start + (1 << 18)), plan.labels
-                weight, offset = (None if v is None else v[at] for v in (own.weight, own.offset))
-                target.append(own.y[at], sample_weight=weight, offset=offset, ids=ids[at])
+            write_columns(target, plan.labels.y, plan.labels.weight, plan.labels.offset, ids)
     return open_partition(out, require_labels=False)
 
 

@@ -1,8 +1,6 @@
 """CSV tables, read in blocks of complete lines.
 
-A block of plain numbers goes through a compiled reader of our own, if the file is large. Other plain lines go
-through pandas. pandas forgives too much (it drops surplus cells, and fills in missing ones), so the number of
-cells of every line is checked first. Blocks that are not plain (quotes), and
+Plain lines go through pandas. Blocks that are not plain (quotes within cells, line ends within quotes), and
 blocks with a fault, are read by the standard library's ``csv``, row by row, which names the line and column.
 """
 
@@ -17,18 +15,25 @@ from shlex import quote
 
 import numpy as np
 from fastadmm.data_tools.blocks import Block, OnRead
-from fastadmm.data_tools.columns import EXACT, NOT_FINITE, QUOTED, TOO_LARGE, TRUTH, in_quotes, is_merging
-from fastadmm.data_tools.large_text import LARGE, in_order, line_ends, powers
+from fastadmm.data_tools.columns import (
+    EXACT,
+    MISSING,
+    NOT_FINITE,
+    QUOTED,
+    TOO_LARGE,
+    TRUTH,
+    in_quotes,
+    is_merging,
+)
+from fastadmm.data_tools.large_text import in_order
 from fastadmm.data_tools.opening import NotUtf8, SourceFile, check_names
-from fastadmm.data_tools.sniffing import HEAD_BYTES, SEPARATORS, find_encoding, find_separator
+from fastadmm.data_tools.plain_text import PlainText, read_frame
+from fastadmm.data_tools.sniffing import HEAD_BYTES, find_encoding, find_separator
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.errors import InputError
 
 #: float64 values per block of the row-by-row reader: 1 << 18 is 2 MB.
 SLOW_VALUES = 1 << 18
-
-#: Cells that mean "no value" as a label; as a feature, nothing but a number is accepted anyway.
-MISSING = {"", "nan", "na", "n/a", "null"}
 
 
 class NotNumbers(InputError):
@@ -121,6 +126,16 @@ class CsvFile:
             except csv.Error as error:
                 raise InputError(f"{self.path}: line {line + 1}: {_reason(error)}") from None
 
+    def body(self, first_line: int, text: bytes) -> bytes | None:
+        """A block without byte order mark and header; None if a lone carriage return ends a line, too."""
+        if first_line == 1:
+            text = text.removeprefix(b"\xef\xbb\xbf")
+        if b"\r" in text.replace(b"\r\n", b"\n"):
+            return None
+        for _ in range(first_line, self.header_end + 1):
+            text = text[text.find(b"\n") + 1 :] if b"\n" in text else b""
+        return text
+
 
 def _reason(error: csv.Error) -> str:
     """What is wrong with quotes, in other words than the library's."""
@@ -182,23 +197,17 @@ class CsvSource(CsvFile):
         """Stream the rows."""
         row, slow = 0, False
         texts = self.source.line_blocks(self.block_bytes, on_read)
-        large = self.source.size >= LARGE and self.separator in SEPARATORS
-        with closing(in_order(self._try, texts) if large else ((*text, None) for text in texts)) as tried:
-            for first_line, text, parsed in tried:
-                if parsed is None or row == 0:
-                    body = self._body(first_line, text)
-                    if body is not None and not body.strip():
-                        continue
-                    if body is not None and row == 0:
-                        self._note_zeros(body[:HEAD_BYTES])
-                    if parsed is None and body is not None:
-                        parsed = self._parse_plain(body)
+        with closing(in_order(self._parse, texts)) as parts:
+            for text, parsed in parts:
+                if text is not None and not text.strip(b"\r\n"):
+                    continue
+                if text is not None and row == 0:
+                    self._note_zeros(text[:HEAD_BYTES])
                 if parsed is None:
                     slow = True
                     break
-                if len(parsed[1]):
-                    yield Block(*parsed, row)
-                    row += len(parsed[1])
+                yield Block(*parsed, row)
+                row += len(parsed[1])
         if slow:
             for block in self._read_slowly(row, on_read):
                 row = block.first_row + len(block.labels)
@@ -206,83 +215,28 @@ class CsvSource(CsvFile):
         if row == 0:
             raise InputError(f"{self.path}: no data rows, only the header")
 
-    def _body(self, first_line: int, text: bytes) -> bytes | None:
-        """A block without byte order mark and header; None if a lone carriage return ends a line, too."""
-        if first_line == 1:
-            text = text.removeprefix(b"\xef\xbb\xbf")
-        if b"\r" in text.replace(b"\r\n", b"\n"):
-            return None
-        for _ in range(first_line, self.header_end + 1):
-            text = text[text.find(b"\n") + 1 :] if b"\n" in text else b""
-        return text
-
-    def _try(self, block: tuple[int, bytes]) -> tuple[int, bytes, tuple[np.ndarray, np.ndarray] | None]:
-        """A block of a large file, parsed by compiled code if it is plain."""
-        first_line, text = block
-        body = self._body(first_line, text) if first_line <= max(1, self.header_end) else text
-        return first_line, text, self._parse_compiled(body) if body else None
-
-    def _parse_compiled(self, text: bytes) -> tuple[np.ndarray, np.ndarray] | None:
-        """Parse lines of plain numbers; None where anything is not."""
-        from fastadmm.kernels.cells import code_words, parse_table
-
-        if not text.endswith(b"\n"):
-            text += b"\n"
-        feature = {name: place for place, name in enumerate(self.feature_names or [])}
-        places = np.array([feature.get(name, -1 if name == self.label else -2) for name in self.columns])
-        rows = line_ends(text)
-        X, y = np.empty((rows, len(feature))), np.empty(rows)
-        starts, stops = np.empty(rows, dtype=np.int32), np.empty(rows, dtype=np.int32)
-        codes = np.frombuffer(text, dtype=np.uint8)
-        rows, numbers = parse_table(
-            codes, ord(self.separator), places, powers(), X.view(np.uint64), y.view(np.uint64), starts, stops
-        )
-        if rows < 0 or _large(X[:rows]) or (numbers and _large(y[:rows])):
-            return None
-        if numbers:
-            return X[:rows], y[:rows]
-        number, first = np.empty(rows, dtype=np.int32), np.empty(rows, dtype=np.int32)
-        table = np.full(1 << (2 * rows).bit_length(), -1, dtype=np.int32)
-        count = code_words(codes, starts[:rows], stops[:rows], table, number, first)
-        at = zip(starts[first[:count]].tolist(), stops[first[:count]].tolist())
-        labels = self._labels(np.array([text[start:stop].decode() for start, stop in at], dtype=object))
-        return (X[:rows], labels[number]) if labels is not None else None
-
-    def _parse_plain(self, text: bytes) -> tuple[np.ndarray, np.ndarray] | None:
-        """Parse plain lines; None where anything is unusual or wrong."""
-        import pandas as pd
-
-        rows = self._count_plain_rows(text)
-        if rows is None:
-            return None
+    def _parse(self, block: tuple[int, bytes]) -> tuple[bytes | None, tuple[np.ndarray, np.ndarray] | None]:
+        """The text of a block, and its rows; None where anything is unusual or wrong."""
+        body = self.body(*block)
+        text = None if body is None else PlainText.of(body, self.separator, len(self.columns))
+        if body is None or text is None or not len(text.lines):
+            return body, None
         features = self.feature_names or []
-        first = text.strip(b"\r\n").split(b"\n", 1)[0].decode("utf-8", "replace").split(self.separator)
-        if any(cell.strip().lower() in TRUTH for name, cell in zip(self.columns, first) if name in features):
-            return None  # pandas reads some spellings alone as numbers, where all cells are truth values
-        exact = {}
-        if tuple(int(part) for part in pd.__version__.split(".")[:2]) < (3, 1):
-            exact = {"float_precision": "round_trip"}  # later versions always round correctly
-        try:
-            frame = pd.read_csv(
-                io.BytesIO(text),
-                sep=self.separator,
-                header=None,
-                names=self.columns,
-                usecols=[*features, self.label],
-                index_col=False,
-                dtype={**dict.fromkeys(features, np.float64), self.label: str},
-                na_filter=False,  # an empty or "NA" cell must fail, not become NaN
-                encoding="utf-8",
-                low_memory=False,  # otherwise it looks at some rows at a time
-                **exact,
-            )
-        except (ValueError, OverflowError):  # ParserError and UnicodeDecodeError are ValueErrors
-            return None
+        known = set(features)
+        if any(text.cell(0, i).lower() in TRUTH for i, name in enumerate(self.columns) if name in known):
+            return (
+                body,
+                None,
+            )  # pandas reads some spellings alone as numbers, where all cells are truth values
+        dtype = {**dict.fromkeys(features, np.float64), self.label: str}
+        frame = read_frame(body, self.separator, self.columns, dtype)
+        if frame is None or len(frame) != len(text.lines):
+            return body, None
         X = np.ascontiguousarray(frame[features].to_numpy(dtype=np.float64))
         labels = self._labels(frame[self.label].to_numpy(dtype=object))
-        if labels is None or len(labels) != rows or not np.isfinite(X).all() or _large(X):
-            return None
-        return X, labels
+        if labels is None or not np.isfinite(X).all() or np.abs(X).max() >= EXACT:
+            return body, None
+        return body, (X, labels)
 
     def _note_zeros(self, text: bytes) -> None:
         """Note a feature whose numbers begin with zeros, among the first."""
@@ -296,24 +250,6 @@ class CsvSource(CsvFile):
                 self.notes.append(f"{self.path}: column {name!r}: {zeros_lost(name, number)}")
                 known.discard(name)
 
-    def _count_plain_rows(self, text: bytes) -> int | None:
-        """Number of rows, if no line has quotes and every line has the right number of cells."""
-        if b'"' in text:
-            return None
-        codes = np.frombuffer(text, dtype=np.uint8)
-        ends = np.flatnonzero(codes == ord("\n"))
-        if codes[-1] != ord("\n"):
-            ends = np.append(ends, len(codes))
-        starts = np.concatenate([[0], ends[:-1] + 1])
-        separators = np.flatnonzero(codes == ord(self.separator))
-        cells = np.diff(np.searchsorted(separators, ends), prepend=0) + 1
-        blank = (ends == starts) | (
-            (ends == starts + 1) & (codes[np.minimum(starts, len(codes) - 1)] == ord("\r"))
-        )
-        if not np.all(blank | (cells == len(self.columns))):
-            return None
-        return int(len(ends) - np.count_nonzero(blank))
-
     def _labels(self, cells: np.ndarray) -> np.ndarray | None:
         """Float64 labels if all are numbers, else stripped strings; None if one is missing or not finite."""
         try:
@@ -325,7 +261,7 @@ class CsvSource(CsvFile):
             distinct = set(texts)
             if any(is_number(text) and not np.isfinite(float(text)) for text in distinct):
                 return None
-            spoiled = any(text.lower() in MISSING or in_quotes(text) for text in distinct)
+            spoiled = any(text.lower() in MISSING or in_quotes(text) or is_merging(text) for text in distinct)
             return None if spoiled else texts
         return values if np.isfinite(values).all() else None
 
@@ -424,11 +360,6 @@ def is_number(cell: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _large(values: np.ndarray) -> bool:
-    """Whether there is a number whose digits decide whether it is refused."""
-    return bool(values.size) and (float(values.max()) >= EXACT or float(values.min()) <= -EXACT)
 
 
 def _show(cell: str) -> str:

@@ -1,4 +1,4 @@
-"""What the conversion of large texts shares: threads that keep the order, and tables of kernels."""
+"""What the conversion of large texts shares: threads that keep the order, and the ends of lines."""
 
 from __future__ import annotations
 
@@ -6,25 +6,13 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache
 from itertools import chain, islice
 from typing import TypeVar
 
 import numpy as np
 
-#: Bytes on disk from which compiled code is worth its loading.
-LARGE = 4 << 20
-
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
-
-
-@cache
-def powers() -> np.ndarray:
-    """Powers of five for the reading of numbers."""
-    from fastadmm.kernels.decimals import powers_of_five
-
-    return powers_of_five()
 
 
 def line_ends(text: bytes) -> int:

@@ -1,8 +1,7 @@
 """LIBSVM text, read in blocks of complete lines.
 
-A block goes through scikit-learn's compiled reader, or, if the file is large, through one of our own. Where
-that refuses a block, or would let something pass that is not LIBSVM text proper, the block is parsed again,
-slowly, to name the line and the token at fault.
+The numbers of a block are read by pandas, after it is made sure that they stand where they belong. A block
+that is not plain is parsed again, slowly, to name the line and the token at fault.
 """
 
 from __future__ import annotations
@@ -14,8 +13,9 @@ from dataclasses import replace
 
 import numpy as np
 from fastadmm.data_tools.blocks import Block, OnRead
-from fastadmm.data_tools.large_text import LARGE, in_order, powers
+from fastadmm.data_tools.large_text import in_order, line_ends
 from fastadmm.data_tools.opening import SourceFile
+from fastadmm.data_tools.plain_text import read_frame
 from fastadmm.errors import InputError
 from fastadmm.store.elements import make_csr
 from scipy import sparse
@@ -29,6 +29,20 @@ _Parsed = tuple[sparse.csr_array, np.ndarray, int]
 _INT32_MAX = 2**31 - 1
 _NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z")
 _INDEX = re.compile(rb"\+?\d+\Z")
+_COMMENT = re.compile(rb"#[^\n]*")
+
+#: What a byte of plain text is: a digit, another part of a number, or what stands between tokens.
+_DIGIT, _MARK, _SPACE, _END, _COLON, _OTHER = range(6)
+_OF = {
+    **dict.fromkeys(b"0123456789", _DIGIT),
+    **dict.fromkeys(b"+-.eE", _MARK),
+    **dict.fromkeys(b" \t\r", _SPACE),
+    **{ord("\n"): _END, ord(":"): _COLON},
+}
+_KINDS = bytes(_OF.get(byte, _OTHER) for byte in range(256))
+
+#: Each token in a line of its own.
+_ONE_COLUMN = bytes.maketrans(b": \t\r", b"\n\n\n\n")
 
 
 class LibsvmSource:
@@ -49,10 +63,8 @@ class LibsvmSource:
         zero_based: bool = False,
         block_bytes: int | None = None,
         threads: bool = True,
-        large: bool | None = None,
     ) -> None:
-        self.large = source.size >= LARGE if large is None else large
-        self.threads = threads and self.large
+        self.threads = threads
         self.source = source
         self.path = source.shown
         self.n_features = n_features
@@ -64,7 +76,7 @@ class LibsvmSource:
         row, line = 0, 1
         texts = self.source.text_blocks(self.block_bytes, on_read)
         for text, parsed in in_order(self._try, texts) if self.threads else map(self._try, texts):
-            X, y, lines = parsed or self._parse(text, line)
+            X, y, lines = parsed or (*self._parse_slowly(text, line), line_ends(text))
             line += lines
             if len(y):
                 yield Block(X, y, row)
@@ -84,63 +96,54 @@ class LibsvmSource:
         return f"row {row + 1}"
 
     def _try(self, text: bytes) -> tuple[bytes, _Parsed | None]:
-        """A block of a large file, parsed if it is plain; the text is needed only if it is not."""
-        parsed = self._parse_compiled(text) if self.large else None
+        """A block, parsed if it is plain; the text is needed only if it is not."""
+        parsed = self._parse_plain(text)
         return text if parsed is None else b"", parsed
 
-    def _parse(self, text: bytes, first_line: int) -> _Parsed:
-        X, y = self._parse_uncompiled(text, first_line)
-        return X, y, text.count(b"\n")
-
-    def _parse_uncompiled(self, text: bytes, first_line: int) -> tuple[sparse.csr_array, np.ndarray]:
-        # int() and float() of the compiled reader accept "1_000", and it drops "qid:" silently.
-        if b"_" not in text and b"qid" not in text:
-            parsed = self._parse_fast(text)
-            if parsed is not None:
-                return parsed
-        return self._parse_slowly(text, first_line)
-
-    def _parse_compiled(self, text: bytes) -> _Parsed | None:
-        from fastadmm.kernels.cells import parse_libsvm
-
-        if not text.endswith(b"\n"):
-            text += b"\n"
-        # The shortest line is "1\n" and the shortest entry " 1:1"; what is not written takes no memory.
-        labels, indptr = np.empty(len(text) // 2 + 1), np.empty(len(text) // 2 + 2, dtype=np.int32)
-        values, indices = np.empty(len(text) // 4 + 1), np.empty(len(text) // 4 + 1, dtype=np.int32)
-        limit = (self.n_features if self.n_features is not None else MAX_FEATURES) - 1
-        rows, lines = parse_libsvm(
-            np.frombuffer(text, dtype=np.uint8), 0 if self.zero_based else 1, min(limit, _INT32_MAX - 1),
-            powers(), labels.view(np.uint64), indptr, indices, values.view(np.uint64),
-        )  # fmt: skip
-        if rows < 0:
+    def _parse_plain(self, text: bytes) -> _Parsed | None:
+        """Rows of plain numbers; None where anything is unusual or wrong."""
+        n_lines = line_ends(text)
+        text = b"\n" + (_COMMENT.sub(b"", text) if b"#" in text else text) + b"\n"
+        kinds = np.frombuffer(text.translate(_KINDS), dtype=np.uint8)
+        if (kinds == _OTHER).any():
             return None
-        count = int(indptr[rows])
-        width = self.n_features
-        if width is None:
-            width = int(indices[:count].max()) + 1 if count else 0
-        X = make_csr(values[:count], indices[:count], indptr[: rows + 1], (rows, width))
-        # Labels outlive the rows, and a view would keep the whole buffer.
-        return X, labels[:rows].copy(), lines
-
-    def _parse_fast(self, text: bytes) -> tuple[sparse.csr_array, np.ndarray] | None:
-        from sklearn.datasets import load_svmlight_file
-
-        try:
-            X, y = load_svmlight_file(
-                io.BytesIO(text), n_features=self.n_features, zero_based=self.zero_based, dtype=np.float64
-            )
-        except (ValueError, OverflowError, IndexError):
+        tokens = np.flatnonzero((kinds[1:] <= _MARK) & (kinds[:-1] > _MARK)) + 1
+        firsts = np.unique(np.searchsorted(tokens, np.flatnonzero(kinds == _END)))[:-1]
+        is_value = kinds[tokens - 1] == _COLON
+        is_index = ~is_value
+        is_index[firsts] = False
+        # Every index is followed by a colon and its value; no colon stands elsewhere.
+        colons = np.flatnonzero(kinds == _COLON)
+        marks = np.cumsum((kinds == _MARK).view(np.uint8), dtype=np.uint8)  # a number has not 256
+        starts = tokens[is_index]
+        if (
+            not len(firsts)
+            or len(colons) != len(starts)
+            or not np.array_equal(is_index[:-1], is_value[1:])
+            or is_index[-1]
+            or is_value[firsts].any()
+            or (kinds[colons - 1] > _MARK).any()
+            or (marks[colons] != marks[starts - 1]).any()
+        ):
             return None
-        if not (np.isfinite(X.data).all() and np.isfinite(y).all()):
+        frame = read_frame(text.translate(_ONE_COLUMN), ",", ["token"], {"token": np.float64})
+        if frame is None or len(frame) != len(tokens):
+            return None
+        numbers = frame["token"].to_numpy()
+        indices, values = numbers[is_index] - (0 if self.zero_based else 1), numbers[is_value]
+        indptr = ((np.append(firsts, len(tokens)) - np.arange(len(firsts) + 1)) // 2).astype(np.int32)
+        rising = np.diff(indices, prepend=-1.0) > 0
+        rising[indptr[:-1][np.diff(indptr) > 0]] = True
+        limit = min(self.n_features if self.n_features is not None else MAX_FEATURES, _INT32_MAX) - 1
+        if not (rising.all() and np.isfinite(numbers).all()) or (
+            len(indices) and not 0 <= indices.min() <= indices.max() <= limit
+        ):
             return None
         width = self.n_features
         if width is None:
-            width = int(X.indices.max()) + 1 if X.nnz else 0
-            if width > MAX_FEATURES:
-                return None
-        X = sparse.csr_array((X.data, X.indices, X.indptr), shape=(len(y), width))
-        return X, np.asarray(y, dtype=np.float64)
+            width = int(indices.max()) + 1 if len(indices) else 0
+        X = make_csr(values, indices.astype(np.int32), indptr, (len(firsts), width))
+        return X, numbers[firsts], n_lines
 
     def _parse_slowly(self, text: bytes, first_line: int) -> tuple[sparse.csr_array, np.ndarray]:
         """Parse token by token; raises at the first fault."""
@@ -241,10 +244,8 @@ class LibsvmParts:
         self, path: str, files: Sequence[SourceFile], *, n_features: int | None, zero_based: bool
     ) -> None:
         self.path, self.n_features = path, n_features
-        large = sum(file.size for file in files) >= LARGE
         self.parts = [
-            LibsvmSource(file, n_features=n_features, zero_based=zero_based, threads=False, large=large)
-            for file in files
+            LibsvmSource(file, n_features=n_features, zero_based=zero_based, threads=False) for file in files
         ]
         self.rows: list[int] = []
 

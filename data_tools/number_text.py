@@ -10,31 +10,9 @@ from fastadmm.store.cell_reading import CellReading
 
 _SYMBOLS = "$€£¥₹₽₩₺₴₫₦"
 _CODES = [
-    "AUD",
-    "BRL",
-    "CAD",
-    "CHF",
-    "CNY",
-    "CZK",
-    "DKK",
-    "EUR",
-    "GBP",
-    "HKD",
-    "HUF",
-    "INR",
-    "JPY",
-    "KRW",
-    "MXN",
-    "NOK",
-    "NZD",
-    "PLN",
-    "RON",
-    "SEK",
-    "SGD",
-    "TRY",
-    "USD",
-    "ZAR",
-]
+    "AUD", "BRL", "CAD", "CHF", "CNY", "CZK", "DKK", "EUR", "GBP", "HKD", "HUF", "INR",
+    "JPY", "KRW", "MXN", "NOK", "NZD", "PLN", "RON", "SEK", "SGD", "TRY", "USD", "ZAR",
+]  # fmt: skip
 _CURRENCIES = {*_SYMBOLS, *_CODES, "kr", "zł", "Kč", "Ft", "R$", "US$"}
 
 #: Units that need no word of the user.

@@ -22,7 +22,8 @@ from fastadmm.data_tools.destination import check_choices
 from fastadmm.data_tools.labels import LabelCollector, label_text
 from fastadmm.data_tools.libsvm import LibsvmSource
 from fastadmm.data_tools.npz import NpzSource
-from fastadmm.data_tools.opening import SourceFile, guess_format
+from fastadmm.data_tools.opening import SourceFile
+from fastadmm.data_tools.parts import format_of
 from fastadmm.data_tools.scaling import ColumnStatistics
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.errors import ConfigError, InputError
@@ -54,7 +55,7 @@ class Reading:
     def open(self, path: str | Path, *, by: str | None = None) -> Source:
         """A reader of one file; `by` is the column that names owners, which is no feature."""
         file = SourceFile(path)
-        kind = self._kind(file)
+        kind = format_of(file, self.format)
         check_format_options(kind, self, self.separator, f"{file.shown}: ")
         if by is not None:
             self._check_names_owners(file, kind, by)
@@ -68,7 +69,7 @@ class Reading:
     def open_column(self, path: str | Path, column: str) -> Source:
         """A reader whose labels are the column (CSV) or array (NPZ) that names owners."""
         file = SourceFile(path)
-        kind = self._kind(file)
+        kind = format_of(file, self.format)
         if kind == "npz":
             return NpzSource(file, x_key=self.x_key, y_key=column)
         whole = CsvSource(file, label=column, header=self.header, separator=self.separator)
@@ -85,7 +86,7 @@ class Reading:
     def has(self, path: str | Path, column: str) -> bool:
         """Whether a file has a column (CSV) or array (NPZ) of this name."""
         file = SourceFile(path)
-        return column in self._names(file, self._kind(file))
+        return column in self._names(file, format_of(file, self.format))
 
     def _names(self, file: SourceFile, kind: str) -> list[str]:
         if kind == "csv":
@@ -105,15 +106,6 @@ class Reading:
             raise InputError(
                 f"{file.shown}: --by {by!r}: this {noun} holds the labels; owners need their own"
             )
-
-    def _kind(self, file: SourceFile) -> str:
-        kind = guess_format(file) if self.format == "auto" else self.format
-        if (kind == "npz") != file.is_zip:
-            raise InputError(
-                f"{file.shown}: is {'' if file.is_zip else 'not '}a zip archive, as NPZ files are: check "
-                "--format"
-            )
-        return kind
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ def _check_parts(parts: Sequence[Path]) -> None:
 def source_files(path: str | Path, format: str = "auto") -> tuple[list[SourceFile], str]:
     """The opened files that a source stands for, and their format."""
     files = [SourceFile(part, parquet=True) for part in part_files(path)]
-    kinds = [_format(file, format) for file in files]
+    kinds = [format_of(file, format) for file in files]
     for file, kind in zip(files, kinds):
         if kind != kinds[0]:
             raise InputError(
@@ -97,7 +97,8 @@ def source_files(path: str | Path, format: str = "auto") -> tuple[list[SourceFil
     return files, kinds[0]
 
 
-def _format(file: SourceFile, format: str) -> str:
+def format_of(file: SourceFile, format: str) -> str:
+    """What a source is read as: as stated, or as its content and name say."""
     if file.is_parquet:
         if format != "auto":
             raise InputError(f"{file.shown}: is a Parquet file: leave --format out")

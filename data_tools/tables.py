@@ -21,13 +21,14 @@ from fastadmm.data_tools.building import (
     Words,
     words_of,
 )
-from fastadmm.data_tools.columns import EXACT, Column, Scratch, canonical_text
-from fastadmm.data_tools.csv_table import CsvFile
-from fastadmm.data_tools.large_text import LARGE, in_order, line_ends, powers
+from fastadmm.data_tools.columns import MISSING, Column, Scratch, canonical_text
+from fastadmm.data_tools.csv_table import CsvFile, is_number
+from fastadmm.data_tools.large_text import in_order
 from fastadmm.data_tools.opening import NotUtf8, SourceFile
 from fastadmm.data_tools.parquet import ParquetTable
 from fastadmm.data_tools.parts import empty_parts, is_parts, part_files, told_of_empty
-from fastadmm.data_tools.sniffing import check_separator, one_byte_encoding, read_as
+from fastadmm.data_tools.plain_text import PlainText, read_frame
+from fastadmm.data_tools.sniffing import SEPARATORS, check_separator, one_byte_encoding, read_as
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.errors import InputError
 from fastadmm.files.atomic import shown
@@ -37,14 +38,20 @@ __all__ = ["Cells", "Column", "Layout", "Table", "canonical_text", "csv_chunks",
            "table_of_rows"]  # fmt: skip
 
 
+#: Bytes on disk from which pandas is worth its loading.
+LARGE = 4 << 20
+
+#: What pandas reads the cells of a column as, by what is wanted.
+_TYPES: dict[str, Any] = {"numbers": np.float64, "ids": np.int64, "words": str}
+
+
 def csv_chunks(
     source: CsvFile, wanted: Mapping[str, str], on_read: OnRead | None = None
 ) -> Iterator[tuple[np.ndarray, Chunk] | None]:
     """Cells of a CSV table, block by block."""
-    places = {name: i for i, name in enumerate(source.columns)}
 
     def apart(block: tuple[int, bytes]) -> tuple[np.ndarray, Chunk] | None:
-        return _take_apart(*block, source, places, dict(wanted))
+        return _take_apart(*block, source, dict(wanted))
 
     for found in in_order(apart, source.source.line_blocks(on_read=on_read)):
         if found is None:
@@ -55,68 +62,52 @@ def csv_chunks(
 
 
 def _take_apart(
-    first_line: int, raw: bytes, source: CsvFile, places: Mapping[str, int], wanted: Mapping[str, str]
+    first_line: int, raw: bytes, source: CsvFile, wanted: dict[str, str]
 ) -> tuple[np.ndarray, Chunk] | None:
-    from fastadmm.kernels.cells import split_cells
-
-    if first_line == 1:
-        raw = raw.removeprefix(b"\xef\xbb\xbf")
-    skipped = 0
-    while first_line + skipped <= source.header_end and raw:
-        line, _, raw = raw.partition(b"\n")
-        skipped += 1
-        if b"\r" in line.removesuffix(b"\r"):
-            return None  # a lone carriage return ends a line, too
-    text = np.frombuffer(raw, dtype=np.uint8)
-    rows = line_ends(raw) + 1
-    starts = np.empty((rows, len(source.columns)), dtype=np.int32)
-    stops, lines = np.empty_like(starts), np.empty(rows, dtype=np.int32)
-    count = split_cells(text, ord(source.separator), starts, stops, lines)
-    if count < 0:
+    """The lines of a block's rows, and their cells; None where the block is not plain."""
+    names = source.columns
+    body = source.body(first_line, raw)
+    text = None if body is None else PlainText.of(body, source.separator, len(names))
+    if body is None or text is None:
         return None
-    cells: dict[str, Numbers | Words | Whole] = {}
+    lines = text.lines + max(first_line, source.header_end + 1)
+    if not len(lines):
+        return lines, {}
+    place = {name: i for i, name in enumerate(names)}
     for name, how in wanted.items():
-        i = places[name]
-        own = np.ascontiguousarray(starts[:count, i]), np.ascontiguousarray(stops[:count, i])
-        found: Any = None
-        if how == "numbers":
-            found = _numbers(raw, text, *own)
-        elif how == "ids":
-            found = _whole(text, *own)
-        cells[name] = found if found is not None else _words(raw, text, *own)
-    return lines[:count].astype(np.int64) + (first_line + skipped), cells
-
-
-def _numbers(raw: bytes, text: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> Numbers | None:
-    from fastadmm.kernels.cells import parse_numbers
-
-    values, found = np.empty(len(starts)), np.zeros(3, dtype=np.int64)
-    if parse_numbers(text, starts, stops, powers(), values.view(np.uint64), found) >= 0:
+        cell = text.cell(0, place[name])
+        if how == "numbers" and not is_number(cell) and cell.lower() not in MISSING:
+            wanted[name] = "words"
+    numbers, ids = ([name for name, how in wanted.items() if how == kind] for kind in ("numbers", "ids"))
+    frame = read_frame(body, source.separator, names, {n: _TYPES[how] for n, how in wanted.items()}, numbers)
+    cells: dict[str, Numbers | Words | Whole] = {}
+    if frame is not None and len(frame) == len(lines):
+        values = frame[numbers].to_numpy(np.float64)
+        whole, decimal = text.are_sure(values, [place[name] for name in numbers])
+        for j in np.flatnonzero(whole | decimal).tolist():
+            pointed = bool(decimal[j])
+            cells[numbers[j]] = Numbers(np.ascontiguousarray(values[:, j]), "", pointed, pointed)
+        for name in ids:
+            own = frame[name].to_numpy()
+            if (np.abs(own) < _LONG_ID).all() and not text.surplus(own[:, None], [place[name]]).any():
+                cells[name] = Whole(own)
+    # The text of the other columns decides what they are.
+    rest = [name for name in wanted if name not in cells]
+    if frame is None or any(wanted[name] != "words" for name in rest):
+        frame = read_frame(body, source.separator, names, dict.fromkeys(rest, str))
+    if frame is None or len(frame) != len(lines):
         return None
-    if (np.abs(values) >= EXACT).any():  # its digits decide
-        return None
-    zero = int(found[1])
-    zeros = raw[starts[zero] : stops[zero]].decode().strip().lstrip("+-") if zero >= 0 else ""
-    return Numbers(values, zeros, bool(found[0] & 8), bool(found[0] & 16))
+    cells |= {name: _words(frame[name]) for name in rest}
+    return lines, cells
 
 
-def _whole(text: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> Whole | None:
-    from fastadmm.kernels.cells import parse_whole_numbers
-
-    values = np.empty(len(starts), dtype=np.int64)
-    return Whole(values) if parse_whole_numbers(text, starts, stops, values) else None
+def _words(cells: Any) -> Words:
+    codes, words = cells.factorize()
+    return Words(codes.astype(np.int32), words.tolist())
 
 
-def _words(raw: bytes, text: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> Words:
-    from fastadmm.kernels.cells import code_words
-
-    codes = np.empty(len(starts), dtype=np.int32)
-    first = np.empty(len(starts), dtype=np.int32)
-    table = np.full(1 << (2 * len(starts)).bit_length(), -1, dtype=np.int32)
-    count = code_words(text, starts, stops, table, codes, first)
-    at = zip(starts[first[:count]].tolist(), stops[first[:count]].tolist())
-    return Words(codes, [raw[start:stop].decode("utf-8", "surrogateescape") for start, stop in at])
-
+#: Longer whole numbers are no ids that are kept as numbers.
+_LONG_ID = 10**18
 
 #: Rows of cells in Python at a time.
 CHUNK_ROWS = 1 << 14
@@ -381,9 +372,9 @@ def _check_truth(parts: Sequence[ParquetTable], names: Sequence[str]) -> None:
 def _csv_part(
     part: CsvFile, wanted: dict[str, str], on_read: Callable[[int], None], large: bool
 ) -> Iterator[_Rows]:
-    """Chunks of a CSV file: compiled where its table is large and it is plain, otherwise in Python."""
+    """Chunks of a CSV file: by pandas where its table is large and it is plain, otherwise in Python."""
     done = 0
-    if large and part.separator.isascii():
+    if large and part.separator in SEPARATORS:
         for found in csv_chunks(part, wanted, on_read):
             if found is None:
                 break

@@ -99,75 +99,6 @@ def _products(typing_context, gemm, count, wide, depth, left, apart, right, besi
     return signature, generate
 
 
-@intrinsic
-def _factor(typing_context, potrf, matrix):
-    """LAPACK's factor of a matrix in the triangle that C calls the lower one; what it answers."""
-    _contiguous(matrix)
-    signature = types.int32(types.int64, matrix)
-
-    def generate(context, builder, signature, arguments):
-        kind = signature.args[1]
-        array = context.make_array(kind)(context, builder, arguments[1])
-        n = _whole(builder, cgutils.unpack_tuple(builder, array.shape, 2)[0])
-        info = cgutils.alloca_once_value(builder, ir.Constant(ir.IntType(32), 0))
-        _call(builder, arguments[0], [_letter("U"), n, array.data, n, info])
-        return builder.load(info)
-
-    return signature, generate
-
-
-@intrinsic
-def _solve(typing_context, potrs, factor, x):
-    """Solve with a factor of :func:`_factor`, in place."""
-    _contiguous(factor, x)
-    signature = types.int32(types.int64, factor, x)
-
-    def generate(context, builder, signature, arguments):
-        array = context.make_array(signature.args[1])(context, builder, arguments[1])
-        n, one = (
-            _whole(builder, cgutils.unpack_tuple(builder, array.shape, 2)[0]),
-            ir.Constant(ir.IntType(32), 1),
-        )
-        right = _data(context, builder, signature.args[2], arguments[2])
-        info = cgutils.alloca_once_value(builder, ir.Constant(ir.IntType(32), 0))
-        _call(builder, arguments[0], [_letter("U"), n, one, array.data, n, right, n, info])
-        return builder.load(info)
-
-    return signature, generate
-
-
-def _compiled_factorise(potrf, matrix):
-    """Replace a positive definite matrix by its Cholesky factor.
-
-    Parameters
-    ----------
-    potrf : int
-        Address of ``dpotrf``.
-    matrix : ndarray of shape (n, n)
-        C-contiguous, symmetric.
-
-    Returns
-    -------
-    int
-        0 if it was positive definite.
-    """
-    return _factor(potrf, matrix)
-
-
-def _compiled_solve_factorised(potrs, factor, x):
-    """Solve a system whose matrix :func:`factorise` has factorised, in place.
-
-    Parameters
-    ----------
-    potrs : int
-        Address of ``dpotrs``.
-    factor : ndarray of shape (n, n)
-    x : ndarray of shape (n,)
-        The right-hand side becomes the solution.
-    """
-    _solve(potrs, factor, x)
-
-
 def _compiled_columns(syrk, rows, out):
     """Add the upper triangle of ``rows.T @ rows``.
 
@@ -232,22 +163,6 @@ def _interpreted_products(gemm, left, begin, right, start, size, out):
     out += left[:, begin : begin + size] @ right[:, start : start + size].T
 
 
-def _interpreted_factorise(potrf, matrix):
-    """As compiled, for runs without the compiler."""
-    from scipy.linalg.lapack import dpotrf
-
-    factor, failed = dpotrf(matrix)
-    matrix[:] = factor.T
-    return failed
-
-
-def _interpreted_solve_factorised(potrs, factor, x):
-    """As compiled, for runs without the compiler."""
-    from scipy.linalg.lapack import dpotrs
-
-    x[:] = dpotrs(factor.T, x)[0]
-
-
 def _upper(size):
     import numpy as np
 
@@ -257,5 +172,3 @@ def _upper(size):
 add_columns: Any = inline(_compiled_columns) if COMPILED else _interpreted_columns
 add_rows: Any = inline(_compiled_rows) if COMPILED else _interpreted_rows
 add_products: Any = inline(_compiled_products) if COMPILED else _interpreted_products
-factorise: Any = inline(_compiled_factorise) if COMPILED else _interpreted_factorise
-solve_factorised: Any = inline(_compiled_solve_factorised) if COMPILED else _interpreted_solve_factorised

@@ -100,6 +100,28 @@ def _conjugate(part, u, y, s, extra):
     return part if u == 0.0 else math.inf
 
 
+@inline
+def _search(side, ends, found, centre, ratio, size, family, inflection):
+    """Newton's method from the outer end of the left piece (side 1) or the right one (-1), over a block."""
+    for _ in range(_MAX_STEPS):
+        unsettled = np.int64(0)
+        for k in range(size):
+            t = ends[k]
+            slope, bend = _derivatives(t, family)
+            g = t - centre[k] + ratio[k] * slope
+            rise = 1.0 + ratio[k] * bend
+            following = t - g / rise if rise > 0.0 else (t if g == 0.0 else side * math.inf)
+            if found[k] == _OPEN:
+                # Far left the iterates are monotone too; nothing has to hold them there.
+                valid = side * following <= side * inflection
+                last = abs(following - t) <= _LAST_STEP * (1.0 + abs(t) + abs(centre[k]))
+                found[k] = (_FOUND if last else _OPEN) if valid else _NONE
+                ends[k] = following if valid else t
+                unsettled += np.int64(valid and not last)
+        if unsettled == 0:
+            break
+
+
 @kernel
 def bounded_prox(v, shift, target, weight, extra, penalty, z, gradient, start, stop):
     r"""Global minimiser of :math:`s\,c^2 \psi(t(z + o)) + \tfrac r2 (z - v)^2` for every r > 0.
@@ -122,10 +144,8 @@ def bounded_prox(v, shift, target, weight, extra, penalty, z, gradient, start, s
     centre = np.empty(BLOCK)
     ratio = np.empty(BLOCK)
     sign = np.empty(BLOCK)
-    left = np.empty(BLOCK)
-    right = np.empty(BLOCK)
-    has_left = np.empty(BLOCK)
-    has_right = np.empty(BLOCK)
+    left, has_left = np.empty(BLOCK), np.empty(BLOCK)
+    right, has_right = np.empty(BLOCK), np.empty(BLOCK)
     sum_gradient, sum_slope = 0.0, 0.0
     for begin in range(start, stop, BLOCK):
         size = min(begin + BLOCK, stop) - begin
@@ -137,43 +157,10 @@ def bounded_prox(v, shift, target, weight, extra, penalty, z, gradient, start, s
             centre[k] = delta
             ratio[k] = weight[i] / penalty
             sign[k] = grows
-            left[k] = -inflection if family == 2.0 else 0.0
-            right[k] = delta
-            has_left[k] = _OPEN
-            has_right[k] = _OPEN if delta > inflection else _NONE
-        for _ in range(_MAX_STEPS):
-            unsettled = np.int64(0)
-            for k in range(size):
-                t = left[k]
-                slope, bend = _derivatives(t, family)
-                g = t - centre[k] + ratio[k] * slope
-                rise = 1.0 + ratio[k] * bend
-                following = t - g / rise if rise > 0.0 else (t if g == 0.0 else math.inf)
-                if has_left[k] == _OPEN:
-                    # Far left the iterates are monotone too; nothing has to hold them there.
-                    valid = following <= inflection
-                    last = abs(following - t) <= _LAST_STEP * (1.0 + abs(t) + abs(centre[k]))
-                    has_left[k] = (_FOUND if last else _OPEN) if valid else _NONE
-                    left[k] = following if valid else t
-                    unsettled += np.int64(valid and not last)
-            if unsettled == 0:
-                break
-        for _ in range(_MAX_STEPS):
-            unsettled = np.int64(0)
-            for k in range(size):
-                t = right[k]
-                slope, bend = _derivatives(t, family)
-                g = t - centre[k] + ratio[k] * slope
-                rise = 1.0 + ratio[k] * bend
-                following = t - g / rise if rise > 0.0 else (t if g == 0.0 else -math.inf)
-                if has_right[k] == _OPEN:
-                    valid = following >= inflection
-                    last = abs(following - t) <= _LAST_STEP * (1.0 + abs(t) + abs(centre[k]))
-                    has_right[k] = (_FOUND if last else _OPEN) if valid else _NONE
-                    right[k] = following if valid else t
-                    unsettled += np.int64(valid and not last)
-            if unsettled == 0:
-                break
+            left[k], has_left[k] = -inflection if family == 2.0 else 0.0, _OPEN
+            right[k], has_right[k] = delta, _OPEN if delta > inflection else _NONE
+        _search(1.0, left, has_left, centre, ratio, size, family, inflection)
+        _search(-1.0, right, has_right, centre, ratio, size, family, inflection)
         part_gradient = 0.0
         part_slope = 0.0
         for k in range(size):

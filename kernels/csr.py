@@ -30,15 +30,6 @@ def multiply_csr_rows(indptr, base, indices, data, x, offset, out, start, stop):
 
 
 @inline
-def multiply_csr_rows_of_each(indptr, indices, data, x, out, start, stop):
-    """Write ``D x`` of several x, of shape (C, d), to ``out`` of shape (C, N): D is read from memory once."""
-    for begin in range(start, stop, _KEPT_ROWS):
-        end = min(begin + _KEPT_ROWS, stop)
-        for k in range(len(x)):
-            multiply_csr_rows(indptr, 0, indices, data, x[k], 0, out[k], begin, end)
-
-
-@inline
 def add_csr_rows(indptr, base, indices, data, v, offset, out, start, stop):
     """Add ``sum_i v[i - offset] D[i, :]`` for rows whose entries begin at ``indptr[i] - base``."""
     readable = np.uint64(indptr[stop] - base)
@@ -56,18 +47,6 @@ def add_csr_rows_of_four(indptr, base, indices, data, vectors, offset, out, star
         a, b, c, d = vectors[0, row], vectors[1, row], vectors[2, row], vectors[3, row]
         begin, end = np.uint64(indptr[i] - base), np.uint64(indptr[i + 1] - base)
         add_row_of_four(data, indices, out, begin, end, readable, a, b, c, d)
-
-
-@inline
-def pass_rows(indptr, indices, data, x, weight, out, start, stop):
-    """Add ``sum_i weight[i] (D x)[i] D[i, :]`` over a range of rows, each of which is read once."""
-    readable = np.uint64(indptr[stop])
-    for i in range(start, stop):
-        if weight[i] == 0.0:  # most rows of a loss with flat pieces
-            continue
-        begin, end = np.uint64(indptr[i]), np.uint64(indptr[i + 1])
-        value = weight[i] * row_product(data, indices, x, begin, end, readable)
-        add_row(data, indices, out, begin, end, readable, value)
 
 
 @kernel
@@ -91,6 +70,8 @@ def csr_product(indptr, indices, data, x, out, start, stop):
 def csr_products(indptr, indices, data, x, out, start, stop):
     """Write ``D x`` of several x for the rows of a range, each to the bit as :func:`csr_product`.
 
+    D is read from memory once.
+
     Parameters
     ----------
     indptr, indices, data : ndarray
@@ -99,7 +80,10 @@ def csr_products(indptr, indices, data, x, out, start, stop):
     out : ndarray of shape (C, N)
     start, stop : int
     """
-    multiply_csr_rows_of_each(indptr, indices, data, x, out, start, stop)
+    for begin in range(start, stop, _KEPT_ROWS):
+        end = min(begin + _KEPT_ROWS, stop)
+        for k in range(len(x)):
+            multiply_csr_rows(indptr, 0, indices, data, x[k], 0, out[k], begin, end)
 
 
 @kernel
@@ -138,7 +122,13 @@ def csr_hessian_product(indptr, indices, data, x, weight, out, start, stop):
     out : ndarray of shape (d,)
     start, stop : int
     """
-    pass_rows(indptr, indices, data, x, weight, out, start, stop)
+    readable = np.uint64(indptr[stop])
+    for i in range(start, stop):
+        if weight[i] == 0.0:  # most rows of a loss with flat pieces
+            continue
+        begin, end = np.uint64(indptr[i]), np.uint64(indptr[i + 1])
+        value = weight[i] * row_product(data, indices, x, begin, end, readable)
+        add_row(data, indices, out, begin, end, readable, value)
 
 
 @kernel

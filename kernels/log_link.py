@@ -10,7 +10,7 @@ a count of 1 at -t.
 import math
 
 import numpy as np
-from fastadmm.kernels.block_sum import BLOCK, block_sum
+from fastadmm.kernels.block_sum import BLOCK
 from fastadmm.kernels.exponential import SMALLEST_NORMAL, exp_bounded, expm1_and_exp, log_positive
 from fastadmm.kernels.loss_loops import loss_kernels
 from fastadmm.kernels.policy import inline, kernel
@@ -62,48 +62,23 @@ def _poisson_bend(z, y, s, extra):
     return s * mean if s > 0.0 else 0.0
 
 
-@kernel
-def poisson_prox(v, shift, target, weight, extra, penalty, z, gradient, start, stop):
-    r"""Proximal operator through Wright's omega function.
+def _poisson_proximal(v, shift, near, y, s, penalty, extra):
+    r"""Through Wright's omega function; no warm start is needed.
 
     With :math:`\kappa = s / r` and p = z + o the stationarity condition
     :math:`p - c + \kappa (e^p - y) = 0` becomes :math:`w + \log w = b` for
     :math:`w = \kappa e^p` and :math:`b = c + \kappa y + \log\kappa`.
-    Arguments and results as of the other losses' ``prox``; no warm start is needed.
     """
-    # One local array in the hot loops: LLVM then sees that nothing overlaps, and vectorises them.
-    work = np.empty((5, BLOCK))
-    sum_gradient = 0.0
-    sum_slope = 0.0
-    for begin in range(start, stop, BLOCK):
-        size = min(begin + BLOCK, stop) - begin
-        for k in range(size):
-            work[0, k] = v[begin + k] + shift[begin + k]
-        for k in range(size):
-            work[1, k] = target[begin + k]
-        for k in range(size):
-            work[2, k] = weight[begin + k]
-        for k in range(size):
-            y = work[1, k]
-            s = work[2, k]
-            ratio = s / penalty
-            # A weight of zero is treated as the smallest normal number, and corrected at the end.
-            scale = log_positive(max(ratio, SMALLEST_NORMAL))
-            centre = work[0, k] + ratio * y
-            x, w = log_omega(centre + scale)
-            # Two formulas for one root; each is exact where the other cancels.
-            point = x - scale if w > 1.0 else centre - w
-            used = s > 0.0
-            work[0, k] = point if used else work[0, k]
-            work[3, k] = penalty * w - s * y if used else 0.0
-            work[4, k] = penalty * (w / (1.0 + w)) if used else 0.0
-        for k in range(size):
-            z[begin + k] = work[0, k] - shift[begin + k]
-        for k in range(size):
-            gradient[begin + k] = work[3, k]
-        sum_gradient += block_sum(work, 3, size)
-        sum_slope += block_sum(work, 4, size)
-    return sum_gradient, sum_slope
+    used, ratio = s > 0.0, s / penalty
+    # A weight of zero is treated as the smallest normal number, and corrected at the end.
+    scale = log_positive(max(ratio, SMALLEST_NORMAL))
+    centre = (v + shift) + ratio * y
+    x, w = log_omega(centre + scale)
+    # Two formulas for one root; each is exact where the other cancels.
+    point = x - scale if w > 1.0 else centre - w
+    gradient = penalty * w - s * y if used else 0.0
+    slope = penalty * (w / (1.0 + w)) if used else 0.0
+    return (point if used else v + shift) - shift, gradient, slope
 
 
 def _poisson_conjugate(part, u, y, s, extra):
@@ -121,7 +96,12 @@ def _poisson_conjugate(part, u, y, s, extra):
 
 
 poisson = loss_kernels(
-    "poisson", _poisson_value, _poisson_bend, _poisson_conjugate, by_halves=True, prox=poisson_prox
+    "poisson",
+    _poisson_value,
+    _poisson_bend,
+    _poisson_conjugate,
+    _poisson_proximal,
+    by_halves=("evaluate", "prox"),
 )
 
 
@@ -135,6 +115,9 @@ def _gamma_value(z, y, s, extra):
 def _gamma_bend(z, y, s, extra):
     _, ratio = expm1_and_exp(log_positive(max(y, SMALLEST_NORMAL)) - z)
     return s * ratio if s > 0.0 else 0.0
+
+
+poisson_prox = poisson.prox
 
 
 @kernel
@@ -153,9 +136,8 @@ def gamma_prox(v, shift, target, weight, extra, penalty, z, gradient, start, sto
         for k in range(end - begin):
             i = begin + k
             centre[k] = np.log(target[i]) - (v[i] + shift[i])
-        sums = poisson_prox(
-            centre, nothing, one, weight[begin:end], (), penalty, own_z, own_gradient, 0, end - begin
-        )
+        given = centre, nothing, one, weight[begin:end], (), penalty, own_z, own_gradient
+        sums = poisson_prox(*given, 0, end - begin)
         for k in range(end - begin):
             i = begin + k
             used = weight[i] > 0.0
@@ -178,4 +160,6 @@ def _gamma_conjugate(part, u, y, s, extra):
     return part
 
 
-gamma = loss_kernels("gamma", _gamma_value, _gamma_bend, _gamma_conjugate, by_halves=True, prox=gamma_prox)
+gamma = loss_kernels(
+    "gamma", _gamma_value, _gamma_bend, _gamma_conjugate, by_halves=("evaluate",), prox=gamma_prox
+)

@@ -159,40 +159,24 @@ def logistic_prox_of_row(centre, start, target, weight, extra, penalty, found):
     found[0] = sign * weight * (away - e / (1.0 + e))
 
 
-@kernel
-def logistic_conjugate(u, target, weight, extra, start, stop):
-    r"""Summed conjugate of the weighted losses at u; infinite outside its domain.
-
-    With :math:`p = q + u / s` it is :math:`s (p \log p + (1 - p) \log(1 - p))`
-    for p in [0, 1].
-
-    Arguments and result as of the other losses' ``conjugate``; its values are added up by halves.
-    """
-    work = np.empty((1, BLOCK))
-    total = 0.0
-    for begin in range(start, stop, BLOCK):
-        end = min(begin + BLOCK, stop)
-        own_u, own_target, own_weight = u[begin:end], target[begin:end], weight[begin:end]
-        for k in range(end - begin):
-            dual, q, s = own_u[k], own_target[k], own_weight[k]
-            inside = (dual >= -s * q) & (dual <= s * (1.0 - q))
-            share = dual / (s if s > 0.0 else 1.0)
-            # Each probability from its own side, so that small ones keep their digits.
-            one, zero = q + share, (1.0 - q) - share
-            first = one * log_positive(max(one, SMALLEST_NORMAL))
-            value = s * (first + zero * log_positive(max(zero, SMALLEST_NORMAL)))
-            certain = (one <= 0.0) | (zero <= 0.0)
-            work[0, k] = (0.0 if certain else value) if inside else math.inf
-        total += block_sum(work, 0, end - begin)
-    return total
+def _conjugate(part, u, q, s, extra):
+    r"""Of :math:`p = q + u / s` it is :math:`s (p \log p + (1 - p) \log(1 - p))`, for p in [0, 1]."""
+    inside = (u >= -s * q) & (u <= s * (1.0 - q))
+    share = u / (s if s > 0.0 else 1.0)
+    # Each probability from its own side, so that small ones keep their digits.
+    one, zero = q + share, (1.0 - q) - share
+    first = one * log_positive(max(one, SMALLEST_NORMAL))
+    value = s * (first + zero * log_positive(max(zero, SMALLEST_NORMAL)))
+    certain = (one <= 0.0) | (zero <= 0.0)
+    return part + ((0.0 if certain else value) if inside else math.inf)
 
 
 logistic = loss_kernels(
     "logistic",
     _value,
     _bend,
-    by_halves=True,
+    _conjugate,
+    by_halves=("evaluate", "conjugate"),
     prox=logistic_prox,
     prox_of_row=logistic_prox_of_row,
-    conjugate=logistic_conjugate,
 )

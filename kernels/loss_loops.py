@@ -1,13 +1,13 @@
 """The kernels of a loss, made of functions of one row: the loops over rows are the same for all.
 
-A loss gives the functions ``value``, ``bend``, ``closed_prox`` and ``dual`` below, or a kernel of its
-own. Their last argument, ``extra``, is the tuple of the loss's parameters. Sums are over blocks: in the order
-of the rows, or by halves, which leaves the loop to vector instructions.
+A loss gives the functions ``value``, ``bend``, ``proximal`` (or ``closed_prox``) and ``dual`` below, or a
+kernel of its own. Their last argument, ``extra``, is the tuple of the loss's parameters. Sums are over
+blocks: in the order of the rows, or by halves, which leaves the loop to vector instructions.
 
 :func:`loss_at` and :func:`curvature_at` do what ``advance`` would without messages, at a sum of them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import FunctionType
 from typing import Any, NamedTuple
 
@@ -39,6 +39,10 @@ def value(z, y, s, extra):
 
 def bend(z, y, s, extra):
     """Second derivative of a row's loss, times the weight."""
+
+
+def proximal(v, shift, near, y, s, penalty, extra):
+    """Proximal point, gradient and its derivative in the shift; ``near`` is where an iteration may begin."""
 
 
 def closed_prox(centre, y, s, penalty, extra):
@@ -141,19 +145,23 @@ def _prox(v, shift, target, weight, extra, penalty, z, gradient, start, stop):
         Sum of the gradients, and of their derivatives ``r h / (r + h)`` in the shift: what a Newton step on
         the intercept needs.
     """
+    work = np.empty((3, BLOCK))
     sum_gradient = 0.0
     sum_slope = 0.0
     for begin in range(start, stop, BLOCK):
-        part_gradient = 0.0
-        part_slope = 0.0
-        for i in range(begin, min(begin + BLOCK, stop)):
-            g, slope = closed_prox(v[i] + shift[i], target[i], weight[i], penalty, extra)
-            z[i] = v[i] - g / penalty
-            gradient[i] = g
-            part_gradient += g
-            part_slope += slope
-        sum_gradient += part_gradient
-        sum_slope += part_slope
+        end = min(begin + BLOCK, stop)
+        own_v, own_shift, own_z = v[begin:end], shift[begin:end], z[begin:end]
+        own_target, own_weight, own_gradient = target[begin:end], weight[begin:end], gradient[begin:end]
+        for k in range(end - begin):  # writes to one array: more that may overlap are not vectorised
+            work[0, k], work[1, k], work[2, k] = proximal(
+                own_v[k], own_shift[k], own_z[k], own_target[k], own_weight[k], penalty, extra
+            )
+        for k in range(end - begin):
+            own_z[k] = work[0, k]
+        for k in range(end - begin):
+            own_gradient[k] = work[1, k]
+        sum_gradient += add_up(work, 1, end - begin)
+        sum_slope += add_up(work, 2, end - begin)
     return sum_gradient, sum_slope
 
 
@@ -183,13 +191,27 @@ def _conjugate(u, target, weight, extra, start, stop):
     return total
 
 
+def _conjugate_by_halves(u, target, weight, extra, start, stop):
+    """As :func:`_conjugate`, in vector instructions."""
+    work = np.empty((1, BLOCK))
+    total = 0.0
+    for begin in range(start, stop, BLOCK):
+        end = min(begin + BLOCK, stop)
+        own_u, own_target, own_weight = u[begin:end], target[begin:end], weight[begin:end]
+        for k in range(end - begin):
+            work[0, k] = dual(0.0, own_u[k], own_target[k], own_weight[k], extra)
+        total += block_sum(work, 0, end - begin)
+    return total
+
+
 def loss_kernels(
     name: str,
     value: Callable[..., Any],
     bend: Callable[..., Any],
     dual: Callable[..., Any] | None = None,
+    proximal: Callable[..., Any] | None = None,
     closed_prox: Callable[..., Any] | None = None,
-    by_halves: bool = False,
+    by_halves: Collection[str] = (),
     convex: bool = True,
     **own: Any,
 ) -> Kernels:
@@ -199,34 +221,41 @@ def loss_kernels(
     ----------
     name : str
         Of the loss; the kernels' names begin with it.
-    value, bend, dual, closed_prox : function
+    value, bend, dual, proximal, closed_prox : function
         Of one row.
-    by_halves : bool
-        Whether the values are added up by halves.
+    by_halves : collection of str
+        The kernels whose sums are added up by halves.
     convex : bool
         Whether there is a step in the span.
     **own
         Kernels of the loss's own, by their fields.
     """
 
-    def made(template: Any, **functions: Any) -> Any:
+    def made(template: Any, field: str, **functions: Any) -> Any:
         # By globals: Numba would not find a kernel with a closure in its cache again in another process.
-        function = FunctionType(template.__code__, {**globals(), **functions}, f"{name}{template.__name__}")
+        functions["add_up"] = block_sum if field in by_halves else in_order
+        function = FunctionType(template.__code__, {**globals(), **functions}, f"{name}_{field}")
         function.__module__, function.__qualname__ = value.__module__, function.__name__
         function.__doc__ = template.__doc__
         return kernel(function)
 
-    add_up = block_sum if by_halves else in_order
-    own["evaluate"] = made(_evaluate, value=inline(value), add_up=add_up)
-    own["curvature"] = made(_curvature, bend=inline(bend))
+    own["evaluate"] = made(_evaluate, "evaluate", value=inline(value))
+    own["curvature"] = made(_curvature, "curvature", bend=inline(bend))
     if convex:
-        own["advance"] = made(_advance, evaluate=own["evaluate"])
+        own["advance"] = made(_advance, "advance", evaluate=own["evaluate"])
     if dual is not None:
-        own["conjugate"] = made(_conjugate, dual=inline(dual))
+        template = _conjugate_by_halves if "conjugate" in by_halves else _conjugate
+        own["conjugate"] = made(template, "conjugate", dual=inline(dual))
     if closed_prox is not None:
         closed = inline(closed_prox)
-        own["prox"] = made(_prox, closed_prox=closed)
-        own["prox_of_row"] = made(_prox_of_row, closed_prox=closed)
+
+        def proximal(v: Any, shift: Any, near: Any, y: Any, s: Any, penalty: Any, extra: Any) -> Any:
+            gradient, slope = closed(v + shift, y, s, penalty, extra)
+            return v - gradient / penalty, gradient, slope
+
+        own["prox_of_row"] = made(_prox_of_row, "prox_of_row", closed_prox=closed)
+    if proximal is not None:
+        own["prox"] = made(_prox, "prox", proximal=inline(proximal))
     return Kernels(**own)
 
 

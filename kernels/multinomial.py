@@ -28,9 +28,17 @@ _DOMAIN = 1e-10
 
 
 @inline
-def _normalise(z, label, begin, size, top, most, likely, others, rest):
+def _room(classes):
+    """For a block: labels, top classes, their predictors and two sums, and probabilities."""
+    labels = np.zeros(_BLOCK, np.int64), np.empty(_BLOCK, np.int64)
+    return *labels, np.empty((3, _BLOCK)), np.empty((classes, _BLOCK))
+
+
+@inline
+def _normalise(z, begin, size, room):
     """Fill a block's probabilities, and their sums without the label's and without the top class."""
-    classes = z.shape[0]
+    label, most, work, likely = room
+    classes, top, others, rest = len(z), work[0], work[1], work[2]
     for k in range(size):
         top[k] = z[0, begin + k]
         most[k] = 0
@@ -55,7 +63,7 @@ def _normalise(z, label, begin, size, top, most, likely, others, rest):
 
 
 @kernel
-def multinomial_evaluate(z, target, weight, gradient, start, stop):
+def multinomial_evaluate(z, target, weight, extra, gradient, start, stop):
     """Summed weighted loss over a row range; writes the gradient.
 
     Parameters
@@ -64,6 +72,8 @@ def multinomial_evaluate(z, target, weight, gradient, start, stop):
         Linear predictors.
     target, weight : ndarray of shape (N,)
         Class numbers, sample weights.
+    extra : tuple
+        Empty: there are no parameters.
     gradient : ndarray of shape (C, N)
         Output: ``weight * (p - onehot)``; sums to zero over the classes of a sample.
     start, stop : int
@@ -73,24 +83,21 @@ def multinomial_evaluate(z, target, weight, gradient, start, stop):
     float
         ``sum(weight * (log(sum(exp(z))) - z[target]))`` over the range.
     """
-    label = np.empty(_BLOCK, np.int64)
-    most = np.empty(_BLOCK, np.int64)
-    work = np.empty((3, _BLOCK))
-    likely = np.empty((len(z), _BLOCK))
+    room = _room(len(z))
     total = 0.0
     for begin in range(start, stop, _BLOCK):
-        size = min(begin + _BLOCK, stop) - begin
-        total += _evaluate(z, begin, target, weight, gradient, begin, size, label, most, work, likely)
+        total += _evaluate(z, begin, target, weight, gradient, begin, min(begin + _BLOCK, stop), room)
     return total
 
 
 @inline
-def _evaluate(z, place, target, weight, gradient, begin, size, label, most, work, likely):
+def _evaluate(z, place, target, weight, gradient, begin, end, room):
     """Summed weighted loss of a block of rows whose predictors begin at a place; writes the gradient."""
-    top, others, rest = work[0], work[1], work[2]
+    label, _, work, likely = room
+    top, others, rest, size = work[0], work[1], work[2], end - begin
     for k in range(size):
         label[k] = np.int64(target[begin + k])
-    _normalise(z, label, place, size, top, most, likely, others, rest)
+    _normalise(z, place, size, room)
     for c in range(len(z)):
         for k in range(size):
             g = -others[k] if label[k] == c else likely[c, k]
@@ -122,21 +129,35 @@ def multinomial_advance(before, offset, intercept, target, weight, total, gradie
     float
     """
     classes = len(total)
-    label = np.empty(_BLOCK, np.int64)
-    most = np.empty(_BLOCK, np.int64)
-    work = np.empty((3, _BLOCK))
-    likely = np.empty((classes, _BLOCK))
-    z = np.empty((classes, _BLOCK))
+    room, z = _room(classes), np.empty((classes, _BLOCK))
     value = 0.0
     for begin in range(start, stop, _BLOCK):
-        size = min(begin + _BLOCK, stop) - begin
+        end = min(begin + _BLOCK, stop)
         for c in range(classes):
-            own, old, shift = total[c, begin:stop], before[c, begin:stop], offset[c, begin:stop]
-            for k in range(size):
+            own, old, shift = total[c, begin:end], before[c, begin:end], offset[c, begin:end]
+            for k in range(end - begin):
                 own[k] += old[k]
                 z[c, k] = (own[k] + shift[k]) + intercept[c]
-        value += _evaluate(z, 0, target, weight, gradient, begin, size, label, most, work, likely)
+        value += _evaluate(z, 0, target, weight, gradient, begin, end, room)
     return value
+
+
+@inline
+def _write(z, weight, out, start, stop, curved):
+    """Write probabilities p or, where ``curved``, ``weight * p * (1 - p)``."""
+    room = _room(len(z))
+    _, most, work, likely = room
+    rest = work[2]
+    for begin in range(start, stop, _BLOCK):
+        size = min(begin + _BLOCK, stop) - begin
+        _normalise(z, begin, size, room)
+        for c in range(len(z)):
+            for k in range(size):
+                p = likely[c, k]
+                if curved:
+                    left = rest[k] / (1.0 + rest[k]) if most[k] == c else 1.0 - p
+                    p = weight[begin + k] * p * left
+                out[c, begin + k] = p
 
 
 @kernel
@@ -145,43 +166,17 @@ def multinomial_probabilities(z, target, weight, out, start, stop):
 
     Arguments as in :func:`multinomial_evaluate`; targets and weights change nothing.
     """
-    classes = z.shape[0]
-    label = np.zeros(_BLOCK, np.int64)
-    most = np.empty(_BLOCK, np.int64)
-    top = np.empty(_BLOCK)
-    others = np.empty(_BLOCK)
-    rest = np.empty(_BLOCK)
-    likely = np.empty((classes, _BLOCK))
-    for begin in range(start, stop, _BLOCK):
-        size = min(begin + _BLOCK, stop) - begin
-        _normalise(z, label, begin, size, top, most, likely, others, rest)
-        for c in range(classes):
-            for k in range(size):
-                out[c, begin + k] = likely[c, k]
+    _write(z, weight, out, start, stop, False)
 
 
 @kernel
-def multinomial_curvature(z, target, weight, out, start, stop):
+def multinomial_curvature(z, target, weight, extra, out, start, stop):
     """Write the diagonal of the Hessian, ``weight * p * (1 - p)`` of shape (C, N), over a row range.
 
     Arguments as in :func:`multinomial_evaluate`. ``1 - p`` is the sum of the
     other classes where p is the largest.
     """
-    classes = z.shape[0]
-    label = np.zeros(_BLOCK, np.int64)
-    most = np.empty(_BLOCK, np.int64)
-    top = np.empty(_BLOCK)
-    others = np.empty(_BLOCK)
-    rest = np.empty(_BLOCK)
-    likely = np.empty((classes, _BLOCK))
-    for begin in range(start, stop, _BLOCK):
-        size = min(begin + _BLOCK, stop) - begin
-        _normalise(z, label, begin, size, top, most, likely, others, rest)
-        for c in range(classes):
-            for k in range(size):
-                p = likely[c, k]
-                left = rest[k] / (1.0 + rest[k]) if most[k] == c else 1.0 - p
-                out[c, begin + k] = weight[begin + k] * p * left
+    _write(z, weight, out, start, stop, True)
 
 
 @kernel
@@ -361,7 +356,7 @@ def multinomial_prox(v, shift, target, weight, penalty, z, gradient, slope, star
 
 
 @kernel
-def multinomial_conjugate(u, target, weight, start, stop):
+def multinomial_conjugate(u, target, weight, extra, start, stop):
     r"""Summed conjugate of the weighted losses at u; infinite outside its domain.
 
     With :math:`p = e_y + u / s` it is :math:`s \sum_c p_c \log p_c`, the negative
@@ -373,6 +368,8 @@ def multinomial_conjugate(u, target, weight, start, stop):
         Dual vector.
     target, weight : ndarray of shape (N,)
         Class numbers, sample weights.
+    extra : tuple
+        Empty.
     start, stop : int
 
     Returns

@@ -53,7 +53,9 @@ def _squared_conjugate(part, u, y, s, extra):
     return part
 
 
-squared = loss_kernels("squared", _squared_value, _squared_bend, _squared_conjugate, _squared_prox)
+squared = loss_kernels(
+    "squared", _squared_value, _squared_bend, _squared_conjugate, closed_prox=_squared_prox
+)
 
 
 def _clamped(name, interval):
@@ -98,7 +100,7 @@ def _clamped(name, interval):
             own = 0.5 * softness * u * (u / s)
         return part + (u * knot + own)
 
-    return loss_kernels(name, value, bend, conjugate, closed_prox)
+    return loss_kernels(name, value, bend, conjugate, closed_prox=closed_prox)
 
 
 def _of_residual(y, extra):

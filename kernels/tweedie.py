@@ -12,11 +12,10 @@ The bracket :math:`\varphi(t)` has the derivative :math:`e^{bt} - e^{-at}` and i
 import math
 
 import numpy as np
-from fastadmm.kernels.block_sum import BLOCK
 from fastadmm.kernels.exponential import SMALLEST_NORMAL, exp_bounded, expm1_and_exp, log_positive
 from fastadmm.kernels.log_link import log_omega
 from fastadmm.kernels.loss_loops import loss_kernels
-from fastadmm.kernels.policy import inline, kernel
+from fastadmm.kernels.policy import inline
 
 #: Safety net of the root finders; a step is Newton's, or halves a bracket.
 _MAX_STEPS = 200
@@ -108,34 +107,15 @@ def _prox_above_zero(centre, near, y, s, penalty, a, b):
     return sign * t + about, sign * gradient, penalty / (1.0 + 1.0 / bent)
 
 
-@kernel
-def tweedie_prox(v, shift, target, weight, extra, penalty, z, gradient, start, stop):
-    """Proximal operator, sample by sample.
-
-    Arguments and results as of the other losses' ``prox``; ``extra`` is the power.
-    """
-    a, b = extra[0] - 1.0, 2.0 - extra[0]
-    sum_gradient = 0.0
-    sum_slope = 0.0
-    for begin in range(start, stop, BLOCK):
-        part_gradient = 0.0
-        part_slope = 0.0
-        for i in range(begin, min(begin + BLOCK, stop)):
-            s, y = weight[i], target[i]
-            centre = v[i] + shift[i]
-            if s == 0.0:
-                point, u, slope = centre, 0.0, 0.0
-            elif y > 0.0:
-                point, u, slope = _prox_above_zero(centre, z[i] + shift[i], y, s, penalty, a, b)
-            else:
-                point, u, slope = _prox_at_zero(centre, s, penalty, b)
-            z[i] = point - shift[i]
-            gradient[i] = u
-            part_gradient += u
-            part_slope += slope
-        sum_gradient += part_gradient
-        sum_slope += part_slope
-    return sum_gradient, sum_slope
+def _proximal(v, shift, near, y, s, penalty, extra):
+    a, b, centre = extra[0] - 1.0, 2.0 - extra[0], v + shift
+    if s == 0.0:
+        return centre - shift, 0.0, 0.0
+    if y > 0.0:
+        point, gradient, slope = _prox_above_zero(centre, near + shift, y, s, penalty, a, b)
+    else:
+        point, gradient, slope = _prox_at_zero(centre, s, penalty, b)
+    return point - shift, gradient, slope
 
 
 @inline
@@ -178,4 +158,4 @@ def _conjugate(part, u, y, s, extra):
     return part
 
 
-tweedie = loss_kernels("tweedie", _value, _bend, _conjugate, by_halves=True, prox=tweedie_prox)
+tweedie = loss_kernels("tweedie", _value, _bend, _conjugate, _proximal, by_halves=("evaluate",))

@@ -141,6 +141,19 @@ def combine_by_class(c, rows, classes, out, start, stop):
 
 
 @kernel
+def combine_sizes(c, rows, out, start, stop):
+    """Write the sum of the absolute values of ``rows``, of shape (K, N), times their c, of shape (K,)."""
+    for begin in range(start, stop, BLOCK):
+        end = min(begin + BLOCK, stop)
+        out[begin:end] = 0.0
+        for k in range(len(rows)):
+            if c[k] != 0.0:
+                own, total, share = rows[k, begin:end], out[begin:end], c[k]
+                for j in range(end - begin):
+                    total[j] = fma(share, abs(own[j]), total[j])
+
+
+@kernel
 def add_by_halves(rows, start, stop):
     """Add up columns ``start`` to ``stop`` of rows, as many as a power of two, by halves; all are written to.
 

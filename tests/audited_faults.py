@@ -366,9 +366,9 @@ def more_rounds_than_charged(patch):
     patch(message.MessageSolver, "next_round", next_round)
 
     def noisy(self, target, round):
-        return {"message": self.party.answer(target, round).values}
+        return {"message": self.noised(target, round).values}
 
-    patch(message_party.MessageSender, "noisy", noisy)
+    patch(message_party.MessageParty, "noisy", noisy)
 
 
 @instead("message", (message.MessageSolver, "_shrunk"))
@@ -377,7 +377,7 @@ def clean_messages_in_the_shrinkage(honest, self, sent):
     return honest(self, sent) * (1.0 + 1e-6 * sum(clean))
 
 
-@instead("message", (message_party.MessageParty, "answer"))
+@instead("message", (message_party.MessageParty, "noised"))
 def less_noise_in_the_second_round(honest, self, w, round):
     if round != 2:
         return honest(self, w, round)
@@ -385,7 +385,7 @@ def less_noise_in_the_second_round(honest, self, w, round):
     return self.noise.release(self.exact(w), level, round, self.engine)
 
 
-@instead("message", (message_party.MessageParty, "answer"))
+@instead("message", (message_party.MessageParty, "noised"))
 def an_offset_by_the_mean_of_the_clean_message(honest, self, w, round):
     sent = honest(self, w, round)
     shift = round_to_int(self.exact(w).mean() / sent.grid)
@@ -556,7 +556,7 @@ def labels_not_charged(honest, *arguments):
     return replace(honest(*arguments), charges=[])
 
 
-@instead("message", (message_party.MessageSender, "payment"))
+@instead("message", (message_party.MessageParty, "payment"))
 def the_first_round_alone_charged(honest, self, number):
     paid = honest(self, number)
     return paid if number == 1 else replace(paid, charges=[])
@@ -606,14 +606,6 @@ def seeded_noise_in_answers_by_files(patch):
         return NoiseSource("insecure_test", 3, party_)
 
     patch(private_terms, "NoiseSource", source)
-    honest = message_party.MessageSender.opened.__func__
-
-    def opened(cls, name, block, engine, terms):
-        made = honest(cls, name, block, engine, terms)
-        made.party.noise = terms["books"].noise()
-        return made
-
-    patch(message_party.MessageSender, "opened", classmethod(opened))
 
 
 @fault(*BOTH)
@@ -630,11 +622,11 @@ def epsilons_rounded_down(patch):
         made = honest(*arguments)
         return replace(made, epsilon=0.99 * made.epsilon)
 
-    for place in (fusion, message, fusion_party, message_party):
+    for place in (private_run, releases):
         patch(place, "state", state)
 
 
-@instead("fusion", (fusion, "state"))
+@instead("fusion", (private_run, "state"))
 def a_person_without_the_label(honest, *arguments):
     made = honest(*arguments)
     return replace(made, person_epsilon=made.joint_epsilon)
@@ -761,7 +753,7 @@ for name, check, place, attribute, faulty in (
     ("messages not clipped", COST, party, "exact", lambda self, w: self.solve(w)),
     ("the calibration of the paper", COST, message_party, "message_sensitivity", papers_sensitivity),
     ("the bound of zero-out", COST, message_party, "message_sensitivity", lambda *_: zero_out),
-    ("noise on parameters", PUBLIC, party, "answer", parameter_noise),
+    ("noise on parameters", PUBLIC, party, "noised", parameter_noise),
     ("a clean message in the target", PUBLIC, message, "MessageSolver", CleanLater),
 ):
     plain(name, ("message",), check, place, attribute, faulty)

@@ -5,7 +5,6 @@ Scaling as in docs/solver.md: losses are summed over samples with weights s,
 """
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
@@ -382,68 +381,6 @@ def gram(rows: Array, weight: Array) -> Array:
     return np.array(sums).reshape(d, d)
 
 
-def newton_points(
-    at: Callable[[Array], tuple[float, Array]],
-    hessian_at: Callable[[Array], Array],
-    start: Array,
-    scale: float,
-    lead: int,
-    enough: float,
-    limits: tuple[float, ...],
-) -> tuple[list[Array], int, bool]:
-    """Newton's method whose Hessian is kept while steps contract, and corrected by BFGS updates meanwhile.
-
-    ``at`` gives objective and slope at intercept (where ``lead`` is 1) and coefficients, ``scale`` is the
-    ridge's; it ends at ``enough`` squared slope over ``2 scale``. Found are the points, the best's number,
-    and whether a line search along the last step is wanted.
-    """
-    most_steps, most_idle, contraction, flat, hidden, rounding, left = limits
-    points, turn, idle, here, best, decrease, slow, fresh = [start], 0, 0, 0, 0, math.inf, False, True
-    inverse = np.linalg.inv(hessian_at(start))
-
-    def proved(k: int) -> float:
-        slope = at(points[k])[1][lead:]
-        return float(slope @ slope) / (2.0 * scale)
-
-    while True:
-        (before, slope), turn = at(points[here]), turn + 1
-        step = -inverse @ slope
-        promised = -float(slope @ step)
-        if slow and not promised <= contraction * decrease:
-            inverse, fresh = np.linalg.inv(hessian_at(points[here])), True
-            step = -inverse @ slope
-            promised = -float(slope @ step)
-        if not promised > 0.0:
-            return points, best, False
-        decrease = promised
-        points.append(points[here] + step)
-        trial = len(points) - 1
-        after, new = at(points[trial])
-        if decrease > flat * abs(before) and after <= before - 1e-4 * decrease:
-            lower = True
-        elif decrease > hidden * abs(before) or after > before + hidden * abs(before):
-            lower = False
-        elif abs(new @ step) <= left * decrease:
-            lower = True
-        else:
-            lower = proved(trial) <= 0.25 * proved(here) and after <= before + rounding * abs(before)
-        if not lower:
-            if fresh or turn >= most_steps:
-                return points, best, fresh and decrease > flat * abs(before)
-            inverse, fresh, slow = np.linalg.inv(hessian_at(points[here])), True, False
-            continue
-        change = new - slope
-        if (product := float(step @ change)) > 0.0:
-            off = np.eye(len(step)) - np.outer(step, change) / product
-            inverse = off @ inverse @ off.T + np.outer(step, step) / product
-        here, fresh, idle = trial, False, idle + 1
-        if decrease > hidden * abs(after) or proved(trial) < proved(best):
-            best, idle = trial, 0
-        if proved(trial) <= enough or idle >= most_idle or turn >= most_steps:
-            return points, best, False
-        slow = decrease > flat * abs(after)
-
-
 def products(left: Array, right: Array) -> Array:
     """``left @ right.T``, each number as an exactly rounded sum."""
     return np.array([[math.fsum(one * other) for other in right] for one in left])
@@ -482,48 +419,6 @@ def clamped_least(
     return low
 
 
-# --- text
-def libsvm_rows(
-    text: str, shift: int, limit: int
-) -> tuple[list[float], list[list[int]], list[list[float]]] | None:
-    """Labels, indices and values of LIBSVM lines; None where a token is not plain."""
-    labels, indices, values = [], [], []
-    for line in text.split("\n")[:-1]:
-        tokens = line.split("#")[0].split()
-        if not tokens:
-            continue
-        pairs = [token.split(":") for token in tokens[1:]]
-        if not all(len(pair) == 2 and pair[0].isdigit() and len(pair[0]) <= 10 for pair in pairs):
-            return None
-        own = [int(index) - shift for index, _ in pairs]
-        if own != sorted(set(own)) or any(not 0 <= index <= limit for index in own):
-            return None
-        try:
-            labels.append(float(tokens[0]))
-            values.append([float(value) for _, value in pairs])
-        except ValueError:
-            return None
-        indices.append(own)
-    return labels, indices, values
-
-
-def cells_of(text: str, separator: str) -> list[list[str]]:
-    """Cells of CSV lines without line breaks in them; blank lines are no rows."""
-    lines = text.replace("\r\n", "\n").split("\n")
-    return [
-        [cell[1:-1] if cell.startswith('"') else cell for cell in line.split(separator)]
-        for line in lines
-        if line
-    ]
-
-
-def numbered_words(words: Sequence[str]) -> tuple[list[int], list[int]]:
-    """Number of each word, in the order of their first rows, and these rows."""
-    seen: dict[str, int] = {}
-    codes = [seen.setdefault(word, len(seen)) for word in words]
-    return codes, [words.index(word) for word in seen]
-
-
 def shuffled_groups(count: int, size: int, seed: int) -> list[int]:
     """Numbers in groups of neighbours, which a linear congruential generator shuffles (Fisher and Yates)."""
     groups, state = list(range(-(-count // size))), seed
@@ -532,32 +427,3 @@ def shuffled_groups(count: int, size: int, seed: int) -> list[int]:
         other = (state >> 33) % (place + 1)
         groups[place], groups[other] = groups[other], groups[place]
     return [i for group in groups for i in range(group * size, min((group + 1) * size, count))]
-
-
-def plain_number(cell: str) -> float | None:
-    """The number of a cell that is a plain one: decided without ``float`` by compiled readers of text."""
-    cell = cell.strip(" ")
-    match = re.fullmatch(r"[+-]?(\d*)\.?(\d*)(?:[eE][+-]?\d{1,4})?", cell, re.ASCII)
-    if match is None or not match[1] + match[2] or len((match[1] + match[2]).lstrip("0")) > 19:
-        return None
-    number = float(cell)
-    # Infinite and subnormal ones are left to float.
-    tiny = abs(number) < 2.2250738585072014e-308 and (match[1] + match[2]).strip("0") != ""
-    return None if tiny or number in (float("inf"), float("-inf")) else number
-
-
-def table_rows(text: str, separator: str, places: list[int]) -> tuple[list[list[float]], list[str]] | None:
-    """Features and labels of lines of a table; None where a cell is not plain."""
-    features, labels = [], []
-    for line in text.split("\n")[:-1]:
-        cells = line.removesuffix("\r").split(separator)
-        if not line.removesuffix("\r"):
-            continue
-        if len(cells) != len(places) or not line.isascii() or any(c in line for c in '\0"'):
-            return None
-        numbers = {place: plain_number(cell) for place, cell in zip(places, cells, strict=True) if place >= 0}
-        if None in numbers.values():
-            return None
-        features.append([numbers[place] for place in sorted(numbers)])
-        labels.append(cells[places.index(-1)].strip(" \t"))
-    return features, labels

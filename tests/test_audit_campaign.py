@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from fastadmm import Privacy
 from fastadmm.engine.engine import Engine
-from fastadmm.privacy import accounting, fusion_mechanisms, noise_tests
+from fastadmm.privacy import accounting, fusion_mechanisms
 from fastadmm.privacy.noise_tests import directions_check, distances_check, parts_check, patterns_check
 from fastadmm.privacy.source_audit import parts_of
 from fastadmm.privacy.transcript import delta_spent, epsilon_spent
@@ -16,7 +16,6 @@ from fastadmm.runs.audit import audit_fusion, audit_settings
 from fastadmm.store.party_file import PartyWriter, open_party
 from fastadmm.store.streamed import load_block
 from scipy import sparse
-from scipy.stats import binom
 
 import audit_campaign
 from audited_faults import FAULTS
@@ -102,30 +101,7 @@ def test_honest_code_under_other_claims(settings):
     assert not [check for check in checks if check.flagged]
 
 
-# --- the tests of noise: their level, and what they see
-TIMES, N = 300, 400
-
-
-def releases(rng):
-    return [rng.normal(size=N // 4) for _ in range(4)]
-
-
-CHECKS = {
-    "parts": lambda rng: parts_check({str(k): rng.normal(size=50) for k in range(8)}),
-    "distances": lambda rng: distances_check(releases(rng)),
-    "patterns": lambda rng: patterns_check(releases(rng), releases(rng)),
-    "directions": lambda rng: directions_check(rng.normal(size=(128, 16))),
-}
-
-
-@pytest.mark.parametrize("name", CHECKS)
-def test_false_alarms_are_no_more_than_their_level(name, monkeypatch):
-    monkeypatch.setattr(noise_tests, "LEVEL", 0.05)
-    rng = np.random.default_rng(0)
-    alarms = sum(CHECKS[name](rng).flagged for _ in range(TIMES))
-    assert alarms <= binom.isf(1e-4, TIMES, 0.05)
-
-
+# --- the tests of noise: what they see; their level is in test_noise_tests.py
 def test_what_the_tests_of_noise_see():
     rng = np.random.default_rng(0)
     noise = rng.normal(size=20_000)

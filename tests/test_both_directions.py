@@ -294,14 +294,15 @@ def test_parties_of_many_columns_begin_with_leading_eigenvectors(monkeypatch):
     assert directions_after_a_round(wide()) == [2, 2, 3]  # without a factor as with both
 
 
-@pytest.mark.parametrize("scale", [0.0, 1.0])
-def test_a_gradient_that_says_nothing_takes_no_direction_s_place(scale):
+@pytest.mark.parametrize(("scale", "before"), [(0.0, 0), (1.0, 0), (0.0, 1000)])
+def test_a_gradient_that_says_nothing_takes_no_direction_s_place(scale, before):
     rng = np.random.default_rng(4)
     rare = np.zeros((N, 6))
     rare[[3, 9], [0, 1]] = 1.0  # in a single row each
     rare[[20, 30], 2] = 1.0  # in two
     rare[:, 3:5] = rng.normal(size=(N, 2))
-    gradient = scale * (np.arange(N) == 3)
+    rare = np.pad(rare, ((before, 0), (0, 0)))  # the first rows show nothing
+    gradient = scale * (np.arange(before + N) == 3)
     with Engine(1) as engine:
         party = DirectionParty("p", DenseBlock(rare), 0.1, engine)
         asked = {"gradient": gradient[np.newaxis], "coefficients": np.empty(0), "most": 6, "exact": True}

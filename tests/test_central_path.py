@@ -11,9 +11,9 @@ from fastadmm import SolverOptions, make_problem, solve
 from fastadmm.engine.engine import Engine
 from fastadmm.pooled.barrier import LossBarrier, PenaltyBarrier
 from fastadmm.pooled.central_path import follow_central_path
+from fastadmm.pooled.goal import Goal
 from fastadmm.pooled.path_rows import ClassRows, PredictorRows
 from fastadmm.problem.losses import get_loss
-from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.solver.history import Status
 
 
@@ -46,23 +46,12 @@ def small_classes(n=30, **more):
     return make_problem(blocks, y, loss="multinomial", lam=0.02, sample_weight=weight, **more)
 
 
-def penalties_of(problem):
-    pairs = zip(problem.party_regularizers, problem.party_constraints, strict=True)
-    return [
-        PartyPenalty(regularizer, constraint, problem.regularization) for regularizer, constraint in pairs
-    ]
-
-
 def best_of_all_columns(problem, wanted, engine):
     """Weights of every party, (d_m,) or (d_m, C), and the end of the path."""
-    blocks, penalties = problem.blocks, penalties_of(problem)
-    values = np.hstack([block.columns(np.arange(block.shape[1]), engine) for block in blocks])
-    widths = [block.shape[1] for block in blocks]
+    goal = Goal(problem, engine)
     with np.errstate(all="ignore"):
-        end = follow_central_path(problem, penalties, values, widths, wanted, 0.0, 0.0, engine)
-    if end is None:
-        return None
-    return [np.ascontiguousarray(x.T) for x in np.split(end.weights, np.cumsum(widths)[:-1], axis=-1)], end
+        end = follow_central_path(goal, wanted, 0.0, 0.0)
+    return None if end is None else ([np.ascontiguousarray(x.T) for x in goal.parted(end.weights)], end)
 
 
 def slopes(function, x):
@@ -121,7 +110,7 @@ def test_a_loss_with_logarithms(loss, mu):
 def test_penalties_with_logarithms(regularizer, constraint):
     """Derivatives by differences; and the penalty itself is what is left without logarithms."""
     problem, mu = small(regularizer=regularizer, constraint=constraint), 0.1
-    penalties = penalties_of(problem)
+    penalties = problem.penalties
     barrier = PenaltyBarrier(penalties, [4, 3, 5], np.ones(12))
     x = barrier.inside(np.full(12, 0.2)) + 0.01 * np.arange(12)
     assert barrier.holds(x)
@@ -246,9 +235,7 @@ def test_weights_are_zero_where_they_are_zero():
 def test_a_set_without_an_inside():
     problem = small(regularizer="l1", constraint=["all", "box:0.5,0.5", "all"])
     with Engine(1) as engine:
-        values = np.hstack([b.columns(np.arange(b.shape[1]), engine) for b in problem.blocks])
-        given = penalties_of(problem), values, [4, 3, 5], 1e-6, 0.0, 0.0, engine
-        assert follow_central_path(problem, *given) is None
+        assert best_of_all_columns(problem, 1e-6, engine) is None
 
 
 @pytest.mark.parametrize(

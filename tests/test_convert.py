@@ -314,10 +314,9 @@ def test_a_file_that_changes_meanwhile(tmp_path: Path, monkeypatch: pytest.Monke
 
 MEMORY = """
 import resource, sys
-from fastadmm.data_tools import convert as module, csv_table, libsvm, opening
+from fastadmm.data_tools import convert as module, opening
 from fastadmm.data_tools.convert import convert
 module.CACHE_BYTES, opening.BLOCK_BYTES = 1 << 20, 1 << 18
-csv_table.LARGE = libsvm.LARGE = 0  # compiled code is loaded by the first
 label = "y" if sys.argv[1].endswith("csv") else None
 for source in sys.argv[1:]:
     convert(source, source + ".parts", parties=2, label=label, standardize=True)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from fastadmm.data_tools import convert as convert_module
-from fastadmm.data_tools import libsvm, opening, tables
+from fastadmm.data_tools import opening, tables
 from fastadmm.data_tools.convert import convert
 from fastadmm.errors import FastadmmError, InputError
 from fastadmm.store import open_partition
@@ -203,31 +203,21 @@ def test_empty_parts_are_passed_over_and_told(tmp_path: Path, kind: str, capsys:
 
 def test_small_parts_of_a_large_source_are_read_as_a_large_file_is(tmp_path: Path, monkeypatch: Any) -> None:
     rng = np.random.default_rng(4)
-    (tmp_path / "svm").mkdir()
     (tmp_path / "csv").mkdir()
     for k in range(3):
-        rows = [
-            f"{r % 2} 1:{a!r} 3:{b!r}\n" for r, (a, b) in enumerate(rng.standard_normal((20, 2)).tolist())
-        ]
-        (tmp_path / "svm" / f"{k}.svm").write_text("".join(rows))
         rows = [f"{a!r},{b!r},{r % 2}\n" for r, (a, b) in enumerate(rng.standard_normal((20, 2)).tolist())]
         (tmp_path / "csv" / f"{k}.csv").write_text("a,b,y\n" + "".join(rows))
     sizes = [file.stat().st_size for file in tmp_path.rglob("*.*v*") if file.is_file()]
-    asked: list[str] = []
-    for module, name in ((libsvm.LibsvmSource, "_parse_compiled"), (tables, "_take_apart")):
-        real = getattr(module, name)
+    asked, real = [], tables._take_apart
 
-        def told(*given: Any, real: Any = real, name: str = name) -> Any:
-            asked.append(name)
-            return real(*given)
+    def told(*given: Any) -> Any:
+        asked.append(given)
+        return real(*given)
 
-        monkeypatch.setattr(module, name, told)
+    monkeypatch.setattr(tables, "_take_apart", told)
     for large in (1 << 30, max(sizes) + 1):
-        for module in (libsvm, tables):
-            monkeypatch.setattr(module, "LARGE", large)
-        for kind, options in (("svm", {}), ("csv", {"label": "y"})):
-            convert(tmp_path / kind, tmp_path / f"{kind}-{large}", parties=2, **options)
-        assert asked == ([] if large == 1 << 30 else ["_parse_compiled"] * 3 + ["_take_apart"] * 3)
-    for kind in ("svm", "csv"):
-        for file in (tmp_path / f"{kind}-{1 << 30}").iterdir():
-            assert file.read_bytes() == (tmp_path / f"{kind}-{max(sizes) + 1}" / file.name).read_bytes()
+        monkeypatch.setattr(tables, "LARGE", large)
+        convert(tmp_path / "csv", tmp_path / str(large), parties=2, label="y")
+        assert len(asked) == (0 if large == 1 << 30 else 3)
+    for file in (tmp_path / str(1 << 30)).iterdir():
+        assert file.read_bytes() == (tmp_path / str(max(sizes) + 1) / file.name).read_bytes()

@@ -574,6 +574,6 @@ def scattered(path, array, chunk):
 def test_kernels_without_compilation():
     """The kernels are plain Python too: a debugger can step through them."""
     chosen = "seams or evaluate or range or csr_ or dense_ker or dense_gram or against_exact or prox_is_exact"
-    chosen += " or stays or test_rows or test_span_kernels or one_leaf"
-    others = (f"test_{name}.py" for name in ("rows", "span_kernels", "one_leaf"))
+    chosen += " or stays or test_rows or test_span_kernels"
+    others = (f"test_{name}.py" for name in ("rows", "span_kernels"))
     without_compilation(chosen, __file__, *(str(Path(__file__).with_name(name)) for name in others))

@@ -60,7 +60,7 @@ def test_the_saddle_proves_itself():
         found = find_saddle(given, penalty, rows, 1e-8, engine)
     assert found is not None
     assert 0.0 <= found.value - found.lower <= 1e-8 * found.lower
-    e, u = given.y - rows.matrix @ found.weights, found.gradient
+    e, u = given.y - rows.matrix @ found.weights, found.dual
     value = float(np.abs(0.5 * e).sum()) + penalty.value(found.weights)
     assert found.value == pytest.approx(value, rel=1e-12)
     assert (np.abs(u) <= 0.5).all()

@@ -9,23 +9,18 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from fastadmm.data_tools import columns, large_text, libsvm, tables
+from fastadmm.data_tools import columns, large_text, tables
 from fastadmm.data_tools.alignment import align, rows_of, table_ids
-from fastadmm.data_tools.building import Cells
+from fastadmm.data_tools.building import Cells, Numbers, Whole, Words
 from fastadmm.data_tools.convert_tables import convert_tables
-from fastadmm.data_tools.large_text import powers
+from fastadmm.data_tools.csv_table import CsvFile, CsvSource
+from fastadmm.data_tools.libsvm import LibsvmSource
 from fastadmm.data_tools.opening import SourceFile
-from fastadmm.data_tools.tables import read_table
+from fastadmm.data_tools.plain_text import read_frame
+from fastadmm.data_tools.tables import csv_chunks, read_table
 from fastadmm.errors import InputError
-from fastadmm.kernels.cells import parse_numbers
 
 N = 3000
-
-
-def bounds(cells):
-    ends = np.cumsum([len(cell) + 1 for cell in cells]).astype(np.int32) - 1
-    starts = (ends - [len(cell) for cell in cells]).astype(np.int32)
-    return np.frombuffer("\n".join(cells).encode() + b"\n", dtype=np.uint8), starts, ends
 
 
 def numbers(rng):
@@ -33,7 +28,7 @@ def numbers(rng):
     any_bits = [repr(struct.unpack("d", rng.randbytes(8))[0]) for _ in range(2000)]
     halfway = [str(2 * rng.randint(2**52, 2**61) + 1) for _ in range(1000)]
     short = [f"{rng.gauss(0, 1000):.{rng.randint(0, 17)}f}" for _ in range(2000)]
-    powers = [f"{rng.randint(0, 10**19 - 1)}e{rng.randint(-330, 300)}" for _ in range(2000)]
+    powers = [f"{rng.randint(0, 10**19 - 1)}e{rng.randint(-330, 280)}" for _ in range(2000)]
     ends = ["0", "-0", "+0.0", ".5", "5.", "1e22", "1e23", "9007199254740993", "2.2250738585072014e-308",
             "1.7976931348623157e308", "4.9e-324", "0.000001", "123456789012345678901234567890"]  # fmt: skip
     return [cell for cell in [*any_bits, *halfway, *short, *powers, *ends] if "n" not in cell]
@@ -41,30 +36,10 @@ def numbers(rng):
 
 def test_numbers_are_rounded_as_python_rounds_them():
     cells = numbers(random.Random(1))
-    text, starts, stops = bounds(cells)
-    bits, found, undecided, at = np.zeros(len(cells), dtype=np.uint64), np.zeros(3, dtype=np.int64), [], 0
-    while at < len(cells):
-        stop = parse_numbers(text, starts[at:], stops[at:], powers(), bits[at:], found)
-        if stop < 0:
-            break
-        undecided.append(at + stop)
-        at += stop + 1
-    decided = np.delete(np.arange(len(cells)), undecided)
-    expected = np.array([float(cells[i]) for i in decided]).view(np.uint64)
-    np.testing.assert_array_equal(bits[decided], expected)
-    assert len(undecided) < 200
-
-
-@pytest.mark.parametrize(
-    "cell", ["", ".", "-", "1e", "1e+", "1_0", "0x1", "inf", "1 2", "--1", "e5", "1.2.3", "１"]
-)
-def test_what_is_no_plain_number_is_left_to_python(cell):
-    raw = cell.encode()
-    text = np.frombuffer(raw + b"\n", dtype=np.uint8)
-    ends = np.array([0], dtype=np.int32), np.array([len(raw)], dtype=np.int32)
-    found = np.zeros(3, dtype=np.int64)
-    stopped = parse_numbers(text, *ends, powers(), np.zeros(1, dtype=np.uint64), found)
-    assert (stopped, found[2]) == ((-1, 1) if cell == "" else (0, 0))
+    frame = read_frame("\n".join(cells).encode(), ",", ["a"], {"a": np.float64})
+    np.testing.assert_array_equal(
+        frame["a"].to_numpy().view(np.int64), np.array([*map(float, cells)]).view(np.int64)
+    )
 
 
 def tables_of(folder, ids=None):
@@ -132,7 +107,15 @@ def test_lines_and_faults_are_those_of_the_slow_reader(tmp_path, monkeypatch):
         "a,b\n1,2\n3,inf\n",
         "a,b\n007,1.234\n8,12.345\n",
         "a,b\n1,2\r3,4\n",
-    ]
+        "a,b\n-0,NA\n5,n/A\n", "a,b\n+5, 3\n1.0,5e2\n", "a,b\n1.500,1.5\n12.250,0.250\n",
+        "a,b\n+1.500,1.500  \n12.250, 1.500\n", "a,b\n00.123,1.5\n",
+        "a,b\nTrue,\nfalse,true\n", "a,b\n\"x,y\",\"\"\n5,\"a\"\"b\"\n", "a,b\n\"x\"y,2\n",
+        "a,b\n1,2\n  ,3\n",
+        "a,b\n9007199254740993,1\n", "a,b\n1_0,0x1\n", "a,b\n5,\0\n", "\ufeffa,b\n1,é\n2,", "a,b\n,\n,\n",
+        "a,b\n1e400,1\n",
+        "a,b\n1,nan\nNA,007\n", "a,b\n1,2\n3,4,5\n", "a\tb\n1\t \n", "a,b\n1,'2'\n", "a,b\n+-1,1\n",
+        "a,b\n1.234,5e-3\n1.500,12e-1\n", "a,b\n\ufeff1,2\n",
+    ]  # fmt: skip
     for k, text in enumerate(blocks):
         path = tmp_path / f"{k}.csv"
         path.write_bytes(text.encode())
@@ -147,6 +130,19 @@ def test_lines_and_faults_are_those_of_the_slow_reader(tmp_path, monkeypatch):
             shown = [(c.kind, c.values.tolist(), c.words, c.zeros, c.grouped) for c in table.columns.values()]
             seen.append(repr((shown, [table.where(i) for i in range(table.n_rows)])))
         assert seen[0] == seen[1], text
+
+
+def test_plain_cells_are_read_once(tmp_path):
+    # A short cut whose fallback is right as well is seen only here.
+    path = tmp_path / "a.csv"
+    path.write_text('id,a,b,c,d,e\n7,1,12.50,"x,y",1.500,007\n-8,,7.25,z,2.500,1.5\n')
+    wanted = {"id": "ids", **dict.fromkeys("abde", "numbers"), "c": "words"}
+    ((lines, cells),) = (found for found in csv_chunks(CsvFile(SourceFile(path)), wanted) if found)
+    kinds = {name: type(found) for name, found in cells.items()}
+    assert kinds == {"id": Whole, "a": Numbers, "b": Numbers, "c": Words, "d": Words, "e": Words}
+    assert lines.tolist() == [2, 3]
+    body = path.read_bytes().partition(b"\n")[2]
+    assert CsvSource(SourceFile(path), label="c", drop=["a"])._parse((2, body))[1] is not None
 
 
 def test_parts_that_do_not_fit_are_named(tmp_path):
@@ -198,23 +194,29 @@ def test_a_large_csv_is_read_on_several_threads_in_order(tmp_path):
         list(large_text.in_order(lambda i: 1 // (i - 7), range(50)))
 
 
-def test_libsvm_text_is_read_alike_in_large_files(tmp_path, monkeypatch):
+def test_libsvm_text_is_read_as_token_by_token(tmp_path, monkeypatch):
     blocks = [
-        "+1 1:0.1 3:-2e-3 7:0\n\n-1 2:5. 3:.5 \r\n1\n",
-        "1 1:1 # 2:3\n2 3:4\n",
+        "+1 1:0.1 3:-2e-3 7:0\n\n-1 2:5. 3:.5 \r\n1\n", " 1\t1:2\n \n2 3:4\r\n\r\n# 5\n-0 9:1",
+        "1 1:1 # 2:3\n2 3:4\n", "# a:b 'c'\n1\n", "1 007:2 10:1\n", "1 1:1\x0b\n", "",
         "1 1:123456789012345678901234567890 2:4.9e-324\n",
-        "1 2:1 2:1\n", "1 0:1\n", "1 qid:3 1:2\n", "1 1:x\n", "a 1:2\n", "1 1:inf\n", "1 99:1\n"
+        *(f"1 1:1\n{line}\n" for line in (
+            "1 2:1 2:1", "1 3:1 2:1", "1 0:1", "1 99:1", "1 12345678901:1", "1 qid:3 1:2", "1 1:x", "a 1:2",
+            "1 1:inf", "1 1:1e400", "1 :2", "1 1", "1 1:", "1 1 2:3", "1 1 :2", "1 1: 2", "1 1::2", ":1",
+            "1:2", "1 1:1:1", "1 1:.", "1 1:-", "-", "1 1:1e", "1 1:--1", "1 1:+-1", "1 1.0:2", "1 1e1:2",
+            "1 9e2:2", "1 +2:3", "1 -2:3", "1 1:1_0", "1 1:0x1", "1 1:é", "1 1:\x0b2", "1 1:2 3",
+        ))
     ]  # fmt: skip
     for k, text in enumerate(blocks):
         path = tmp_path / f"{k}.txt"
-        path.write_text(text)
+        path.write_text(text + "\n")
         for zero_based, width in ((False, None), (True, None), (False, 8)):
             seen = []
-            for large in (1 << 30, 0):
-                monkeypatch.setattr(libsvm, "LARGE", large)
-                source = libsvm.LibsvmSource(SourceFile(path), n_features=width, zero_based=zero_based)
+            for way in (LibsvmSource._parse_plain, lambda self, text: None):
+                source = LibsvmSource(SourceFile(path), n_features=width, zero_based=zero_based)
                 try:
-                    (block,) = source.blocks()
+                    with monkeypatch.context() as patch:
+                        patch.setattr(LibsvmSource, "_parse_plain", way)
+                        (block,) = source.blocks()
                 except InputError as error:
                     seen.append(str(error))
                     continue
@@ -222,12 +224,12 @@ def test_libsvm_text_is_read_alike_in_large_files(tmp_path, monkeypatch):
                 parts = (X.data, X.indices, X.indptr, block.labels)
                 seen.append(repr([X.shape, *(part.tolist() for part in parts)]))
             assert seen[0] == seen[1], text
+    assert LibsvmSource(SourceFile(tmp_path / "0.txt"))._parse_plain(blocks[1].encode()) is not None
 
 
-def test_labels_of_libsvm_text_keep_no_more_than_themselves(tmp_path, monkeypatch):
-    # Labels stay until all rows are read: views of the parser's buffers held four bytes for each of text.
-    monkeypatch.setattr(libsvm, "LARGE", 0)
+def test_labels_of_libsvm_text_keep_no_more_than_themselves(tmp_path):
+    # Labels stay until all rows are read: views of a parser's buffers held four bytes for each of text.
     (tmp_path / "a.svm").write_text("1 1:2 3:4\n" * 1000)
-    for block in libsvm.LibsvmSource(SourceFile(tmp_path / "a.svm")).blocks():
+    for block in LibsvmSource(SourceFile(tmp_path / "a.svm")).blocks():
         whole = block.labels if block.labels.base is None else block.labels.base
         assert whole.nbytes == 8 * len(block.labels)

@@ -96,31 +96,6 @@ def test_another_conversion_opens_no_fresh_budget(source, parts, tmp_path, capsy
     assert len(Ledger(ledger).charges) == 2
 
 
-def test_another_order_of_columns_and_rows_opens_no_fresh_budget(tmp_path):
-    generator = np.random.default_rng(5)
-    X, ledger, order = generator.normal(size=(200, 5)), tmp_path / "ledger", generator.permutation(200)
-    y, ids = (X.sum(axis=1) > 0).astype(float), np.arange(1000, 1200)
-    from fastadmm.store import create_partition
-
-    def write(path, names, blocks, y, ids):
-        with create_partition(path, task="classification") as partition:
-            for name, block in zip(names, blocks):
-                partition.party(name, kind="dense", n_features=block.shape[1]).append(block, ids=ids)
-            partition.labels(classes=("no", "yes")).append(y, ids=ids)
-        return path
-
-    one = write(tmp_path / "one.parts", ("a", "b"), (X[:, :2], X[:, 2:]), y, ids)
-    mixed = X[order]
-    two = write(
-        tmp_path / "two.parts", ("c", "d"), (mixed[:, [4, 2, 3]], mixed[:, [1, 0]]), y[order], ids[order]
-    )
-    start_run(configured(one, ledger, rounds=1, label_epsilon=1.0), tmp_path / "one")
-    with pytest.raises(PrivacyBudgetError, match="1 releases of 1 run"):
-        start_run(configured(two, ledger, rounds=1), tmp_path / "three")
-    with pytest.raises(PrivacyBudgetError, match="1 releases of 1 run"):
-        start_run(configured(two, ledger, rounds=1, label_epsilon=1.0, total_epsilon=3.9), tmp_path / "two")
-
-
 def test_a_copied_run_pays_for_what_it_draws(parts, tmp_path, monkeypatch):
     ledger = tmp_path / "ledger"
     kill_after_the_first_round(configured(parts, ledger, total_epsilon=9.0), tmp_path / "one", monkeypatch)

@@ -81,7 +81,7 @@ def test_the_range_of_the_grid_is_no_oracle(tmp_path):
     assert asked.seen[-1][0] == "answer"
     units, none = np.array([1e-300, 1e-300]), np.zeros(0)
     for power in range(-60, 101, 4):
-        said = {"gradient": np.eye(12)[0] * 2.0**power, "units": units, "step": 2.0**-200}
+        said = {"gradient": np.eye(12)[0] * 2.0**power, "units": units, "measured": 0, "step": 2.0**-200}
         calls = [
             ("set_metric", {"curvature": np.ones(12)}),
             ("respond_masked", {"exchange": 2, "coefficients": none, **said}),

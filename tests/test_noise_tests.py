@@ -8,11 +8,15 @@ import pytest
 from fastadmm import Privacy
 from fastadmm.privacy import fusion, noise_tests
 from fastadmm.privacy.noise_tests import (
+    directions_check,
+    distances_check,
     frequency_check,
     law_check,
     link_check,
     mean_check,
     noticed_share,
+    parts_check,
+    patterns_check,
     rank_bounds,
     reuse_check,
     size_check,
@@ -31,6 +35,10 @@ def coins(rng, probability, n=N):
     return frequency_check(count, n, 0.7, "coins", lambda p: math.log(p / (1 - p + 1e-300)), 0.85)
 
 
+def releases(rng):
+    return [rng.normal(size=N // 4) for _ in range(4)]
+
+
 def on_grid(values, step):
     return np.rint(values / step) * step
 
@@ -45,10 +53,14 @@ CHECKS = {
     "reuse, coarse grid": lambda rng: reuse_check(on_grid(rng.normal(size=2000), 2.0**-13), "rounds"),
     "reuse, fine grid": lambda rng: reuse_check(on_grid(rng.normal(size=2000), 0.84 * 2.0**-13), "rounds"),
     "frequency": lambda rng: coins(rng, 0.7),
+    "parts": lambda rng: parts_check({str(k): rng.normal(size=50) for k in range(8)}),
+    "distances": lambda rng: distances_check(releases(rng)),
+    "patterns": lambda rng: patterns_check(releases(rng), releases(rng)),
+    "directions": lambda rng: directions_check(rng.normal(size=(128, 16))),
 }
 
 
-@pytest.mark.representatives(2)
+@pytest.mark.representatives(4)
 @pytest.mark.parametrize("name", CHECKS)
 def test_false_alarms_are_as_rare_as_their_level_says(name, monkeypatch):
     monkeypatch.setattr(noise_tests, "LEVEL", 0.05)

@@ -319,21 +319,6 @@ def test_a_batch_that_was_lost_is_not_drawn_again(tmp_path):
         resume_owner_run(tmp_path / "run")
 
 
-def test_damaged_answers_are_one_line(tmp_path):
-    rng = np.random.default_rng(0)
-    path, _ = write_owners(tmp_path / "o")
-    out = tmp_path / "run"
-    start_owner_run(settings_of(path, **{**PRIVATE, "rounds": 2}), out)
-    (out / "result.json").unlink()
-    place = out / "answers" / "round-000002.npz"
-    raw = place.read_bytes()
-    for _ in range(30):
-        at = int(rng.integers(len(raw)))
-        place.write_bytes(raw[:at] + bytes([raw[at] ^ 1 << int(rng.integers(8))]) + raw[at + 1 :])
-        with pytest.raises(FormatError, match="not a released message, or damaged"):
-            resume_owner_run(out)
-
-
 def as_older_versions_kept_it(out, number, hidden=False):
     """Rewrite the answers of a round: one array, and no note of its draw in the ledger."""
     name = f"round-{number:06d}"

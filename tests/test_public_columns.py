@@ -182,7 +182,8 @@ def test_options_that_would_learn_what_is_described(tables):
     for options in (
         {"missing": "mean"}, {"categorical": ["zone"]}, {"standardize": True}, {"like": tables[0].parent},
     ):  # fmt: skip
-        with pytest.raises(ConfigError, match="and --public-columns: the description says"):
+        option = f"--{next(iter(options))} and --public-columns: the description says"
+        with pytest.raises(ConfigError, match=option):
             described(tables, "q", **options)
     tables[2].write_text(DESCRIPTION.replace("columns.city", "columns.town"))
     with pytest.raises(ConfigError, match=r"column 'city' of .*bank\.csv is not described: describe it, or"):

@@ -273,18 +273,6 @@ def test_a_run_that_drew_twice_says_what_both_cost(parts, tmp_path):
     assert after["parties"][1]["gdp"] == pytest.approx(before["parties"][1]["gdp"] * 2**0.5)
 
 
-def test_a_damaged_message_of_a_run_is_one_line(parts, tmp_path, capsys):
-    out = tmp_path / "run"
-    start_run(configured(parts, "fusion"), out)
-    (out / "result.json").unlink()
-    path = out / "messages" / "fusion-party-2.npz"
-    raw = path.read_bytes()
-    for at in (0, len(raw) // 2, len(raw) - 1):
-        path.write_bytes(raw[:at] + bytes([raw[at] ^ 4]) + raw[at + 1 :])
-        error = refused(capsys, ExitCode.FORMAT, "resume", out, "-q")
-        assert "fusion-party-2.npz: not a released message, or damaged" in error
-
-
 def test_labels_that_were_drawn_twice_are_stated_twice(parts, tmp_path):
     out = tmp_path / "run"
     assert start_run(configured(parts, "fusion", total_epsilon=9.0), out)["privacy"]["label_epsilon"] == 1.0

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from fastadmm import SolverOptions, make_problem, solve
 from fastadmm.engine.engine import Engine
-from fastadmm.method.certificate import primal_value
+from fastadmm.method import certificate
+from fastadmm.method.certificate import make_feasible, primal_value, sums_to_zero
 from fastadmm.solver.loop import run_rounds
 from fastadmm.solver.solver import Solver
 
@@ -84,10 +85,18 @@ def test_a_known_gradient_stays_as_it_is():
     value = problem.loss.evaluate(z, y, problem.weight, gradient, engine)
     before, sums = gradient.copy(), engine.total_and_size(gradient)
     known = value, gradient, (float(sums[0]), float(sums[1]))
-    found = primal_value(problem, total, best.intercept + 1e-3, engine, known)
+    near = total, best.intercept + 1e-3
+    assert certificate._from_nearby(problem, *near, *known, engine) is not None  # in a few Newton steps
+    found = primal_value(problem, *near, engine, known)
     assert found.intercept == pytest.approx(best.intercept, abs=1e-12)
     assert found.gradient is not gradient
     assert np.array_equal(gradient, before)
+    # What a sum that is not zero costs grows with the intercept: far away less of it is rounding.
+    rounded = found.gradient + 5e-10 * np.abs(found.gradient).mean()
+    for intercept, allowed in ((0.0, True), (1e3, False)):
+        place = value, intercept
+        assert make_feasible(problem, z, rounded.copy(), place, engine) == allowed
+        assert sums_to_zero(rounded, engine, place=place) == allowed
 
 
 @pytest.mark.parametrize("regularizer", ["l1", "elastic_net", "l2"])

@@ -94,6 +94,7 @@ def introduced(members):
 
 def direction(members, gradient):
     arguments = {"exchange": 2, "gradient": gradient, "coefficients": np.zeros(0), "step": STEP}
+    arguments |= {"measured": 0}
     calls = ("set_metric", {"curvature": np.ones(N)}), ("respond_masked", {**arguments, "units": np.ones(2)})
     found = [member.ask(*calls) for member in members]
     assert [code for _, code in found] == [""] * len(members)

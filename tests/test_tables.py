@@ -15,6 +15,7 @@ from fastadmm.data_tools.synthetic import write_tables
 from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError
 from fastadmm.runs.evaluate import evaluate_partition, evaluate_tables
 from fastadmm.store import Encoder, open_partition
+from fastadmm.store.encoder import ColumnEncoding
 from fastadmm.store.label_file import open_labels
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -261,6 +262,14 @@ def test_encoder_survives_and_is_guarded(pair):
     party = convert(*pair, missing="indicator").parties[0]
     with h5py.File(party.path, "r+") as file:
         assert Encoder.from_group(file["encoder"]) == party.encoder
+        texts = (
+            *(ColumnEncoding("a", ("x", "y"), na=("?", "-")), ColumnEncoding("n", na=("0",))),
+            *(ColumnEncoding("b", ("u", "v", "w"), shown="s.b"), ColumnEncoding("c", ("z",))),
+        )
+        several = Encoder(texts, "refuse", "p.")
+        several.to_group(file.create_group("several"))
+        assert Encoder.from_group(file["several"]) == several == Encoder.from_json(several.to_json(), "")
+        del file["several"]
         file["encoder"].attrs["missing"] = "mean"
     with pytest.raises(FormatError, match="key 'encoder': does not agree with its digest"):
         open_partition(pair[0].parent / "p")

@@ -10,6 +10,7 @@ from fastadmm.kernels.vectors import (
     chosen,
     clear,
     combine_by_class,
+    combine_sizes,
     multiply,
     products,
     products_by_class,
@@ -76,13 +77,16 @@ def test_products_depend_on_no_address(n):
 def test_each_class_gets_the_sum_of_its_rows(n):
     rng = np.random.default_rng(n)
     rows, c, classes = rng.normal(size=(4, n)), np.array([2.0, 0.0, -1.0, 0.5]), np.array([1, 2, 1, 0])
-    out = np.full((4, n + 2), 7.0)
-    combine_by_class(c, np.pad(rows, ((0, 0), (1, 1))), classes, out, 1, n + 1)
+    out, wide = np.full((4, n + 2), 7.0), np.pad(rows, ((0, 0), (1, 1)))
+    combine_by_class(c, wide, classes, out, 1, n + 1)
     expected = np.array(
         [sum(c[k] * rows[k] for k in range(4) if classes[k] == j) + 0 * rows[0] for j in range(4)]
     )
     np.testing.assert_allclose(out[:, 1:-1], expected, atol=1e-15)
     assert (out[:, [0, -1]] == 7.0).all()
+    combine_sizes(np.abs(c), wide, out[0], 1, n + 1)
+    np.testing.assert_allclose(out[0, 1:-1], np.abs(c) @ np.abs(rows), atol=1e-15)
+    assert out[0, [0, -1]].tolist() == [7.0, 7.0]
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -145,7 +145,14 @@ def test_digests_follow_imports(monkeypatch, tmp_path):
     before = digests()
     assert len(set(before)) == 4
     (tmp_path / "c.py").write_text("f = 2\n")  # in two steps, in one, the file itself, and not at all
-    assert [new != old for new, old in zip(digests(), before)] == [True, True, True, False]
+    changed = digests()
+    assert [new != old for new, old in zip(changed, before)] == [True, True, True, False]
+    (tmp_path / "b.py").write_text("from fastadmm.kernels.d import f\n")  # c is no longer imported, d is
+    turned = digests()
+    assert [new != old for new, old in zip(turned, changed)] == [True, True, False, False]
+    (tmp_path / "c.py").write_text("f = 3\n")
+    (tmp_path / "d.py").write_text("f = 4\n")
+    assert [new != old for new, old in zip(digests(), turned)] == [True, True, True, True]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="XDG is Linux's")

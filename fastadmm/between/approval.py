@@ -302,7 +302,7 @@ def _numbers(name: str, arguments: Mapping[str, Any], settings: Mapping[str, Any
     if "most" in arguments:  # messages of directions, which all classes have in common
         return int(arguments["most"]) * (int(settings["n_samples"]) + 1) + len(rule.answer)
     # Scores count as a number for each row, of whatever rows they are.
-    vectors = rule.vectors + (name in ("scores", "masked_scores"))
+    vectors = rule.vectors + (name in ("scores", "masked_scores")) + len(arguments.get("units", ()))
     return vectors * int(settings["n_samples"]) * int(settings.get("n_classes", 1)) + len(rule.answer)
 
 

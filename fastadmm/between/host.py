@@ -20,7 +20,7 @@ from fastadmm.errors import FastadmmError, FormatError, InputError, PrivacyBudge
 from fastadmm.files.atomic import shown, write_json, write_whole
 from fastadmm.parties.families import FAMILIES
 from fastadmm.privacy.fusion_party import FusionParty
-from fastadmm.privacy.message_party import MessageSender
+from fastadmm.privacy.message_party import MessageParty
 from fastadmm.privacy.releases import Books
 from fastadmm.privacy.statement import PrivacyStatement, no_privacy
 from fastadmm.problem.targets import MAX_CLASSES
@@ -43,7 +43,7 @@ KEYS = "keys.txt"
 #: The party's own key for this run.
 _PRIVATE_KEY = "private.key"
 
-_FAMILIES: dict[str, type[Answering]] = {**FAMILIES, "fusion": FusionParty, "message": MessageSender}
+_FAMILIES: dict[str, type[Answering]] = {**FAMILIES, "fusion": FusionParty, "message": MessageParty}
 
 
 class Host:

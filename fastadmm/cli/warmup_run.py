@@ -62,7 +62,6 @@ def warm_up(everything: bool = False, say: Callable[[str, float], None] | None =
             _other_runs(Path(folder))
             _streamed(Path(folder))
             _owners(Path(folder))
-            _tables(Path(folder))
             other_fits(_THREADS)
             _rest()
     base = cache_base()
@@ -145,23 +144,6 @@ def _streamed(folder: Path) -> None:
         for count in (1, 2):
             block.transposed_products([np.ones(_ROWS)] * count, engine)
         block.column_squares(engine)
-
-
-def _tables(folder: Path) -> None:
-    """Kernels that take text apart; large tables alone are read by them."""
-    from fastadmm.data_tools.building import Numbers
-    from fastadmm.data_tools.csv_table import CsvFile, CsvSource
-    from fastadmm.data_tools.libsvm import LibsvmSource
-    from fastadmm.data_tools.opening import SourceFile
-    from fastadmm.data_tools.tables import csv_chunks
-
-    path = folder / "table.csv"
-    path.write_text("id,age,city\n1,30,Rome\n", encoding="utf-8")
-    wanted = {"id": "ids", "age": "numbers", "city": "words"}
-    ((_, cells),) = (found for found in csv_chunks(CsvFile(SourceFile(path)), wanted) if found is not None)
-    assert isinstance(cells["age"], Numbers)
-    LibsvmSource(SourceFile(path))._parse_compiled(b"1 1:2.5\n")
-    CsvSource(SourceFile(path), label="city")._parse_compiled(b"1,30,Rome\n")
 
 
 def _settings() -> Iterator[dict[str, Any]]:

@@ -43,7 +43,7 @@ class CallRule:
     @property
     def vectors(self) -> int:
         """Arrays of N numbers that an answer may hold; of several classes so many for each."""
-        return sum(("rows" in kind) + ("paired" in kind) for kind in self.answer.values())
+        return sum("rows" in kind for kind in self.answer.values())
 
 
 @dataclass(frozen=True)
@@ -289,11 +289,12 @@ CALLS: dict[str, CallRule] = {
             "gradient": "rows",
             "coefficients": "vector",
             "units": "vector",
+            "measured": "count",
             "step": "positive",
         },
-        {"rows": "paired word rows", "numbers": "words"},
+        {"rows": "words", "numbers": "words"},
     ),
-    "orthonormalise": CallRule(SUMS, {"factors": "matrix"}),
+    "orthonormalise": CallRule(SUMS, {"factors": "matrix", "kept": "count"}),
     "masked_scores": CallRule(
         SUMS,
         {"exchange": "positive count", "rows": "text", "coefficients": "vector?", "step": "positive"},
@@ -370,8 +371,8 @@ _WORDS_EACH = 8
 
 
 def _of_directions(asked: Mapping[str, Any]) -> int:
-    k = len(asked["coefficients"])
-    return 1 + min(k, 2) * k + 2 * (k + 2)
+    k, fresh = len(asked["coefficients"]), len(asked["units"])
+    return 1 + asked["measured"] * k + fresh * (k + fresh)
 
 
 #: How many scalars masked answers have.
@@ -392,8 +393,6 @@ def _fields(kinds: Mapping[str, str], n_samples: int) -> dict[str, Field]:
         if name.endswith("class rows"):
             dtype = _TYPES.get(name.split()[0], "<f8")
             fields[key] = Field(name, name == kind, (-1, n_samples), dtype)
-        elif name == "paired word rows":
-            fields[key] = Field(name, name == kind, (2 * n_samples,), "<i8")
         elif name.endswith("rows"):
             dtype = _TYPES.get(name.split()[0], "<f8")
             fields[key] = Field(name, name == kind, (n_samples,), dtype)
@@ -469,6 +468,8 @@ def check_answer(
         words = _WORDS_EACH * _MASKED[call[0]](call[1])
         if len(answer["numbers"]) != words:
             raise FormatError(f"{place}: 'numbers' has {len(answer['numbers'])} words instead of {words}")
+    if "units" in call[1] and len(answer["rows"]) != (long := len(call[1]["units"]) * n_samples):
+        raise FormatError(f"{place}: 'rows' has {len(answer['rows'])} words instead of {long}")
     if call[0] == "bend":
         k = len(call[1]["coefficients"])
         for key, shape in (("slope", (k,)), ("exact", (k, k)), ("above", (k, k))):

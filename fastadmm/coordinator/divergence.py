@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from fastadmm.method.method import Saved
+
 #: The objective may exceed its value at zero weights by this factor; growth beyond it is no transient.
 _MAX_OBJECTIVE = 100.0
 
@@ -25,10 +27,9 @@ _NO_GAIN = 1.0 - 1e-4
 _LARGE = 0.05
 
 
-class DivergenceDetector:
+class DivergenceDetector(Saved):
     """Watches objective and residual over rounds."""
 
-    #: What a checkpoint holds.
     SAVED = (
         "smallest",
         "grown_rounds",
@@ -79,12 +80,3 @@ class DivergenceDetector:
         self.previous_smallest, self.previous_best = self.block_smallest, self.block_best
         self.block_smallest, self.block_best, self.block_rounds = math.inf, math.inf, 0
         return no_progress and large
-
-    def export(self) -> dict[str, float]:
-        """State for a checkpoint."""
-        return {name: getattr(self, name) for name in self.SAVED}
-
-    def restore(self, saved: dict[str, float]) -> None:
-        """Inverse of :meth:`export`; ``saved`` holds its keys."""
-        for name in self.SAVED:
-            setattr(self, name, type(getattr(self, name))(saved[name]))

@@ -9,11 +9,13 @@ never correctness: every metric is a valid one.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from fastadmm.engine.engine import Engine, row_ranges
 from fastadmm.engine.tree import MOST_LEAVES
+from fastadmm.parties.masked_direction import MOST_AT_ONCE
 from fastadmm.problem.problem import Problem
 
 #: Samples whose curvature is a smaller share of the mean get this share.
@@ -35,6 +37,20 @@ _FEW_NUMBERS = 1 << 18
 def directions_per_party(n_parties: int) -> int:
     """Most directions a party keeps; beyond it some are forgotten."""
     return max(8, min(64, MOST_TOGETHER // n_parties))
+
+
+def first_of_sums(widths: Sequence[int]) -> int:
+    """How many directions a first answer has where only sums are seen: of all columns, or none beyond usual.
+
+    Each is a message of every party, and none can be added up before all have come.
+    """
+    n = sum(widths)
+    return n if n <= min(MOST_AT_ONCE, MOST_TOGETHER // len(widths)) else 0
+
+
+def directions_of_sums(widths: Sequence[int]) -> int:
+    """Most directions of all parties together where only sums are seen."""
+    return max(directions_per_party(1), first_of_sums(widths))
 
 
 def directions_for_faces(n_parts: int, n_samples: int, smooth: bool = True) -> int:

@@ -365,6 +365,7 @@ class Engine(VectorWork):
         return memory if memory.size >= numbers else np.empty(numbers)
 
     def vector(self, size: int) -> np.ndarray:
+        """Room for so many numbers, whatever stands there: memory that was lent before, if there is some."""
         self._give_back()
         return self._vectors.lend(size)
 
@@ -407,6 +408,7 @@ class Engine(VectorWork):
     def leaves(
         self, n_rows: int, entries: float = 0.0, work: float = math.inf, fewest: int = SOME_LEAVES
     ) -> Ranges:
+        """Cut the rows that are here into leaves."""
         return _cut(n_rows, entries, work, fewest)
 
     def all_rows(self, n_rows: int) -> int:

@@ -1,13 +1,12 @@
 """Sums and other work over vectors with a number for every row."""
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
-from fastadmm.engine.tree import SOME_LEAVES, Ranges, halved
+from fastadmm.engine.tree import Ranges, halved
 
 #: Numbers in two cache lines, which processors fetch together.
 CACHE_LINES = 16
@@ -16,54 +15,19 @@ CACHE_LINES = 16
 _EACH_ROWS = 1 << 15
 
 
-class VectorWork(ABC):
+class VectorWork:
     """What an engine does with vectors of shape (N,), by the jobs that it knows how to share."""
 
-    @abstractmethod
-    def leaves(
-        self, n_rows: int, entries: float = 0.0, work: float = math.inf, fewest: int = SOME_LEAVES
-    ) -> Ranges:
-        """Cut the rows that are here into leaves."""
-
-    @abstractmethod
-    def all_rows(self, n_rows: int) -> int:
-        """How many rows there are in all where so many are here."""
-
-    @abstractmethod
-    def vector(self, size: int) -> np.ndarray:
-        """Room for so many numbers, whatever stands there: memory that was lent before, if there is some."""
-
-    @abstractmethod
-    def over_rows(self, kernel: Any, ranges: Sequence[tuple[int, int]], *arguments: Any) -> None:
-        """Call ``kernel(*arguments, start, stop)`` for each range of rows."""
-
-    @abstractmethod
-    def kernel_parts(self, kernel: Any, ranges: Ranges, shape: tuple[int, ...], *arguments: Any) -> list[Any]:
-        """Sums of what a kernel adds, for the nodes that are here."""
-
-    @abstractmethod
-    def parts(
-        self, function: Callable[[tuple[int, int]], Any], ranges: Ranges, light: bool = False, size: int = 1
-    ) -> list[Any]:
-        """Sums of what a function gives, for the nodes that are here."""
-
-    @abstractmethod
-    def by_leaf(
-        self, function: Callable[[tuple[int, int]], None], ranges: Ranges, light: bool = False
-    ) -> None:
-        """Call a function for every leaf."""
-
-    @abstractmethod
-    def _shared(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
-        """Results for items, by all threads."""
-
-    @abstractmethod
-    def _into_leaves(self, kernel: Any, leaves: Ranges, own: np.ndarray, *arguments: Any) -> None:
-        """Call ``kernel(*arguments, own[k], start, stop)``, own[k] zero whatever was there, for each leaf."""
-
-    @abstractmethod
-    def _across(self, nodes: list[Any]) -> Any:
-        """Sum over all rows from the sums of the nodes that are here."""
+    #: Of :class:`fastadmm.engine.engine.Engine`.
+    leaves: Callable[..., Ranges]
+    all_rows: Callable[[int], int]
+    vector: Callable[[int], np.ndarray]
+    over_rows: Callable[..., None]
+    kernel_parts: Callable[..., list[Any]]
+    parts: Callable[..., list[Any]]
+    by_leaf: Callable[..., None]
+    _shared: Callable[..., list[Any]]
+    _across: Callable[[list[Any]], Any]
 
     def total(self, v: np.ndarray) -> Any:
         """Sum over rows of v, of shape (N,) or (..., N)."""

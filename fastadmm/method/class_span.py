@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from fastadmm.engine.engine import Engine
 from fastadmm.method.certificate import MAX_STEPS
 from fastadmm.method.class_certificate import multinomial_of
-from fastadmm.method.span import Best, Secant, is_lower, span_solver
+from fastadmm.method.span import Best, Here, Secant, SpanPoint, is_lower, span_solver
 from fastadmm.method.span_hessian import SpanHessian
 from fastadmm.problem.problem import Problem
 
@@ -79,34 +78,14 @@ class ClassSpanHessian:
 _SHORTEST = 1e-8
 
 
-@dataclass
-class ClassSpanPoint:
-    """A point of the span. Shapes: coefficients (C, K); intercept (C,); total, gradient (C N,)."""
-
-    coefficients: Array  # of shape (C, K)
-    intercept: Array  # of shape (C,)
-    total: Array  # of shape (C N,): sum of all parties' messages, class-major
-    loss: float = math.nan  # summed loss at the point; NaN while unknown
-    gradient: Array | None = None  # of shape (C N,)
-
-
-@dataclass
-class ClassHere:
-    """A point with its slope in intercepts (first, if there are any) and coefficients, and the objective."""
-
-    point: ClassSpanPoint
-    slope: Array
-    value: float
-
-
 def minimise_over_class_span(
     problem: Problem,
     messages: Array,
-    point: ClassSpanPoint,
+    point: SpanPoint,
     tolerance: float,
     engine: Engine,
     hessian: ClassSpanHessian,
-) -> ClassSpanPoint:
+) -> SpanPoint:
     """Descend from a point; never returns a worse one.
 
     Shapes: messages (K, N).
@@ -118,7 +97,7 @@ def minimise_over_class_span(
     return _descend(span, span.start(point), tolerance, hessian)
 
 
-def _descend(span: ClassSpan, here: ClassHere, tolerance: float, hessian: ClassSpanHessian) -> ClassSpanPoint:
+def _descend(span: ClassSpan, here: Here, tolerance: float, hessian: ClassSpanHessian) -> SpanPoint:
     """Quasi-Newton steps."""
     problem = span.problem
     solve = Secant(hessian.solver(problem.regularization, problem.total_weight))
@@ -134,11 +113,11 @@ def _descend(span: ClassSpan, here: ClassHere, tolerance: float, hessian: ClassS
         decrease, here = -float(np.sum(here.slope * step)), trial
         if best.take(here, decrease, tolerance):
             break
-    end: ClassHere = best.here
-    return end.point
+    end: SpanPoint = best.here.point
+    return end
 
 
-def _step(span: ClassSpan, here: ClassHere, step: Array) -> tuple[ClassHere, Array] | None:
+def _step(span: ClassSpan, here: Here, step: Array) -> tuple[Here, Array] | None:
     """A point that is lower along a step, and how it was reached; None if rounding hides all of them."""
     promised, length = -float(np.sum(here.slope * step)), 1.0
     if not (math.isfinite(promised) and promised > 0.0):
@@ -161,7 +140,7 @@ class ClassSpan:
         self.scale = problem.regularization
         self.lead = int(problem.fit_intercept)
 
-    def start(self, point: ClassSpanPoint) -> ClassHere:
+    def start(self, point: SpanPoint) -> Here:
         """A point whose loss and gradient are known."""
         assert point.gradient is not None
         rows = point.gradient.reshape(self.problem.n_outputs, -1)
@@ -177,7 +156,7 @@ class ClassSpan:
         found: Array = self.engine.sum_over_rows(span_products, leaves, shape, *given)
         return found
 
-    def advance(self, old: ClassSpanPoint, step: Array) -> ClassHere:
+    def advance(self, old: SpanPoint, step: Array) -> Here:
         """The point a step further: messages are read once."""
         problem, lead = self.problem, self.lead
         c, b = old.coefficients + step[:, lead:], old.intercept
@@ -196,16 +175,16 @@ class ClassSpan:
             gradient,
             self.engine,
         )
-        return self._here(ClassSpanPoint(c, b, total, loss, gradient), slopes, sums)
+        return self._here(SpanPoint(c, b, total, loss, gradient), slopes, sums)
 
-    def _here(self, point: ClassSpanPoint, slopes: Array, sums: Array) -> ClassHere:
+    def _here(self, point: SpanPoint, slopes: Array, sums: Array) -> Here:
         c, scale = point.coefficients, self.scale
         slope = slopes + scale * c
         if self.lead:
             slope = np.column_stack([sums, slope])
-        return ClassHere(point, slope, point.loss + 0.5 * scale * float(np.sum(c * c)))
+        return Here(point, slope, point.loss + 0.5 * scale * float(np.sum(c * c)))
 
-    def gap_share(self, here: ClassHere) -> float:
+    def gap_share(self, here: Here) -> float:
         """What the coefficients' slope adds to the duality gap."""
         slope = here.slope[:, self.lead :]
         return float(np.sum(slope * slope)) / (2.0 * self.problem.regularization)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,8 +25,28 @@ _FALLEN = 0.9
 _SLOW = 2
 
 
+class Saved:
+    """What is saved and restored by the names of its fields: numbers, and arrays whose shape is known."""
+
+    #: Of what a checkpoint holds, in this order; everything where there are none.
+    SAVED: ClassVar[tuple[str, ...]] = ()
+
+    def export(self) -> dict[str, Any]:
+        """Everything that a resumed run needs to go on bit for bit."""
+        return {name: getattr(self, name) for name in self.SAVED or vars(self)}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Inverse of :meth:`export`."""
+        for name in self.SAVED or vars(self):
+            held = getattr(self, name)
+            if isinstance(held, np.ndarray):
+                held[...] = saved[name]
+            else:
+                setattr(self, name, type(held)(saved[name]))
+
+
 @dataclass
-class StallWatch:
+class StallWatch(Saved):
     """State of the watch."""
 
     reference: float = math.inf  # gap when it had last fallen by a tenth
@@ -56,14 +76,12 @@ class StallWatch:
         told = f"stalled {self.n_stalls} times: the gap had not fallen by a tenth in {PATIENCE} rounds"
         return told if self.n_stalls else ""
 
-    def export(self) -> dict[str, Any]:
-        """Everything a resumed run needs."""
-        return asdict(self)
-
     @classmethod
     def restored(cls, saved: Mapping[str, Any]) -> StallWatch:
-        """Inverse of :meth:`export`."""
-        return cls(float(saved["reference"]), int(saved["n_still"]), int(saved["n_stalls"]))
+        """A watch of a saved state."""
+        watch = cls()
+        watch.restore(saved)
+        return watch
 
 
 @dataclass(frozen=True)

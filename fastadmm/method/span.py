@@ -22,7 +22,6 @@ import numpy as np
 
 from fastadmm.engine.engine import Engine
 from fastadmm.method.line_length import best_length
-from fastadmm.method.one_leaf import is_one_leaf, newton_on_one_leaf
 from fastadmm.method.span_hessian import SpanHessian
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.problem import Problem
@@ -38,13 +37,16 @@ _FEW_MESSAGES = 10
 
 @dataclass
 class SpanPoint:
-    """A point of the span. Shapes: coefficients, products (K,); total, gradient (N,)."""
+    """A point of the span.
 
-    coefficients: np.ndarray  # of shape (K,)
-    intercept: float
-    total: np.ndarray  # of shape (N,): ``V.T @ coefficients``, the sum of all parties' messages
+    Shapes: coefficients (K,) or (C, K); intercept (C,); total, gradient (N,) or (C N,); products (K,).
+    """
+
+    coefficients: np.ndarray  # of shape (K,) or (C, K)
+    intercept: Any  # of several classes of shape (C,)
+    total: np.ndarray  # of shape (N,) or (C N,): the sum of all parties' messages
     loss: float = math.nan  # summed loss at the point; NaN while unknown
-    gradient: np.ndarray | None = None  # of shape (N,)
+    gradient: np.ndarray | None = None  # of shape (N,) or (C N,)
     sums: tuple[float, float] | None = None
     products: np.ndarray | None = None  # of shape (K,): of messages and gradient; None while unknown
 
@@ -67,9 +69,6 @@ _LEFT = 0.9
 
 #: After so many steps in a row that do not improve the proved gap, Newton's method ends.
 _MOST_IDLE = 3
-
-#: As of :func:`fastadmm.kernels.span_newton.newton_over_span`.
-_LIMITS = _MAX_STEPS, _MOST_IDLE, _CONTRACTION, _FLAT, _HIDDEN, _ROUNDING, _LEFT
 
 
 @dataclass(frozen=True)
@@ -105,10 +104,10 @@ class SomeRows:
 
 @dataclass
 class Here:
-    """A point with what a pass over V at it gives. Shapes: slope (K,) or (K + 1,)."""
+    """A point with what a pass over V at it gives. Shapes: slope (K,), (K + 1,) or such rows by class."""
 
     point: SpanPoint
-    slope: np.ndarray  # of shape (K,) or (K + 1,)
+    slope: np.ndarray  # in intercept (first, if there is one) and coefficients
     value: float  # the objective
 
 
@@ -131,26 +130,8 @@ def minimise_over_span(
     return _descend(Span(problem, messages, engine, tilt), point, tolerance, hessian)
 
 
-def _all_steps(
-    span: Span, point: SpanPoint, tolerance: float, hessian: SpanHessian
-) -> tuple[SpanPoint, bool]:
-    """:func:`minimise_over_span` on one leaf; the last point, and whether it is the end."""
-    if point.gradient is None or not math.isfinite(point.loss):
-        point = span.evaluated(point)
-    fresh = hessian.reference is None or span.n_messages <= _FEW_MESSAGES
-    here = (
-        Here(point, np.empty(span.lead + span.n_messages), math.nan) if fresh else span.start(point, hessian)
-    )
-    found, ended = newton_on_one_leaf(span, here, tolerance, hessian, fresh, _LIMITS)
-    return SpanPoint(*found), ended
-
-
 def _descend(span: Span, point: SpanPoint, tolerance: float, hessian: SpanHessian) -> SpanPoint:
     """:func:`minimise_over_span` over the messages of a span."""
-    if len(span.messages) and is_one_leaf(span.problem, span.engine):
-        point, ended = _all_steps(span, point, tolerance, hessian)
-        if ended:
-            return point
     fresh = hessian.reference is None or span.n_messages <= _FEW_MESSAGES
     if point.gradient is None or not math.isfinite(point.loss):
         point = span.evaluated(point)

@@ -7,7 +7,6 @@ which comes to the bit-identical state, and asks only for what was never answere
 """
 
 import hashlib
-import json
 import math
 import secrets
 import shutil
@@ -20,8 +19,8 @@ import numpy as np
 
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FormatError, InputError, PrivacyBudgetError
-from fastadmm.files.atomic import atomic_file, shown
-from fastadmm.files.reading import json_of, read_bytes, read_json
+from fastadmm.files.atomic import shown
+from fastadmm.files.reading import read_json
 from fastadmm.files.seal import SEAL, check_seal
 from fastadmm.owners.account import LEDGER, Answers, RunAccount
 from fastadmm.owners.learner import Learner
@@ -172,11 +171,15 @@ def _run(
     replayed = []
     while learner.k <= learner.queries and answers.holds(learner.k):
         replayed.append(_round(setup, learner, answers))
-    _rewrite_log(folder.log, replayed)
     if learner.k > 1:
         display.note(f"{learner.k - 1} rounds were answered already")
     interrupted = False
     with stop_on_signal() as stop_requested, folder.open_log(len(replayed)) as log:
+        # What was logged then, or what the answers say now.
+        logged = {number for number, _ in log.lines()}
+        for record in replayed:
+            if record["round"] not in logged:
+                log.append(record)
         display.start(learner.queries)
         try:
             while learner.k <= learner.queries:
@@ -216,22 +219,6 @@ def _record(setup: Setup, learner: Learner, answers: np.ndarray) -> dict[str, An
     record: dict[str, Any] = {"round": learner.k, **learner.receive(setup.weights @ answers)}
     record["noise"] = math.sqrt(setup.noise_variance)
     return record
-
-
-def _rewrite_log(path: Path, replayed: list[dict[str, Any]]) -> None:
-    """Keep one whole line per replayed round: what was logged then, or what the answers say now."""
-    kept: dict[int, dict[str, Any]] = {}
-    if path.exists():
-        text = read_bytes(path).decode("utf-8", errors="replace")
-        for line in text.splitlines():
-            try:
-                record = json_of(line)
-                kept[record["round"]] = record
-            except (ValueError, KeyError, TypeError):
-                continue
-    with atomic_file(path) as temporary:
-        lines = [json.dumps(kept.get(record["round"], record)) + "\n" for record in replayed]
-        temporary.write_text("".join(lines), encoding="utf-8")
 
 
 def _finished(path: Path) -> dict[str, Any]:

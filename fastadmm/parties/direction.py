@@ -21,6 +21,7 @@ import numpy as np
 from fastadmm.blocks.block import FeatureBlock, check_scale
 from fastadmm.conversation.answering import Answering, Unanswerable, checked
 from fastadmm.engine.engine import Engine
+from fastadmm.engine.some_rows import SomeRowsEngine
 from fastadmm.parties.own_directions import OwnDirections, add_weights, orthonormal
 from fastadmm.parties.reflection import reflection
 from fastadmm.problem.constraints import AllSpace
@@ -81,6 +82,9 @@ _ROOM = 8
 #: Vectors of N numbers that a party works on together.
 _TOGETHER = 8
 
+#: Rows of random numbers for each public vector; all rows where these do not show all columns.
+_ROWS_PER_VECTOR = 64
+
 #: Products with the curvature that turn random vectors towards its leading eigenvectors.
 _POWERS = 2
 
@@ -109,19 +113,24 @@ def _gram_passes(n_columns: int, density: float) -> float:
 
 def in_single_precision(message: np.ndarray) -> tuple[np.ndarray, float]:
     """A message as it travels in half the bytes. Shapes: message, short (N,)."""
-    largest = float(np.abs(message).max(initial=0.0))
+    largest = max(float(message.max(initial=0.0)), -float(message.min(initial=0.0)))
     scale = float(2.0 ** np.floor(np.log2(largest))) if largest > 0.0 else 1.0
-    return (message / scale).astype(np.float32), scale
+    return np.divide(message, scale, dtype=np.float64).astype(np.float32), scale
 
 
-def public_vectors(numbers: range, n_samples: int, engine: Engine) -> np.ndarray:
-    """Random numbers, of shape (k, N), that everybody can make: what is asked about them hides nothing."""
-    made, here = np.empty((len(numbers), n_samples)), slice(engine.first_row, engine.first_row + n_samples)
+def public_vectors(numbers: range, rows: range) -> np.ndarray:
+    """Random numbers, of shape (k, n), that everybody can make: what is asked about them hides nothing."""
+    made = np.empty((len(numbers), len(rows)))
     for row, number in zip(made, numbers):
         generator = np.random.Generator(np.random.Philox(key=number))
-        row[:] = generator.random(engine.all_rows(n_samples), dtype=np.float32)[here]
+        row[:] = generator.random(rows.stop, dtype=np.float32)[rows.start :]
     made -= 0.5
     return made
+
+
+def public_rows(count: int, n_samples: int) -> int:
+    """How many first rows so many public vectors have numbers for: they show most columns, for less."""
+    return min(n_samples, _ROWS_PER_VECTOR * count)
 
 
 class DirectionParty(OwnDirections, Answering):
@@ -304,28 +313,35 @@ class DirectionParty(OwnDirections, Answering):
             image = weight * self.block.product(wanted[0], self.engine)
             wanted = np.vstack([wanted, self.block.transposed_product(image, self.engine)])
             most = min(most, known + len(wanted))
-        number = 0
+        number, whole = 0, self.engine.all_rows(self.block.shape[0])
+        rows = whole + 1
         while True:
             fresh = None
             for direction in np.ascontiguousarray(wanted):
                 if len(self.directions) < most:
                     fresh = self._keep(direction)
-            # A random vector that brings nothing new says that there is nothing.
-            if (missing := most - len(self.directions)) <= 0 or (number and fresh is None):
+            # A random vector over all rows that brings nothing new says that there is nothing.
+            if (missing := most - len(self.directions)) <= 0 or (rows == whole and fresh is None):
                 break
-            wanted, number = self._public_images(number, missing), number + missing
+            rows = whole if number else public_rows(missing, whole)
+            wanted, number = self._public_images(number, missing, rows), number + missing
             if leading:
                 for _ in range(_POWERS):
                     turn, shares = np.linalg.qr(wanted.T)
                     # The signs that follow from inner products alone, where LAPACK's follow from columns.
                     wanted = self._curved(turn * np.where(np.diag(shares) < 0.0, -1.0, 1.0)).T
 
-    def _public_images(self, first: int, count: int) -> np.ndarray:
-        """D' s for some public vectors s, of shape (count, d)."""
-        n, images = self.block.shape[0], []
+    def _public_images(self, first: int, count: int, rows: int) -> np.ndarray:
+        """D' s for some public vectors s of the first rows, of shape (count, d)."""
+        block, engine, start = self.block, self.engine, self.engine.first_row
+        here, n = min(max(rows - start, 0), block.shape[0]), block.shape[0]
+        if rows < engine.all_rows(n):
+            block, engine = block.of_rows(0, here), SomeRowsEngine(engine, np.arange(here), n)
+        images = []
         for begin in range(first, first + count, _TOGETHER):
-            asked = public_vectors(range(begin, min(begin + _TOGETHER, first + count)), n, self.engine)
-            images.append(self.block.transposed_matrix_product(asked, self.engine))
+            numbers = range(begin, min(begin + _TOGETHER, first + count))
+            asked = public_vectors(numbers, range(start, start + here))
+            images.append(block.transposed_matrix_product(asked, engine))
         return np.vstack(images)
 
     def _curved(self, vectors: np.ndarray) -> np.ndarray:

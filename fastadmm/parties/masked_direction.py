@@ -16,8 +16,11 @@ from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.answering import Unanswerable
 from fastadmm.conversation.gate import LARGEST, saturated
 from fastadmm.engine.engine import Engine
-from fastadmm.parties.direction import DirectionParty
+from fastadmm.parties.direction import DirectionParty, public_rows
 from fastadmm.parties.masked import MaskedParty
+
+#: Most directions of an answer.
+MOST_AT_ONCE = 128
 
 
 class MaskedDirectionParty(MaskedParty, DirectionParty):
@@ -31,29 +34,45 @@ class MaskedDirectionParty(MaskedParty, DirectionParty):
         return cls(name, block, float(terms["regularization"]), engine)._begin(terms)
 
     def respond_masked(
-        self, exchange: int, gradient: np.ndarray, coefficients: np.ndarray, units: np.ndarray, step: float
+        self,
+        exchange: int,
+        gradient: np.ndarray,
+        coefficients: np.ndarray,
+        units: np.ndarray,
+        measured: int,
+        step: float,
     ) -> dict[str, Any]:
-        r"""Answer a loss gradient with the parts of two new directions: block gradient and block Newton.
+        r"""Answer a loss gradient with parts of new directions: block gradient, block Newton, random ones.
 
-        Shapes: gradient (N,); coefficients (K,); units (2,).
+        The last are :math:`D_m^\top s` for public random vectors s, so that of all parties together they are
+        :math:`D^\top s`. Inner products of directions are told of the new ones, and of the last ``measured``
+        before them.
+
+        Shapes: gradient (N,); coefficients (K,); units (2,) or (n,).
         Scaling: gradient summed scaling.
         """
-        if len(units) != 2 or self.metric is None:
-            raise Unanswerable("call 'respond_masked': not two factors, or there is no metric yet")
+        known, fresh = len(self.directions), len(units)
+        if not 2 <= fresh <= MOST_AT_ONCE or measured > known or self.metric is None:
+            raise Unanswerable(
+                f"call 'respond_masked': {fresh} factors, {measured} of {known} directions to measure, or no "
+                "metric yet"
+            )
         residual = self.residual(gradient, coefficients)
-        known = len(self.directions)
-        for direction, unit in zip((-residual, self._newton_direction(residual)), units):
+        wanted = [-residual, self._newton_direction(residual)]
+        if fresh > 2:
+            n = self.engine.all_rows(self.block.shape[0])
+            wanted += list(self._public_images(0, fresh - 2, public_rows(fresh - 2, n)))
+        for direction, unit in zip(wanted, units):
             direction = saturated(unit * direction, LARGEST)
             size = float(np.linalg.norm(direction))
             # Any direction is one, so a long one may be shortened: the range of its message is then known.
             fresh = direction / size if size > 1.0 else direction
             self.directions = np.vstack([self.directions, fresh])
-        measured = [
-            float(d @ e) for e in self.directions[max(0, known - 2) : known] for d in self.directions[:known]
-        ]
-        measured += [float(d @ e) for e in self.directions[known:] for d in self.directions]
-        rows = np.concatenate([self.block.product(d, self.engine) for d in self.directions[known:]])
-        return self.sealed(rows, step, [float(residual @ residual), *measured])
+        own, before = self.directions, known - measured
+        numbers = [float(d @ e) for e in own[before:known] for d in own[:known]]
+        numbers += [float(d @ e) for e in own[known:] for d in own]
+        rows = np.concatenate([self.block.product(d, self.engine) for d in own[known:]])
+        return self.sealed(rows, step, [float(residual @ residual), *numbers])
 
     def _newton_direction(self, residual: np.ndarray) -> np.ndarray:
         r"""Block Newton step; along the gradient alone, where the party cannot factorise."""
@@ -65,13 +84,14 @@ class MaskedDirectionParty(MaskedParty, DirectionParty):
         bend = float(image @ (self.metric * image)) + self.regularization * square
         return -residual * (square / bend if bend > 0.0 else 0.0)
 
-    def orthonormalise(self, factors: np.ndarray) -> None:
-        """Replace the last two directions by combinations of all. Shapes: factors (n, K)."""
-        if len(self.directions) < 2 or len(factors) > 2 or factors.shape[1] != len(self.directions):
+    def orthonormalise(self, factors: np.ndarray, kept: int) -> None:
+        """Replace all directions but the first ones by combinations of all. Shapes: factors (n, K)."""
+        count = len(self.directions)
+        if not len(factors) <= count - kept <= MOST_AT_ONCE or factors.shape[1] != count:
             raise Unanswerable(
-                f"call 'orthonormalise': factors {factors.shape} for {len(self.directions)} directions"
+                f"call 'orthonormalise': factors {factors.shape} for {count} directions, {kept} of them kept"
             )
-        self.directions = np.vstack([self.directions[:-2], factors @ self.directions])
+        self.directions = np.vstack([self.directions[:kept], factors @ self.directions])
 
     def export(self) -> dict[str, np.ndarray]:
         return {**super().export(), **self.export_secrecy()}

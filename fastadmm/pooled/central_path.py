@@ -8,7 +8,6 @@ end: some hundred small systems at most.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -17,15 +16,10 @@ import numpy as np
 import scipy.linalg
 from scipy.linalg.lapack import dpotrf, dpotrs, dtrtrs
 
-from fastadmm.engine.engine import Engine
-from fastadmm.method.penalised_bound import DualShare, bound_from_shares
 from fastadmm.parties.xupdate.face_step import scaled_solver
 from fastadmm.pooled.barrier import PenaltyBarrier, Square
-from fastadmm.pooled.goal import Goal, Point
+from fastadmm.pooled.goal import Goal, Point, Proved
 from fastadmm.pooled.path_rows import ClassRows, PredictorRows
-from fastadmm.problem.bounded_models import reach_of
-from fastadmm.problem.penalty import PartyPenalty
-from fastadmm.problem.problem import Problem
 
 Array = np.ndarray
 
@@ -63,45 +57,20 @@ _NOTHING, _SHARE_OF_WANTED = 1e-13, 0.5
 _LAST = 1e-18
 
 
-@dataclass(frozen=True)
-class PathEnd:
-    """The best weights that were found, and the lower bounds that prove them.
-
-    Shapes: weights (d,) or (C, d); intercept (C,); gradient (N,) or (C N,).
-    """
-
-    weights: Array  # of shape (d,) or (C, d): of all columns
-    intercept: Any  # of shape (C,)
-    gradient: Array  # of shape (N,) or (C N,)
-    value: float  # the objective, and what the gradient proves; summed scaling
-    lower: float  # the objective, and what the gradient proves; summed scaling
-    within: float = -math.inf
-
-
-def follow_central_path(
-    problem: Problem,
-    penalties: Sequence[PartyPenalty],
-    values: Array,
-    widths: Sequence[int],
-    wanted: float,
-    smallest: float,
-    least: float,
-    engine: Engine,
-) -> PathEnd | None:
+def follow_central_path(goal: Goal, wanted: float, smallest: float, least: float) -> Proved | None:
     """Minimise over all weights.
 
     Returns: None where a set has no inside.
-    Shapes: values (N, d).
     Scaling: smallest, least summed scaling.
     """
-    path = _Path(problem, penalties, values, widths, engine)
+    path = _Path(goal)
     if not path.penalty.has_inside:
         return None
     end = path.follow(wanted, smallest, least)
-    if problem.n_outputs == 1:
+    if goal.problem.n_outputs == 1:
         return end
     mean = float(end.intercept.mean())  # of classes they sum to zero
-    return replace(end, weights=end.weights.reshape(problem.n_outputs, -1), intercept=end.intercept - mean)
+    return replace(end, weights=end.weights.reshape(path.shape), intercept=end.intercept - mean)
 
 
 @dataclass
@@ -120,35 +89,25 @@ class _Point:
 
 
 class _Path:
-    def __init__(
-        self,
-        problem: Problem,
-        penalties: Sequence[PartyPenalty],
-        values: Array,
-        widths: Sequence[int],
-        engine: Engine,
-    ) -> None:
+    def __init__(self, goal: Goal) -> None:
+        problem, engine = goal.problem, goal.engine
+        values = np.hstack([block.columns(np.arange(block.shape[1]), engine) for block in problem.blocks])
         classes = problem.n_outputs
-        self.problem, self.engine, self.d = problem, engine, classes * values.shape[1]
+        self.goal, self.problem, self.engine, self.d = goal, problem, engine, classes * values.shape[1]
+        self.shape = (classes, -1) if classes > 1 else (-1,)
         self.rows = (ClassRows if classes > 1 else PredictorRows)(problem, values, engine)
         #: Of each party and class.
-        self.penalties, widths = list(penalties) * classes, list(widths) * classes
-        self.size = np.tile(np.sqrt((values * values).mean(axis=0)), classes)
-        self.size[self.size == 0.0] = 1.0
-        self.penalty = PenaltyBarrier(self.penalties, widths, self.size)
+        self.penalties, widths = list(problem.penalties) * classes, goal.widths * classes
+        size = np.tile(np.sqrt((values * values).mean(axis=0)), classes)
+        size[size == 0.0] = 1.0
+        self.size, self.penalty = size, PenaltyBarrier(self.penalties, widths, size)
         self.n_logarithms = max(1, self.rows.n_logarithms + self.penalty.n_logarithms)
         self.cuts = [slice(a, b) for a, b in pairwise(np.cumsum([0, *widths]).tolist())]
-        # Parties whose weights nothing bounds, not even a norm.
-        self.endless = [m for m, p in enumerate(self.penalties) if p.homogeneous and p.coefficients[0] == 0.0]
         self.n_steps, self.ahead = 0, np.zeros(problem.message_size)
-        if self.endless:
-            self.reach, apart = reach_of(problem, engine), values - values.mean(axis=0) * bool(self.rows.lead)
-            varies = (values != values[0]).any(axis=0) if self.rows.lead else values.any(axis=0)
-            self.deviations = np.tile(np.sqrt((apart * apart).mean(axis=0)) * varies, classes)
 
-    def follow(self, wanted: float, smallest: float, least: float) -> PathEnd:
+    def follow(self, wanted: float, smallest: float, least: float) -> Proved:
         x, b = self.penalty.inside(0.1 / (self.size * math.sqrt(self.d))), self.rows.none
-        best = PathEnd(x, b, np.empty(0), self.exact(x, b), least)
+        best = Proved(x, b, np.empty(0), self.exact(x, b), least)
         mu = first = best.value / self.n_logarithms if best.value > 0.0 else 1.0
         n_still, goes_on = 0, True
         while goes_on and self.n_steps < _TOGETHER and mu > _LAST * first and n_still < _STILL:
@@ -157,8 +116,7 @@ class _Path:
             better = best.lower > before.lower or best.value < before.value * (1.0 - _SAME)
             better = better or best.within > before.within
             n_still = 0 if better else n_still + 1
-            proved = any(best.value - own <= wanted * own for own in (best.lower, best.within))
-            if proved or best.value - best.lower <= smallest:
+            if best.value - best.bound <= wanted * best.bound or best.value - best.lower <= smallest:
                 break
             mu *= _MUCH_SMALLER if taken <= _EASY else _SMALLER
         return best
@@ -177,9 +135,9 @@ class _Path:
         """A point inside."""
         return _Point(x, b, z, self.rows.at(z, mu), self.penalty.at(x, mu))
 
-    def measured(self, best: PathEnd, x: Array, b: Any, mu: float) -> PathEnd:
+    def measured(self, best: Proved, x: Array, b: Any, mu: float) -> Proved:
         """What is best, with a point of the path."""
-        problem = self.problem
+        goal = self.goal
         _, u, h = self.rows.at(self.predictors(x, b), mu)
         stiff = self.rows.stiff(h) + self.penalty.ridge
         for point in (x, self.penalty.on_ends(x, mu, stiff)):
@@ -189,13 +147,11 @@ class _Path:
         near = math.sqrt(mu * max(best.value / self.n_logarithms, mu))
         inside, fitted = -math.inf, self._fitted(self.ahead, h, *self.penalty.free(x, mu, near))
         for dual in (self.rows.balanced(u, h), self.ahead, fitted):
-            slope = self.rows.slopes(dual)
-            shares = [DualShare.proved(p, -slope[cut]) for p, cut in zip(self.penalties, self.cuts)]
-            lower, within = bound_from_shares(problem, dual, shares, self.engine), -math.inf
-            if self.endless:
-                within = self._within(dual, slope, shares, best.weights)
-            if lower > best.lower or within > inside or not len(best.gradient):
-                best = replace(best, gradient=dual, lower=max(lower, best.lower))
+            images = self.rows.slopes(dual).reshape(self.shape)
+            within = goal.within(dual, images, best.weights.reshape(self.shape))
+            lower = goal.lower(dual, images)
+            if lower > best.lower or within > inside or not len(best.dual):
+                best = replace(best, dual=dual, lower=max(lower, best.lower))
             inside = max(inside, within)
         return replace(best, within=inside)
 
@@ -221,19 +177,6 @@ class _Path:
             whole[own] = -step / size[order[:rank]]
             dual = dual + rows.bent(h, rows.moved(whole[rows.lead :], rows.rise(whole[: rows.lead])))
         return rows.balanced(dual, h)
-
-    def _within(self, dual: Array, slope: Array, shares: list[DualShare], x: Array) -> float:
-        """What a gradient proves among models in which no column contributes more than the reach."""
-        own, varies = list(shares), self.deviations > 0.0
-        for m in self.endless:
-            cut, size = self.cuts[m], self.deviations[self.cuts[m]]
-            if (np.abs(x[cut]) * size > self.reach).any():
-                return -math.inf
-            # What a constant column contributes is the intercept's.
-            pull = np.where(varies[cut], -slope[cut], 0.0)
-            most = self.reach * self.penalties[m].excess(pull, np.where(varies[cut], size, 1.0))
-            own[m] = DualShare(1.0, most, 0.0)
-        return bound_from_shares(self.problem, dual, own, self.engine)
 
     def centred(self, x: Array, b: Any, mu: float) -> tuple[Array, Any, int, bool]:
         """Newton's method at one factor: weights, intercept, steps, and whether a smaller one may follow."""
@@ -360,13 +303,11 @@ class CentralPath:
 
     def minimise(self, goal: Goal, point: Point, wanted: float, otherwise: float) -> Point | None:
         """Follow the path; None where a set has no inside."""
-        problem, engine = goal.problem, goal.engine
-        values = np.hstack([block.columns(np.arange(block.shape[1]), engine) for block in problem.blocks])
         least = point.lower if math.isfinite(point.lower) else 0.0
         aims = _SHARE_OF_WANTED * wanted, _NOTHING * abs(point.value), least
         with np.errstate(all="ignore"):
-            end = follow_central_path(problem, problem.penalties, values, goal.widths, *aims, engine)
+            end = follow_central_path(goal, *aims)
         if end is None:
             return None
-        dual = np.ravel(end.gradient)
+        dual = np.ravel(end.dual)
         return goal.at(end.weights, end.intercept, dual if dual.size else None)

@@ -7,7 +7,7 @@ import numpy as np
 
 from fastadmm.engine.engine import row_ranges
 from fastadmm.method.class_certificate import class_primal_value, hessian_sums, multinomial_of, shifted
-from fastadmm.method.class_span import ClassHere, ClassSpanPoint
+from fastadmm.method.span import Here, SpanPoint
 from fastadmm.parties.common_shift import sparsest_shift
 from fastadmm.pooled.coordinate_newton import CoordinateSteps
 
@@ -23,7 +23,7 @@ _UNLIKELY = 1e-300
 class ClassCoordinateNewton(CoordinateSteps):
     """The steps for the multinomial loss."""
 
-    def at(self, c: Array, intercept: Array) -> ClassHere:
+    def at(self, c: Array, intercept: Array) -> Here:
         problem, columns = self.whole, self.columns
         total = np.concatenate([columns.product(own) for own in c])
         found = class_primal_value(problem, total, intercept, self.engine)
@@ -31,11 +31,9 @@ class ClassCoordinateNewton(CoordinateSteps):
         slope = np.stack([columns.transposed_product(own) for own in rows])
         if self.lead:
             slope = np.column_stack([self.engine.total(rows), slope])
-        return ClassHere(
-            ClassSpanPoint(c, found.intercept, total, found.loss, found.gradient), slope, found.loss
-        )
+        return Here(SpanPoint(c, found.intercept, total, found.loss, found.gradient), slope, found.loss)
 
-    def least(self, here: ClassHere, chosen: Array, gap: float) -> tuple[Array, Array]:
+    def least(self, here: Here, chosen: Array, gap: float) -> tuple[Array, Array]:
         from fastadmm.kernels.class_descent import class_blocks, descend_class_columns
 
         problem, columns, lead = self.whole, self.columns, self.lead

@@ -15,8 +15,7 @@ import numpy as np
 
 from fastadmm.engine.engine import Engine
 from fastadmm.method.class_certificate import hessian_sums, multinomial_of, shifted
-from fastadmm.method.class_span import ClassSpanPoint
-from fastadmm.method.span import Here
+from fastadmm.method.span import Here, SpanPoint
 from fastadmm.problem.problem import Problem
 
 Array = np.ndarray
@@ -119,21 +118,21 @@ class ClassTableSpan:
         blocks: Sequence = self.problem.blocks
         return np.concatenate([block.transposed_matrix_product(v, self.engine) for block in blocks], axis=1)
 
-    def evaluated(self, point: ClassSpanPoint) -> ClassSpanPoint:
+    def evaluated(self, point: SpanPoint) -> SpanPoint:
         """The point with loss and gradient."""
         problem, gradient = self.problem, np.empty(len(point.total))
         z = shifted(problem.offset + point.total, point.intercept)
         loss = problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
-        return ClassSpanPoint(point.coefficients, point.intercept, point.total, loss, gradient)
+        return SpanPoint(point.coefficients, point.intercept, point.total, loss, gradient)
 
-    def at(self, point: ClassSpanPoint) -> Here:
+    def at(self, point: SpanPoint) -> Here:
         """A point that has loss and gradient, with its slope, in one pass over the columns."""
         assert point.gradient is not None
         gradient, c = point.gradient.reshape(self.problem.n_outputs, -1), point.coefficients
         slope = (self.products(gradient) + self.scale * c).ravel()
         if self.lead:
             slope = np.concatenate([self.engine.total(gradient), slope])
-        return Here(point, slope, point.loss + 0.5 * self.scale * float(np.sum(c * c)))  # type: ignore[arg-type]
+        return Here(point, slope, point.loss + 0.5 * self.scale * float(np.sum(c * c)))
 
     def advance(self, here: Here, step: Array) -> Here:
         """The point a step further, computed from its weights: no rounding of steps accumulates."""
@@ -142,9 +141,9 @@ class ClassTableSpan:
         intercept = np.array(old.intercept)
         if lead:
             intercept += step[:lead] - step[:lead].mean()  # a constant changes nothing
-        return self.at(self.evaluated(ClassSpanPoint(c, intercept, self.combined(c).ravel())))
+        return self.at(self.evaluated(SpanPoint(c, intercept, self.combined(c).ravel())))
 
-    def hessian_at(self, point: ClassSpanPoint) -> HessianOfClasses:
+    def hessian_at(self, point: SpanPoint) -> HessianOfClasses:
         """The Hessian of loss and regulariser at a point, by its products."""
         problem, engine = self.problem, self.engine
         z = shifted(problem.offset + point.total, point.intercept)

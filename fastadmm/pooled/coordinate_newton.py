@@ -128,9 +128,7 @@ class CoordinateSteps(ABC):
     def working_set(self, here: Any) -> Array:
         """Columns with weights, and as many again of those that pull most for their sizes, ascending."""
         slope, x = np.atleast_2d(here.slope)[:, self.lead :], np.atleast_2d(here.point.coefficients)
-        l1, _, low, high = self.terms
-        pull = np.maximum(slope if low < 0.0 else 0.0, -slope if high > 0.0 else 0.0)
-        excess = (pull.max(axis=0) - l1) / self._sizes
+        excess = (self.party.pull(slope).max(axis=0) - self.terms[0]) / self._sizes
         used = (x != 0.0).any(axis=0)
         excess[used] = np.inf
         most = max(2 * int(np.count_nonzero(used)), _FEWEST)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from fastadmm.blocks.block import CSRBlock
 from fastadmm.blocks.side_by_side import can_stand_side_by_side
 from fastadmm.engine.engine import Engine
-from fastadmm.method.certificate import primal_value
+from fastadmm.method.certificate import PrimalValue, primal_value
 from fastadmm.method.class_certificate import class_primal_value
 from fastadmm.method.penalised_bound import DualShare, bound_from_shares
 from fastadmm.method.span import SpanPoint
@@ -21,6 +21,8 @@ from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
 
 Array = np.ndarray
+
+_Proved = TypeVar("_Proved", bound="Proved")
 
 #: Share of the wanted gap that a minimiser may leave.
 SHARE_OF_WANTED = 0.3
@@ -148,7 +150,7 @@ class Goal:
         known: Any = class_primal_value if vector else primal_value
         found = known(problem, total, intercept, self.engine)
         value = found.loss + self.regulariser(weights)
-        return Point(weights, found.intercept, total, found.gradient, found.gradient, value, -math.inf)
+        return self._point(weights, found, total, found.gradient, value, -math.inf)
 
     def at(self, weights: Array, intercept: Any, dual: Array | None = None) -> Point:
         """The model with these weights and its best intercept; a dual vector proves more than the gradient.
@@ -161,14 +163,21 @@ class Goal:
         u = found.gradient if dual is None else dual
         value, images = found.loss + self.regulariser(weights), self.images(u)
         proved = self.lower(u, images), self.within(u, images, weights)
-        return Point(weights, found.intercept, total, found.gradient, u, value, *proved)
+        return self._point(weights, found, total, u, value, *proved)
 
     def ended(self, weights: Array, end: SpanPoint) -> Point:
         """The model of weights whose loss is known, with what its gradient proves. Shapes: weights (d,)."""
         known = None if end.gradient is None or end.sums is None else (end.loss, end.gradient, end.sums)
         found = primal_value(self.problem, end.total, end.intercept, self.engine, known)
         value, u = found.loss + self.regulariser(weights), found.gradient
-        return Point(weights, found.intercept, end.total, u, u, value, self.lower(u, self.images(u)))
+        return self._point(weights, found, end.total, u, value, self.lower(u, self.images(u)))
+
+    @staticmethod
+    def _point(
+        weights: Array, found: PrimalValue, total: Array, dual: Array, value: float, *proved: float
+    ) -> Point:
+        model = weights, found.intercept, dual, value, *proved
+        return Point(*model, total=total, gradient=found.gradient)
 
 
 def _by_class(penalty: PartyPenalty, part: Array) -> list[tuple[PartyPenalty, Array]]:
@@ -177,24 +186,43 @@ def _by_class(penalty: PartyPenalty, part: Array) -> list[tuple[PartyPenalty, Ar
 
 
 @dataclass(frozen=True)
-class Point:
-    """Weights of all columns with the best intercept, and the dual vector that proves most of them.
+class Proved:
+    """Weights of some columns or all, and the dual vector that proves most of them.
 
-    Shapes: weights (d,) or (C, d); intercept () or (C,); total, gradient and dual (N,) or (C N,).
+    Shapes: weights (d,) or (C, d); intercept () or (C,); dual (N,) or (C N,).
     Scaling: value, lower and within summed scaling.
     """
 
     weights: np.ndarray
     intercept: Any
-    total: np.ndarray
-    gradient: np.ndarray
     dual: np.ndarray
-    value: float
+    value: float  # the objective
     lower: float
     within: float = -math.inf  # what it proves among models of bounded size, where nothing bounds weights
 
     @property
+    def bound(self) -> float:
+        """The best that is proved."""
+        return max(self.lower, self.within)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point(Proved):
+    """Weights of all columns with the best intercept. Shapes: total, gradient (N,) or (C N,)."""
+
+    total: np.ndarray
+    gradient: np.ndarray
+
+    @property
     def gap(self) -> float:
         """The objective above what the dual vector proves, as a share of that."""
-        proved = max(self.lower, self.within)
-        return (self.value - proved) / proved if 0.0 < proved < math.inf else math.inf
+        return (self.value - self.bound) / self.bound if 0.0 < self.bound < math.inf else math.inf
+
+
+def better(one: _Proved | None, other: _Proved) -> _Proved:
+    """The weights of less value of two, with the dual vector that proves more."""
+    if one is None:
+        return other
+    low = other if other.value < one.value else one
+    dual = other if other.bound > one.bound else one
+    return replace(low, dual=dual.dual, lower=dual.lower, within=dual.within)

@@ -11,8 +11,8 @@ from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock
 from fastadmm.blocks.side_by_side import MOSTLY, Beside, side_by_side
 from fastadmm.engine.engine import Engine
 from fastadmm.pooled import cost
-from fastadmm.pooled.goal import Goal, Point
-from fastadmm.pooled.saddle import Saddle, better, find_saddle
+from fastadmm.pooled.goal import Goal, Point, Proved, better
+from fastadmm.pooled.saddle import find_saddle
 
 Array = np.ndarray
 
@@ -65,7 +65,7 @@ class InteriorPoint:
         if _few_rows(goal):
             return _over_rows(goal, wanted)
         slope, numbers = goal.images(point.dual), np.zeros(0, dtype=np.int64)
-        best: Saddle | None = None
+        best: Proved | None = None
         rough = True
         for _ in range(_MOST_PASSES):
             before = len(numbers)
@@ -81,13 +81,13 @@ class InteriorPoint:
             del columns
             if found is None:
                 break
-            slope = goal.images(found.gradient)
+            slope = goal.images(found.dual)
             x = np.zeros(len(slope))
             x[numbers] = found.weights
-            best = better(best, replace(found, weights=x, lower=goal.lower(found.gradient, slope)))
+            best = better(best, replace(found, weights=x, lower=goal.lower(found.dual, slope)))
             if best.value - best.lower <= wanted * best.lower:
                 break
-        return None if best is None else goal.at(best.weights, best.intercept, best.gradient)
+        return None if best is None else goal.at(best.weights, best.intercept, best.dual)
 
 
 def _few_rows(goal: Goal) -> bool:
@@ -107,7 +107,7 @@ def _over_rows(goal: Goal, wanted: float) -> Point | None:
     found = find_saddle(goal.problem, goal.penalty, columns, aim, engine, engine.check)
     if found is None:
         return None
-    return goal.at(goal.images(vectors[:, counts] @ (found.weights / root)), found.intercept, found.gradient)
+    return goal.at(goal.images(vectors[:, counts] @ (found.weights / root)), found.intercept, found.dual)
 
 
 def _next_columns(goal: Goal, numbers: Array, slope: Array, weights: Array) -> Array:
@@ -115,23 +115,17 @@ def _next_columns(goal: Goal, numbers: Array, slope: Array, weights: Array) -> A
 
     Shapes: slope and weights (d,).
     """
-    first, (low, high), d = goal.penalty.coefficients[0], goal.penalty.constraint.bounds, len(slope)
+    first, pull, d = goal.penalty.coefficients[0], goal.penalty.pull(slope), len(slope)
     if len(numbers) == 0:
         if first == 0.0 or d <= _FIRST:
             return np.arange(d)
-        pull = _pull(slope, first, low, high)
+        pull = np.maximum(pull - first, 0.0)
         return np.union1d(np.argsort(-pull, kind="stable")[:_FIRST], np.flatnonzero(weights))
-    pull = _pull(slope, _NEARLY * first, low, high)
+    pull = np.maximum(pull - _NEARLY * first, 0.0)
     pull[numbers] = 0.0
     more = np.flatnonzero(pull > 0.0)
     more = more[np.argsort(-pull[more], kind="stable")[: max(len(numbers), _FIRST)]]
     return np.union1d(numbers, more)
-
-
-def _pull(slope: Array, first: float, low: float, high: float) -> Array:
-    """By how much each column pulls beyond the norm, in a direction in which there is room."""
-    inwards = np.where(slope > 0.0, low < 0.0, high > 0.0)
-    return np.where(inwards, np.maximum(np.abs(slope) - first, 0.0), 0.0)
 
 
 def _joined(blocks: Sequence[FeatureBlock], numbers: Array, engine: Engine) -> FeatureBlock | Beside:

@@ -16,7 +16,7 @@ from fastadmm.method.method import Measured, Method
 from fastadmm.pooled.ascent import DualAscent
 from fastadmm.pooled.central_path import CentralPath
 from fastadmm.pooled.coordinates import Coordinates
-from fastadmm.pooled.goal import Goal, Point
+from fastadmm.pooled.goal import Goal, Point, better
 from fastadmm.pooled.interior_point import InteriorPoint
 from fastadmm.pooled.newton import Newton
 from fastadmm.problem.problem import Problem
@@ -103,7 +103,7 @@ class PooledMethod(Method):
             if found is not None and found.gap <= self.wanted:
                 self.point = found
             else:
-                self.point = point if found is None else _better(point, found)
+                self.point = point if found is None else better(point, found)
                 closer = self._point.gap < (1.0 - _GAINS) * point.gap
                 lower = self._point.value < point.value - _GAINS**2 * abs(point.value)
                 if not (closer or lower):
@@ -164,16 +164,6 @@ class PooledMethod(Method):
         given = np.ascontiguousarray(joined.T) if self.problem.loss.vector else joined
         point = self.goal.at(given, self._saved_intercept, self.witness)
         self.point = replace(point, intercept=self._saved_intercept)  # not moved once more
-
-
-def _better(one: Point, other: Point) -> Point:
-    """The weights of less value of two, with the dual vector that proves more."""
-    low = other if other.value < one.value else one
-    proved = max(one.lower, one.within), max(other.lower, other.within)
-    dual = other if proved[1] > proved[0] else one
-    if low is dual:
-        return low
-    return replace(low, dual=dual.dual, lower=dual.lower, within=dual.within)
 
 
 class Minimiser(Protocol):

@@ -22,13 +22,13 @@ from fastadmm.blocks.block import FeatureBlock
 from fastadmm.blocks.columns import some_columns
 from fastadmm.engine.engine import Engine
 from fastadmm.method.class_certificate import hessian_sums
-from fastadmm.method.class_span import ClassSpanPoint
-from fastadmm.method.span import Best, Here, is_lower, span_solver
+from fastadmm.method.row_samples import ACCURACY
+from fastadmm.method.span import Best, Here, SpanPoint, is_lower, span_solver
 from fastadmm.pooled import cost
 from fastadmm.pooled.class_table_span import ClassTableSpan
 from fastadmm.pooled.goal import SHARE_OF_WANTED, Goal, Point
 from fastadmm.pooled.preconditioner import Preconditioner
-from fastadmm.pooled.samples import ACCURACY, give_back_samples, samples_of
+from fastadmm.pooled.samples import give_back_samples, samples_of
 from fastadmm.pooled.table_span import HessianOfRows, TableSpan
 
 Array = np.ndarray
@@ -105,7 +105,7 @@ def _of_classes(goal: Goal, point: Point, wanted: float) -> Point:
     """The same over the weights of several classes."""
     start = point.weights, point.intercept
     span, factor = ClassTableSpan(goal.problem, goal.engine), _ClassFactor(goal)
-    first = ClassSpanPoint(*start, span.combined(point.weights).ravel(), math.nan, None)
+    first = SpanPoint(*start, span.combined(point.weights).ravel(), math.nan, None)
     here = span.at(span.evaluated(first))
     end = _descend(span, here, SHARE_OF_WANTED * wanted, factor, max(_most(span), _FEWEST_OF_CLASSES))
     return goal.at(end.coefficients, end.intercept)

@@ -14,7 +14,7 @@ one system :math:`D^\top H D + E` with diagonals H and E; u, always inside its b
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from fastadmm.method.bent_rows import Lines
 from fastadmm.method.certificate import inner as over_rows
 from fastadmm.method.certificate import primal_value
 from fastadmm.method.penalised_bound import DualShare, bound_from_shares
+from fastadmm.pooled.goal import Proved, better
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
 
@@ -43,17 +44,6 @@ _MORE, _MOST_IDLE = 4, 5
 
 #: Products of a portion of a system's rows, some tenths of a second: signals are heard in between.
 _PRODUCTS = 1 << 30
-
-
-@dataclass(frozen=True)
-class Saddle:
-    """What was found. Shapes: weights (d,); gradient (N,)."""
-
-    weights: Array  # of shape (d,)
-    intercept: float
-    gradient: Array  # of shape (N,)
-    value: float  # the objective, and what the gradient proves for these columns; summed scaling
-    lower: float  # the objective, and what the gradient proves for these columns; summed scaling
 
 
 class _Box:
@@ -305,15 +295,6 @@ def _farthest(box: _Box, change: tuple[Array, Array, Array]) -> tuple[float, flo
     )
 
 
-def better(one: Saddle | None, other: Saddle) -> Saddle:
-    """The weights of less value of two, with the gradient that proves more."""
-    if one is None:
-        return other
-    low = other if other.value < one.value else one
-    dual = other if other.lower > one.lower else one
-    return Saddle(low.weights, low.intercept, dual.gradient, low.value, dual.lower)
-
-
 def find_saddle(
     problem: Problem,
     penalty: PartyPenalty,
@@ -321,14 +302,14 @@ def find_saddle(
     wanted: float,
     engine: Engine,
     check: Callable[[], None] = lambda: None,
-) -> Saddle | None:
+) -> Proved | None:
     """Minimise over the weights of some columns.
 
-    Returns: None where nothing finite was found.
+    Returns: of these columns; None where nothing finite was found.
     Shapes: rows (N, d).
     """
     program, more, idle = _Program(problem, penalty, rows, engine, check), 0, 0
-    best: Saddle | None = None
+    best: Proved | None = None
     for _ in range(_MAX_STEPS):
         program.check()
         mean = program.measure()
@@ -336,7 +317,7 @@ def find_saddle(
         x, value = program.x.place, program.value(program.x.place, program.z)
         if not (math.isfinite(value) and math.isfinite(mean)):
             break
-        after = better(best, Saddle(x, program.b, gradient, value, lower))
+        after = better(best, Proved(x, program.b, gradient, value, lower))
         same = best is not None and (after.value, after.lower) == (best.value, best.lower)
         best, idle = after, idle + 1 if same else 0
         if not program.factorise() or idle == _MOST_IDLE:
@@ -347,7 +328,7 @@ def find_saddle(
             primal = primal_value(problem, total, program.b, engine)
             found = primal.loss + penalty.value(exact)
             if found - best.lower <= wanted * best.lower:
-                return Saddle(exact, float(primal.intercept), best.gradient, found, best.lower)
+                return replace(best, weights=exact, intercept=float(primal.intercept), value=found)
             more += 1
             if more > _MORE:
                 break

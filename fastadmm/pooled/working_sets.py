@@ -105,7 +105,7 @@ class WorkingSets:
         forecast = _Forecast(l1) if quadratic else None
         span: TableSpan | None = None
         for _ in range(_MAX_SETS):
-            pull = self._pull(slope)
+            pull = self.party.pull(slope)
             expected = 0.0 if forecast is None else forecast.weights(pull, c)
             missing, chosen = self._missing(pull, c), self._chosen(pull, c, expected, always)
             complete = bool(tried[chosen].all()) or (span is not None and missing <= enough)
@@ -147,13 +147,6 @@ class WorkingSets:
     def _slopes(self, gradient: Array) -> Array:
         blocks = self.problem.blocks
         return np.concatenate([block.transposed_product(gradient, self.engine) for block in blocks])
-
-    def _pull(self, slope: Array) -> Array:
-        """How much a weight at zero is pulled away from it."""
-        low, high = self.party.constraint.bounds
-        if low < 0.0 < high:
-            return np.abs(slope)
-        return np.maximum(slope if low < 0.0 else 0.0, -slope if high > 0.0 else 0.0)
 
     def _missing(self, pull: Array, c: Array) -> float:
         """What pulls beyond the norm's factor cost: the bound is that of a gradient scaled down to it."""

@@ -20,6 +20,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.privacy.accounting import epsilon_of
 from fastadmm.privacy.message_audit import UNLIMITED
 from fastadmm.privacy.noise import Calibration, NoiseSource
+from fastadmm.privacy.transcript import made_run
 from fastadmm.settings.privacy import MessagePrivacy
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ def audit_one_run(
     Each record's features are zeroed or not by a fair coin, fastadmm's own solver makes the run, and the
     auditor, who knows all records and sees all messages, guesses the coins.
     """
-    from fastadmm.privacy.message import MessageSolver, clipped_problem
+    from fastadmm.privacy.message import clipped_problem
 
     rng = np.random.default_rng(seed)
     given = clipped_problem(problem)
@@ -197,23 +198,25 @@ def audit_one_run(
         _scaled_rows(block, coins.astype(float)) for block, coins in zip(given.blocks, included)
     ]
     settings = settings.with_(adjacency="zero_out", total_epsilon=UNLIMITED)
-    solver = MessageSolver(replace(given, blocks=kept), options, settings)
+    scores = [np.zeros(problem.n_samples) for _ in kept]
+
+    def look() -> None:
+        for m, call, answer in solver.driver.answers[-len(kept) :]:
+            if call != "noisy":
+                continue
+            ghost = given.blocks[m].product(solver.parties[m].weights, solver.engine)
+            b, c = settings.message_clip, settings.message_center
+            ghost, absent = (
+                (ghost, 0.0) if b is None else (np.clip(ghost, c - b, c + b), np.clip(0.0, c - b, c + b))
+            )
+            apart = ghost - absent
+            scores[m] += apart * (answer["message"] - absent - apart / 2.0)
+
+    solver = made_run(settings, replace(given, blocks=kept), options, look=look)
     if noise_factor != 1.0:
         grid = solver.level.grid * 2.0 ** round(math.log2(noise_factor))
         for party in solver.parties:
             party.level = Calibration(solver.level.sigma * noise_factor, grid, solver.level.sensitivity)
-    scores = [np.zeros(problem.n_samples) for _ in kept]
-
-    def watch(m: int, sent: np.ndarray) -> None:
-        ghost = given.blocks[m].product(solver.parties[m].weights, solver.engine)
-        b, c = settings.message_clip, settings.message_center
-        ghost, absent = (
-            (ghost, 0.0) if b is None else (np.clip(ghost, c - b, c + b), np.clip(0.0, c - b, c + b))
-        )
-        apart = ghost - absent
-        scores[m] += apart * (sent - absent - apart / 2.0)
-
-    solver.watch = watch
     try:
         solver.prepare()
         for _ in range(settings.rounds):

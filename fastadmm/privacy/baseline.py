@@ -1,5 +1,6 @@
 """The result without sending anything: the baseline that every private result has to beat."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -7,10 +8,12 @@ import numpy as np
 
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem, TestSet, make_problem
+from fastadmm.solver import early_stopping
 from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.solver import solve
 
-_NOT_COVERED = "measured with exact local models: outside the guarantee, not to be published"
+#: Weights by party and intercept.
+Model = tuple[list[np.ndarray], float]
 
 
 @dataclass(frozen=True)
@@ -57,63 +60,27 @@ def late_fusion(problem: Problem, n_threads: int | None = None) -> LateFusion:
 
 
 def mean_loss(
-    problem: Problem, test: TestSet, weights: list[np.ndarray], intercept: float, engine: Any
+    problem: Problem, test: TestSet, weights: list[np.ndarray], intercept: float, engine: Engine
 ) -> float:
     """Mean loss of a model on a test set."""
-    z = test.offset + intercept
-    for block, x in zip(test.blocks, weights):
-        z = z + block.product(x, engine)
-    total = problem.loss.evaluate(z, test.y, test.weight, np.empty_like(z), engine)
-    return total / float(test.weight.sum())
+    z = early_stopping.predictor(test, weights, intercept, problem.loss, engine)
+    return early_stopping.mean_loss(test, z, problem.loss, engine)
 
 
-def compare_with_nothing(
-    problem: Problem,
-    engine: Engine,
-    private: tuple[list[np.ndarray], float],
-    start: tuple[list[np.ndarray], float],
-    noise: str,
-) -> Comparison:
-    """Compare a private result with late fusion and with the parties' answers to labels alone (T = 0).
-
-    Without a test set nothing is compared: a loss on the training rows would be another release of them.
-    """
-    if problem.test is None:
-        line = "not compared with sending nothing: no test data (give --test)"
-        return Comparison({}, [line])
-    fused = late_fusion(problem, engine.n_threads)
+def mean_losses(problem: Problem, models: Mapping[str, Model], engine: Engine) -> dict[str, float]:
+    """Mean test loss of each model; empty without a test set: one on the training rows would be a release."""
+    test = problem.test
+    if test is None:
+        return {}
     with engine.limited():
-        losses = {
-            name: mean_loss(problem, problem.test, x, b, engine)
-            for name, x, b in (
-                ("private messages", *private),
-                ("late fusion of local models (nothing sent)", fused.weights, fused.intercept),
-                ("answers to labels alone (T = 0)", *start),
-            )
-        }
-    lines = [
-        f"test loss: {', '.join(f'{name} {loss:.4f}' for name, loss in losses.items())} ({_NOT_COVERED})"
-    ]
-    own, *others = losses.values()
-    warnings = []
-    if not own < min(others):
-        warnings.append(
-            f"sending nothing was better: test loss {min(others):.4f} against {own:.4f} with private "
-            f"messages ({noise}); use mode 'fusion', or more epsilon"
-        )
-    return Comparison(losses, lines, warnings)
+        return {name: mean_loss(problem, test, *model, engine) for name, model in models.items()}
 
 
-def compare_fusion(losses: dict[str, float]) -> Comparison:
-    """Compare a fusion result with the label holder alone and with the released models without symbols."""
+def compare(losses: dict[str, float], worse: str, note: str = "") -> Comparison:
+    """The first, which is private, beside those that send nothing, and what to say where these are better."""
     if not losses:
         return Comparison({}, ["not compared with sending nothing: no test data (give --test)"])
-    lines = [f"test loss: {', '.join(f'{name} {loss:.4f}' for name, loss in losses.items())}"]
-    fused, *others = losses.values()
-    warnings = []
-    if not fused < min(others):
-        warnings.append(
-            f"fusion did not help here: test loss {fused:.4f} against {min(others):.4f} without symbols; "
-            "use more epsilon, more records or the better baseline"
-        )
-    return Comparison(losses, lines, warnings)
+    line = f"test loss: {', '.join(f'{name} {loss:.4f}' for name, loss in losses.items())}{note}"
+    own, *others = losses.values()
+    warnings = [] if own < min(others) else [worse.format(own=own, best=min(others))]
+    return Comparison(losses, [line], warnings)

@@ -24,7 +24,7 @@ from fastadmm.privacy import message
 from fastadmm.privacy.accounts import Account
 from fastadmm.privacy.message_audit import many_rows
 from fastadmm.privacy.noise_tests import Check
-from fastadmm.privacy.transcript import Agents, Tap, Watched, epsilon_spent, same_calls
+from fastadmm.privacy.transcript import Agents, Tap, epsilon_spent, made_run, same_calls
 from fastadmm.problem.problem import make_problem
 from fastadmm.settings.privacy import DifferentialPrivacy
 from fastadmm.solver.options import SolverOptions
@@ -54,8 +54,6 @@ class _Made:
 
     solver: Any
     tap: Tap
-    calls: list[Any]
-    answers: list[Any]
     late: str
 
 
@@ -80,11 +78,6 @@ class _Books:
     def run(self, run: str, **changes: Any) -> _Made:
         """Make a run, and look after every exchange whether all that left is charged on disk."""
         settings = self.settings.with_(**changes) if changes else self.settings
-        ledger = _LEDGERS.Ledger(self.file)
-        options = SolverOptions(n_threads=1)
-        solver = _MODES.private_solver(
-            self.problem, options, settings, self.folder / "releases", ledger=ledger, run=run
-        )
         late: list[str] = []
         tap = Tap()
 
@@ -94,14 +87,15 @@ class _Books:
                 if charged < self.cost(tap, m).gdp * (1.0 - _ROUNDING):
                     late.append(f"what party {m} sent was not charged on disk when it left")
 
-        solver.driver = watched = Watched(solver.driver, look)
+        own = {"messages": self.folder / "releases", "ledger": _LEDGERS.Ledger(self.file), "run": run}
+        solver = made_run(settings, self.problem, SolverOptions(n_threads=1), look=look, **own)
         try:
             with tap:
                 for _ in range(settings.exchanges):
                     solver.round()
         finally:
             solver.close()
-        return _Made(solver, tap, watched.calls, watched.answers, late[0] if late else "")
+        return _Made(solver, tap, late[0] if late else "")
 
     def cost(self, tap: Tap, party: int, solver: Any = None) -> _Cost:
         """What a party's releases cost, as their noise says."""
@@ -248,8 +242,8 @@ def _of_agents(settings: DifferentialPrivacy, folder: Path) -> str:
     if settings.mode == "fusion":
         held[0] = None
     files = [folder / f"ledger-{m}.jsonl" for m in range(n)]
-    own = [folder / f"party-{m}" for m in range(n)]
-    for directory in own:
+    states = [folder / f"party-{m}" for m in range(n)]
+    for directory in states:
         directory.mkdir()
     agents = Agents(
         settings,
@@ -258,12 +252,10 @@ def _of_agents(settings: DifferentialPrivacy, folder: Path) -> str:
         Engine(1),
         [_LEDGERS.Ledger(file) for file in files],
         "agents",
-        [directory / "messages" for directory in own],
+        [directory / "messages" for directory in states],
     )
-    solver = _MODES.private_solver(
-        books.problem, SolverOptions(n_threads=1), settings, folder / "labels", run="agents", driver=agents
-    )
-    agents.open({**solver.terms(), "regularization": books.problem.regularization})
+    own: dict[str, Any] = {"messages": folder / "labels", "run": "agents"}
+    solver = made_run(settings, books.problem, SolverOptions(n_threads=1), agents, **own)
     with Tap() as tap:
         for _ in range(settings.exchanges):
             solver.round()
@@ -286,7 +278,7 @@ def _again(books: _Books, first: _Made) -> str:
     resumed = books.run("first")
     if resumed.tap.releases or resumed.tap.uniforms:
         return f"a run that is begun again draws {len(resumed.tap.releases)} releases once more"
-    if differ := same_calls(first.answers, resumed.answers):
+    if differ := same_calls(first.solver.driver.answers, resumed.solver.driver.answers):
         return f"a run that is begun again gives another {differ}"
     if wrong := _too_little_charged(books, first, "first", 1):
         return wrong

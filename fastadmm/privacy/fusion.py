@@ -9,7 +9,6 @@ measurements are in ``docs/fusion.md``.
 
 import math
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from fastadmm.conversation.exchange import Call, Driver, Exchange, Pace, Talk
 from fastadmm.conversation.threads import Threads
 from fastadmm.errors import ConfigError, FormatError
 from fastadmm.privacy.accounts import Account
-from fastadmm.privacy.baseline import Comparison, compare_fusion
+from fastadmm.privacy.baseline import Comparison, Model, compare, mean_losses
 from fastadmm.privacy.fusion_fit import FusionFit, fit_scores
 from fastadmm.privacy.fusion_party import (
     HOLDER_SEES,
@@ -29,12 +28,11 @@ from fastadmm.privacy.fusion_party import (
     fusion_guarantee,
     split_in_words,
 )
-from fastadmm.privacy.ledger import Charge, other_runs
+from fastadmm.privacy.ledger import Charge
 from fastadmm.privacy.private_run import PrivateRun
-from fastadmm.privacy.public import PublicLabels, check_public_inputs, publish_labels, with_labels_spent
-from fastadmm.privacy.releases import reserve
-from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, state
-from fastadmm.problem.problem import Problem, TestSet, make_problem
+from fastadmm.privacy.public import PublicLabels, check_public_inputs, publish_labels
+from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement
+from fastadmm.problem.problem import Problem, make_problem
 from fastadmm.settings.privacy import FusionPrivacy
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.options import SolverOptions
@@ -53,6 +51,13 @@ _NOT_COVERED = (
 _WEIGHTS = (
     "local models of the other parties are released and covered; the label holder's weights, the intercept "
     "and the scales stay with it (epsilon = infinity)"
+)
+
+
+#: What is said where a baseline is better.
+_WORSE = (
+    "fusion did not help here: test loss {own:.4f} against {best:.4f} without symbols; "
+    "use more epsilon, more records or the better baseline"
 )
 
 
@@ -123,6 +128,7 @@ class FusionSolver(PrivateRun):
         self.budget = fusion_budget(settings)
         self.others = [m for m in range(problem.n_parties) if m != self.holder]
         self.parties = {m: self._party(m) for m in self.others if driver is None}
+        self.senders = list(self.parties.values())
         here = [self.parties.get(m) for m in range(problem.n_parties)]
         self.driver: Driver = driver or Threads(self.engine, here)
         self.messages: dict[int, FusionMessage] = {}
@@ -137,12 +143,6 @@ class FusionSolver(PrivateRun):
         """What parties elsewhere are told when the run begins: nothing beside what every run says."""
         return {}
 
-    def check_budget(self) -> None:
-        """Refuse a new run that its ledger has no room for; nothing is set aside."""
-        labels = self.label_payment()
-        reserve(self.ledger, [labels, *(party.payment() for party in self.parties.values())])
-        self.ledger.free()
-
     def next_round(self) -> Talk[RoundRecord]:
         """The talk of :meth:`round`."""
         if self.fit is not None:
@@ -150,9 +150,8 @@ class FusionSolver(PrivateRun):
         begin = time.perf_counter()
         problem = self.problem
         with self.engine.limited():
+            self.set_aside()
             paid = self.label_payment()
-            planned = [p.payment() for p in self.parties.values() if not p.has_message]
-            reserve(self.ledger, planned if self.releases.holds("labels") else [paid, *planned])
             self.labels = publish_labels(problem.y, self.settings, self.releases, paid, self.engine)
             public = {"target": self.labels.target, "classes": self.labels.classes}
             answers = yield Exchange([Call(m, "fuse", public) for m in self.others], Pace.IN_TURN)
@@ -195,9 +194,8 @@ class FusionSolver(PrivateRun):
 
     def _record(self) -> RoundRecord:
         """What the label holder can say: the loss of its last fit; a certificate would need clean scores."""
-        test: dict[str, float | None] | None = None
-        if self.problem.test is not None:
-            test = {"log_loss": self._test_loss(self.problem.test, self.party_weights(), self.intercept)}
+        own = {"log_loss": (self.party_weights(), self.intercept)}
+        test = mean_losses(self.problem, own, self.engine) or None
         norms = [float(np.linalg.norm(w)) for w in self.party_weights()]
         return self.recorded(self._finished().loss, norms, test=test)
 
@@ -238,7 +236,7 @@ class FusionSolver(PrivateRun):
 
     # --- what sending nothing gives --------------------------------------------------------------------
 
-    def baselines(self) -> dict[str, tuple[list[Array], float]]:
+    def baselines(self) -> dict[str, Model]:
         """Weights and intercept of the label holder alone, and of the released models added up."""
         if self.own is None or self.labels is None:
             raise ConfigError("privacy: the fusion round has not been made yet")
@@ -259,18 +257,8 @@ class FusionSolver(PrivateRun):
 
     def test_losses(self) -> dict[str, float]:
         """Mean test loss of the result and of its baselines; empty without a test set."""
-        test = self.problem.test
-        if test is None:
-            return {}
         models = {"fusion": (self.party_weights(), self.intercept), **self.baselines()}
-        return {name: self._test_loss(test, w, b) for name, (w, b) in models.items()}
-
-    def _test_loss(self, test: TestSet, weights: Sequence[Array], intercept: float) -> float:
-        z = test.offset + intercept
-        for block, x in zip(test.blocks, weights):
-            z = z + block.product(x, self.engine)
-        total = self.problem.loss.evaluate(z, test.y, test.weight, np.empty_like(z), self.engine)
-        return total / float(test.weight.sum())
+        return mean_losses(self.problem, models, self.engine)
 
     # --- what a run's record asks ----------------------------------------------------------------------
 
@@ -288,9 +276,7 @@ class FusionSolver(PrivateRun):
 
     def compare(self, weights: list[Array], intercept: float) -> Comparison:
         """The result beside what sending nothing gives."""
-        with self.engine.limited():
-            losses = self.test_losses()
-        return compare_fusion(losses)
+        return compare(self.test_losses(), _WORSE)
 
     def fit_charge(self, account: Account, run: str) -> Charge:
         """What all that a party sends costs, as one charge."""
@@ -318,11 +304,9 @@ class FusionSolver(PrivateRun):
             parties.append(fusion_guarantee(name, s, self.messages.get(m), spent, why))
         labels = () if s.label_epsilon is not None else ("labels: every party learns all of them",)
         seen = who_sees_fusion(s, self.problem.names[self.holder])
-        tuning = other_runs(self.ledger, self.accounts, s, self.label_account)
-        s = with_labels_spent(s, self.ledger, self.run, self.label_account)
         proved = not self.unproved and s.sampler != "insecure_test"
         weights = _WEIGHTS if proved else UNPROVED_WEIGHTS
-        return state(s, parties, seen, (*labels, *self.open, *_NOT_COVERED), tuning, weights)
+        return self.stated(parties, seen, (*labels, *self.open, *_NOT_COVERED), weights)
 
     def mechanism(self) -> dict[str, float]:
         """The numbers behind the statement, for audits: each part of a party's budget."""

@@ -7,7 +7,6 @@ the mechanism moves. Theorems hold for every past, so the audit chooses the nois
 model to where one record moves gradient, moments and symbol farthest.
 """
 
-import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,20 +16,22 @@ import numpy as np
 
 from fastadmm.blocks.block import DenseBlock
 from fastadmm.engine.engine import Engine
-from fastadmm.privacy import fusion, fusion_party
+from fastadmm.privacy import fusion_party
 from fastadmm.privacy.fusion_party import FusionBudget, FusionMessage
 from fastadmm.privacy.message_audit import ROUNDING, STORED, UNLIMITED, many_rows, replay_check
 from fastadmm.privacy.noise import Calibration, NoiseSource
-from fastadmm.privacy.noise_tests import Check, size_check
+from fastadmm.privacy.noise_tests import Check
 from fastadmm.privacy.public import PublicLabels
 from fastadmm.privacy.response_audit import public_labels, symbol_checks
-from fastadmm.privacy.source_audit import audit_source, noise_checks
+from fastadmm.privacy.source_audit import DrawnNoise, audit_source
 from fastadmm.privacy.transcript import (
     Agents,
     Comparison,
+    Release,
     Tap,
     compare_transcripts,
     epsilon_spent,
+    made_run,
     on_grid,
     replayed,
     share_cost,
@@ -47,9 +48,8 @@ _ROWS, _SHAPE = 2_000, (200, 999)
 #: Shares of sigma by which the chosen past pushes every gradient.
 _PUSHES = (0.3, 1.0, 3.0, 10.0)
 
-#: What a party calls, looked up when it is called, as the party does; and the run's solver.
+#: What a party calls, looked up when it is called, as the party does.
 _PARTY: Any = fusion_party
-_FUSION: Any = fusion
 
 #: Sizes of the records' rows: the longer one has to be shortened.
 _LONG, _SHORT = 1e6, 2.0**-8
@@ -112,15 +112,16 @@ def audit_fusion_code(settings: FusionPrivacy, trials: int, note: Callable[[str]
             made, tap = _message(settings, DenseBlock(rows), labels, Tap(script), threads=threads)
             return FusionMessage.from_arrays(made), tap
 
-        symbols = symbol_checks(message, settings, _budget(settings).symbol, trials)
-        source = _solver(settings, [DenseBlock(np.zeros((2, 1)))])
-        source.close()
+        def cost(share: float) -> float:
+            return epsilon_spent(share_cost(worst.compared.gdp, share), settings.delta, (worst.symbol,))
+
+        idle = _idle(settings)
         return [
             _cost(worst, settings),
             _public(costs),
-            *_noise_checks(noise, worst, settings),
-            *symbols,
-            *audit_source(source.noise_source, "messages"),
+            *noise.checks("steps, releases, parties, runs", "steps", _name_of, cost, "gradients"),
+            *symbol_checks(message, settings, idle.budget.symbol, trials),
+            *audit_source(idle.noise_source, "messages"),
         ]
 
 
@@ -131,12 +132,19 @@ def _labels(settings: FusionPrivacy, case: _Case, n: int) -> PublicLabels:
     return public_labels(settings, classes)
 
 
-def _solver(settings: FusionPrivacy, blocks: list[Any], threads: int = 1, driver: Any = None) -> Any:
+def _run(settings: FusionPrivacy, blocks: list[Any], path: str = "solver", threads: int = 1) -> Any:
     """A run of a label holder and one or more other parties."""
     n = blocks[0].shape[0]
-    y = (np.arange(n) % 2).astype(np.float64)
-    problem = make_problem([np.ones((n, 1)), *blocks], y, lam=1.0)
-    return _FUSION.FusionSolver(problem, SolverOptions(n_threads=threads), settings, driver=driver)
+    problem = make_problem([np.ones((n, 1)), *blocks], (np.arange(n) % 2).astype(np.float64), lam=1.0)
+    agents = Agents(settings, [None, *blocks], problem.names, Engine(threads)) if path == "agent" else None
+    return made_run(settings, problem, SolverOptions(n_threads=threads), agents)
+
+
+def _idle(settings: FusionPrivacy) -> Any:
+    """A run that is over: its budget, and what its parties' noise comes from."""
+    made = _run(settings, [DenseBlock(np.zeros((2, 1)))])
+    made.close()
+    return made
 
 
 def _answers(
@@ -144,16 +152,12 @@ def _answers(
 ) -> list[Any]:
     """What the parties answer."""
     public = {"target": labels.target, "classes": labels.classes}
-    if path == "agent":
-        names = ["label holder", *(f"party {m}" for m in range(1, 1 + len(blocks)))]
-        agents = Agents(settings, [None, *blocks], names, Engine(threads))
-        agents.open(_solver(settings, blocks, threads, agents).terms())
-        return [party.answer("fuse", public) for party in agents.parties.values()]
-    solver = _solver(settings, blocks, threads)
+    made = _run(settings, blocks, path, threads)
     try:
-        return [party.answer("fuse", public) for party in solver.parties.values()]
+        parties = (made.driver.inner if path == "agent" else made).parties
+        return [party.answer("fuse", public) for party in parties.values()]
     finally:
-        solver.close()
+        made.close()
 
 
 def _message(
@@ -309,55 +313,37 @@ def _public(costs: list[_Cost]) -> Check:
     return Check("what is public, on neighbours", found, bool(differ))
 
 
-@dataclass(frozen=True)
-class _Noise:
-    """Releases by kind; of parties and steps in pairs."""
-
-    kinds: dict[str, list[Any]]
-    parties: list[tuple[Array, Array]]
-    steps: list[tuple[Array, Array]]
-    on_grid: bool
-
-
-def _drawn_noise(settings: FusionPrivacy, trials: int) -> _Noise:
+def _drawn_noise(settings: FusionPrivacy, trials: int) -> DrawnNoise:
     """Noise of whole messages of three parties by both paths, and of many moments and counts."""
     rng = np.random.default_rng(0)
     n, d = many_rows(_SHAPE[0], settings.delta), _SHAPE[1]
     labels = public_labels(settings, (np.arange(n) % 3 == 0).astype(np.float64))
-    gradients: list[Any] = []
-    parties: list[tuple[Array, Array]] = []
-    steps: list[tuple[Array, Array]] = []
-    right = True
-    turn = 0
-    while sum(len(r.exact) for r in gradients) < trials:
+    noise = DrawnNoise()
+    turn, drawn = 0, 0
+    while drawn < trials:
         blocks = [DenseBlock(rng.normal(size=(n, d))) for _ in range(3)]
         with Tap() as tap:
             _answers(settings, blocks, labels, ("solver", "agent")[turn % 2], threads=1 + turn % 2)
         turn += 1
-        right = right and all(r.on_grid for r in tap.releases)
-        each = [[r for r in tap.releases if r.party == m and len(r.exact) == d + 1] for m in (1, 2, 3)]
-        for found in each:
-            gradients += found
-            steps += [(a.noise, b.noise) for a, b in itertools.pairwise(found)]
-        for one, other in itertools.pairwise(each):
-            parties += [(a.noise, b.noise) for a, b in zip(one, other)]
-        if not any(each):
+        gradients = [r for r in tap.releases if len(r.exact) == d + 1]
+        noise.keep("gradients", gradients)
+        drawn += sum(len(r.exact) for r in gradients)
+        if not gradients:
             break
     few = max(trials // 8, 1_000)
-    kinds = {"gradients": gradients, "moments": _many(settings, few // 4, _moments)}
+    noise.keep("moments", _many(settings, few // 4, _moments), linked=False)
     if settings.row_norm is None:
-        kinds["counts of long rows"] = _many(settings, few // 9, _norm)
-    return _Noise(kinds, parties, steps, right)
+        noise.keep("counts of long rows", _many(settings, few // 9, _norm), linked=False)
+    return noise
 
 
 def _many(settings: FusionPrivacy, times: int, release: Callable[..., None]) -> list[Any]:
     """One kind of release, made many times."""
-    solver, engine = _solver(settings, [DenseBlock(np.zeros((2, 1)))]), Engine(1)
-    solver.close()
-    source = solver.noise_source(1)
+    made, engine = _idle(settings), Engine(1)
+    source = made.noise_source(1)
     with Tap() as tap:
         for k in range(times):
-            release(solver.budget, source, 16 * k, engine)
+            release(made.budget, source, 16 * k, engine)
     return tap.releases
 
 
@@ -370,33 +356,6 @@ def _norm(budget: FusionBudget, source: Any, round: int, engine: Engine) -> None
     _PARTY.find_row_norm(np.array([0.0, 1.0, 2.0]), budget.norm, source, round, engine)
 
 
-def _budget(settings: FusionPrivacy) -> FusionBudget:
-    """The split that a run makes."""
-    solver = _solver(settings, [DenseBlock(np.zeros((2, 1)))])
-    solver.close()
-    budget: FusionBudget = solver.budget
-    return budget
-
-
-def _noise_checks(noise: _Noise, worst: _Cost, settings: FusionPrivacy) -> list[Check]:
-    def cost(share: float) -> float:
-        return epsilon_spent(share_cost(worst.compared.gdp, share), settings.delta, (worst.symbol,))
-
-    silent = [name for name, releases in noise.kinds.items() if not releases]
-    if silent:
-        return [Check("size of the noise", f"no noise was drawn for {silent[0]}", True, math.inf)]
-    if not noise.on_grid:
-        found = "digits below the grid of the noise are those of the exact values"
-        return [Check("grid of the noise", found, True, math.inf)]
-    noises, exact = [], []
-    names: list[str] = []
-    checks = []
-    for kind, releases in noise.kinds.items():
-        drawn = [r.noise for r in releases]
-        checks.append(size_check(np.concatenate(drawn), kind, cost if kind == "gradients" else None))
-        noises += drawn
-        exact += [r.exact for r in releases]
-        same = 16 if kind != "gradients" else 1_000
-        names += [f"{kind}, release {r.round % same} of party {r.party}" for r in releases]
-    links = {"parties": noise.parties, "steps": noise.steps}
-    return checks + noise_checks(noises, exact, names, "steps, releases, parties, runs", cost, links)
+def _name_of(kind: str, release: Release) -> str:
+    same = 16 if kind != "gradients" else 1_000
+    return f"{kind}, release {release.round % same} of party {release.party}"

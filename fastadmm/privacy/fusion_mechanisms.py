@@ -246,11 +246,6 @@ class Channel:
         """Probability that a level is kept (theorem F4)."""
         return keep_probability(self.epsilon, self.n_levels)
 
-    @property
-    def bits(self) -> float:
-        """Size of one record's message in bits."""
-        return math.log2(self.n_levels)
-
     def probabilities(self, score: Array) -> Array:
         """Probability of each symbol, of shape (N, k), for scores of shape (N,)."""
         last = self.n_levels - 1

@@ -29,7 +29,7 @@ import numpy as np
 
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.answering import Unanswerable, checked
-from fastadmm.conversation.gate import GatedParty, check_features
+from fastadmm.conversation.gate import check_features
 from fastadmm.engine.engine import Engine
 from fastadmm.privacy.accounting import compose_gdp, gdp_of
 from fastadmm.privacy.fusion_mechanisms import (
@@ -45,10 +45,11 @@ from fastadmm.privacy.fusion_mechanisms import (
     release_moments,
     row_norms,
 )
-from fastadmm.privacy.ledger import Charge, Spent, other_runs
+from fastadmm.privacy.ledger import Charge, Spent
 from fastadmm.privacy.noise import NoiseSource
-from fastadmm.privacy.releases import Books, Payment, Releases, digest_of
-from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, state
+from fastadmm.privacy.private_run import PrivateParty
+from fastadmm.privacy.releases import Books, Releases, digest_of
+from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement
 from fastadmm.settings.privacy import FusionPrivacy
 
 Array = np.ndarray
@@ -223,7 +224,7 @@ def fusion_guarantee(
     )
 
 
-class FusionParty(GatedParty):
+class FusionParty(PrivateParty):
     """Holder of a feature block that sends one message: drawn once, charged, stored, and only then sent.
 
     Shapes: block (N, d); weights (d,).
@@ -245,25 +246,17 @@ class FusionParty(GatedParty):
         """A sender by the terms of a session, which also hold the party's own ``books``."""
         return cls(name, block, terms["books"], engine)
 
-    def prepare(self) -> None:
-        """Refuse a run that the ledger has no room for; what was drawn before a kill has its room."""
-        if not self.has_message:
-            self.payment().check()
-
-    def payment(self) -> Payment:
+    def charges(self) -> list[Charge]:
         """What the message costs."""
         account, run = self.books.account, self.books.run
-        return self.books.payment(
-            [
-                Charge.to(account, run, "row norm, local model, moments", gdp=self.budget.gdp),
-                Charge.to(account, run, "one symbol per record", pure=self.budget.symbol),
-            ]
-        )
+        return [
+            Charge.to(account, run, "row norm, local model, moments", gdp=self.budget.gdp),
+            Charge.to(account, run, "one symbol per record", pure=self.budget.symbol),
+        ]
 
-    @property
-    def has_message(self) -> bool:
-        """Whether the message was drawn."""
-        return self._releases.holds(self._message)
+    def missing(self) -> list[Charge]:
+        """The same, if the message was not drawn."""
+        return [] if self._releases.holds(self._message) else self.charges()
 
     def fuse(self, target: Array, classes: Array) -> dict[str, Any]:
         """The message: one that was stored is sent again, never drawn again. Shapes: target, classes (N,)."""
@@ -276,7 +269,7 @@ class FusionParty(GatedParty):
             made = make_message(self.block, target, classes, self.budget, books.noise(), self.engine, norm)
             return made.to_arrays()
 
-        paid, build = self.payment(), FusionMessage.from_arrays
+        paid, build = books.payment(self.charges()), FusionMessage.from_arrays
         message = self._releases.obtain(self._message, question, paid, draw, build)
         self.weights = message.model.weights
         return message.to_arrays()
@@ -284,13 +277,11 @@ class FusionParty(GatedParty):
     def statement(self) -> PrivacyStatement:
         """What the run guarantees this party."""
         books = self.books
-        spent = books.ledger.spent(books.account, books.run)
-        guarantee = fusion_guarantee(self.name, books.settings, None, spent, books.unproved)
+        guarantee = fusion_guarantee(self.name, books.settings, None, books.spent(), books.unproved)
         seen = {"label holder": HOLDER_SEES, "other parties": "nothing about this party's features"}
-        other = other_runs(books.ledger, [books.account], books.settings)
         proved = not books.unproved and books.settings.sampler != "insecure_test"
         weights = _WEIGHTS if proved else UNPROVED_WEIGHTS
-        return state(books.settings, [guarantee], seen, _NOT_COVERED, other, weights)
+        return books.statement(guarantee, seen, _NOT_COVERED, weights)
 
     def final_weights(self) -> Array:
         """The released local model."""

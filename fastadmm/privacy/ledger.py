@@ -30,8 +30,8 @@ import os
 import secrets
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -106,17 +106,10 @@ class Ledger:
                 f"a ledger's limit: epsilon {epsilon!r} and delta {delta!r} must be positive, delta below 1"
             )
         wanted = Limit(float(epsilon), float(delta))
-        if self._file is None or self.path is None:
-            self._check_limit(wanted, epsilon)
-            self._limit = wanted
-            return
-        self._file.create(delta)
-        with self._file.locked() as (file, lines):
-            self._refresh(lines)
+        with self._held(delta) as append:
             if self._limit != wanted:
                 self._check_limit(wanted, epsilon)
-                self._file.append(file, [], wanted)
-                self._refresh(lines)
+                append([], wanted)
 
     def _check_limit(self, wanted: Limit, epsilon: float) -> None:
         place = "privacy ledger" if self.path is None else shown(self.path)
@@ -170,24 +163,12 @@ class Ledger:
 
     def charge_all(self, charges: Sequence[Charge], epsilon: float, delta: float) -> bool:
         """Charge several releases, all or none."""
-        if self._file is None or self.path is None:
-            new = self._new(charges)
-            self._check(new, self._left(new), epsilon, delta)
-            self._planned = self._left(new)
-            self._book.add(new)
-            if new and delta > 0.0:
-                self._limit = self._limit or Limit(None, delta)
-            return bool(new)
-        if not self.path.exists():
-            self._check(self._new(charges), [], epsilon, delta)  # what is refused makes no file
-        self._file.create(delta or None)
-        with self._file.locked() as (file, lines):
-            self._refresh(lines)
+        self._refuse_early(self._new(charges), epsilon, delta)
+        with self._held(delta) as append:
             new = self._new(charges)
             self._check(new, [*self._left(new), *self._others()], epsilon, delta)
             if new:
-                self._file.append(file, [asdict(charge) for charge in new])
-            self._refresh(lines)
+                append(new)
             self._planned = self._left(new)
             if not self._planned:
                 self.free()
@@ -195,12 +176,9 @@ class Ledger:
 
     def check_all(self, charges: Sequence[Charge], epsilon: float, delta: float) -> None:
         """Refuse what :meth:`charge_all` would refuse; charges nothing, and does not write."""
-        if self._file is None or self.path is None or not self.path.exists():
-            new = self._new(charges)
-            self._check(new, self._left(new), epsilon, delta)
+        if self._refuse_early(self._new(charges), epsilon, delta):
             return
-        with self._file.locked() as (_, lines):
-            self._refresh(lines)
+        with self._held(delta, make=False):
             new = self._new(charges)
             self._check(new, [*self._left(new), *self._others()], epsilon, delta)
 
@@ -210,21 +188,44 @@ class Ledger:
         The charges themselves use it up; :meth:`free` or the end of the process releases the rest. A
         resumed run reserves again what it will still draw.
         """
-        planned = [*self._planned, *charges]
-        if self._file is None or self.path is None:
-            self._check(charges, self._planned, epsilon, delta)
-            self._planned = planned
-            return
-        if not self.path.exists():
-            self._check(charges, self._planned, epsilon, delta)
-        self._file.create(delta or None)
-        with self._file.locked() as (_, lines):
-            self._refresh(lines)
+        self._refuse_early(charges, epsilon, delta)
+        with self._held(delta):
             self._check(charges, [*self._planned, *self._others()], epsilon, delta)
-            if charges:
+            planned = [*self._planned, *charges]
+            if charges and self.path is not None:
                 self._reservation = self._reservation or Reservation(self.path)
                 self._reservation.write(len(self._book.charges), [asdict(charge) for charge in planned])
-                self._planned = planned
+            self._planned = planned
+
+    @contextmanager
+    def _held(self, delta: float, *, make: bool = True) -> Iterator[Callable[..., None]]:
+        """The newest charges, by this process alone where they are on disk; what appends to them."""
+        own = self._file
+        if own is None:
+
+            def keep(charges: Sequence[Charge], limit: Limit | None = None) -> None:
+                self._book.add(charges)
+                self._limit = limit or self._limit or (Limit(None, delta) if delta > 0.0 else None)
+
+            yield keep
+            return
+        if make:
+            own.create(delta or None)
+        with own.locked() as (file, lines):
+            self._refresh(lines)
+
+            def append(charges: Sequence[Charge], limit: Limit | None = None) -> None:
+                own.append(file, [asdict(charge) for charge in charges], limit)
+                self._refresh(lines)
+
+            yield append
+
+    def _refuse_early(self, new: Sequence[Charge], epsilon: float, delta: float) -> bool:
+        """Whether there is no file yet: what is refused makes none."""
+        absent = self.path is not None and not self.path.exists()
+        if absent:
+            self._check(new, self._left(new), epsilon, delta)
+        return absent
 
     def free(self) -> None:
         """Release what was reserved and not charged."""

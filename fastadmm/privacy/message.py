@@ -10,7 +10,7 @@ sent."""
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,12 @@ from fastadmm.coordinator.admm.z_update import update_z_u
 from fastadmm.errors import ConfigError
 from fastadmm.privacy.accounting import zcdp_of
 from fastadmm.privacy.accounts import Account
-from fastadmm.privacy.baseline import Comparison, compare_with_nothing
+from fastadmm.privacy.baseline import Comparison, compare, late_fusion, mean_losses
 from fastadmm.privacy.fusion import FusionSolver
-from fastadmm.privacy.ledger import Charge, other_runs
+from fastadmm.privacy.ledger import Charge
 from fastadmm.privacy.message_party import (
     MODELS_NOT_COVERED,
     MessageParty,
-    MessageSender,
     clipped_block,
     message_guarantee,
     message_level,
@@ -41,10 +40,8 @@ from fastadmm.privacy.public import (
     check_public_inputs,
     curvature_unit,
     publish_labels,
-    with_labels_spent,
 )
-from fastadmm.privacy.releases import Payment, reserve
-from fastadmm.privacy.statement import PrivacyStatement, state
+from fastadmm.privacy.statement import PrivacyStatement
 from fastadmm.problem.problem import Problem
 from fastadmm.settings.privacy import DifferentialPrivacy, FusionPrivacy, MessagePrivacy
 from fastadmm.solver.history import RoundRecord, Status
@@ -128,24 +125,17 @@ class MessageSolver(PrivateRun):
         self.mu = problem.regularization / (self.tau * self.penalty)
         self.sensitivity, self.level = message_level(settings, self.mu, n)
         self.parties = [
-            MessageParty(name, k, block, settings, self.mu, self.level, self.engine)
+            MessageParty(name, block, self.books(k), self.mu, self.engine)
             for k, (name, block) in enumerate(zip(problem.names, self.problem.blocks))
             if driver is None
         ]
-        self.senders = [self._sender(k, party) for k, party in enumerate(self.parties)]
-        self.driver: Driver = driver or Threads(self.engine, self.senders)
+        self.senders = self.parties
+        self.driver: Driver = driver or Threads(self.engine, self.parties)
         self.messages = np.zeros((m, n))
         self.z, self.u = np.zeros(n), np.zeros(n)
         self.prepared = False
-        #: Called with party and sent message right after a message was made; audits look in here.
-        self.watch: Callable[[int, np.ndarray], None] | None = None
         self.start_weights: list[np.ndarray] = []
         self.start_intercept = 0.0
-
-    def _sender(self, m: int, party: MessageParty) -> MessageSender:
-        sender = MessageSender(party, self.books(m))
-        sender.watch = lambda values: None if self.watch is None else self.watch(m, values)
-        return sender
 
     def terms(self) -> dict[str, Any]:
         """What parties elsewhere are told when the run begins, beside what every run says."""
@@ -156,12 +146,14 @@ class MessageSolver(PrivateRun):
         if self.prepared:
             return
         begin = time.perf_counter()
-        paid = self._reserve()
+        self.set_aside()
         with self.engine.limited():
             if self.settings.label_epsilon is not None:
-                labels = publish_labels(self.problem.y, self.settings, self.releases, paid, self.engine)
+                labels = publish_labels(
+                    self.problem.y, self.settings, self.releases, self.label_payment(), self.engine
+                )
                 self.problem = replace(self.problem, y=labels.target)
-            self.engine.map(lambda party: party.prepare(), self.parties)
+            self.engine.map(lambda party: party.factorise(), self.parties)
             self._coordinate()
             self.start_intercept = self.intercept
             self.engine.map(lambda m: self.parties[m].solve(self._target(m)), range(len(self.parties)))
@@ -202,28 +194,6 @@ class MessageSolver(PrivateRun):
         self.seconds += time.perf_counter() - begin
         self.last_record = self._record()
         return self.last_record
-
-    def check_budget(self) -> None:
-        """Refuse a new run that its ledger has no room for; nothing is set aside."""
-        s = self.settings
-        if s.sampler != "insecure_test":
-            labels = self.label_payment()
-            rounds = range(1, s.rounds + 1)
-            charges = [sender.charge(t) for t in rounds for sender in self.senders]
-            reserve(self.ledger, [Payment(self.ledger, charges, s.budget, s.delta), labels])
-            self.ledger.free()
-
-    def _reserve(self) -> Payment:
-        """Before this process draws anything, set aside what is missing; what the labels cost."""
-        s = self.settings
-        labels = self.label_payment()
-        if s.sampler == "insecure_test":
-            return labels
-        missing = [charge for sender in self.senders for charge in sender.missing()]
-        drawn = self.releases.holds("labels")
-        messages = Payment(self.ledger, missing, s.budget, s.delta)
-        reserve(self.ledger, [messages] if drawn else [messages, labels])
-        return labels
 
     def _shrunk(self, message: np.ndarray) -> np.ndarray:
         """James and Stein's factor towards the public centre: post-processing of a noisy message.
@@ -278,9 +248,22 @@ class MessageSolver(PrivateRun):
 
     def compare(self, weights: list[np.ndarray], intercept: float) -> Comparison:
         """The result beside what sending nothing gives."""
-        noise = f"noise sd {self.level.sigma:.3g} on scores of at most {self.settings.ball:.3g}"
-        start = self.start_weights, self.start_intercept
-        return compare_with_nothing(self.problem, self.engine, (weights, intercept), start, noise)
+        losses = {}
+        if self.problem.test is not None:
+            fused = late_fusion(self.problem, self.engine.n_threads)
+            models = {
+                "private messages": (weights, intercept),
+                "late fusion of local models (nothing sent)": (fused.weights, fused.intercept),
+                "answers to labels alone (T = 0)": (self.start_weights, self.start_intercept),
+            }
+            losses = mean_losses(self.problem, models, self.engine)
+        worse = (
+            "sending nothing was better: test loss {best:.4f} against {own:.4f} with private messages "
+            f"(noise sd {self.level.sigma:.3g} on scores of at most {self.settings.ball:.3g}); "
+            "use mode 'fusion', or more epsilon"
+        )
+        note = " (measured with exact local models: outside the guarantee, not to be published)"
+        return compare(losses, worse, note)
 
     def fit_charge(self, account: Account, run: str) -> Charge:
         """What all that a party sends costs, as one charge."""
@@ -307,11 +290,9 @@ class MessageSolver(PrivateRun):
             )
             for name, account in zip(self.problem.names, self.accounts)
         ]
-        seen = who_sees_messages(len(parties), s.rounds)
         labels = () if s.label_epsilon is not None else ("labels",)
-        other = other_runs(self.ledger, self.accounts, s, self.label_account)
-        s = with_labels_spent(s, self.ledger, self.run, self.label_account)
-        return state(s, parties, seen, (MODELS_NOT_COVERED, *labels, *self.open), other)
+        seen = who_sees_messages(len(parties), s.rounds)
+        return self.stated(parties, seen, (MODELS_NOT_COVERED, *labels, *self.open))
 
     def advice(self) -> str:
         """A warning where messages will be mostly noise, known before any data are read; else empty."""

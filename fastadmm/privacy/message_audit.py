@@ -10,7 +10,6 @@ is the code of a run.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -23,18 +22,18 @@ from fastadmm.blocks.block import CSRBlock, DenseBlock
 from fastadmm.coordinator.admm.order import SHARING
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError, InputError
-from fastadmm.privacy import message, message_party
 from fastadmm.privacy.adversary import concrete_rows, find_worst_pair
-from fastadmm.privacy.noise_tests import Check, directions_check, size_check
+from fastadmm.privacy.noise_tests import Check, directions_check
 from fastadmm.privacy.sensitivity import message_sensitivity
-from fastadmm.privacy.source_audit import audit_source, noise_checks
+from fastadmm.privacy.source_audit import DrawnNoise, audit_source
 from fastadmm.privacy.transcript import (
     Agents,
     Comparison,
+    Release,
     Tap,
-    Watched,
     compare_transcripts,
     epsilon_spent,
+    made_run,
     replayed,
     same_calls,
     share_cost,
@@ -63,9 +62,8 @@ UNLIMITED = 1e9
 #: What is written in double precision may be this share more than the claim.
 ROUNDING = 1e-6
 
-#: Of messages the product's, looked up when they are called, as a run does.
-_MESSAGE: Any = message
-_PARTY: Any = message_party
+#: All that is drawn is of one kind.
+_ALL = "all messages"
 
 #: How rows are held.
 STORED = {"dense": DenseBlock, "sparse": lambda rows: CSRBlock(sp.csr_array(rows))}
@@ -124,14 +122,14 @@ def audit_message_code(
         note("drawing noise")
         code.draw(trials)
         worst = max(found, key=lambda each: each[1].gdp)[1]
+
+        def cost(share: float) -> float:
+            return cost_of_messages(share_cost(worst.gdp, share), settings)
+
         checks = [_cost(found, settings), code.level_check(worst), code.public_check()]
-        checks += code.noise_checks(worst)
-        party = code.solver([DenseBlock(np.ones((2, 1)))] * 2, 1).parties[0]
-
-        def source(m: int) -> Any:
-            block = DenseBlock(np.ones((2, 1)))
-            return _PARTY.MessageParty("audit", m, block, settings, mu, party.level, party.engine).noise
-
+        checks += code.noise.checks("rounds, parties, runs", "rounds", _name_of, cost, _ALL)
+        checks.append(directions_check(code.side))
+        source = code.solver([DenseBlock(np.ones((2, 1)))] * 2, 1).noise_source
         return checks + audit_source(source, "messages", settings.sampler == "discrete")
 
 
@@ -177,6 +175,10 @@ def _replays(code: _Code, pairs: list[Pair]) -> list[tuple[str, Comparison]]:
         code.replay(pairs[0] if path == "solver" else others, path=path, own_targets=True)
     code.replay(replace(others, target=None), stored="sparse", own_targets=True, threads=2)
     return found
+
+
+def _name_of(kind: str, release: Release) -> str:
+    return f"round {release.round} of party {release.party}"
 
 
 def _in_columns(pair: Pair, columns: int) -> Pair:
@@ -242,11 +244,7 @@ class _Code:
     def __init__(self, settings: MessagePrivacy, mu: float, shrinks: bool) -> None:
         self.settings, self.mu, self.shrinks = settings, mu, shrinks
         self.solvers: list[Any] = []
-        self.noise: list[Array] = []
-        self.exact: list[Array] = []
-        self.names: list[str] = []
-        self.rounds: list[tuple[Array, Array]] = []
-        self.parties: list[tuple[Array, Array]] = []
+        self.noise = DrawnNoise()
         self.differ = ""
         self.side = np.zeros((0, _SIDE))
 
@@ -269,10 +267,7 @@ class _Code:
         tau = SHARING.tau(len(blocks))
         problem = make_problem(blocks, y, lam=self.mu * tau * problem.lam / problem.regularization)
         agents = Agents(settings, blocks, problem.names, Engine(threads)) if path == "agent" else None
-        made = _MESSAGE.MessageSolver(problem, options, settings, driver=agents)
-        if agents is not None:
-            agents.open({**made.terms(), "regularization": problem.regularization})
-        made.driver = Watched(made.driver)
+        made = made_run(settings, problem, options, agents)
         self.solvers.append(made)
         return made
 
@@ -309,7 +304,7 @@ class _Code:
         told = same_calls(made[0].driver.answers, made[1].driver.answers)
         if asked or told:
             self.differ = self.differ or f"{asked or told} depends on more than what was sent"
-        self._keep(taps[0])
+        self.noise.keep(_ALL, taps[0].releases)
         return compared[0]
 
     def _look_at(self, solver: Any, tap: Tap, number: int, chosen: bool) -> None:
@@ -345,13 +340,8 @@ class _Code:
                 for path in ("solver", "agent"):
                     solver = self.solver([wrap(rows), wrap(rows)], 1, path=path)
                     own = solver.driver.inner.parties
-                    blocks = [own[m].block for m in range(2)] + [
-                        own[m].party.block for m in range(2) if hasattr(own[m], "party")
-                    ]
-                    longest = max(
-                        float(np.linalg.norm(block.columns(np.arange(columns), solver.engine), axis=1).max())
-                        for block in blocks
-                    )
+                    held = [own[m].block.columns(np.arange(columns), solver.engine) for m in range(2)]
+                    longest = max(float(np.linalg.norm(rows, axis=1).max()) for rows in held)
                     if longest > 1.0 + 1e-9:
                         where = f"{columns} column(s), {stored}"
                         self.differ = self.differ or f"a row of norm {longest:.3g} is not clipped ({where})"
@@ -364,7 +354,7 @@ class _Code:
             solver = self.solver([DenseBlock(np.ones((n, 1)))] * 3, rounds)
             agents = self.solver([DenseBlock(np.ones((n, 1)))] * 3, rounds, path="agent").driver.inner
             levels = [party.level for party in solver.parties]
-            levels += [agents.parties[m].party.level for m in range(3)]
+            levels += [agents.parties[m].level for m in range(3)]
             for level in levels:
                 # Distances of the worst pair in units of its own noise, which is that of few records.
                 found.append((level.sigma, n, level.sensitivity / level.sigma))
@@ -381,26 +371,12 @@ class _Code:
             "exact",
         )
 
-    def _keep(self, tap: Tap) -> None:
-        """Noise by round, in which parties answer one after another."""
-        by_round: dict[int, list[Array]] = {}
-        for release in tap.releases:
-            noise = release.noise
-            by_round.setdefault(release.round, []).append(noise)
-            self.noise.append(noise)
-            self.exact.append(release.exact)
-            self.names.append(f"round {release.round} of party {release.party}")
-        drawn = list(by_round.values())
-        for one, other in itertools.pairwise(drawn):
-            self.rounds += [pair for pair in zip(one, other) if len(pair[0]) == len(pair[1])]
-        for each in drawn:
-            self.parties += [pair for pair in itertools.pairwise(each) if len(pair[0]) == len(pair[1])]
-
     def draw(self, trials: int) -> None:
         """Noise of long messages on two threads, of three parties, by both paths; and of many short ones."""
         rng = np.random.default_rng(0)
         n = many_rows(min(_MANY_ROWS, max(trials // 6, 100)), self.settings.delta)
-        rounds = max(2, math.ceil((trials - sum(map(len, self.noise))) / (6 * n)))
+        drawn = sum(len(release.exact) for release in self.noise.kinds[_ALL])
+        rounds = max(2, math.ceil((trials - drawn) / (6 * n)))
         for path in ("solver", "agent"):
             blocks = [DenseBlock(3.0 * rng.normal(size=(n, 2))) for _ in range(3)]
             solver = self.solver(blocks, rounds, threads=2, path=path)
@@ -409,32 +385,17 @@ class _Code:
             with Tap() as tap:
                 for _ in range(rounds):
                     solver.round()
-            self._keep(tap)
+            self.noise.keep(_ALL, tap.releases)
         side = self.solver([DenseBlock(rng.normal(size=(_SIDE, 2))) for _ in range(2)], _SIDE_ROUNDS)
         # Asked directly: to charge so many messages would take longer than to make them.
         with Tap() as tap, side.engine.limited():
             for number in range(1, _SIDE_ROUNDS + 1):
                 for party in side.parties:
-                    party.answer(np.sin(np.arange(_SIDE)), number)
+                    party.noised(np.sin(np.arange(_SIDE)), number)
         self.side = np.array([release.noise for release in tap.releases] or np.zeros((1, _SIDE)))
-        self._keep(tap)
+        self.noise.keep(_ALL, tap.releases)
 
     def public_check(self) -> Check:
         """What the replays showed besides distances."""
         found = self.differ or "given what was sent before, targets, sizes and noise levels are the same"
         return Check("what is public, on neighbours", found, bool(self.differ))
-
-    def noise_checks(self, worst: Comparison) -> list[Check]:
-        """Tests of all noise that was drawn."""
-        if not self.parties:
-            return [Check("size of the noise", "no noise was drawn for messages", True, math.inf)]
-        links = {"parties": self.parties, "rounds": self.rounds}
-
-        def cost(share: float) -> float:
-            return cost_of_messages(share_cost(worst.gdp, share), self.settings)
-
-        return [
-            size_check(np.concatenate(self.noise), "all messages", cost),
-            *noise_checks(self.noise, self.exact, self.names, "rounds, parties, runs", cost, links),
-            directions_check(self.side),
-        ]

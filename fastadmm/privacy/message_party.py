@@ -9,7 +9,7 @@ A party of mode "message": in each round it answers a public target with one noi
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -17,13 +17,14 @@ import scipy.linalg
 
 from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock, as_block
 from fastadmm.conversation.answering import Unanswerable
-from fastadmm.conversation.gate import LARGEST, GatedParty, certified
+from fastadmm.conversation.gate import LARGEST, certified
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.parties.xupdate.choose import MAX_EIGEN_SIDE
 from fastadmm.privacy.accounting import noise_multiplier, zcdp_budget, zcdp_of
-from fastadmm.privacy.ledger import Charge, Spent, other_runs
-from fastadmm.privacy.noise import Calibration, GridMessage, NoiseSource, calibrate
+from fastadmm.privacy.ledger import Charge, Spent
+from fastadmm.privacy.noise import Calibration, GridMessage, calibrate
+from fastadmm.privacy.private_run import PrivateParty
 from fastadmm.privacy.releases import Books, Payment, Releases
 from fastadmm.privacy.sensitivity import (
     Sensitivity,
@@ -32,7 +33,7 @@ from fastadmm.privacy.sensitivity import (
     solver_error,
     solver_slack,
 )
-from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, state
+from fastadmm.privacy.statement import EXACT_WEIGHTS, PartyGuarantee, PrivacyStatement
 from fastadmm.settings.privacy import MessagePrivacy
 
 #: Newton steps inside a bracket: 60 bisections alone would give 18 digits.
@@ -70,90 +71,6 @@ def fixed_ball_solution(values: np.ndarray, right: np.ndarray, radius: float) ->
     nu = 0.0 if inside else nu
     x = right / (values + nu)
     return (x if inside else x * (radius / float(np.linalg.norm(x)))), nu
-
-
-class MessageParty:
-    """Holder of a feature block in a run with noisy messages. Shapes: block (N, d); weights (d,)."""
-
-    def __init__(
-        self,
-        name: str,
-        index: int,
-        block: FeatureBlock,
-        settings: MessagePrivacy,
-        mu: float,
-        level: Calibration,
-        engine: Engine,
-    ) -> None:
-        if block.shape[1] > MAX_EIGEN_SIDE:
-            raise ConfigError(
-                f"{name}: {block.shape[1]} columns: a private x-update needs the Gram matrix of at most "
-                f"{MAX_EIGEN_SIDE}; give the party fewer columns"
-            )
-        self.name, self.block, self.settings, self.mu = name, block, settings, mu
-        self.level, self.engine = level, engine
-        self.slack = solver_slack(settings, mu, block.shape[0])
-        self.noise = NoiseSource(settings.sampler, settings.seed, index)
-        self.weights = np.zeros(block.shape[1])
-        self._values = self._vectors = np.zeros(0)
-        self._prepared = False
-
-    def prepare(self) -> None:
-        """Factorise, once."""
-        if not self._prepared:
-            gram = self.block.gram(self.engine)
-            try:
-                values, self._vectors = scipy.linalg.eigh(gram, overwrite_a=True, check_finite=False)
-            except scipy.linalg.LinAlgError:  # no answer to a target will have a certificate
-                values, self._vectors = np.full(len(gram), np.nan), np.full(gram.shape, np.nan)
-            self._values = np.maximum(values, 0.0)
-            self._prepared = True
-
-    def public_target(self, w: np.ndarray) -> np.ndarray:
-        """A target as every bound takes it: clipped to [-W, W]."""
-        limit = self.settings.clip_of_targets
-        return np.clip(w, -limit, limit)
-
-    def solve(self, w: np.ndarray) -> np.ndarray:
-        r"""Set the weights to the answer to a target; return the certified message, which stays here.
-
-        Theorem: ``docs/privacy.md#t6-inexact-solver``.
-
-        Shapes: w, the result (N,).
-        """
-        self.prepare()
-        w = self.public_target(w)
-        radius = self.settings.ball
-        right = self._vectors.T @ self.block.transposed_product(w, self.engine)
-        coordinates, nu = fixed_ball_solution(self._values + self.mu, right, radius)
-        self.weights = np.nan_to_num(self._vectors @ coordinates)
-        message = self.block.product(self.weights, self.engine)
-        error = self._certify(self.weights, nu, message, w)
-        return certified(message, error, self.slack, self.settings.message_center)
-
-    def _certify(self, x: np.ndarray, nu: float, message: np.ndarray, w: np.ndarray) -> float:
-        """T6 at the point of the sphere (or ball) next to x, plus what lies between the two: rounding."""
-        residual = self.block.transposed_product(message - w, self.engine) + (self.mu + nu) * x
-        size, radius = float(np.linalg.norm(x)), self.settings.ball
-        drift = abs(radius - size) if nu > 0.0 else max(size - radius, 0.0)
-        moved = (float(self._values[-1]) + self.mu + nu) * drift
-        between = float(np.linalg.norm(message)) * drift / max(size, 1e-300)
-        return solver_error(float(np.linalg.norm(residual)) + moved, self.mu) + between
-
-    def answer(self, w: np.ndarray, round: int) -> GridMessage:
-        """Solve, clip, add noise; the clean message is dropped here.
-
-        The caller has charged the release before it calls.
-
-        Shapes: w (N,).
-        """
-        return self.noise.release(self.exact(w), self.level, round, self.engine)
-
-    def exact(self, w: np.ndarray) -> np.ndarray:
-        """The clipped message before noise, of shape (N,); only :meth:`answer` and audits may see it."""
-        message = self.solve(w)
-        b, c = self.settings.message_clip, self.settings.message_center
-        return message if b is None else np.clip(message, c - b, c + b)
 
 
 MODELS_NOT_COVERED = (
@@ -196,49 +113,113 @@ def message_guarantee(
     )
 
 
-class MessageSender(GatedParty):
-    """A :class:`MessageParty` with its books: every message is charged, stored,
-    sent.
+class MessageParty(PrivateParty):
+    """Holder of a feature block, rows clipped: every message is charged, stored, and only then sent.
+
+    Shapes: block (N, d); weights (d,).
     """
 
     family = "message"
     clips_rows = True
 
-    def __init__(self, party: MessageParty, books: Books[MessagePrivacy]) -> None:
-        self.party, self.books = party, books
-        self.name, self.block = party.name, party.block
-        self.kind = "private ball"
-        self.reason = f"mu {party.mu:.4g}, sigma {party.level.sigma:.6g}"
-        self.releases = Releases(books.releases)
-        self.watch: Callable[[np.ndarray], None] | None = None
+    def __init__(
+        self, name: str, block: FeatureBlock, books: Books[MessagePrivacy], mu: float, engine: Engine
+    ) -> None:
+        if block.shape[1] > MAX_EIGEN_SIDE:
+            raise ConfigError(
+                f"{name}: {block.shape[1]} columns: a private x-update needs the Gram matrix of at most "
+                f"{MAX_EIGEN_SIDE}; give the party fewer columns"
+            )
+        self.name, self.block, self.books, self.mu, self.engine = name, block, books, mu, engine
+        self.settings = books.settings
+        self.level = message_level(self.settings, mu, block.shape[0])[1]
+        self.slack = solver_slack(self.settings, mu, block.shape[0])
+        self.noise, self.releases = books.noise(), Releases(books.releases)
+        self.kind, self.reason = "private ball", f"mu {mu:.4g}, sigma {self.level.sigma:.6g}"
+        self.weights = np.zeros(block.shape[1])
+        self._rounds = range(1, self.settings.rounds + 1)
+        self._values = self._vectors = np.zeros(0)
+        self._factorised = False
 
     @classmethod
     def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> Self:
-        """A sender by the terms of a session, which also hold the party's own ``books``."""
+        """A party by the terms of a session, which also hold its own ``books``."""
         books: Books[MessagePrivacy] = terms["books"]
         if not float(terms["penalty"]) > 0.0:
             raise Unanswerable("argument 'penalty': mode 'message' needs a positive one")
-        mu, settings = float(terms["regularization"]) / float(terms["penalty"]), books.settings
+        mu = float(terms["regularization"]) / float(terms["penalty"])
         if not 1.0 / LARGEST <= mu <= LARGEST:
             raise Unanswerable("arguments 'regularization' and 'penalty': their ratio is out of range")
-        level = message_level(settings, mu, block.shape[0])[1]
-        index = int(terms["position"])
-        return cls(MessageParty(name, index, clipped_block(block, name), settings, mu, level, engine), books)
+        return cls(name, clipped_block(block, name), books, mu, engine)
 
-    def prepare(self) -> None:
-        """Refuse a run that the ledger has no room for; what was drawn before a kill has its room."""
-        self.books.payment(self.missing()).check()
+    def factorise(self) -> None:
+        """Prepare to solve, once."""
+        if not self._factorised:
+            gram = self.block.gram(self.engine)
+            try:
+                values, self._vectors = scipy.linalg.eigh(gram, overwrite_a=True, check_finite=False)
+            except scipy.linalg.LinAlgError:  # no answer to a target will have a certificate
+                values, self._vectors = np.full(len(gram), np.nan), np.full(gram.shape, np.nan)
+            self._values = np.maximum(values, 0.0)
+            self._factorised = True
+
+    def public_target(self, w: np.ndarray) -> np.ndarray:
+        """A target as every bound takes it: clipped to [-W, W]."""
+        limit = self.settings.clip_of_targets
+        return np.clip(w, -limit, limit)
+
+    def solve(self, w: np.ndarray) -> np.ndarray:
+        r"""Set the weights to the answer to a target; return the certified message, which stays here.
+
+        Theorem: ``docs/privacy.md#t6-inexact-solver``.
+
+        Shapes: w, the result (N,).
+        """
+        self.factorise()
+        w = self.public_target(w)
+        radius = self.settings.ball
+        right = self._vectors.T @ self.block.transposed_product(w, self.engine)
+        coordinates, nu = fixed_ball_solution(self._values + self.mu, right, radius)
+        self.weights = np.nan_to_num(self._vectors @ coordinates)
+        message = self.block.product(self.weights, self.engine)
+        error = self._certify(self.weights, nu, message, w)
+        return certified(message, error, self.slack, self.settings.message_center)
+
+    def _certify(self, x: np.ndarray, nu: float, message: np.ndarray, w: np.ndarray) -> float:
+        """T6 at the point of the sphere (or ball) next to x, plus what lies between the two: rounding."""
+        residual = self.block.transposed_product(message - w, self.engine) + (self.mu + nu) * x
+        size, radius = float(np.linalg.norm(x)), self.settings.ball
+        drift = abs(radius - size) if nu > 0.0 else max(size - radius, 0.0)
+        moved = (float(self._values[-1]) + self.mu + nu) * drift
+        between = float(np.linalg.norm(message)) * drift / max(size, 1e-300)
+        return solver_error(float(np.linalg.norm(residual)) + moved, self.mu) + between
+
+    def noised(self, w: np.ndarray, round: int) -> GridMessage:
+        """Solve, clip, add noise; the clean message is dropped here, and the release is charged by then.
+
+        Shapes: w (N,).
+        """
+        return self.noise.release(self.exact(w), self.level, round, self.engine)
+
+    def exact(self, w: np.ndarray) -> np.ndarray:
+        """The clipped message before noise, of shape (N,); only :meth:`noised` and audits may see it."""
+        message = self.solve(w)
+        b, c = self.settings.message_clip, self.settings.message_center
+        return message if b is None else np.clip(message, c - b, c + b)
 
     def charge(self, number: int) -> Charge:
         """What the message of a round costs."""
-        mu = self.party.level.gdp
-        gdp, rho = (0.0, zcdp_of([mu])) if self.books.settings.sampler == "discrete" else (mu, 0.0)
+        mu = self.level.gdp
+        gdp, rho = (0.0, zcdp_of([mu])) if self.settings.sampler == "discrete" else (mu, 0.0)
         return Charge.to(self.books.account, self.books.run, f"message {number}", gdp=gdp, rho=rho)
+
+    def charges(self) -> list[Charge]:
+        """What all messages cost."""
+        return [self.charge(t) for t in self._rounds]
 
     def missing(self) -> list[Charge]:
         """What is still to be charged: messages that were not drawn."""
-        rounds = range(1, self.books.settings.rounds + 1)
-        return [self.charge(t) for t in rounds if not self.releases.holds(self._release(t))]
+        return [self.charge(t) for t in self._rounds if not self.releases.holds(self._release(t))]
 
     def payment(self, number: int) -> Payment:
         """What a message still costs, with the ledger that pays it."""
@@ -249,16 +230,14 @@ class MessageSender(GatedParty):
 
         Shapes: target (N,).
         """
-        if not 1 <= round <= self.books.settings.rounds:
-            raise Unanswerable(f"call 'noisy': round {round} of {self.books.settings.rounds}")
+        if round not in self._rounds:
+            raise Unanswerable(f"call 'noisy': round {round} of {self.settings.rounds}")
 
         def draw() -> dict[str, Any]:
-            message = self.party.answer(target, round)
-            if self.watch is not None:
-                self.watch(message.values)
+            message = self.noised(target, round)
             return {"integers": message.integers, "grid": message.grid}
 
-        public = np.ascontiguousarray(self.party.public_target(target))
+        public = np.ascontiguousarray(self.public_target(target))
         question = hashlib.sha256(public.tobytes()).hexdigest()
         name, paid = self._release(round), self.payment(round)
         return {"message": self.releases.obtain(name, question, paid, draw, _values_of)}
@@ -272,20 +251,19 @@ class MessageSender(GatedParty):
 
         Shapes: target (N,).
         """
-        self.party.solve(target)
+        self.solve(target)
 
     def statement(self) -> PrivacyStatement:
         """What the run guarantees this party."""
         books, n = self.books, self.block.shape[0]
-        spent = books.ledger.spent(books.account, books.run)
-        guarantee = message_guarantee(self.name, books.settings, self.party.mu, n, spent, books.unproved)
-        seen = {"coordinator": f"record ids and order, N, {books.settings.rounds} noisy message(s)"}
-        other = other_runs(books.ledger, [books.account], books.settings)
-        return state(books.settings, [guarantee], seen, (MODELS_NOT_COVERED,), other)
+        spent = books.spent()
+        guarantee = message_guarantee(self.name, self.settings, self.mu, n, spent, books.unproved)
+        seen = {"coordinator": f"record ids and order, N, {self.settings.rounds} noisy message(s)"}
+        return books.statement(guarantee, seen, (MODELS_NOT_COVERED,), EXACT_WEIGHTS)
 
     def final_weights(self) -> np.ndarray:
         """The answer to the last target."""
-        return self.party.weights
+        return self.weights
 
     def export(self) -> dict[str, np.ndarray]:
         """Nothing: what was sent is stored as a release."""

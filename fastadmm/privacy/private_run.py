@@ -1,22 +1,53 @@
-"""What runs of both private modes hold: settings, engine, ledger, releases and accounts."""
+"""What runs of both private modes hold: settings, engine, ledger, releases and accounts; fits of estimators.
+
+Every private fit is another release of its rows. Arrays have neither ids nor names that could tell whose rows
+they hold, and the folds of a cross-validation share rows. So all fits that are charged to one ledger count as
+fits on the same rows, whatever their arrays are, and however columns are divided among parties: one account
+for features, one for labels. A fit costs what it costs the party that pays most; the sum of these costs is at
+least what any one column has spent. Use separate ledgers for data that share no person. Charges of runs on
+partitions in the same ledger are added.
+"""
 
 import math
-from collections.abc import Sequence
+import os
+import secrets
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fastadmm.conversation.exchange import Driver, converse
+from fastadmm.conversation.gate import GatedParty
 from fastadmm.engine.engine import Engine
-from fastadmm.privacy.accounts import LABELS, Account
-from fastadmm.privacy.ledger import Ledger
+from fastadmm.errors import ConfigError
+from fastadmm.privacy.accounts import ARRAYS, FEATURES, LABELS, Account
+from fastadmm.privacy.ledger import Charge, Ledger, other_runs
 from fastadmm.privacy.noise import NoiseSource
-from fastadmm.privacy.public import label_payment, preparation_not_covered
-from fastadmm.privacy.releases import Books, Payment, Releases
+from fastadmm.privacy.public import label_payment, preparation_not_covered, with_labels_spent
+from fastadmm.privacy.releases import Books, Payment, Releases, reserve
+from fastadmm.privacy.statement import EXACT_WEIGHTS, PartyGuarantee, PrivacyStatement, state
 from fastadmm.problem.problem import Problem
 from fastadmm.settings.privacy import DifferentialPrivacy
 from fastadmm.solver.history import RoundRecord
 from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.run import Run
+
+
+class PrivateParty(GatedParty):
+    """A party that charges what it draws to books of its own."""
+
+    books: Books[Any]
+
+    def charges(self) -> list[Charge]:
+        """What all of its releases cost, each once."""
+        raise NotImplementedError
+
+    def missing(self) -> list[Charge]:
+        """What is still to be charged: releases that were not drawn."""
+        raise NotImplementedError
+
+    def prepare(self) -> None:
+        """Refuse a run that the ledger has no room for; what was drawn before a kill has its room."""
+        self.books.payment(self.missing()).check()
 
 
 class PrivateRun(Run):
@@ -25,6 +56,7 @@ class PrivateRun(Run):
     private = True
     driver: Driver
     settings: Any
+    senders: Sequence[PrivateParty]  # of this process
 
     def __init__(
         self,
@@ -69,6 +101,34 @@ class PrivateRun(Run):
         """What randomised labels cost."""
         return label_payment(self.settings, self.ledger, self.run, self.label_account)
 
+    def check_budget(self) -> None:
+        """Refuse a new run that its ledger has no room for; nothing is set aside."""
+        self._reserve([charge for sender in self.senders for charge in sender.charges()], labels=True)
+        self.ledger.free()
+
+    def set_aside(self) -> None:
+        """Reserve what is missing before this process draws anything."""
+        missing = [charge for sender in self.senders for charge in sender.missing()]
+        self._reserve(missing, labels=not self.releases.holds("labels"))
+
+    def _reserve(self, charges: Sequence[Charge], *, labels: bool) -> None:
+        s = self.settings
+        if s.sampler != "insecure_test":
+            features = Payment(self.ledger, charges, s.budget, s.delta)
+            reserve(self.ledger, [features, self.label_payment()] if labels else [features])
+
+    def stated(
+        self,
+        parties: Sequence[PartyGuarantee],
+        seen: Mapping[str, str],
+        not_covered: Sequence[str],
+        weights: str = EXACT_WEIGHTS,
+    ) -> PrivacyStatement:
+        """The statement of all parties, with what the ledger says of this run and of others."""
+        tuning = other_runs(self.ledger, self.accounts, self.settings, self.label_account)
+        settings = with_labels_spent(self.settings, self.ledger, self.run, self.label_account)
+        return state(settings, parties, seen, not_covered, tuning, weights)
+
     def round(self) -> RoundRecord:
         """Make a round: charge and collect what every party sends, and use it."""
         record = converse(self.next_round(), self.driver.carry)
@@ -93,3 +153,45 @@ class PrivateRun(Run):
         """Stop the threads; give back what was set aside and not drawn."""
         self.engine.close()
         self.ledger.free()
+
+
+#: What a fit without a ledger says, and warns of.
+UNCOUNTED = (
+    "only this fit is counted: every other private fit on these rows adds to it, as do those of a search or "
+    "of cross-validation; give a ledger to count them all"
+)
+
+_FEATURES = Account("", ARRAYS, FEATURES)
+_LABELS = Account("", ARRAYS, LABELS)
+
+
+def resolve_ledger(ledger: Any) -> Ledger | None:
+    """The ledger that an estimator's parameter names."""
+    if ledger is None or isinstance(ledger, Ledger):
+        return ledger
+    if isinstance(ledger, str | os.PathLike):
+        return Ledger(Path(ledger))
+    raise ConfigError(f"ledger: {ledger!r} is neither a path nor a fastadmm.privacy.ledger.Ledger")
+
+
+def charge_fit(ledger: Ledger, solver: Any) -> None:
+    """Charge all that a fit releases, before anything of it is drawn.
+
+    ``docs/privacy.md#estimators-and-tuning``.
+    """
+    s, run = solver.settings, secrets.token_hex(8)
+    if s.sampler == "insecure_test":
+        return  # nothing is claimed, and nothing may be charged
+    payments = [
+        Payment(ledger, [solver.fit_charge(_FEATURES, run)], s.budget, s.delta),
+        label_payment(s, ledger, run, _LABELS),
+    ]
+    for payment in payments:
+        payment.check()
+    for payment in payments:
+        payment.charge("")
+
+
+def other_fits(ledger: Ledger, solver: Any) -> str:
+    """What else the ledger has charged besides this fit, in words; empty for nothing."""
+    return other_runs(ledger, [_FEATURES], solver.settings, _LABELS)

@@ -21,7 +21,7 @@ import io
 import os
 import secrets
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -32,8 +32,9 @@ from fastadmm.errors import FormatError, PrivacyBudgetError
 from fastadmm.files.atomic import shown, storage_errors, synchronise
 from fastadmm.files.modes import owner_only
 from fastadmm.privacy.accounts import Account
-from fastadmm.privacy.ledger import Charge, Ledger
+from fastadmm.privacy.ledger import Charge, Ledger, Spent, other_runs
 from fastadmm.privacy.noise import NoiseSource
+from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, state
 from fastadmm.settings.privacy import DifferentialPrivacy
 
 T = TypeVar("T")
@@ -129,6 +130,17 @@ class Books(Generic[Settings_co]):
         s = self.settings
         return Payment(self.ledger, [] if s.sampler == "insecure_test" else charges, s.budget, s.delta)
 
+    def spent(self) -> Spent:
+        """What this run has charged for the party's features."""
+        return self.ledger.spent(self.account, self.run)
+
+    def statement(
+        self, guarantee: PartyGuarantee, seen: Mapping[str, str], not_covered: Sequence[str], weights: str
+    ) -> PrivacyStatement:
+        """What the run guarantees this party, which knows of no other."""
+        tuning = other_runs(self.ledger, [self.account], self.settings)
+        return state(self.settings, [guarantee], seen, not_covered, tuning, weights)
+
 
 class Releases:
     """The releases of a run, one file each.
@@ -200,13 +212,7 @@ class Releases:
 
     def _find(self, path: Path, question: str) -> dict[str, np.ndarray] | None:
         """A release that is complete under its final name, or None."""
-        if not os.path.lexists(path):
-            return None
-        with storage_errors(path, "read"):
-            found = _read(path)
-        if found is None:
-            raise FormatError(f"{shown(path)}: not a released message, or damaged; {_ADVICE}")
-        return _answering(path, found, question)
+        return _answering(path, read_release(path), question) if os.path.lexists(path) else None
 
     def _complete(self, path: Path, question: str, payment: Payment) -> dict[str, np.ndarray] | None:
         """Use a release that a kill kept from its final name; remove what is not whole."""
@@ -251,6 +257,15 @@ class Releases:
         if paths:
             with storage_errors(paths[0].parent):
                 synchronise(paths[0].parent)
+
+
+def read_release(path: Path) -> dict[str, np.ndarray]:
+    """The content of a release under its final name, verified."""
+    with storage_errors(path, "read"):
+        found = _read(path)
+    if found is None:
+        raise FormatError(f"{shown(path)}: not a released message, or damaged; {_ADVICE}")
+    return found
 
 
 def _pending(path: Path) -> Path:

@@ -19,7 +19,7 @@ import numpy as np
 from fastadmm.blocks.block import DenseBlock
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
-from fastadmm.privacy import message, public
+from fastadmm.privacy import public
 from fastadmm.privacy.accounts import LABELS, Account
 from fastadmm.privacy.fusion_mechanisms import MAX_EPSILON
 from fastadmm.privacy.ledger import Ledger
@@ -38,15 +38,12 @@ from fastadmm.privacy.noise_tests import (
 from fastadmm.privacy.public import PublicLabels, label_payment
 from fastadmm.privacy.releases import Releases
 from fastadmm.privacy.source_audit import flipped_draws
-from fastadmm.privacy.transcript import Tap, Watched, on_grid, replayed, same_calls
+from fastadmm.privacy.transcript import Tap, made_run, on_grid, replayed, same_calls
 from fastadmm.problem.problem import make_problem
 from fastadmm.settings.privacy import DifferentialPrivacy, FusionPrivacy, MessagePrivacy
 from fastadmm.solver.options import SolverOptions
 
 Array = np.ndarray
-
-#: Looked up when it is called, as a run does.
-_MODES: Any = message
 
 #: Labels of a run whose one label is changed, and the one that is.
 _ROWS, _CHANGED = 300, 7
@@ -197,14 +194,14 @@ def _asked(settings: DifferentialPrivacy, blocks: Sequence[Array], y: Array) -> 
         settings, MessagePrivacy
     ):  # the first target is of labels alone, the second of messages, too
         settings = settings.with_(rounds=max(2, settings.rounds))
-    solver = _MODES.private_solver(problem, SolverOptions(n_threads=1), settings)
-    solver.driver = watched = Watched(solver.driver)
+    solver = made_run(settings, problem, SolverOptions(n_threads=1))
     try:
         for _ in range(settings.exchanges):
             solver.round()
     finally:
         solver.close()
-    return watched.calls
+    calls: list[Any] = solver.driver.calls
+    return calls
 
 
 #: Places of the scores in units of the range: beyond its ends, at them, and inside.

@@ -5,17 +5,20 @@ Mode "message", mode "fusion" and the labels have a source each; what they do wi
 :mod:`fastadmm.privacy.response_audit`.
 """
 
+import itertools
+import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from fastadmm.engine.engine import Engine
-from fastadmm.privacy.noise import Calibration
+from fastadmm.privacy.noise import Calibration, calibrate
 from fastadmm.privacy.noise_tests import (
     Check,
     directions_check,
@@ -27,9 +30,11 @@ from fastadmm.privacy.noise_tests import (
     parts_check,
     patterns_check,
     reuse_check,
+    size_check,
     tails_check,
     uniform_check,
 )
+from fastadmm.privacy.transcript import Release
 
 Array = np.ndarray
 
@@ -132,59 +137,86 @@ def parts_of(noises: Sequence[Array], exact: Sequence[Array], names: Sequence[st
     return {name: np.concatenate(found) for name, found in parts.items()}
 
 
-def noise_checks(
-    noises: Sequence[Array],
-    exact: Sequence[Array],
-    names: Sequence[str],
-    where: str,
-    cost: Callable[[float], float],
-    links: dict[str, list[tuple[Array, Array]]],
-) -> list[Check]:
-    """Tests of all noise that a mode drew, with the exact values it hid; links are pairs of noises."""
-    every = np.concatenate(noises)
-    return [
-        parts_check(parts_of(noises, exact, names), cost),
-        mean_check(every),
-        law_check(every),
-        tails_check(every),
-        reuse_check(every, where),
-        *(link_check(pairs, what) for what, pairs in links.items()),
-        distances_check(noises),
-        patterns_check(noises, exact),
-    ]
+class DrawnNoise:
+    """Noise that a mode drew, by kind; of parties and of what follows one another in pairs."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[str, list[Release]] = {}
+        self.parties: list[tuple[Array, Array]] = []
+        self.steps: list[tuple[Array, Array]] = []
+
+    def keep(self, kind: str, releases: Sequence[Release], *, linked: bool = True) -> None:
+        """Take in releases of one kind, in the order in which each party drew them."""
+        self.kinds.setdefault(kind, []).extend(releases)
+        own: dict[int, list[Array]] = {}
+        for release in releases if linked else ():
+            own.setdefault(release.party, []).append(release.noise)
+        alike = [pair for noises in own.values() for pair in itertools.pairwise(noises)]
+        self.steps += [pair for pair in alike if len(pair[0]) == len(pair[1])]
+        for one, other in itertools.pairwise(own.values()):
+            self.parties += [pair for pair in zip(one, other) if len(pair[0]) == len(pair[1])]
+
+    def checks(
+        self,
+        where: str,
+        steps: str,
+        name_of: Callable[[str, Release], str],
+        cost: Callable[[float], float],
+        costs: str,
+    ) -> list[Check]:
+        """Tests of all noise, of which the cost of one kind is that of the mode."""
+        silent = [kind for kind, releases in self.kinds.items() if not releases]
+        if silent or not self.parties:
+            drawn = silent[0] if silent else "several parties"
+            return [Check("size of the noise", f"no noise was drawn for {drawn}", True, math.inf)]
+        if not all(r.on_grid for releases in self.kinds.values() for r in releases):
+            found = "digits below the grid of the noise are those of the exact values"
+            return [Check("grid of the noise", found, True, math.inf)]
+        noises = {kind: [r.noise for r in releases] for kind, releases in self.kinds.items()}
+        every = [noise for drawn in noises.values() for noise in drawn]
+        exact = [r.exact for releases in self.kinds.values() for r in releases]
+        names = [name_of(kind, r) for kind, releases in self.kinds.items() for r in releases]
+        together = np.concatenate(every)
+        return [
+            *(
+                size_check(np.concatenate(n), kind, cost if kind == costs else None)
+                for kind, n in noises.items()
+            ),
+            parts_check(parts_of(every, exact, names), cost),
+            mean_check(together),
+            law_check(together),
+            tails_check(together),
+            reuse_check(together, where),
+            link_check(self.parties, "parties"),
+            link_check(self.steps, steps),
+            distances_check(every),
+            patterns_check(every, exact),
+        ]
 
 
-def audit_source(make: Maker, what: str, discrete: bool = False, normals: bool = True) -> list[Check]:
+def audit_source(make: Maker, what: str, discrete: bool = False) -> list[Check]:
     """Examine one kind of source.
 
     ``docs/privacy.md#the-audit``.
     """
-    checks = [_key_check(make, what, normals and not discrete)]
-    numbers, uniforms = _at_all_sizes(make, normals, discrete)
-    if not discrete:
-        checks.append(_nonce_check(make, what, normals))
-    if normals:
-        noises, zeros = [n for _, n in numbers], [np.zeros(len(n)) for _, n in numbers]
-        side = _side_draws(make, _TIMES // 4 if discrete else _TIMES)
-        checks += [
-            _named(parts_check(parts_of(noises, zeros, [name for name, _ in numbers])), what),
-            _named(law_check(np.concatenate(noises)), what),
-            _named(tails_check(np.concatenate([*noises, side.ravel()])), what),
-            _named(reuse_check(np.concatenate(noises), "releases of every size"), what),
-            _named(distances_check(noises), what),
-            _named(patterns_check(noises, zeros), what),
-            _named(directions_check(side), what),
-        ]
-    checks += [
-        _named(uniform_check(np.concatenate(uniforms), "of every size"), what),
-        _named(distances_check([_normal_of(u) for u in uniforms], "uniform numbers of a call"), what),
-        _process_check(make, what, normals),
+    numbers, uniforms = _at_all_sizes(make, discrete)
+    noises, zeros = [n for _, n in numbers], [np.zeros(len(n)) for _, n in numbers]
+    side = _side_draws(make, _TIMES // 4 if discrete else _TIMES)
+    checks = [
+        _key_check(make, discrete),
+        *([] if discrete else [_nonce_check(make)]),
+        parts_check(parts_of(noises, zeros, [name for name, _ in numbers])),
+        law_check(np.concatenate(noises)),
+        tails_check(np.concatenate([*noises, side.ravel()])),
+        reuse_check(np.concatenate(noises), "releases of every size"),
+        distances_check(noises),
+        patterns_check(noises, zeros),
+        directions_check(side),
+        uniform_check(np.concatenate(uniforms), "of every size"),
+        distances_check([_normal_of(u) for u in uniforms], "uniform numbers of a call"),
+        _process_check(make),
     ]
-    return checks
-
-
-def _named(check: Check, what: str) -> Check:
-    return Check(f"source of {what}, {check.name}", check.found, check.flagged, check.epsilon, check.power)
+    return [replace(check, name=f"source of {what}, {check.name}") for check in checks]
 
 
 def _normal_of(uniforms: Array) -> Array:
@@ -195,34 +227,29 @@ def _normal_of(uniforms: Array) -> Array:
     return found
 
 
-def _level(sigma: float) -> Calibration:
-    from fastadmm.privacy.noise import calibrate
-
+def _draw(source: Any, n: int, number: int, engine: Engine, sigma: float = 1.0, stream: int = 0) -> Array:
+    """Noise in units of its standard deviation."""
     level: Calibration = calibrate(sigma, 1.0, 1)
-    return level
-
-
-def _draw(source: Any, n: int, number: int, engine: Engine, normals: bool, sigma: float = 1.0) -> Array:
-    """Noise in units of its standard deviation, or uniform numbers made normal."""
-    if not normals:
-        return _normal_of(source.uniform(n, number, engine))
-    level = _level(sigma)
-    sent = source.release(np.zeros(n), level, number, engine)
-    values: Array = sent.values / level.sigma
+    values: Array = source.release(np.zeros(n), level, number, engine, stream).values / level.sigma
     return values
 
 
-def _key_check(make: Maker, what: str, normals: bool) -> Check:
+def _key_check(make: Maker, discrete: bool) -> Check:
     """Which bits of the system's randomness decide the noise; no sampling."""
     engine = Engine(1)
-    same, flipped = flipped_draws(lambda: _draw(make(1), 8, 1, engine, normals))
+
+    def drawn() -> Array:
+        source = make(1)  # discrete noise has no key of ours, its uniform numbers have
+        return _normal_of(source.uniform(8, 1, engine)) if discrete else _draw(source, 8, 1, engine)
+
+    same, flipped = flipped_draws(drawn)
     bits = sum(not equal.any() for equal in flipped)
     found = f"{bits} of {_KEY_BITS} bits of the operating system's randomness decide every number"
     if _leaves(make(1)):
         bits, found = 0, "a source can be stored or sent, with its key"
     if not same:
         found = "other randomness than the operating system's decides the noise"
-    return Check(f"source of {what}, key", found, not same or bits < _KEY_BITS, power="exact")
+    return Check("key", found, not same or bits < _KEY_BITS, power="exact")
 
 
 def _leaves(source: Any) -> bool:
@@ -236,7 +263,7 @@ def _leaves(source: Any) -> bool:
     return True
 
 
-def _nonce_check(make: Maker, what: str, normals: bool) -> Check:
+def _nonce_check(make: Maker) -> Check:
     """Draws under one key, which differ by party, round and stream alone; and a draw that is asked twice."""
     given, engine = os.urandom(64), Engine(1)
     drawn: list[Array] = []
@@ -244,27 +271,18 @@ def _nonce_check(make: Maker, what: str, normals: bool) -> Check:
     for party in _PARTIES:
         with from_system(lambda size: given[:size]):
             source = make(party)
-            for number in _ROUNDS:
-                for stream in (0, 1):
-                    drawn.append(_one(source, number, stream, engine, normals))
+            drawn += [_draw(source, 24, t, engine, stream=stream) for t in _ROUNDS for stream in (0, 1)]
             try:
-                _one(source, _ROUNDS[1], 0, engine, normals)
+                _draw(source, 24, _ROUNDS[1], engine)
                 again += 1
             except RuntimeError:
                 pass
     check = reuse_check(np.concatenate(drawn), "parties, rounds, streams under one key")
     found = f"{again} sources draw the noise of a round twice" if again else check.found
-    return Check(f"source of {what}, {check.name}", found, check.flagged or again > 0)
+    return Check(check.name, found, check.flagged or again > 0)
 
 
-def _one(source: Any, number: int, stream: int, engine: Engine, normals: bool) -> Array:
-    if not normals:
-        return _normal_of(source.uniform(24, number, engine, stream))
-    values: Array = source.release(np.zeros(24), _level(1.0), number, engine, stream).values
-    return values
-
-
-def _at_all_sizes(make: Maker, normals: bool, discrete: bool) -> tuple[list[tuple[str, Array]], list[Array]]:
+def _at_all_sizes(make: Maker, discrete: bool) -> tuple[list[tuple[str, Array]], list[Array]]:
     """Noise and uniform numbers by size, on one and on two threads; the same bits on both, or none at all."""
     engines = Engine(1), _TwoThreads()
     numbers: list[tuple[str, Array]] = []
@@ -277,7 +295,7 @@ def _at_all_sizes(make: Maker, normals: bool, discrete: bool) -> tuple[list[tupl
                 source = make(k % 3)
                 for t in range(times):
                     sigma = _SIGMAS[(k + t) % len(_SIGMAS)]
-                    noise = _draw(source, n, t, engine, True, sigma) if normals else np.zeros(0)
+                    noise = _draw(source, n, t, engine, sigma)
                     both.append((noise, source.uniform(n, t, engine, 1)))
         same = len(both) < 2 or n <= 8_192 or all(map(np.array_equal, both[0], both[1]))
         for noise, uniform in both[: None if n <= 8_192 else 1]:
@@ -293,22 +311,20 @@ def _at_all_sizes(make: Maker, normals: bool, discrete: bool) -> tuple[list[tupl
 def _side_draws(make: Maker, times: int) -> Array:
     """Many short releases of one size, as rows."""
     source, engine = make(0), Engine(1)
-    return np.array([_draw(source, _SIDE, t, engine, True, _SIGMAS[t % 3]) for t in range(times)])
+    return np.array([_draw(source, _SIDE, t, engine, _SIGMAS[t % 3]) for t in range(times)])
 
 
-def _process_check(make: Maker, what: str, normals: bool) -> Check:
+def _process_check(make: Maker) -> Check:
     """Sources of this process and of its children, made before the fork and after."""
     engine = Engine(1)
     before = make(1)
-    _draw(before, 1, 0, engine, normals)  # it has its key when the process forks
+    _draw(before, 1, 0, engine)  # it has its key when the process forks
 
     def drawn() -> Array:
-        return np.concatenate(
-            [_draw(before, 256, 1, engine, normals), _draw(make(1), 256, 1, engine, normals)]
-        )
+        return np.concatenate([_draw(before, 256, 1, engine), _draw(make(1), 256, 1, engine)])
 
     children = [drawn_in_a_child(drawn) for _ in range(2)]
     found = [child for child in children if child is not None]
-    numbers = np.concatenate([*found, drawn(), *(_draw(make(1), 256, 1, engine, normals) for _ in range(4))])
+    numbers = np.concatenate([*found, drawn(), *(_draw(make(1), 256, 1, engine) for _ in range(4))])
     where = "sources, and processes after fork" if found else "sources; no fork on this system"
-    return _named(reuse_check(numbers, where), what)
+    return reuse_check(numbers, where)

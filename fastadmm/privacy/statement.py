@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Self
 
 from fastadmm.errors import FormatError
@@ -167,7 +167,7 @@ def state(
     for party in parties:
         why = party.reason or reason
         epsilon = math.inf if why else _epsilon(settings, party.gdp, party.pure)
-        made.append(PartyGuarantee(**{**_shallow(party), "epsilon": epsilon, "reason": why}))
+        made.append(replace(party, epsilon=epsilon, reason=why))
     label = settings.label_epsilon if settings.label_epsilon is not None and not reason else math.inf
     largest = max((party.epsilon for party in made), default=0.0)
     joint = person = math.inf
@@ -281,10 +281,6 @@ def _rounded(value: float, whole: Callable[[float], int]) -> str:
 def _plainly(value: float, digits: int) -> str:
     text = f"{value:.{max(digits, 0)}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-def _shallow(value: Any) -> dict[str, Any]:
-    return {f.name: getattr(value, f.name) for f in fields(value)}
 
 
 def _known(kind: Any, values: Mapping[str, Any]) -> dict[str, Any]:

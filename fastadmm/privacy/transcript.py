@@ -33,12 +33,14 @@ import numpy as np
 
 from fastadmm.conversation.exchange import Answers, Exchange
 from fastadmm.engine.engine import Engine
-from fastadmm.privacy import fusion_party, message_party, noise
+from fastadmm.privacy import fusion_party, message, message_party, noise
 from fastadmm.privacy.accounts import Account
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.noise import Calibration, GridMessage, NoiseSource
 from fastadmm.privacy.releases import Books
+from fastadmm.problem.problem import Problem
 from fastadmm.settings.privacy import DifferentialPrivacy, FusionPrivacy
+from fastadmm.solver.options import SolverOptions
 
 Array = np.ndarray
 
@@ -185,11 +187,8 @@ def compare_transcripts(first: Tap, second: Tap, party: int | None = None) -> Co
     return Comparison(math.sqrt(square), len(one), public, beyond, one[0].level.sigma if one else 0.0)
 
 
-#: How parties are asked.
-PATHS = ("solver", "agent")
-
 #: Looked up when they are called, as the party's process does.
-_FUSION, _MESSAGE, _NOISE = fusion_party, message_party, noise  # type: Any, Any, Any
+_MODES, _FUSION, _MESSAGE, _NOISE = message, fusion_party, message_party, noise  # type: Any, Any, Any, Any
 
 
 class Watched:
@@ -239,7 +238,7 @@ class Agents:
 
     def open(self, terms: dict[str, Any]) -> None:
         """Open the parties."""
-        family = _FUSION.FusionParty if isinstance(self.settings, FusionPrivacy) else _MESSAGE.MessageSender
+        family = _FUSION.FusionParty if isinstance(self.settings, FusionPrivacy) else _MESSAGE.MessageParty
         for m, (block, name) in enumerate(zip(self.blocks, self.names)):
             if block is None:
                 continue
@@ -267,6 +266,22 @@ class Agents:
 
 def _source(settings: DifferentialPrivacy, m: int) -> Any:
     return _NOISE.NoiseSource(settings.sampler, settings.seed, m)
+
+
+def made_run(
+    settings: DifferentialPrivacy,
+    problem: Problem,
+    options: SolverOptions,
+    agents: Agents | None = None,
+    look: Callable[[], None] | None = None,
+    **common: Any,
+) -> Any:
+    """A run of the product's own code, watched; its parties are its own, or opened as agents open them."""
+    solver = _MODES.private_solver(problem, options, settings, driver=agents, **common)
+    if agents is not None:
+        agents.open({**solver.terms(), "regularization": problem.regularization})
+    solver.driver = Watched(solver.driver, look)
+    return solver
 
 
 def _copied(values: dict[str, Any]) -> dict[str, Any]:

@@ -62,13 +62,18 @@ def _exact_sum(pairs: Sequence[tuple[Array, Array]], first: float) -> float:
     """Sum of a number and the products of pairs of arrays (d,), rounded once."""
     terms = [first]
     for a, b in pairs:
-        high = a * b
-        # Products of halves of 26 bits are exact: Dekker's.
-        a1, b1 = ((v * 134217729.0) - ((v * 134217729.0) - v) for v in (a, b))
-        low = ((a1 * b1 - high) + a1 * (b - b1) + (a - a1) * b1) + (a - a1) * (b - b1)
+        high, low = exact_products(a, b)
         terms += high.tolist()
         terms += low[np.isfinite(low)].tolist()
     return math.fsum(terms)
+
+
+def exact_products(a: Array, b: Array) -> tuple[Array, Array]:
+    """Products of numbers, and what rounding takes of each. Shapes: a, b (d,)."""
+    high = a * b
+    # Products of halves of 26 bits are exact: Dekker's.
+    a1, b1 = ((v * 134217729.0) - ((v * 134217729.0) - v) for v in (a, b))
+    return high, ((a1 * b1 - high) + a1 * (b - b1) + (a - a1) * b1) + (a - a1) * (b - b1)
 
 
 def centring_of(problem: Problem, engine: Engine) -> Centring | None:

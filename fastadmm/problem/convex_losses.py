@@ -74,12 +74,9 @@ class Binomial(Logistic):
         return self.intercept_of_mean(mean) if 0.0 < mean < 1.0 else math.inf
 
 
-@dataclass(frozen=True)
-class Squared(Loss):
-    r""":math:`\tfrac12 (z - y)^2`."""
+class _OfResidual(Loss):
+    """A loss of the residual, of any target."""
 
-    compiled: ClassVar[str] = "piecewise.squared"
-    name: ClassVar[str] = "squared"
     task: ClassVar[str] = "regression"
     of_residual: ClassVar[bool] = True
 
@@ -90,6 +87,14 @@ class Squared(Loss):
         self, u: Array, y: Array, weight: Array, norms: tuple[float, float], engine: Engine
     ) -> float:
         return 0.0  # a difference of two numbers is exact to its own size
+
+
+@dataclass(frozen=True)
+class Squared(_OfResidual):
+    r""":math:`\tfrac12 (z - y)^2`."""
+
+    compiled: ClassVar[str] = "piecewise.squared"
+    name: ClassVar[str] = "squared"
 
     def least(self, y: Array, weight: Array) -> float:
         return 0.0
@@ -105,27 +110,11 @@ class Squared(Loss):
         return 1.0
 
 
-class _Residual(Loss):
-    """A clamped loss of the residual; see :mod:`fastadmm.kernels.piecewise`."""
-
-    compiled: ClassVar[str] = "piecewise.residual"
-    task: ClassVar[str] = "regression"
-    of_residual: ClassVar[bool] = True
-
-    def rounding_norm(
-        self, u: Array, y: Array, weight: Array, norms: tuple[float, float], engine: Engine
-    ) -> float:
-        return 0.0  # a difference of two numbers is exact to its own size
-
-    def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
-        pass
+class _Clamped(Loss):
+    """A loss whose derivative is a clamped line; see :mod:`fastadmm.kernels.piecewise`."""
 
     def least(self, y: Array, weight: Array) -> float:
         return 0.0
-
-    def bends(self, y: Array) -> tuple[Array, Array] | None:
-        softness, low, high = self.kernel_arguments()
-        return y + softness * low, y + softness * high
 
     @property
     def gradient_lipschitz(self) -> float | None:
@@ -133,8 +122,18 @@ class _Residual(Loss):
         return 1.0 / softness if softness > 0.0 else None
 
 
-class _Margin(Loss):
-    """A clamped loss of the margin; see :mod:`fastadmm.kernels.piecewise`."""
+class _Residual(_OfResidual, _Clamped):
+    """Of the residual."""
+
+    compiled: ClassVar[str] = "piecewise.residual"
+
+    def bends(self, y: Array) -> tuple[Array, Array] | None:
+        softness, low, high = self.kernel_arguments()
+        return y + softness * low, y + softness * high
+
+
+class _Margin(_Clamped):
+    """Of the margin."""
 
     compiled: ClassVar[str] = "piecewise.margin"
     task: ClassVar[str] = "classification"
@@ -147,18 +146,10 @@ class _Margin(Loss):
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
         check_labels(y, weight)
 
-    def least(self, y: Array, weight: Array) -> float:
-        return 0.0
-
     def bends(self, y: Array) -> tuple[Array, Array] | None:
         softness, bound = self.kernel_arguments()
         margin = 1.0 - softness * bound  # where the line of least slope begins
         return np.where(y > 0.5, margin, -1.0), np.where(y > 0.5, 1.0, -margin)
-
-    @property
-    def gradient_lipschitz(self) -> float | None:
-        softness = self.kernel_arguments()[0]
-        return 1.0 / softness if softness > 0.0 else None
 
 
 @dataclass(frozen=True)

@@ -192,7 +192,7 @@ class Loss(ABC):
     def evaluate(self, z: Array, y: Array, weight: Array, gradient: Array, engine: Engine) -> float:
         """Summed loss at z; writes the weighted gradient (where there is a kink, a subgradient).
 
-        Shapes: z, y, weight, gradient (N,).
+        Shapes: z, gradient (N,) or (C N,); y, weight (N,).
         """
         (loss,) = engine.together(self.value_parts(z, y, weight, gradient, engine))
         return float(loss)
@@ -200,7 +200,12 @@ class Loss(ABC):
     def value_parts(self, z: Array, y: Array, weight: Array, gradient: Array, engine: Engine) -> list[Any]:
         """What :meth:`evaluate` adds up, for :meth:`Engine.together`; writes the gradient at once."""
         kernel, extra = self.kernels().evaluate, self.kernel_arguments()
-        return engine.returned_parts(kernel, engine.leaves(len(z)), 1, z, y, weight, extra, gradient)
+        given = self._rows(z, y), y, weight, extra, self._rows(gradient, y)
+        return engine.returned_parts(kernel, engine.leaves(len(y)), 1, *given)
+
+    def _rows(self, v: Array, y: Array) -> Array:
+        """A vector as kernels take it: of several predictors class by class."""
+        return v.reshape(-1, len(y)) if self.vector else v
 
     def _address(self, kernel: Any) -> Any:
         """Of a kernel that takes predictors, targets, weights, parameters, an output and a range of rows."""
@@ -271,9 +276,13 @@ class Loss(ABC):
         return loss, found[:size], (sums[0], sums[1])
 
     def curvature(self, z: Array, y: Array, weight: Array, out: Array, engine: Engine) -> Array:
-        """Write the weighted second derivative at z to ``out``, all of shape (N,); returns ``out``."""
+        """Write the weighted second derivative at z to ``out``; returns ``out``.
+
+        Shapes: z, out (N,) or, of the Hessian's diagonal, (C N,); y, weight (N,).
+        """
         kernel, extra = self.kernels().curvature, self.kernel_arguments()
-        engine.over_rows(kernel, engine.leaves(len(z)), z, y, weight, extra, out)
+        given = self._rows(z, y), y, weight, extra, self._rows(out, y)
+        engine.over_rows(kernel, engine.leaves(len(y)), *given)
         return out
 
     def curvature_parts(
@@ -322,7 +331,7 @@ class Loss(ABC):
     def conjugate(self, u: Array, y: Array, weight: Array, engine: Engine) -> float:
         """Summed conjugate ``sum_i (s_i l)*(u_i)``; infinite outside its domain.
 
-        Shapes: u, y, weight (N,).
+        Shapes: u (N,) or (C N,); y, weight (N,).
         """
         (value,) = engine.together(self.conjugate_parts(u, y, weight, engine))
         return float(value)
@@ -330,4 +339,4 @@ class Loss(ABC):
     def conjugate_parts(self, u: Array, y: Array, weight: Array, engine: Engine) -> list[Any]:
         """What :meth:`conjugate` adds up, for :meth:`Engine.together`."""
         kernel, extra = self.kernels().conjugate, self.kernel_arguments()
-        return engine.returned_parts(kernel, engine.leaves(len(u)), 1, u, y, weight, extra)
+        return engine.returned_parts(kernel, engine.leaves(len(y)), 1, self._rows(u, y), y, weight, extra)

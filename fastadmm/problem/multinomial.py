@@ -9,7 +9,7 @@ are those of a vector, and the messages of one class are contiguous.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -70,11 +70,6 @@ class Multinomial(Loss):
 
         return softmax(z, axis=1)
 
-    def value_parts(self, z: Array, y: Array, weight: Array, gradient: Array, engine: Engine) -> list[Any]:
-        rows, kernel = engine.leaves(len(y)), self.kernels().evaluate
-        points, slopes = z.reshape(-1, len(y)), gradient.reshape(-1, len(y))
-        return engine.parts(lambda r: kernel(points, y, weight, slopes, *r), rows)
-
     def advance_classes(
         self,
         messages: Array,
@@ -111,12 +106,6 @@ class Multinomial(Loss):
 
         loss, products, sums = engine.sums(piece, engine.leaves(n), size=step.size)
         return float(loss), products, sums
-
-    def curvature(self, z: Array, y: Array, weight: Array, out: Array, engine: Engine) -> Array:
-        """Write the diagonal of the Hessian, ``s p (1 - p)``, to ``out``; z and out of shape (C N,)."""
-        kernel, points, result = self.kernels().curvature, z.reshape(-1, len(y)), out.reshape(-1, len(y))
-        engine.by_leaf(lambda r: kernel(points, y, weight, result, *r), engine.leaves(len(y)))
-        return out
 
     def mean_curvature(self, gradient: Array, weight: Array, engine: Engine) -> Array:
         """Mean over the classes of the Hessian's diagonal, of shape (N,), from a gradient of shape (C N,)."""
@@ -189,7 +178,3 @@ class Multinomial(Loss):
     ) -> tuple[float, float]:
         sums, slope = self.prox_classes(v, shift, y, weight, penalty, z, gradient, engine)
         return float(sums.sum()), float(slope.trace())
-
-    def conjugate_parts(self, u: Array, y: Array, weight: Array, engine: Engine) -> list[Any]:
-        kernel, dual = self.kernels().conjugate, u.reshape(-1, len(y))
-        return engine.parts(lambda r: kernel(dual, y, weight, *r), engine.leaves(len(y)))

@@ -98,6 +98,11 @@ class PartyPenalty:
         r""":math:`\kappa R(x)` for x of shape (d,) in the set."""
         return self.strength * self.regularizer.value(x)
 
+    def pull(self, slope: Array) -> Array:
+        """How much each weight at zero is pulled away from it, where the set has room. Shapes: slope (d,)."""
+        low, high = self.constraint.bounds
+        return np.maximum(slope if low < 0.0 else 0.0, -slope if high > 0.0 else 0.0)
+
     def prox(self, v: Array, step: Any) -> Array:
         r"""Minimise :math:`\text{step}\cdot h(x) + \tfrac12 \|x - v\|^2`; v and result of shape (d,).
 

@@ -25,6 +25,7 @@ from fastadmm.privacy.message_audit import audit_message_code, declared_cost
 from fastadmm.privacy.noise import Calibration
 from fastadmm.privacy.noise_tests import MOST_TESTS, Check
 from fastadmm.privacy.plan import lemma_counter_example, theorem_sigma
+from fastadmm.privacy.releases import read_release
 from fastadmm.privacy.response_audit import audit_labels
 from fastadmm.privacy.sensitivity import message_sensitivity
 from fastadmm.privacy.statement import PrivacyStatement
@@ -246,7 +247,8 @@ def recorded_books(
     nor the ledger's total is below what all of them cost together.
     """
     name = "releases, ledger and statement on record"
-    stored = _stored(run / "messages")
+    paths = sorted((run / "messages").glob("[!.]*.npz"))
+    stored = {path.stem: read_release(path) for path in paths}
     if not stored:
         return []
     if not ledger.exists():
@@ -266,18 +268,6 @@ def recorded_books(
     wrong = wrong or too_little_stated(said, settings, by_name) or _totals(Ledger(ledger), settings)
     right = f"{len(stored)} stored releases are charged, added up and stated"
     return [Check(name, wrong or right, bool(wrong), power="exact")]
-
-
-def _stored(folder: Path) -> dict[str, dict[str, Any]]:
-    found = {}
-    for path in sorted(folder.glob("[!.]*.npz")) if folder.is_dir() else ():
-        with storage_errors(path, "read"):
-            try:
-                with np.load(path, allow_pickle=False) as archive:
-                    found[path.stem] = {key: archive[key] for key in archive.files}
-            except (ValueError, OSError, EOFError) as error:
-                raise FormatError(f"{shown(path)}: not a released message, or damaged: {error}") from None
-    return found
 
 
 def _costs(

@@ -318,10 +318,11 @@ class RoundLog:
     def _truncate(self, keep_rounds: int) -> None:
         if not self.path.exists():
             return
-        kept = [line for number, line in self._lines() if number <= keep_rounds]
+        kept = [line for number, line in self.lines() if number <= keep_rounds]
         write_whole(self.path, "".join(kept))
 
-    def _lines(self) -> Iterator[tuple[int, str]]:
+    def lines(self) -> Iterator[tuple[int, str]]:
+        """Round and text of every whole line."""
         text = read_bytes(self.path).decode("utf-8", errors="replace")
         for line in text.splitlines(keepends=True):
             try:

@@ -574,8 +574,8 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
         ):
             if given is not None:
                 raise ConfigError(f"{parameter}: not in a private run: {SETTINGS[key].refused['private']}")
-        from fastadmm.privacy.fits import UNCOUNTED, charge_fit, other_fits, resolve_ledger
         from fastadmm.privacy.message import private_solver
+        from fastadmm.privacy.private_run import UNCOUNTED, charge_fit, other_fits, resolve_ledger
         from fastadmm.privacy.published import exact_note, exact_parties
 
         ledger = resolve_ledger(self.ledger)

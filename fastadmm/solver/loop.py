@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.engine.engine import Stopped
+from fastadmm.method.method import Saved
 from fastadmm.proof.claim import Claim, Proof
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.run import Run
@@ -139,7 +140,7 @@ _MOST_IN_VAIN = 4
 _WITHOUT = (Claim.CERTIFIED, Claim.CONTRADICTION)
 
 
-class Attempts:
+class Attempts(Saved):
     """Attempts of a run to prove what its rounds claim: they tell when the next one is worth its passes."""
 
     def __init__(self) -> None:
@@ -163,14 +164,8 @@ class Attempts:
         """Whether to go on gains nothing: only the rounding of the proof is left, or rounds are idle."""
         return self.at_rounding or self.idle >= _MOST_IN_VAIN
 
-    def export(self) -> dict[str, float]:
-        """The state."""
-        return {key: float(value) for key, value in vars(self).items()}
-
-    def restore(self, saved: dict[str, float]) -> None:
-        """Inverse of :meth:`export`."""
-        self.least, self.idle, self.due = float(saved["least"]), int(saved["idle"]), int(saved["due"])
-        self.at_rounding = bool(saved["at_rounding"])
+    def export(self) -> dict[str, Any]:
+        return {key: float(value) for key, value in super().export().items()}
 
 
 def told_by(proof: Proof, record: RoundRecord) -> RoundRecord:

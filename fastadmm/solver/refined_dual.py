@@ -15,6 +15,7 @@ import numpy as np
 import scipy.linalg
 
 from fastadmm.engine.engine import Engine
+from fastadmm.problem.centring import exact_products
 from fastadmm.problem.problem import Problem
 
 Array = np.ndarray
@@ -97,8 +98,6 @@ def _bends(problem: Problem, z: Array, u: Array, engine: Engine) -> Array:
 
 
 def _sum(column: Array, u: Array) -> float:
-    """Inner product in extended precision: halves of 26 bits have exact products."""
-    high = column * u
-    a1, b1 = ((v * 134217729.0) - ((v * 134217729.0) - v) for v in (column, u))
-    low = ((a1 * b1 - high) + a1 * (u - b1) + (column - a1) * b1) + (column - a1) * (u - b1)
+    """Inner product in extended precision."""
+    high, low = exact_products(column, u)
     return float(np.sum(high.astype(np.longdouble)) + np.sum(low))

@@ -15,7 +15,7 @@ from fastadmm.engine.tree import leaves_of, node_range
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import atomic_directory, shown
 from fastadmm.files.digest import ContentDigest, RowDigest
-from fastadmm.store.label_file import LabelWriter
+from fastadmm.store.label_file import LabelWriter, write_columns
 from fastadmm.store.manifest import SHARDS, Shard, shard_name, write_shards
 from fastadmm.store.partition import PartitionWriter, create_partition, open_partition
 from fastadmm.store.party_file import PartyWriter
@@ -211,9 +211,5 @@ def cut_partition(
             for start, block in party.iter_rows():
                 target.append(block, ids[start : start + block.shape[0]])
         if (known := whole.labels) is not None:
-            ids = known.ids()
             labels = writer.labels(classes=known.classes, reading=known.reading, exposure=known.exposure)
-            for start in range(0, len(ids), 1 << 18):
-                rows = slice(start, start + (1 << 18))
-                weight, offset = (None if v is None else v[rows] for v in (known.sample_weight, known.offset))
-                labels.append(known.y[rows], sample_weight=weight, offset=offset, ids=ids[rows])
+            write_columns(labels, known.y, known.sample_weight, known.offset, known.ids())

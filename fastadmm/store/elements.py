@@ -129,6 +129,43 @@ class GrowingArray:
         return self._dataset
 
 
+class GrowingBlock:
+    """The element ``X`` of a file, dense or CSR, written in pieces of rows."""
+
+    def __init__(self, file: h5py.File, kind: str, dtype: np.dtype, compression: str = "none") -> None:
+        self._file, self._kind, self._dtype, self._compression = file, kind, dtype, compression
+        self._parts: dict[str, GrowingArray] = {}
+        self._rows = self._nnz = 0
+
+    def append(self, rows: np.ndarray | csr_array, n_columns: int | None) -> None:
+        """Add rows of the block's type; ``n_columns`` is None where a CSR block's width is still open."""
+        if isinstance(rows, np.ndarray):
+            self._part("X", self._file, self._dtype, rows.shape[1:]).append(rows)
+        else:
+            group, begun = self._file.require_group("X"), bool(self._parts)
+            self._part("data", group, self._dtype).append(rows.data)
+            self._part("indices", group, index_dtype(n_columns or 0)).append(rows.indices)
+            pointers = rows.indptr.astype(np.int64) + self._nnz
+            self._part("indptr", group, np.dtype("<i8")).append(pointers[begun:])
+            self._nnz += len(rows.data)
+        self._rows += rows.shape[0]
+
+    def _part(
+        self, name: str, group: h5py.Group, dtype: np.dtype, row_shape: tuple[int, ...] = ()
+    ) -> GrowingArray:
+        if name not in self._parts:
+            self._parts[name] = GrowingArray(group, name, dtype, row_shape, compression=self._compression)
+        return self._parts[name]
+
+    def close(self, n_columns: int) -> None:
+        """Write the rest."""
+        for part in self._parts.values():
+            encode(part.close(), "array")
+        if self._kind == "csr":
+            encode(self._file["X"], "csr_matrix")
+            self._file["X"].attrs["shape"] = np.array([self._rows, n_columns], dtype=np.int64)
+
+
 def _balanced_bytes(nbytes: int) -> int:
     # Equal chunks waste no half-empty last one (HDF5 stores it whole); +1 rounds up to cover all rows.
     pieces = max(1, -(-nbytes // (2 * CHUNK_BYTES)))

@@ -27,6 +27,7 @@ LABELS_TYPE = "fastadmm-labels"
 LABELS_VERSIONS = ("1.0", "1.1")
 TASKS = ("classification", "regression")
 _KEYS = {"y", "sample_weight", "offset", "obs"}
+_AT_ONCE = 1 << 18  # rows
 
 
 def _check_values(
@@ -61,6 +62,23 @@ def check_weights(total: float, path: str) -> None:
     """Refuse weights that are all zero."""
     if total <= 0:
         raise InputError(f"{path}: key 'sample_weight': all weights are zero; at least one must be positive")
+
+
+def write_columns(
+    writer: Any,
+    y: np.ndarray,
+    sample_weight: np.ndarray | None,
+    offset: np.ndarray | None,
+    ids: np.ndarray | None,
+) -> None:
+    """Write labels that are in memory to a label file, or to those of all shards, some at a time.
+
+    Shapes: y, sample_weight, offset, ids (N,).
+    """
+    columns = {"sample_weight": sample_weight, "offset": offset, "ids": ids}
+    for start in range(0, len(y), _AT_ONCE):
+        rows = slice(start, start + _AT_ONCE)
+        writer.append(y[rows], **{key: None if v is None else v[rows] for key, v in columns.items()})
 
 
 class LabelWriter(Writer):

@@ -23,8 +23,8 @@ from fastadmm.files.digest import strings_digest
 from fastadmm.store.elements import (
     CsrParts,
     GrowingArray,
+    GrowingBlock,
     encode,
-    index_dtype,
     read_array,
     read_attribute,
     read_strings,
@@ -72,35 +72,23 @@ class OwnerWriter(Writer):
         self._names, self._classes, self._recipe = list(feature_names), classes, recipe or {}
         self._source_names = list(source_names)
         self._hash = hashlib.sha256(f"{kind} {self.dtype.name} {n_features}\n".encode())
-        self._nnz = 0
         super().__init__()
         self._file, self._sink = self._stack.enter_context(
             open_output(path, OWNER_TYPE, OWNER_VERSIONS[-1], public_path=public_path)
         )
         self._y = GrowingArray(self._file, "y", "<f8")
-        if kind == "dense":
-            self._values = GrowingArray(self._file, "X", self.dtype, (n_features,))
-        else:
-            group = self._file.create_group("X")
-            self._values = GrowingArray(group, "data", self.dtype)
-            self._indices = GrowingArray(group, "indices", index_dtype(n_features))
-            self._indptr = GrowingArray(group, "indptr", "<i8")
-            self._indptr.append(np.zeros(1, dtype=np.int64))
+        self._block = GrowingBlock(self._file, kind, self.dtype)
 
     def append(self, X: np.ndarray | csr_array, y: np.ndarray) -> None:
         """Add rows. Shapes: X (k, d); y (k,)."""
         if isinstance(X, np.ndarray):
-            block = np.ascontiguousarray(X, dtype=self.dtype)
-            self._values.append(block)
-            self._hash.update(block.data)
+            X = np.ascontiguousarray(X, dtype=self.dtype)
+            self._hash.update(X.data)
         else:
-            data = X.data.astype(self.dtype, copy=False)
-            self._values.append(data)
-            self._indices.append(X.indices)
-            self._indptr.append(X.indptr[1:].astype(np.int64) + self._nnz)
-            self._nnz += len(data)
-            for part in (data, X.indices.astype("<i8"), np.diff(X.indptr).astype("<i8")):
+            X = X.astype(self.dtype, copy=False)
+            for part in (X.data, X.indices.astype("<i8"), np.diff(X.indptr).astype("<i8")):
                 self._hash.update(np.ascontiguousarray(part).data)
+        self._block.append(X, self.n_features)
         self._y.append(y)
         self._hash.update(np.ascontiguousarray(y, dtype="<f8").data)
         self.n_samples += X.shape[0]
@@ -110,13 +98,7 @@ class OwnerWriter(Writer):
         if self.n_samples == 0:
             raise InputError(f"{self._shown}: owner {self.name!r} has no rows; an owner needs at least one")
         encode(self._y.close(), "array")
-        if self.kind == "dense":
-            encode(self._values.close(), "array")
-        else:
-            for column in (self._values, self._indices, self._indptr):
-                encode(column.close(), "array")
-            encode(self._file["X"], "csr_matrix")
-            self._file["X"].attrs["shape"] = np.array([self.n_samples, self.n_features], dtype=np.int64)
+        self._block.close(self.n_features)
         encode(self._file.create_group("var"), "dict")
         write_strings(self._file["var"], "names", self._names)
         encode(self._file.create_group("recipe"), "dict")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,6 @@ from typing import Any
 
 from fastadmm.errors import FormatError, InputError, StorageError
 from fastadmm.files.atomic import atomic_directory, shown, storage_errors
-from fastadmm.store.encoder import Encoder
 from fastadmm.store.joined import JoinedLabels, JoinedParty
 from fastadmm.store.label_file import TASKS, LabelData, LabelWriter, open_labels
 from fastadmm.store.manifest import (
@@ -27,7 +26,6 @@ from fastadmm.store.manifest import (
     write_manifest,
 )
 from fastadmm.store.party_file import PartyData, PartyWriter, check_party_name, open_party
-from fastadmm.store.transform import Transform
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,18 +65,7 @@ class PartitionWriter:
         self._parties: list[PartyWriter] = []
         self._labels: LabelWriter | None = None
 
-    def party(
-        self,
-        name: str | None = None,
-        *,
-        n_features: int | None = None,
-        kind: str = "csr",
-        dtype: Any = "float64",
-        feature_names: Iterable[str] | None = None,
-        transform: Transform | None = None,
-        compression: str = "none",
-        encoder: Encoder | None = None,
-    ) -> PartyWriter:
+    def party(self, name: str | None = None, **described: Any) -> PartyWriter:
         """Begin the next party's file ``<name>.h5``; see :class:`PartyWriter` for the parameters."""
         name = f"party-{len(self._parties) + 1}" if name is None else name
         check_party_name(name, shown(self._public))
@@ -87,32 +74,22 @@ class PartitionWriter:
         writer = PartyWriter(
             self._directory / f"{name}.h5",
             name=name,
-            n_features=n_features,
-            kind=kind,
-            dtype=dtype,
-            feature_names=feature_names,
-            transform=transform,
-            compression=compression,
-            encoder=encoder,
             public_path=self._public / f"{name}.h5",
+            **described,
         )
         self._parties.append(writer)
         return writer
 
-    def labels(
-        self, *, classes: Sequence[str] | None = None, reading: str = "", exposure: bool = False
-    ) -> LabelWriter:
+    def labels(self, **described: Any) -> LabelWriter:
         """Begin the label file; see :class:`LabelWriter`."""
         if self._labels is not None:
             raise InputError(f"{shown(self._public)}: a partition has one label file only")
         self._labels = LabelWriter(
             self._directory / LABELS_FILE,
             task=self._task,
-            classes=classes,
             public_path=self._public / LABELS_FILE,
-            reading=reading,
-            exposure=exposure,
             shard=self._shard,
+            **described,
         )
         return self._labels
 

@@ -18,12 +18,11 @@ from fastadmm.files.digest import ContentDigest
 from fastadmm.store.compression import compression_options
 from fastadmm.store.elements import (
     CsrParts,
-    GrowingArray,
+    GrowingBlock,
     array_dataset,
     check_rows,
     check_text,
     encode,
-    index_dtype,
     make_csr,
     not_finite,
     open_csr,
@@ -89,7 +88,6 @@ class PartyWriter(Writer):
         encoder: Encoder | None = None,
     ) -> None:
         compression_options(compression)  # before any file is made
-        self._compression = compression
         self.path = Path(path)
         self._shown = shown(path if public_path is None else public_path)
         self.name = check_party_name(name, self._shown)
@@ -128,8 +126,7 @@ class PartyWriter(Writer):
         self._digest = ContentDigest(kind, self.dtype.name)
         #: That of a whole of which these rows are a shard is computed on the way.
         self.whole_digest: ContentDigest | None = None
-        self._columns: dict[str, GrowingArray] = {}
-        self._nnz = 0
+        self._block = GrowingBlock(self._file, kind, self.dtype, compression)
 
     def _width(self, n_features: int) -> int:
         if isinstance(n_features, bool) or not isinstance(n_features, (int, np.integer)) or n_features < 1:
@@ -209,7 +206,7 @@ class PartyWriter(Writer):
         if not finite.all():
             row, column = np.argwhere(~finite)[0]
             raise self._refuse(X[row, column], int(row), int(column))
-        self._column("X", self._file, self.dtype, (self._n_features,)).append(block)
+        self._block.append(block, self._n_features)
         for digest in self._digests():
             digest.update_dense(block)
 
@@ -227,28 +224,12 @@ class PartyWriter(Writer):
         if self._n_features is None and seen >= 2**31:
             raise InputError(f"{self._shown}: key 'X': column {seen}; give n_features before the first rows")
         self._seen = max(self._seen, seen)
-        if not self._columns:
-            group = self._file.create_group("X")
-            self._column("data", group, self.dtype)
-            self._column("indices", group, index_dtype(self._n_features or 0))
-            self._column("indptr", group, np.dtype("<i8")).append(np.zeros(1, dtype=np.int64))
-        indptr = X.indptr.astype(np.int64)
-        self._columns["data"].append(data)
-        self._columns["indices"].append(X.indices)
-        self._columns["indptr"].append(indptr[1:] + self._nnz)
-        self._nnz += len(data)
+        self._block.append(make_csr(data, X.indices, X.indptr, X.shape), self._n_features)
         for digest in self._digests():
-            digest.update_csr(data, X.indices, indptr)
+            digest.update_csr(data, X.indices, X.indptr.astype(np.int64))
 
     def _digests(self) -> list[ContentDigest]:
         return [d for d in (self._digest, self.whole_digest) if d is not None]
-
-    def _column(
-        self, name: str, group: h5py.Group, dtype: np.dtype, row_shape: tuple[int, ...] = ()
-    ) -> GrowingArray:
-        if name not in self._columns:
-            self._columns[name] = GrowingArray(group, name, dtype, row_shape, compression=self._compression)
-        return self._columns[name]
 
     def _finish(self) -> None:
         if self.n_samples == 0:
@@ -261,11 +242,7 @@ class PartyWriter(Writer):
             raise InputError(
                 f"{self._shown}: key 'transform': fitted on {self._transform.n_features} columns, not {d}"
             )
-        for column in self._columns.values():
-            encode(column.close(), "array")
-        if self.kind == "csr":
-            encode(self._file["X"], "csr_matrix")
-            self._file["X"].attrs["shape"] = np.array([self.n_samples, d], dtype=np.int64)
+        self._block.close(d)
         self.row_digest = self._ids.close()
         self.content_digest = self._digest.text(names)
         encode(self._file.create_group("var"), "dict")

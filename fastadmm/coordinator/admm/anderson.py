@@ -9,10 +9,14 @@ coordinator already has, so parties do not know about it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from fastadmm.engine.pages import free
 from fastadmm.engine.stacked import StackedRows
+from fastadmm.method.method import Saved
 
 #: Tikhonov regularisation of the small least-squares problem, relative to the trace.
 _REGULARIZATION = 1e-10
@@ -21,8 +25,10 @@ _REGULARIZATION = 1e-10
 _MAX_WEIGHT = 1e4
 
 
-class Anderson:
+class Anderson(Saved):
     """Memory of differences, and the extrapolation from it. Shapes: weights (count,)."""
+
+    SAVED = "gram", "last_residual", "last_image", "count", "position", "has_last"
 
     def __init__(
         self, size: int, sections: list[tuple[slice, float | np.ndarray]], memory: int, rows: StackedRows
@@ -94,26 +100,10 @@ class Anderson:
     def _products(self, residual: np.ndarray) -> np.ndarray:
         return self.rows.weighted_products(self.residuals[: self.count], residual, self.sections)
 
-    def export(self) -> dict[str, np.ndarray | int | bool]:
-        """Everything a resumed run needs to go on bit for bit."""
+    def export(self) -> dict[str, Any]:
         n = self.count
-        return {
-            "residuals": self.residuals[:n],
-            "images": self.images[:n],
-            "gram": self.gram,
-            "last_residual": self.last_residual,
-            "last_image": self.last_image,
-            "count": n,
-            "position": self.position,
-            "has_last": self.has_last,
-        }
+        return {"residuals": self.residuals[:n], "images": self.images[:n], **super().export()}
 
-    def restore(self, saved: dict) -> None:
-        """Inverse of :meth:`export`."""
-        n = int(saved["count"])
-        self.count, self.position, self.has_last = n, int(saved["position"]), bool(saved["has_last"])
-        self.residuals[:n] = saved["residuals"]
-        self.images[:n] = saved["images"]
-        self.gram[:] = saved["gram"]
-        self.last_residual[:] = saved["last_residual"]
-        self.last_image[:] = saved["last_image"]
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        super().restore(saved)
+        self.residuals[: self.count], self.images[: self.count] = saved["residuals"], saved["images"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from fastadmm.coordinator.admm.penalty_rule import MAX_DECISIONS, CurvatureRule,
 from fastadmm.coordinator.admm.z_update import update_z_u
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.stacked import StackedRows
+from fastadmm.method.method import Saved
 from fastadmm.problem.problem import Problem
 
 #: An extrapolated state whose residual exceeds the best one by this factor is taken back.
@@ -61,12 +63,14 @@ class RoundOutcome:
     norms: list[float]  # of each party's new weights
 
 
-class Coordinator:
+class Coordinator(Saved):
     """Holds the shared state and runs rounds.
 
     Shapes: metric (N,).
     Scaling: penalty summed scaling.
     """
+
+    SAVED = "penalty", "relaxation", "extrapolated", "n_extrapolations", "first_residual", "best_residual"
 
     def __init__(
         self,
@@ -248,19 +252,9 @@ class Coordinator:
         summable = _SUMMABLE_SCALE * self.first_residual * (self.n_extrapolations + 1) ** -_SUMMABLE_POWER
         return norm <= min(_MAX_GROWTH * self.best_residual, summable)
 
-    def export(self) -> dict:
-        """Everything a resumed run needs to go on bit for bit."""
-        saved: dict[str, Any] = {
-            "state": self.state.vector,
-            "reached": self.reached.vector,
-            "intercept": self.intercept,
-            "penalty": self.penalty,
-            "relaxation": self.relaxation,
-            "extrapolated": self.extrapolated,
-            "n_extrapolations": self.n_extrapolations,
-            "first_residual": self.first_residual,
-            "best_residual": self.best_residual,
-        }
+    def export(self) -> dict[str, Any]:
+        vectors = {"state": self.state.vector, "reached": self.reached.vector}
+        saved: dict[str, Any] = {**vectors, "intercept": self.intercept, **super().export()}
         if self.anderson is not None:
             saved["anderson"] = self.anderson.export()
         if self.rule is not None:
@@ -271,19 +265,13 @@ class Coordinator:
             saved["metric"] = self.metric
         return saved
 
-    def restore(self, saved: dict) -> None:
-        """Inverse of :meth:`export`."""
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        # A run that began without relaxation goes on without it.
+        super().restore({"relaxation": 1.0, **saved})
         n = self.problem.message_size
         self.reached = self.state.like(np.array(saved["reached"]))
         self.state = self.state.like(np.array(saved["state"]))
         self.intercept = float(saved["intercept"])
-        self.penalty = float(saved["penalty"])
-        self.extrapolated = bool(saved["extrapolated"])
-        self.n_extrapolations = int(saved["n_extrapolations"])
-        self.first_residual = float(saved["first_residual"])
-        self.best_residual = float(saved["best_residual"])
-        # A run that began without these goes on without them.
-        self.relaxation = float(saved.get("relaxation", 1.0))
         if "curvature_rule" not in saved:
             self.curvature_rule = None
         if self.curvature_rule is not None:
@@ -297,4 +285,4 @@ class Coordinator:
             self.anderson.sections = self._sections()
             self.anderson.restore(saved["anderson"])
         if self.rule is not None and "penalty_rule" in saved:
-            self.rule.restore(saved["penalty_rule"])
+            self.rule.restore({"n_stalls": 0, **saved["penalty_rule"]})  # not in runs that began without it

@@ -17,11 +17,12 @@ scheme carries over from the last change on. Every party factorises twice more.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
 from fastadmm.engine.engine import Engine
+from fastadmm.method.method import Saved
 
 #: The first decision, in rounds; each later one comes after twice as many.
 _FIRST = 3
@@ -40,7 +41,7 @@ _MIN_FACTOR = 1.5
 
 
 @dataclass
-class PenaltyRule:
+class PenaltyRule(Saved):
     """State of the rule."""
 
     n_rounds: int = 0  # rounds and decisions so far
@@ -76,16 +77,6 @@ class PenaltyRule:
         factor = min(max(factor, 1.0 / _MAX_FACTOR), _MAX_FACTOR)
         return 1.0 if 1.0 / _MIN_FACTOR < factor < _MIN_FACTOR else factor
 
-    def export(self) -> dict[str, int | float]:
-        """Everything a resumed run needs to go on bit for bit."""
-        return asdict(self)
-
-    def restore(self, saved: dict) -> None:
-        """Inverse of :meth:`export`."""
-        self.n_rounds, self.n_decisions = int(saved["n_rounds"]), int(saved["n_decisions"])
-        self.log_ratio, self.n_ratios = float(saved["log_ratio"]), int(saved["n_ratios"])
-        self.n_stalls = int(saved.get("n_stalls", 0))  # runs that began without it
-
 
 Array = np.ndarray
 
@@ -104,7 +95,7 @@ _SHARE = 0.3
 
 
 @dataclass
-class CurvatureRule:
+class CurvatureRule(Saved):
     """State of the rule."""
 
     n_rounds: int = 0  # rounds so far
@@ -129,11 +120,3 @@ class CurvatureRule:
         if highest < _LEAST_SPREAD * lowest:
             return None
         return engine.each(np.divide, omega, engine.mean(omega), out=omega), _SHARE * mean
-
-    def export(self) -> dict[str, int]:
-        """Everything a resumed run needs to go on bit for bit."""
-        return asdict(self)
-
-    def restore(self, saved: dict) -> None:
-        """Inverse of :meth:`export`."""
-        self.n_rounds = int(saved["n_rounds"])

@@ -32,10 +32,10 @@ from fastadmm.method.class_certificate import (
 from fastadmm.method.class_span import (
     ClassSpan,
     ClassSpanHessian,
-    ClassSpanPoint,
     minimise_over_class_span,
 )
 from fastadmm.method.method import Measured, Method
+from fastadmm.method.span import SpanPoint
 from fastadmm.parties.classes import ClassDirectionParty, choose_class_solver
 from fastadmm.parties.reflection import Turn
 from fastadmm.problem.multinomial import FEWEST_ROWS
@@ -76,7 +76,7 @@ class MultinomialCoordinator:
         classes = problem.n_outputs
         self.store = MessageStore(problem.n_samples, engine)
         self.owner = np.empty(0, dtype=np.int64)
-        self.point = ClassSpanPoint(np.empty((classes, 0)), np.zeros(classes), np.zeros(problem.message_size))
+        self.point = SpanPoint(np.empty((classes, 0)), np.zeros(classes), np.zeros(problem.message_size))
         self.metric: Array | None = None
         self.watch = MetricWatch()
         self.hessian = ClassSpanHessian(problem.fit_intercept)
@@ -308,7 +308,7 @@ class MultinomialMethod(Method):
         coordinator.moves = Moves()
         c, rows = np.concatenate(coefficients, axis=1), coordinator.messages
         total = np.concatenate([self.engine.combine(own, rows) for own in c])
-        coordinator.point = ClassSpanPoint(c, np.array(intercept), total)
+        coordinator.point = SpanPoint(c, np.array(intercept), total)
         coordinator.start()
 
     def round(self) -> Talk[Measured]:
@@ -385,7 +385,7 @@ class MultinomialMethod(Method):
         messages = saved["messages"]
         if messages is not coordinator.store.rows:
             messages = np.require(messages, np.float64, ["C", "O", "W"])
-        point = ClassSpanPoint(
+        point = SpanPoint(
             np.array(saved["coefficients"]), np.array(saved["intercept"]), np.array(saved["total"])
         )
         read = (k, n) if messages.shape == (k + coordinator.most_messages, n) else messages.shape

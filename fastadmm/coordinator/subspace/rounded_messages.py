@@ -75,16 +75,16 @@ class RoundedMessages:
         self, messages: np.ndarray, owner: np.ndarray, coefficients: np.ndarray, engine: Engine
     ) -> np.ndarray:
         r""":math:`\delta`, of shape (N,), for messages of shape (K, N) and their owners and coefficients."""
-        total = np.zeros(messages.shape[1])
-        for m in np.unique(owner).tolist():
-            mine = np.flatnonzero(owner == m)
-            first = 0
-            if m in self.mixed:
-                first, bound = self.mixed[m]
-                total += float(np.linalg.norm(coefficients[mine[:first]])) * bound
-            own = mine[first:]
-            for k, error in zip(own, self.errors([messages[k] for k in own], engine)):
-                total += abs(float(coefficients[k])) * error
+        from fastadmm.kernels.vectors import combine_sizes
+
+        total, shares = np.empty(messages.shape[1]), _RELATIVE * np.abs(coefficients)
+        for m, (first, _) in self.mixed.items():
+            shares[np.flatnonzero(owner == m)[:first]] = 0.0
+        engine.over_rows(combine_sizes, engine.leaves(len(total)), shares, messages, total)
+        # No message's largest number is above that of their sum, divided by its share.
+        total += _ABSOLUTE / _RELATIVE * len(shares) * engine.largest(total)
+        for m, (first, bound) in self.mixed.items():
+            total += float(np.linalg.norm(coefficients[owner == m][:first])) * bound
         return total
 
     def correction(

@@ -41,6 +41,7 @@ from fastadmm.coordinator.subspace.rounded_messages import Correction, RoundedMe
 from fastadmm.engine.engine import Engine
 from fastadmm.method.certificate import PrimalValue, dual_bound, make_feasible, penalty_unit, primal_value
 from fastadmm.method.method import Measured, Method
+from fastadmm.method.row_samples import begin_on_samples
 from fastadmm.method.span import Span, SpanPoint, minimise_over_span
 from fastadmm.method.span_hessian import SpanHessian
 from fastadmm.parties.direction import DirectionParty
@@ -408,6 +409,8 @@ class SubspaceCoordinator:
         """Minimise over the span after the parties' answers, which certified a gap."""
         pairs = self.rounded is not None or self.asks_twice
         tolerance = span_tolerance(gap, objective, self.complete, self.wanted, pairs)
+        if self.most_first:  # more would be lost in what rounding of messages may hide
+            tolerance = max(tolerance, _SPAN_KEEPS * abs(self.correction.objective))
         self.aim_tolerance = max(tolerance, self.in_vain)
         self.point = yield from self._best_of_span(self.aim_tolerance, tilt)
 
@@ -438,6 +441,9 @@ class SubspaceCoordinator:
     def minimise(self, tolerance: float, tilt: np.ndarray | None = None) -> SpanPoint:
         """The best point of the span, to a tolerance in the summed scaling."""
         minimise = minimise_near_bends if self.few_bend else minimise_over_span
+        if self.asked_first and self.hessian.reference is None and not self.few_bend:
+            point = begin_on_samples(self.problem, self.messages, self.point, self.engine, tilt)
+            self.point = point
         return minimise(self.problem, self.messages, self.point, tolerance, self.engine, self.hessian, tilt)
 
     def _metric_is_stale(self, objective: float) -> bool:

@@ -27,13 +27,14 @@ from typing import Any
 import numpy as np
 
 from fastadmm.conversation.exchange import Pace, Talk, ask_all
-from fastadmm.coordinator.metric_limits import directions_per_party
+from fastadmm.coordinator.metric_limits import directions_of_sums, first_of_sums
 from fastadmm.coordinator.subspace.rounded_messages import Correction, RoundedMessages
 from fastadmm.coordinator.subspace.smoothed import SmoothedSubspaceMethod
 from fastadmm.coordinator.subspace.subspace import SubspaceCoordinator, SubspaceMethod
 from fastadmm.coordinator.sums import Sums
 from fastadmm.engine.engine import Engine
 from fastadmm.method.span import SpanPoint
+from fastadmm.parties.direction import public_rows
 from fastadmm.parties.masked_direction import MaskedDirectionParty
 from fastadmm.parties.reflection import reflection
 from fastadmm.problem.problem import Problem
@@ -44,6 +45,10 @@ _LENGTH = 2.0**-8
 
 #: A direction is discarded if less than this is orthogonal to the earlier ones.
 _LEAST_NEW = 1e-3
+
+#: It is discarded, too, if its message may be off by more than this share of the longest there is, and than
+#: so many times what the grid rounds off.
+_MOST_SPREAD, _MOST_GROWTH = 1e-7, 1e3
 
 #: Rounding of an inner product that a party computes, as a share of the lengths.
 _ROUNDING = 2.0**-50
@@ -58,13 +63,16 @@ class SummedCoordinator(SubspaceCoordinator):
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         super().__init__(problem, engine, directions)
         self.few_rows = None  # no block gradients are known of sums
-        self.limit = directions_per_party(1)
+        widths = [block.shape[1] for block in problem.blocks]
+        self.limit, self.most_first = directions_of_sums(widths), first_of_sums(widths)
         self.sums = Sums(problem.n_parties)
         self.reach = 0.0
         self.spread = np.empty(0)
         self.gram = np.empty((0, 0))
         self.skew = np.empty(0)
         self.lengths = np.zeros(2)
+        #: How many of the last directions are to be measured: the coordinator has made them orthonormal.
+        self.newest = 0
         self._products, self._fresh = np.empty((2, 2)), np.empty((2, 0))
 
     def coefficients(self, m: int) -> np.ndarray:
@@ -88,29 +96,37 @@ class SummedCoordinator(SubspaceCoordinator):
         return [squared]
 
     def _extend(self, gradient: np.ndarray) -> Talk[float]:
-        """Two new directions of all parties together; the sum of their squared residuals."""
-        k, step = len(self.owner), self._step()
-        units = self._units(gradient)
-        rows, numbers = yield from self.sums.ask(
-            "respond_masked", step, gradient=gradient, coefficients=self.point.coefficients, units=units
-        )
-        last = min(k, 2)
+        """New directions of all parties together; the sum of their squared residuals."""
+        k, step, last = len(self.owner), self._step(), self.newest
+        units = np.append(self._units(gradient), self._units_of_first())
+        n, own = len(units), self.point.coefficients
+        told = {"gradient": gradient, "coefficients": own, "units": units, "measured": last}
+        rows, numbers = yield from self.sums.ask("respond_masked", step, **told)
         measured = np.array(numbers[1 : 1 + last * k]).reshape(last, k)
         self.gram[k - last :], self.gram[:, k - last :] = measured, measured.T
-        self._products = np.array(numbers[1 + last * k :]).reshape(2, k + 2)
-        self._fresh = rows.reshape(2, -1)
-        self.lengths = np.sqrt(np.maximum(0.0, np.diag(self._products[:, k:]))) / units
+        self._products = np.array(numbers[1 + last * k :]).reshape(n, k + n)
+        self._fresh = rows.reshape(n, -1)
+        self.lengths = np.sqrt(np.maximum(0.0, np.diag(self._products[:2, k:]))) / units[:2]
         return max(0.0, numbers[0])
 
+    def _units_of_first(self) -> np.ndarray:
+        """Factors of further directions of the first answer, which span all columns with the usual two."""
+        began, self.began = self.began, True
+        count = 0 if began or self.most_first > self._most_per_party() else max(0, self.most_first - 2)
+        n = self.engine.all_rows(self.problem.n_samples)
+        longest = self.reach * math.sqrt(public_rows(count, n))  # no public number is above 1
+        return np.full(count, 2.0 ** -math.ceil(math.log2(longest)) if longest > 0.0 else 1.0)
+
     def _orthonormalise(self) -> Talk[None]:
-        """Make the new directions orthonormal, here and at the parties; forget one of which little is new."""
+        """Make new directions orthonormal, here and at the parties; forget those of which little is new."""
         k, products = len(self.owner), self._products
-        whole = np.zeros((k + 2, k + 2))  # inner products of all, the new ones as they came
+        n = len(products)
+        whole = np.zeros((k + n, k + n))  # inner products of all, the new ones as they came
         whole[:k, :k], whole[k:], whole[:, k:] = self.gram, products, products.T
-        basis = np.eye(k + 2)[:k]
+        basis = np.eye(k + n)[:k]
         self.skew = np.empty(0)
-        for new in (k, k + 1):
-            given = np.eye(k + 2)[new]
+        for new in range(k, k + n):
+            given = np.eye(k + n)[new]
             shares = np.linalg.solve(basis @ whole @ basis.T, basis @ whole[new])
             square = float(whole[new, new])
             left = math.sqrt(max(0.0, square - float(shares @ (basis @ whole[new]))))
@@ -119,11 +135,14 @@ class SummedCoordinator(SubspaceCoordinator):
             basis = np.vstack([basis, (given - shares @ basis) / left])
             self.skew = np.append(self.skew, _ROUNDING * square / left**2)
         factors = basis[k:]
-        yield from ask_all(self.problem.n_parties, "orthonormalise", Pace.SHORT, factors=factors)
         # Half a step of each party, and the sum's own rounding to a double.
         own = 0.5 * self.problem.n_parties * self._step() + 2.0**-53 * self._largest(self._fresh)
-        spread = np.append(self.spread, own)
-        self.spread = np.append(self.spread, np.abs(factors) @ spread + self._rounded(factors))
+        spread = np.abs(factors) @ np.append(self.spread, own) + self._rounded(factors)
+        # Once directions span all columns, what seems new of another one is rounding.
+        clear = spread <= _MOST_SPREAD * self.reach + _MOST_GROWTH * own.max(initial=0.0)
+        factors, self.skew, self.newest = factors[clear], self.skew[clear], int(clear.sum())
+        self.spread = np.append(self.spread, spread[clear])
+        yield from ask_all(self.problem.n_parties, "orthonormalise", Pace.SHORT, factors=factors, kept=k)
         grown = np.eye(k + len(factors))
         grown[:k, :k] = self.gram
         self.gram = grown
@@ -199,6 +218,7 @@ class SummedCoordinator(SubspaceCoordinator):
             self.gram = merging @ self.gram @ merging.T
             self.spread = np.abs(merging) @ self.spread + self._rounded(merging)
             self._forget([np.arange(len(unit))], [(unit, row)])
+            self.newest = min(self.newest, len(self.owner))
 
 
 class SummedSubspaceMethod(SubspaceMethod):
@@ -259,6 +279,7 @@ class SummedSubspaceMethod(SubspaceMethod):
             "spread": coordinator.spread,
             "gram": coordinator.gram,
             "lengths": coordinator.lengths,
+            "newest": coordinator.newest,
         }
         return {**super().export(), **own}
 
@@ -269,6 +290,9 @@ class SummedSubspaceMethod(SubspaceMethod):
         coordinator.spread = np.array(saved["spread"], dtype=np.float64)
         coordinator.gram = np.array(saved["gram"], dtype=np.float64).reshape(k, k)
         coordinator.lengths = np.array(saved["lengths"], dtype=np.float64)
+        coordinator.newest = int(saved.get("newest", min(k, 2)))
+        if not 0 <= coordinator.newest <= k:
+            raise ValueError("newest")
         if coordinator.spread.shape != (k,) or coordinator.lengths.shape != (2,):
             raise ValueError("spread")
         super().restore(saved)
