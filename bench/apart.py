@@ -1,10 +1,10 @@
 """Exchanges between organisations until a gap of 1e-6 is certified, beside L-BFGS and ADMM.
 
-    python -P bench/apart.py [--redraw]
+    python -P bench/apart.py [--redraw | KIND ...]
 
 Writes ``bench/apart.json`` (what was measured) and the block ``apart`` of ``docs/convergence.md``,
-which is made from that file alone. Nothing here depends on the clock. Exchanges and bytes are those of
-``result.json``.
+which is made from that file alone; with kinds of fits, only those are measured again. Nothing here depends
+on the clock. Exchanges and bytes are those of ``result.json``, less the exchanges before the first round.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ KINDS = {
     "four classes, ridge": [("multinomial", "l2")],
     "smooth, l1": [("logistic", "l1"), ("squared", "l1")],
     "kinks, l1": [("hinge", "l1"), ("quantile", "l1")],
+    "sums only, smooth, ridge": [("logistic", "l2"), ("squared", "l2"), ("huber", "l2")],
+    "sums only, kinks, ridge": [("hinge", "l2"), ("quantile", "l2")],
 }
 
 
@@ -68,12 +70,16 @@ def ours(problem: Any, **options: Any) -> tuple[int, float] | None:
     """Exchanges, the proof's included, and bytes a row of the party with the most; None if not certified."""
     n = problem.n_samples
     solver = Solver(problem, SolverOptions(gap=GAP, max_rounds=MOST, n_threads=1, **options))
+    traffic = solver.traffic
+    assert traffic is not None
     with solver.engine:
+        nothing = traffic.exchanges
+        solver.prepare()
+        opening = traffic.exchanges - nothing
         while solver.stop_reason(record := solver.round()) is None:
             pass
-        traffic = solver.traffic
-        assert traffic is not None
-        return (traffic.exchanges, max(traffic.bytes_by_party(n)) / n) if record.gap <= GAP else None
+        exchanges = traffic.exchanges - opening
+        return (exchanges, max(traffic.bytes_by_party(n)) / n) if record.gap <= GAP else None
 
 
 def lbfgs(problem: Any, X: np.ndarray) -> int | None:
@@ -98,17 +104,17 @@ def lbfgs(problem: Any, X: np.ndarray) -> int | None:
     return next((k + 1 for k, value in enumerate(values) if value <= best * (1.0 + GAP)), None)
 
 
-def measure(data: Path) -> list[dict[str, Any]]:
-    """One case after another."""
+def measure(data: Path, kinds: list[str]) -> list[dict[str, Any]]:
+    """One case after another, of some kinds."""
     found = []
-    for (name, blocks, y), (kind, pairs), lam in itertools.product(cases(data), KINDS.items(), (1e-2, 1e-4)):
-        for loss, regularizer in pairs:
+    for (name, blocks, y), kind, lam in itertools.product(cases(data), kinds, (1e-2, 1e-4)):
+        for loss, regularizer in KINDS[kind]:
             given = {"loss": loss, "regularizer": regularizer, "lam": lam}
             problem = make_problem(blocks, target(loss, blocks, y), **given)
             wide = max(b.shape[1] for b in blocks) > 40
             case = {"data": name, "parties": len(blocks), "kind": kind, "wide": wide, **given}
-            case["ours"] = ours(problem)
-            if regularizer == "l2":
+            case["ours"] = ours(problem, **({"secrecy": "sums"} if kind.startswith("sums") else {}))
+            if regularizer == "l2" and not kind.startswith("sums"):
                 case["sharing"] = ours(problem, scheme="sharing") if loss != "multinomial" else None
                 case["lbfgs"] = lbfgs(problem, np.hstack(blocks)) if kind.startswith("smooth") else None
             found.append(case)
@@ -145,8 +151,11 @@ def block(found: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    if "--redraw" not in sys.argv[1:]:
-        MEASURED.write_text(json.dumps(measure(find_data()), indent=1) + "\n", encoding="utf-8")
+    if sys.argv[1:] != ["--redraw"]:
+        kinds = sys.argv[1:] or list(KINDS)
+        known = json.loads(MEASURED.read_text(encoding="utf-8")) if sys.argv[1:] else []
+        found = [case for case in known if case["kind"] not in kinds] + measure(find_data(), kinds)
+        MEASURED.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     replace_block("apart", block(json.loads(MEASURED.read_text(encoding="utf-8"))), PAGE)
 
 

@@ -43,7 +43,7 @@ class CallRule:
     @property
     def vectors(self) -> int:
         """Arrays of N numbers that an answer may hold; of several classes so many for each."""
-        return sum("rows" in kind for kind in self.answer.values())
+        return sum("rows" in kind and "many" not in kind for kind in self.answer.values())
 
 
 @dataclass(frozen=True)
@@ -292,7 +292,7 @@ CALLS: dict[str, CallRule] = {
             "measured": "count",
             "step": "positive",
         },
-        {"rows": "words", "numbers": "words"},
+        {"rows": "many word rows", "numbers": "words"},
     ),
     "orthonormalise": CallRule(SUMS, {"factors": "matrix", "kept": "count"}),
     "masked_scores": CallRule(
@@ -393,6 +393,8 @@ def _fields(kinds: Mapping[str, str], n_samples: int) -> dict[str, Field]:
         if name.endswith("class rows"):
             dtype = _TYPES.get(name.split()[0], "<f8")
             fields[key] = Field(name, name == kind, (-1, n_samples), dtype)
+        elif name == "many word rows":
+            fields[key] = Field(name, name == kind, (-1,), "<i8")
         elif name.endswith("rows"):
             dtype = _TYPES.get(name.split()[0], "<f8")
             fields[key] = Field(name, name == kind, (n_samples,), dtype)

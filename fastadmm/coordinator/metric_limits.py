@@ -39,18 +39,22 @@ def directions_per_party(n_parties: int) -> int:
     return max(8, min(64, MOST_TOGETHER // n_parties))
 
 
-def first_of_sums(widths: Sequence[int]) -> int:
+#: Numbers of all parties' first answers that are held until they are added up: a gigabyte.
+_MOST_HELD = 1 << 27
+
+
+def first_of_sums(widths: Sequence[int], n_samples: int) -> int:
     """How many directions a first answer has where only sums are seen: of all columns, or none beyond usual.
 
     Each is a message of every party, and none can be added up before all have come.
     """
     n = sum(widths)
-    return n if n <= min(MOST_AT_ONCE, MOST_TOGETHER // len(widths)) else 0
+    return n if n <= MOST_AT_ONCE and n * len(widths) * n_samples <= _MOST_HELD else 0
 
 
-def directions_of_sums(widths: Sequence[int]) -> int:
+def directions_of_sums(widths: Sequence[int], n_samples: int) -> int:
     """Most directions of all parties together where only sums are seen."""
-    return max(directions_per_party(1), first_of_sums(widths))
+    return max(directions_per_party(1), first_of_sums(widths, n_samples))
 
 
 def directions_for_faces(n_parts: int, n_samples: int, smooth: bool = True) -> int:

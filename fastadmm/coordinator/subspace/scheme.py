@@ -274,13 +274,14 @@ class SummedSubspace(Subspace):
         """Directions of all parties together."""
         from fastadmm.coordinator.metric_limits import directions_of_sums
 
-        return directions_of_sums(shape.widths), super().history(shape, options)[1]
+        limit = directions_of_sums(shape.widths, shape.n_samples)
+        return limit, super().history(shape, options)[1]
 
     def state_bytes(self, shape: Shape, history: int) -> tuple[int, int]:
         """All summed messages, and the masked ones of a round: at first of all columns, if they are few."""
         from fastadmm.coordinator.metric_limits import first_of_sums
 
-        fresh = max(2, first_of_sums(shape.widths))
+        fresh = max(2, first_of_sums(shape.widths, shape.n_samples))
         kept = min(history, max(2 * shape.rounds, fresh), shape.messages)
         own = kept + fresh + 3 * fresh // 2 * shape.n_parties + _WORK_OF_SUMS
         return 8 * own * shape.message_size, 0

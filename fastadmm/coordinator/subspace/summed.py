@@ -63,8 +63,8 @@ class SummedCoordinator(SubspaceCoordinator):
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         super().__init__(problem, engine, directions)
         self.few_rows = None  # no block gradients are known of sums
-        widths = [block.shape[1] for block in problem.blocks]
-        self.limit, self.most_first = directions_of_sums(widths), first_of_sums(widths)
+        told = [block.shape[1] for block in problem.blocks], engine.all_rows(problem.n_samples)
+        self.limit, self.most_first = directions_of_sums(*told), first_of_sums(*told)
         self.sums = Sums(problem.n_parties)
         self.reach = 0.0
         self.spread = np.empty(0)
