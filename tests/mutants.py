@@ -87,7 +87,7 @@ def mutated(text: str, node: ast.AST) -> str:
     return (raw[:begin] + words.encode() + raw[end:]).decode()
 
 
-def tests_of(module: str) -> list[str]:
+def importers(module: str) -> list[str]:
     """Test files that import a module; where none does, those that import one that imports it."""
     files = {path: path.read_text(encoding="utf-8") for path in sorted((ROOT / "tests").glob("test_*.py"))}
 
@@ -132,7 +132,7 @@ def main() -> None:
             file = file / "__init__.py" if file.is_dir() else file.with_suffix(".py")
             text = mutated(module.text, node)
             file.write_text(text, encoding="utf-8")
-            files = tests_of(module.name)
+            files = importers(module.name)
             found = (files and failure(Path(folder), jobs, files)) or failure(Path(folder), jobs, [])
             file.write_text(module.text, encoding="utf-8")
             survived += not found

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from house import PLAN, ROOT, House, code_lines, marks, plan, the_house
-from mutants import mutated, places, tests_of
+from mutants import importers, mutated, places
 
 TEXT = PLAN.read_text(encoding="utf-8")
 
@@ -78,7 +78,7 @@ def test_mutants_are_other_programs():
     plain = ast.dump(module.nodes[0])
     for node in drawn[::10]:
         assert ast.dump(ast.parse(mutated(module.text, node))) != plain
-    assert str(ROOT / "tests" / "test_proof.py") in tests_of(module.name)
+    assert str(ROOT / "tests" / "test_proof.py") in importers(module.name)
 
 
 def test_no_function_within_another_hides_what_is_imported():
