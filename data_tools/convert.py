@@ -18,7 +18,6 @@ from fastadmm.data_tools.csv_table import CsvSource, NotNumbers, is_number
 from fastadmm.data_tools.dates import is_date
 from fastadmm.data_tools.destination import check_choices, check_out
 from fastadmm.data_tools.labels import LabelCollector, Labels
-from fastadmm.data_tools.large_text import in_order, on_threads
 from fastadmm.data_tools.libsvm import LibsvmParts, LibsvmSource
 from fastadmm.data_tools.npz import NpzSource
 from fastadmm.data_tools.number_text import written
@@ -39,6 +38,7 @@ from fastadmm.data_tools.split import (
 from fastadmm.data_tools.spool import Held, Kept, Spool
 from fastadmm.data_tools.table_notes import number_notes
 from fastadmm.data_tools.tables import Layout
+from fastadmm.data_tools.threads import in_order, on_threads
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.store.compression import compression_options

@@ -25,11 +25,11 @@ from fastadmm.data_tools.columns import (
     in_quotes,
     is_merging,
 )
-from fastadmm.data_tools.large_text import in_order
 from fastadmm.data_tools.opening import NotUtf8, SourceFile, check_names
 from fastadmm.data_tools.plain_text import PlainText, read_frame
 from fastadmm.data_tools.sniffing import HEAD_BYTES, find_encoding, find_separator
 from fastadmm.data_tools.suggest import nearest
+from fastadmm.data_tools.threads import in_order
 from fastadmm.errors import InputError
 
 #: float64 values per block of the row-by-row reader: 1 << 18 is 2 MB.

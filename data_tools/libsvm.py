@@ -13,9 +13,9 @@ from dataclasses import replace
 
 import numpy as np
 from fastadmm.data_tools.blocks import Block, OnRead
-from fastadmm.data_tools.large_text import in_order, line_ends
 from fastadmm.data_tools.opening import SourceFile
 from fastadmm.data_tools.plain_text import read_frame
+from fastadmm.data_tools.threads import in_order
 from fastadmm.errors import InputError
 from fastadmm.store.elements import make_csr
 from scipy import sparse
@@ -76,7 +76,7 @@ class LibsvmSource:
         row, line = 0, 1
         texts = self.source.text_blocks(self.block_bytes, on_read)
         for text, parsed in in_order(self._try, texts) if self.threads else map(self._try, texts):
-            X, y, lines = parsed or (*self._parse_slowly(text, line), line_ends(text))
+            X, y, lines = parsed or (*self._parse_slowly(text, line), text.count(b"\n"))
             line += lines
             if len(y):
                 yield Block(X, y, row)
@@ -102,7 +102,7 @@ class LibsvmSource:
 
     def _parse_plain(self, text: bytes) -> _Parsed | None:
         """Rows of plain numbers; None where anything is unusual or wrong."""
-        n_lines = line_ends(text)
+        n_lines = text.count(b"\n")
         text = b"\n" + (_COMMENT.sub(b"", text) if b"#" in text else text) + b"\n"
         kinds = np.frombuffer(text.translate(_KINDS), dtype=np.uint8)
         if (kinds == _OTHER).any():

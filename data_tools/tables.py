@@ -23,13 +23,13 @@ from fastadmm.data_tools.building import (
 )
 from fastadmm.data_tools.columns import MISSING, Column, Scratch, canonical_text
 from fastadmm.data_tools.csv_table import CsvFile, is_number
-from fastadmm.data_tools.large_text import in_order
 from fastadmm.data_tools.opening import NotUtf8, SourceFile
 from fastadmm.data_tools.parquet import ParquetTable
 from fastadmm.data_tools.parts import empty_parts, is_parts, part_files, told_of_empty
 from fastadmm.data_tools.plain_text import PlainText, read_frame
 from fastadmm.data_tools.sniffing import SEPARATORS, check_separator, one_byte_encoding, read_as
 from fastadmm.data_tools.suggest import nearest
+from fastadmm.data_tools.threads import in_order
 from fastadmm.errors import InputError
 from fastadmm.files.atomic import shown
 

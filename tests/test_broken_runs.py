@@ -10,7 +10,6 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import StorageError
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import resume_run, start_run
@@ -20,11 +19,9 @@ from run_tools import (
     assert_clean,
     assert_same_run,
     edited,
-    in_file,
     refused,
     run,
     run_process,
-    write_blocks,
     write_problem,
 )
 
@@ -295,39 +292,6 @@ def test_not_enough_memory(folder, tmp_path, monkeypatch, capsys):
 
 
 # --- full disks -------------------------------------------------------------------------------------------
-@pytest.mark.repeats
-def test_full_disk_at_every_stage(tmp_path):
-    """File size limits that stop the log, then a checkpoint, then the model; the run stays resumable."""
-    # One wide party: its model file (weights and names) is larger than any file of a checkpoint.
-    blocks, y, _ = make_vertical_classification(60, (3000, 3))
-    data = write_blocks(tmp_path / "a.parts", blocks, y)
-    train = ["train", data, "--scheme", "sharing", "--gap", 0, "--rounds", 60]
-    train += in_file(checkpoint_rounds=30)
-    assert run(*train, "--quiet", "--out", tmp_path / "whole") == 7
-    out = tmp_path / "run"
-    stages = [
-        (8_000, train, "rounds.jsonl"),
-        (20_000, ["resume"], "round-00000030"),
-        (80_000, ["resume"], "model"),
-    ]
-    for limit, command, name in stages:
-        arguments = [*command, "--out", out] if command is train else [*command, out]
-        code, stdout, err = run_process(
-            *arguments,
-            "--quiet",
-            preexec_fn=lambda limit=limit: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
-        )
-        assert (code, stdout) == (6, "")
-        assert err.count("\n") == 1, err
-        assert name in err
-        assert "free some space" in err
-        assert not (out / "model").exists()
-        assert not (out / "result.json").exists()
-        assert_clean(out)
-    resume_run(out)
-    assert_same_run(out, tmp_path / "whole")
-
-
 @pytest.mark.parametrize("command", ["train", "predict"])
 def test_full_disk_at_the_start_and_at_predictions(folder, tmp_path, command):
     given = (folder / "a.parts", "--quiet") if command == "train" else (folder / "run", folder / "a.parts")

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import re
-import resource
 import subprocess
 import sys
 from collections import deque
@@ -111,67 +110,6 @@ def test_main_job(sources, tmp_path, capsys, kind):
     weights = np.concatenate([party.weights for party in model.parties])
     assert np.abs(weights - reference.coef_[0]).max() < 1e-3
     assert abs(model.intercept - reference.intercept_[0]) < 1e-3
-
-
-def test_main_job_in_processes(sources, tmp_path):
-    """Relative paths, from the directory the user is in; standard output and error apart."""
-    commands = [
-        f"convert {sources / 'train.svm'} -o train.parts --columns 10,10,10",
-        "train train.parts --out run --json",
-        "resume run --json --quiet",
-        "predict run train.parts",
-        "report run --json",
-    ]
-    output = {}
-    for command in commands:
-        code, out, err = run_process(*command.split(), cwd=tmp_path)
-        assert code == 0, err
-        name = command.split()[0]
-        output[name] = out
-        assert (err == "") == (name != "train")
-    for name in ("train", "resume", "report"):
-        json.loads(output[name])
-    assert json.loads(output["train"])["run"] == "run"
-    assert json.loads(output["train"])["status"] == "converged"
-    assert output["train"] == output["resume"]
-    assert output["predict"].count("\n") == 401
-
-
-@pytest.fixture(scope="module")
-def a9a(shared_data, tmp_path_factory):
-    """The public data set, split as in the paper."""
-    folder = tmp_path_factory.mktemp("a9a")
-    columns = ["--columns", "66,57"]
-    assert run("convert", shared_data / "a9a.bz2", "-o", folder / "train.parts", *columns) == 0
-    like = ["--like", folder / "train.parts"]
-    assert run("convert", shared_data / "a9a.t.bz2", "-o", folder / "test.parts", *like) == 0
-    return folder
-
-
-@pytest.mark.representatives(1)
-@pytest.mark.parametrize(
-    ("lam", "optimum", "log_loss", "accuracy"),
-    [
-        (1e-2, 0.372723746864, 0.340790, 0.84442),
-        (1e-3, 0.333340752069, 0.324312, 0.85118),
-        (1e-4, 0.324506924714, 0.323826, 0.84995),
-        (1e-5, 0.322933076714, 0.324318, 0.84982),
-    ],
-)
-def test_a9a(a9a, tmp_path, capsys, lam, optimum, log_loss, accuracy):
-    """Optimum and test metrics as an independent Newton solver found them."""
-    out = tmp_path / "run"
-    train = ["train", a9a / "train.parts", "--no-intercept", "--lambda", lam, "--quiet", "--out", out]
-    assert run(*train) == 0
-    result = result_of(out)
-    assert result["gap"] <= 1e-6
-    # the optimum is known to twelve digits
-    assert -1e-12 <= result["objective"] - optimum <= result["gap_absolute"] + 1e-12
-    capsys.readouterr()
-    assert run("evaluate", out, a9a / "test.parts", "--json") == 0
-    metrics = json.loads(capsys.readouterr().out)["metrics"]
-    assert metrics["log_loss"] == pytest.approx(log_loss, abs=2e-5)
-    assert metrics["accuracy"] == pytest.approx(accuracy, abs=2e-4)
 
 
 # --- help -------------------------------------------------------------------------------------------------
@@ -361,22 +299,6 @@ def test_a_shell_completes_names_of_the_registry(monkeypatch, capsys, option, be
     monkeypatch.setenv("COMP_WORDS", f"fastadmm train {option} {begin}")
     assert run() == 0
     assert capsys.readouterr().out.split() == [name for name in known if name.startswith(begin)]
-
-
-def test_help_is_fast():
-    """Processor time against that of the command line's own library: machines differ, and slow down."""
-
-    def seconds(program, *arguments):
-        times = []
-        for _ in range(3):
-            before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            python(program, *arguments, check=True)
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-        return min(times)
-
-    program = "from fastadmm.cli.app import main; main()"
-    assert seconds(program, "--help") <= 2.5 * seconds("import typer")
 
 
 def test_help_fits_the_terminal(capsys, monkeypatch):

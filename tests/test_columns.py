@@ -11,7 +11,6 @@ from fastadmm.errors import ConfigError, InputError
 from fastadmm.sklearn.columns import (
     block_names,
     check_index,
-    consecutive,
     in_feature_order,
     resolve_parties,
     tables_of,
@@ -128,10 +127,6 @@ def test_equal_blocks_differ_by_one_column_at_most(n_features, count):
     assert sum(widths) == n_features
     assert max(widths) - min(widths) <= 1
     assert widths == sorted(widths, reverse=True)
-
-
-def test_consecutive():
-    assert [list(held) for held in consecutive([2, 1])] == [[0, 1], [2]]
 
 
 @pytest.mark.parametrize("columns", [[0, 1, 2, 3], [1, 2], [3, 0], [2]])

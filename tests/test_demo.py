@@ -3,7 +3,6 @@
 import contextlib
 import io
 import json
-import shutil
 import sys
 from pathlib import Path
 
@@ -70,6 +69,7 @@ def test_a_plain_install_gets_all_but_the_report(tmp_path, monkeypatch, capsys):
     assert run("demo", "--out", tmp_path / "demo") == 0
     out = capsys.readouterr().out
     assert "joint (fastadmm, 3 parties)" in out
+    assert f"\nTry next:\n  fastadmm verify {tmp_path / 'demo' / 'run'}\n" in out
     assert 'the report needs matplotlib and jinja2: pip install "fastadmm[report]"' in out.splitlines()
     assert not (tmp_path / "demo" / "run" / "report.html").exists()
     assert_clean(tmp_path / "demo")
@@ -84,32 +84,3 @@ def test_an_older_demo_is_kept(demo, tmp_path, capsys):
     assert run("demo", "--out", tmp_path, "--force") == 6
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
     assert run("demo", "--out", tmp_path / "absent" / "demo") == 6
-
-
-@pytest.mark.repeats
-def test_shown(demo, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    shutil.copytree(demo[0], "d")
-    assert run("demo", "--out", "d", "--force") == 0
-    out, err = capsys.readouterr()
-    assert err in ("", "fastadmm: compiling kernels, once (a few seconds)\n")
-    for command in (
-        "convert train.csv",
-        "convert test.csv",
-        "train train.parts",
-        "evaluate run",
-        "report run",
-    ):
-        assert f"fastadmm {command}" in out
-    for row in (
-        "lab-size alone",
-        "lab-surface alone",
-        "lab-outline alone",
-        "pooled (scikit-learn)",
-        "joint (fastadmm",
-    ):
-        assert row in out
-    assert f"report: {Path('d') / 'run' / 'report.html'}" in out
-    assert "\nTry next:\n  fastadmm verify d/run\n" in out
-    assert "\n  fastadmm worth d/run\n" in out
-    assert [p.name for p in tmp_path.iterdir()] == ["d"]

@@ -144,6 +144,7 @@ def test_programs_of_ours_agree(home, tmp_path, way):
     parts = zip(document["parties"], like.parties)
     sums = sum(own["scale"] * (party.load() @ np.array(own["weights"])) for own, party in parts)
     assert np.abs(document["intercept"] + sums - wanted).max() <= 1e-12
+    assert document["model_id"] == trained.model_id
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -25,7 +25,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler, scale
 from sklearn.svm import LinearSVC
@@ -178,20 +178,6 @@ def test_real_weights(cancer: Data, diabetes: Data) -> None:
     s = weight[: len(y)]
     ridge = JointRegressor(2, 1e-2, tol=TIGHT).fit(X, y, s)
     np.testing.assert_allclose(ridge.coef_, reference_regressor(X, y, 1e-2, sample_weight=s).coef_, atol=2e-3)
-
-
-def test_the_scale_of_weights_is_nothing(cancer: Data) -> None:
-    X, y = cancer
-    once = JointClassifier(2, 1e-2, tol=TIGHT).fit(X, y)
-    thousandfold = JointClassifier(2, 1e-2, tol=TIGHT).fit(X, y, np.full(len(y), 1000.0))
-    np.testing.assert_allclose(thousandfold.coef_, once.coef_, atol=1e-5)
-
-
-@pytest.mark.parametrize("scheme", ["auto", "sharing", "gauss-seidel"])
-def test_schemes_agree(cancer: Data, scheme: str) -> None:
-    X, y = cancer
-    model = JointClassifier(2, 1e-1, scheme=scheme, tol=1e-8).fit(X, y)
-    np.testing.assert_allclose(model.coef_, reference_classifier(X, y, 1e-1).coef_, atol=1e-3)
 
 
 def test_penalty_changes_the_rounds_not_the_model(cancer: Data) -> None:
@@ -399,7 +385,7 @@ def test_attributes_tell_how_training_went(cancer: Data) -> None:
     X, y = cancer
     model = JointClassifier(3, 1e-2).fit(X, y)
     assert (model.coef_.shape, model.intercept_.shape) == ((1, 30), (1,))
-    assert model.converged_
+    assert (model.converged_, model.certified_, model.certified_within_) == (True, True, False)
     assert model.status_ == "converged"
     assert model.n_rounds_ == model.n_iter_ == len(model.history_)
     assert [record.round for record in model.history_] == list(range(1, model.n_rounds_ + 1))
@@ -456,15 +442,6 @@ def test_a_contradiction_warns_and_claims_nothing(cancer: Data, monkeypatch: pyt
     assert model.status_ == "contradiction"
     assert not any([model.converged_, model.certified_, model.certified_within_])
     assert model.duality_gap_ == model.history_[-1].gap == np.inf
-
-
-@pytest.mark.parametrize("tol", [1e-3, 1e-8])
-def test_a_model_is_certified_exactly_if_its_gap_is_at_most_tol(cancer: Data, tol: float) -> None:
-    X, y = cancer
-    model = JointClassifier(3, 1e-2, tol=tol).fit(X, y)
-    assert model.certified_
-    assert not model.certified_within_
-    assert model.duality_gap_ <= tol
 
 
 def test_early_stopping_does_not_warn(cancer: Data) -> None:
@@ -713,13 +690,6 @@ def test_grid_search(cancer: Data) -> None:
     np.testing.assert_allclose(scores[:, 0], scores[:, 1], atol=0.005)  # the split does not matter
     assert search.best_params_["alpha"] < 1.0
     assert search.best_score_ > 0.97
-
-
-def test_cross_validation_of_the_regressor(diabetes: Data) -> None:
-    X, y = diabetes
-    ours = cross_val_score(JointRegressor(4, 1e-2, tol=1e-9), X, y, cv=3)
-    n_training = 2 * len(y) / 3
-    np.testing.assert_allclose(ours, cross_val_score(Ridge(1e-2 * n_training), X, y, cv=3), atol=1e-4)
 
 
 # --- the package

@@ -8,10 +8,7 @@ import numpy as np
 import pytest
 from fastadmm.data_tools.convert import convert
 from fastadmm.runs.config import make_config
-from fastadmm.runs.predict import predict_partition
 from fastadmm.runs.train import start_run
-from fastadmm.store import open_partition
-from fastadmm.store.model import open_model
 from scipy.special import expit
 
 from run_tools import refused, run
@@ -20,7 +17,7 @@ from test_predict_evaluate import write_csv
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Scaled and normalised parties; the same rows raw; a run."""
+    """Scaled and normalised parties; a run."""
     folder = tmp_path_factory.mktemp("export")
     rng = np.random.default_rng(0)
     X = rng.normal(2.0, 3.0, size=(200, 7))
@@ -28,7 +25,6 @@ def folder(tmp_path_factory):
     write_csv(folder / "d.csv", X, y)
     options = {"parties": 3, "label": "kind"}
     convert(folder / "d.csv", folder / "d.parts", standardize=True, normalize="l2", **options)
-    convert(folder / "d.csv", folder / "raw.parts", **options)
     start_run(make_config({"data": str(folder / "d.parts"), "lambda": 1e-2}), folder / "run")
     return folder
 
@@ -74,16 +70,6 @@ def test_misfits_are_one_line(folder, tmp_path, capsys):
         capsys.readouterr()
         assert text in refused(capsys, code, *arguments)
         assert not list(tmp_path.glob("x.*"))
-
-
-def test_json_of_the_whole_model_predicts_the_same(folder, tmp_path):
-    assert run("export", folder / "run", "-o", tmp_path / "m.json") == 0
-    document = json.loads((tmp_path / "m.json").read_text())
-    z = np.full(200, document["intercept"])
-    for entry, party in zip(document["parties"], open_partition(folder / "d.parts").parties):
-        z += entry["scale"] * (party.load() @ np.array(entry["weights"]))
-    assert np.abs(z - predict_partition(folder / "run", folder / "d.parts").score).max() <= 1e-12
-    assert document["model_id"] == open_model(folder / "run").model_id
 
 
 def test_a_missing_package_is_named(folder, tmp_path, monkeypatch, capsys):

@@ -253,20 +253,6 @@ def test_joint_gram_against_dense_algebra(storage):
         )
 
 
-@pytest.mark.repeats
-def test_coverage():
-    # 400 data sets of 150 rows: the share of 90 % intervals that hold the truth is within four deviations.
-    rng = np.random.default_rng(5)
-    truth, held = np.array([0.5, -1.0]), 0
-    X = rng.standard_normal((150, 2))
-    for _ in range(400):
-        y = (rng.random(150) < 1.0 / (1.0 + np.exp(-X @ truth))).astype(float)
-        model = ADMMSharingClassifier(alpha=1e-9, tol=1e-8, n_threads=1).fit(X, y)
-        table = model.inference(X, y, level=0.9).columns
-        held += int((table["low"][0] <= truth[0]) and (truth[0] <= table["high"][0]))
-    assert abs(held / 400 - 0.9) < 4 * np.sqrt(0.9 * 0.1 / 400)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -105,7 +105,7 @@ def test_same_as_in_one_process(loss, intercept, lam, covariance, widths):
     made, weights = problem(loss, widths, intercept, lam)
     b = 0.1 if intercept else 0.0
     features = [f"{name}.{k}" for name, x in zip(made.names, weights) for k in range(len(x))]
-    whole = infer(made, weights, b, None, features, covariance, 0.95, 1)
+    whole = infer(made, weights, b, features, covariance, 0.95, 1)
     assert_same(between(made, weights, b, covariance), whole)
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from fastadmm.data_tools import columns, large_text, tables
+from fastadmm.data_tools import columns, tables, threads
 from fastadmm.data_tools.alignment import align, rows_of, table_ids
 from fastadmm.data_tools.building import Cells, Numbers, Whole, Words
 from fastadmm.data_tools.convert_tables import convert_tables
@@ -189,9 +189,9 @@ def test_ids_are_joined_as_sets_are(tmp_path, texts):
 
 
 def test_a_large_csv_is_read_on_several_threads_in_order(tmp_path):
-    assert list(large_text.in_order(lambda i: i * i, range(50))) == [i * i for i in range(50)]
+    assert list(threads.in_order(lambda i: i * i, range(50))) == [i * i for i in range(50)]
     with pytest.raises(ZeroDivisionError):
-        list(large_text.in_order(lambda i: 1 // (i - 7), range(50)))
+        list(threads.in_order(lambda i: 1 // (i - 7), range(50)))
 
 
 def test_libsvm_text_is_read_as_token_by_token(tmp_path, monkeypatch):

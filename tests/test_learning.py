@@ -275,12 +275,6 @@ def test_a_partys_own_regularisation_against_a_general_minimiser(regularizer):
     np.testing.assert_allclose(model.history_[-1].weight_norms, norms)
 
 
-def test_equal_alphas_are_one_alpha():
-    one = ADMMSharingClassifier(3, 1e-2, tol=TIGHT).fit(X, Y)
-    many = ADMMSharingClassifier(3, [1e-2] * 3, tol=TIGHT).fit(X, Y)
-    np.testing.assert_allclose(many.coef_, one.coef_, atol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("alpha", "more", "message"),
     [

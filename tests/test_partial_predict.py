@@ -123,15 +123,6 @@ def test_misfits_are_one_line(folder, tmp_path, capsys):
         assert not (tmp_path / "p.csv").exists()
 
 
-def test_a_party_file_of_another_model_is_refused(folder, tmp_path):
-    start_run(make_config({"data": str(folder / "train.parts"), "lambda": 3e-2}), tmp_path / "b")
-    shutil.copytree(folder / "run" / "model", tmp_path / "mixed")
-    shutil.copy(tmp_path / "b" / "model" / "party-2.h5", tmp_path / "mixed" / "party-2.h5")
-    assert run("predict", tmp_path / "mixed", folder / "train.parts") == 4
-    (tmp_path / "mixed" / "party-2.h5").unlink()
-    assert run("predict", tmp_path / "mixed", folder / "train.parts") == 6
-
-
 @pytest.mark.parametrize("kind", ["multinomial", "scales"])
 def test_other_models(tmp_path, kind):
     rng = np.random.default_rng(3)

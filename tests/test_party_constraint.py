@@ -13,7 +13,7 @@ from fastadmm.runs.train import plan_run, resume_run, start_run
 from fastadmm.solver.solver import SolverOptions, solve
 from fastadmm.store.model import open_model
 
-from run_tools import SignalAfter, assert_same_run, in_file, refused, result_of, run, write_blocks
+from run_tools import SignalAfter, assert_same_run, in_file, result_of, run, write_blocks
 
 WIDTHS = (3, 4, 2)
 OWN = {"party-1": "box:0.0,0.5", "party-3": "ball:0.25"}
@@ -135,16 +135,6 @@ def test_the_estimators_result(data, tmp_path):
         both.set_params(constraint=["box:0,1", None, None]).fit(np.hstack(blocks), y)
 
 
-def test_options_win_name_by_name():
-    config = make_config(
-        {"data": "a", "party_constraint": {"x": "all", "y": "box:0,1"}},
-        "f",
-        {"party_constraint": {"y": "nonnegative", "z": "ball:1"}},
-    )
-    assert config.party_constraint == {"x": "all", "y": "nonnegative", "z": "ball:1"}
-    assert make_config(config.to_toml()) == config
-
-
 BOXED = {"party_constraint": {"a": "box:0,1"}}
 
 
@@ -170,21 +160,6 @@ def test_what_does_not_go_is_refused(values, message):
         make_config({"data": "a.parts", **values}, "here")
     assert str(caught.value).startswith(f"here: {message}")
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("own", "message"),
-    [
-        ({"party1": "all"}, "key 'party_constraint': .* has no party 'party1'; did you mean 'party-1'?"),
-        ({"party-1": "al"}, "key 'party_constraint': of 'party-1': "),
-    ],
-)
-def test_wrong_entries_are_named(data, tmp_path, capsys, own, message):
-    import re
-
-    error = refused(capsys, 5, "train", data, "-o", tmp_path / "no", "-q", *in_file(party_constraint=own))
-    assert re.search(message, error)
-    assert not (tmp_path / "no").exists()
 
 
 @pytest.mark.parametrize(

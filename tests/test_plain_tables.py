@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fastadmm.data_tools import large_text
+from fastadmm.data_tools import threads
 from fastadmm.data_tools.blocks import Block
 from fastadmm.data_tools.csv_table import CsvSource, is_number
 from fastadmm.data_tools.opening import SourceFile
@@ -115,7 +115,7 @@ def test_what_is_spooled_comes_back_to_the_last_bit(tmp_path):
 
 def test_errors_on_threads_are_those_of_the_first_item():
     seen: list[int] = []
-    with large_text.on_threads(3) as every:
+    with threads.on_threads(3) as every:
         every(seen.append, range(20))
         assert sorted(seen) == list(range(20))
         with pytest.raises(ZeroDivisionError):

@@ -202,14 +202,6 @@ def test_least_squares_on_classes(folder, tmp_path):
     assert metrics["rmse"] == pytest.approx(float(np.sqrt(np.mean((got.score - y) ** 2))), rel=1e-12)
 
 
-def test_logistic_needs_classes(tmp_path, capsys):
-    blocks, y, _ = make_vertical_regression(50, (3, 4))
-    data = write_blocks(tmp_path / "a.parts", blocks, y, task="regression")
-    assert run("train", data, "--loss", "logistic", "--out", tmp_path / "run", "--quiet") == 5
-    assert "logistic needs two classes" in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()
-
-
 # --- data that do not fit ---------------------------------------------------------------------------------
 def other(old="", new="", **options):
     """What converts the test data otherwise, or after a change of their text."""

@@ -361,13 +361,6 @@ def test_damaged_files_are_named(run, name, content, message):
     assert not (run / "report.html").exists()
 
 
-def test_not_a_run(tmp_path):
-    with pytest.raises(StorageError, match="no such run directory"):
-        write_report(tmp_path / "absent")
-    with pytest.raises(FormatError, match="not a run directory"):
-        write_report(tmp_path)
-
-
 def test_output_must_be_a_page(run, tmp_path):
     before = (run / "rounds.jsonl").read_bytes()
     with pytest.raises(ConfigError, match=r"ends in \.html"):

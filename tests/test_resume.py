@@ -220,14 +220,6 @@ def test_run_behind_a_symbolic_link(folder, uninterrupted, tmp_path):
 
 
 @pytest.mark.repeats
-def test_seconds_add_up(folder, tmp_path):
-    out = tmp_path / "run"
-    before = start_run(configuration(folder, "sharing"), out, display=SignalAfter(12))["seconds"]
-    after = resume_run(out)["seconds"]
-    assert 0 < before < after
-
-
-@pytest.mark.repeats
 @pytest.mark.parametrize("times", [1, pytest.param(4, marks=pytest.mark.slow)])
 def test_killed_at_any_moment(slow, tmp_path, times):
     """Kills while starting, between rounds and while a checkpoint is being written."""

@@ -311,26 +311,6 @@ def test_whoever_comes_next_removes_what_a_killed_process_left(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["a", "b", "other"]
 
 
-@pytest.mark.repeats
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
-def test_a_signal_outside_rounds_leaves_nothing(tmp_path, name):
-    (tmp_path / "a.svm").write_text("1 1:1 2:2\n-1 1:2 2:1\n" * 10)
-    code = (
-        "import os, signal, sys\n"
-        f"signal.signal(signal.{name}, signal.SIG_DFL)\n"  # under nohup it would be ignored
-        "from fastadmm.cli.start import main\n"
-        "from fastadmm.store.partition import PartitionWriter as W\n"
-        "old = W.party\n"
-        f"W.party = lambda *a, **k: (old(*a, **k), os.kill(os.getpid(), signal.{name}))[0]\n"
-        "sys.argv = ['fastadmm', 'convert', 'a.svm', '-o', 'out.parts', '--parties', '2']\n"
-        "main()\n"
-    )
-    done = python(code, cwd=tmp_path)
-    assert done.returncode == 130, done.stderr
-    assert done.stderr in ("", "fastadmm: interrupted\n")
-    assert os.listdir(tmp_path) == ["a.svm"]
-
-
 def test_a_signal_while_an_object_is_cleared_away_is_not_lost():
     code = (
         "import os, signal, sys, time\n"

@@ -149,19 +149,6 @@ def test_checkpoint_every_so_many_seconds(folder, tmp_path):
     assert names == ["round-00000004", "round-00000005"]
 
 
-def test_parties_weights_are_the_same_for_any_split(tmp_path):
-    """1, 2 and 5 parties: one model."""
-    blocks, y, _ = make_vertical_classification(150, (10,))
-    weights = []
-    for m in (1, 2, 5):
-        data = write_blocks(tmp_path / f"{m}.parts", np.array_split(blocks[0], m, axis=1), y)
-        config = make_config({"data": str(data), "lambda": 1e-2, "gap": 1e-12})
-        start_run(config, tmp_path / f"run-{m}")
-        weights.append(np.concatenate([p.weights for p in open_model(tmp_path / f"run-{m}").parties]))
-    for other in weights[1:]:
-        assert np.abs(other - weights[0]).max() < 1e-5
-
-
 def test_from_another_thread(folder, tmp_path):
     """Signals belong to the main thread; a run elsewhere does without."""
     results: list[dict] = []
@@ -203,14 +190,6 @@ def test_log_drops_what_is_computed_again(tmp_path):
         log.append(record(4))
     assert path.read_text() == "".join(whole[:4])
     assert [json.loads(line)["gap"] for line in whole] == [None] * 5
-
-
-def test_records_survive_json():
-    before = record(3)
-    after = RoundRecord.from_json(json.loads(json.dumps(before.to_json())))
-    assert after.gap == float("inf")
-    assert (after.round, after.objective, after.test) == (3, 0.5, None)
-    assert after.weight_norms[0] == 1.0
 
 
 # --- what is shown ----------------------------------------------------------------------------------------
@@ -305,14 +284,3 @@ def test_interrupted_while_diverging(copies, tmp_path):
     assert resume_run(tmp_path / "run")["message"] == whole["message"]
     assert logged(tmp_path / "run") == logged(tmp_path / "whole")
     shutil.rmtree(tmp_path / "whole")
-
-
-def test_a_test_partition_of_the_training_rows_is_pointed_out(tmp_path):
-    """Metrics that look too good are not taken for those of new rows."""
-    data = write_problem(tmp_path / "d.parts", 40, (2, 2))
-    shutil.copytree(data, tmp_path / "copy.parts")
-    for name, warned in (("d.parts", True), ("copy.parts", True), ("", False)):
-        notes = Notes()
-        settings = {"data": str(data), "rounds": 1} | ({"test": str(tmp_path / name)} if name else {})
-        start_run(make_config(settings), tmp_path / f"run-{name}", display=notes)
-        assert any("rows of training" in line for line in notes.lines) == warned

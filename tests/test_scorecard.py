@@ -419,18 +419,6 @@ def test_german_credit(shared_data: Path, tmp_path: Path) -> None:
     assert roc_auc_score(partition.labels.y, -points) == pytest.approx(0.816, abs=0.002)
 
 
-@pytest.mark.repeats
-def test_default_credit(shared_data: Path, tmp_path: Path) -> None:
-    fate = shared_data / "fate"
-    convert_tables(fate / "default_credit_hetero_guest.csv", [fate / "default_credit_hetero_host.csv"],
-                   tmp_path / "p", id="id", label="y")  # fmt: skip
-    assert not run("scorecard", "bins", tmp_path / "p", "-o", tmp_path / "w", "--min-iv", 0.02)
-    assert not run("train", tmp_path / "w", "--lambda", "1e-5", "-q", "-o", tmp_path / "run")
-    assert not run("evaluate", tmp_path / "run", tmp_path / "w")
-    document = json.loads((tmp_path / "run/evaluation.json").read_text())
-    assert document["metrics"]["auc"] == pytest.approx(0.767, abs=0.002)
-
-
 @pytest.mark.parametrize(
     "change",
     [

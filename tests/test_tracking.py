@@ -8,8 +8,8 @@ import struct
 import sys
 
 import pytest
-from fastadmm.errors import ConfigError, FormatError, StorageError
-from fastadmm.privacy.published import privacy_facts, round_numbers, settings_of
+from fastadmm.errors import ConfigError, StorageError
+from fastadmm.privacy.published import round_numbers, settings_of
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import resume_run, start_run
 from fastadmm.solver.history import RoundRecord
@@ -118,15 +118,6 @@ def test_a_resumed_run_goes_on_in_the_same_log(data, tmp_path, stop):
     assert shown == pytest.approx(expected, rel=1e-6)
 
 
-def test_the_log_changes_no_result(data, tmp_path):
-    start_run(a_config(data), tmp_path / "plain")
-    with tracked(tmp_path / "logged", [Target("tensorboard", str(tmp_path / "logs"))]) as tracking:
-        tracking.finish(start_run(a_config(data), tmp_path / "logged", display=tracking))
-    assert_same_run(tmp_path / "plain", tmp_path / "logged")
-    assert list((tmp_path / "logs").iterdir())
-    assert not (tmp_path / "logged" / "tensorboard").exists()
-
-
 def test_a_log_inside_the_run_moves_with_it(data, tmp_path):
     place, moved = tmp_path / "run", data / "moved"
     with tracked(place, ["tensorboard"]) as tracking:
@@ -189,17 +180,6 @@ def test_settings_hold_no_digests_and_no_directories():
     assert settings_of(config) == {"data": "a.parts", "lambda": 1.0, "privacy.mode": "fusion"}
 
 
-def test_the_statement_is_the_runs_own(data, tmp_path):
-    from fastadmm.privacy.statement import PrivacyStatement
-
-    place = tmp_path / "run"
-    start_run(a_config(data, privacy={"mode": "fusion", "epsilon": 1.0}), place)
-    statement = json.loads((place / "privacy.json").read_text())["statement"]
-    facts = privacy_facts(PrivacyStatement.from_json(statement))
-    assert facts["epsilon"] == float(statement["epsilon"])
-    assert facts["delta"] == statement["delta"]
-
-
 # --- mistakes ------------------------------------------------------------------------------------
 def test_targets():
     assert parse_target("tensorboard") == Target("tensorboard", "")
@@ -252,12 +232,6 @@ def test_a_log_that_fails_does_not_stop_training(data, tmp_path):
         result = tracking.finish(start_run(a_config(data), place, display=tracking))
     assert result["status"] == "converged"
     assert sum("training goes on" in line for line in notes.lines) == 1
-
-
-def test_damaged_state(data, tmp_path):
-    (tmp_path / "tracking.json").write_text('{"logs": [{"kind": "mlflow"}]}')
-    with tracked(tmp_path) as tracking, pytest.raises(FormatError, match=r"tracking\.json"):
-        tracking.start(1e-6, 10)
 
 
 # --- MLflow --------------------------------------------------------------------------------------

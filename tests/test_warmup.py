@@ -197,46 +197,6 @@ print(modules, compiled)
     assert not list(tmp_path.rglob("*.nbi"))
 
 
-@pytest.mark.repeats
-def test_a_run_that_compiles_says_so_once(tmp_path):
-    """The squared loss's proximal operator is taken out of a cache that has all the others."""
-    blocks, y, _ = make_vertical_classification(60, (2, 2))
-    data = write_blocks(tmp_path / "a.parts", blocks, y)
-    cache = tmp_path / "cache"
-    env = environment(NUMBA_CACHE_DIR=str(cache))
-    program(
-        f"""
-from fastadmm.kernels.cache import cache_base
-import pathlib, shutil
-base = cache_base()
-if base is not None and pathlib.Path(base).is_dir():
-    shutil.copytree(base, {str(cache)!r} + "/fastadmm")
-""",
-        NUMBA_CACHE_DIR=os.environ.get("NUMBA_CACHE_DIR"),
-    )
-    options = "--loss squared --scheme sharing --rounds 1 --gap 0 --force"
-    command = ("train", data, *options.split())
-
-    def train(*options):
-        code, _, err = run_process(*command, "--out", tmp_path / "run", *options, env=env)
-        assert code == 7, err
-        return err
-
-    train()
-    found = list(cache.rglob("*.squared_prox*.nbi"))
-    assert found
-    for path in found:
-        path.unlink()
-    err = train()
-    assert err.count(MESSAGE) == 1
-    assert f"fastadmm: {MESSAGE}" in err
-    assert MESSAGE not in train()
-    for path in cache.rglob("*.squared_prox*.nbi"):
-        path.unlink()
-    assert MESSAGE not in train("--json")  # not to machines
-    assert list(cache.rglob("*.squared_prox*.nbi"))
-
-
 @pytest.mark.slow
 def test_warmup_and_message(tmp_path):
     """Warmup compiles what train needs; a run that has to compile says so once, and not to machines."""

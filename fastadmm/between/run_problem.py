@@ -5,20 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fastadmm.blocks.block import FeatureBlock
-from fastadmm.engine.engine import Engine
 from fastadmm.errors import InputError
 from fastadmm.files.atomic import shown
 from fastadmm.method.scheme import Scheme
-from fastadmm.problem.problem import Problem, TestSet, make_problem
+from fastadmm.problem.problem import Problem, TestSet
 from fastadmm.runs.check import choose_loss
-from fastadmm.runs.config import penalty_arguments, solver_options
-from fastadmm.runs.load import held_out_share, part_rows, weight_and_offset
+from fastadmm.runs.config import solver_options
+from fastadmm.runs.load import early_stopping_on, problem_on, rows_of
 from fastadmm.schemes.registry import choose_scheme
 from fastadmm.settings.run import RunConfig
-from fastadmm.solver.early_stopping import EarlyStopping, measure
+from fastadmm.solver.early_stopping import EarlyStopping
 from fastadmm.store.label_file import LabelData, open_labels
 from fastadmm.store.party_file import PartyData
 from fastadmm.store.streamed import load_block
@@ -55,20 +52,7 @@ def problem_of(
     if own is not None:
         blocks[names.index(own.name)] = load_block(own)
     test = None if config.test is None else _other_rows(config.test, labels, widths)
-    problem = make_problem(
-        blocks,
-        labels.y,
-        loss=loss.name,
-        loss_parameters=loss.parameters,
-        lam=config.lambda_,
-        **penalty_arguments(config, names),
-        fit_intercept=config.intercept,
-        sample_weight=part_rows(config, labels)[0],
-        offset=labels.offset,
-        names=names,
-        test=test,
-        n_classes=len(labels.classes) if loss.vector and labels.classes is not None else None,
-    )
+    problem = problem_on(labels, blocks, config, names, loss, test)
     return problem, labels
 
 
@@ -83,23 +67,13 @@ def _other_rows(path: str, labels: LabelData, widths: list[int]) -> TestSet:
         raise InputError(
             f"{shown(path)}: classes differ from training; convert with --like the training partition"
         )
-    return TestSet(_blocks(other, widths), other.y, *weight_and_offset(other))
+    return rows_of(other, _blocks(other, widths))
 
 
 def early_stopping_of(config: RunConfig, problem: Problem, labels: LabelData) -> EarlyStopping | None:
     """The rule that held-out rows end the run by."""
-    if config.validation is None:
-        return None
-    if isinstance(config.validation, float):
-        held = part_rows(config, labels)[1]
-        assert held is not None  # a share
-        rows = held_out_share(problem, labels, held)
-    else:
-        rows = _other_rows(config.validation, labels, [block.shape[1] for block in problem.blocks])
-    # A metric that the loss does not have is refused before the run has a directory.
-    z = np.zeros((len(rows.y), problem.n_outputs)) if problem.loss.vector else rows.offset.copy()
-    measure(config.validation_metric, rows, z, problem.loss, Engine(1))
-    return EarlyStopping(rows, config.validation_metric, config.patience)
+    widths = [block.shape[1] for block in problem.blocks]
+    return early_stopping_on(labels, problem, config, lambda path: _other_rows(path, labels, widths))
 
 
 def scheme_of(problem: Problem, config: RunConfig) -> Scheme:

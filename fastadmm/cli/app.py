@@ -206,8 +206,8 @@ PANELS: dict[str, tuple[str, ...]] = {
 
 #: Commands in the module of another.
 _BESIDE = {
-    "card": "report", "combine": "predict", "drift": "columns", "import": "export", "infer": "coefficients",
-    "resume": "train",
+    "card": "report", "combine": "predict", "compare": "report", "drift": "columns", "import": "export",
+    "infer": "coefficients", "resume": "train", "verify": "report",
 }  # fmt: skip
 
 #: Order of the commands in ``--help``.

@@ -7,7 +7,7 @@ from typing import Any
 
 from fastadmm.cli.app import app
 from fastadmm.cli.options import FORCE, JSON, argument, check_csv, option
-from fastadmm.cli.tables import cell, show
+from fastadmm.cli.tables import grid, show
 from fastadmm.cli.terminal import print_json, say
 from fastadmm.files.escapes import csv_rows
 
@@ -47,18 +47,10 @@ def print_columns(
         strict = [{k: None if v == math.inf else v for k, v in row.items()} for row in rows]
         print_json({title: strict}, allow_nan=False, ensure_ascii=False)
         return
-    from rich.box import SIMPLE
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=title, box=SIMPLE, padding=(0, 1))
-    for name in rows[0]:
-        words = name in ("party", "column", "with")
-        table.add_column(name.replace("_", " "), justify="left" if words else "right")
     ordered = sorted(rows, key=lambda row: -math.inf if row[key] is None else row[key], reverse=True)
-    for row in ordered[:top]:
-        table.add_row(*(Text(cell(value)) for value in row.values()))
-    show(table)
+    header = [name.replace("_", " ") for name in rows[0]]
+    cells = (row.values() for row in ordered[:top])
+    show(grid(title, header, cells, ("column", "with"), simple=True))
     if len(rows) > top:
         say(f"{len(rows) - top} more columns: --top, or -o FILE.csv for all")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fastadmm.cli.app import app
 from fastadmm.cli.options import JSON, flag, option
-from fastadmm.cli.tables import show
+from fastadmm.cli.tables import grid, show
 from fastadmm.cli.terminal import print_json, say
 
 #: Commands to try after the demo, and what each shows.
@@ -36,25 +36,16 @@ def demo(
     if as_json:
         print_json(run_demo(out, force=force, say=lambda text: None))
         return
-    from rich.table import Table
-
     from fastadmm.files.atomic import shown
 
     say(STORY)
     result = run_demo(out, force=force, say=lambda text: say(text, dim=True))
-    table = Table(title="Test set: 143 patients the models have not seen")
-    for name in ("model", "features", "log loss", "accuracy", "AUC"):
-        table.add_column(name, justify="left" if name == "model" else "right")
-    for row in result["models"]:
-        table.add_row(
-            row["name"],
-            str(row["n_features"]),
-            f"{row['log_loss']:.4f}",
-            f"{row['accuracy']:.4f}",
-            f"{row['auc']:.4f}",
-            style="bold" if row["joint"] else None,
-        )
-    show(table)
+    names = ("log_loss", "accuracy", "auc")
+    rows = (
+        [row["name"], str(row["n_features"]), *(f"{row[n]:.4f}" for n in names)] for row in result["models"]
+    )
+    header = ("model", "features", "log loss", "accuracy", "AUC")
+    show(grid("Test set: 143 patients the models have not seen", header, rows))
     say(result["message"])
     say(result["no_report"] or f"report: {result['report']}")
     say("\nTry next:")

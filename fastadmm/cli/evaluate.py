@@ -9,7 +9,7 @@ from typing import Any
 from fastadmm.cli.app import app
 from fastadmm.cli.options import JSON, argument, flag, option, with_options
 from fastadmm.cli.predict import TABLES, RowOptions
-from fastadmm.cli.tables import show
+from fastadmm.cli.tables import grid, show
 from fastadmm.cli.terminal import print_json, say
 from fastadmm.files.escapes import printable
 
@@ -56,19 +56,12 @@ def print_evaluation(document: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(document)
         return
-    from rich.table import Table
-    from rich.text import Text
-
     if len((confusion := document.get("confusion", {})).get("classes", ())) == 2:
         matrix = confusion["matrix"]
         share = 100.0 * sum(matrix[1]) / sum(map(sum, matrix))
         say(f"class 1 = {printable(confusion['classes'][1])} ({share:.3g} % of rows)")
-    table = Table(title=Text(printable(f"{document['data']} ({document['n_samples']} rows)")))
-    table.add_column("metric")
-    table.add_column("value", justify="right")
-    for name, text in _metric_rows(document):
-        table.add_row(name, text)
-    show(table)
+    title = f"{document['data']} ({document['n_samples']} rows)"
+    show(grid(title, ("metric", "value"), _metric_rows(document)))
     if "classes" in document["metrics"]:
         show(_class_table(document["metrics"]["classes"]))
     elif "confusion" in document:
@@ -104,30 +97,16 @@ def _metric_rows(document: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _confusion_table(confusion: dict[str, Any]) -> Any:
-    from rich.table import Table
-    from rich.text import Text
-
-    names = [printable(name) for name in confusion["classes"]]
-    table = Table(title=f"rows by class (threshold {confusion['threshold']:g})")
-    table.add_column("true")
-    for name in names:
-        table.add_column(Text(f"predicted {name}"), justify="right")
-    for name, row in zip(names, confusion["matrix"], strict=True):
-        table.add_row(Text(name), *(f"{value:,.10g}" for value in row))
-    return table
+    names = confusion["classes"]
+    rows = [
+        (name, *(f"{value:,.10g}" for value in row))
+        for name, row in zip(names, confusion["matrix"], strict=True)
+    ]
+    title = f"rows by class (threshold {confusion['threshold']:g})"
+    return grid(title, ["true", *(f"predicted {name}" for name in names)], rows)
 
 
 def _class_table(rows: list[dict[str, Any]]) -> Any:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title="classes")
-    table.add_column("class")
     names = ("weight", "precision", "recall", "auc")
-    for name in names:
-        table.add_column(name, justify="right")
-    for row in rows:
-        cells = ["–" if row[name] is None else f"{row[name]:.6g}" for name in names]
-        # A name in brackets must not be taken for markup.
-        table.add_row(Text(printable(row["name"])), *cells)
-    return table
+    cells = ([row["name"], *(v if (v := row[n]) is None else f"{v:.6g}" for n in names)] for row in rows)
+    return grid("classes", ("class", *names), cells)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastadmm.cli.app import app
 from fastadmm.cli.options import (
@@ -29,8 +29,8 @@ TABLES = "Tables (docs/predicting.md)"
 
 
 @dataclass(frozen=True)
-class RowOptions:
-    """Options for tables whose rows are scored."""
+class ReadOptions:
+    """Options for tables of new rows."""
 
     id_: list[str] | None = option(
         "Id column of the tables; TABLE:NAME for one (default: rows of a single table are numbered from 0).",
@@ -47,8 +47,6 @@ class RowOptions:
     unseen: str | None = option(
         "zeros or refuse: categories that training did not have. (default: zeros)", panel=TABLES
     )
-    offset: str | None = option("Column of the first table that is added to the score.", panel=TABLES)
-    exposure: str | None = option("Column of the first table whose logarithm is added.", panel=TABLES)
     separator: list[str] | None = option(
         "Separator between CSV cells; TABLE:CHAR for one table. (default: recognised)", panel=TABLES
     )
@@ -62,23 +60,34 @@ class RowOptions:
         "refuse, first, last or drop: ids that occur more than once. (default: refuse)", panel=TABLES
     )
 
-    def of(self, data: list[Path], command: str) -> TableRows | None:
-        """How tables are read; None for a partition, to which none of the options belongs."""
+    def reading(self, **more: Any) -> TableRows:
+        """How tables are read."""
         from fastadmm.data_tools.predict_tables import TableRows
 
+        return TableRows(
+            id=self.id_ or None,
+            alignment=self.alignment,
+            unseen=self.unseen or "zeros",
+            separator=self.separator,
+            encoding=self.encoding,
+            header=not self.no_header,
+            duplicates=self.duplicates or "refuse",
+            id_pattern=self.id_pattern or None,
+            **more,
+        )
+
+
+@dataclass(frozen=True)
+class RowOptions(ReadOptions):
+    """Options for tables whose rows are scored."""
+
+    offset: str | None = option("Column of the first table that is added to the score.", panel=TABLES)
+    exposure: str | None = option("Column of the first table whose logarithm is added.", panel=TABLES)
+
+    def of(self, data: list[Path], command: str) -> TableRows | None:
+        """How tables are read; None for a partition, to which none of the options belongs."""
         if are_tables(data):
-            return TableRows(
-                id=self.id_ or None,
-                alignment=self.alignment,
-                unseen=self.unseen or "zeros",
-                offset=self.offset,
-                exposure=self.exposure,
-                separator=self.separator,
-                encoding=self.encoding,
-                header=not self.no_header,
-                duplicates=self.duplicates or "refuse",
-                id_pattern=self.id_pattern or None,
-            )
+            return self.reading(offset=self.offset, exposure=self.exposure)
         if wrong := given_options(self):
             raise ConfigError(f"{wrong[0]}: is for tables, but {data[0]} is none")
         if len(data) > 1:

@@ -1,12 +1,15 @@
-"""``fastadmm report`` and ``card``: the HTML page of a run, and the card of its model."""
+"""``fastadmm report``, ``card``, ``compare`` and ``verify``: what may be said of runs and their models."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from fastadmm.cli.app import app
-from fastadmm.cli.options import FORCE, argument, flag, option
+from fastadmm.cli.options import FORCE, JSON, argument, flag, option
+from fastadmm.cli.tables import show
 from fastadmm.cli.terminal import print_json, say
+from fastadmm.files.escapes import printable
 
 
 @app.command()
@@ -53,3 +56,75 @@ def card(
         return
     write_whole(out, text, force=force, shared=True)
     say(f"model card in {out}")
+
+
+@app.command()
+def compare(
+    runs: list[Path] = argument("Run directories, finished or not.", metavar="RUN RUN..."),
+    out: list[Path] | None = option(
+        "File: .html (tables and figure), .png, .svg, .pdf, .csv or .json; may be repeated.",
+        "--out",
+        "-o",
+        metavar="FILE",
+    ),
+    as_json: bool = flag("Print one JSON document instead of the table.", "--json"),
+) -> None:
+    """Compare runs: results, metrics, differing settings, and curves of gap and objective."""
+    from fastadmm.reports import compare_runs, write_comparison
+    from fastadmm.reports.compare_page import comparison_rows
+
+    comparison = compare_runs(runs)
+    written = [write_comparison(comparison, path) for path in out or []]
+    if as_json:
+        document = {**comparison.to_json(), "written": [str(path) for path in written]}
+        print_json(document, allow_nan=False)
+        return
+    show(_table([run.name for run in comparison.runs], comparison_rows(comparison)))
+    for line in (*comparison.notes, *written):
+        say(str(line))
+
+
+def _table(names: list[str], groups: Any) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    from fastadmm.figures.numbers import NONE
+
+    table = Table()
+    table.add_column("run")
+    for name in names:
+        # A name in brackets must not be taken for markup.
+        table.add_column(Text(printable(name)), justify="right", overflow="fold")
+    for _, rows in groups:
+        for label, texts in rows:
+            if any(text != NONE for text in texts):
+                table.add_row(Text(label), *map(Text, texts))
+        table.add_section()
+    return table
+
+
+@app.command()
+def verify(
+    run: Path = argument("Run directory.", metavar="RUN"),
+    data: Path | None = argument(
+        "Training partition, where it is no longer in its place.", default=None, metavar="[DATA]"
+    ),
+    digits: int = option(
+        "Compute with so many digits, by mpmath: small data.",
+        "--digits",
+        default=0,
+        metavar="N",
+        min=0,
+        max=1000,
+    ),
+    as_json: bool = JSON,
+) -> int:
+    """Prove the model of a run again, from its files and its data; exit code 0 only if the claim holds."""
+    from fastadmm.runs.verify import verify_run
+
+    found = verify_run(run, data, digits)
+    if as_json:
+        print_json(found.to_json(), allow_nan=False)
+    else:
+        say(found.line if not found.exit_code else f"fastadmm: {found.line}", error=bool(found.exit_code))
+    return int(found.exit_code)

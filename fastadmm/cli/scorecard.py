@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from fastadmm.cli.app import new_group
-from fastadmm.cli.convert import Duplicates
-from fastadmm.cli.options import INFINITE_EPSILON, JSON, argument, flag, option
-from fastadmm.cli.tables import cell, show
+from fastadmm.cli.options import INFINITE_EPSILON, JSON, argument, flag, option, with_options
+from fastadmm.cli.predict import ReadOptions
+from fastadmm.cli.tables import grid, show
 from fastadmm.cli.terminal import data_output, print_json, say
 from fastadmm.files.escapes import csv_rows, printable
 
@@ -109,40 +109,26 @@ def points(
 
 
 @group.command()
+@with_options()
 def apply(
     card: Path = argument("Directory from 'points', or one party's NAME.json."),
     tables: list[Path] = argument("One table for each party, or one with all columns."),
     out: Path | None = option("CSV file (default: standard output).", "--out", "-o"),
-    id_: list[str] | None = option("Id column of the tables; TABLE:NAME for one.", "--id"),
-    id_pattern: list[str] | None = option("What of ids is compared; TABLE:REGEX for one table."),
-    alignment: Path | None = option("From 'fastadmm align': the rows, in order."),
-    duplicates: Duplicates = option(
-        "Repeated ids: refuse, keep the first or last row, or drop all.", default=Duplicates.refuse
-    ),
-    unseen: str = option(
-        "zeros or refuse: categories that training did not have get no points.", default="zeros"
-    ),
-    separator: list[str] | None = option("Between CSV cells (default: recognised)."),
-    encoding: list[str] | None = option("Of CSV text (default: recognised)."),
-    no_header: bool = flag("The first line is data: columns c1, c2, ...", "--no-header"),
+    *,
+    rows: ReadOptions,
     force: bool = _FORCE,
 ) -> None:
     """Add up the points of new rows, read like the training tables."""
-    from fastadmm.data_tools.predict_tables import TableRows
     from fastadmm.files.atomic import csv_file
     from fastadmm.runs.points import apply_card
 
-    options = TableRows(
-        id=id_ or None, alignment=alignment, unseen=unseen, separator=separator, encoding=encoding,
-        header=not no_header, duplicates=duplicates.value, id_pattern=id_pattern or None,
-    )  # fmt: skip
-    header, rows, notes = apply_card(card, tables, options)
+    header, lines, notes = apply_card(card, tables, rows.reading())
     if out is None:
-        csv_rows(data_output(), [header, *rows])
+        csv_rows(data_output(), [header, *lines])
     else:
         with csv_file(out, force=force) as file:
-            csv_rows(file, [header, *rows])
-        say(f"points of {len(rows)} rows in {out}")
+            csv_rows(file, [header, *lines])
+        say(f"points of {len(lines)} rows in {out}")
     for line in notes:
         say(f"fastadmm: {line}", error=True)
 
@@ -152,17 +138,7 @@ _SHOWN = ("party", "column", "rows", "rate", "woe", "points")
 
 
 def _print(title: str, rows: list[dict[str, Any]], words: tuple[str, ...], as_json: bool) -> None:
-
     if as_json:
         print_json({title: rows}, allow_nan=False, ensure_ascii=False)
-        return
-    from rich.box import SIMPLE
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=title, box=SIMPLE, padding=(0, 1))
-    for name in rows[0]:
-        table.add_column(name, justify="left" if name in words else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell(value)) for value in row.values()))
-    show(table)
+    else:
+        show(grid(title, rows[0], (row.values() for row in rows), words, simple=True))

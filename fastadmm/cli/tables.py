@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from fastadmm.cli.terminal import columns, say
@@ -40,6 +41,26 @@ def show(*parts: RenderableType) -> None:
         else:
             for table in _fitted(part, console):
                 console.print(table)
+
+
+def grid(
+    title: str,
+    header: Iterable[str],
+    rows: Iterable[Iterable[Any]],
+    words: Collection[str] = (),
+    simple: bool = False,
+) -> Table:
+    """A table of values; but for the first column and the words, they stand on the right."""
+    from rich.box import HEAVY_HEAD, SIMPLE
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(printable(title)), box=SIMPLE if simple else HEAVY_HEAD)
+    for k, name in enumerate(header):
+        table.add_column(Text(printable(name)), justify="left" if k == 0 or name in words else "right")
+    for row in rows:
+        table.add_row(*(Text(cell(value)) for value in row))  # a name in brackets is no markup
+    return table
 
 
 def cell(value: Any) -> str:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from fastadmm.cli.app import app
 from fastadmm.cli.options import JSON, QUIET, argument, flag, option, with_options
-from fastadmm.cli.tables import show
+from fastadmm.cli.tables import grid, show
 from fastadmm.cli.terminal import print_json, say
 from fastadmm.errors import ExitCode
-from fastadmm.files.escapes import printable
 
 if TYPE_CHECKING:
     from fastadmm.worth.coalitions import Worth
@@ -87,27 +86,21 @@ def print_worth(worth: Worth, written: list[Path], as_json: bool) -> None:
 
 def _show(worth: Any, written: list[Path]) -> None:
     """The table, and the sentences that go with it."""
-    from rich.table import Table
-    from rich.text import Text
-
     from fastadmm.reports.plots import metric_label
     from fastadmm.worth.coalitions import HIGHER_IS_BETTER
 
     label = metric_label(worth.metric)
     better = "larger" if HIGHER_IS_BETTER[worth.metric] else "smaller"
-    table = Table(title=f"test {label} ({better} is better); what a party adds is positive where it helps")
-    table.add_column("party")
+    title = f"test {label} ({better} is better); what a party adds is positive where it helps"
     shapley = worth.reason == ""
-    for name in ("alone", "without it", "adds alone", *(("Shapley",) if shapley else ()), "adds last"):
-        table.add_column(name, justify="right")
+    kinds = {"alone": "alone", "without": "without it", "adds_alone": "adds alone"}
+    kinds |= {"shapley": "Shapley"} if shapley else {}
+    kinds["adds_last"] = "adds last"
+    rows = []
     for row in worth.table():
-        name = printable(row["name"])
-        cells = [f"{row['alone']:.5f}", f"{row['without']:.5f}", f"{row['adds_alone']:+.5f}"]
-        cells += [f"{row['shapley']:+.5f}"] if shapley else []
-        table.add_row(
-            Text(name + (" (labels)" if row["label_party"] else "")), *cells, f"{row['adds_last']:+.5f}"
-        )
-    show(table)
+        cells = [f"{row[kind]:{'.5f' if kind in ('alone', 'without') else '+.5f'}}" for kind in kinds]
+        rows.append([row["name"] + (" (labels)" if row["label_party"] else ""), *cells])
+    show(grid(title, ["party", *kinds.values()], rows))
     everyone, label_party = worth.everyone, 1 << worth.label_party
     say(
         f"nobody (intercept only) {worth.of(0):.5f}, all {worth.of(everyone):.5f}; to "

@@ -219,7 +219,6 @@ def infer(
     problem: Problem,
     weights: Sequence[Array],
     intercept: Any,
-    factors: Sequence[float] | None,
     features: Sequence[str],
     covariance: str,
     level: float,
@@ -232,7 +231,7 @@ def infer(
     Shapes: each of weights (d_m,) or (d_m, C); intercept (1,) or (C,); units (p, p).
     """
     check_level(level)
-    own = [1.0] * len(weights) if factors is None else factors
+    own = [1.0] * len(weights) if problem.own_lambda is None else problem.own_lambda.factors
     called = [*map(repr, features)]
     mapping = np.diag([f for f, x in zip(own, weights) for _ in x] + [1.0] * problem.fit_intercept)
     mapping = mapping if units is None else units @ mapping

@@ -13,7 +13,7 @@ import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from fastadmm.owners.learner import Learner
 from fastadmm.owners.setup import Setup, describe_setup, make_setup, refuse_others
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.releases import Payment
-from fastadmm.runs.display import Silent
+from fastadmm.runs.display import Display, Silent
 from fastadmm.runs.environment import available_memory
 from fastadmm.runs.folder import Kind, RunFolder
 from fastadmm.runs.interrupt import stop_on_signal
@@ -61,22 +61,6 @@ def _free(number: int) -> Payment:
     return Payment(Ledger(), [], math.inf, 0.0)
 
 
-class OwnerDisplay(Protocol):
-    """Where a run shows what it does."""
-
-    def note(self, text: str) -> None:
-        """Show one line."""
-
-    def start(self, rounds: int) -> None:
-        """Rounds begin."""
-
-    def round(self, record: dict[str, Any]) -> None:
-        """One round is done."""
-
-    def stop(self) -> None:
-        """Rounds are over."""
-
-
 def start_owner_run(
     settings: OwnerSettings,
     out: Path,
@@ -84,7 +68,7 @@ def start_owner_run(
     force: bool = False,
     objective: bool = False,
     stream: bool = False,
-    display: OwnerDisplay | None = None,
+    display: Display | None = None,
 ) -> dict[str, Any]:
     """Train with owners of rows into a new run directory."""
     display = display or Silent()
@@ -114,9 +98,7 @@ def start_owner_run(
         raise
 
 
-def resume_owner_run(
-    run: Path, *, stream: bool = False, display: OwnerDisplay | None = None
-) -> dict[str, Any]:
+def resume_owner_run(run: Path, *, stream: bool = False, display: Display | None = None) -> dict[str, Any]:
     """Continue a run; the noise of stored answers is not drawn again."""
     display = display or Silent()
     folder = RunFolder(run, OWNERS)
@@ -150,7 +132,7 @@ def _setup(settings: OwnerSettings, data: Owners, engine: Engine, stream: bool) 
 
 
 def _run(
-    folder: RunFolder, identifier: str, setup: Setup, data: Owners, objective: bool, display: OwnerDisplay
+    folder: RunFolder, identifier: str, setup: Setup, data: Owners, objective: bool, display: Display
 ) -> dict[str, Any]:
     statement = describe_setup(setup, objective=objective)
     display.note(

@@ -66,8 +66,8 @@ class MaskedDirectionParty(MaskedParty, DirectionParty):
             direction = saturated(unit * direction, LARGEST)
             size = float(np.linalg.norm(direction))
             # Any direction is one, so a long one may be shortened: the range of its message is then known.
-            fresh = direction / size if size > 1.0 else direction
-            self.directions = np.vstack([self.directions, fresh])
+            short = direction / size if size > 1.0 else direction
+            self.directions = np.vstack([self.directions, short])
         own, before = self.directions, known - measured
         numbers = [float(d @ e) for e in own[before:known] for d in own[:known]]
         numbers += [float(d @ e) for e in own[known:] for d in own]

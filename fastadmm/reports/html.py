@@ -76,7 +76,7 @@ def _context(records: RunRecords) -> dict[str, Any]:
     calibration = (records.evaluation or {}).get("metrics", {}).get("calibration")
     return {
         "title": records.path.resolve().name,
-        "badge": _badge(facts),
+        "badge": dict(zip(("kind", "text", "detail"), _standing(facts))),
         "headline": _headline(records, facts, len(parties)),
         "training": _training(records, facts),
         "about": _about(records, len(parties)),
@@ -231,21 +231,15 @@ def _facts(records: RunRecords) -> _Facts:
                 return None
         return None
 
-    stationarity = value("stationarity")
-    keys = ("gap", "target_gap", "tol") if stationarity is None else ("stationarity",)
+    found = {name: value(name) for name in ("rounds", "seconds", "objective", "stationarity", *claims)}
+    keys = ("gap", "target_gap", "tol") if found["stationarity"] is None else ("stationarity",)
     return _Facts(
         status=result.get("status"),
-        rounds=value("rounds"),
-        seconds=value("seconds"),
-        objective=value("objective"),
-        gap=value("gap"),
-        gap_absolute=value("gap_absolute"),
         lam=value("lambda", "lambda", "lam", "alpha"),
         n_samples=value("n_samples", "n_samples"),
         target=_setting(records.config, keys),
-        stationarity=stationarity,
-        gap_within=value("gap_within"),
         claim="" if said is None else said.claim,
+        **found,
     )
 
 
@@ -261,10 +255,6 @@ def _setting(config: dict[str, Any], names: tuple[str, ...]) -> float | None:
 
 def _real(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
-
-
-def _badge(facts: _Facts) -> dict[str, str]:
-    return dict(zip(("kind", "text", "detail"), _standing(facts)))
 
 
 def _standing(facts: _Facts) -> tuple[str, str, str]:

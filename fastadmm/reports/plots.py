@@ -59,11 +59,9 @@ def history_plots(history: History, target: float | None, party_names: Sequence[
     """Draw the figures that the round log has data for."""
     if not len(history):
         return []
-    s, rounds = history.series, history.round
     plots: list[Plot | None] = [
         _objective(history),
-        _gap(rounds, "round", s["gap"], target),
-        _gap(s["seconds"], "seconds", s["gap"], target),
+        *_gaps(history, target),
         _stationarity(history, target),
         _residuals(history),
         _lagrangian(history),
@@ -152,15 +150,24 @@ def _objective(history: History) -> Plot | None:
     )
 
 
-def _gap(x: NDArray[Any], unit: str, gap: NDArray[np.float64], target: float | None) -> Plot | None:
-    gap = positive(gap)
+def _falling(
+    plot: Callable[..., Plot],
+    x: NDArray[Any],
+    lines: Sequence[tuple[str, str, NDArray[np.float64]]],
+    target: float | None = None,
+    unit: str = "round",
+) -> Plot | None:
+    """Measures that fall over decades, each with its name in the legend and in the words beside."""
     x = x if unit == "round" else finite(x)
-    if not any_finite(gap) or not any_finite(x):
+    lines = [(name, words, positive(y)) for name, words, y in lines]
+    lines = [(name, words, y) for name, words, y in lines if any_finite(y)]
+    if not lines or not any_finite(x):
         return None
 
     def draw(figure: Figure) -> None:
         ax = figure.add_subplot()
-        line(ax, x, gap, SERIES_COLOURS[0], label="relative gap")
+        for k, (name, _, y) in enumerate(lines):
+            line(ax, x, y, SERIES_COLOURS[k], dash=DASHES[k], label=name)
         if target is not None and 0 < target < 1e200:
             ax.axhline(target, color=SERIES_COLOURS[1], linestyle=DASHES[1], linewidth=1.4)
             ax.annotate(
@@ -172,118 +179,89 @@ def _gap(x: NDArray[Any], unit: str, gap: NDArray[np.float64], target: float | N
                 color=SERIES_COLOURS[1],
                 fontsize=8.5,
             )
-        ax.set_xlabel("seconds" if unit == "seconds" else "round")
+        ax.set_xlabel(unit)
         log_axis(ax)
         x_axis(ax, x, integer=unit == "round")
+        if lines[0][0]:
+            ax.legend(loc="best")
 
-    by_time = unit == "seconds"
-    return Plot(
-        key="gap-time" if by_time else "gap-rounds",
-        title="Relative gap against time" if by_time else "Relative gap against rounds",
-        caption="Logarithmic scale. "
-        + (
-            "Time counts from the start of the run, pauses left out."
-            if by_time
-            else "A proved bound, not an estimate."
-        ),
-        alt=f"Relative duality gap against {'seconds' if by_time else 'rounds'}: {_story(x, gap, unit)}"
-        + (f" The target is {target:.3g}." if target else ""),
-        svg=render("gap-time" if by_time else "gap-rounds", draw),
+    said = " ".join(f"{words}: {_story(x, y, unit)}" for _, words, y in lines)
+    return plot(alt=said + (f" The target is {target:.3g}." if target else ""), draw=draw)
+
+
+def _plot(key: str, title: str, caption: str, wide: bool = False) -> Callable[..., Plot]:
+    """What makes a figure, once it is known what it shows and how that is drawn."""
+
+    def made(alt: str, draw: Callable[[Figure], None], wide: bool = wide) -> Plot:
+        return Plot(key, title, caption, alt, render(key, draw, wide=wide), wide)
+
+    return made
+
+
+def _gaps(history: History, target: float | None) -> list[Plot | None]:
+    """The gap against rounds, and against time."""
+    s, words = history.series, "Relative duality gap against"
+    by_rounds = _plot(
+        "gap-rounds",
+        "Relative gap against rounds",
+        "Logarithmic scale. A proved bound, not an estimate.",
     )
+    by_time = _plot(
+        "gap-time",
+        "Relative gap against time",
+        "Logarithmic scale. Time counts from the start of the run, pauses left out.",
+    )
+    return [
+        _falling(by_rounds, history.round, [("", f"{words} rounds", s["gap"])], target),
+        _falling(by_time, s["seconds"], [("", f"{words} seconds", s["gap"])], target, "seconds"),
+    ]
 
 
 def _stationarity(history: History, target: float | None) -> Plot | None:
-    measure = positive(history.series["stationarity"])
-    if not any_finite(measure):
-        return None  # a convex problem has its gap
-
-    def draw(figure: Figure) -> None:
-        ax = figure.add_subplot()
-        line(ax, history.round, measure, SERIES_COLOURS[0], label="stationarity")
-        if target is not None and 0 < target < 1e200:
-            ax.axhline(target, color=SERIES_COLOURS[1], linestyle=DASHES[1], linewidth=1.4)
-        ax.set_xlabel("round")
-        log_axis(ax)
-        x_axis(ax, history.round)
-
-    return Plot(
-        key="stationarity",
-        title="Stationarity against rounds",
-        caption="Size of the gradient as a share of that at zero weights. The problem is not convex: a small "
+    plot = _plot(
+        "stationarity",
+        "Stationarity against rounds",
+        "Size of the gradient as a share of that at zero weights. The problem is not convex: a small "
         "value means a stationary point, and no global optimum is claimed.",
-        alt=f"Relative stationarity against rounds: {_story(history.round, measure)}"
-        + (f" The target is {target:.3g}." if target else ""),
-        svg=render("stationarity", draw),
     )
+    measure = ("", "Relative stationarity against rounds", history.series["stationarity"])
+    return _falling(plot, history.round, [measure], target)
 
 
 def _residuals(history: History) -> Plot | None:
-    lines = [
-        ("primal", positive(history.series["primal_residual"])),
-        ("dual", positive(history.series["dual_residual"])),
-    ]
-    lines = [(name, y) for name, y in lines if any_finite(y)]
-    if not lines:
-        return None
-
-    def draw(figure: Figure) -> None:
-        ax = figure.add_subplot()
-        for k, (name, y) in enumerate(lines):
-            line(ax, history.round, y, SERIES_COLOURS[k], dash=DASHES[k], label=name)
-        ax.set_xlabel("round")
-        log_axis(ax)
-        x_axis(ax, history.round)
-        ax.legend(loc="best")
-
-    return Plot(
-        key="residuals",
-        title="Residuals",
-        caption="Primal: how far the parties' messages are from the shared predictor. "
+    plot = _plot(
+        "residuals",
+        "Residuals",
+        "Primal: how far the parties' messages are from the shared predictor. "
         "Dual: how far the parties' weights are from optimal at the shared dual variable.",
-        alt=" ".join(f"{name.capitalize()} residual: {_story(history.round, y)}" for name, y in lines),
-        svg=render("residuals", draw),
     )
+    kinds = ("primal", "dual")
+    lines = [(kind, f"{kind.capitalize()} residual", history.series[f"{kind}_residual"]) for kind in kinds]
+    return _falling(plot, history.round, lines)
 
 
 def _lagrangian(history: History) -> Plot | None:
     if not any_finite(finite(history.series["penalty"])):
         return None  # no penalty, no augmented Lagrangian: this is not ADMM
-    lines = [
-        ("augmented Lagrangian", finite(history.series["augmented_lagrangian"])),
-        ("Lyapunov Vᵗ", finite(history.series["lyapunov"])),
-    ]
-    lines = [(name, y) for name, y in lines if any_finite(y)]
-    if not lines:
-        return None
-    return Plot(
-        key="lagrangian",
-        title="Augmented Lagrangian and Lyapunov function"
-        if len(lines) == 2
-        else ("Augmented Lagrangian" if lines[0][0].startswith("aug") else "Lyapunov function"),
-        caption="What the paper's theory of ADMM sharing follows. Under its assumptions and with a large "
-        "enough penalty, the augmented Lagrangian decreases and Vᵗ (summed over the samples, not their mean) "
-        "tends to zero: the first round with Vᵗ ≤ ε comes within O(1/ε) rounds. The assumptions do not hold "
-        "in general, and neither curve certifies a model"
+    plot = _plot(
+        "lagrangian",
+        "What the theory of ADMM sharing follows",
+        "Under the paper's assumptions and with a large enough penalty, the augmented Lagrangian decreases "
+        "and Vᵗ (summed over the samples, not their mean) tends to zero: the first round with Vᵗ ≤ ε comes "
+        "within O(1/ε) rounds. The assumptions do not hold in general, and neither curve certifies a model"
         + (": the gap does." if any_finite(positive(history.series["gap"])) else "."),
-        alt=" ".join(f"{name[0].upper()}{name[1:]}: {_story(history.round, y)}" for name, y in lines),
-        svg=render("lagrangian", _panels(history, lines), wide=len(lines) > 1),
-        wide=len(lines) > 1,
     )
+    names = {"augmented_lagrangian": "augmented Lagrangian", "lyapunov": "Lyapunov Vᵗ"}
+    return _panels(plot, history, [(label, history.series[name]) for name, label in names.items()])
 
 
 def _test_metrics(history: History) -> Plot | None:
-    lines = [(metric_label(name), finite(y)) for name, y in history.test.items()]
-    lines = [(name, y) for name, y in lines if any_finite(y)][:3]
-    if not lines:
-        return None
-    return Plot(
-        key="test",
-        title="Test metrics",
-        caption="Measured on the test partition after every round; never used for training.",
-        alt=" ".join(f"{name}: {_story(history.round, y)}" for name, y in lines),
-        svg=render("test", _panels(history, lines), wide=len(lines) > 1),
-        wide=len(lines) > 1,
+    plot = _plot(
+        "test",
+        "Test metrics",
+        "Measured on the test partition after every round; never used for training.",
     )
+    return _panels(plot, history, [(metric_label(name), y) for name, y in history.test.items()])
 
 
 def _weights(history: History, party_names: Sequence[str]) -> Plot | None:
@@ -344,8 +322,14 @@ def _weights(history: History, party_names: Sequence[str]) -> Plot | None:
     )
 
 
-def _panels(history: History, lines: list[tuple[str, NDArray[np.float64]]]) -> Callable[[Figure], None]:
-    """One panel per line, side by side: their scales have nothing in common."""
+def _panels(
+    plot: Callable[..., Plot], history: History, lines: Sequence[tuple[str, NDArray[np.float64]]]
+) -> Plot | None:
+    """One panel per line, three at most, side by side: their scales have nothing in common."""
+    lines = [(name, finite(y)) for name, y in lines]
+    lines = [(name, y) for name, y in lines if any_finite(y)][:3]
+    if not lines:
+        return None
 
     def draw(figure: Figure) -> None:
         for k, (ax, (name, y)) in enumerate(zip(figure.subplots(1, len(lines), squeeze=False)[0], lines)):
@@ -353,7 +337,8 @@ def _panels(history: History, lines: list[tuple[str, NDArray[np.float64]]]) -> C
             ax.set_title(name)
             round_axes(ax, history.round, log=wide_range(y))
 
-    return draw
+    said = " ".join(f"{name[0].upper()}{name[1:]}: {_story(history.round, y)}" for name, y in lines)
+    return plot(alt=said, draw=draw, wide=len(lines) > 1)
 
 
 # --- words ---------------------------------------------------------------------------------------

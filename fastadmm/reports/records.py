@@ -229,16 +229,21 @@ def _read_result(path: Path) -> dict[str, Any] | None:
     for name in (*numbers, "lambda", "n_samples", "intercept", "exchanges"):
         if not _is_number(result.get(name)):
             raise FormatError(f"{shown(path)}: key {name} must be a number, found {_kind(result[name])}")
-    parties = result.get("parties", [])
-    if not isinstance(parties, list):
-        raise FormatError(f"{shown(path)}: key parties must be a list, found {_kind(parties)}")
-    for k, party in enumerate(parties, start=1):
-        if not isinstance(party, dict):
-            raise FormatError(f"{shown(path)}: entry {k} of parties must be an object, found {_kind(party)}")
+    for k, party in _entries(path, "parties", result.get("parties", [])):
         for name in ("n_features", "weight_norm", "lambda", "bytes"):
             if not _is_number(party.get(name)):
                 raise FormatError(f"{shown(path)}: entry {k} of parties: {name} must be a number")
     return result
+
+
+def _entries(path: Path, key: str, rows: Any) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of a list, counted from 1."""
+    if not isinstance(rows, list):
+        raise FormatError(f"{shown(path)}: key {key} must be a list, found {_kind(rows)}")
+    for k, row in enumerate(rows, start=1):
+        if not isinstance(row, dict):
+            raise FormatError(f"{shown(path)}: entry {k} of {key} must be an object, found {_kind(row)}")
+        yield k, row
 
 
 def _read_evaluation(path: Path) -> dict[str, Any] | None:
@@ -246,14 +251,7 @@ def _read_evaluation(path: Path) -> dict[str, Any] | None:
     if evaluation is None:
         return None
     _check_metrics(evaluation.get("metrics"), f"{shown(path)}: key metrics")
-    baselines = evaluation.get("baselines") or []
-    if not isinstance(baselines, list):
-        raise FormatError(f"{shown(path)}: key baselines must be a list, found {_kind(baselines)}")
-    for k, baseline in enumerate(baselines, start=1):
-        if not isinstance(baseline, dict):
-            raise FormatError(
-                f"{shown(path)}: entry {k} of baselines must be an object, found {_kind(baseline)}"
-            )
+    for k, baseline in _entries(path, "baselines", evaluation.get("baselines") or []):
         _check_metrics(baseline.get("metrics"), f"{shown(path)}: entry {k} of baselines: key metrics")
     check_judgement(evaluation, path)
     return evaluation

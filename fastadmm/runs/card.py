@@ -112,13 +112,12 @@ def card_text(card: dict[str, Any]) -> str:
     scaled = all("scale" in p for p in card["parties"])
     head = ["party", "features", *(["counts"] if scaled else []), *(["lambda"] if own is not None else [])]
     head += ["constraint"] if sets is not None else []
-    lines += ["## Parties", "", f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    rows = []
     for p in card["parties"]:
         cells = [p["name"], str(p["n_features"]), *([f"{p['scale']:g}"] if scaled else [])]
         cells += [] if own is None else [_cell(own.get(p["name"]))]
-        cells += [] if sets is None else [_cell(sets.get(p["name"]))]
-        lines.append(f"| {' | '.join(cells)} |")
-    lines += ["", "## Certificate", ""]
+        rows.append([*cells, *([] if sets is None else [_cell(sets.get(p["name"]))])])
+    lines += ["## Parties", "", *_grid(head, rows), "## Certificate", ""]
     lines += [f"{_cell(card['claim'])}.", ""] if card["claim"] else []
     asked = _flat({"asked": card["asked"]} if card["asked"] else {})
     lines += _table(_flat(card["certificate"]) | asked) if card["certificate"] else ["Not recorded.", ""]
@@ -159,18 +158,27 @@ def _table(values: dict[str, Any]) -> list[str]:
 
 
 def _coefficients(found: dict[str, Any]) -> list[str]:
-    rows = found["coefficients"]
-    lines = [f"| {' | '.join(rows[0])} |", f"|{'---|' * len(rows[0])}"]
-    for row in rows:
-        cells = (f"{v:.6g}" if isinstance(v, float) else _cell("" if v is None else v) for v in row.values())
-        lines.append(f"| {' | '.join(cells)} |")
+    rows = [
+        [f"{v:.6g}" if isinstance(v, float) else _cell("" if v is None else v) for v in row.values()]
+        for row in found["coefficients"]
+    ]
     ratio = [f"ratio: {found['ratio']}"] if found["ratio"] else []
-    return [*lines, "", *(f"- {_cell(note)}" for note in [*ratio, *found["notes"]]), ""]
+    return [
+        *_grid(found["coefficients"][0], rows),
+        *(f"- {_cell(note)}" for note in [*ratio, *found["notes"]]),
+        "",
+    ]
 
 
 def _rows(rows: Iterable[tuple[str, Any]]) -> list[str]:
     """Rows of a table; several may have one heading."""
     return ["| | |", "|---|---|", *(f"| {_cell(key)} | {_cell(value)} |" for key, value in rows), ""]
+
+
+def _grid(head: Iterable[str], rows: Iterable[list[str]]) -> list[str]:
+    cells = [[*head], *rows]
+    lines = [f"| {' | '.join(row)} |" for row in cells]
+    return [lines[0], f"|{'---|' * len(cells[0])}", *lines[1:], ""]
 
 
 def _cell(value: Any) -> str:

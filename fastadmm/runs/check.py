@@ -13,7 +13,7 @@ from fastadmm.judging.looks import say
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.losses import parse_loss
 from fastadmm.runs.config import own_lambdas, party_constraints
-from fastadmm.runs.display import Display
+from fastadmm.runs.display import Notes
 from fastadmm.runs.environment import SHARE, available_memory
 from fastadmm.runs.plan import Plan, check_limit, make_plan
 from fastadmm.runs.private import unproved_parties
@@ -36,7 +36,7 @@ class CheckedRun:
     looks: tuple[str, ...]  # what shows without the rows, and was shown
 
 
-def check_run(config: RunConfig, display: Display, *, whole: bool = False) -> CheckedRun:
+def check_run(config: RunConfig, display: Notes, *, whole: bool = False) -> CheckedRun:
     """Open the partitions of a configuration, choose the loss and plan the run."""
     partition, test_partition, loss = open_run(config)
     n_outputs = n_outputs_of(loss, partition.labels)

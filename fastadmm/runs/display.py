@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from fastadmm.solver.history import RoundRecord
 
-
-class Display(Protocol):
-    """Where a run shows what it does."""
+class Notes(Protocol):
+    """Where work that has no rounds shows what it does."""
 
     def note(self, text: str) -> None:
         """Show one line."""
 
-    def start(self, target: float, max_rounds: int) -> None:
-        """Rounds begin."""
 
-    def round(self, record: RoundRecord) -> None:
+class Display(Notes, Protocol):
+    """Where a run shows what it does."""
+
+    def start(self, *limits: Any, **named: Any) -> None:
+        """Rounds begin: the target, and the most of them; of owners the most alone."""
+
+    def round(self, record: Any) -> None:
         """One round is done."""
 
     def stop(self) -> None:
@@ -26,14 +28,7 @@ class Display(Protocol):
 class Silent:
     """A display that shows nothing."""
 
-    def note(self, text: str) -> None:
+    def _nothing(self, *what: Any) -> None:
         """Show nothing."""
 
-    def start(self, *limits: float) -> None:
-        """Show nothing."""
-
-    def round(self, record: Any) -> None:
-        """Show nothing."""
-
-    def stop(self) -> None:
-        """Show nothing."""
+    note = start = round = stop = coalition = _nothing

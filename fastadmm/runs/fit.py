@@ -1,4 +1,4 @@
-"""The rounds of a fit in its folder: log, checkpoints, model and result."""
+"""A run in its folder: log, checkpoints, model and result."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.loop import SolveResult, run_rounds
 from fastadmm.solver.run import Run
 from fastadmm.store.model import write_model
-from fastadmm.store.partition import Partition
 
 
 def write_settings(
@@ -43,58 +42,72 @@ def write_settings(
     folder.write_configuration(config.to_toml(), paths, tables, final=final, sealed=sealed_part)
 
 
-def fill_folder(
-    final: Path, config: RunConfig, provenance: dict[str, Any], solver: Run, run_id: str
-) -> Callable[[RunFolder], None]:
-    """What writes the first files of a fit, for :meth:`RunFolder.begin`."""
-
-    def fill(folder: RunFolder) -> None:
-        write_settings(folder, config, provenance, final)
-        folder.write_environment(solver.engine.n_threads)
-        write_statement(folder.path, solver, run_id)
-
-    return fill
-
-
-def write_proved(
-    folder: RunFolder,
-    config: RunConfig,
-    partition: Partition,
-    provenance: dict[str, Any],
-    solver: Run,
-    result: SolveResult,
-    run_id: str,
-) -> dict[str, Any] | None:
-    """Write a finished run's model, and the dual vector of its proof."""
-    model, statement = model_of(partition, solver, result, run_id), None
-    if result.proof is not None:
-        lam = solver.problem.recorded_lam
-        statement = statement_of(result.proof, model_digest(model), config.to_toml(), lam, provenance)
-        model = of_model(statement, model)
-    write_dual(folder.path, None if result.proof is None else result.proof.dual)
-    write_model(folder.model, model, force=True)
-    return statement
-
-
-class Fit:
-    """One fit, in a folder that this process holds."""
+class Job:
+    """A run in a folder that this process holds: its first files, its work, and how it ends."""
 
     def __init__(
-        self,
-        folder: RunFolder,
-        config: RunConfig,
-        loaded: LoadedRun,
-        run_id: str,
-        display: Display,
-        solver: Run | None = None,
+        self, folder: RunFolder, config: RunConfig, loaded: LoadedRun, run_id: str, display: Display
     ) -> None:
         self.folder, self.config, self.loaded = folder, config, loaded
         self.run_id, self.display = run_id, display
-        self.subject = Subject(run_id, problem_digest(config, loaded.provenance))
-        self.solver = self._new() if solver is None else solver
+        self.solver = self.new_solver()
 
-    def _new(self) -> Run:
+    def new_solver(self) -> Run:
+        """A solver at the beginning."""
         return self.loaded.solver(self.config, self.folder.path, self.run_id)
+
+    def fill(self, new: RunFolder) -> None:
+        """Write the first files, for :meth:`RunFolder.begin`."""
+        write_settings(new, self.config, self.loaded.provenance, self.folder.path)
+        new.write_environment(self.solver.engine.n_threads)
+        write_statement(new.path, self.solver, self.run_id)
+
+    def restore(self) -> None:
+        """Go on from what a run that ended early has left."""
+
+    def run(self) -> dict[str, Any]:
+        """Do what is left; the content of ``result.json``."""
+        document = self.work()
+        self.folder.check_held()
+        self.folder.write_json("result.json", document)
+        return document
+
+    def work(self) -> dict[str, Any]:
+        """Train, and leave the model; what the result says."""
+        raise NotImplementedError
+
+    def finished(self, solver: Run, result: SolveResult, comparison: Any = None) -> dict[str, Any]:
+        """Write the model and the dual vector of its proof; what the result says of them."""
+        folder, loaded, statement = self.folder, self.loaded, None
+        if result.status is Status.DIVERGED:
+            # Neither from the model of an earlier limit: its rounds already led astray.
+            shutil.rmtree(folder.model, ignore_errors=True)
+        elif result.status is not Status.INTERRUPTED:
+            model = model_of(loaded.partition, solver, result, self.run_id)
+            if result.proof is not None:
+                lam, settings = solver.problem.recorded_lam, self.config.to_toml()
+                weights = model_digest(model)
+                statement = statement_of(result.proof, weights, settings, lam, loaded.provenance)
+                model = of_model(statement, model)
+            write_dual(folder.path, None if result.proof is None else result.proof.dual)
+            write_model(folder.model, model, force=True)
+        document = result_document(solver, result, statement) | loaded.class_rows
+        document["privacy"] = write_statement(folder.path, solver, self.run_id).to_json()
+        if comparison is not None:
+            document["comparison"] = comparison.to_json()
+        if loaded.looks:
+            document["looks"] = list(loaded.looks)
+        return document
+
+
+class Fit(Job):
+    """Rounds at one lambda."""
+
+    def __init__(
+        self, folder: RunFolder, config: RunConfig, loaded: LoadedRun, run_id: str, display: Display
+    ) -> None:
+        super().__init__(folder, config, loaded, run_id, display)
+        self.subject = Subject(run_id, problem_digest(config, loaded.provenance))
 
     def restore(self) -> None:
         """Go on from the newest whole checkpoint; damaged ones are removed."""
@@ -108,7 +121,7 @@ class Fit:
                     raise
                 self.display.note(f"checkpoint skipped: {error}")
                 damaged.append(candidate)
-                self.solver = self._new()
+                self.solver = self.new_solver()
             else:
                 self.display.note(f"resuming after round {self.solver.n_rounds}")
                 break
@@ -126,36 +139,22 @@ class Fit:
     def _restore(self, checkpoint: Path) -> None:
         retried(lambda: restore_checkpoint(checkpoint, self.solver, self.subject))
 
-    def train(self) -> dict[str, Any]:
-        """All rounds that are left, then the model and the result."""
-        folder, solver, statement = self.folder, self.solver, None
+    def work(self) -> dict[str, Any]:
+        """All rounds that are left, then the model."""
+        solver = self.solver
         self._announce()
-        with folder.open_log(solver.n_rounds) as log, stop_on_signal() as stop_requested:
+        with self.folder.open_log(solver.n_rounds) as log, stop_on_signal() as stop_requested:
             try:
                 result = self._rounds(log, stop_requested)
                 finished = result.status is not Status.INTERRUPTED
                 comparison = solver.compare(result.weights, result.intercept) if finished else None
             finally:
                 solver.close()
-        if result.status is Status.DIVERGED:
-            # Neither from the model of an earlier limit: its rounds already led astray.
-            shutil.rmtree(folder.model, ignore_errors=True)
-        elif finished:
-            loaded = self.loaded
-            statement = write_proved(
-                folder, self.config, loaded.partition, loaded.provenance, solver, result, self.run_id
-            )
+        document = self.finished(solver, result, comparison)
         if result.hint:
             self.display.note(result.hint)
         if finished and solver.traffic is not None:
             self.display.note(solver.traffic.sentence(solver.engine.all_rows(solver.problem.n_samples)))
-        document = result_document(solver, result, statement) | self.loaded.class_rows
-        document["privacy"] = write_statement(folder.path, solver, self.run_id).to_json()
-        if comparison is not None:
-            document["comparison"] = comparison.to_json()
-        if self.loaded.looks:
-            document["looks"] = list(self.loaded.looks)
-        folder.write_json("result.json", document)
         return document
 
     def _announce(self) -> None:

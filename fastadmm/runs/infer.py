@@ -51,13 +51,11 @@ def infer_run(
     check_provenance(run, _training(began), _training(loaded.provenance), partition)
     features = [name for party in model.parties for name in party.feature_names]
     weights = [np.asarray(party.weights) for party in model.parties]
-    factors = None if problem.own_lambda is None else problem.own_lambda.factors
     units, notes = (None, []) if standardized else _raw_units(model, problem.fit_intercept)
     table = infer(
         problem,
         weights,
         model.intercept,
-        factors,
         features,
         covariance,
         level,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,17 +13,18 @@ from fastadmm.blocks.block import FeatureBlock
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown
+from fastadmm.problem.loss import Loss
 from fastadmm.problem.party_lambda import SCALED, PartyLambda
 from fastadmm.problem.problem import Problem, TestSet, make_problem
 from fastadmm.problem.targets import weigh_classes
 from fastadmm.runs.check import CheckedRun, check_run, check_same_labels
 from fastadmm.runs.config import own_lambdas, penalty_arguments
-from fastadmm.runs.display import Display
+from fastadmm.runs.display import Notes
 from fastadmm.runs.private import make_solver
 from fastadmm.runs.provenance import model_digest, provenance_of
 from fastadmm.runs.result import class_rows
 from fastadmm.settings.run import RunConfig
-from fastadmm.solver.early_stopping import EarlyStopping, held_out_rows, measure, predictor
+from fastadmm.solver.early_stopping import EarlyStopping, held_out_rows, measure
 from fastadmm.solver.run import Run
 from fastadmm.solver.warm_start import StartingPoint
 from fastadmm.store.label_file import LabelData
@@ -83,21 +84,62 @@ def part_rows(config: RunConfig, labels: LabelData) -> tuple[np.ndarray | None, 
     return np.where(held, 0.0, np.ones(len(held)) if weight is None else weight), held
 
 
-def held_out_share(problem: Problem, labels: LabelData, held: np.ndarray) -> TestSet:
-    """The held-out rows of a run's own data: the problem's blocks, with weights where it has none.
-
-    Shapes: held (N,).
-    """
-    rows = np.where(held, weight_and_offset(labels)[0], 0.0)
-    if not rows.any():
-        raise InputError("key 'validation': all held-out rows have weight 0")
-    return TestSet(problem.blocks, problem.y, rows, problem.offset)
-
-
-def weight_and_offset(labels: LabelData) -> tuple[np.ndarray, np.ndarray]:
-    """Weights and offsets of the rows of a label file, each of shape (N,)."""
+def rows_of(labels: LabelData, blocks: Sequence[FeatureBlock]) -> TestSet:
+    """Rows that are not trained on, with the weights and offsets of their labels."""
     weight, offset, n = labels.sample_weight, labels.offset, labels.n_samples
-    return (np.ones(n) if weight is None else weight), (np.zeros(n) if offset is None else offset)
+    return TestSet(
+        list(blocks),
+        labels.y,
+        np.ones(n) if weight is None else weight,
+        np.zeros(n) if offset is None else offset,
+    )
+
+
+def problem_on(
+    labels: LabelData,
+    blocks: Sequence[FeatureBlock],
+    config: RunConfig,
+    names: Sequence[str],
+    loss: Loss,
+    test: TestSet | None = None,
+) -> Problem:
+    """The problem that a configuration asks for on rows with these labels, whoever holds the blocks."""
+    own = own_lambdas(config, names)
+    problem = make_problem(
+        blocks,
+        labels.y,
+        loss=loss.name,
+        loss_parameters=loss.parameters,
+        lam=config.lambda_ if own is None else own.lam,
+        **penalty_arguments(config, names),
+        fit_intercept=config.intercept,
+        sample_weight=part_rows(config, labels)[0],
+        offset=labels.offset,
+        names=names,
+        test=test,
+        n_classes=len(labels.classes) if loss.vector and labels.classes is not None else None,
+    )
+    return replace(problem, own_lambda=own, entry_roundings=0.0 if own is None else SCALED)
+
+
+def early_stopping_on(
+    labels: LabelData, problem: Problem, config: RunConfig, others: Callable[[str], TestSet]
+) -> EarlyStopping | None:
+    """The rule that held-out rows end a run by: a share of its own rows, or others by their place."""
+    if config.validation is None:
+        return None
+    if isinstance(config.validation, float):
+        held, own = part_rows(config, labels)[1], rows_of(labels, problem.blocks)
+        assert held is not None  # a share
+        rows = replace(own, y=problem.y, weight=np.where(held, own.weight, 0.0), offset=problem.offset)
+        if not rows.weight.any():
+            raise InputError("key 'validation': all held-out rows have weight 0")
+    else:
+        rows = others(config.validation)
+    # A metric that the loss does not have is refused before the run has a directory.
+    z = np.zeros((len(rows.y), problem.n_outputs)) if problem.loss.vector else rows.offset.copy()
+    measure(config.validation_metric, rows, z, problem.loss, Engine(1))
+    return EarlyStopping(rows, config.validation_metric, config.patience)
 
 
 def load_run(
@@ -107,46 +149,29 @@ def load_run(
     partition, test_partition, loss, plan = checked.partition, checked.test, checked.loss, checked.plan
     labels = partition.labels
     assert labels is not None  # checked
-    own = own_lambdas(config, [p.name for p in partition.parties])
-    test = None
+    names = [party.name for party in partition.parties]
+    own, test = own_lambdas(config, names), None
     if test_partition is not None and test_partition.labels is not None:
-        known = test_partition.labels
-        others = _blocks(test_partition, plan.streamed_tests, own)
-        test = TestSet(others, known.y, *weight_and_offset(known))
-    weight, held = part_rows(config, labels)
-    problem = make_problem(
-        _blocks(partition, [p.streamed for p in plan.parties], own) if blocks is None else blocks,
-        labels.y,
-        loss=loss.name,
-        loss_parameters=loss.parameters,
-        lam=config.lambda_ if own is None else own.lam,
-        **penalty_arguments(config, [p.name for p in partition.parties]),
-        fit_intercept=config.intercept,
-        sample_weight=weight,
-        offset=labels.offset,
-        names=[p.name for p in partition.parties],
-        test=test,
-        n_classes=len(labels.classes) if loss.vector and labels.classes is not None else None,
-    )
-    problem = replace(problem, own_lambda=own, entry_roundings=0.0 if own is None else SCALED)
+        test = rows_of(test_partition.labels, _blocks(test_partition, plan.streamed_tests, own))
+    if blocks is None:
+        blocks = _blocks(partition, [party.streamed for party in plan.parties], own)
+    problem = problem_on(labels, blocks, config, names, loss, test)
     for party in partition.parties:
         _ = party.feature_names  # the model needs them at the end; damaged ones are refused at the beginning
     provenance = provenance_of(partition)
     if test_partition is not None:
         provenance["test"] = provenance_of(test_partition)
-    early = None
-    if config.validation is not None:
-        rows = _validation_rows(config, partition, problem, held, provenance)
-        early = EarlyStopping(rows, config.validation_metric, config.patience)
-        # A metric that the loss does not have is refused before the run has a directory.
-        z = predictor(
-            rows,
-            [np.zeros((b.shape[1], problem.n_outputs)[: 1 + loss.vector]) for b in problem.blocks],
-            0.0,
-            loss,
-            Engine(1),
-        )
-        measure(config.validation_metric, rows, z, loss, Engine(1))
+
+    def others(path: str) -> TestSet:
+        other = open_partition(path)
+        if other.labels is None:
+            raise InputError(f"{shown(path)}: no labels: early stopping needs them")
+        check_same_columns(other.parties, partition.parties, shown(path))
+        check_same_labels(other, partition, path)
+        provenance["validation"] = provenance_of(other)
+        return rows_of(other.labels, _blocks(other, [False] * len(other.parties), own))
+
+    early = early_stopping_on(labels, problem, config, others)
     start = None
     if config.warm_start is not None:
         model = open_model(config.warm_start)
@@ -157,27 +182,6 @@ def load_run(
     # In a private run noise covers no such count.
     classes = class_rows(partition.labels) if config.privacy.mode == "none" else {}
     return LoadedRun(partition, provenance, problem, start, early, plan.spilled > 0, checked.looks, classes)
-
-
-def _validation_rows(
-    config: RunConfig,
-    partition: Partition,
-    problem: Problem,
-    held: np.ndarray | None,
-    provenance: dict[str, Any],
-) -> TestSet:
-    """Held-out rows of the run's own data, or another partition's."""
-    if held is not None and partition.labels is not None:
-        return held_out_share(problem, partition.labels, held)
-    other = open_partition(str(config.validation))
-    place = shown(str(config.validation))
-    if other.labels is None:
-        raise InputError(f"{place}: no labels: early stopping needs them")
-    check_same_columns(other.parties, partition.parties, place)
-    check_same_labels(other, partition, str(config.validation))
-    provenance["validation"] = provenance_of(other)
-    blocks = _blocks(other, [False] * len(other.parties), problem.own_lambda)
-    return TestSet(blocks, other.labels.y, *weight_and_offset(other.labels))
 
 
 def _start_of(model: Model, partition: Partition, path: str, intercept: bool) -> StartingPoint:
@@ -203,7 +207,7 @@ def _start_of(model: Model, partition: Partition, path: str, intercept: bool) ->
     return StartingPoint(weights, model.intercept if intercept else 0.0 * np.asarray(model.intercept))
 
 
-def load_problem(config: RunConfig, display: Display) -> Problem:
+def load_problem(config: RunConfig, display: Notes) -> Problem:
     """The training problem of a configuration, checked as for a run."""
     return load_run(config, check_run(config, display)).problem
 

@@ -24,17 +24,12 @@ from fastadmm.files.reading import read_json, require_regular
 from fastadmm.files.seal import check_files, check_seal, digest_of_files, seal_of
 from fastadmm.problem.problem import Problem
 from fastadmm.proof.claim import Claim, Proof, Within
-from fastadmm.runs.check import check_run
 from fastadmm.runs.config import solver_options
 from fastadmm.runs.display import Display
-from fastadmm.runs.fit import fill_folder, write_proved, write_settings
+from fastadmm.runs.fit import Job
 from fastadmm.runs.folder import RunFolder
 from fastadmm.runs.interrupt import stop_on_signal
-from fastadmm.runs.load import LoadedRun, load_run
-from fastadmm.runs.looks import look_at
-from fastadmm.runs.private import new_run_id, read_run_id, write_statement
-from fastadmm.runs.provenance import check_provenance
-from fastadmm.runs.result import result_document
+from fastadmm.runs.load import LoadedRun
 from fastadmm.settings.run import RunConfig
 from fastadmm.solver.cross_validation import CrossValidation, FoldFit, cross_validate, make_folds
 from fastadmm.solver.history import RoundRecord, Status
@@ -50,44 +45,102 @@ _DUAL = "+dual.npy"
 _MOST_LINES = 40
 
 
-def start_path(config: RunConfig, folder: RunFolder, *, force: bool, display: Display) -> dict[str, Any]:
-    """Train a path into a new run directory."""
-    checked = check_run(config, display)
-    if checked.plan.reduced:
-        config = replace(config, history=checked.plan.history)
-    loaded = look_at(checked, load_run(config, checked), False, config.validation, display)
-    # What the data refuse is refused before there is a directory.
-    _folds(config, loaded)
-    _grid(config, loaded.problem)
-    run_id = new_run_id()
-    solver = loaded.solver(config, folder.path, run_id)
-    first = fill_folder(folder.path, config, loaded.provenance, solver, run_id)
+class PathJob(Job):
+    """A sequence of fits, of which one becomes the model."""
 
-    def fill(new: RunFolder) -> None:
-        first(new)
+    def __init__(
+        self, folder: RunFolder, config: RunConfig, loaded: LoadedRun, run_id: str, display: Display
+    ) -> None:
+        # What the data refuse is refused before there is a directory.
+        self.fold, self.grid = _folds(config, loaded), _grid(config, loaded.problem)
+        super().__init__(folder, config, loaded, run_id, display)
+
+    def fill(self, new: RunFolder) -> None:
+        """Write the first files, for :meth:`RunFolder.begin`."""
+        super().fill(new)
         (new.path / "fits").mkdir(mode=0o700)
-        solver.close()
 
-    with folder.begin(fill, force=force):
-        return _run(folder, config, loaded, display, run_id)
+    def work(self) -> dict[str, Any]:
+        """All fits that are left, then the model of the chosen one."""
+        self.solver.close()  # every fit has its own
+        folder, run = self.folder, self.folder.path
+        folder.remove_result()
+        fits = StoredFits(run / "fits", self.loaded.problem.names, folder.check_held)
+        with stop_on_signal() as stop_requested:
+            try:
+                chosen = self._choose(fits, stop_requested)
+                k = len(self.grid) - 1 if chosen is None else chosen.chosen
+                points = self._points(k, fits, stop_requested)
+            except KeyboardInterrupt:
+                if not stop_requested():
+                    raise
+                return _interrupted(fits)
+        folder.check_held()
+        table = _table(points, chosen, k)
+        folder.write_json("path.json", table)
+        _write_csv(run / "path.csv", table)
+        if table["rule"] is not None:
+            _draw(run / "path.svg", table, self.display)
+        return self._model_of(points[k], table)
 
+    def _choose(self, fits: StoredFits, stop_requested: Callable[[], bool]) -> CrossValidation | None:
+        """What the folds choose; None without folds."""
+        if self.fold is None:
+            return None
+        config, problem, labels = self.config, self.loaded.problem, self.loaded.partition.labels
+        weight = None if labels is None else labels.sample_weight
+        values = f"{len(self.grid)} values of lambda from {self.grid[0]:.3g} to {self.grid[-1]:.3g}"
+        self.display.note(f"{config.folds} folds, {values}")
+        return cross_validate(
+            replace(problem, test=None),
+            self.grid,
+            self.fold,
+            solver_options(config),
+            rule=config.rule,
+            share=config.gap_share,
+            score_weight=np.ones(problem.n_samples) if weight is None else weight,
+            fitter=fits.fold_fit,
+            should_stop=stop_requested,
+            monitor=self.display.note,
+        )
 
-def resume_path(
-    folder: RunFolder,
-    config: RunConfig,
-    provenance: dict[str, Any],
-    changes: dict[str, Any],
-    display: Display,
-) -> dict[str, Any]:
-    """Go on with a path; the result has the bytes of one that was never interrupted."""
-    with folder.held():
-        checked = check_run(config, display)
-        loaded = look_at(checked, load_run(config, checked), False, config.validation, display)
-        check_provenance(folder.path, provenance, loaded.provenance, loaded.partition)
-        folder.remove_leftovers()
-        if changes:
-            write_settings(folder, config, provenance)
-        return _run(folder, config, loaded, display, read_run_id(folder.path))
+    def _points(self, k: int, fits: StoredFits, stop_requested: Callable[[], bool]) -> list[PathPoint]:
+        """The path on all rows; of the k-th point the dual vector is kept, too."""
+        points: list[PathPoint] = []
+        options, start = solver_options(self.config), self.loaded.start
+        with Engine(self.config.threads) as engine:
+            for j, lam in enumerate(self.grid):
+                problem = replace(self.loaded.problem, lam=lam)
+
+                def make(problem: Problem = problem, start: StartingPoint | None = start) -> PathPoint:
+                    point = fit_point(problem, options, engine, start, should_stop=stop_requested)
+                    if point.status is Status.INTERRUPTED:
+                        raise KeyboardInterrupt
+                    return point
+
+                point = fits.point(f"lambda-{j:04d}", make, with_dual=j == k)
+                place = f"{j + 1} of {len(self.grid)}"
+                self.display.note(f"lambda {lam:.3g} ({place}), all rows: {point.message}")
+                points.append(point)
+                start = StartingPoint(point.weights, point.intercept)
+        return points
+
+    def _model_of(self, point: PathPoint, table: dict[str, Any]) -> dict[str, Any]:
+        """Make the chosen point the run's model; what the result says of it."""
+        by_rule = f" (rule {table['rule']}, {self.config.folds} folds)" if table["rule"] is not None else ""
+        message = f"lambda {point.lam:.6g} of {len(table['values'])}{by_rule}: {point.message}"
+        result = SolveResult(
+            point.weights, point.intercept, point.status, message, point.history, proof=point.proof
+        )
+        with atomic_file(self.folder.log) as temporary:
+            lines = [json.dumps(record.to_json(), allow_nan=False) + "\n" for record in point.history]
+            temporary.write_text("".join(lines), encoding="utf-8")
+        solver = Solver(replace(self.loaded.problem, lam=point.lam), solver_options(self.config))
+        try:
+            document = self.finished(solver, result)
+        finally:
+            solver.close()
+        return document | {"path": {key: value for key, value in table.items() if key != "values"}}
 
 
 def _folds(config: RunConfig, loaded: LoadedRun) -> np.ndarray | None:
@@ -103,92 +156,6 @@ def _grid(config: RunConfig, problem: Problem) -> list[float]:
         return check_lambdas(config.path_values)
     with Engine(config.threads) as engine:
         return lambda_grid(problem, config.path_length, config.path_ratio, engine)
-
-
-def _run(
-    folder: RunFolder, config: RunConfig, loaded: LoadedRun, display: Display, run_id: str
-) -> dict[str, Any]:
-    folder.remove_result()
-    run = folder.path
-    fits = StoredFits(run / "fits", loaded.problem.names, folder.check_held)
-    grid, fold = _grid(config, loaded.problem), _folds(config, loaded)
-    with stop_on_signal() as stop_requested:
-        try:
-            chosen = (
-                None if fold is None else _choose(config, loaded, grid, fold, fits, stop_requested, display)
-            )
-            k = len(grid) - 1 if chosen is None else chosen.chosen
-            points = _points(config, loaded, grid, k, fits, stop_requested, display)
-        except KeyboardInterrupt:
-            if not stop_requested():
-                raise
-            folder.check_held()
-            document = _interrupted(fits)
-            folder.write_json("result.json", document)
-            return document
-    folder.check_held()
-    table = _table(points, chosen, k)
-    folder.write_json("path.json", table)
-    _write_csv(run / "path.csv", table)
-    if table["rule"] is not None:
-        _draw(run / "path.svg", table, display)
-    return _finish(folder, config, loaded, points[k], table, run_id)
-
-
-def _choose(
-    config: RunConfig,
-    loaded: LoadedRun,
-    grid: list[float],
-    fold: np.ndarray,
-    fits: StoredFits,
-    stop_requested: Callable[[], bool],
-    display: Display,
-) -> CrossValidation:
-    labels = loaded.partition.labels
-    scored = None if labels is None else labels.sample_weight
-    n = loaded.problem.n_samples
-    display.note(f"{config.folds} folds, {len(grid)} values of lambda from {grid[0]:.3g} to {grid[-1]:.3g}")
-    return cross_validate(
-        replace(loaded.problem, test=None),
-        grid,
-        fold,
-        solver_options(config),
-        rule=config.rule,
-        share=config.gap_share,
-        score_weight=np.ones(n) if scored is None else scored,
-        fitter=fits.fold_fit,
-        should_stop=stop_requested,
-        monitor=display.note,
-    )
-
-
-def _points(
-    config: RunConfig,
-    loaded: LoadedRun,
-    grid: list[float],
-    k: int,
-    fits: StoredFits,
-    stop_requested: Callable[[], bool],
-    display: Display,
-) -> list[PathPoint]:
-    """The path on all rows; of the k-th point the dual vector is kept, too."""
-    points: list[PathPoint] = []
-    options, start = solver_options(config), loaded.start
-    with Engine(config.threads) as engine:
-        for j, lam in enumerate(grid):
-            problem = replace(loaded.problem, lam=lam)
-
-            def make(problem: Problem = problem, start: StartingPoint | None = start) -> PathPoint:
-                point = fit_point(problem, options, engine, start, should_stop=stop_requested)
-                if point.status is Status.INTERRUPTED:
-                    raise KeyboardInterrupt
-                return point
-
-            point = fits.point(f"lambda-{j:04d}", make, with_dual=j == k)
-            display.note(f"lambda {lam:.3g} ({j + 1} of {len(grid)}), all rows: {point.message}")
-            points.append(point)
-            start = StartingPoint(point.weights, point.intercept)
-    return points
 
 
 def _table(points: list[PathPoint], chosen: CrossValidation | None, k: int) -> dict[str, Any]:
@@ -276,38 +243,6 @@ def _draw(path: Path, table: dict[str, Any], display: Display) -> None:
         write_path_plot(path, table)
     except ConfigError as error:
         display.note(f"no plot: {error}")
-
-
-def _finish(
-    folder: RunFolder,
-    config: RunConfig,
-    loaded: LoadedRun,
-    point: PathPoint,
-    table: dict[str, Any],
-    run_id: str,
-) -> dict[str, Any]:
-    """Make the chosen point the run's model and result."""
-    problem = replace(loaded.problem, lam=point.lam)
-    solver = Solver(problem, solver_options(config))
-    try:
-        by_rule = f" (rule {table['rule']}, {config.folds} folds)" if table["rule"] is not None else ""
-        message = f"lambda {point.lam:.6g} of {len(table['values'])}{by_rule}: {point.message}"
-        result = SolveResult(
-            point.weights, point.intercept, point.status, message, point.history, proof=point.proof
-        )
-        with atomic_file(folder.log) as temporary:
-            lines = [json.dumps(record.to_json(), allow_nan=False) + "\n" for record in point.history]
-            temporary.write_text("".join(lines), encoding="utf-8")
-        statement = write_proved(folder, config, loaded.partition, loaded.provenance, solver, result, run_id)
-        document = result_document(solver, result, statement) | loaded.class_rows
-        document["privacy"] = write_statement(folder.path, solver, run_id).to_json()
-    finally:
-        solver.close()
-    if loaded.looks:
-        document["looks"] = list(loaded.looks)
-    document["path"] = {key: value for key, value in table.items() if key != "values"}
-    folder.write_json("result.json", document)
-    return document
 
 
 def _plain(proof: Proof) -> dict[str, Any]:

@@ -267,7 +267,7 @@ def _sql(party: PartyModel, points: Sequence[tuple[float, ...]]) -> str:
 def _absent(column: ColumnEncoding, name: str) -> str:
     """Condition that a cell has no value."""
     from fastadmm.data_tools.building import missing_numbers
-    from fastadmm.data_tools.csv_table import MISSING
+    from fastadmm.data_tools.columns import MISSING
 
     tests = [f"{name} IS NULL"]
     if column.levels is not None:

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
@@ -118,28 +118,28 @@ def write_predictions(file: TextIO, predictions: Predictions) -> None:
     has a column for each class: ``id,probability_A,probability_B,...,label``. Where parties
     were absent, a last column ``missing`` says who, and what stood for them.
     """
-    header, columns = _columns(predictions)
+    columns: dict[str, Iterable[Any]] = {
+        name: values if name in ("id", "label") else map(repr, values)
+        for name, values in columns_of(predictions).items()
+    }
     if predictions.missing:
         # In every row, so that it cannot get lost when lines are cut out or put together.
         note = ";".join(f"{name}={fallback}" for name, fallback in predictions.missing.items())
-        header, columns = [*header, "missing"], [*columns, itertools.repeat(note)]
-    csv_rows(file, [["id", *header]])
-    csv_rows(file, zip(predictions.ids.tolist(), *columns))
+        columns["missing"] = itertools.repeat(note)
+    csv_rows(file, [columns])
+    csv_rows(file, zip(*columns.values()))
 
 
-def _columns(predictions: Predictions) -> tuple[list[str], list[Iterable[str]]]:
-    """Names and cells of what stands beside the ids."""
+def columns_of(predictions: Predictions) -> dict[str, list[Any]]:
+    """What is told of each row, by column."""
+    columns = {"id": predictions.ids.tolist()}
     if predictions.label is None:
-        return ["prediction"], [map(repr, predictions.mean.tolist())]
+        return columns | {"prediction": predictions.mean.tolist()}
     if predictions.score.ndim == 2:
-        names = predictions.model.classes or ()
-        shares = [map(repr, column) for column in predictions.mean.T.tolist()]
-        return [*(f"probability_{name}" for name in names), "label"], [*shares, predictions.label]
-    scores = map(repr, predictions.score.tolist())
-    if not parse_loss(predictions.model.loss).probabilistic:
-        return ["score", "label"], [scores, predictions.label]
-    return ["score", "probability", "label"], [
-        scores,
-        map(repr, predictions.mean.tolist()),
-        predictions.label,
-    ]
+        shares = zip(predictions.model.classes or (), predictions.mean.T.tolist(), strict=True)
+        columns |= {f"probability_{name}": values for name, values in shares}
+    else:
+        columns["score"] = predictions.score.tolist()
+        if parse_loss(predictions.model.loss).probabilistic:
+            columns["probability"] = predictions.mean.tolist()
+    return columns | {"label": predictions.label}

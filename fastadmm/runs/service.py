@@ -10,10 +10,9 @@ import numpy as np
 
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown, storage_errors
-from fastadmm.problem.losses import parse_loss
 from fastadmm.runs.combine import weights_of_party
 from fastadmm.runs.export import open_covered
-from fastadmm.runs.predict import make_predictions
+from fastadmm.runs.predict import columns_of, make_predictions
 from fastadmm.store.model import PartyModel, SharedPart, open_shared_part
 
 Array = np.ndarray
@@ -137,18 +136,7 @@ class Service:
     def _predictions(self, values: list[Array], ids: list[Any]) -> dict[str, Any]:
         assert self.shared is not None
         found = make_predictions(self.shared, np.arange(len(ids)), self.shared.combine(values, None), {})
-        columns: dict[str, list[Any]] = {"id": ids}
-        if found.label is None:
-            columns["prediction"] = found.mean.tolist()
-        elif found.score.ndim == 2:
-            classes = self.shared.classes or ()
-            columns |= {f"probability_{c}": p for c, p in zip(classes, found.mean.T.tolist(), strict=True)}
-        else:
-            columns["score"] = found.score.tolist()
-            if parse_loss(self.shared.loss).probabilistic:
-                columns["probability"] = found.mean.tolist()
-        if found.label is not None:
-            columns["label"] = list(found.label)
+        columns = columns_of(found) | {"id": ids}
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         return {"model_id": self.model_id, "predictions": rows}
 

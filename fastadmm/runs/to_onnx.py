@@ -32,7 +32,6 @@ from fastadmm.store.model import Model, PartyModel
 
 #: Versions of the operators, by domain; runtimes since 2024 know them.
 _OPSETS = {"": 20, "ai.onnx.ml": 2}
-_IR = 9
 
 #: Operator of each inverse link.
 _MEANS: dict[Any, str] = {
@@ -112,7 +111,7 @@ class _Graph:
             doc_string="Results of a row are NaN where a cell is one that fastadmm predict would refuse.",
         )  # fmt: skip
         opsets = [helper.make_opsetid(domain, version) for domain, version in _OPSETS.items()]
-        return helper.make_model(graph, opset_imports=opsets, ir_version=_IR, producer_name="fastadmm")
+        return helper.make_model(graph, opset_imports=opsets, ir_version=9, producer_name="fastadmm")
 
     def _column(self, party: str, name: str, column: ColumnEncoding, missing: str) -> str:
         """Features of one column, and its input."""

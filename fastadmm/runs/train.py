@@ -13,7 +13,7 @@ from fastadmm.files.atomic import shown
 from fastadmm.runs.check import check_run
 from fastadmm.runs.config import make_config, read_config
 from fastadmm.runs.display import Display, Silent
-from fastadmm.runs.fit import Fit, fill_folder, write_settings
+from fastadmm.runs.fit import Fit, Job, write_settings
 from fastadmm.runs.folder import RunFolder
 from fastadmm.runs.load import LoadedRun, load_run
 from fastadmm.runs.looks import look_at
@@ -50,31 +50,36 @@ def _start(
     except StorageError:
         open_partition(config.data)  # what is missing is said before what is in the way
         raise
-    if config.path and comm is None:
-        from fastadmm.runs.path_run import start_path
-
-        return start_path(config, folder, force=force, display=display)
     config, loaded = _loaded(config, display, comm)
-    run_id = new_run_id()
-    solver = loaded.solver(config, out, run_id)
+    job = _job(folder, config, loaded, new_run_id(), display)
     if comm is not None:
-        solver.prepare()  # on all workers, or on none
+        job.solver.prepare()  # on all workers, or on none
     if force and out.is_dir():
         try:
-            solver.check_budget()  # what is refused replaces nothing
+            job.solver.check_budget()  # what is refused replaces nothing
         except BaseException:
-            solver.close()
+            job.solver.close()
             raise
-    fill = fill_folder(out, config, loaded.provenance, solver, run_id)
     try:
-        with folder.begin(fill, force=force):
-            return Fit(folder, config, loaded, run_id, display, solver).train()
+        with folder.begin(job.fill, force=force):
+            return job.run()
     except InputError as error:
+        if config.path:
+            raise
         # Some values show only when the parties prepare. A ledger stays: it may have been charged.
         if not folder.ledger.exists() and not folder.log.read_bytes():
             shutil.rmtree(out)
         place = shown(config.data)
         raise error if place in str(error) else InputError(f"{place}: {error}") from None
+
+
+def _job(folder: RunFolder, config: RunConfig, loaded: LoadedRun, run_id: str, display: Display) -> Job:
+    """What a configuration asks for."""
+    if config.path:
+        from fastadmm.runs.path_run import PathJob
+
+        return PathJob(folder, config, loaded, run_id, display)
+    return Fit(folder, config, loaded, run_id, display)
 
 
 def _loaded(config: RunConfig, display: Display, comm: Comm | None) -> tuple[RunConfig, LoadedRun]:
@@ -119,21 +124,17 @@ def _resume(
     finished = _finished(folder, config, changes, display)
     if finished is not None:
         return finished
-    if config.path:
-        from fastadmm.runs.path_run import resume_path
-
-        return resume_path(folder, config, provenance, changes, display)
     with folder.held():
-        loaded = _loaded(config, display, comm)[1]
+        loaded = _loaded(config, display, None if config.path else comm)[1]
         check_provenance(run, provenance, loaded.provenance, loaded.partition)
         folder.remove_leftovers()
-        fit = Fit(folder, config, loaded, read_run_id(run), display)
-        fit.restore()
+        job = _job(folder, config, loaded, read_run_id(run), display)
+        job.restore()
         if changes:
             # First, so that a kill between the two never leaves an old result beside new limits.
             folder.remove_result()
             write_settings(folder, config, provenance)
-        return fit.train()
+        return job.run()
 
 
 def cluster_of(run: Path, changes: dict[str, Any]) -> str:

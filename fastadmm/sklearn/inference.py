@@ -41,9 +41,9 @@ def infer_estimator(
         problem = replace(problem, y=1.0 - problem.y, offset=-problem.offset)
         weights, intercept = [-own for own in weights], -intercept
     features = [name for held in columns for name in _names(model, held)]
-    factors, threads = probe._factors, model.n_threads
     classes = _classes(model) if problem.loss.vector else ()
-    table = infer(problem, weights, intercept, factors, features, covariance, level, threads, classes=classes)
+    how = (features, covariance, level, model.n_threads)
+    table = infer(problem, weights, intercept, *how, classes=classes)
     signs = [] if classes else sign_of(_classes(model))
     return replace(table, notes=[*signs, *table.notes, *_other_sign(model)])
 

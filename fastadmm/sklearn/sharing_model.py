@@ -25,7 +25,7 @@ from fastadmm.problem.class_names import counted_of
 from fastadmm.problem.constraints import Constraint, get_constraint
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.losses import parse_loss
-from fastadmm.problem.party_lambda import SCALED, party_lambda, scales_with_lambda
+from fastadmm.problem.party_lambda import SCALED, PartyLambda, party_lambda, scales_with_lambda
 from fastadmm.problem.problem import Problem, TestSet, make_problem, reweighted
 from fastadmm.problem.regularizers import REGULARIZERS, Regularizer, get_regularizer
 from fastadmm.settings.keys import SETTINGS
@@ -120,7 +120,7 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
     classes_: Array
     positive_: Any
     class_count_: Array
-    _factors: list[float] | None = None
+    _own_lambda: PartyLambda | None = None
     _left: tuple[str, dict[str, Any], list[dict[str, Array]]] | None = None
 
     def __init__(
@@ -242,15 +242,14 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
             raise ConfigError("intercept_init: needs coef_init beside it")
         if coef_init is not None:
             before = self._initial(coef_init, intercept_init, problem, columns)
-        if before is not None and self._factors is not None and len(before.weights) == len(self._factors):
-            scaled = [own / factor for own, factor in zip(before.weights, self._factors)]
-            before = StartingPoint(scaled, before.intercept)
+        scaling = problem.own_lambda
+        if before is not None and scaling is not None and len(before.weights) == len(scaling.factors):
+            before = replace(before, weights=scaling.scaled(before.weights))
         given = {"sample_weight": None if sample_weight is None else own_weight, "offset": offset}
         metadata = {name: value for name, value in given.items() if value is not None} or None
         callbacks = FitCallbacks(self, options.max_rounds, X, y, metadata, columns)
-        told = None if own is None else lambda record: own(self._own_norms(record))
         with _shown(self.callbacks, options.gap if problem.convex else options.stationarity):
-            result = self._solve(problem, options, [told, callbacks], before, early, same)
+            result = self._solve(problem, options, [own, callbacks], before, early, same)
         callbacks.close()
         if result.status is Status.DIVERGED:
             raise DivergenceError(result.message)
@@ -364,9 +363,10 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
             raise InputError("y: dates or times are no targets: give numbers, or classes as text")
         encoded = self._encode(target)
         loss = self._loss_of_targets(loss)
-        lam, self._factors = self._regularisation(len(blocks))
-        if self._factors is not None:
-            blocks = [block * factor for block, factor in zip(blocks, self._factors)]
+        scaling = self._own_lambda = self._scaling(len(blocks))
+        lam: Any = self.alpha if scaling is None else scaling.lam
+        if scaling is not None:
+            blocks = [block * factor for block, factor in zip(blocks, scaling.factors)]
         if sample_weight is not None:
             sample_weight = _check_sample_weight(
                 sample_weight, blocks[0], dtype=np.float64, ensure_non_negative=True
@@ -376,7 +376,7 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
             encoded,
             loss=loss.name,
             loss_parameters=loss.parameters,
-            lam=lam,
+            lam=float(lam),
             fit_intercept=bool(self.fit_intercept),
             sample_weight=self._class_weighted(encoded, sample_weight),
             offset=offset,
@@ -385,14 +385,14 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
             regularizer_parameters={"l1_ratio": self.l1_ratio} if self.regularizer == "elastic_net" else None,
             constraint=self.constraint,
         )
-        if self._factors is not None:
-            problem = replace(problem, entry_roundings=SCALED)
+        if scaling is not None:
+            problem = replace(problem, own_lambda=scaling, entry_roundings=SCALED)
         return problem, columns, np.ones(len(encoded)) if sample_weight is None else sample_weight
 
-    def _regularisation(self, n_parties: int) -> tuple[float, list[float] | None]:
-        """Lambda, and where every party has its own the factors of their columns."""
+    def _scaling(self, n_parties: int) -> PartyLambda | None:
+        """What scales the parties' columns where every party has its own lambda."""
         if isinstance(self.alpha, Real):
-            return float(self.alpha), None
+            return None
         values = self._party_alphas()
         if len(values) != n_parties:
             raise ConfigError(f"alpha: {len(values)} values, but there are {n_parties} parties")
@@ -407,8 +407,7 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
             )
         if self.privacy is not None:
             raise ConfigError("alpha: one for each party does not go with privacy")
-        own = party_lambda(values, regularizer)
-        return own.lam, own.factors
+        return party_lambda(values, regularizer)
 
     def _party_alphas(self) -> list[float]:
         """``alpha`` where it is one for each party."""
@@ -417,13 +416,6 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
         for value in self.alpha:
             _check_number("alpha", value, Real, above=0)
         return [float(value) for value in self.alpha]
-
-    def _own_norms(self, record: RoundRecord) -> RoundRecord:
-        """The record with norms of the parties' weights, where it has those of scaled ones."""
-        if self._factors is None:
-            return record
-        norms = [factor * norm for factor, norm in zip(self._factors, record.weight_norms)]
-        return replace(record, weight_norms=norms)
 
     def _stratify(self, y: Array) -> bool:
         """Whether targets are classes, whose shares held-out rows keep."""
@@ -444,7 +436,7 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
     def _record(self, result: SolveResult, n_samples: int) -> None:
         """Set the attributes that tell how training ended; warn where it was not as asked."""
         self.n_samples_fit_ = n_samples
-        self.history_ = [self._own_norms(record) for record in result.history]
+        self.history_ = list(result.history)
         self.n_rounds_ = self.n_iter_ = len(result.history)
         self.duality_gap_ = result.gap
         self.stationarity_ = result.stationarity
@@ -468,8 +460,8 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
 
     def _fitted(self, columns: list[Array], weights: list[Array], intercept: Any) -> dict[str, Any]:
         """What makes the estimator predict with a model, by attribute name."""
-        if self._factors is not None:
-            weights = [factor * own for factor, own in zip(self._factors, weights)]
+        if self._own_lambda is not None:
+            weights = self._own_lambda.original(weights)
         coef = np.empty((self.n_features_in_, *weights[0].shape[1:]))
         for held, own in zip(columns, weights):
             coef[held] = own
@@ -501,7 +493,7 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
             if not np.isin(y, self.classes_).all():
                 raise InputError(f"eval_set: y has classes other than {self.classes_.tolist()}")
             y = np.searchsorted(self.classes_, y)
-        factors = self._factors or [1.0] * len(blocks)
+        factors = [1.0] * len(blocks) if problem.own_lambda is None else problem.own_lambda.factors
         made = [as_block(block * factor, name) for block, factor, name in zip(blocks, factors, problem.names)]
         ones, shape = np.ones(len(y)), (len(y), problem.n_outputs) if problem.loss.vector else len(y)
         return TestSet(made, np.asarray(y, dtype=np.float64), ones, np.zeros(shape))

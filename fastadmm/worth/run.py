@@ -16,7 +16,7 @@ from fastadmm.files.atomic import atomic_file, shown, storage_errors, write_json
 from fastadmm.files.reading import read_json, require_regular
 from fastadmm.problem.problem import Problem
 from fastadmm.runs.config import make_config, read_config, solver_options, without
-from fastadmm.runs.display import Silent
+from fastadmm.runs.display import Notes, Silent
 from fastadmm.runs.folder import RunFolder
 from fastadmm.runs.interrupt import stop_on_signal
 from fastadmm.runs.load import load_problem
@@ -36,11 +36,8 @@ WORTH = "worth.json"
 PARTIAL = "worth.partial"
 
 
-class WorthDisplay(Protocol):
+class WorthDisplay(Notes, Protocol):
     """Where the work shows what it does."""
-
-    def note(self, text: str) -> None:
-        """Show one line."""
 
     def coalition(self, names: list[str], coalition: Coalition, done: int, total: int) -> None:
         """One coalition is done."""
@@ -64,7 +61,7 @@ def worth_of_run(
 
     Returns: None where Ctrl-C or SIGTERM ended it.
     """
-    folder = RunFolder(run)
+    display, folder = display or Silent(), RunFolder(run)
     folder.require()
     path = folder.configuration
     values = read_config(path, sealed=True)
@@ -84,10 +81,10 @@ def worth_of_run(
             f"{shown(run)}: no test partition: what data add is measured on held-out rows; add --test"
         )
     fingerprint = _fingerprint(config, provenance, run)
-    problem = load_problem(config, _Notes(display))
+    problem = load_problem(config, display)
     if test is not None:
         for line in seen_in_training(run, open_partition(test), open_model(run)):
-            _Notes(display).note(line)
+            display.note(line)
     label = _party_number(label_party, problem.names, run)
     arguments: dict[str, Any] = {"metric": metric, "label_party": label, "exact": exact, "pooled": pooled}
     with folder.held(), stop_on_signal() as should_stop:
@@ -110,14 +107,14 @@ def _measure(
     known: dict[int, Coalition],
     should_stop: Callable[[], bool],
     arguments: dict[str, Any],
-    display: WorthDisplay | None,
+    display: WorthDisplay,
 ) -> Worth | None:
     partial = run / PARTIAL
     if not partial.is_dir():
         with storage_errors(partial):
             partial.mkdir(mode=0o700)
         write_json(partial / "header.json", {"fingerprint": fingerprint})
-    if known and display is not None:
+    if known:
         display.note(f"{len(known)} coalitions are done already")
 
     def monitor(coalition: Coalition, model: StartingPoint, done: int, total: int) -> None:
@@ -126,8 +123,7 @@ def _measure(
                 np.savez(file, *model.weights, intercept=model.intercept)
         # Last: a coalition counts as done once this file is there.
         write_json(partial / f"{coalition.mask}.json", coalition.to_json())
-        if display is not None:
-            display.coalition(problem.names, coalition, done, total)
+        display.coalition(problem.names, coalition, done, total)
 
     return measure_worth(
         problem, solver_options(config), known=known, monitor=monitor, should_stop=should_stop, **arguments
@@ -176,7 +172,7 @@ def _fingerprint(config: RunConfig, provenance: Any, run: Path) -> str:
     return f"sha256:{hashlib.sha256(text).hexdigest()}"
 
 
-def _known(run: Path, fingerprint: str, display: WorthDisplay | None) -> dict[int, Coalition]:
+def _known(run: Path, fingerprint: str, display: WorthDisplay) -> dict[int, Coalition]:
     """Coalitions of the same data and settings that are done; what belongs to others is removed."""
     partial = run / PARTIAL
     found = read_worth(run / WORTH)
@@ -193,8 +189,7 @@ def _known(run: Path, fingerprint: str, display: WorthDisplay | None) -> dict[in
             coalition = Coalition.from_json(read_json(file))
             known[coalition.mask] = coalition
     except (OSError, ValueError, KeyError, TypeError):
-        if display is not None:
-            display.note(f"{PARTIAL}: damaged, or of other data or settings: begun anew")
+        display.note(f"{PARTIAL}: damaged, or of other data or settings: begun anew")
         with storage_errors(partial):
             shutil.rmtree(partial)
     return known
@@ -225,15 +220,3 @@ def _party_number(name: str | None, names: list[str], run: Path) -> int:
     if name not in names:
         raise ConfigError(f"{shown(run)}: no party {name!r}; its parties are {', '.join(names)}")
     return names.index(name)
-
-
-class _Notes(Silent):
-    """Of the display of a run, loading the data uses the notes."""
-
-    def __init__(self, display: WorthDisplay | None) -> None:
-        self.display = display
-
-    def note(self, text: str) -> None:
-        """Pass on."""
-        if self.display is not None:
-            self.display.note(text)

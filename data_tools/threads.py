@@ -1,4 +1,4 @@
-"""What the conversion of large texts shares: threads that keep the order, and the ends of lines."""
+"""Threads that keep the order of what they are given."""
 
 from __future__ import annotations
 
@@ -9,15 +9,8 @@ from contextlib import contextmanager
 from itertools import chain, islice
 from typing import TypeVar
 
-import numpy as np
-
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
-
-
-def line_ends(text: bytes) -> int:
-    """How often a line ends in a text; ``bytes.count`` takes as long as reading the numbers."""
-    return int(np.count_nonzero(np.frombuffer(text, dtype=np.uint8) == ord("\n")))
 
 
 def in_order(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> Generator[_Result, None, None]:
