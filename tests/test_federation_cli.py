@@ -44,15 +44,12 @@ def test_an_agent_serves_alone_until_it_is_interrupted(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data, socket = home / "party-1" / "party-1.h5", home / "party-1.sock"
-    process = start(
-        "agent", "run", "--data", data, "--state", home / "agent", "--threads", 1, "--socket", socket
-    )
-    try:
+    agent = ("agent", "run", "--data", data, "--state", home / "agent", "--threads", 1, "--socket", socket)
+    with start(*agent) as process:
         assert process.stdout is not None
         assert "listens" in process.stdout.readline()
         again = ("agent", "run", "--data", data, "--state", home / "other", "--socket", socket)
         assert "somebody serves" in refused(capsys, *again)
-    finally:
         process.send_signal(signal.SIGINT)
         _, error = process.communicate(timeout=60)
     assert process.returncode == 130
