@@ -140,7 +140,7 @@ def test_a_party_that_is_pulled_back_to_zero_is_at_zero(seed):
 @pytest.mark.parametrize(
     ("regularizer", "constraint"), [("l1", "all"), ("l1", "box:0.1,1"), ("group_lasso", "ball:0.5")]
 )
-def test_a_round_takes_three_exchanges_where_the_gap_falls(loss, regularizer, constraint):
+def test_a_round_takes_one_exchange_and_others_at_times(loss, regularizer, constraint):
     problem = cancer(3, loss=loss, lam=1e-3, regularizer=regularizer, constraint=constraint)
     solver = Solver(problem, SolverOptions(n_threads=1))
     asked: list[str] = []
@@ -158,14 +158,17 @@ def test_a_round_takes_three_exchanges_where_the_gap_falls(loss, regularizer, co
     solver.driver.carry = counted
     solver.prepare()
     assert asked == ([] if constraint != "box:0.1,1" else ["feasible_start"])
+    alone = 0
     for _ in range(15):
         asked.clear()
-        solver.round()
-        assert asked[:2] == ["best_response", "describe_model"]
-        assert asked[2:] in ([], ["hold_crossed"]) or (
-            solver.coordinator.has_bounds and solver.method.watch.slow
-        )
-        assert set(asked[2:]) <= {"hold_crossed"}
+        record = solver.round()
+        assert asked[0] == "best_response"
+        assert asked[1:2] in ([], ["describe_model"])
+        assert asked[2:] in ([], ["hold_crossed"])
+        alone += len(asked) == 1
+        if record.gap <= 1e-6:
+            break
+    assert alone >= 3
 
 
 @pytest.mark.parametrize(("parties", "name"), [(300, "proximal"), (301, "sharing")])

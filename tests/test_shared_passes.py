@@ -71,12 +71,14 @@ def test_hulls(loss, intercept):
     least = best.fun
     passes = Passes(problem, shared, engine)
     given = passes, points, linear, square, owner, first, known, 0.0, 1e-13
-    found, value = minimise_over_shared_hull(*given, least)  # nothing is gained on that: it goes to the end
+    found, value, _ = minimise_over_shared_hull(
+        *given, least
+    )  # nothing is gained on that: it goes to the end
     np.testing.assert_allclose(found.coefficients, best.x[:5] @ points, atol=1e-5)
     np.testing.assert_allclose(found.total, found.coefficients @ shared.messages, atol=1e-12)
     assert value == pytest.approx(least, rel=1e-9)
     gained = 10.0 * abs(least)
-    early, more = minimise_over_shared_hull(*given, least + gained)
+    early, more, _ = minimise_over_shared_hull(*given, least + gained)
     assert least * (1.0 - 1e-9) <= more <= least + 0.1 * gained
     np.testing.assert_allclose(early.total, early.coefficients @ shared.messages, atol=1e-12)
 
@@ -112,7 +114,7 @@ def test_the_place_that_a_hull_ends_at_is_kept_and_grows(loss, places):
     points, owner = rng.normal(size=(4, K)), np.zeros(4, dtype=np.int64)
     passes = Passes(problem, shared, Engine(1))
     given = points, np.zeros(4), np.eye(4), owner, np.eye(4)[0], known, 0.0, 1e-13, np.inf
-    found, _ = minimise_over_shared_hull(passes, *given)
+    found, _, _ = minimise_over_shared_hull(passes, *given)
     places.clear()
     place = passes.at(found)
     assert places == []

@@ -236,10 +236,18 @@ CALLS: dict[str, CallRule] = {
     "recombine": CallRule(("proximal",), {"rotation": "matrix"}),
     "best_response": CallRule(
         ("proximal",),
-        {"gradient": "rows", "model": "vector", "proposal": "vector?", "common": "flag?"},
+        {
+            "gradient": "rows",
+            "model": "vector",
+            "proposal": "vector?",
+            "common": "flag?",
+            "most": "positive count?",  # directions that the answer may bring at once
+        },
         {
             "message": "rows?",
             "products": "vector",
+            "messages": "class rows?",
+            "products_of_all": "matrix?",
             "coefficients": "vector",
             "norms": "vector",
             "proposal_positions": "vector?",
@@ -260,8 +268,6 @@ CALLS: dict[str, CallRule] = {
         {"model": "vector", "answer_end": "vector?"},
         {
             "norm": "nonnegative",
-            "penalty": "nonnegative",
-            "length": "nonnegative",
             "heaviest": "nonnegative?",
             **_FACE,
             **_HELD,
@@ -275,8 +281,6 @@ CALLS: dict[str, CallRule] = {
             "model_crosses": "flag?",
             "model_anchor": "vector?",
             "model_basis": "matrix?",
-            "met_position": "nonnegative?",
-            "met_basis": "matrix?",
         },
     ),
     "show_key": CallRule(SUMS, {}, {"key": "words"}),
@@ -519,20 +523,26 @@ def _check_by_class(one: str, call: Asked, answer: Mapping[str, Any], n_samples:
 def _check_shapes(call: Asked, answer: Mapping[str, Any], place: str, shared: tuple[int, int]) -> None:
     """Refuse vectors and tables that do not have one number for each direction."""
     known: Any = call[1].get("model", call[1].get("answer_ends", np.empty(0)))
-    so_far = known.shape[-1] + shared[0] + int("message" in answer)
+    fresh = len(answer.get("messages", ()))
+    if fresh > call[1].get("most", 0) or ("messages" in answer) != ("products_of_all" in answer):
+        raise FormatError(
+            f"{place}: {fresh} messages of at most {call[1].get('most', 0)}, and their products"
+        )
+    so_far = known.shape[-1] + shared[0] + fresh + int("message" in answer)
     k = so_far + shared[1]
     shapes: dict[str, tuple[int, ...]] = {
         "products": (so_far if "message" in answer else 0,),
+        "products_of_all": (fresh, so_far),
         "stiffness": (k, k),
         "curvature": (k, k),
         "norms": (2,),
         **dict.fromkeys(("coefficients", "slope", "answer_anchor", "model_anchor"), (k,)),
-        **dict.fromkeys(("basis", "answer_basis", "model_basis", "met_basis"), (k, -1)),
+        **dict.fromkeys(("basis", "answer_basis", "model_basis"), (k, -1)),
     }
     for end in ("proposal", "answer"):
         if f"{end}_positions" in answer and f"{end}_norms" in answer:
             shapes[f"{end}_norms"] = answer[f"{end}_positions"].shape
-    for key in ("basis", "answer_basis", "model_basis", "met_basis"):
+    for key in ("basis", "answer_basis", "model_basis"):
         if key in answer and answer[key].shape[1] > k:
             raise FormatError(
                 f"{place}: {key!r} has {answer[key].shape[1]} columns, more than {k} directions"

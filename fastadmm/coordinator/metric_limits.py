@@ -30,6 +30,9 @@ MOST_TOGETHER = 512
 #: The same where classes have directions in common: columns of all parties times classes, at most.
 MOST_IN_COMMON = 1024
 
+#: Columns of a party up to which all of its directions are fewer bytes than most runs take without them.
+MOST_FIRST = 128
+
 #: Numbers that the messages of a party may hold, without being many.
 _FEW_NUMBERS = 1 << 18
 
@@ -66,6 +69,17 @@ def directions_for_faces(n_parts: int, n_samples: int, smooth: bool = True) -> i
     if not smooth:
         return directions_for_kinks(n_parts, n_samples)
     return max(directions_per_party(n_parts), directions_of_few_numbers(n_parts, n_samples))
+
+
+def all_at_once(widths: Sequence[int], n_outputs: int, most: int | None) -> bool:
+    """Whether parties whose weights are held answer the first gradient with directions of all columns.
+
+    Where faces are cut out of a span of everything, far fewer rounds find the right one. ``most`` are the
+    directions that a party may keep, where memory limits them.
+    """
+    widest = max(widths)
+    few = widest <= MOST_FIRST and sum(widths) <= MOST_TOGETHER and (most is None or widest <= most)
+    return n_outputs == 1 and few
 
 
 def directions_of_few_numbers(n_parts: int, n_samples: int) -> int:

@@ -104,6 +104,16 @@ class Smoothing:
         smoothed.loss.value_parts(there, smoothed.y, smoothed.weight, u, self.engine)
         return u
 
+    def narrow(self, predictor: Array, gap: float, narrower: float) -> bool:
+        """Move the centre to the gradient at a predictor where smoothing causes too much of a gap, of shape
+        (N,) without the offset; whether it did.
+        """
+        z = self.problem.offset + predictor
+        u = self.gradient(z)
+        if too_much := self.excess(z, u, gap) > 1.0:
+            self.move(u, narrower)
+        return too_much
+
     def move(self, u: Array, narrower: float) -> None:
         """Make a gradient the centre, and the width smaller by a factor, so that its loss is another."""
         self.centre, self.width = u.copy(), narrower * self.width

@@ -111,6 +111,8 @@ class Method(ABC):
     name: str
     #: Whether convergence on every convex problem is a theorem.
     convergent: bool
+    #: Whether a round's objective may be the most that it can be, instead of itself.
+    bounds_objective: ClassVar[bool] = False
     #: Which calls of the table its parties answer.
     family: str
     #: Holder of the shared state.

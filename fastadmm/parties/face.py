@@ -27,6 +27,7 @@ from fastadmm.blocks.block import FeatureBlock, check_scale
 from fastadmm.conversation.answering import Answering, Unanswerable, checked
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.active_set import ActiveSet
+from fastadmm.parties.direction import public_vectors
 from fastadmm.parties.direction_span import DirectionSpan
 from fastadmm.parties.own_directions import OwnDirections
 from fastadmm.parties.proximal import WeightedBlock, penalty_of
@@ -147,14 +148,40 @@ class FaceParty(OwnDirections, Answering):
         return self._solver
 
     def best_response(
-        self, gradient: Array, model: Array, proposal: Array | None = None, common: bool = False
+        self,
+        gradient: Array,
+        model: Array,
+        proposal: Array | None = None,
+        common: bool = False,
+        most: int = 0,
     ) -> dict[str, Any]:
-        r"""Answer a loss gradient.
+        r"""Answer a loss gradient, with directions that span all columns where so many are asked for.
 
         Shapes: gradient (N,); model, proposal (K,).
         Scaling: gradient summed scaling.
         """
-        return self.answered(self.responded(gradient, model, proposal))
+        found = self.responded(gradient, model, proposal)
+        if not most or most < self.block.shape[1] - len(model):
+            return self.answered(found)
+        return self.answered(found, {"products": np.empty(0), **self._spanned()})
+
+    def _spanned(self) -> dict[str, Array]:
+        r"""Directions until they span all columns.
+
+        They are made of :math:`D_m^\top s` for public random vectors s, so that their messages follow from
+        :math:`D_m S^{-2} D_m^\top`, where S is the columns' scale; where columns depend on each other, LAPACK
+        finds the others, whose messages are zero.
+        """
+        (n, d), scale, known = self.block.shape, self.span.scale, self.directions * self.span.scale
+        asked = public_vectors(range(d), range(self.engine.first_row, self.engine.first_row + n))
+        images = self.block.transposed_matrix_product(asked, self.engine)
+        turn, shares = np.linalg.qr(np.vstack([known, images / scale]).T)
+        # The signs that follow from inner products alone, where LAPACK's follow from columns.
+        turn = turn * np.where(np.diag(shares) < 0.0, -1.0, 1.0)
+        fresh = np.ascontiguousarray(turn[:, len(known) :].T) / scale
+        self.directions = np.vstack([self.directions, fresh])
+        messages = self.block.matrix_product(fresh, self.engine)
+        return {"messages": messages, "products_of_all": fresh @ self.directions.T}
 
     def responded(self, gradient: Array, model: Array, proposal: Array | None = None) -> Response:
         """The best response itself."""
@@ -232,8 +259,6 @@ class FaceParty(OwnDirections, Answering):
         return {
             **({"heaviest": float(np.abs(self.sizes * x).max(initial=0.0))} if endless else {}),
             "norm": float(self.penalty.regularizer.norm(x)),
-            "penalty": float(self.penalty.value(x)),
-            "length": float(np.linalg.norm(x)),
             **self._face_of_model(model).face(model).values(),
             **({} if answer_end is None else self._held_on_answer(answer_end[None])),
         }
@@ -264,22 +289,18 @@ class FaceParty(OwnDirections, Answering):
 
     def _held_on_model(self, model: Array, end: Array) -> dict[str, Any]:
         active = self._face_of_model(model)
-        at = active.first_crossing(model, end)
-        found: dict[str, Any] = {"model_crosses": bool(at < 1.0)}
-        if at < 1.0:
-            met, held = active.holding_met(model, end, at), active.holding_crossed(end)
-            found["met_position"], found["met_basis"] = float(at), met.basis
-            if held is not None:
-                found["model_anchor"], found["model_basis"] = held.anchor, held.basis
+        found: dict[str, Any] = {"model_crosses": active.crosses(model, end)}
+        if found["model_crosses"] and (held := active.holding_crossed(end)) is not None:
+            found["model_anchor"], found["model_basis"] = held.anchor, held.basis
         return found
 
     def _held_on_answer(self, ends: Array) -> dict[str, Any]:
         active, held = self._face_of_answer, None
         for end in ends:
             held = active.holding_crossed(self._own(end))
-            crosses = active.first_crossing(self.span.coefficients(self._answer), end) < 1.0
+            crosses = active.crosses(self.span.coefficients(self._answer), end)
             active = active if held is None else held.active
-        found: dict[str, Any] = {"answer_crosses": bool(crosses)}
+        found: dict[str, Any] = {"answer_crosses": crosses}
         if held is not None:
             found["answer_anchor"], found["answer_basis"] = held.anchor, held.basis
         return found

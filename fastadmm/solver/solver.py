@@ -527,7 +527,8 @@ class Solver(Run):
     def _check_restored(self, claimed: float) -> None:
         """Refuse a state whose objective is not that of its weights on these data: no claim is taken over."""
         found = self._objective_of(self.method.weights(), self.method.intercept)
-        if not abs(found - claimed) <= _RESTORED * max(abs(found), abs(claimed), self.divergence.start):
+        apart = found - claimed if self.method.bounds_objective else abs(found - claimed)
+        if not apart <= _RESTORED * max(abs(found), abs(claimed), self.divergence.start):
             raise InputError(
                 f"the objective of the saved weights is {found:.6g} on these data, {claimed:.6g} was saved: "
                 "other data or settings than those of the run; train anew"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,10 @@ class SegmentNorms:
 
 @dataclass(frozen=True)
 class BestResponse:
-    r"""A party's answer to a loss gradient. Shapes: message (N,); products, coefficients (K,)."""
+    r"""A party's answer to a loss gradient.
+
+    Shapes: message (N,); products, coefficients (K,); messages (k, N); products_of_all (k, K).
+    """
 
     message: Array | None  # of shape (N,)
     products: Array  # of shape (K,)
@@ -39,6 +42,8 @@ class BestResponse:
     dual: DualShare
     squared: float  # squared prox-gradient map at the proposal: how far it is from this party's optimality
     excess: float | None = None
+    messages: Array = field(default_factory=lambda: np.empty((0, 0)))  # of all directions, where asked for
+    products_of_all: Array = field(default_factory=lambda: np.empty((0, 0)))
 
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> BestResponse:
@@ -58,6 +63,8 @@ class BestResponse:
             DualShare.read(answer),
             float(answer["squared"]),
             float(answer["excess"]) if "excess" in answer else None,
+            answer.get("messages", np.empty((0, 0))),
+            answer.get("products_of_all", np.empty((0, 0))),
         )
 
     @property

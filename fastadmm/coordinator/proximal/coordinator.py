@@ -11,6 +11,7 @@ import numpy as np
 
 from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk
 from fastadmm.coordinator.metric_limits import (
+    all_at_once,
     directions_for_faces,
     directions_of_few_numbers,
     drift_share,
@@ -27,6 +28,7 @@ from fastadmm.coordinator.proximal.parts import difference, lifted, loss_at, rea
 from fastadmm.coordinator.proximal.segment_search import SegmentPenalty, best_position
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.coordinator.proximal.shared_hull import minimise_over_shared_hull
+from fastadmm.coordinator.smoothing import Smoothing
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.singular import singular
 from fastadmm.method.certificate import PrimalValue, inner, make_feasible, penalty_unit, primal_value
@@ -71,9 +73,9 @@ _LEAVING = 4
 #: Where the answers' faces promise less than this share of the gap, the model's face is tried too.
 _ENOUGH = 0.3
 
-#: Exchanges in which a patient search on the model's face goes on past what it meets, where weights have
-#: bounds: line searches pass kinks, but near a bound a proposal beyond it is worth nothing.
-_MEETINGS = 30
+#: Centres of the smoothing that one search may have, its width each time smaller by a factor: until smoothing
+#: causes this share of the gap, most of which the next round is to take away.
+_MOST_CENTRES, _NARROWER, _AHEAD = 10, 0.5, 0.05
 
 #: Fewer directions than this a party cannot do with: those of model, proposal and answer, and one to spare.
 _LEAST_DIRECTIONS = 4
@@ -96,7 +98,12 @@ class ProximalCoordinator:
         if self.common:  # never more than columns
             self.limit = max(self.limit, *(block.shape[1] for block in problem.blocks))
         self.most = self.limit
-        if directions is not None:
+        #: Whether directions span all columns, from the first answers on.
+        widths = [block.shape[1] for block in problem.blocks]
+        self.whole = all_at_once(widths, problem.n_outputs, directions)
+        if self.whole:
+            self.limit = self.most = max(widths)
+        elif directions is not None:
             self.limit = min(self.limit, max(_LEAST_DIRECTIONS, directions))
             few = directions_of_few_numbers(self.n_parts, engine.all_rows(problem.n_samples))
             self.most = max(self.limit, min(self.most, few))
@@ -112,13 +119,14 @@ class ProximalCoordinator:
         self.shares = strength * np.repeat(shares, problem.n_outputs, axis=0)
         self._norms = self.penalties = self.lengths = np.zeros(self.n_parts)
         self.heaviest = 0.0
-        self._model_faces: list[Face] = []
+        self._model_faces: list[Face] = []  # empty while parties were not asked for them
         self._ahead: FaceSearch | None = None
         self._held: Answers = []
+        self._plain = True  # whether this round had no proposal
         self.n_bad = 0
         self.steps: DualSteps | None = None
-        self.stepping = self.patient = False
-        self.has_bounds = any(np.isfinite(own.bounds).any() for own in problem.party_constraints)
+        self.stepping = self.patient = self.asks_sizes = False
+        self.smoothing: Smoothing | None = None
         self.sent = np.zeros(0)
         self.repaired: Array | None = None
 
@@ -238,9 +246,12 @@ class ProximalCoordinator:
             yield self._telling_metric(self.metric)
         self.sent = self.steps.u if self.steps is not None and self.stepping else primal.gradient
         self.n_rounds += 1
-        plain = self.proposal is self.model
+        self._plain = plain = self.proposal is self.model
         answers = [BestResponse.read(answer) for answer in (yield self._gradient(self.sent, plain))]
         for m, answer in enumerate(answers):
+            for message, products in zip(answer.messages, answer.products_of_all):
+                mine = len(self.shared.of(m)) + 1
+                self.shared.add(m, message, products[:mine])
             if answer.message is not None:
                 self.shared.add_to(self._with(m), answer.message, answer.products)
         for point in self._points():
@@ -256,7 +267,12 @@ class ProximalCoordinator:
         if unresolved and all(answer.inside for answer in answers):
             self._less_steep(answers, before, bound)
         self._ahead = self._advanced([answer.face for answer in answers], bound, self.model.coefficients)
-        yield from self._describe_model()
+        self._model_faces = []
+        if self.asks_sizes and any(answer.excess is not None for answer in answers):
+            yield from self._describe_model()  # only they know how large their weights are
+        squares = np.array([self._square(self.model.coefficients, m) for m in range(self.n_parts)])
+        self.lengths = np.sqrt(np.maximum(squares, 0.0))
+        self.penalties = self.shares[:, 0] * self._norms + 0.5 * self.shares[:, 1] * squares
         moved = difference(self.problem, self.model, old, self.engine)
         square = inner(moved, moved, self.engine, self.problem.n_outputs)
         rows = self.engine.all_rows(self.problem.n_samples)
@@ -288,6 +304,8 @@ class ProximalCoordinator:
             arguments = {"gradient": self._of_part(m, gradient), "model": self.model.coefficients[mine]}
             if self.common:
                 arguments["common"] = True
+            if self.whole and (missing := self.problem.blocks[m].shape[1] - len(mine)) > 0:
+                arguments["most"] = missing
             if not plain:
                 arguments["proposal"] = self.proposal.coefficients[mine]
             calls.append(Call(m, "best_response", arguments))
@@ -301,9 +319,7 @@ class ProximalCoordinator:
             for m, arguments in enumerate(asked):
                 arguments["answer_end"] = self._ahead.end_of(m)
         answers = yield Exchange([Call(m, "describe_model", each) for m, each in enumerate(asked)])
-        self._norms, self.penalties, self.lengths = (
-            np.array([float(answer[key]) for answer in answers]) for key in ("norm", "penalty", "length")
-        )
+        self._norms = np.array([float(answer["norm"]) for answer in answers])
         self.heaviest = max(float(answer.get("heaviest", 0.0)) for answer in answers)
         self._model_faces = [Face.read(c, answer) for c, answer in zip(own, answers)]
         self._held = answers
@@ -379,15 +395,20 @@ class ProximalCoordinator:
             intercept = intercept + best * (self.proposal.intercept - intercept)
         passes = passes_over(self.problem, shared, self.engine)
         given = (passes, rows, linear, square, owner, first, self.model, intercept, tolerance, before)
-        return minimise_over_shared_hull(*given)
+        model, bound, weights = minimise_over_shared_hull(*given)
+        # Norms are convex: this is the most that they are, and what they are at points and where signs agree.
+        shares: Array = weights * np.array([norm for _, _, norm in found])
+        norms: Array = np.bincount(owner, shares, minlength=self.n_parts)
+        self._norms = norms
+        return model, bound
 
     def propose(self) -> Talk[None]:
         """Choose where the next gradient is taken, and evaluate there.
 
-        From the answers' faces; from the model's, where that promises more or the last proposal was bad;
-        from the model itself where both promise nothing or were bad in turn. Parties hold weights at kinks
-        and bounds that a search meets. In a run that has stalled a round without a proposal, and
-        one after each proposal, is a step of sharing.
+        From the answers' faces; from the model's, where these promise nothing or the last proposal was bad;
+        from the model itself where both promise nothing or were bad in turn, and once before parties are
+        asked for more than answers. Parties hold weights at kinks and bounds that a search meets. In a
+        run that has stalled a round without a proposal, and one after each proposal, is a step of sharing.
         """
         found = None
         if self.steps is None or (self.stepping and self.steps.searches()):
@@ -402,7 +423,7 @@ class ProximalCoordinator:
             self.n_bad = 0
         if not self.stepping:
             primal = self.evaluate(None if found is None else found.place)
-            if found is None:
+            if found is None and self._model_faces:
                 search = self._search(self._model_faces, self._value(self.model), 0.0)
                 self.repaired = search.repaired(self.model, primal.gradient)
                 if self.repaired is not None:
@@ -412,18 +433,27 @@ class ProximalCoordinator:
             self.proposal = self.steps.point
 
     def _searched(self) -> Talk[Found | None]:
-        """The better of the searches from the answers' faces and from the model's, in one exchange."""
+        """The search from the answers' faces, or the better of that with weights held and one from the
+        model's.
+        """
         ahead = self._ahead if self.n_bad == 0 else None
-        first = None if ahead is None else ahead.reached
-        value = self._value(self.model)
         if ahead is not None:
-            ahead.know(self.problem, value, self._tolerance(value))
+            self._tell(ahead)
+            if not (self._model_faces or self.patient):
+                found = self._narrowed(ahead)
+                if found is not None and self._can_be_true(found):
+                    return found
+                if not self._plain:  # a round without a proposal asks less
+                    return None
+        if not self._model_faces:
+            yield from self._describe_model()
+            if ahead is not None:
+                self._tell(ahead)
+        value, first = self._value(self.model), None if ahead is None else ahead.reached
         goes_on = ahead is not None and ahead.hold(self._held, "answer")
         found = None if ahead is None or goes_on else ahead.found()
         enough = found is not None and found.exact and found.promised >= _ENOUGH * self.gap
-        if ahead is not None and found is not None and found.exact:
-            enough = enough or ahead.began_on(self._model_faces)  # there is nothing else to find
-        on_model = None if enough else self._advanced(self._model_faces, value, known=ahead)
+        on_model = None if enough else self._advanced(self._model_faces, value)
         if not goes_on and on_model is None:
             return found if self._can_be_true(found) else None
         calls = []
@@ -441,13 +471,33 @@ class ProximalCoordinator:
         if not self._can_be_true(found):
             found = None
         if on_model is not None and (found is None or not found.exact or found.promised < _ENOUGH * self.gap):
-            other = yield from on_model.end_on_model(
-                answers, _MEETINGS if self.patient and self.has_bounds else 0
-            )
+            on_model.hold(answers, "model")
+            other = on_model.found()
             if not self._can_be_true(other):
                 other = None
             if other is not None and (found is None or not found.exact or other.promised > found.promised):
                 return other
+        return found
+
+    def _tell(self, search: FaceSearch) -> None:
+        """What is known by now."""
+        value = self._value(self.model)
+        search.know(self.problem, value, self._tolerance(value))
+
+    def _narrowed(self, search: FaceSearch) -> Found | None:
+        """The end of a search, from which it goes on with a loss that is smoothed less, and less again."""
+        found, smoothing = search.found(), self.smoothing
+        for _ in range(_MOST_CENTRES if self.whole else 0):
+            if smoothing is None:
+                break
+            point = self.model if found is None else found.point
+            if not smoothing.narrow(point.intercept + point.total, _AHEAD * self.gap, _NARROWER):
+                break
+            self.problem = smoothing.smoothed()
+            self._tell(search)
+            if not search.advance(self.model.coefficients):
+                break
+            found = search.found()
         return found
 
     def _tolerance(self, value: float) -> float:
@@ -478,15 +528,11 @@ class ProximalCoordinator:
         """Whether a run that has stalled may believe a promise: none beyond the gap is ever kept."""
         return self.steps is None or found is None or found.promised <= self.gap
 
-    def _advanced(
-        self, faces: Sequence[Face], value: float, *starts: Array, known: FaceSearch | None = None
-    ) -> FaceSearch | None:
+    def _advanced(self, faces: Sequence[Face], value: float, *starts: Array) -> FaceSearch | None:
         """A search's first end, in a stalled run one whose promise can be true; None without any freedom."""
         stiffness = self.stiffness
         while True:
             search = self._search(faces, value, stiffness)
-            if known is not None:
-                search.learn(known)
             if not search.advance(*starts, draft=True):
                 return None
             if self.steps is None or stiffness >= _STIFFEST or self._can_be_true(search.found()):

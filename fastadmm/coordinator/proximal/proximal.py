@@ -55,6 +55,7 @@ class ProximalMethod(Method):
     name = "proximal"
     convergent = True
     family = "proximal"
+    bounds_objective = True
     row_keys = (
         "witness",
         *("directions/messages", "directions/curvature", "model/total", "proposal/total", "metric"),
@@ -67,6 +68,8 @@ class ProximalMethod(Method):
         self.problem, self.engine = problem, engine
         self.coordinator: Any = ProximalCoordinator(problem, engine, directions)
         self.smoothing = None if problem.loss.smooth else Smoothing(problem, engine)
+        self.coordinator.smoothing = self.smoothing
+        self.coordinator.smoothing = self.smoothing
         self._intercept: Any = self.coordinator.model.intercept
         self.watch: StallWatch = StallWatch()
         self._reach: float | None = None
@@ -137,6 +140,7 @@ class ProximalMethod(Method):
 
     def round(self) -> Talk[Measured]:
         coordinator, problem = self.coordinator, self.problem
+        coordinator.asks_sizes = self._bounds_sizes
         answers = yield from coordinator.round()
         shares = [answer.dual for answer in answers]
         proved = bound_from_shares(problem, coordinator.sent, shares, self.engine)
@@ -163,6 +167,11 @@ class ProximalMethod(Method):
         else:  # hardly anything is proved among all models: the final proof is about bounded ones
             self.bound = max(self.bound, bound)
 
+    @property
+    def _bounds_sizes(self) -> bool:
+        """Whether what is proved among models of bounded size may count."""
+        return self.problem.party_regularizers[0].shares[0] == 0.0 or self.watch.n_stalls > 0
+
     def _bound_within(self, answers: Sequence[BestResponse]) -> float:
         """Lower bound among models of bounded size, where no square and no set bounds some parties' weights.
 
@@ -170,8 +179,7 @@ class ProximalMethod(Method):
         for their lambda, what rounding leaves of the gradient outweighs it, so where that bound stalls this
         one counts.
         """
-        norm = self.problem.party_regularizers[0].shares[0] > 0.0
-        if (norm and self.watch.n_stalls == 0) or all(answer.excess is None for answer in answers):
+        if not self._bounds_sizes or all(answer.excess is None for answer in answers):
             return -math.inf
         if self._reach is None:  # no cached property: that locks out workers which are threads
             self._reach = reach_of(self.problem, self.engine)

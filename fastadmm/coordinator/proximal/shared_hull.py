@@ -58,9 +58,10 @@ def minimise_over_shared_hull(
     intercept: Any,
     tolerance: float,
     before: float,
-) -> tuple[HullPoint, float]:
+) -> tuple[HullPoint, float, Array]:
     """Newton's method from weights of points; never returns a point with a larger value of the model.
 
+    Returns: the point, the value of the model there, and the weights of points, of shape (P,).
     Shapes: rows (P, K); linear, owner, start (P,); square (P, P); intercept (C,).
     Scaling: tolerance summed scaling.
     """
@@ -90,7 +91,7 @@ def minimise_over_shared_hull(
         if not right:
             fresh = passes.refresh(here.place)
     c, place = here.c @ rows, here.place
-    return passes.kept(c, place if place.known else passes.there(c, place.intercept)), here.value
+    return passes.kept(c, place if place.known else passes.there(c, place.intercept)), here.value, here.c
 
 
 @dataclass
