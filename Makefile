@@ -12,9 +12,11 @@ MATH_THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 # What is tested is the installed package, not the source that lies here.
 export PYTHONSAFEPATH := 1
+# Containers often set it; every process would then compile all that it imports, 4 s for Numba and scikit-learn.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-repeats test-slow test-portable test-lowest test-wheels test-faults test-federation corpus house error-lines faults federation-faults neighbours prove bench bench-compare bench-baseline rounds paper-a owners readme demo docs look lint types format venv clean
+.PHONY: help test test-repeats test-slow test-portable test-lowest test-wheels test-faults test-federation corpus house error-lines faults federation-faults neighbours mutants prove bench bench-compare bench-baseline rounds paper-a owners readme demo docs look lint types format venv clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,6 +76,10 @@ neighbours: venv ## ask pairs of neighbours the same, in 2,000 sequences: docs/p
 
 federation-faults: venv ## kill and stop processes between organisations: docs/reliability.md (half an hour; root cuts the link)
 	$(MATH_THREADS) $(BIN)/python -P tests/faults/federation.py --json bench/federation_faults.json
+
+N ?= 20
+mutants: venv ## plant N small faults, one at a time: which do the tests survive? (an hour)
+	$(BIN)/python -P tests/mutants.py $(N) $(SEED) $(JOBS)
 
 PROBLEMS ?= 2000
 SEED ?= 0

@@ -27,13 +27,12 @@ from typing import Any
 
 import numpy as np
 from fastadmm.between.agent import Agent
-from fastadmm.between.approve import agent_approve
-from fastadmm.between.consent import shown_digest
+from fastadmm.between.consent import agent_approve, shown_digest
 from fastadmm.between.coordinator import Coordinator
-from fastadmm.between.coordinator_step import new_run
 from fastadmm.between.host import Host
 from fastadmm.between.hub import Hub
 from fastadmm.between.socket import Socket, serve
+from fastadmm.between.train import new_run
 from fastadmm.conversation.calls import CALLS
 from fastadmm.conversation.threads import Threads
 from fastadmm.runs.config import make_config

@@ -2,9 +2,10 @@
 
     python -P bench/apart.py [--redraw | KIND ...]
 
-Writes ``bench/apart.json`` (what was measured) and the block ``apart`` of ``docs/convergence.md``,
-which is made from that file alone; with kinds of fits, only those are measured again. Nothing here depends
-on the clock. Exchanges and bytes are those of ``result.json``, less the exchanges before the first round.
+Writes ``bench/apart.json`` (what was measured), the block ``apart`` of ``docs/performance.md`` and the block
+``growth`` of ``docs/between.md``, which are made from that file alone; with kinds of fits, only those are
+measured again. Nothing here depends on the clock. Exchanges and bytes are those of ``result.json``, less the
+exchanges before the first round.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ sys.path.insert(0, str(ROOT / "bench"))
 from page import replace_block  # noqa: E402
 from rounds import datasets, find_data, geometric_mean  # noqa: E402
 
-MEASURED, PAGE = ROOT / "bench" / "apart.json", ROOT / "docs" / "convergence.md"
+MEASURED, PAGE = ROOT / "bench" / "apart.json", ROOT / "docs" / "performance.md"
+GROWTH_PAGE = ROOT / "docs" / "between.md"
 ROWS, GAP, MOST = 4000, 1e-6, 400
 
 #: Losses and regularisers of a row of the table.
@@ -142,11 +144,36 @@ def block(found: list[dict[str, Any]]) -> str:
     for kind, wide in itertools.product(KINDS, (False, True)):
         columns = "more" if wide else "at most 40"
         own = [case for case in found if case["kind"] == kind and case["wide"] is wide]
+        if not own:  # not measured so far
+            continue
         exchanges = told([case["ours"] and case["ours"][0] for case in own])
         sent = geometric_mean([case["ours"][1] for case in own if case["ours"]])
         peers = [told([case.get("lbfgs") for case in own])]
         peers.append(told([case["sharing"] and case["sharing"][0] for case in own if "sharing" in case]))
         lines.append(f"| {kind} | {columns} | {exchanges} | {sent:.0f} | {' | '.join(peers)} |")
+    return "\n".join(lines) + "\n"
+
+
+#: Columns of the table of growth: which fits.
+GROWTH = {
+    "M = 2, 3": lambda case: not case["wide"] and case["parties"] <= 3,
+    "M = 4, 6": lambda case: not case["wide"] and 4 <= case["parties"] <= 6,
+    "M = 8": lambda case: not case["wide"] and case["parties"] > 6,
+    "over 40 columns, λ = 1e-2": lambda case: case["wide"] and case["lam"] == 1e-2,
+    "λ = 1e-4": lambda case: case["wide"] and case["lam"] == 1e-4,
+}
+
+
+def growth(found: list[dict[str, Any]]) -> str:
+    """The table of how exchanges and bytes grow."""
+    lines = [f"| fits | {' | '.join(GROWTH)} |", f"|---|{'---:|' * len(GROWTH)}"]
+    for kind in dict.fromkeys(case["kind"] for case in found):
+        cells = []
+        for chosen in GROWTH.values():
+            own = [case["ours"] for case in found if case["kind"] == kind and chosen(case) and case["ours"]]
+            means = [geometric_mean([one[k] for one in own]) for k in (0, 1)]
+            cells.append(f"{means[0]:.1f}, {means[1]:.0f} B")
+        lines.append(f"| {kind} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -156,7 +183,9 @@ def main() -> None:
         known = json.loads(MEASURED.read_text(encoding="utf-8")) if sys.argv[1:] else []
         found = [case for case in known if case["kind"] not in kinds] + measure(find_data(), kinds)
         MEASURED.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    replace_block("apart", block(json.loads(MEASURED.read_text(encoding="utf-8"))), PAGE)
+    found = json.loads(MEASURED.read_text(encoding="utf-8"))
+    replace_block("apart", block(found), PAGE)
+    replace_block("growth", growth(found), GROWTH_PAGE)
 
 
 if __name__ == "__main__":

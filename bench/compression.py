@@ -114,26 +114,17 @@ def measure(folder: Path) -> list[dict[str, Any]]:
 
 def render(found: list[dict[str, Any]]) -> str:
     """What the page shows."""
-    lines = [
-        "| data | compression | files | of none | round | of none | pays below |",
-        "|---|---|---:|---:|---:|---:|---:|",
-    ]
-    plain: dict[str, Any] = {}
-    for line in found:
-        if line["compression"] == "none":
-            plain = line
-            continue
-        saved = PASSES * (plain["bytes"] - line["bytes"])
-        longer = line["round"] - plain["round"]
-        if saved <= 0:
-            speed = "never"
-        else:
-            speed = "any disk" if longer <= 0 else f"{saved / longer / 1e6:.0f} MB/s"
-        lines.append(
-            f"| {line['name']} | {line['compression']} | {line['bytes'] / 1e6:.1f} MB "
-            f"| {line['bytes'] / plain['bytes']:.0%} | {1e3 * line['round']:.0f} ms "
-            f"| {line['round'] / plain['round']:.1f} | {speed} |"
-        )
+    plain = {line["name"]: line for line in found if line["compression"] == "none"}
+    lines = [f"| data | {' | '.join(COMPRESSIONS[1:])} |", "|---|" + "---:|" * (len(COMPRESSIONS) - 1)]
+    for name, whole in plain.items():
+        cells = []
+        for line in found:
+            if line["name"] != name or line is whole:
+                continue
+            saved, longer = PASSES * (whole["bytes"] - line["bytes"]), line["round"] - whole["round"]
+            pays = "any disk" if longer <= 0 else f"{saved / longer / 1e6:.0f} MB/s"
+            cells.append(f"{line['bytes'] / whole['bytes']:.0%}, {pays if saved > 0 else 'never'}")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

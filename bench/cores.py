@@ -3,7 +3,7 @@
     python -P bench/cores.py [CASE ...] [--redraw]
 
 Writes ``bench/cores.json`` and the block between ``<!-- cores:begin -->`` and ``<!-- cores:end -->`` in
-``docs/scaling.md``. With names of cases only those are measured anew; ``--redraw`` measures nothing.
+``docs/streaming.md``. With names of cases only those are measured anew; ``--redraw`` measures nothing.
 
 A fit runs on one thread that decides everything as if it were P. Every piece of every job is timed, and put
 on the first of P cores that is free; the rest of the program counts as it is, on one core. That gives the
@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "bench"))
 
 MEASURED = ROOT / "bench" / "cores.json"
-PAGE = ROOT / "docs" / "scaling.md"
+PAGE = ROOT / "docs" / "streaming.md"
 
 CORES = (1, 2, 16, 64, 256)
 

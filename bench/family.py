@@ -1,9 +1,9 @@
-"""Sixty generated problems, ours beside the peers: ``docs/family.md``.
+"""Sixty generated problems, ours beside the peers: ``docs/performance.md``.
 
     python -P bench/family.py [--cheapest 20] [--seconds 1] [--redraw]
 
 Writes ``bench/family.json`` after every problem, from cheap to dear, and goes on where it was (remove the
-file to begin anew), then the blocks of ``docs/family.md`` and the picture ``docs/img/family.svg``.
+file to begin anew), then the blocks of ``docs/performance.md`` and the picture ``docs/img/family.svg``.
 ``--cheapest 60`` measures all. Every fit, ours and a peer's, has one thread, and what counts is the time of
 its process on the processor: that depends little on what else the machine does.
 

@@ -5,7 +5,7 @@ and what parties elsewhere are asked for; half of the problems were not looked a
 
     python -P bench/few_rows.py
 
-Writes ``bench/few_rows.json`` and the blocks ``few-rows`` and ``few-rows-ridge`` of ``docs/convergence.md``,
+Writes ``bench/few_rows.json`` and the blocks ``few-rows`` and ``few-rows-ridge`` of ``docs/performance.md``,
 made from that file alone; ``--redraw`` only the latter, ``--ridge`` measures ridge alone. Rounds do not
 depend on the clock.
 """
@@ -25,7 +25,7 @@ if __name__ == "__main__":
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-MEASURED, PAGE = ROOT / "bench" / "few_rows.json", ROOT / "docs" / "convergence.md"
+MEASURED, PAGE = ROOT / "bench" / "few_rows.json", ROOT / "docs" / "performance.md"
 
 LOSSES = ("squared", "logistic", "hinge", "quantile", "huber")
 REGULARIZERS = ("l1", "elastic_net")
@@ -125,7 +125,7 @@ def ridge_block(cases: list[dict[str, Any]]) -> str:
         f"{GAP:g} is certified, geometric mean over those that take at most {RIDGE_LIMIT}, worst, and in "
         "brackets how many do not:",
         "",
-        "| loss | in one process | elsewhere |",
+        "| loss | all columns in one place | as parties |",
         "|---|---:|---:|",
     ]
     for loss in (*RIDGE_LOSSES, "all"):
@@ -150,7 +150,7 @@ def block(cases: list[dict[str, Any]]) -> str:
         f"is certified, geometric mean over those that take at most {LIMIT}, worst, and in brackets how many "
         "do not:",
         "",
-        "| loss | in one process | by directions |",
+        "| loss | all columns in one place | as parties |",
         "|---|---:|---:|",
     ]
     for loss in (*LOSSES, "all"):

@@ -1,4 +1,4 @@
-"""Fits of every kind of loss beside the peers of each, and what a round does besides reading the data.
+"""Fits of every kind of loss beside the peers of each.
 
     python -P bench/losses.py [CASE ...] [--redraw]
 
@@ -23,7 +23,6 @@ import statistics
 import sys
 import time
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -104,54 +103,6 @@ def blocks_of(X: Any, parties: int) -> list[Any]:
 
 
 @contextlib.contextmanager
-def counted() -> Iterator[Counter[str]]:
-    """What is called meanwhile: reads of a party's block, and the coordinator's passes over vectors."""
-    from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock
-    from fastadmm.coordinator.proximal.class_newton import ClassHessian
-    from fastadmm.method.span_hessian import SpanHessian
-    from fastadmm.problem.loss import Loss
-    from fastadmm.problem.multinomial import Multinomial
-
-    counts: Counter[str] = Counter()
-    changed: list[tuple[Any, str, Any]] = []
-    inside = False
-
-    def count(owner: Any, attribute: str, name: str, nested: bool = True) -> None:
-        if attribute not in vars(owner):
-            return
-        before = vars(owner)[attribute]
-
-        def counting(*arguments: Any, **keywords: Any) -> Any:
-            nonlocal inside
-            if nested or not inside:
-                counts[name] += 1
-            outer, inside = inside, True if not nested else inside
-            try:
-                return before(*arguments, **keywords)
-            finally:
-                inside = outer
-
-        changed.append((owner, attribute, before))
-        setattr(owner, attribute, counting)
-
-    products = ("product", "product_into", "products_into", "matrix_product", "transposed_products")
-    for owner in (FeatureBlock, CSRBlock, DenseBlock):
-        for attribute in (*products, "transposed_product", "transposed_matrix_product", "gram"):
-            count(owner, attribute, "reads", nested=False)
-    for owner in (Loss, Multinomial):
-        count(owner, "evaluate", "losses")
-        count(owner, "advance", "losses")
-    count(Multinomial, "advance_classes", "losses")
-    count(SpanHessian, "refresh", "hessians")
-    count(ClassHessian, "move", "hessians")
-    try:
-        yield counts
-    finally:
-        for owner, attribute, before in reversed(changed):
-            setattr(owner, attribute, before)
-
-
-@contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Without what solvers say about iterations that they were not given."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
@@ -170,8 +121,6 @@ def measure(name: str, data: Path) -> dict[str, Any]:
     """One case."""
     from fastadmm import SolverOptions, make_problem, solve
     from fastadmm.blocks.block import as_block
-    from fastadmm.conversation.threads import Threads
-    from fastadmm.engine.engine import Engine
 
     from loss_peers import OBJECTIVES, PEERS, available
 
@@ -223,28 +172,11 @@ def measure(name: str, data: Path) -> dict[str, Any]:
     best = min(jobs, key=lambda peer: medians[peer])
     ratios = [a / b for a, b in zip(times["fastadmm"], times[best])]
 
-    with counted() as counts:
-        rounds = len(ours().history)
-    answering, carry = 0.0, Threads.carry
-
-    def timed(self: Any, *arguments: Any) -> Any:
-        nonlocal answering
-        begin = time.process_time()
-        try:
-            return carry(self, *arguments)
-        finally:
-            answering += time.process_time() - begin
-
-    Threads.carry = timed  # type: ignore[method-assign]
-    try:
-        whole = processor_seconds(ours)
-    finally:
-        Threads.carry = carry  # type: ignore[method-assign]
     return {
         "title": title,
         "lambda": lam,
         "parties": parties,
-        "rounds": rounds,
+        "rounds": len(result.history),
         "gap": result.gap,
         "optimum": optimum,
         "seconds": medians,
@@ -252,31 +184,14 @@ def measure(name: str, data: Path) -> dict[str, Any]:
         "ratio": statistics.median(ratios),
         "others": {peer: seconds for peer, (_, _, seconds) in fits.items()},
         "tolerances": {peer: tolerance for peer, (_, tolerance, _) in fits.items()},
-        "counts": dict(counts),
-        "coordinator": (whole - answering) / rounds,
-        "pass": _pass_seconds(blocks, Engine(1)),
     }
-
-
-def _pass_seconds(blocks: list[Any], engine: Any) -> float:
-    """Processor seconds of reading every block once: the mean of a product and a transposed one."""
-    vectors = [(np.ones(block.shape[1]), np.ones(block.shape[0])) for block in blocks]
-
-    def both() -> None:
-        for block, (x, v) in zip(blocks, vectors):
-            block.product(x, engine)
-            block.transposed_product(v, engine)
-
-    with engine.limited():
-        both()
-        return statistics.median(processor_seconds(both) for _ in range(15)) / 2.0
 
 
 def render(measured: dict[str, Any]) -> str:
     """The block of the page."""
     from readme import _exponent, _table
 
-    rows, passes = [], []
+    rows = []
     for case in measured["cases"].values():
         label = f"{case['title']}, M = {case['parties']}"
         others = sorted((s, p) for p, s in case["others"].items() if p != case["best"])
@@ -290,21 +205,7 @@ def render(measured: dict[str, Any]) -> str:
                 "; ".join(f"{peer}, {_time(s)}" for s, peer in others) or "–",
             ]
         )
-        counts, rounds = case["counts"], case["rounds"]
-        passes.append(
-            [
-                label.partition(",")[0] + f", {_exponent(case['lambda'])}",
-                str(rounds),
-                f"{counts.get('reads', 0) / case['parties'] / rounds:.1f}",
-                *(f"{counts.get(key, 0) / rounds:.1f}" for key in ("losses", "hessians")),
-                f"{case['coordinator'] * 1e3:.2f} ms",
-                f"{case['coordinator'] / case['pass']:.1f}",
-            ]
-        )
-    text = _table(["problem", "λ", "fastadmm", "fastest peer", "ratio", "other peers"], rows, 4)
-    text += "\n\nPer round, on average:\n\n"
-    header = ["problem, λ", "rounds", "reads of the data", "losses", "Hessians"]
-    text += _table([*header, "coordinator", "in data passes"], passes)
+    text = _table(["problem", "λ", "fastadmm, pooled", "fastest peer", "ratio", "other peers"], rows, 4)
     machine = measured["machine"]
     versions = ", ".join(f"{name} {v}" for name, v in measured["versions"].items())
     return f"{text}\n\nMeasured on {machine['processor']}, one thread, {versions}.\n"

@@ -26,6 +26,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "bench"))
 
+from page import replace_block  # noqa: E402
+
 PAGE = ROOT / "docs" / "streaming.md"
 
 FEW = 2000
@@ -219,15 +221,8 @@ def whole_peak(told: str, cold: bool = False, way: str = "--streamed") -> list[i
 
 
 def main_streamed(n: int, schemes: list[str], write_page: bool) -> None:
-    """Measure each run under a limit, and print the table's lines or write them to the page."""
-    lines = [
-        f"{n:,} rows, a limit that streams as much as can be; planned over peak, and for a run of each "
-        "scheme the same where nothing had been compiled.",
-        "",
-        "| scheme | loss | parties | columns of each | scratch file | peak | planned | ratio | compiling: "
-        "peak | ratio |",
-        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|",
-    ]
+    """Measure each run under a limit, print it, and write planned over peak to the page."""
+    warm_ratios, cold_ratios = [], []
     compiled: set[str] = set()  # one cold run of each scheme: it takes as long as many others
     for scheme, loss, parties, width, rounds, options in STREAMED:
         if schemes and scheme not in schemes:
@@ -240,35 +235,40 @@ def main_streamed(n: int, schemes: list[str], write_page: bool) -> None:
             whole_peak(told)  # compiles
             warm = whole_peak(told)
             cold = whole_peak(told, True) if scheme not in compiled else None
-        more = "".join(f", {key} {value}" for key, value in options.items())
-        cells = [f"`{scheme}`{more}", loss, str(parties), str(width)]
-        if warm is None:
-            cells += [f"more than {LONG:g} s", "", "", ""]
-        else:
-            peak, planned, spilled, _ = warm
-            cells += [f"{size / 1e6:.0f} MB" for size in (spilled, peak, planned)]
-            cells.append(f"{planned / peak:.2f}")
-        if cold is None:
-            cells += ["", ""]
-        else:
+        print(scheme, loss, parties, width, options, warm, cold, flush=True)
+        if warm is not None:
+            warm_ratios.append(warm[1] / warm[0])
+        if cold is not None:
             compiled.add(scheme)
-            cells += [f"{cold[0] / 1e6:.0f} MB", f"{cold[1] / cold[0]:.2f}"]
-        lines.append(f"| {' | '.join(cells)} |")
-        print(lines[-1], flush=True)
+            cold_ratios.append(cold[1] / cold[0])
     if write_page:
-        from page import replace_block
+        replace_block("peaks", streamed_block(n, warm_ratios, cold_ratios), PAGE)
 
-        replace_block("peaks", "\n".join(lines) + "\n", PAGE)
+
+def span(ratios: list[float]) -> str:
+    """Least and largest of some ratios."""
+    return f"{min(ratios):.2f} to {max(ratios):.2f}"
+
+
+def streamed_block(n: int, warm: list[float], cold: list[float]) -> str:
+    """What the page says of runs under a limit."""
+    return (
+        f"{len(warm)} runs of {n:,} rows, under a limit that streams as much as can be: planned over peak "
+        f"{span(warm)}; where nothing had been compiled, {span(cold)}.\n"
+    )
+
+
+def usual_block(ratios: list[float]) -> str:
+    """What the page says of runs in memory."""
+    return (
+        f"{len(ratios)} runs in memory with default settings, of 800 to 300,000 rows: planned for most runs "
+        f"over the peak {span(ratios)}.\n"
+    )
 
 
 def main_usual(write_page: bool) -> None:
     """The same of runs in memory."""
-    lines = [
-        "In memory, with default settings: planned for most runs over the peak; and the whole plan.",
-        "",
-        "| loss | rows | parties | columns of each | entries | further | peak | planned | ratio | whole |",
-        "|---|---:|---:|---:|---:|---|---:|---:|---:|---:|",
-    ]
+    ratios = []
     for loss, n, parties, width, density, options in USUAL:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "d.parts"
@@ -276,18 +276,11 @@ def main_usual(write_page: bool) -> None:
             told = json.dumps({"data": str(path), "loss": loss, "lambda": 1e-5, "threads": 2, **options})
             whole_peak(told, way="--usual")  # compiles
             found = whole_peak(told, way="--usual")
-        more = ", ".join(f"{key} {value}" for key, value in options.items() if key != "lambda")
-        cells = [loss, f"{n:,}", str(parties), f"{width:,}", f"{100 * density:g}%", more]
+        print(loss, n, parties, width, density, options, found, flush=True)
         if found is not None:
-            peak, planned, _, most = found
-            cells += [f"{peak / 1e6:.0f} MB", f"{planned / 1e6:.0f} MB", f"{planned / peak:.2f}"]
-            cells.append(f"{most / 1e6:.0f} MB")
-        lines.append(f"| {' | '.join(cells)} |")
-        print(lines[-1], flush=True)
+            ratios.append(found[1] / found[0])
     if write_page:
-        from page import replace_block
-
-        replace_block("usual-peaks", "\n".join(lines) + "\n", PAGE)
+        replace_block("usual-peaks", usual_block(ratios), PAGE)
 
 
 def main() -> None:

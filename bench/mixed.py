@@ -1,4 +1,4 @@
-"""Dense columns of some parties and sparse ones of others, beside the peers: a block of ``docs/family.md``.
+"""Dense columns of some parties and sparse ones of others, beside peers: a block of ``docs/performance.md``.
 
     python -P bench/mixed.py [--problems 20] [--redraw]
 
@@ -28,7 +28,7 @@ sys.path.insert(0, str(ROOT / "bench"))
 from family import ONE_THREAD, measure_on  # noqa: E402
 from family_page import ratios, seconds_of_all  # noqa: E402
 
-MEASURED, PAGE = ROOT / "bench" / "mixed.json", ROOT / "docs" / "family.md"
+MEASURED, PAGE = ROOT / "bench" / "mixed.json", ROOT / "docs" / "performance.md"
 
 FEWEST, MOST = 1e5, 1e7
 

@@ -3,7 +3,7 @@
     python -P bench/nonconvex.py
 
 Writes ``bench/nonconvex.json`` (what was measured), the block between
-``<!-- nonconvex:begin -->`` and ``<!-- nonconvex:end -->`` in ``docs/nonconvex.md``
+``<!-- nonconvex:begin -->`` and ``<!-- nonconvex:end -->`` in ``docs/losses.md``
 (made from that file alone) and ``docs/img/nonconvex.svg``. ``--redraw`` only
 makes the page again. Nothing here depends on the clock.
 """
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "nonconvex.md"
+PAGE = ROOT / "docs" / "losses.md"
 MEASURED = ROOT / "bench" / "nonconvex.json"
 PICTURE = ROOT / "docs" / "img" / "nonconvex.svg"
 BEGIN, END = "<!-- nonconvex:begin -->", "<!-- nonconvex:end -->"
@@ -161,6 +161,8 @@ def block(measured: dict[str, Any]) -> str:
         "|---|---|---|---:|---:|---:|---:|",
     ]
     for c in measured["cases"]:
+        if c["parties"] < max(case["parties"] for case in measured["cases"]):
+            continue
         rounds = [" / ".join(cell(v) for v in c["rounds"][s]) for s in ("subspace", "sharing")]
         ratio = c["objective_sharing"] / c["objective_subspace"]
         lines.append(

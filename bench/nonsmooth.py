@@ -4,7 +4,7 @@
 
 Writes ``bench/nonsmooth.json`` (what was measured) and the block between
 ``<!-- nonsmooth:begin -->`` and ``<!-- nonsmooth:end -->`` in
-``docs/convergence.md`` (made from that file alone). ``--redraw`` only makes
+``docs/performance.md`` (made from that file alone). ``--redraw`` only makes
 the page again; ``--continue`` keeps the cases that are measured already.
 Default options, an intercept; nothing here depends on the clock.
 """
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "convergence.md"
+PAGE = ROOT / "docs" / "performance.md"
 MEASURED = ROOT / "bench" / "nonsmooth.json"
 BEGIN, END = "<!-- nonsmooth:begin -->", "<!-- nonsmooth:end -->"
 
@@ -164,17 +164,6 @@ def block(measured: dict[str, Any]) -> str:
     for loss in dict.fromkeys(c["loss"] for c in cases):
         own = [c for c in cases if c["loss"] == loss]
         lines.append(f"| `{loss}` | {len(own)} | {_summary(own, 0)} | {_summary(own, 1)} |")
-    lines += [
-        "",
-        "To 1e-6, geometric means over regularisers and λ (of those in time):",
-        "",
-        "| data | loss | " + " | ".join(f"M = {m}" for m in PARTIES) + " |",
-        "|---|---|" + "---:|" * len(PARTIES),
-    ]
-    for name, loss in dict.fromkeys((c["data"], c["loss"]) for c in cases):
-        own = [c for c in cases if (c["data"], c["loss"]) == (name, loss)]
-        cells = " | ".join(f"{_mean([c for c in own if c['parties'] == m]):.0f}" for m in PARTIES)
-        lines.append(f"| {name} | `{loss}` | {cells} |")
     return "\n".join(lines)
 
 

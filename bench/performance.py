@@ -69,12 +69,11 @@ def kernels(data: Path | None, quick: bool) -> Any:
 
 
 def rounds(data: Path | None, quick: bool) -> Any:
-    """Seconds of a round of each scheme, and of the paper's prototype."""
+    """Seconds of a round of each scheme."""
     from fastadmm import make_problem
     from fastadmm.solver.solver import Solver, SolverOptions
 
     import datasets
-    from prototype import prototype_round
 
     dataset = datasets.synthetic(5000) if quick else datasets.a9a(data)  # type: ignore[arg-type]
     problem = make_problem(dataset.blocks, dataset.y, lam=1e-4, fit_intercept=False)
@@ -91,12 +90,7 @@ def rounds(data: Path | None, quick: bool) -> Any:
             solver.close()
             per_round.append((marks[-1] - marks[0]) / 12)
         schemes[scheme] = statistics.median(per_round)
-    # Five in a hundred of the scalar problems tell the time of all: the rest would take minutes.
-    paper = [
-        prototype_round(dataset.blocks, dataset.y, 1e-4, 0.05, 200 if quick else len(dataset.y) // 20)
-        for _ in range(1 if quick else 5)
-    ]
-    return {"data": dataset.name, "seconds": schemes, "prototype": statistics.median(paper)}
+    return {"data": dataset.name, "seconds": schemes}
 
 
 def stream_rate(n_threads: int, megabytes: int = 512) -> float:

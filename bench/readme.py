@@ -1,11 +1,10 @@
 """Measure the README's numbers and draw its picture.
 
-    make readme        or        python -P bench/readme.py
+    make readme        or        python -P bench/readme.py [--redraw]
 
-Writes ``bench/readme.json`` (what was measured), the block ``numbers`` in ``README.md``
-and the block ``a9a`` in ``docs/performance.md`` (made from that file alone, which a test
-checks) and ``docs/img/rounds.svg``. Only
-times and the line about the machine differ from one run to the next.
+Writes ``bench/readme.json`` (what was measured), the block ``numbers`` in ``README.md`` (from that file and
+``bench/apart.json``), the block ``a9a`` in ``docs/performance.md`` and ``docs/img/rounds.svg``. Only the
+line about the machine differs between runs; a test checks that the blocks follow from the files.
 
 The data are LIBSVM's a9a and a9a.t, in the directory that the environment
 variable ``FASTADMM_DATA`` names, or in ``../shared/data`` beside the repository.
@@ -18,11 +17,8 @@ import math
 import os
 import platform
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +26,12 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
-MEASURED = ROOT / "bench" / "readme.json"
+MEASURED, APART = ROOT / "bench" / "readme.json", ROOT / "bench" / "apart.json"
 PICTURE = ROOT / "docs" / "img" / "rounds.svg"
 PAGE = ROOT / "docs" / "performance.md"
 
 LAMBDAS = (1e-2, 1e-3, 1e-4, 1e-5)
 GAP = 1e-6
-REPEATS = 3
 
 #: The picture's problem, its limit on rounds, and the penalties that the paper's schemes may choose from.
 PICTURE_LAMBDA = 1e-3
@@ -110,8 +105,6 @@ def measure(data: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     X_test, y_test = read(data / "a9a.t.bz2")
     print("demo", flush=True)
     demo = measure_demo()
-    print("first use", flush=True)
-    first = measure_first_use()
     curves = {}
     for parties in (2, 5):
         print(f"picture: {parties} parties", flush=True)
@@ -122,7 +115,6 @@ def measure(data: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         rows.append(measure_a9a(X, y, X_test, y_test, lam))
     numbers = {
         "demo": demo,
-        "first_use_seconds": first,
         "picture": {m: summarise_curves(c) for m, c in curves.items()},
         "a9a": rows,
         "machine": describe_machine(),
@@ -137,25 +129,6 @@ def measure_demo() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as directory:
         result = run_demo(Path(directory) / "demo", say=lambda text: None)
     return {key: result[key] for key in ("models", "rounds", "gap", "largest_difference")}
-
-
-def measure_first_use() -> float:
-    """Seconds of the demo in a new process without compiled kernels: what a new user waits for."""
-    with tempfile.TemporaryDirectory() as directory:
-        begin = time.perf_counter()
-        subprocess.run(
-            [
-                sys.executable,
-                "-P",
-                "-c",
-                "from fastadmm.cli.app import main; main(['demo', '-o', 'demo', '--json'])",
-            ],
-            cwd=directory,
-            env={**os.environ, "NUMBA_CACHE_DIR": str(Path(directory) / "cache")},
-            stdout=subprocess.DEVNULL,
-            check=True,
-        )
-        return time.perf_counter() - begin
 
 
 def measure_curves(blocks: list[Any], y: np.ndarray, optimum: float) -> dict[str, Any]:
@@ -226,63 +199,24 @@ def summarise_curves(curves: dict[str, Any]) -> dict[str, Any]:
 
 
 def measure_a9a(X: Any, y: np.ndarray, X_test: Any, y_test: np.ndarray, lam: float) -> dict[str, Any]:
-    """Quality of the certified model, and times of ours and scikit-learn's in turns."""
+    """Quality of the certified model."""
     from fastadmm import SolverOptions, make_problem, solve
     from fastadmm.solver.metrics import classification_metrics
-    from fastadmm.solver.solver import Solver
     from scipy.special import expit
 
     optimum = newton_optimum(X, y, lam)
-    blocks = split(X, 2)
-
-    def ours(scheme: str) -> Any:
-        problem = make_problem(blocks, y, lam=lam, fit_intercept=False)
-        return solve(problem, SolverOptions(scheme=scheme, gap=GAP, directions=directions(scheme)))
-
-    probe = Solver(make_problem(blocks, y, lam=lam, fit_intercept=False), SolverOptions())
-    default = probe.method.name
-    probe.close()
-    jobs: dict[str, Callable[[], Any]] = {
-        scheme: (lambda scheme=scheme: ours(scheme)) for scheme in dict.fromkeys((default, *OURS))
-    }
-    for name in ("lbfgs", "newton-cholesky"):
-        jobs[name] = reference(X, y, lam, optimum, name)
-    times: dict[str, list[float]] = {name: [] for name in jobs}
-    results = {name: job() for name, job in jobs.items()}  # compiles, warms caches
-    for _ in range(REPEATS):
-        for name, job in jobs.items():
-            begin = time.perf_counter()
-            job()
-            times[name].append(time.perf_counter() - begin)
-
-    model = results[default]
+    problem = make_problem(split(X, 2), y, lam=lam, fit_intercept=False)
+    model = solve(problem, SolverOptions(gap=GAP, directions=directions("subspace")))
     test = classification_metrics(y_test, expit(X_test @ np.concatenate(model.weights)))
     return {
         "lambda": lam,
-        "default": default,
         "optimum": optimum,
         "objective": model.objective,
         "gap": model.gap,
         "suboptimality": model.objective / optimum - 1.0,
         "log_loss": test["log_loss"],
         "accuracy": test["accuracy"],
-        "rounds": {name: len(results[name].history) for name in jobs if name in (default, *OURS)},
-        "seconds": {name: statistics.median(values) for name, values in times.items()},
     }
-
-
-def reference(X: Any, y: np.ndarray, lam: float, optimum: float, name: str) -> Callable[[], Any]:
-    """A scikit-learn fit at the loosest ``tol`` whose model is within 1e-6 of the optimum, relatively."""
-    from sklearn.linear_model import LogisticRegression
-
-    for exponent in range(2, 14):
-        model = LogisticRegression(
-            C=1.0 / (len(y) * lam), fit_intercept=False, solver=name, tol=10.0**-exponent, max_iter=10000
-        )
-        model.fit(X, y)
-        if objective(X, y, lam, model.coef_[0]) / optimum - 1.0 <= GAP:
-            return lambda: model.fit(X, y)
-    raise RuntimeError(f"scikit-learn's {name} did not reach {GAP:g} at lambda {lam:g}")
 
 
 def describe_machine() -> dict[str, Any]:
@@ -311,26 +245,38 @@ def describe_machine() -> dict[str, Any]:
 # --- the block of the README ---------------------------------------------------------------------------
 
 
-def render(numbers: dict[str, Any], readme: str, page: str) -> tuple[str, str]:
+def render(numbers: dict[str, Any], apart: list[dict[str, Any]], readme: str, page: str) -> tuple[str, str]:
     """README and page of performance, with their blocks made from the measured numbers alone."""
-    detail = [_rounds_part(numbers), _quality_part(numbers), _speed_part(numbers)]
+    detail = [_rounds_part(numbers), _quality_part(numbers)]
     return (
-        replace_block(readme, "numbers", f"{_demo_part(numbers)}\n\n{_short_part(numbers)}"),
+        replace_block(readme, "numbers", f"{_exchanges_part(apart)}\n\n{_demo_part(numbers)}"),
         replace_block(page, "a9a", "\n\n".join(detail)),
     )
 
 
-def _short_part(numbers: dict[str, Any]) -> str:
-    row = next(row for row in numbers["a9a"] if row["lambda"] == 1e-3)
-    default, seconds = row["default"], row["seconds"]
+def _exchanges_part(apart: list[dict[str, Any]]) -> str:
+    """Exchanges between organisations of one kind of fit, beside two peers."""
+    fits = [case for case in apart if case["kind"] == "smooth, ridge" and not case["wide"]]
+    ours = [case["ours"][0] for case in fits if case["ours"]]
+    if len(ours) < len(fits):
+        raise ValueError("bench/apart.json: not all of these fits are certified")
+    most = max(ours)
+
+    def peer(counts: list[int | None]) -> str:
+        reached = [count for count in counts if count is not None]
+        mean = math.exp(statistics.fmean(map(math.log, reached)))
+        return f"in {len(reached)} of them, after {mean:.0f}"
+
+    lbfgs = peer([case["lbfgs"] for case in fits])
+    admm = peer([case["sharing"] and case["sharing"][0] for case in fits])
+    sent = max(case["ours"][1] for case in fits)
     return (
-        "**Speed.** a9a of LIBSVM, 32561 rows, two parties with 66 and 57 columns, λ = 1e-3, "
-        "one direction a round: "
-        f"{row['rounds'][default]} rounds and {seconds[default]:.2f} s to a proved 0.0001 %. scikit-learn on "
-        f"the pooled columns, at the loosest tolerance that gets there: {seconds['lbfgs']:.2f} s (lbfgs), "
-        f"{seconds['newton-cholesky']:.2f} s (newton-cholesky). That is one data set: "
-        "[the page of measurements](https://github.com/fastadmm/fastadmm/blob/main/docs/performance.md) "
-        "has more, and says where others are faster."
+        f"**Exchanges between organisations.** {len(fits)} ridge models (logistic, squared, Huber loss) "
+        f"of public data, each party with at most 40 columns: at most **{most} exchanges**, the proof of "
+        f"0.0001 % included, and {math.ceil(sent):,} bytes a row. L-BFGS, which proves nothing, gets as near "
+        f"{lbfgs} exchanges; sharing ADMM {admm} (geometric means). "
+        "[Models that need more](https://github.com/fastadmm/fastadmm/blob/main/docs/performance.md"
+        "#exchanges-between-organisations), such as a lasso, are measured too."
     )
 
 
@@ -347,17 +293,11 @@ def _exponent(value: float) -> str:
 
 def _demo_part(numbers: dict[str, Any]) -> str:
     demo = numbers["demo"]
-    rows = []
-    for m in demo["models"]:
-        cells = [m["name"], str(m["n_features"]), *(f"{m[k]:.4f}" for k in ("log_loss", "accuracy", "auc"))]
-        rows.append([f"**{cell}**" for cell in cells] if m["joint"] else cells)
-    table = _table(["model", "features", "log loss", "accuracy", "AUC"], rows)
+    *alone, pooled, joint = (f"{model['log_loss']:.3f}" for model in demo["models"])
     return (
-        "**The demo.** Breast Cancer Wisconsin: three laboratories have measured size, surface and outline "
-        f"of the same cell nuclei. λ = 1e-2, 143 patients held out:\n\n{table}\n\n"
-        f"The joint model took {demo['rounds']} rounds; its weights differ from the pooled model's by at "
-        f"most {_exponent(demo['largest_difference'])}. The very first run, which "
-        f"compiles the kernels, takes {numbers['first_use_seconds']:.0f} s in all."
+        f"**The demo.** On 143 patients held out, the joint model of three laboratories has a log loss of "
+        f"{joint}; alone they reach {', '.join(alone[:-1])} and {alone[-1]}. scikit-learn on all columns "
+        f"reaches {pooled}, with weights that differ by at most {_exponent(demo['largest_difference'])}."
     )
 
 
@@ -414,47 +354,13 @@ def _quality_part(numbers: dict[str, Any]) -> str:
         "test log loss",
         "accuracy",
     ]
-    default = numbers["a9a"][0]["default"]
-    return (
-        f"**Certificates.** a9a, 66 + 57 columns, no intercept, default scheme (`{default}`), no tuning. "
-        "F\\* is from an independent Newton solver; the certified gap never lies below the truth:\n\n"
-        + _table(header, rows, right_from=0)
-    )
-
-
-def _speed_part(numbers: dict[str, Any]) -> str:
-    def cell(row: dict[str, Any], name: str) -> str:
-        seconds = f"{row['seconds'][name]:.2f} s"
-        return f"{row['rounds'][name]} rounds, {seconds}" if name in row["rounds"] else seconds
-
-    def ratio(row: dict[str, Any], name: str, other: str) -> str:
-        return f"{row['seconds'][name] / row['seconds'][other]:.1f}"
-
-    default = numbers["a9a"][0]["default"]
-    other = [name for name in OURS if name != default]
-    names = [default, *other, "lbfgs", "newton-cholesky"]
-    rows = []
-    for r in numbers["a9a"]:
-        ratios = f"{ratio(r, default, 'lbfgs')} / {ratio(r, default, 'newton-cholesky')}"
-        rows.append([_exponent(r["lambda"]), *(cell(r, name) for name in names), ratios])
-    header = ["λ", f"`{default}` (default)", *(f"`{name}`" for name in other)]
-    header += ["scikit-learn lbfgs", "newton-cholesky", "default's time over theirs"]
-    slower = {
-        name: sum(r["seconds"][default] > r["seconds"][name] for r in numbers["a9a"])
-        for name in ("lbfgs", "newton-cholesky")
-    }
-    said = [f"{name} in {count} of {len(rows)} cases" for name, count in slower.items() if count]
     machine = numbers["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
     return (
-        "**Time.** The same problem: seconds to a certified 1e-6, factorisation included, data in memory, "
-        "kernels compiled; scikit-learn on the pooled columns, at its loosest `tol` that gets within 1e-6 "
-        f"of the optimum. Median of {REPEATS}, all in one run:\n\n"
-        + _table(header, rows)
-        + "\n\n"
-        + (f"**The default is slower than {' and '.join(said)}.** " if said else "")
-        + "scikit-learn has all columns in one place and proves no gap.\n\n"
-        + f"Measured on {machine['cores']} cores ({machine['processor']}), {versions}."
+        "**Certificates.** a9a, 66 + 57 columns, no intercept, scheme `subspace`, no tuning. "
+        "F\\* is from an independent Newton solver; the certified gap never lies below the truth:\n\n"
+        + _table(header, rows, right_from=0)
+        + f"\n\nMeasured on {machine['cores']} cores ({machine['processor']}), {versions}."
     )
 
 
@@ -592,13 +498,15 @@ def _line(ax: Any, values: list[float], **style: Any) -> None:
 
 
 def main() -> None:
-    """Measure, draw, write."""
-    data = find_data()
-    numbers, curves = measure(data)
-    draw_picture(curves, PICTURE)
-    MEASURED.write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
+    """Measure and draw, unless told to redraw, then write."""
     pages = (README, PAGE)
-    for path, text in zip(pages, render(numbers, *(path.read_text(encoding="utf-8") for path in pages))):
+    if "--redraw" not in sys.argv[1:]:
+        numbers, curves = measure(find_data())
+        draw_picture(curves, PICTURE)
+        MEASURED.write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
+    numbers, apart = (json.loads(path.read_text(encoding="utf-8")) for path in (MEASURED, APART))
+    texts = (path.read_text(encoding="utf-8") for path in pages)
+    for path, text in zip(pages, render(numbers, apart, *texts)):
         path.write_text(text, encoding="utf-8")
     print(f"wrote {', '.join(str(path.relative_to(ROOT)) for path in (*pages, MEASURED, PICTURE))}")
 

@@ -3,7 +3,7 @@
     python -P bench/rounds.py
 
 Writes ``bench/rounds.json`` (what was measured), the block between
-``<!-- rounds:begin -->`` and ``<!-- rounds:end -->`` in ``docs/convergence.md``
+``<!-- rounds:begin -->`` and ``<!-- rounds:end -->`` in ``docs/performance.md``
 (made from that file alone) and ``docs/img/convergence.svg``. Nothing here
 depends on the clock: the same versions give the same numbers.
 
@@ -26,13 +26,11 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "convergence.md"
+PAGE = ROOT / "docs" / "performance.md"
 MEASURED = ROOT / "bench" / "rounds.json"
 PICTURE = ROOT / "docs" / "img" / "convergence.svg"
 BEGIN, END = "<!-- rounds:begin -->", "<!-- rounds:end -->"
-VARIANTS_BEGIN, VARIANTS_END = "<!-- variants:begin -->", "<!-- variants:end -->"
 #: Variants that the page shows; the others were not kept.
-KEPT = ("α = 1.6", "r_i after 10, 30", "r_i after 10, 30, α = 1.6")
 
 #: Data sets with which the parts of ``sharing`` are tried one by one.
 TRIED = ("a9a", "mushrooms", "breast cancer", "near-identical")
@@ -140,74 +138,9 @@ def measure(data: Path, known: list[dict[str, Any]], again: tuple[str, ...]) -> 
     return {"limit": LIMIT, "penalties": list(PENALTIES), "levels": list(LEVELS), "cases": cases}
 
 
-def measure_variants(data: Path) -> dict[str, Any]:
-    """Rounds of ``sharing`` with every part that was tried, smooth and with kinks."""
-    from fastadmm.problem.problem import make_problem
-
-    import sharing_variants as tried
-
-    smooth, kinked = [], []
-    for name, X, y in datasets(data):
-        if name not in TRIED:
-            continue
-        for parties in PARTIES:
-            for lam in LAMBDAS:
-                problem = make_problem(split(name, X, parties), y, lam=lam, fit_intercept=False)
-                rounds = tried.measure_case(problem, (1e-3, 1e-6), 1e-10)
-                smooth.append({"data": name, "parties": parties, "lambda": lam, "rounds": rounds})
-                print(smooth[-1], flush=True)
-    for name, problem in tried.kinked(data):
-        rounds = tried.measure_case(problem, (1e-2, 1e-3), 1e-6)
-        kinked.append({"data": name, "parties": problem.n_parties, "lambda": problem.lam, "rounds": rounds})
-        print(kinked[-1], flush=True)
-    return {"limit": tried.LIMIT, "smooth": smooth, "kinked": kinked}
-
-
-def compared(cases: list[dict[str, Any]], levels: str, limit: int) -> list[str]:
-    """Table of variants: rounds over those of the plain one, where both arrive, and how many do not."""
-    names = [name for name in cases[0]["rounds"] if name in KEPT]
-    lines = [f"| part | rounds to {levels}, relative to `plain` | best and worst | not in {limit} rounds |"]
-    lines.append("|---|---:|---:|---:|")
-    for name in ["plain", *names]:
-        means, spans, missed = [], [], []
-        for k in range(2):
-            pairs = [(c["rounds"][name][k], c["rounds"]["plain"][k]) for c in cases if name in c["rounds"]]
-            missed.append(str(sum(a is None for a, _ in pairs)) + f" of {len(pairs)}")
-            ratios = [a / b for a, b in pairs if a is not None and b is not None]
-            means.append(f"{geometric_mean(ratios):.2f}" if ratios else "–")
-            spans.append(f"{min(ratios):.2f} to {max(ratios):.2f}" if ratios else "–")
-        shown = "–" if name == "plain" else f"{means[0]} / {means[1]}"
-        span = "–" if name == "plain" else f"{spans[0]} / {spans[1]}"
-        lines.append(f"| {name} | {shown} | {span} | {missed[0]} / {missed[1]} |")
-    return lines
-
-
-def variants_block(measured: dict[str, Any]) -> str:
-    """The page's tables of the parts of ``sharing``."""
-    smooth, kinked, limit = measured["smooth"], measured["kinked"], measured["limit"]
-    sharpest = sorted({c["data"] for c in kinked})
-    lines = [
-        f"Logistic loss with `l2`: {len(smooth)} cases ({', '.join(TRIED)}; M = 2 and 8; λ = 1e-2 to 1e-5), "
-        "geometric mean of the ratios over the cases that both solve:",
-        "",
-        *compared(smooth, "1e-3 / 1e-6", limit),
-        "",
-        f"Kinks: {len(kinked)} cases ({'; '.join(sharpest)}; M = 2 and 8; λ = 1e-2 and 1e-3; every fifth row "
-        "of a9a, every fourth of the houses), `--scheme sharing`:",
-        "",
-        *compared(kinked, "1e-2 / 1e-3", limit),
-    ]
-    return "\n".join(lines)
-
-
 def geometric_mean(values: list[int]) -> float:
     """Geometric mean; NaN of nothing."""
     return math.exp(sum(math.log(v) for v in values) / len(values)) if values else math.nan
-
-
-def _of_all(counts: list[int | None]) -> str:
-    reached = [n for n in counts if n is not None]
-    return f"{geometric_mean(reached):.0f}" if reached == counts else f"{len(reached)} of {len(counts)}"
 
 
 def block(measured: dict[str, Any]) -> str:
@@ -241,19 +174,7 @@ def block(measured: dict[str, Any]) -> str:
         "",
         "Runs of `leukemia` with small λ, which fit perfectly, end before 1e-9 is certified: double "
         "precision proves no more.",
-        "",
-        "Rounds to 1e-6, geometric means over λ (`certified`: until `subspace` has proved it; `both`: with "
-        "both directions in a round; 2 of 4: reached for two of the four λ):",
-        "",
-        "| data | M | certified | both | " + " | ".join(f"`{s}`" for s in SCHEMES) + " |",
-        "|---|---:|---:|---:|" + "---:|" * len(SCHEMES),
     ]
-    for data, parties in dict.fromkeys((c["data"], c["parties"]) for c in cases):
-        own = [c for c in cases if (c["data"], c["parties"]) == (data, parties)]
-        columns = [[c["certified"][1] for c in own], [c["both"][1] for c in own]]
-        columns += [[c["rounds"][s][1] for c in own] for s in SCHEMES]
-        shown = " | ".join(map(_of_all, columns))
-        lines.append(f"| {data} | {parties} | {shown} |")
     return "\n".join(lines)
 
 
@@ -300,19 +221,16 @@ def replace_block(text: str, new: str, begin: str = BEGIN, end: str = END) -> st
 def main() -> None:
     """Measure unless told to redraw, then write page and picture.
 
-    ``--subspace`` measures this scheme alone again, ``--sharing`` both, ``--variants`` the parts of sharing.
+    ``--subspace`` measures this scheme alone again, ``--sharing`` both.
     """
     arguments = sys.argv[1:]
     measured = json.loads(MEASURED.read_text(encoding="utf-8"))
-    if "--variants" in arguments:
-        measured["variants"] = measure_variants(find_data())
-    elif "--redraw" not in arguments:
+    if "--redraw" not in arguments:
         again = ("sharing",) if "--sharing" in arguments else ()
         known = measured["cases"] if {"--subspace", "--sharing"} & set(arguments) else []
         measured = {**measured, **measure(find_data(), known, again)}
     MEASURED.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
     page = replace_block(PAGE.read_text(encoding="utf-8"), block(measured))
-    page = replace_block(page, variants_block(measured["variants"]), VARIANTS_BEGIN, VARIANTS_END)
     PAGE.write_text(page, encoding="utf-8")
     draw(measured)
 

@@ -2,7 +2,7 @@
 
     nice python -P bench/stalls.py --from 0 --to 100 --json found.json  # goes on after what the file holds
     python -P bench/stalls.py --seeds 17,404                            # these alone
-    python -P bench/stalls.py --page  # docs/convergence.md from bench/stalls.json, nothing is solved
+    python -P bench/stalls.py --page  # docs/performance.md from bench/stalls.json, nothing is solved
 
 One process, one thread. Losses x regularisers x sets x weights x intercept; wide, tall, constant, duplicate,
 sparse and badly scaled columns; 1 to 200 parties. From seed 200000 on columns are far from zero, with heavy
@@ -29,7 +29,7 @@ if __name__ == "__main__":
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-MEASURED, PAGE = ROOT / "bench" / "stalls.json", ROOT / "docs" / "convergence.md"
+MEASURED, PAGE = ROOT / "bench" / "stalls.json", ROOT / "docs" / "performance.md"
 
 GAP = 1e-6
 MAX_ROUNDS = 200
@@ -286,7 +286,7 @@ def summary(found: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def page(found: list[dict[str, Any]]) -> str:
-    """The block of docs/convergence.md."""
+    """The block of docs/performance.md."""
     seeds = sorted(case["seed"] for case in found)
     ends = [a for a in seeds if a - 1 not in seeds], [a for a in seeds if a + 1 not in seeds]
     spans = " and ".join(f"{a} to {b}" for a, b in zip(*ends))
@@ -327,7 +327,7 @@ def main() -> None:
     parser.add_argument("--seeds", help="these seeds instead, with commas between")
     parser.add_argument("--json", type=Path, help="write everything here, after each problem")
     parser.add_argument(
-        "--page", action="store_true", help="write docs/convergence.md from bench/stalls.json"
+        "--page", action="store_true", help="write docs/performance.md from bench/stalls.json"
     )
     given = parser.parse_args()
     if given.page:

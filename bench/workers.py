@@ -1,4 +1,4 @@
-"""Runs of one and two workers, and without any, in turn: docs/scaling.md.
+"""Runs of one and two workers, and without any, in turn: docs/streaming.md.
 
     python -P bench/workers.py [--turns 12] [--rows 1000000]
 

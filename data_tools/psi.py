@@ -21,7 +21,8 @@ from fastadmm.files.reading import parse_json, read_bytes
 FORMAT, VERSION = "fastadmm-psi", "1.0"
 
 
-def _library() -> Any:
+def library() -> Any:
+    """What computes private intersections; one line where it is not installed."""
     try:
         import private_set_intersection.python as psi
     except ImportError:
@@ -33,7 +34,7 @@ def _library() -> Any:
 
 def psi_request(ids: TableIds, out: str | Path, secret: str | Path, *, force: bool = False) -> int:
     """Blind the guest's ids."""
-    client = _library().client.CreateWithNewKey(True)
+    client = library().client.CreateWithNewKey(True)
     order = _order(ids)
     request = client.CreateRequest(order).SerializeToString()
     # The key first: a request without its key would be useless.
@@ -45,7 +46,7 @@ def psi_request(ids: TableIds, out: str | Path, secret: str | Path, *, force: bo
 
 def psi_respond(ids: TableIds, request: str | Path, out: str | Path, *, force: bool = False) -> int:
     """Blind the guest's request once more, and the host's own ids."""
-    psi = _library()
+    psi = library()
     _, (raw,) = _read(request, "request", 1)
     server = psi.server.CreateWithNewKey(True)
     message = _parse(request, psi.Request, raw)
@@ -67,7 +68,7 @@ def psi_finish(
     ids: TableIds, secret: str | Path, responses: Sequence[str | Path]
 ) -> tuple[Alignment, list[str]]:
     """Find the ids that the guest and every host have."""
-    psi = _library()
+    psi = library()
     head, (key,) = _read(secret, "secret", 1)
     order = _order(ids)
     if head.get("ids") != _ids_hash(order):

@@ -2,7 +2,7 @@
 
 A user's mistake never shows a traceback: the command line prints ``str(error)``
 as one line and exits with :attr:`FastadmmError.exit_code`. The table in
-``docs/exit-codes.md`` documents the numbers; a test keeps the two equal.
+``docs/cli.md`` documents the numbers; a test keeps the two equal.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -89,17 +90,19 @@ def table(found: Sequence[dict[str, Any]], honest: int, alarms: int) -> str:
         f"Of {len(names)} faults, planted in {len(found)} places at ε = 1, the audit finds **{len(caught)}** "
         f"({seen} of {len(found)} places). Unchanged code, audited {honest:,} times: **{alarms}** alarms.",
         "",
-        "| fault | noticed in `message` by | in `fusion` by |",
-        "|---|---|---|",
+        "| test that notices | faults in `message` | in `fusion` |",
+        "|---|---:|---:|",
     ]
-    by = {(one["fault"], one["mode"]): _first(one) for one in found}
-    for name in dict.fromkeys(one["fault"] for one in found):
-        lines.append(f"| {name} | {by.get((name, 'message'), '–')} | {by.get((name, 'fusion'), '–')} |")
+    by = Counter((_first(one), one["mode"]) for one in found)
+    for test in sorted(
+        {test for test, _ in by}, key=lambda test: (-by[test, "message"] - by[test, "fusion"], test)
+    ):
+        lines.append(f"| {test} | {by[test, 'message']} | {by[test, 'fusion']} |")
     return "\n".join(lines) + "\n"
 
 
 def _first(one: dict[str, Any]) -> str:
-    return one["by"][0].split(",")[0] if one["found"] else "**nothing**"
+    return one["by"][0].split(",")[0].split(" (")[0] if one["found"] else "**nothing**"
 
 
 def _kept(path: Path | None) -> list[dict[str, Any]]:

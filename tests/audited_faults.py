@@ -103,6 +103,24 @@ def changed(patch: Patch, change: Callable[[np.ndarray, np.ndarray, int], np.nda
     patch(NoiseSource, "release", release)
 
 
+#: Changes of noise, in standard deviations, by its values and its round.
+NOISE: dict[str, Callable[[np.ndarray, np.ndarray, int], np.ndarray]] = {
+    "noise a fifth too small beyond 5000 numbers": lambda z, v, t: np.where(
+        np.arange(len(z)) < 5_000, z, 0.8 * z
+    ),
+    "long releases a fifth too small": lambda z, v, t: z if len(z) <= 5_000 else 0.8 * z,
+    "no noise behind the first piece": lambda z, v, t: np.where(np.arange(len(z)) < 8_192, z, 0.0),
+    "the last number without noise": lambda z, v, t: np.append(z[:-1], 0.0) if len(z) > 1 else z,
+    "noise that sums to zero": lambda z, v, t: z - z.mean() if len(z) > 2 else z,
+    "zeros sent as zeros": lambda z, v, t: np.where((v == 0.0) & (len(v) > 1), 0.0, z),
+    "noise cut at two deviations": lambda z, v, t: np.clip(z, -2.0, 2.0) * 1.06,
+    "large values with half the noise": lambda z, v, t: np.where(np.abs(v) > 1.99, 0.5 * z, z),
+    "noise cut at three deviations": lambda z, v, t: np.clip(z, -3.0, 3.0),
+    "one release in five hundred without noise": lambda z, v, t: 0.0 * z if t % 500 == 33 else z,
+}
+FAULTS += [Fault(name, BOTH, partial(changed, change=change)) for name, change in NOISE.items()]
+
+
 # --- the source of noise
 @fault(*BOTH)
 def a_key_of_32_bits(patch):
@@ -153,26 +171,6 @@ def streams_that_are_one(honest, self, round, stream):
 
 
 @fault(*BOTH)
-def noise_a_fifth_too_small_beyond_5000_numbers(patch):
-    changed(patch, lambda z, v, t: np.where(np.arange(len(z)) < 5_000, z, 0.8 * z))
-
-
-@fault(*BOTH)
-def long_releases_a_fifth_too_small(patch):
-    changed(patch, lambda z, v, t: z if len(z) <= 5_000 else 0.8 * z)
-
-
-@fault(*BOTH)
-def no_noise_behind_the_first_piece(patch):
-    changed(patch, lambda z, v, t: np.where(np.arange(len(z)) < 8_192, z, 0.0))
-
-
-@fault(*BOTH)
-def the_last_number_without_noise(patch):
-    changed(patch, lambda z, v, t: np.append(z[:-1], 0.0) if len(z) > 1 else z)
-
-
-@fault(*BOTH)
 def noise_like_its_neighbours(patch):
     def change(z, v, t):
         return z if len(z) < 3 else 0.95 * z + math.sqrt(1 - 0.95**2) * np.roll(z, 1)
@@ -189,27 +187,12 @@ def noise_with_a_common_part(patch):
 
 
 @fault(*BOTH)
-def noise_that_sums_to_zero(patch):
-    changed(patch, lambda z, v, t: z - z.mean() if len(z) > 2 else z)
-
-
-@fault(*BOTH)
 def noise_beside_the_exact_value(patch):
     def change(z, v, t):
         size = float(v @ v)
         return z - v * (0.6 * float(z @ v) / size) if size > 0.0 and len(z) > 1 else z
 
     changed(patch, change)
-
-
-@fault(*BOTH)
-def zeros_sent_as_zeros(patch):
-    changed(patch, lambda z, v, t: np.where((v == 0.0) & (len(v) > 1), 0.0, z))
-
-
-@fault(*BOTH)
-def noise_cut_at_two_deviations(patch):
-    changed(patch, lambda z, v, t: np.clip(z, -2.0, 2.0) * 1.06)
 
 
 @fault(*BOTH)
@@ -230,21 +213,6 @@ def every_other_round_takes_the_noise_back(patch):
         return z
 
     changed(patch, change)
-
-
-@fault(*BOTH)
-def large_values_with_half_the_noise(patch):
-    changed(patch, lambda z, v, t: np.where(np.abs(v) > 1.99, 0.5 * z, z))
-
-
-@fault(*BOTH)
-def noise_cut_at_three_deviations(patch):
-    changed(patch, lambda z, v, t: np.clip(z, -3.0, 3.0))
-
-
-@fault(*BOTH)
-def one_release_in_five_hundred_without_noise(patch):
-    changed(patch, lambda z, v, t: 0.0 * z if t % 500 == 33 else z)
 
 
 @instead("fusion", (NoiseSource, "uniform"))

@@ -3,10 +3,10 @@
 Examples of the documentation start dozens of commands. Each import and each loading of compiled
 kernels costs a second; a fork has both. It is a process of its own nevertheless, with its own
 directory, environment, standard streams, limit on the size of files, and exit code; it waits for no disk.
-Tests that send signals, that look at the start itself, and the slow run of the README's examples use the
-installed command.
+Tests that send signals or look at the start itself use processes of their own.
 """
 
+import fcntl
 import gc
 import io
 import json
@@ -41,15 +41,18 @@ sys.exit(answer[0] if answer else 1)
 
 
 @contextmanager
-def command_server() -> Iterator[Path]:
+def command_server(program: str = __file__) -> Iterator[Path]:
     """Yield a directory for PATH whose ``fastadmm`` asks the server."""
     # A socket's path has at most some hundred characters: not below pytest's directories.
     place = Path(tempfile.mkdtemp(prefix="fastadmm-"))
     address = place / "socket"
-    command = [sys.executable, "-P", __file__, str(address)]
+    command = [sys.executable, "-P", program, str(address)]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, start_new_session=True)
+    assert server.stdin is not None
+    assert server.stdout is not None
+    # The server ends when its input closes: no fork of this process may hold it.
+    os.register_at_fork(after_in_child=server.stdin.close)
     try:
-        assert server.stdout is not None
         assert server.stdout.readline() == b"ready\n"
         client = place / "fastadmm"
         client.write_text(_CLIENT.format(python=sys.executable, address=str(address)), encoding="utf-8")
@@ -90,21 +93,32 @@ def _load() -> None:
 
 
 def _serve(address: str) -> None:
+    def end(*_: object) -> None:
+        shutil.rmtree(Path(address).parent, ignore_errors=True)
+        os.killpg(0, signal.SIGKILL)
+
+    # Its input closes with the process that started it, however that one ends, and while this one loads.
+    signal.signal(signal.SIGIO, end)
+    _signalled(0)
     _load()
     signal.signal(signal.SIGCHLD, _reap)
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(address)
         listening.listen()
         print("ready", flush=True)
-        # Its input ends with the process that started it, however that one ends.
         while select.select([listening, 0], [], [])[0] == [listening]:
             connection, _ = listening.accept()
             if os.fork() == 0:
                 listening.close()
                 _command(connection, Path(address).with_name("demo"))
             connection.close()
-    shutil.rmtree(Path(address).parent, ignore_errors=True)
-    os.killpg(0, signal.SIGKILL)
+    end()
+
+
+def _signalled(file: int) -> None:
+    """Have SIGIO sent to this process when the other side of a pipe or socket closes."""
+    fcntl.fcntl(file, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(file, fcntl.F_SETFL, fcntl.fcntl(file, fcntl.F_GETFL) | os.O_ASYNC)
 
 
 def _reap(number: int, frame: object) -> None:
@@ -119,7 +133,10 @@ def _command(connection: socket.socket, demo: Path) -> None:
     head, streams, _, _ = socket.recv_fds(connection, 8, 3)
     size, request = int.from_bytes(head, "little"), b""
     while len(request) < size:
-        request += connection.recv(size - len(request))
+        request += connection.recv(size - len(request)) or sys.exit("whoever asked has gone")
+    # A command ends with the process that waits for it: SIGIO ends a process.
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    _signalled(connection.fileno())
     arguments, directory, environment, limit = json.loads(request)
     for target, stream in enumerate(streams):
         os.dup2(stream, target)

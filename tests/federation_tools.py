@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 from fastadmm.between.agent import Agent
-from fastadmm.between.approve import agent_approve, approve_fingerprints
-from fastadmm.between.consent import shown_digest
+from fastadmm.between.consent import agent_approve, approve_fingerprints, shown_digest
 from fastadmm.between.coordinator import RUN, Coordinator
-from fastadmm.between.coordinator_step import new_run
 from fastadmm.between.socket import Server, Socket, serve
+from fastadmm.between.train import new_run
 from fastadmm.errors import InputError
 from fastadmm.runs.folder import EXCHANGE, RunFolder
 

@@ -17,8 +17,7 @@ import scipy.sparse as sp
 from fastadmm import Privacy
 from fastadmm.between import session as sessions
 from fastadmm.between.agent import Agent
-from fastadmm.between.approve import agent_approve, approve_fingerprints
-from fastadmm.between.consent import asked_file
+from fastadmm.between.consent import agent_approve, approve_fingerprints, asked_file
 from fastadmm.between.letters import open_letter, sealed
 from fastadmm.between.party_step import party_approve, party_step
 from fastadmm.between.private_terms import privacy_text

@@ -10,8 +10,8 @@ import signal
 import sys
 from pathlib import Path
 
-from fastadmm.between.coordinator_step import coordinator_step
 from fastadmm.between.party_step import party_step
+from fastadmm.between.train import coordinator_step
 from fastadmm.files import atomic
 
 _EVENTS = {"os.rename", "os.remove", "os.mkdir", "os.rmdir"}

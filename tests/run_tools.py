@@ -10,8 +10,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -114,20 +114,23 @@ def in_file(**keys: object) -> list[str]:
     return ["--config", str(path)]
 
 
-def start(*arguments: object, **options: Any) -> subprocess.Popen[str]:
-    """One command in a process of its own."""
-    return _popen([sys.executable, "-P", "-c", _PROGRAM, *map(str, arguments)], **options)
+@contextmanager
+def running(command: Sequence[object], **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """A process that ends with the block, whatever ends the block."""
+    pipe = subprocess.PIPE
+    options = {"stdout": pipe, "stderr": pipe, "text": True, "encoding": "utf-8", **options}
+    with subprocess.Popen([str(a) for a in command], **options) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
-def start_program(*arguments: object) -> subprocess.Popen[str]:
-    """As :func:`start`, with the program's own treatment of its standard streams."""
-    return _popen([sys.executable, "-P", "-m", "fastadmm", *map(str, arguments)])
-
-
-def _popen(command: list[str], **options: Any) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8", **options
-    )
+def start(
+    *arguments: object, prelude: str = "", **options: Any
+) -> AbstractContextManager[subprocess.Popen[str]]:
+    """One command in a process of its own, which runs a prelude first, until the end of the block."""
+    return running([sys.executable, "-P", "-c", f"{prelude}\n{_PROGRAM}", *arguments], **options)
 
 
 @cache
@@ -138,22 +141,19 @@ def forking_commands() -> Path:
     return stack.enter_context(command_server())
 
 
-def start_fork(*arguments: object, prelude: str = "", **options: Any) -> subprocess.Popen[str]:
-    """One command in a fork of a process that has imported everything, which runs a prelude first.
-
-    Signals do not reach it, only the process that waits for it.
-    """
-    command = [str(forking_commands() / "fastadmm"), *map(str, arguments)]
-    return _popen(command, env={**os.environ, PRELUDE: prelude}, **options)
-
-
-def run_process(*arguments: object, **options: Any) -> tuple[int, str, str]:
+def run_process(*arguments: object, prelude: str = "", **options: Any) -> tuple[int, str, str]:
     """Exit code, standard output and standard error of one command in a process of its own.
 
-    A fork of one that has imported everything, but where the environment is given: that may change the start.
+    A fork of one that has imported everything and runs the prelude, but where the environment is given: that
+    may change the start.
     """
-    process = (start if "env" in options else start_fork)(*arguments, **options)
-    out, err = process.communicate(timeout=120)
+    if "env" in options:
+        program = start(*arguments, prelude=prelude, **options)
+    else:
+        environment = {**os.environ, PRELUDE: prelude}
+        program = running([forking_commands() / "fastadmm", *arguments], env=environment, **options)
+    with program as process:
+        out, err = process.communicate(timeout=120)
     return process.returncode, out, err
 
 

@@ -1,8 +1,9 @@
 """docs/certificate.md: no more lines have to be trusted than it says, and neither proof reaches a scheme."""
 
-import ast
 import re
 from pathlib import Path
+
+from house import the_house
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "certificate.md"
@@ -11,26 +12,17 @@ SUMS = [ROOT / "kernels" / f"{name}.py" for name in ("compensated", "fused_multi
 PLAIN = [ROOT / "fastadmm" / "runs" / f"{name}.py" for name in ("recompute", "plain")]
 
 
-def imported(path):
-    """Files of the package that a file imports from."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("fastadmm"):
-            continue
-        for name in (node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)):
-            place = ROOT / name.replace("fastadmm.kernels", "kernels").replace(".", "/")
-            yield from (f for f in (place.with_suffix(".py"), place / "__init__.py") if f.exists())
-
-
 def reached(paths):
     """These files and all that they import, in however many steps."""
-    found: set[Path] = set()
-    left = list(paths)
+    house = the_house()
+    found: set[str] = set()
+    left = [module.name for module in house.modules.values() if module.path in paths]
     while left:
-        path = left.pop()
-        if path not in found:
-            found.add(path)
-            left.extend(imported(path))
-    return found
+        name = left.pop()
+        if name not in found:
+            found.add(name)
+            left.extend(house.imports[name])
+    return {house.modules[name].path for name in found}
 
 
 def lines(paths):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import deque
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ from run_tools import (
     result_of,
     run,
     run_process,
-    start_program,
+    running,
     write_blocks,
     write_problem,
 )
@@ -200,10 +201,11 @@ def test_targets_that_a_loss_cannot_have_are_told_with_their_file(tmp_path, caps
         assert "memory" not in error
 
 
-def test_the_package_is_the_command():
-    answer = subprocess.run(
-        [sys.executable, "-m", "fastadmm", "--version"], check=False, capture_output=True, text=True
-    )
+@pytest.mark.parametrize(
+    "program", [[sys.executable, "-m", "fastadmm"], [Path(sys.executable).with_name("fastadmm")]]
+)
+def test_the_package_is_the_command(program):
+    answer = subprocess.run([*program, "--version"], check=False, capture_output=True, text=True)
     assert (answer.returncode, answer.stdout) == (0, f"fastadmm {__version__}\n")
 
 
@@ -339,14 +341,15 @@ def test_a_reader_that_leaves_early(tmp_path):
     data = write_problem(tmp_path / "a.parts", n=10_000, widths=(2, 2))
     assert run("train", data, "--quiet", "--out", tmp_path / "run") == 0
     for command, first in (("predict", "id,score,probability,label\n"), ("evaluate", None)):
-        process = start_program(command, tmp_path / "run", data)
-        assert process.stdout is not None
-        assert process.stderr is not None
-        with process.stderr:
+        # With the program's own treatment of its standard streams.
+        program = [sys.executable, "-P", "-m", "fastadmm", command, tmp_path / "run", data]
+        with running(program) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
             assert first is None or process.stdout.readline() == first
             process.stdout.close()
             assert process.stderr.read() == ""
-        assert process.wait(60) == 0
+            assert process.wait(60) == 0
 
 
 # --- what is shown ----------------------------------------------------------------------------------------

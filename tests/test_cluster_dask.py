@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 
@@ -16,6 +14,7 @@ from fastadmm.runs.display import Silent
 from fastadmm.runs.train import resume_run, start_run
 from fastadmm.settings.run import RunConfig
 
+from run_tools import n_lines, start, wait_for
 from test_cluster_run import data, result_in, weights_in  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -84,12 +83,9 @@ def test_a_worker_without_the_program(data, tmp_path):  # noqa: F811
 def test_an_interrupt_ends_a_run_after_its_round(data, tmp_path):  # noqa: F811
     with cluster_of(2) as cluster:
         config = config_for(cluster, data)
-        program = [sys.executable, "-c", "from fastadmm.cli.app import main; main()", "train", str(data)]
-        endless = ["--gap", "0", "--rounds", "100000", "--cluster", config.cluster, "-o", "run"]
-        with subprocess.Popen([*program, *endless], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as done:
-            log = tmp_path / "run" / "rounds.jsonl"
-            while done.poll() is None and not (log.exists() and len(log.read_text().splitlines()) >= 2):
-                time.sleep(0.02)
+        endless = ["--gap", 0, "--rounds", 100_000, "--cluster", config.cluster, "-o", "run"]
+        with start("train", data, *endless, cwd=tmp_path) as done:
+            wait_for(lambda: n_lines(tmp_path / "run" / "rounds.jsonl") >= 2, done)
             done.send_signal(signal.SIGINT)
             _, told = done.communicate(timeout=100)
     assert done.returncode == 130, told

@@ -11,8 +11,15 @@ from fastadmm.between.agent import Agent, agent_status
 from fastadmm.between.approval import approve
 from fastadmm.between.approval_file import open_approval, write_approval
 from fastadmm.between.approval_words import LINES, WIDTH
-from fastadmm.between.approve import agent_approve, consent_to_run, run_description
-from fastadmm.between.consent import asked_file, asked_lines, keep_asked, shown_digest
+from fastadmm.between.consent import (
+    agent_approve,
+    asked_file,
+    asked_lines,
+    consent_to_run,
+    keep_asked,
+    run_description,
+    shown_digest,
+)
 from fastadmm.between.memory import join_sum
 from fastadmm.between.private_terms import privacy_text
 from fastadmm.between.schema import Request, answer_of, digest_of, encode_request, open_envelope, table_digest

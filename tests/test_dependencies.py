@@ -1,6 +1,5 @@
 """Few dependencies, each documented; without an extra its feature says in one line what to install."""
 
-import ast
 import json
 import re
 import sys
@@ -12,12 +11,13 @@ import numpy as np
 import pytest
 from fastadmm.errors import ExitCode
 
+from house import the_house
 from run_tools import run, write_problem
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-PAGE = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
 
 #: Modules whose distribution has another name.
 MODULES = {
@@ -56,32 +56,23 @@ def test_conda_recipe_has_the_dependencies_of_the_project():
 
 def test_every_import_is_declared():
     declared = names(PROJECT["dependencies"]).union(*(names(extra) for extra in EXTRAS.values()))
-    for folder in ("fastadmm", "kernels", "data_tools"):
-        for path in (ROOT / folder).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                modules = (
-                    [alias.name for alias in node.names]
-                    if isinstance(node, ast.Import)
-                    else [node.module or ""]
-                    if isinstance(node, ast.ImportFrom) and not node.level
-                    else []
-                )
-                for module in {name.split(".")[0] for name in modules}:
-                    if module in sys.stdlib_module_names or module in ("fastadmm", ""):
-                        continue
-                    if module in TRANSITIVE:
-                        requires = metadata.requires(TRANSITIVE[module]) or []
-                        assert module in names([r for r in requires if "extra ==" not in r])
-                        continue
-                    assert MODULES.get(module, module) in declared, f"{path}: {module} is not declared"
+    for own in the_house().modules.values():
+        for module in (
+            {name.split(".")[0] for name in own.imported()} - sys.stdlib_module_names - {"fastadmm"}
+        ):
+            if module in TRANSITIVE:
+                requires = metadata.requires(TRANSITIVE[module]) or []
+                assert module in names([r for r in requires if "extra ==" not in r])
+            else:
+                assert MODULES.get(module, module) in declared, f"{own.name}: {module} is not declared"
 
 
 def test_the_page_explains_every_dependency():
     runtime = [name for name in EXTRAS if name not in ("test", "dev", "docs")]
     for name in names(PROJECT["dependencies"]).union(*(names(EXTRAS[extra]) for extra in runtime)):
-        assert f"| `{name}` |" in PAGE, f"docs/dependencies.md does not explain {name}"
+        assert f"| `{name}` |" in PAGE, f"docs/reliability.md does not explain {name}"
     for extra in EXTRAS:
-        assert f"`{extra}`" in PAGE, f"docs/dependencies.md does not name the extra {extra}"
+        assert f"`{extra}`" in PAGE, f"docs/reliability.md does not name the extra {extra}"
     core = re.search(r"\*\*(\d+) direct dependencies\*\*", PAGE)
     assert core is not None
     assert int(core[1]) == len(names(PROJECT["dependencies"]))
@@ -162,11 +153,7 @@ def test_absent_extra_is_one_line(extra, module, line, home, monkeypatch, capsys
 @pytest.mark.repeats
 def test_scikit_learn_is_used_by_its_public_interface():
     # Underscored names may go away with any version; the one helper is what estimators elsewhere use, too.
-    private = set()
-    for folder in ("fastadmm", "data_tools"):
-        for path in (ROOT / folder).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "sklearn":
-                    parts = [*(node.module or "").split("."), *(alias.name for alias in node.names)]
-                    private |= {name for name in parts if name.startswith("_")}
+    names = {name for module in the_house().modules.values() for name in module.imported()}
+    parts = {part for name in names if name.split(".")[0] == "sklearn" for part in name.split(".")}
+    private = {part for part in parts if part.startswith("_")}
     assert private == {"_check_sample_weight"}

@@ -11,7 +11,7 @@ import tarfile
 import time
 import tomllib
 import xml.etree.ElementTree as ET
-from contextlib import redirect_stdout
+from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
 
 import fastadmm
@@ -19,7 +19,7 @@ import pytest
 
 from command_server import PRELUDE, command_server
 from page_outputs import agrees
-from run_tools import forking_commands, wait_for
+from run_tools import forking_commands, running, wait_for
 from scripts import script_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -88,62 +88,80 @@ def slug(heading):
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
+def test_the_readme_runs(tmp_path):
+    run_examples(ROOT / "README.md", tmp_path)
+
+
 @pytest.mark.repeats
-@pytest.mark.parametrize("page", [p for p in PAGES[1:] if examples(p)], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if examples(p) and p.name != "README.md"], ids=lambda p: p.name
+)
 def test_marked_examples_run(page, tmp_path):
-    run_examples(page, tmp_path, [forking_commands()])
+    run_examples(page, tmp_path)
 
 
-@pytest.mark.slow
-@pytest.mark.repeats
-def test_a_server_of_commands_ends_with_its_process():
+def server_that_loads(tmp_path, what):
+    """A server of commands that loads something else than what tests need."""
+    text = (ROOT / "tests" / "command_server.py").read_text(encoding="utf-8")
+    (tmp_path / "server.py").write_text(text.replace("    _load()\n", f"    {what}\n", 1))
+    return str(tmp_path / "server.py")
+
+
+@pytest.mark.parametrize("loading", ["pass", "print('ready', flush=True); import time; time.sleep(100)"])
+def test_a_server_of_commands_ends_with_its_process(tmp_path, loading):
+    """It may be loading, and forks of the process may live on."""
     program = """if True:
-        import sys, time
+        import os, sys
         sys.path.append(sys.argv[1])
         from command_server import command_server
-        with command_server() as place:
+        with command_server(sys.argv[2]) as place:
             print(place, flush=True)
-            time.sleep(100)
+            os.fork()
+            sys.stdin.read()
+            os._exit(0)
     """
-    command = [sys.executable, "-P", "-c", program, str(ROOT / "tests")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
+    server = server_that_loads(tmp_path, loading)
+    command = [sys.executable, "-P", "-c", program, ROOT / "tests", server]
+    with running(command, stdin=subprocess.PIPE) as process:
         place = Path(process.stdout.readline().strip())
-        assert (place / "socket").exists()
+        assert place.exists()
         process.kill()  # nothing of its own is run any more
-    for _ in range(400):
-        if not place.exists():
-            return
-        time.sleep(0.05)
-    pytest.fail("the server is still there")
+        begin = time.monotonic()
+        while place.exists():
+            assert time.monotonic() < begin + 20.0, "the server is still there"
+            time.sleep(0.05)
 
 
-@pytest.mark.repeats
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_no_command_outlives_its_server(tmp_path):
+@pytest.mark.parametrize("ends", ["server", "client"])
+def test_no_command_outlives_its_server_or_whoever_waits_for_it(tmp_path, ends):
     mark = tmp_path / "pid"
     prelude = f"import os, time; open({str(mark)!r}, 'w').write(str(os.getpid())); time.sleep(100)"
-    with command_server() as place:
-        client = subprocess.Popen([str(place / "fastadmm")], env={**os.environ, PRELUDE: prelude})
-        assert wait_for(lambda: mark.exists() and mark.read_text() != "", client)
-        client.kill()
-        client.wait()
-    command = Path("/proc") / mark.read_text() / "cmdline"
-    end = time.monotonic() + 20.0
-    while command.exists() and command.read_bytes():  # of one that nobody has waited for it is empty
-        assert time.monotonic() < end
-        time.sleep(0.05)
+
+    def gone():
+        command = Path("/proc") / mark.read_text() / "cmdline"
+        end = time.monotonic() + 20.0
+        while command.exists() and command.read_bytes():  # of one that nobody has waited for it is empty
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+    with ExitStack() as stack:
+        place = stack.enter_context(command_server(server_that_loads(tmp_path, "pass")))
+        with running([place / "fastadmm"], env={**os.environ, PRELUDE: prelude}) as client:
+            assert wait_for(lambda: mark.exists() and mark.read_text() != "", client)
+            if ends == "client":
+                client.kill()
+            else:
+                stack.close()
+                assert client.wait(20) == 1
+            gone()
 
 
-def test_the_readme_runs_as_it_is_installed(tmp_path):
-    run_examples(ROOT / "README.md", tmp_path, [])
-
-
-def run_examples(page, tmp_path, first):
-    """Run a page's examples, some directories first on PATH; where the page shows outputs, it shows these."""
+def run_examples(page, tmp_path):
+    """Run a page's examples; where the page shows outputs, it shows these."""
     # One directory per page: an example may use what an earlier one made.
     names: dict[str, object] = {}
-    path = [*map(str, first), str(Path(sys.executable).parent), os.environ.get("PATH", "")]
+    path = [str(forking_commands()), str(Path(sys.executable).parent), os.environ.get("PATH", "")]
     env = {**os.environ, "PATH": os.pathsep.join(path), "COLUMNS": "80"}
     for language, text, shown in examples(page):
         if language == "console":
@@ -200,7 +218,9 @@ def test_readme_shows_command_line_and_python():
 
 
 def test_readme_works_on_a_package_index():
-    text = without_code((ROOT / "README.md").read_text(encoding="utf-8"))
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.split()) <= 900  # a stranger reads it
+    text = without_code(text)
     assert not [
         target for target in re.findall(r"\]\(([^)\s]+)\)", text) if not target.startswith("https://")
     ]
@@ -250,11 +270,10 @@ def test_readme_numbers_are_the_measured_ones():
     script = script_of("bench/readme.py")
     pages = tuple(page.read_text(encoding="utf-8") for page in (script.README, script.PAGE))
     numbers = json.loads((ROOT / "bench" / "readme.json").read_text(encoding="utf-8"))
-    assert script.render(numbers, *pages) == pages, "run: make readme"
+    apart = json.loads((ROOT / "bench" / "apart.json").read_text(encoding="utf-8"))
+    assert script.render(numbers, apart, *pages) == pages, "run: make readme"
     picture = script_of("bench/idea.py")
     assert picture.draw(numbers["demo"]) == picture.PICTURE.read_text(encoding="utf-8"), "run: make readme"
-    joint = numbers["demo"]["models"][-1]
-    assert f"the joint model {joint['log_loss']:.3f}](" in pages[0]  # the picture in words
 
 
 def test_measured_numbers_hold_what_the_readme_claims():

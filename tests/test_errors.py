@@ -13,7 +13,7 @@ from fastadmm.problem.losses import LOSSES
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "exit-codes.md"
+DOCUMENT = Path(__file__).parents[1] / "docs" / "cli.md"
 
 
 # --- the table

@@ -1,17 +1,19 @@
 """Parties elsewhere train what one process trains, to the last bit, through kills on both sides."""
 
 import json
+import re
 import shutil
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import pytest
 from fastadmm.between.approval_file import open_approval, write_approval
-from fastadmm.between.approve import approve_fingerprints
 from fastadmm.between.audit import read_audit
+from fastadmm.between.consent import approve_fingerprints
 from fastadmm.between.journal import Journal
 from fastadmm.between.letters import Waiting, ask_by_file
 from fastadmm.between.party_step import party_step
@@ -25,13 +27,7 @@ from federation_tools import Parties, SocketParties, begin_run, federated, train
 from rounds_tools import NAMES, assert_same_course, data_of, part_of, separate
 from run_tools import run
 
-
-@pytest.fixture(autouse=True)
-def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Hundreds of small files: what survives a power failure is tested elsewhere.
-    monkeypatch.setattr("fastadmm.files.atomic.synchronise", lambda path: None)
-    monkeypatch.setattr("os.fsync", lambda file: None)
-    monkeypatch.setattr("os.fdatasync", lambda file: None)
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 @pytest.fixture
@@ -215,7 +211,9 @@ def test_a_kill_between_checkpoint_and_journal_costs_nothing(
     assert_like_in_process(parties, folder.path, whole[0])
 
 
-def test_an_unapproved_run_is_refused_and_goes_on_once_it_is(parties: Parties, tmp_path: Path) -> None:
+def test_an_unapproved_run_is_refused_and_goes_on_once_it_is(
+    parties: Parties, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = begin_run(tmp_path, **{"lambda": 1e-3, "rounds": 1})
     with (
         federated(folder, parties.ask) as run,
@@ -225,8 +223,18 @@ def test_an_unapproved_run_is_refused_and_goes_on_once_it_is(parties: Parties, t
     entries, _ = read_audit(parties.home("party-1") / "agent" / "audit.jsonl")
     assert [entry["code"] for entry in entries] == ["run"]
     parties.approve(folder.path)
-    with federated(folder, parties.ask) as run:
+    said: list[str] = []
+    monkeypatch.setattr("fastadmm.between.hub._PATIENT", 0.01)
+
+    def slow(name: str, raw: bytes, seconds: float) -> bytes:
+        while name == "party-2" and not said:
+            sleep(0.001)
+        return parties.ask(name, raw, seconds)
+
+    with federated(folder, slow) as run:
+        run._tell = said.append
         assert run.advance()["rounds"] == 1
+    assert re.fullmatch(r"exchange 0, waiting for (party-1, )?party-2", said[0])
     with federated(RunFolder(folder.path, EXCHANGE), parties.ask) as run:
         assert run.advance()["rounds"] == 1  # it is over
 

@@ -44,15 +44,12 @@ def test_an_agent_serves_alone_until_it_is_interrupted(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data, socket = home / "party-1" / "party-1.h5", home / "party-1.sock"
-    process = start(
-        "agent", "run", "--data", data, "--state", home / "agent", "--threads", 1, "--socket", socket
-    )
-    try:
+    agent = ("agent", "run", "--data", data, "--state", home / "agent", "--threads", 1, "--socket", socket)
+    with start(*agent) as process:
         assert process.stdout is not None
         assert "listens" in process.stdout.readline()
         again = ("agent", "run", "--data", data, "--state", home / "other", "--socket", socket)
         assert "somebody serves" in refused(capsys, *again)
-    finally:
         process.send_signal(signal.SIGINT)
         _, error = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -92,6 +89,20 @@ def test_mistakes_are_one_line(home: Path, capsys: pytest.CaptureFixture[str]) -
         other.write_text(document)
         assert "x.json" in refused(capsys, *approve)
     assert not state.exists()
+    alone = (
+        "agent",
+        "run",
+        "--party",
+        "a",
+        "--state",
+        state,
+        "--socket",
+        home / "s.sock",
+        "--rows",
+        home / "x",
+    )
+    assert "--rows: goes with" in refused(capsys, *alone)
+    assert "no such file" in refused(capsys, *alone, "--id", "id")
     shutil.rmtree(home / "party-1")
     assert "party-1.h5" in refused(
         capsys, "agent", "run", "--data", data, "--state", state, "--socket", home / "s.sock"
@@ -112,11 +123,14 @@ def test_an_agent_says_where_it_listens(
         run("agent", "run", "--data", data, "--state", state, "--socket", tmp_path / "s", "--threads", 1) == 0
     )
     assert "party-1 listens on" in capsys.readouterr().out
+    monkeypatch.setattr("fastadmm.between.letters.Folder.wait", lambda self, say: None)
+    assert run("agent", "run", "--data", data, "--state", state, "--socket", tmp_path, "--threads", 1) == 0
+    assert f"party-1 answers requests in {tmp_path}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("what", "more"), [("weights", []), ("weights", ["--json"]), ("predictions", [])])
+@pytest.mark.parametrize("what", ["weights", "predictions"])
 def test_a_demonstration_that_differs_fails(
-    what: str, more: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    what: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result = {
         "same": what != "weights",
@@ -129,7 +143,7 @@ def test_a_demonstration_that_differs_fails(
     }
     monkeypatch.setattr("fastadmm.cli.federate_demo.run_federate_demo", lambda *_: result)
     with pytest.raises(SystemExit) as ended:
-        main(["federate", "demo", *more])
+        main(["federate", "demo"])
     assert ended.value.code == 1
     assert f"{what} differ from those of one process" in capsys.readouterr().err
 
@@ -163,7 +177,7 @@ def test_waiting_for_owners_is_no_error(home: Path, capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit) as stop:
         main(["federate", "train", "x.toml", "-o", "run", "--wait", "1h"])
     assert stop.value.code == 0
-    assert capsys.readouterr().err.count("waiting") == 1
+    assert capsys.readouterr().err.count("waiting") == 2  # each thing once
     assert [seconds_of(text, "--wait") for text in ("90", "30m", "1.5h", "2 d")] == [90, 1800, 5400, 172800]
     with pytest.raises(ConfigError, match="no time; write seconds, or 30m"):
         seconds_of("soon", "--wait")

@@ -34,15 +34,10 @@ from federation_tools import CALLER, Parties, begin_run, federated
 from rounds_tools import data_of, separate
 from run_tools import model_digests
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 N = 90
 VALUES = {"lambda": 1e-3, "rounds": 3, "directions": "both"}
-
-
-@pytest.fixture(autouse=True)
-def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastadmm.files.atomic.synchronise", lambda path: None)
-    monkeypatch.setattr("os.fsync", lambda file: None)
-    monkeypatch.setattr("os.fdatasync", lambda file: None)
 
 
 @pytest.fixture

@@ -8,11 +8,7 @@ import pytest
 from fastadmm.between.journal import Journal
 from fastadmm.errors import FormatError
 
-
-@pytest.fixture(autouse=True)
-def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.fsync", lambda file: None)
-    monkeypatch.setattr("os.fdatasync", lambda file: None, raising=False)
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 RECORDS = [[b"one", b""], [b"two" * 9, b"x"], [b""]]

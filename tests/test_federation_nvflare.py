@@ -16,16 +16,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from fastadmm.between.admin import session
-from fastadmm.between.approve import agent_approve
-from fastadmm.between.approve_task import approve_task
 from fastadmm.between.audit import read_audit
-from fastadmm.between.carrier import Carrier
+from fastadmm.between.carrier import Carrier, session
 from fastadmm.between.check import check
-from fastadmm.between.consent import asked_file
+from fastadmm.between.consent import agent_approve, asked_file
 from fastadmm.between.kit import Kit, harden, open_kit, write_job
 from fastadmm.between.predict import ask_predictions
-from fastadmm.between.setup import Setup, Ways, read_setup
+from fastadmm.between.setup import Setup, read_setup
 from fastadmm.between.socket import Lost, Server, serve
 from fastadmm.between.stage import ADMIN, SERVER, Stage
 from fastadmm.between.train import begun
@@ -426,14 +423,14 @@ def kinds_of_runs() -> dict[str, dict[str, object]]:
 
 def scored(carrier: Carrier, parties: Parties, run: Path) -> bytes:
     """Scores of the training rows with a run's model; refused first, and approved then."""
-    setup = Setup({}, "test", list(NAMES), Ways({}, {}, "server", None, None), None, "")
+    setup = Setup({}, "test", list(NAMES), "server", {}, None, None, "")
     labels, out = parties.folder / "labels" / "labels.h5", parties.folder / "scores"
     with pytest.raises(WaitingError, match="have not approved"):
         ask_predictions(setup, carrier.ask, run, labels, out, None, print)
     task = json.loads((out / "task.json").read_text())["task"]
     for name in NAMES:
         state = parties.home(name) / "agent"
-        confirmed(approve_task, asked_file(task, state), state, parties.home(name) / f"{name}.h5")
+        confirmed(agent_approve, asked_file(task, state), None, state, rows=parties.home(name) / f"{name}.h5")
     return ask_predictions(setup, carrier.ask, run, labels, out, None, print).score.tobytes()
 
 

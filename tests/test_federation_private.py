@@ -15,8 +15,8 @@ from fastadmm.runs.config import make_config
 from fastadmm.runs.train import start_run
 
 from federation_tools import Parties, begin_run, federated
-from rounds_tools import NAMES, data_of, part_of, separate
-from run_tools import model_digests, result_of, run
+from rounds_tools import NAMES, assert_same_release, data_of, part_of, separate
+from run_tools import run
 
 TEST = {"sampler": "insecure_test", "seed": 7, "delta": 1e-3}
 FUSION = {"lambda": 1e-2, "privacy": {"mode": "fusion", "epsilon": 4.0, **TEST}}
@@ -61,12 +61,7 @@ def test_the_same_bits_as_one_process(parties: Parties, tmp_path: Path, values: 
         part = parties.home(name) / "agent" / training.run / f"{name}.h5"
         assert run("import", part, directory) == 0
         assert part_of(directory / "model" / f"{name}.h5") == part_of(reference / "model" / f"{name}.h5")
-    one, other = model_digests(directory), model_digests(reference)
-    assert {k: v for k, v in one.items() if k[:-3] not in NAMES} == {
-        k: v for k, v in other.items() if k[:-3] not in NAMES
-    }
-    one, other = result_of(directory), result_of(reference)
-    assert {**one, "seconds": 0, "privacy": 0} == {**other, "seconds": 0, "privacy": 0}
+    assert_same_release(directory, reference)
 
 
 def test_noise_is_drawn_and_charged_once(
@@ -115,20 +110,3 @@ def test_noise_is_drawn_and_charged_once(
     statement = json.loads((state / training.run / "privacy.json").read_text())
     assert statement["run"] == training.run
     assert str(tmp_path) not in json.dumps(statement)
-
-
-def test_a_private_run_needs_a_ledger_and_room_in_it(parties: Parties, tmp_path: Path) -> None:
-    folder = begin_run(tmp_path, **REAL)
-    parties.approve(folder.path)
-    parties.options = {NAMES[0]: {}, NAMES[1]: {"ledger": tmp_path / "ledger.jsonl"}}
-    with federated(folder, parties.ask) as training, pytest.raises(InputError, match=r"refused \(privacy\)"):
-        training.advance()
-    parties.close()
-    path = tmp_path / NAMES[0] / "agent" / training.run / "approval.toml"
-    text = path.read_text()
-    assert "epsilon = 2.0" in text
-    path.write_text(text.replace("epsilon = 2.0", "epsilon = 1.0"))
-    parties.options = {name: {"ledger": tmp_path / name / "ledger.jsonl"} for name in NAMES}
-    with federated(folder, parties.ask) as training, pytest.raises(InputError, match=r"refused \(privacy\)"):
-        training.advance()
-    assert not Ledger(tmp_path / NAMES[0] / "ledger.jsonl").charges

@@ -13,6 +13,7 @@ from fastadmm.between.schema import (
     encode_message,
     encode_refusal,
     encode_request,
+    most_bytes,
     open_envelope,
     request_of,
     table_digest,
@@ -99,6 +100,9 @@ def test_another_version_too_long_and_another_spelling_are_refused() -> None:
     assert caught.value.refusal == "version"
     with pytest.raises(ProtocolError, match="at most 10"):
         open_envelope(raw, 10, "test")
+    assert (
+        most_bytes(10**7, 3) > 8 * 3 * 10**7 > most_bytes(0)
+    )  # a vector of each class passes, not of other rows
     spaced = raw[24:].split(b"}")[0].replace(b":", b": ", 1) + b"}"
     with pytest.raises(ProtocolError):
         decode(struct.pack("<8sIIQ", b"fastadmm", 1, len(spaced), 0) + spaced + bytes(-len(spaced) % 8), None)

@@ -24,6 +24,8 @@ from fastadmm.between.nvflare_app import write_socket
 from fastadmm.between.socket import Lost, Server, Socket, seconds_left, serve
 from fastadmm.errors import StorageError
 
+from run_tools import running
+
 
 def echo(caller: str, party: str, raw: bytes) -> bytes:
     return b"\0".join([caller.encode(), party.encode(), raw])
@@ -149,11 +151,9 @@ def test_a_living_socket_is_kept_a_dead_one_replaced(tmp_path: Path) -> None:
         "import sys, time; from fastadmm.between.socket import serve\n"
         "serve(sys.argv[1], lambda *_: b'dead'); print('up', flush=True); time.sleep(600)"
     )
-    child = subprocess.Popen([sys.executable, "-P", "-c", code, tmp_path / "s"], stdout=subprocess.PIPE)
-    with child:
+    with running([sys.executable, "-P", "-c", code, tmp_path / "s"]) as child:
         assert child.stdout is not None
-        assert child.stdout.readline() == b"up\n"
-        child.send_signal(signal.SIGKILL)
+        assert child.stdout.readline() == "up\n"
     assert (tmp_path / "s").is_socket()
     with serving(tmp_path / "s"), asking(tmp_path / "s") as asker:
         assert asker.ask("a", b"x", 60) == b"\0a\0x"
@@ -309,7 +309,7 @@ def strangers(path: Path, questions: list[bytes]) -> Iterator[list[socket.socket
 
 def test_unknown_callers_hold_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "_SHORT", 1 << 10)
-    monkeypatch.setattr(transport, "_STRANGERS", 1 << 20)
+    monkeypatch.setattr(transport, "STRANGERS", 1 << 20)
     server = serve(tmp_path / "s", echo, lambda caller, size: caller == "bank")
     try:
         # Too long for all strangers together; and two that fit one by one, not together.

@@ -11,15 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 from fastadmm.between.agent import Agent, agent_status
-from fastadmm.between.approval_file import open_approval, write_approval
-from fastadmm.between.approve_task import approve_task
+from fastadmm.between.approval_file import (
+    open_approval,
+    open_task_approval,
+    write_approval,
+)
 from fastadmm.between.audit import read_audit
-from fastadmm.between.consent import asked_file, shown_digest
+from fastadmm.between.consent import agent_approve, asked_file, shown_digest
 from fastadmm.between.predict import ask_predictions
 from fastadmm.between.schema import Refusal, digest_of, open_envelope
-from fastadmm.between.setup import Setup, Ways
+from fastadmm.between.setup import Setup
 from fastadmm.between.task import Task, answer_of_task, encode_task
-from fastadmm.between.task_approval import open_task_approval, write_task_approval
 from fastadmm.data_tools.alignment import canonical_order, table_ids, write_alignment
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.data_tools.tables import read_ids
@@ -116,11 +118,12 @@ class Party:
         return found.answer
 
     def approve(self, file: Path | None = None, **options: Any) -> None:
-        confirmed(approve_task, asked_file(TASK, self.state), self.state, file or self.rows, **options)
+        asked = asked_file(options.pop("task", TASK), self.state)
+        confirmed(agent_approve, asked, None, self.state, rows=file or self.rows, **options)
 
     def edit(self, path: Path | None = None, **changes: Any) -> None:
         path = path or self.approval
-        write_task_approval(replace(open_task_approval(path), **changes), force=True)
+        write_approval(replace(open_task_approval(path), **changes), force=True)
 
 
 @pytest.fixture
@@ -182,7 +185,7 @@ def test_predictions_are_limited(party: Party) -> None:
     )
     assert not [*(party.state / "asked").glob(f"{TASK}.*")]
     assert party.ask(replace(party.predict(), task="f" * 16)) == "exchanges"
-    confirmed(approve_task, asked_file("f" * 16, party.state), party.state, party.rows, force=True)
+    party.approve(task="f" * 16, force=True)
     agreed = open_task_approval(party.approval)
     assert (agreed.requests, agreed.rows) == (7, 60)
 
@@ -225,7 +228,7 @@ def test_old_answers_make_room_and_count_all_the_same(party: Party, monkeypatch:
     party.restart()
     assert journal.stat().st_size == size
     party.agent.close()
-    monkeypatch.setattr("fastadmm.between.task_book._LONG", 100)
+    monkeypatch.setattr("fastadmm.between.party_tasks._LONG", 100)
     party.restart()
     assert journal.stat().st_size < size - 8 * 20
     assert party.agent.handle(CALLER, NAME, encode_task(new)) == kept
@@ -395,8 +398,8 @@ def test_what_was_protected_does_not_leave_by_scores(tmp_path: Path, quiet: None
 def add_up_with_own_columns(folder: Path, party: Party) -> None:
     """The label holder's own columns are scored in its process."""
     write_alignment(folder / "rows.json", canonical_order([str(i) for i in range(1000, 1020)]))
-    ways = Ways({}, {}, CALLER, None, None)
-    setup = Setup({}, "test", list(NAMES), ways, folder / NAMES[0] / f"{NAMES[0]}.h5", NAMES[0])
+    own = folder / NAMES[0] / f"{NAMES[0]}.h5"
+    setup = Setup({}, "test", list(NAMES), CALLER, {}, None, own, NAMES[0])
     run, own = folder / "labels" / "run", folder / "new.parts" / f"{NAMES[0]}.h5"
 
     def ask(name: str, raw: bytes, seconds: float) -> bytes:

@@ -6,49 +6,43 @@ import re
 
 import pytest
 
-from house import PLAN, ROOT, House, code_lines, marks, plan, strong_components
+from house import PLAN, ROOT, House, code_lines, marks, plan, the_house
+from mutants import importers, mutated, places
+
+TEXT = PLAN.read_text(encoding="utf-8")
 
 
-@pytest.fixture(scope="module")
-def house():
-    return House()
+def test_the_plan_shows_every_room_once():
+    assert sorted(plan(TEXT)) == sorted(the_house().rooms())
 
 
-def test_the_plan_shows_every_room_once(house):
-    assert sorted(plan()) == sorted(house.rooms())
-
-
-def test_the_way_of_a_number_names_what_there_is(house):
-    names = re.findall(r"`(fastadmm\.[\w.]+)`", PLAN.read_text(encoding="utf-8"))
+def test_the_way_of_a_number_names_what_there_is():
+    names = re.findall(r"`(fastadmm\.[\w.]+)`", TEXT)
     assert len(names) > 20
     for name in names:
         parts = name.split(".")
-        depth = next(n for n in range(len(parts), 0, -1) if ".".join(parts[:n]) in house.modules)
+        depth = next(n for n in range(len(parts), 0, -1) if ".".join(parts[:n]) in the_house().modules)
         found = importlib.import_module(".".join(parts[:depth]))
         for part in parts[depth:]:
             found = getattr(found, part)
 
 
-def test_no_two_rooms_import_from_each_other(house):
-    assert not house.pairs()
+def test_no_circles_not_even_lazy_ones():
+    assert not the_house().circle()
 
 
-def test_no_circles_not_even_lazy_ones(house):
-    assert not house.circles()
+def test_imports_follow_the_order_of_the_plan():
+    assert not the_house().against_the_order(plan(TEXT))
 
 
-def test_imports_follow_the_order_of_the_plan(house):
-    assert not house.against_the_order(plan())
-
-
-def test_no_count_is_above_its_mark(house):
-    counts, most = house.counts(), marks()
+def test_no_count_is_above_its_mark():
+    counts, most = the_house().counts(), marks()
     assert counts.keys() == most.keys()
     above = {what: (number, most[what]) for what, number in counts.items() if number > most[what]}
     assert not above, "marks of [tool.house] only fall: make it smaller"
 
 
-def test_the_counting_itself(tmp_path, house):
+def test_the_counting_itself(tmp_path):
     # A test of absences must be able to fail.
     (tmp_path / "kernels").mkdir()
     (tmp_path / "data_tools").mkdir()
@@ -65,33 +59,40 @@ def test_the_counting_itself(tmp_path, house):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     small = House(tmp_path)
-    assert small.long_functions() == {"fastadmm.high.b:g": (81, 13)}
+    assert small.functions == {"fastadmm.low.a:f:1": (3, 0), "fastadmm.high.b:g:2": (81, 13)}
     assert small.pairs() == ["high and low"]
-    assert small.circles() == ["fastadmm.high fastadmm.high.b fastadmm.low.a"]
+    assert set(small.circle()) == {"fastadmm.high", "fastadmm.high.b", "fastadmm.low.a"}
     assert small.against_the_order(["low", "high"]) == ["fastadmm.low.a imports fastadmm.high.b"]
-    assert sorted(map(sorted, strong_components({"a": {"b"}, "b": {"a"}, "c": {"a"}}))) == [["a", "b"], ["c"]]
     assert code_lines('"""One.\n\nTwo."""\n\n# three\nx = (\n    1\n)  # four\n') == 3
     (tmp_path / "kernels" / "k.py").write_text(
         "_A, B = 1, -2.0\nC: int = 2**3\nD = 'x'\ne = 5\nF = np.uint64(7)\n"
     )
-    assert [name.partition(":")[2] for name in House(tmp_path).constants()] == ["_A", "B", "C", "F"]
+    assert list(House(tmp_path).modules["fastadmm.kernels.k"].constants()) == ["_A", "B", "C", "F"]
     assert plan("## The rooms\n| room | |\n| `a` | x |\n| `b` | y |\n\n## Next\n| `c` | |\n") == ["a", "b"]
+
+
+def test_mutants_are_other_programs():
+    module = the_house().modules["fastadmm.proof.prove"]
+    drawn = list(places(module.nodes[0]))
+    assert {ast.Compare, ast.Constant, ast.BinOp, ast.If} <= {type(node) for node in drawn}
+    plain = ast.dump(module.nodes[0])
+    for node in drawn[::10]:
+        assert ast.dump(ast.parse(mutated(module.text, node))) != plain
+    assert str(ROOT / "tests" / "test_proof.py") in importers(module.name)
 
 
 def test_no_function_within_another_hides_what_is_imported():
     """It would call itself, where the other was meant."""
-    for path in sorted((ROOT / "fastadmm").rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+    for module in the_house().modules.values():
         imported = {
             alias.asname or alias.name
-            for node in tree.body
+            for node in module.nodes[0].body
             if isinstance(node, ast.ImportFrom)
             for alias in node.names
         }
-        for outer in ast.walk(tree):
-            if isinstance(outer, ast.FunctionDef):
-                inner = {node.name for node in ast.walk(outer) if isinstance(node, ast.FunctionDef)}
-                assert not (inner - {outer.name}) & imported, path
+        for outer in module.functions:
+            inner = {node.name for node in ast.walk(outer) if isinstance(node, ast.FunctionDef)}
+            assert not (inner - {outer.name}) & imported, module.name
 
 
 @pytest.mark.parametrize("room", ["proximal", "subspace"])

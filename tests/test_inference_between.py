@@ -12,13 +12,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from fastadmm.between.agent import agent_status
-from fastadmm.between.approve_task import approve_task
-from fastadmm.between.infer import ask_inference, coordinator_infer
-from fastadmm.between.inferring import inference_words
+from fastadmm.between.approval_file import TaskApproval, open_task_approval, write_approval
+from fastadmm.between.consent import agent_approve
 from fastadmm.between.letters import open_letter, sealed
 from fastadmm.between.party_step import party_infer
+from fastadmm.between.predict import ask_inference, coordinator_infer
+from fastadmm.between.scoring import inference_words
 from fastadmm.between.task import encode_task, task_of
-from fastadmm.between.task_approval import TaskApproval, open_task_approval, write_task_approval
 from fastadmm.blocks.block import as_block
 from fastadmm.conversation.exchange import converse
 from fastadmm.conversation.threads import Threads
@@ -308,7 +308,7 @@ def test_what_is_damaged_or_of_others_is_refused(by_files, tmp_path):
     with pytest.raises(InputError, match="3 more asked for"):
         party_infer(asked(0.25), own["data"], state, tmp_path / "x")
     agreed = open_task_approval(state / "infer.toml")
-    write_task_approval(replace(agreed, rows=99, requests=99), force=True)
+    write_approval(replace(agreed, rows=99, requests=99), force=True)
     with pytest.raises(InputError, match="about another penalty"):
         party_infer(asked(0.25), own["data"], state, tmp_path / "x")
     text = (state / "infer.toml").read_text()
@@ -361,15 +361,15 @@ def test_limits_hold_by_files_too(by_files, tmp_path):
         ({"rows": 1}, "infer.toml allows 1; nothing was computed"),
         ({"last_day": datetime.date(2020, 1, 1)}, "the last day was 2020-01-01"),
     ):
-        write_task_approval(replace(agreed, **changes), force=True)
+        write_approval(replace(agreed, **changes), force=True)
         with pytest.raises(InputError, match=words):
             party_infer(requests[0], **own, out=out)
     # What is refused counts: here the data are not what the model was trained on.
     other = str(party_files(by_files, NAMES[1])["data"])
-    write_task_approval(replace(agreed, requests=2, file=other), force=True)
+    write_approval(replace(agreed, requests=2, file=other), force=True)
     with pytest.raises(InputError, match="not what it was trained on"):
         party_infer(requests[0], **own, out=out)
-    write_task_approval(replace(agreed, requests=2), force=True)
+    write_approval(replace(agreed, requests=2), force=True)
     party_infer(requests[0], **own, out=out)
     first = out.read_bytes()
     party_infer(requests[0], **own, out=out, force=True)  # the same question again is free
@@ -404,13 +404,13 @@ def test_between_agents(whole, tmp_path, quiet, monkeypatch, capsys):
         assert "asks for what standard errors need" in "\n".join(agent_status(state))
         (asked,) = (state / "asked").glob("*.json")
         with pytest.raises(ConfigError, match="--data"):
-            approve_task(asked, state, None)
-        lines, path = confirmed(approve_task, asked, state, None, data=tmp_path / name / f"{name}.h5")
+            agent_approve(asked, None, state)
+        lines, path = confirmed(agent_approve, asked, tmp_path / name / f"{name}.h5", state)
         assert path.name == "infer.toml"
         assert any("up to a rotation" in line for line in lines)
     commands = ("federate", "infer", "x.toml", folder.path, "-o", tmp_path / "out", "--covariance", "HC1")
-    ways = SimpleNamespace(opened=lambda say, ends: nullcontext(parties.ask))
-    monkeypatch.setattr("fastadmm.between.infer.read_setup", lambda path: SimpleNamespace(ways=ways))
+    setup = SimpleNamespace(opened=lambda say, ends: nullcontext(parties.ask))
+    monkeypatch.setattr("fastadmm.between.predict.read_setup", lambda path: setup)
     capsys.readouterr()
     assert run(*commands, "--json") == 0
     shown = json.loads(capsys.readouterr().out)

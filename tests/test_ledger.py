@@ -2,7 +2,6 @@
 
 import os
 import secrets
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,8 @@ from fastadmm.errors import PrivacyBudgetError
 from fastadmm.privacy.accounts import FEATURES, Account, columns_digest, label_account, rows_digest
 from fastadmm.privacy.ledger import Charge, Ledger
 from scipy import sparse
+
+from run_tools import running
 
 DELTA = 1e-5
 
@@ -232,17 +233,11 @@ time.sleep(60)
 
 
 def test_a_killed_process_keeps_no_reservation(tmp_path):
-    process = subprocess.Popen(
-        [sys.executable, "-c", _HOLD, str(tmp_path / "l")], stdout=subprocess.PIPE, text=True
-    )
-    try:
+    with running([sys.executable, "-c", _HOLD, tmp_path / "l"]) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
         with pytest.raises(PrivacyBudgetError, match="3 more are set aside"):
             Ledger(tmp_path / "l").reserve(planned("two", 3), 1.0, DELTA)
-    finally:
-        process.kill()
-        process.communicate(timeout=60)
     assert len(os.listdir(tmp_path)) == 2
     Ledger(tmp_path / "l").reserve(planned("two", 3), 1.0, DELTA)
     assert os.listdir(tmp_path) == ["l"]

@@ -48,7 +48,7 @@ def names(lines):
 
 
 def test_the_page_lists_exactly_the_looks():
-    page = (Path(__file__).parents[1] / "docs" / "looks.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[1] / "docs" / "judging.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([a-z-]+)` \| (.*) \| `(.*)` \|$", page, re.MULTILINE)
     assert rows == [
         (name, look.sees, re.sub(r"{(\w+)[^}]*}", lambda field: field[1].upper(), look.settles))

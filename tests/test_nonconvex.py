@@ -363,7 +363,7 @@ def test_too_small_a_penalty_has_no_such_guarantee():
 
 
 def test_documented_penalties_are_the_derived_ones():
-    page = (Path(__file__).parents[1] / "docs" / "nonconvex.md").read_text("utf-8")
+    page = (Path(__file__).parents[1] / "docs" / "losses.md").read_text("utf-8")
     rows = re.findall(r"^\| (`\w+`.*?) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", page, re.MULTILINE)
     assert len(rows) == 5
     for names, lipschitz, weak, penalty in rows:

@@ -23,7 +23,7 @@ from fastadmm.store.model import open_model
 from fastadmm.store.owner_file import OwnerWriter
 
 from owners_data import write_owners
-from run_tools import Killed, refused, result_of, run, start, wait_for
+from run_tools import Killed, n_lines, refused, result_of, run, start, wait_for
 
 
 def settings_of(path, **options):
@@ -427,15 +427,11 @@ def test_everything_a_run_writes_follows_from_its_answers(tmp_path, monkeypatch)
 def test_interrupted_process_resumes(tmp_path):
     path, _ = write_owners(tmp_path / "o")
     out = tmp_path / "run"
-    process = start(
-        "owners", "train", path, "--epsilon", "1", "--bound", "clip:1", "--step", "0.01", "-o", out,
-        "--rounds", "100000"
-    )  # fmt: skip
-    assert wait_for(
-        lambda: (out / "rounds.jsonl").exists() and (out / "rounds.jsonl").stat().st_size > 2000, process
-    )
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    options = ("--epsilon", 1, "--bound", "clip:1", "--step", 0.01, "--rounds", 100_000)
+    with start("owners", "train", path, *options, "-o", out) as process:
+        assert wait_for(lambda: n_lines(out / "rounds.jsonl") >= 5, process)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "owners resume" in err
     done = result_of(out)["rounds"]

@@ -52,7 +52,8 @@ def test_cases_are_the_papers(measured):
 
 
 def test_what_the_page_says_in_words_is_true(script, measured):
-    for case in measured["cases"].values():
+    cases = measured["cases"]
+    for case in cases.values():
         optimum = case["optimum"]["objective"]
         reached = {
             name: script.epochs_to(curve["objective"], optimum * 1.0001)
@@ -78,9 +79,9 @@ def test_what_the_page_says_in_words_is_true(script, measured):
         assert case["calibrated"]["sigma"][0] > case["noise"][-1]["sigma"]
         # Frank-Wolfe is behind; late predictions cost something, and more the later they are
         excess = {k: c["objective"][-1] / optimum - 1 for k, c in script.all_curves(case).items()}
-        assert excess["frank-wolfe"] > excess["admm"]
+        assert excess["frank-wolfe"] > excess["admm"]  # in the end; on MNIST not always on the way
+        assert bool(script.behind(case["curves"]["admm"], case["frank_wolfe"])) == (case is cases["mnist"])
         assert excess["sgd"] < excess["late-10"] < excess["late-100"]
-    cases = measured["cases"]
     behind = {k: c["frank_wolfe"]["objective"][-1] / c["optimum"]["objective"] for k, c in cases.items()}
     assert min(behind, key=behind.get) == "a9a"
     a9a, like = cases["a9a"], cases["gisette_like"]

@@ -317,7 +317,7 @@ def test_wrong_entries_are_named(data, tmp_path, capsys, key, own, message):
 
 
 def test_rounds_by_files_refuse_them(data, tmp_path):
-    from fastadmm.between.coordinator_step import coordinator_start
+    from fastadmm.between.train import coordinator_start
 
     labels = next((data / "a.parts").glob("labels*"))
     with pytest.raises(ConfigError, match="key 'party_lambda': a round by files has none"):

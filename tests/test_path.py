@@ -293,9 +293,9 @@ def test_examples_of_the_docstrings(thing):
 
 @pytest.mark.repeats
 def test_examples_of_the_page():
-    page = Path(__file__).resolve().parents[1] / "docs" / "path.md"
+    page = Path(__file__).resolve().parents[1] / "docs" / "training.md"
     text = re.findall(r"```pycon\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    examples = doctest.DocTestParser().get_doctest("\n".join(text), {}, "path.md", "path.md", 0)
+    examples = doctest.DocTestParser().get_doctest("\n".join(text), {}, "training.md", "training.md", 0)
     results = doctest.DocTestRunner().run(examples)
     assert results.attempted >= 15
     assert results.failed == 0

@@ -93,10 +93,10 @@ def test_the_chosen_model_is_the_one_of_its_lambda(data, finished, tmp_path):
 def test_an_interrupted_path_ends_in_the_same_bytes(data, finished, tmp_path):
     options = in_file(path=True, path_length=5, folds=3, seed=7)
     train = ["train", data / "a.parts", "--test", data / "t.parts", *options]
-    process = start(*train, "-o", tmp_path / "run", "-q")
-    assert wait_for((tmp_path / "run" / "fits" / "lambda-0001-fold-000").exists, process)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    with start(*train, "-o", tmp_path / "run", "-q") as process:
+        assert wait_for((tmp_path / "run" / "fits" / "lambda-0001-fold-000").exists, process)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
     assert process.returncode in (130, 0)
     if process.returncode:
         assert "interrupted after" in err

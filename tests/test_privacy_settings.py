@@ -4,7 +4,6 @@ import copy
 import json
 import math
 import pickle
-import subprocess
 import sys
 import tomllib
 from dataclasses import replace
@@ -20,6 +19,8 @@ from fastadmm.runs.config import make_config, read_config
 from fastadmm.settings.privacy import MODES, Privacy, settings_of_modes
 from fastadmm.settings.setting import settings_of
 from sklearn.base import clone
+
+from run_tools import running
 
 SEEN = {"coordinator": "noisy messages"}
 
@@ -191,8 +192,8 @@ print(made)
 @pytest.mark.repeats
 def test_processes_that_charge_at_once_share_one_budget(tmp_path):
     command = [sys.executable, "-c", _CHARGE, str(tmp_path / "l")]
-    running = [subprocess.Popen([*command, run], stdout=subprocess.PIPE, text=True) for run in ("one", "two")]
-    made = [int(process.communicate(timeout=60)[0]) for process in running]
+    with running([*command, "one"]) as one, running([*command, "two"]) as two:
+        made = [int(process.communicate(timeout=60)[0]) for process in (one, two)]
     assert sum(made) == 20
     assert Ledger(tmp_path / "l").spent("data").epsilon(1e-5) <= 1.0 + 1e-9
 

@@ -111,7 +111,7 @@ def test_counts_go_between_the_markers_or_to_the_end():
 
 @pytest.mark.filterwarnings("ignore")
 def test_nothing_is_false_of_some_problems():
-    for seed in range(40):
+    for seed in range(12):  # many more: make prove
         outcome = check(draw(seed, small=True))
         assert not outcome.false, [false.text for false in outcome.false]
         assert not outcome.exceptions, outcome.exceptions

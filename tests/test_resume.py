@@ -193,10 +193,10 @@ def slow(tmp_path_factory):
 def test_ctrl_c(slow, tmp_path):
     folder, command = slow
     out = tmp_path / "run"
-    process = start(*command, out)
-    assert wait_for(lambda: n_lines(out / "rounds.jsonl") >= 5, process)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    with start(*command, out) as process:
+        assert wait_for(lambda: n_lines(out / "rounds.jsonl") >= 5, process)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert err.count("\n") == 1
     assert "interrupted after" in err
@@ -229,24 +229,19 @@ def test_killed_at_any_moment(slow, tmp_path, times):
     kills = 0
 
     def killed(moment):
+        again = ("resume", out, "--quiet")
         resumable = (out / "run.toml").exists()
-        process = (
-            start("resume", out, "--quiet")
-            if resumable
-            else start(*command, out, *in_file(checkpoint_rounds=1), "--force")
-        )
-        begin = n_lines(out / "rounds.jsonl")
-        checkpoints = out / "checkpoints"
-        if moment == "start":
-            time.sleep(dice.uniform(0.0, 1.5))
-        elif moment == "rounds":
-            wanted = begin + dice.randint(1, 6)
-            wait_for(lambda: n_lines(out / "rounds.jsonl") >= wanted, process)
-            time.sleep(dice.uniform(0.0, 0.02))
-        else:
-            wait_for(lambda: any(checkpoints.glob(".*.tmp")), process)
-        process.kill()
-        process.communicate()
+        with start(
+            *(again if resumable else (*command, out, *in_file(checkpoint_rounds=1), "--force"))
+        ) as process:
+            if moment == "start":
+                time.sleep(dice.uniform(0.0, 1.5))
+            elif moment == "rounds":
+                wanted = n_lines(out / "rounds.jsonl") + dice.randint(1, 6)
+                wait_for(lambda: n_lines(out / "rounds.jsonl") >= wanted, process)
+                time.sleep(dice.uniform(0.0, 0.02))
+            else:
+                wait_for(lambda: any((out / "checkpoints").glob(".*.tmp")), process)
         return process.returncode == -signal.SIGKILL
 
     for moment in ("start", "rounds", "checkpoint") * times:

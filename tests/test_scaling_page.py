@@ -1,4 +1,4 @@
-"""The extrapolated table of docs/scaling.md follows from the numbers that its text names."""
+"""The extrapolated table of docs/streaming.md follows from the numbers that its text names."""
 
 import math
 import re
@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-PAGE = (Path(__file__).parents[1] / "docs" / "scaling.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[1] / "docs" / "streaming.md").read_text(encoding="utf-8")
 PARTIES, ROUNDS, OTHERS, SPEED_UP = 2, 20, 18, {16: 12.8, 64: 35.2}
 
 
 def test_the_extrapolated_table_follows_from_what_was_measured():
-    section = PAGE.partition("## How large: extrapolated")[2].partition("\n## ")[0]
+    section = PAGE.partition("### How large: extrapolated")[2].partition("\n### ")[0]
     found = re.findall(
         r"^\| (\S+), (\S+), (\S+) \| (\d+) of (\d+) cores.*? \| (\S+) GB \| (\S+) s \| (\S+).*\|$",
         section,

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,13 +49,22 @@ def post(length):
     return "\n".join((*lines, f"Content-Length: {length}\n"))
 
 
+#: Seconds that a half-sent request has.
+PATIENCE = (
+    "from fastadmm.runs import service_app, service_door\nservice_app._SECONDS = service_door._SECONDS = 3.0"
+)
+
+
+@contextmanager
 def serving(home, *options):
-    process = start("serve", home / "run", "--party", "party-1", "--port", "0", *options)
-    assert process.stdout is not None
-    port = int(re.search(r":(\d+) ", process.stdout.readline())[1])  # type: ignore[index]
-    service = Service(process, port, {})
-    service.row = dict.fromkeys(service.ask("GET", "/health")[1]["columns"], 1.0)
-    return service
+    with start(
+        "serve", home / "run", "--party", "party-1", "--port", "0", *options, prelude=PATIENCE
+    ) as process:
+        assert process.stdout is not None
+        port = int(re.search(r":(\d+) ", process.stdout.readline())[1])  # type: ignore[index]
+        service = Service(process, port, {})
+        service.row = dict.fromkeys(service.ask("GET", "/health")[1]["columns"], 1.0)
+        yield service
 
 
 def ended(service, number=signal.SIGTERM):
@@ -76,9 +85,9 @@ def home(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def service(home):
-    service = serving(home, "--allow-host", "scores.example", "--max-rows", 100)
-    yield service
-    code, said, seconds = ended(service)
+    with serving(home, "--allow-host", "scores.example", "--max-rows", 100) as service:
+        yield service
+        code, said, seconds = ended(service)
     assert (code, said) == (0, "")
     assert seconds < 5.0
 
@@ -165,7 +174,7 @@ def test_half_sent_requests_are_given_up(service):
         while connection.recv(1 << 16):
             pass
         connection.close()
-    assert time.monotonic() - begin < 15.0
+    assert 2.0 < time.monotonic() - begin < 8.0
 
 
 def test_clients_that_leave_leave_no_trace(service):
@@ -180,7 +189,6 @@ def test_clients_that_leave_leave_no_trace(service):
 
 @pytest.mark.repeats
 def test_many_bodies_at_once_are_bounded(home):
-    service = serving(home, "--max-rows", 60_000)
     size = 6_000_000
     head = post(size) + "\n"
     refused = []
@@ -194,22 +202,23 @@ def test_many_bodies_at_once_are_bounded(home):
             except OSError:
                 refused.append(False)
 
-    threads = [threading.Thread(target=send) for _ in range(20)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert any(refused)
-    status = Path(f"/proc/{service.process.pid}/status").read_text()
-    assert int(re.search(r"VmHWM:\s+(\d+)", status)[1]) < 400_000  # type: ignore[index]
-    assert ended(service)[:2] == (0, "")
+    with serving(home, "--max-rows", 60_000) as service:
+        threads = [threading.Thread(target=send) for _ in range(20)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert any(refused)
+        status = Path(f"/proc/{service.process.pid}/status").read_text()
+        assert int(re.search(r"VmHWM:\s+(\d+)", status)[1]) < 400_000  # type: ignore[index]
+        assert ended(service)[:2] == (0, "")
 
 
 def test_sigterm_ends_it_while_requests_are_half_sent(home):
-    service = serving(home)
-    head = post(10) + "\n{"
-    held = [service.connect(text) for text in ("", "POST", head)]
-    code, said, seconds = ended(service)
+    with serving(home) as service:
+        head = post(10) + "\n{"
+        held = [service.connect(text) for text in ("", "POST", head)]
+        code, said, seconds = ended(service)
     assert code == 0
     assert "Traceback" not in said
     assert seconds < 5.0
@@ -218,17 +227,17 @@ def test_sigterm_ends_it_while_requests_are_half_sent(home):
 
 
 def test_an_interrupt_is_an_interrupt(home):
-    code, said, _ = ended(serving(home), signal.SIGINT)
+    with serving(home) as service:
+        code, said, _ = ended(service, signal.SIGINT)
     assert code == 130
     assert "Traceback" not in said
 
 
 @pytest.mark.repeats
 def test_an_answer_that_nobody_takes_is_given_up(home):
-    service = serving(home, "--max-rows", 100_000)
-    body = json.dumps({"rows": [service.row] * 80_000})
-    text = post(len(body)) + "\n" + body
-    with socket.socket() as connection:
+    with serving(home, "--max-rows", 100_000) as service, socket.socket() as connection:
+        body = json.dumps({"rows": [service.row] * 80_000})
+        text = post(len(body)) + "\n" + body
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.connect(("127.0.0.1", service.port))
         connection.sendall(text.replace("\n", "\r\n").encode())

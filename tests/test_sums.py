@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from fastadmm.between.coordinator_step import coordinator_start, coordinator_step
+from fastadmm.between.train import coordinator_start, coordinator_step
 from fastadmm.conversation.answering import Unanswerable
 from fastadmm.conversation.calls import CALLS, SUMS
 from fastadmm.conversation.exchange import Answers, Exchange

@@ -9,8 +9,14 @@ import pytest
 from fastadmm import Privacy
 from fastadmm.between.agent import Agent
 from fastadmm.between.approval_file import open_approval, write_approval
-from fastadmm.between.approve import agent_approve, approve_fingerprints, consent_to_run, run_description
-from fastadmm.between.consent import asked_file, shown_digest
+from fastadmm.between.consent import (
+    agent_approve,
+    approve_fingerprints,
+    asked_file,
+    consent_to_run,
+    run_description,
+    shown_digest,
+)
 from fastadmm.between.memory import memory_folder
 from fastadmm.between.private_terms import privacy_text
 from fastadmm.between.schema import Request, answer_of, digest_of, encode_request, open_envelope

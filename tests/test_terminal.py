@@ -4,7 +4,6 @@ import ast
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,8 @@ from fastadmm.cli import tables
 from fastadmm.cli.terminal import wrapped
 from rich.box import SIMPLE
 from rich.table import Table
+
+from run_tools import run, start
 
 ROOT = Path(__file__).parents[1]
 NAMES = [
@@ -98,23 +99,22 @@ def test_a_notebooks_terminal_gets_lines_of_progress(tmp_path, notebook):
     environment.pop("JPY_PARENT_PID", None)
     if notebook:
         environment["JPY_PARENT_PID"] = "1"
+    table = tmp_path / "rows.parts"
+    assert run("convert", tmp_path / "rows.svm", "--parties", 2, "-o", table) == 0
     shown = b""
-    convert = ["convert", "rows.svm", "--parties", "2", "--out", "rows.parts"]
-    for command in (convert, ["train", "rows.parts", "--out", "run"]):
-        ours, theirs = pty.openpty()
-        program = [sys.executable, "-P", "-c", "from fastadmm.cli.app import main; main()", *command]
-        into: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": theirs}
-        with subprocess.Popen(program, **into, cwd=tmp_path, env=environment) as process:
-            os.close(theirs)
-            while True:
-                try:
-                    part = os.read(ours, 4096)
-                except OSError:  # the other end is closed
-                    part = b""
-                if not part:
-                    break
-                shown += part
-        os.close(ours)
-        assert process.returncode == 0, shown
+    ours, theirs = pty.openpty()
+    into: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": theirs}
+    with start("train", table, "-o", tmp_path / "run", **into, env=environment) as process:
+        os.close(theirs)
+        while True:
+            try:
+                part = os.read(ours, 4096)
+            except OSError:  # the other end is closed
+                part = b""
+            if not part:
+                break
+            shown += part
+        assert process.wait(60) == 0, shown
+    os.close(ours)
     assert (b"\x1b[2K" in shown) is not notebook
     assert b" gap " in shown

@@ -65,7 +65,7 @@ def relink(text: str, folder: Path, titles: Mapping[str, str] | None = None) -> 
 
 
 def navigation(index: str) -> str:
-    """Tables of contents, one per section of the index page, from the links in its tables.
+    """Tables of contents, one per section of the index page, from the links that begin its tables' rows.
 
     Parameters
     ----------
@@ -77,16 +77,14 @@ def navigation(index: str) -> str:
     str
         Hidden ``toctree`` directives.
     """
-    parts, seen = [], set()
-    for k, section in enumerate(re.split(r"^## ", index, flags=re.MULTILINE)):
-        caption = section.splitlines()[0] if k else "Start"
-        pages: list[str] = []
-        for page in re.findall(r"\]\(([\w/-]+)\.(?:md|ipynb)\)", section):
-            if page not in seen:
-                seen.add(page)
-                pages.append(page)
-        if caption == "Reference":
+    parts = []
+    for section in re.split(r"^## ", index, flags=re.MULTILINE)[1:]:
+        caption = section.splitlines()[0]
+        pages = re.findall(r"^\| \[[^\]]*\]\(([\w/-]+)\.(?:md|ipynb)\)", section, flags=re.MULTILINE)
+        if caption == "Use":
             pages.append("api/index")
+        if not pages:
+            continue
         parts += ["", "```{toctree}", ":hidden:", f":caption: {caption}", "", *pages, "```"]
     return "\n".join(parts) + "\n"
 

@@ -11,12 +11,11 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from fastadmm.between.align import ALIGNMENTS
+from fastadmm.between.align import ALIGNMENTS, FEATURES, convert_aligned
 from fastadmm.between.approval import APPROVAL, counted_refusals
-from fastadmm.between.approval_file import open_approval
-from fastadmm.between.approve import remember_ledger, run_description
-from fastadmm.between.audit import AUDIT, AuditLog, moment, read_audit
-from fastadmm.between.consent import asked_lines, keep_asked
+from fastadmm.between.approval_file import ALIGN, INFER, PREDICT, open_approval, open_task_approval
+from fastadmm.between.audit import AUDIT, AuditLog, moment, read_audit, used
+from fastadmm.between.consent import asked_lines, keep_asked, remember, run_description
 from fastadmm.between.host import KEYS, check_opened
 from fastadmm.between.party_tasks import PartyTasks
 from fastadmm.between.schema import (
@@ -34,8 +33,6 @@ from fastadmm.between.schema import (
 from fastadmm.between.scoring import Home
 from fastadmm.between.session import Session
 from fastadmm.between.task import KIND
-from fastadmm.between.task_approval import ALIGN, INFER, PREDICT, open_task_approval
-from fastadmm.between.task_book import used
 from fastadmm.between.vocabulary import CODES, code_of, quoted, refused
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError, InputError, StorageError
@@ -65,8 +62,12 @@ class Agent:
         test: Path | None = None,
         validation: Path | None = None,
         streamed: bool = False,
+        rows: Path | None = None,
+        id: str | None = None,
         say: Callable[[str], None] = print,
     ) -> None:
+        if data is None and rows is not None and (state / FEATURES).exists():
+            data = state / FEATURES / f"{check_party_name(name, '--party')}.h5"
         self.data = None if data is None else open_party(data)
         self.name = check_party_name(name, "--party") if self.data is None else self.data.name
         self.state, self.ledger, self.say = state, ledger, say
@@ -80,7 +81,8 @@ class Agent:
             state.mkdir(mode=0o700, exist_ok=True)
             stack.enter_context(run_lock(state))
             self._audit = AuditLog(state / AUDIT)
-            remember_ledger(state, ledger)
+            self._known = {"ledger": ledger, "rows": rows, "id": id}
+            remember(state, data=data, **self._known)
             stack.callback(self._audit.close)
             self._tasks = PartyTasks(Home(self.name, state, self.data, ledger), self._audit, say)
             stack.callback(self._tasks.close)
@@ -88,6 +90,24 @@ class Agent:
             if self.data is not None:
                 check_opened(self.data, self._others, self._engine, streamed)
             self._open = stack.pop_all()
+
+    def _convert(self) -> None:
+        """Features of the rows that all parties have, once an alignment has told them."""
+        for alignment in (self.state / ALIGNMENTS).glob("*.json"):
+            try:
+                path = convert_aligned(
+                    open_task_approval(self.state / ALIGN), alignment, self.state / FEATURES
+                )
+                data = open_party(path)
+                check_opened(data, self._others, self._engine, self._streamed)
+            except FastadmmError as error:  # the owner converts by hand
+                self.say(f"{error}; convert the table, and start the agent with --data")
+                self._known["rows"] = None
+                return
+            self.data = self._tasks.home.data = data
+            remember(self.state, data=path, **self._known)
+            self.say(f"{shown(path)}: features of {data.n_samples} rows; this agent now answers runs on them")
+            return
 
     def handle(self, caller: str, party: str, raw: bytes) -> bytes:
         """Answer a request, or refuse it; both are in the audit log before this returns.
@@ -150,7 +170,10 @@ class Agent:
     def _answer(self, party: str, raw: bytes, entry: dict[str, Any]) -> bytes:
         envelope = open_envelope(raw, len(raw), "request")
         if envelope.head.get("kind") == KIND:
-            return self._tasks.answer(envelope, party, entry)
+            answer = self._tasks.answer(envelope, party, entry)
+            if self.data is None and self._known["rows"] is not None:
+                self._convert()
+            return answer
         place = _name(envelope, entry)
         if envelope.head.get("party") != party or party != self.name:
             raise refused("party", InputError(f"{place}: not for {self.name}, whose agent this is"))

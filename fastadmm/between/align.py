@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fastadmm.between.approval_file import TaskApproval
 from fastadmm.between.hub import Ask
 from fastadmm.between.setup import read_setup
-from fastadmm.between.task import Task
-from fastadmm.between.task_approval import TaskApproval
-from fastadmm.between.task_book import ask_all, task_folder
+from fastadmm.between.task import Task, ask_all, task_folder
 from fastadmm.between.vocabulary import refused
 from fastadmm.errors import FastadmmError, FormatError, InputError
 from fastadmm.files.atomic import shown, storage_errors, write_whole
@@ -24,6 +23,9 @@ if TYPE_CHECKING:
 
 #: Directory of the alignments that a party was told, in the agent's.
 ALIGNMENTS = "alignments"
+
+#: Features of the table that an agent was started with, there too.
+FEATURES = "features"
 
 
 def intersect(asked: Task, approval: TaskApproval, state: Path, place: str) -> dict[str, Any]:
@@ -69,6 +71,25 @@ def keep_alignment(
     return {"n_samples": len(alignment.ids)}, path
 
 
+def convert_aligned(approval: TaskApproval, alignment: Path, out: Path) -> Path:
+    """Features of the approved table's rows that an alignment names."""
+    from fastadmm.data_tools.convert_tables import convert_tables
+
+    convert_tables(
+        None,
+        [approval.file],
+        out,
+        id=approval.id,
+        alignment=alignment,
+        names=approval.party,
+        task="classification",  # of labels, which are elsewhere
+        duplicates=approval.duplicates,
+        separator=approval.separator,
+        id_pattern=approval.id_pattern,
+    )
+    return out / f"{approval.party}.h5"
+
+
 def _ids(approval: TaskApproval) -> TableIds:
     from fastadmm.data_tools.alignment import table_ids
     from fastadmm.data_tools.tables import Layout, read_ids
@@ -91,10 +112,13 @@ def federate_align(
     config: Path, ids: TableIds, out: Path, say: Callable[[str], None] = print
 ) -> tuple[Alignment, list[str]]:
     """Find the rows that the coordinator's table and all parties' have, and tell every party."""
+    from fastadmm.data_tools.psi import library
+
+    library()  # missing, it is missed before anybody is asked
     setup = read_setup(config)
     own = np.array(ids.texts(), dtype=object)
     about = {"parties": setup.elsewhere, "n_ids": len(own), "ids": row_digest(own)}
-    with setup.ways.opened(say, ends=False) as ask, task_folder(out, "align", about) as task:
+    with setup.opened(say, ends=False) as ask, task_folder(out, "align", about) as task:
         return _align(ask, task, setup.elsewhere, ids, out, say)
 
 

@@ -1,10 +1,10 @@
-"""The file of an approval: limits that its owner edits, so what is not understood is refused."""
+"""Files of approvals: limits that their owner edits, so what is not understood is refused."""
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -16,52 +16,107 @@ from fastadmm.files.atomic import shown, write_whole
 from fastadmm.files.reading import read_toml
 from fastadmm.store.party_file import check_party_name
 
-_FORMAT, _VERSION = "fastadmm-approval", "1.1"
+#: Names of the files: in the agent's directory, and in that of the run whose model is applied.
+ALIGN, PREDICT, INFER = "align.toml", "predict.toml", "infer.toml"
 
-#: It counted vectors in place of numbers.
+
+@dataclass(frozen=True)
+class TaskApproval:
+    """Limits of one party, for alignments, or for predictions or standard errors with one model."""
+
+    path: Path  # of the approval: ALIGN, PREDICT or INFER
+    party: str
+    callers: list[str]  # who may ask
+    file: str
+    requests: int  # new ones that are answered, at most
+    rows: int
+    last_day: datetime.date | None
+    id: str | None = None  # id column, where the file is a table
+    duplicates: str = "refuse"  # what is done with ids that occur more than once in it
+    separator: str | None = None  # between its cells, where it is CSV; None is recognised
+    id_pattern: str | None = None  # regular expression of the part of ids that is compared
+    unmasked: bool = False
+    allow_infinite_epsilon: bool = False
+
+
+#: Of the files: their name and version.
+_RUN, _TASK = ("fastadmm-approval", "1.1"), ("fastadmm-task-approval", "1.0")
+
+#: A run's approval that counted vectors in place of numbers.
 _OLD = "1.0"
 
+_NOTES = {
+    "run": 'this run; "first": whichever run begins with it',
+    "data": "content digest of the features",
+    "loss": "as the coordinator says; the party cannot check it",
+    "least_lambda": "of a mean loss; a smaller one is refused",
+    "exchanges": "requests that are answered or refused, at most",
+    "numbers": "about rows, that leave in answers, at most",
+    "last_day": "nothing new is answered after it",
+    "callers": "who may ask",
+    "protocol": "version of the messages",
+    "fastadmm": "version of the coordinator's program",
+    "fingerprints": "of the other parties' keys, as their owners say them",
+    "parties": "all of the run",
+    "terms": "digest of all that was asked",
+    "other_members": "true: these data may be in another sum, though the difference shows a party's part",
+    "epsilon": "of this run, at most",
+    "total_epsilon": "of all runs that charge the same ledger",
+    "public_scaling": "true: you say that no centre, scale, fill or category comes from private rows",
+    "allow_infinite_epsilon": "true: go on where nothing is proved",
+    "unmasked": "true: the coordinator may see this party's scores by themselves, not sums alone",
+}
+_OF_KIND = {
+    ALIGN: {
+        "file": "the table whose ids are compared",
+        "requests": "alignments, at most",
+        "rows": "ids of the coordinator that are compared with the table's, over all requests",
+    },
+    PREDICT: {
+        "file": "features of the rows that are scored; it may be replaced by a newer one",
+        "requests": "sets of rows that are scored, at most",
+        "rows": "scores that leave, over all requests",
+    },
+    INFER: {
+        "file": "features that the model was trained on",
+        "requests": "requests, at most",
+        "rows": "vectors of a number for each training row that leave, over all requests",
+    },
+}
 
-def write_approval(approval: Approval, *, force: bool = False) -> None:
+_WHAT = {
+    ALIGN: "compares its ids with a coordinator's",
+    PREDICT: "scores rows",
+    INFER: "shows what standard errors need",
+}
+
+
+def write_approval(approval: Approval | TaskApproval, *, force: bool = False) -> None:
     """Write an approval, with comments for whoever edits it."""
     write_whole(approval.path, approval_text(approval), force=force)
 
 
-def approval_text(approval: Approval) -> str:
-    """The file's content."""
-    notes = {
-        "run": 'this run; "first": whichever run begins with it',
-        "data": "content digest of the features",
-        "loss": "as the coordinator says; the party cannot check it",
-        "least_lambda": "of a mean loss; a smaller one is refused",
-        "exchanges": "requests that are answered or refused, at most",
-        "numbers": "about rows, that leave in answers, at most",
-        "last_day": "nothing new is answered after it",
-        "callers": "who may ask",
-        "protocol": "version of the messages",
-        "fastadmm": "version of the coordinator's program",
-        "fingerprints": "of the other parties' keys, as their owners say them",
-        "parties": "all of the run",
-        "terms": "digest of all that was asked",
-        "other_members": "true: these data may be in another sum, though the difference shows a party's part",
-        "epsilon": "of this run, at most",
-        "total_epsilon": "of all runs that charge the same ledger",
-        "public_scaling": "true: you say that no centre, scale, fill or category comes from private rows",
-        "allow_infinite_epsilon": "true: go on where nothing is proved",
-    }
-    lines = [
-        f"# What {approval.party} answers to a coordinator. Edit the limits: nothing beyond them is computed."
-    ]
-    document = _document(approval)
-    table = document.pop("privacy", {})
-
-    lines += lines_of(document, notes)
+def approval_text(approval: Approval | TaskApproval) -> str:
+    """The file's content: what is not said is as it would be without."""
+    notes, kind, table = _NOTES, _RUN, {}
+    first = f"What {approval.party} answers to a coordinator. Edit the limits"
+    if isinstance(approval, TaskApproval):
+        notes, kind = {**_NOTES, **_OF_KIND[approval.path.name]}, _TASK
+        first = f"Within these limits {approval.party} {_WHAT[approval.path.name]}. Edit them"
+    elif approval.protection is not None:
+        table = approval.protection.table()
+    values: dict[str, Any] = dict(zip(("format", "version"), kind))
+    for one in fields(approval):
+        value = getattr(approval, one.name)
+        if one.name not in ("path", "protection") and value is not None and value != one.default:
+            values[one.name] = value
+    lines = [f"# {first}: nothing beyond them is computed.", *_lines(values, notes)]
     if table:
-        lines += ["", "[privacy]", *lines_of(table, notes)]
+        lines += ["", "[privacy]", *_lines(table, notes)]
     return "\n".join(lines) + "\n"
 
 
-def lines_of(values: Mapping[str, Any], notes: Mapping[str, str]) -> list[str]:
+def _lines(values: Mapping[str, Any], notes: Mapping[str, str]) -> list[str]:
     """A line of TOML for each value, also of a list, with what is noted of it."""
     import tomli_w
 
@@ -72,18 +127,7 @@ def lines_of(values: Mapping[str, Any], notes: Mapping[str, str]) -> list[str]:
     return lines
 
 
-def _document(approval: Approval) -> dict[str, Any]:
-    keys = [key for key in Approval.__dataclass_fields__ if key not in ("path", "protection")]
-    values = {key: getattr(approval, key) for key in keys}
-    return {
-        "format": _FORMAT,
-        "version": _VERSION,
-        **{key: value for key, value in values.items() if value is not None and value is not False},
-        **({} if approval.protection is None else {"privacy": approval.protection.table()}),
-    }
-
-
-def kinds_of(
+def _kinds_of(
     record: type, own: tuple[str, ...] = ("path",)
 ) -> tuple[dict[str, tuple[type, ...]], dict[str, tuple[type, ...]]]:
     """Types of the keys that a file of such an approval needs, and of those that it may have."""
@@ -100,10 +144,12 @@ def kinds_of(
 
 
 #: Keys of a run's approval; ``numbers`` is ``directions`` in an old one.
-_NEEDED, _OPTIONAL = kinds_of(Approval, ("path", "numbers", "protection"))
+_NEEDED, _OPTIONAL = _kinds_of(Approval, ("path", "numbers", "protection"))
+
+_TASK_KEYS = _kinds_of(TaskApproval)
 
 
-def check_kinds(
+def _check_kinds(
     values: Mapping[str, Any],
     needed: Mapping[str, tuple[type, ...]],
     optional: Mapping[str, tuple[type, ...]],
@@ -126,45 +172,59 @@ def check_kinds(
             raise ConfigError(f"{place}: key {key!r} is not {_name(kinds)}")
 
 
-def read_approved(
-    path: Path, kind: str, versions: tuple[str, ...], command: str
+def _read(
+    path: Path, kind: tuple[str, str], old: tuple[str, ...], command: str
 ) -> tuple[dict[str, Any], str]:
-    """The keys of an approval's file without its format, and its version; the last of versions is ours."""
+    """The keys of an approval's file without its format, and its version."""
     try:
         values = read_toml(path)
     except FormatError as error:
         raise ConfigError(str(error)) from None
-    if values.pop("format", None) != kind:
-        raise ConfigError(f"{shown(path)}: key 'format' is not {kind!r}; make it with '{command}'")
-    if (version := values.pop("version", None)) not in versions:
-        raise ConfigError(f"{shown(path)}: key 'version' is {version!r}; known: {versions[-1]}")
+    if values.pop("format", None) != kind[0]:
+        raise ConfigError(f"{shown(path)}: key 'format' is not {kind[0]!r}; make it with '{command}'")
+    if (version := values.pop("version", None)) not in (*old, kind[1]):
+        raise ConfigError(f"{shown(path)}: key 'version' is {version!r}; known: {kind[1]}")
     return values, version
 
 
+def _check_values(values: Mapping[str, Any], counts: tuple[str, ...], place: str) -> None:
+    """Refuse a count below 1, a party's name that is none, and lists of other things than names."""
+    for key in counts:
+        if values[key] < 1:
+            raise ConfigError(f"{place}: key {key!r} is below 1")
+    check_party_name(values["party"], f"{place}: key 'party'", ConfigError)
+    for key in ("callers", "fingerprints", "parties"):
+        if not all(isinstance(name, str) for name in values.get(key, ())):
+            raise ConfigError(f"{place}: key {key!r} is not {_name((list,))}")
+
+
+def open_task_approval(path: Path) -> TaskApproval:
+    """Read the approval of a task."""
+    values, _ = _read(path, _TASK, (), "fastadmm agent approve")
+    _check_kinds(values, *_TASK_KEYS, shown(path))
+    _check_values(values, ("requests", "rows"), shown(path))
+    return TaskApproval(path=path, **{"last_day": None, **values})
+
+
 def open_approval(path: Path) -> Approval:
-    """Read an approval."""
-    values, version = read_approved(path, _FORMAT, (_OLD, _VERSION), "fastadmm party approve")
+    """Read the approval of a run."""
+    values, version = _read(path, _RUN, (_OLD,), "fastadmm party approve")
     place = shown(path)
     table = values.pop("privacy", None)
-    unit = "numbers" if version == _VERSION else "directions"
-    check_kinds(values, {**_NEEDED, unit: (int,)}, _OPTIONAL, place)
+    unit = "directions" if version == _OLD else "numbers"
+    _check_kinds(values, {**_NEEDED, unit: (int,)}, _OPTIONAL, place)
     protection = None
     if table is not None:
         if not isinstance(table, dict):
             raise ConfigError(f"{place}: key 'privacy' is not a table")
         own = {key: value for key, value in table.items() if key in PROTECTION}
-        check_kinds(own, PROTECTION, {}, f"{place}: privacy")
-        check_kinds({k: table[k] for k in ("penalty",) if k in table}, {}, {"penalty": (float, int)}, place)
+        _check_kinds(own, PROTECTION, {}, f"{place}: privacy")
+        penalty = {key: table[key] for key in ("penalty",) if key in table}
+        _check_kinds(penalty, {}, {"penalty": (float, int)}, place)
         protection = Protection.of_table(table, values["family"], f"{place}: privacy")
-    for key in ("exchanges", unit):
-        if values[key] < 1:
-            raise ConfigError(f"{place}: key {key!r} is below 1")
     if not 0 < values["least_lambda"] < 1e300:
         raise ConfigError(f"{place}: key 'least_lambda' is not a positive number")
-    check_party_name(values["party"], f"{place}: key 'party'", ConfigError)
-    for key in ("callers", "fingerprints", "parties"):
-        if not all(isinstance(name, str) for name in values.get(key, ())):
-            raise ConfigError(f"{place}: key {key!r} is not {_name((list,))}")
+    _check_values(values, ("exchanges", unit), place)
     # An old file is kept of a run that is over; for one that goes on, its owner is asked again.
     limits = {"numbers": values.get("numbers", 0), "loss": None, "l1_ratio": None, "last_day": None}
     values.pop(unit)

@@ -165,3 +165,10 @@ def _verified(whole: bytes, path: Path) -> tuple[list[dict[str, Any]], str]:
 
 def _next(previous: str, body: bytes) -> str:
     return hashlib.sha256(previous.encode() + body).hexdigest()[:32]
+
+
+def used(entries: list[dict[str, Any]], approval: str, run: str) -> dict[str, int]:
+    """What was answered or refused so far, as approvals count it."""
+    counts = [one["counts"] for one in entries if "counts" in one]
+    own = [one for one in counts if (one["approval"], one["run"]) == (approval, run)]
+    return {key: sum(one[key] for one in own) for key in ("requests", "rows")}

@@ -1,21 +1,115 @@
-"""Questions for parties, carried by NVFlare: a job is submitted when there is none, again after a loss."""
+"""Questions for parties, carried by NVFlare: a job is submitted when there is none, again after a loss.
+
+A session of its administration is a process of its own: its logs and threads stay there.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import socket
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
-from fastadmm.between.admin import Command, session
-from fastadmm.between.kit import Kit, write_job
+from fastadmm.between.kit import INSTALL_HINT, Kit, write_job
 from fastadmm.between.nvflare_app import END, HELLO, LEAVE
 from fastadmm.between.socket import Lost, Socket
-from fastadmm.errors import ConfigError
+from fastadmm.errors import ConfigError, InputError, StorageError
 from fastadmm.files.reading import parse_json
 from fastadmm.version import __version__
+
+#: Runs a command of the session: its name, and arguments; returns what is JSON of the result.
+Command = Callable[..., Any]
+
+#: Seconds for connecting to the server.
+_CONNECT = 10.0
+
+_REFUSED = ("AuthenticationError", "AuthorizationError")
+
+
+@contextmanager
+def session(kit: Kit) -> Iterator[Command]:
+    """Connect to the server as an administrator."""
+    if kit.kind != "admin":
+        raise InputError(f"{kit.path}: the kit of a {kit.kind}; an administrator's is needed")
+    try:
+        import nvflare  # noqa: F401
+    except ImportError:
+        raise ConfigError(f"federation: NVFlare is missing: this {INSTALL_HINT}") from None
+    for path in (kit.certificate, kit.key, kit.root):
+        try:
+            path.open("rb").close()
+        except OSError as error:
+            raise StorageError(f"{path}: {error.strerror}; copy the kit of {kit.name!r} again") from None
+    try:
+        socket.create_connection((kit.host, kit.port), _CONNECT).close()
+    except OSError as error:
+        raise Lost(f"server {kit.host}:{kit.port} does not answer: {error.strerror or error}") from None
+    program = [sys.executable, "-P", "-m", "fastadmm.between.carrier", kit.name, str(kit.path)]
+    pipe = subprocess.PIPE
+    child = subprocess.Popen(
+        program, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    connected = False
+
+    def read() -> Any:
+        assert child.stdout is not None
+        answer = json.loads(child.stdout.readline() or '["InternalError", "its session ended", null]')
+        kind, text, value = answer
+        if kind in _REFUSED:
+            raise ConfigError(f"{kit.path}: server {kit.host}:{kit.port} refuses {kit.name!r}: {text}")
+        if kind:
+            hint = f"; see: fastadmm federate check {kit.path}" if not connected else ""
+            raise Lost(f"server {kit.host}:{kit.port}: {text}{hint}")
+        return value
+
+    def command(name: str, *arguments: Any) -> Any:
+        assert child.stdin is not None
+        child.stdin.write(json.dumps([name, arguments]).encode() + b"\n")
+        child.stdin.flush()
+        return read()
+
+    try:
+        read()
+        connected = True
+        yield command
+    finally:
+        child.stdin.close()
+        child.kill()
+        child.wait()
+        child.stdout.close()
+
+
+def _main(user: str, kit: str) -> None:
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+    def say(work: Callable[[], Any]) -> None:
+        kind, text, value = "", "", None
+        try:
+            value = work()
+        except Exception as error:
+            kind, text = type(error).__name__, " ".join(str(error).split())[:300]
+        print(json.dumps([kind, text, value], default=str), file=out, flush=True)
+
+    from nvflare.fuel.flare_api.flare_api import Session
+
+    opened = Session(user, kit)
+    say(lambda: opened.try_connect(_CONNECT))
+    for line in sys.stdin:
+        name, arguments = json.loads(line)
+        say(partial(getattr(opened, name), *arguments))
+
 
 #: Seconds between two looks at a job that begins.
 _LOOK = 0.25
@@ -121,3 +215,7 @@ class Carrier:
             f"site {site!r} of party {party!r}" for party, site in self._sites.items() if site not in there
         ]
         return absent[0] if absent else ""
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

@@ -6,23 +6,43 @@ would be written, confirms it. What changes meanwhile has another digest.
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import hmac
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fastadmm.between.approval import Approval
-from fastadmm.between.approval_file import approval_text, write_approval
-from fastadmm.between.task_approval import TaskApproval, task_approval_text, write_task_approval
-from fastadmm.between.vocabulary import approve_command, quoted
-from fastadmm.errors import ConfigError, FastadmmError, InputError, StorageError
+import h5py
+
+from fastadmm.between.approval import APPROVAL, DAYS, Approval, approve, terms_digest
+from fastadmm.between.approval_file import (
+    ALIGN,
+    INFER,
+    PREDICT,
+    TaskApproval,
+    approval_text,
+    open_approval,
+    write_approval,
+)
+from fastadmm.between.approval_words import in_plain_words, ledger_words, listed, scores_words, screen
+from fastadmm.between.audit import AUDIT, read_audit, used
+from fastadmm.between.memory import sums_before
+from fastadmm.between.schema import VERSION, Request, run_identifier
+from fastadmm.between.scoring import draft_inference, inference_words
+from fastadmm.between.vocabulary import approve_command, parties_of, quoted
+from fastadmm.conversation.calls import SUMS, argument_fields, check_values
+from fastadmm.data_tools.psi import library
+from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError, StorageError
 from fastadmm.files.atomic import shown, storage_errors, write_json
 from fastadmm.files.reading import read_json
+from fastadmm.secrecy.keys import plain, primitive
+from fastadmm.store.model import open_party_model
+from fastadmm.store.party_file import PartyData, open_party
 
 _FOLDER = "asked"
 
@@ -114,7 +134,7 @@ class Consent:
     @property
     def digest(self) -> str:
         """Of what is shown and of what would be in force, 32 hexadecimal digits."""
-        files = [[str(one.path.relative_to(self.state)), _text(one)] for one in self.approvals]
+        files = [[str(one.path.relative_to(self.state)), approval_text(one)] for one in self.approvals]
         text = json.dumps([list(self.words), files])
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -145,10 +165,7 @@ class Consent:
         for one in self.approvals:
             with storage_errors(one.path.parent):
                 one.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if isinstance(one, Approval):
-                write_approval(one, force=force)
-            else:
-                write_task_approval(one, force=force)
+            write_approval(one, force=force)
         forget_asked(self.state, self.identifier)
 
 
@@ -157,5 +174,258 @@ def shown_digest(lines: Sequence[str]) -> str:
     return lines[-1].split("--confirm ")[1]
 
 
-def _text(approval: Approval | TaskApproval) -> str:
-    return approval_text(approval) if isinstance(approval, Approval) else task_approval_text(approval)
+#: What an agent was started with, in its directory.
+_AGENT = "agent.json"
+
+
+def remember(state: Path, **what: Path | str | None) -> None:
+    """Keep what an agent has, for whoever approves: its ledger, features, table and id column."""
+    known = {key: str(one.absolute()) if isinstance(one, Path) else one for key, one in what.items()}
+    write_json(state / _AGENT, known)
+
+
+def remembered(state: Path, what: str) -> Path | None:
+    """A file that an agent was started with."""
+    found = known_of(state).get(what)
+    return Path(found) if isinstance(found, str) else None
+
+
+def known_of(state: Path) -> dict[str, Any]:
+    """All that is remembered of an agent."""
+    known = read_json(state / _AGENT) if (state / _AGENT).exists() else {}
+    return known if isinstance(known, dict) else {}
+
+
+def spent_words(state: Path, data: PartyData, *delta: float) -> list[str]:
+    """Paragraphs for the owner."""
+    lines = [ledger_words(remembered(state, "ledger"), data, *delta)]
+    entries = read_audit(state / AUDIT)[0] if (state / AUDIT).exists() else []
+    runs = {path.parent.name for path in state.glob(f"*/{APPROVAL}") if _is_of(path, data)}
+    # Runs and not answers: what is confirmed must not change while another run goes on.
+    answered = {entry["run"] for entry in entries if entry["run"] in runs and "answer" in entry}
+    if answered:
+        lines.append(f"Earlier runs on these data here: {len(answered):,}; what they gave away adds up.")
+    return lines
+
+
+def _is_of(path: Path, data: PartyData) -> bool:
+    try:
+        return open_approval(path).data == data.content_digest
+    except FastadmmError:
+        return False
+
+
+def run_description(run: str, caller: str, parties: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """What the owners of the data approve."""
+    return {"format": "fastadmm-run", "version": "1.0", "run": run, "coordinator": caller, "parties": parties}
+
+
+@dataclass(frozen=True)
+class Owned:
+    """What an owner names with a request."""
+
+    data: Path | None = None  # features that a model is trained on
+    rows: Path | None = None  # a table whose ids are compared; features or a table of rows to be scored
+    id: str | None = None  # of the table, as approvals keep them
+    duplicates: str = "refuse"
+    separator: str | None = None
+    id_pattern: str | None = None
+
+
+def agent_approve(
+    path: Path, data: Path | None, state: Path, force: bool = False, confirm: str | None = None, **named: Any
+) -> tuple[list[str], Path]:
+    """Show what a run or a task asks for, or approve what was shown."""
+    document, place, own = read_json(path), shown(path), Owned(data, **named)
+    if isinstance(document, dict) and document.get("format") == "fastadmm-task":
+        consent = _consent_to_task(document, place, state, own)
+    elif data is None:
+        raise ConfigError("--data: name the features that the run is to be trained on")
+    else:
+        consent = consent_to_run(document, place, data, state)
+    consent.check(force)
+    lines = consent.lines
+    if confirm is not None:
+        consent.confirm(confirm, force)
+    return lines, consent.path
+
+
+def approve_fingerprints(what: str, fingerprints: list[str], state: Path) -> Path:
+    """Add fingerprints of the other parties' keys to the approval of a run with sums only."""
+    for text in fingerprints:
+        if not re.fullmatch("[0-9a-f]{32}", plain(text)):
+            raise ConfigError(f"--fingerprint {shown(text)}: not 32 hexadecimal digits")
+    path = state / run_identifier(what, "agent approve") / APPROVAL
+    if not path.exists():
+        raise InputError(f"{shown(path)}: no approval of run {what}; approve the run first")
+    approval = open_approval(path)
+    if approval.family not in SUMS:
+        raise InputError(f"{shown(path)}: not a run with sums only, so there are no keys to compare")
+    known = [text for text in approval.fingerprints or () if plain(text) not in map(plain, fingerprints)]
+    write_approval(replace(approval, fingerprints=known + fingerprints), force=True)
+    return path
+
+
+def consent_to_run(document: Any, place: str, data: Path, state: Path) -> Consent:
+    """What an owner of the data would agree to in a run."""
+    party = open_party(data)
+    if not isinstance(document, dict) or document.get("format") != "fastadmm-run":
+        raise FormatError(f"{place}: not a run that 'fastadmm federate train' began")
+    if document.get("version") != "1.0":
+        raise FormatError(f"{place}: version {document.get('version')!r} of this file; known: '1.0'")
+    parties, caller = document.get("parties"), document.get("coordinator")
+    if not isinstance(parties, dict) or not isinstance(caller, str):
+        raise FormatError(f"{place}: keys 'parties' and 'coordinator' are missing or damaged")
+    terms: Any = parties.get(party.name)
+    if not isinstance(terms, dict):
+        raise InputError(f"{place}: of {', '.join(parties)}, but {shown(data)} is of {party.name}")
+    check_values(terms, argument_fields("start", party.n_samples, place), f"{place}: {party.name}")
+    if terms["family"] in SUMS:
+        primitive("asymmetric.x25519")  # missing, it is missed before anything is approved
+    identifier = run_identifier(document.get("run"), place)
+    request = Request(identifier, party.name, 0, -1, [("start", terms)])
+    approval = replace(
+        approve(request, party, place, state / identifier / APPROVAL),
+        callers=[caller],
+        protocol=VERSION,
+        fastadmm=terms.get("release"),
+    )
+    delta = () if approval.protection is None else (approval.protection.delta,)
+    words = run_words(approval, party, terms, spent_words(state, party, *delta))
+    return Consent(state, identifier, words, [approval], approval.path)
+
+
+def run_words(
+    approval: Approval, data: PartyData, terms: Mapping[str, Any], spent: Sequence[str]
+) -> list[str]:
+    """What an owner of the data is told of a run, with what is said of all runs before."""
+    more = [*scores_words(terms), *spent]
+    if approval.protection is None:
+        masked = approval.family in SUMS
+        more += sums_before(data, parties_of(terms, "") if masked else [data.name])
+    return in_plain_words(approval, data, more)
+
+
+def _consent_to_task(document: dict[str, Any], place: str, state: Path, own: Owned) -> Consent:
+    """What an owner would agree to beside runs."""
+    kind = document.get("kind")
+    count = document.get("n_ids" if kind == "align" else "n_samples")
+    texts = [run_identifier(document.get("task"), place), document.get("coordinator"), document.get("party")]
+    known = kind in ("align", "predict", "infer", "worth") and all(isinstance(text, str) for text in texts)
+    if not known or type(count) is not int:
+        raise FormatError(f"{place}: damaged; ask the coordinator to ask again")
+    if kind == "worth":
+        return _runs(document, place, state, own)
+    run = "" if kind == "align" else run_identifier(document.get("run"), place)
+    if run and not (state / run / APPROVAL).exists():
+        raise InputError(f"{place}: about run {run}, which is not approved in {shown(state)}")
+    path = state / run / {"align": ALIGN, "predict": PREDICT, "infer": INFER}[str(kind)]
+    entries = read_audit(state / AUDIT)[0] if (state / AUDIT).exists() else []
+    spent = used(entries, path.name, run)
+    if kind == "infer":
+        if own.data is None:
+            raise ConfigError("--data: name the features that the model was trained on")
+        features = open_party(own.data)
+        approval = draft_inference(path, document["party"], document["coordinator"], features, spent)
+        words = inference_words(approval, document["coordinator"], run, features.n_features)
+    else:
+        approval = _of_rows(document, path, own, spent, count)
+        words = _words(approval, document, spent)
+    return Consent(state, document["task"], words, [approval], path)
+
+
+def _of_rows(
+    document: dict[str, Any], path: Path, own: Owned, spent: Mapping[str, int], count: int
+) -> TaskApproval:
+    """The approval of one alignment more, or of the scores of one set of rows more."""
+    file, id, aligns = own.rows, own.id, path.name == ALIGN
+    if aligns:
+        library()  # missing, it is missed before anything is approved
+        if file is None:
+            file, id = remembered(path.parent, "rows"), id or known_of(path.parent).get("id")
+    if file is None:
+        what = "the table whose ids are compared" if aligns else "features of the rows to be scored"
+        raise ConfigError(f"--rows: name {what}")
+    if not file.is_file():
+        raise InputError(f"{shown(file)}: there is no such file")
+    if id is None and (aligns or not h5py.is_hdf5(file)):
+        raise ConfigError("--id: which column of the table holds the ids?")
+    return TaskApproval(
+        path,
+        document["party"],
+        [document["coordinator"]],
+        str(file.absolute()),
+        spent["requests"] + 2,  # refused ones count
+        spent["rows"] + count,
+        datetime.date.today() + datetime.timedelta(days=DAYS),
+        id,
+        own.duplicates,
+        own.separator,
+        own.id_pattern,
+    )
+
+
+def _runs(document: dict[str, Any], place: str, state: Path, own: Owned) -> Consent:
+    """One approval for a set of runs, and for the scores of one set of rows by each of their models."""
+    runs, count, caller, file = document.get("runs"), document["n_samples"], document["coordinator"], own.rows
+    if not isinstance(runs, dict) or not runs:
+        raise FormatError(f"{place}: damaged; ask the coordinator to ask again")
+    if own.data is None or file is None or not h5py.is_hdf5(file):
+        raise ConfigError(
+            "--data and --rows: name the features that the runs are trained on, and those of the test rows"
+        )
+    words: dict[str, list[str]] = {}
+    approvals: list[Any] = []
+    party, members = open_party(own.data).name, set[str]()
+    for run, terms in runs.items():
+        one_run = run_description(run_identifier(run, place), caller, {party: terms})
+        consent = consent_to_run(one_run, place, own.data, state)
+        # Beside who takes part, all are alike: one screen is about all of them.
+        members |= set(parties_of(terms, place))
+        alike = {**terms, "position": 0, "parties": ""}
+        words.setdefault(terms_digest(alike), list(consent.words))
+        until = datetime.date.today() + datetime.timedelta(days=DAYS)
+        limits = (str(file.absolute()), 2, count, until)  # refused ones count
+        scores = TaskApproval(consent.path.with_name(PREDICT), party, [caller], *limits)
+        approvals += [*consent.approvals, scores]
+    if len(words) > 1:
+        text = "runs of different kinds in one request; ask for each kind by itself"
+        raise FormatError(f"{place}: {text}")
+    first = (
+        f"{quoted(caller)} asks {listed([party])} for {len(runs)} runs, with different sets of the others of "
+        f"{listed(sorted(members))}, and for scores of {count:,} test rows with each model. What leaves adds "
+        "up. Each run is like this one:"
+    )
+    (one,) = words.values()
+    return Consent(state, document["task"], [*screen([first]), *one], approvals, state)
+
+
+def _words(approval: TaskApproval, asked: Mapping[str, Any], spent: Mapping[str, int]) -> list[str]:
+    who = f"{quoted(asked['coordinator'])} asks {listed([approval.party])}"
+    limits = (
+        f"Limits: {approval.requests:,} questions, refused ones counted, and {approval.rows:,} rows, of "
+        f"which {spent['requests']:,} and {spent['rows']:,} are used; until {approval.last_day}."
+    )
+    if approval.path.name == ALIGN:
+        return screen(
+            [
+                f"{who} which of its {asked['n_ids']:,} ids are in {quoted(approval.file, 200)} too.",
+                "It learns these, and how many ids the table has; you learn those that all parties have.",
+                "It may have put guessed ids among its own: each is answered, up to the limit.",
+                limits,
+            ]
+        )
+    part = approval.path.with_name(f"{approval.party}.h5")
+    exact = "A score is exact: the row's features times your weights"
+    if part.exists() and len(open_party_model(part)[0].feature_names) == 1:
+        exact = "You have ONE column: the scores are that column, up to a factor"
+    return screen(
+        [
+            f"{who} for the scores of {asked['n_samples']:,} rows of {quoted(approval.file, 200)} with the "
+            f"model of run {asked['run']}.",
+            f"{exact}, without noise (epsilon is infinite).",
+            "Whoever knows the features of some rows works out weights from their scores, as many as rows, "
+            "and with all weights a number on the features of every other row.",
+            limits,
+        ]
+    )

@@ -10,19 +10,23 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.between.approve import run_description
+from fastadmm.between.consent import run_description
 from fastadmm.between.hub import Ask, Begin, Correspondent, Elsewhere, Hub, nobody
 from fastadmm.between.journal import Journal
 from fastadmm.between.letters import KEPT_BYTES
-from fastadmm.between.private import (
+from fastadmm.between.private_terms import privacy_text
+from fastadmm.between.run_problem import (
+    early_stopping_of,
     open_own,
+    other_labels,
+    plan_of,
     private_run,
+    problem_of,
+    scheme_of,
     shared_part,
     solver_of_private,
     write_private_model,
 )
-from fastadmm.between.private_terms import privacy_text
-from fastadmm.between.run_problem import early_stopping_of, other_labels, problem_of, scheme_of
 from fastadmm.between.schema import table_digest
 from fastadmm.between.socket import Lost
 from fastadmm.conversation.calls import Asked
@@ -33,7 +37,7 @@ from fastadmm.files.reading import read_json
 from fastadmm.files.seal import check_seal, seal_of
 from fastadmm.privacy.statement import no_privacy
 from fastadmm.problem.problem import Problem
-from fastadmm.runs.checkpoint import read_tree, write_tree
+from fastadmm.runs.checkpoint import MESSAGES, read_tree, write_tree
 from fastadmm.runs.claim import of_model, statement_of, write_dual
 from fastadmm.runs.config import make_config, read_config, solver_options
 from fastadmm.runs.folder import RunFolder
@@ -70,8 +74,8 @@ def write_state(path: Path, solver: Solver, parties: Sequence[Correspondent], fi
                 write_tree(call.create_group("arguments"), arguments)
 
 
-def read_state(path: Path, names: Sequence[str]) -> dict[str, Any]:
-    """Inverse of :func:`write_state`."""
+def read_state(path: Path, names: Sequence[str], but: Sequence[str] = ()) -> dict[str, Any]:
+    """Inverse of :func:`write_state`, but for some arrays of the solver's."""
     with read_h5(path, _TYPE) as file:
         queues: dict[str, list[Asked]] = {}
         previous: dict[str, int] = {}
@@ -88,11 +92,24 @@ def read_state(path: Path, names: Sequence[str]) -> dict[str, Any]:
             ]
         return {
             "first": read_attribute(file, "first", int),
-            "solver": read_tree(require_group(file, "solver")),
+            "solver": read_tree(require_group(file, "solver"), but),
             "queues": queues,
             "previous": previous,
             "answered": answered,
         }
+
+
+def _read_messages(path: Path, solver: dict[str, Any], place: Callable[[int], np.ndarray | None]) -> None:
+    """Read messages to where a limit on memory has them: all of them may not fit twice."""
+    with read_h5(path, _TYPE) as file:
+        for key in MESSAGES:
+            if f"solver/{key}" in file:
+                held = file[f"solver/{key}"]
+                rows = place(len(held))
+                for k in range(0 if rows is None else len(held)):
+                    rows[k] = held[k]  # type: ignore[index]
+                inside, _, last = key.rpartition("/")
+                (solver[inside] if inside else solver)[last] = held[:] if rows is None else rows
 
 
 #: What the owners of the data are shown, to approve it.
@@ -118,6 +135,7 @@ class Coordinator:
         ask: Ask = nobody,
         say: Callable[[RoundRecord], None] = lambda record: None,
         begin: Begin | None = None,
+        tell: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.folder, self.path = folder, folder.path
         values, place = read_config(folder.configuration), shown(folder.configuration)
@@ -137,7 +155,7 @@ class Coordinator:
         holder = self.config.privacy.label_holder(self.names)
         #: Names of the parties that are asked.
         self.elsewhere = [name for name in self.names if name != holder]
-        self._ask, self._say, self._begin = ask, say, begin
+        self._ask, self._say, self._begin, self._tell = ask, say, begin, tell
         self._hub: Hub | None = None
         self.n_rounds = 0
 
@@ -340,14 +358,27 @@ class Coordinator:
     def _hub_of(self, parties: list[Correspondent], n_samples: int, n_classes: int) -> Hub:
         if self._hub is not None:
             self._hub.close()
-        self._hub = Hub(self.run, n_samples, parties, self._ask, self.journal, n_classes, self._begin)
+        how = self.journal, n_classes, self._begin, self._tell
+        self._hub = Hub(self.run, n_samples, parties, self._ask, *how)
         return self._hub
 
     def _solver(self, problem: Problem, labels: LabelData, hub: Hub, state: dict[str, Any] | None) -> Solver:
         early = early_stopping_of(self.config, problem, labels)
-        solver = Solver(problem, solver_options(self.config), early=early, driver=hub)
+        options, spills = solver_options(self.config), False
+        if self.config.memory is not None:
+            plan = plan_of(self.config, problem)
+            options = replace(options, history=plan.history) if plan.reduced else options
+            spills = plan.spilled > 0
+            if state is None:
+                for line in replace(plan, parties=[]).lines()[:-1]:  # the last is of features
+                    self._tell(line)
+        solver = Solver(problem, options, early=early, driver=hub)
+        if spills:
+            solver.spill(self.path)
         if state is not None:
             try:
+                if self.config.memory is not None:
+                    _read_messages(self.checkpoint_file, state["solver"], solver.method.place)
                 solver.restore(state["solver"], [])
             except (KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
                 solver.close()
@@ -367,7 +398,9 @@ class Coordinator:
 
     def checkpoint(self) -> dict[str, Any] | None:
         """The state after the last whole round; None before the first."""
-        return read_state(self.checkpoint_file, self.names) if self.checkpoint_file.exists() else None
+        if not self.checkpoint_file.exists():
+            return None
+        return read_state(self.checkpoint_file, self.names, () if self.config.memory is None else MESSAGES)
 
     # --- the end ------------------------------------------------------------------------------------------
 

@@ -40,6 +40,12 @@ Ask = Callable[[str, bytes, float], bytes]
 #: process: it may have to compile and to factorise.
 _SECONDS, _FIRST_SECONDS = 60.0, 300.0
 
+#: Seconds before each further attempt to reach a party that was lost; from the first again after every round.
+PAUSES = (1.0, 4.0, 15.0, 60.0)
+
+#: Seconds after which it is said who has not answered yet.
+_PATIENT = 5.0
+
 
 #: Told of an exchange before its parties are asked: its number, each party's call and request, N and C, and
 #: the journal of those before.
@@ -92,9 +98,10 @@ class Hub(Elsewhere):
         journal: Journal,
         n_classes: int = 1,
         begin: Begin | None = None,
+        tell: Callable[[str], None] = lambda line: None,
     ) -> None:
         super().__init__(parties)
-        self.run, self.ask, self.journal, self.begin = run, ask, journal, begin
+        self.run, self.ask, self.journal, self.begin, self.tell = run, ask, journal, begin, tell
         self.n_samples, self.n_classes = n_samples, n_classes
         # A kill may have come between the state and the journal's new beginning.
         first = 1 + max(party.last for party in parties)
@@ -187,6 +194,9 @@ class Hub(Elsewhere):
             self.begin(number, requests, (self.n_samples, self.n_classes), self.journal)
         works = [self._threads.submit(one, item) for item in asked]
         digests = [digest_of(request) for *_, request in asked]  # while the parties work
+        if late := wait(works, _PATIENT).not_done:
+            absent = ", ".join(party.name for work, (_, party, *_) in zip(works, asked) if work in late)
+            self.tell(f"exchange {number}, waiting for {absent}")
         wait(works)  # also where one has failed: nobody is asked twice at once
         missing = [error for work in works if isinstance(error := work.exception(), Waiting)]
         answers = [work.result() for work in works if not isinstance(work.exception(), Waiting)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -22,9 +23,9 @@ from fastadmm.between.schema import (
     most_bytes,
     open_envelope,
 )
-from fastadmm.between.socket import LONGEST
+from fastadmm.between.socket import LONGEST, STRANGERS, Handler, Known
 from fastadmm.conversation.calls import Asked
-from fastadmm.errors import FormatError, InputError, WaitingError
+from fastadmm.errors import FastadmmError, FormatError, InputError, WaitingError
 from fastadmm.files.atomic import remove_leftovers, shown, storage_errors, write_whole
 from fastadmm.files.modes import make_private
 from fastadmm.files.reading import read_bytes
@@ -176,19 +177,73 @@ def _prune(paths: Iterable[Path]) -> None:
             total -= size
 
 
-def ask_by_file(folder: Path, name: str, raw: bytes, seconds: float) -> bytes:
+#: Who asks, in a folder of a run or task: whoever may write there is believed, as at a socket.
+_CALLER = "caller.txt"
+
+#: Seconds between two looks into a folder.
+_EVERY = 0.2
+
+
+def ask_by_file(folder: Path, name: str, raw: bytes, seconds: float, caller: str = "coordinator") -> bytes:
     """The answer to a request, which waits in a folder of its run or task until the answer is beside it."""
     head = open_envelope(raw, len(raw), name).head
     label = f"{head['number']:06d}" if "number" in head else digest_of(raw)[-12:]
     place = folder / head["run" if "run" in head else "task"]
     request, answer = (place / kind / f"{name}-{label}.msg" for kind in ("requests", "answers"))
-    if answer.exists():
-        return open_letter(answer, LONGEST).raw
+    found = open_letter(answer, LONGEST) if answer.exists() else None
+    if found is not None and found.head.get("kind") != "refusal":
+        return found.raw
     with storage_errors(place):
         for path in (request, answer):
             path.parent.mkdir(parents=True, exist_ok=True)
+        answer.unlink(missing_ok=True)  # a refusal is told once; the owner may approve meanwhile
+    write_whole(place / _CALLER, caller.encode(), force=True, shared=True)
     write_whole(request, sealed(raw), force=True, shared=True)
+    if found is not None:
+        return found.raw
     raise Waiting(name, [request])
+
+
+class Folder:
+    """Answers the requests to one party that come into a folder, as a socket's server does its questions."""
+
+    def __init__(self, path: Path, party: str, handler: Handler, known: Known, state: Path) -> None:
+        self.path, self.party, self._handler, self._known = path, party, handler, known
+        self._state = state  # of the agent: approvals are there
+        self._seen: dict[Path, list[int]] = {}
+
+    def wait(self, say: Callable[[str], None]) -> None:
+        """Until the process is interrupted."""
+        while True:
+            self.answer(say)
+            time.sleep(_EVERY)
+
+    def answer(self, say: Callable[[str], None]) -> None:
+        """Answer what has come, and what was refused before its owner approved something more."""
+        paths = sorted([*self._state.glob("*.toml"), *self._state.glob("*/*.toml")])
+        approvals = [path.stat().st_mtime_ns for path in paths]
+        for request in sorted(self.path.glob("*/requests/*.msg")):
+            with suppress(FileNotFoundError):  # another process answered it just now
+                now = [request.stat().st_mtime_ns, *approvals]
+                if request.name.rpartition("-")[0] == self.party and self._seen.get(request) != now:
+                    self._seen[request] = now
+                    try:
+                        self._answer(request)
+                    except FastadmmError as error:  # it may come once more
+                        say(str(error))
+
+    def _answer(self, request: Path) -> None:
+        answer = request.parent.with_name("answers") / request.name
+        if answer.exists() and open_letter(answer, LONGEST).head.get("kind") != "refusal":
+            return
+        who = request.parent.with_name(_CALLER)
+        caller = read_bytes(who, 1 << 10).decode(errors="replace") if who.exists() else ""
+        size = request.stat().st_size
+        most = LONGEST if self._known(caller, size) else STRANGERS
+        raw = self._handler(caller, self.party, open_letter(request, most).raw)
+        write_whole(answer, sealed(raw), force=True, shared=True)
+        if open_envelope(raw, LONGEST, self.party).head.get("kind") != "refusal":
+            request.unlink(missing_ok=True)  # what is still there waits for an answer
 
 
 def sealed(raw: bytes) -> bytes:

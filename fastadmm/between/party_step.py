@@ -16,21 +16,18 @@ from fastadmm.between.approval import (
     first_terms,
     sees_columns,
 )
-from fastadmm.between.approval_file import open_approval, write_approval
+from fastadmm.between.approval_file import INFER, open_approval, write_approval
 from fastadmm.between.approval_words import ledger_words
-from fastadmm.between.approve import run_words
-from fastadmm.between.audit import AUDIT, AuditLog, moment
+from fastadmm.between.audit import AUDIT, AuditLog, moment, used
+from fastadmm.between.consent import run_words
 from fastadmm.between.host import KEYS, check_opened
-from fastadmm.between.inferring import draft_inference, inference_words
 from fastadmm.between.letters import open_letter, sealed
-from fastadmm.between.party_tasks import PartyTasks
+from fastadmm.between.party_tasks import PartyTasks, TaskBook
 from fastadmm.between.schema import Request, most_bytes, request_of
-from fastadmm.between.scoring import Home
+from fastadmm.between.scoring import Home, draft_inference, inference_words
 from fastadmm.between.session import STATE, Session, classes_of
 from fastadmm.between.socket import LONGEST
 from fastadmm.between.task import task_of
-from fastadmm.between.task_approval import INFER, write_task_approval
-from fastadmm.between.task_book import TaskBook, used
 from fastadmm.between.vocabulary import code_of
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FastadmmError, InputError, StorageError
@@ -197,7 +194,7 @@ def party_infer(
         if approve:
             with closing(TaskBook(state)) as book:
                 approval = draft_inference(agreed, party.name, ASKER, party, used(book.done, INFER, run))
-            write_task_approval(approval, force=force)
+            write_approval(approval, force=force)
             return [
                 *inference_words(approval, ASKER, run, party.n_features),
                 f"approved in {agreed}; edit the limits there, or delete it to answer nothing",

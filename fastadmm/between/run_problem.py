@@ -1,23 +1,43 @@
-"""The problem of a run whose parties are elsewhere: of their features it has the shapes alone."""
+"""The problem of a run whose parties are elsewhere: of their features it has shapes alone; private runs."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from fastadmm.between.private_terms import chooses_slack
 from fastadmm.blocks.block import FeatureBlock
-from fastadmm.errors import InputError
+from fastadmm.conversation.exchange import Call, Driver, Exchange, Talk
+from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.method.scheme import Scheme
+from fastadmm.privacy.fusion import FusionSolver
+from fastadmm.privacy.ledger import Ledger
+from fastadmm.privacy.message import MessageSolver, private_solver
+from fastadmm.privacy.published import certificate_of_model
+from fastadmm.privacy.statement import PrivacyStatement
 from fastadmm.problem.problem import Problem, TestSet
 from fastadmm.runs.check import choose_loss
 from fastadmm.runs.config import solver_options
+from fastadmm.runs.folder import RoundLog, RunFolder
 from fastadmm.runs.load import early_stopping_on, problem_on, rows_of
+from fastadmm.runs.plan import Plan, check_limit, make_plan
+from fastadmm.runs.private import label_account_of
+from fastadmm.runs.result import certificate_of
 from fastadmm.schemes.registry import choose_scheme
+from fastadmm.settings.checks import parse_bytes
+from fastadmm.settings.privacy import DifferentialPrivacy
 from fastadmm.settings.run import RunConfig
 from fastadmm.solver.early_stopping import EarlyStopping
+from fastadmm.solver.loop import SolveResult
+from fastadmm.solver.run import Run
 from fastadmm.store.label_file import LabelData, open_labels
-from fastadmm.store.party_file import PartyData
+from fastadmm.store.model import PartyModel, SharedPart, write_party_model, write_shared_part
+from fastadmm.store.model_id import model_id_of
+from fastadmm.store.party_file import PartyData, open_party
 from fastadmm.store.streamed import load_block
 
 
@@ -76,6 +96,30 @@ def early_stopping_of(config: RunConfig, problem: Problem, labels: LabelData) ->
     return early_stopping_on(labels, problem, config, lambda path: _other_rows(path, labels, widths))
 
 
+@dataclass(frozen=True)
+class _Apart:
+    """A party as the coordinator's plan has it: nothing of its features is in this process."""
+
+    name: str
+    n_features: int
+    n_samples: int = 0
+    nnz: None = None
+    kind: str = "elsewhere"
+    dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float64))
+
+
+def plan_of(config: RunConfig, problem: Problem) -> Plan:
+    """What the coordinator holds within its limit, which is the same wherever the run goes on."""
+    parties: list[Any] = [
+        _Apart(name, block.shape[1]) for name, block in zip(problem.names, problem.blocks, strict=True)
+    ]
+    known = replace(config, loss=problem.loss.name) if config.loss == "auto" else config
+    limit = parse_bytes(str(config.memory))
+    plan = make_plan(parties, [], problem.n_samples, known, problem.n_outputs, limit, apart=True)
+    check_limit(plan, True, None, shown(config.data))
+    return plan
+
+
 def scheme_of(problem: Problem, config: RunConfig) -> Scheme:
     """The scheme that the options choose."""
     return choose_scheme(solver_options(config), problem.traits, apart=True)[0]
@@ -86,3 +130,123 @@ def answers_of(problem: Problem, config: RunConfig) -> list[str]:
     scheme = scheme_of(problem, config)
     scheme.method(problem.traits)  # refuses what the scheme is not for
     return scheme.notes(problem.traits, solver_options(config))
+
+
+def open_own(config: RunConfig, own: Path | None, names: list[str], labels: LabelData) -> PartyData | None:
+    """The label holder's own features.
+
+    Returns: None where the coordinator has none.
+    """
+    holder = config.privacy.label_holder(names)
+    if own is None:
+        if holder is not None:
+            raise ConfigError(
+                "privacy: mode 'fusion': the label holder takes part with columns of its own; give them with "
+                "--own PARTY.h5, and name it with --party, too"
+            )
+        return None
+    if holder is None:
+        raise ConfigError("--own: only the label holder of privacy mode 'fusion' has columns of its own")
+    party = open_party(own)
+    if party.name != holder:
+        raise InputError(f"{shown(own)}: of {party.name}, but the label holder is {holder} (label_party)")
+    if (party.n_samples, party.row_digest) != (labels.n_samples, labels.row_digest):
+        raise InputError(
+            f"{shown(own)}: other rows than the labels, or in another order; align the rows first"
+        )
+    return party
+
+
+def solver_of_private(
+    config: RunConfig, problem: Problem, labels: LabelData, folder: RunFolder, run: str, driver: Driver
+) -> FusionSolver | MessageSolver:
+    """The label holder's, or the coordinator's, part of a private run."""
+    settings = config.privacy
+    assert isinstance(settings, DifferentialPrivacy)
+    if chooses_slack(settings):
+        raise ConfigError("privacy.slack: between parties it follows from public numbers; leave it out")
+    ledger = Ledger(folder.ledger if config.ledger is None else Path(config.ledger))
+    return private_solver(
+        problem,
+        solver_options(config),
+        settings,
+        folder.messages,
+        ledger=ledger,
+        run=run,
+        unproved={},
+        label_account=label_account_of(labels, problem.names, settings),
+        driver=driver,
+    )
+
+
+def shared_part(
+    solver: Run,
+    result: SolveResult,
+    labels: LabelData,
+    model_id: str,
+    statement: PrivacyStatement,
+    scales: list[float],
+) -> SharedPart:
+    """What the coordinator has of a model."""
+    problem = solver.problem
+    return SharedPart(
+        loss=problem.loss.text,
+        task=problem.loss.task,
+        lam=problem.recorded_lam,
+        intercept=result.intercept,
+        classes=labels.classes,
+        names=problem.names,
+        n_features=[int(block.shape[1]) for block in problem.blocks],
+        scales=scales,
+        certificate=certificate_of_model(certificate_of(result), statement),
+        penalty=problem.describe_penalty(),
+        privacy=statement,
+        model_id=model_id,
+    )
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A private run that is over: its result, and the identifier of its model."""
+
+    result: SolveResult
+    model_id: str
+
+
+def private_run(solver: Run, elsewhere: list[int], run: str, log: RoundLog) -> Talk[Ended]:
+    """All rounds, and the end: parties write their parts of the model."""
+    history, status = [], None
+    while status is None:
+        record = yield from solver.next_round()
+        log.append(record)
+        log.sync()
+        history.append(record)
+        status = solver.stop_reason(record)
+    message = solver.describe(status, record)
+    result = SolveResult(solver.party_weights(), solver.intercept, status, message, history)
+    model_id = model_id_of(run, result.record.round)
+    yield Exchange([Call(m, "keep", {"model_id": model_id}) for m in elsewhere])
+    return Ended(result, model_id)
+
+
+def write_private_model(
+    directory: Path, solver: Run, ended: Ended, labels: LabelData, own: PartyData | None
+) -> None:
+    """The shared part of the model, and the label holder's own."""
+    problem, result, statement = solver.problem, ended.result, solver.statement()
+    weights, scales = solver.held_weights(result.weights)
+    shared = shared_part(solver, result, labels, ended.model_id, statement, scales)
+    write_shared_part(directory, shared)
+    if own is not None:
+        m = problem.names.index(own.name)
+        part = PartyModel(
+            own.name,
+            weights[m],
+            list(own.feature_names),
+            own.transform,
+            solver.clips_rows,
+            scales[m],
+            own.encoder,
+            statement.weights_line(own.name),
+        )
+        write_party_model(directory / f"{own.name}.h5", part, model_id=ended.model_id)

@@ -55,7 +55,7 @@ _QUIET = 60.0
 _BEGUN, _PACE = 10.0, 4 << 20
 
 #: Bytes of a question that is read whoever asks; and of all longer ones of unknown callers together.
-_SHORT, _STRANGERS = 2 << 20, 64 << 20
+_SHORT, STRANGERS = 2 << 20, 64 << 20
 
 #: Seconds that a connection which sends nothing is left alone though others wait.
 _POLITE = 1.0
@@ -297,7 +297,7 @@ class Server:
             yield True
             return
         with self._lock:
-            there_is = self._strangers + size <= _STRANGERS
+            there_is = self._strangers + size <= STRANGERS
             self._strangers += size if there_is else 0
         try:
             yield there_is

@@ -8,11 +8,18 @@ identifier of its own: the same question in another task is another request.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+from fastadmm.between.hub import PAUSES, Ask
+from fastadmm.between.letters import Waiting
 from fastadmm.between.schema import (
     UNREAD,
     Body,
@@ -21,13 +28,20 @@ from fastadmm.between.schema import (
     Refusal,
     check_digest,
     check_head,
+    digest_of,
     encoded,
     judged,
+    open_envelope,
     refusal_of,
     run_identifier,
 )
+from fastadmm.between.socket import LONGEST, Lost
+from fastadmm.between.vocabulary import CODES, KINDS, refused, unapproved
 from fastadmm.conversation.calls import Field, answer_fields, argument_fields, check_values
-from fastadmm.files.reading import json_of
+from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError
+from fastadmm.files.atomic import remove_leftovers, shown, storage_errors, write_json
+from fastadmm.files.reading import json_of, read_json
+from fastadmm.runs.folder import run_lock
 
 #: Of the requests, as their heads name it.
 KIND = "task"
@@ -154,3 +168,87 @@ def _check_scores(answer: dict[str, Any], n_samples: int, place: str) -> None:
     (scores,) = answer.values()
     if len(scores) != n_samples:
         raise ProtocolError(f"{place}: scores of {len(scores)} rows instead of {n_samples}", "values")
+
+
+# --- at the coordinator ---
+
+_TASK = "task.json"
+
+#: Seconds that an answer may take: a table is read, ids are blinded.
+_SECONDS = 300.0
+
+#: Takes the answer of a party.
+Take = Callable[[str, dict[str, Any]], None]
+
+
+@contextmanager
+def task_folder(path: Path, kind: str, about: Mapping[str, Any]) -> Iterator[str]:
+    """Begin a task, or go on with it; one process at a time."""
+    file = path / _TASK
+    if not file.exists():
+        with storage_errors(path):
+            path.mkdir(mode=0o700, exist_ok=True)
+            if any(path.iterdir()):
+                raise ConfigError(f"{shown(path)}: exists already and is no task; choose another name")
+        write_json(file, {"kind": kind, "task": secrets.token_hex(8), "about": dict(about)})
+    with run_lock(path):
+        remove_leftovers(path)
+        known = read_json(file)
+        if not isinstance(known, dict) or known.keys() != {"kind", "task", "about"}:
+            raise FormatError(f"{shown(file)}: not our record; choose another directory")
+        if (known["kind"], known["about"]) != (kind, dict(about)):
+            raise ConfigError(f"{shown(path)}: began as another task; choose another directory")
+        yield run_identifier(known["task"], shown(file))
+
+
+def ask_all(ask: Ask, tasks: Mapping[str, Task], take: Take, say: Callable[[str], None]) -> None:
+    """Ask parties at once, those that are lost again, until all have answered."""
+    waiting, pauses = dict(tasks), list(PAUSES)
+    while waiting:
+        with ThreadPoolExecutor(len(waiting)) as pool:
+            works = {name: pool.submit(_answer, ask, task) for name, task in waiting.items()}
+        lost, wrong = None, None
+        absent: list[str] = []
+        missing: list[Waiting] = []
+        for name, work in works.items():
+            try:
+                take(name, work.result())
+                del waiting[name]
+            except Lost as error:
+                lost = error
+            except Waiting as error:
+                missing.append(error)
+            except FastadmmError as error:
+                if error.refusal == "task":
+                    absent.append(name)
+                else:
+                    wrong = wrong or error
+        if wrong is not None:
+            raise wrong
+        if absent:
+            one = tasks[absent[0]]
+            raise unapproved(absent, one.task, KINDS.get(one.call, "align"))
+        if missing:
+            raise Waiting.of(missing, f"task {tasks[str(missing[0])].task}")
+        if lost is not None:
+            if not pauses:
+                raise Lost(f"{lost}; the same command goes on where this task is") from None
+            say(f"{lost}; next attempt in {pauses[0]:g} s")
+            time.sleep(pauses.pop(0))
+
+
+def _answer(ask: Ask, task: Task) -> dict[str, Any]:
+    return answer_values(ask(task.party, encode_task(task), _SECONDS), task, f"party {task.party}")
+
+
+def answer_values(said: bytes, task: Task, place: str) -> dict[str, Any]:
+    """What a message answers to this very request."""
+    sent = replace(task, digest=digest_of(encode_task(task)))
+    try:
+        found = answer_of_task(open_envelope(said, LONGEST, place), sent, place)
+    except ProtocolError as error:
+        raise FormatError(str(error)) from None
+    if isinstance(found, Refusal):
+        text = f"{place}: refused ({found.code}): {CODES[found.code]}"
+        raise refused(found.code, InputError(text))
+    return found.answer

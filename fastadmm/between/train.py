@@ -1,26 +1,279 @@
-"""``fastadmm federate train``: a configuration with an address per party, to the end of the run."""
+"""A run with parties elsewhere: begun, gone on with, repaired; over channels, or by files in and out."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fastadmm.between.coordinator import RUN, Coordinator
-from fastadmm.between.coordinator_step import new_run
-from fastadmm.between.hub import Ask
+from fastadmm.between.coordinator import RUN, UNUSABLE, Coordinator
+from fastadmm.between.hub import PAUSES, Ask, Elsewhere
+from fastadmm.between.journal import Journal
+from fastadmm.between.letters import Letters, Waiting, open_letter
+from fastadmm.between.run_problem import (
+    answers_of,
+    early_stopping_of,
+    open_own,
+    other_labels,
+    problem_of,
+    solver_of_private,
+)
 from fastadmm.between.setup import Setup, read_setup
-from fastadmm.between.socket import Lost
-from fastadmm.errors import ConfigError
-from fastadmm.files.atomic import shown
-from fastadmm.runs.config import make_config
+from fastadmm.between.socket import LONGEST, Lost
+from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError
+from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.runs.check import doubts
+from fastadmm.runs.config import make_config, refuse
 from fastadmm.runs.folder import EXCHANGE, RunFolder
+from fastadmm.runs.looks import seen_by_ids
+from fastadmm.runs.private import new_run_id
+from fastadmm.runs.provenance import labels_digest
 from fastadmm.settings.keys import PATHS
+from fastadmm.settings.run import differing
 from fastadmm.solver.history import RoundRecord
+from fastadmm.store.label_file import open_labels
+from fastadmm.store.party_file import check_party_name
 
-#: Seconds before each further attempt to reach a party that was lost; from the first again after every round.
-PAUSES = (1.0, 4.0, 15.0, 60.0)
+
+@dataclass(frozen=True)
+class StepResult:
+    """Where a run stands after a step."""
+
+    requests: list[Path]  # requests that have not been answered, one file per party
+    n_rounds: int  # rounds done
+    notes: list[str]  # what the step has to say
+    document: dict[str, Any] | None  # content of ``result.json`` once the run is over
+
+
+def coordinator_start(
+    labels: Path,
+    parties: Sequence[str],
+    out: Path,
+    values: dict[str, Any],
+    place: str = "command line",
+    *,
+    options: dict[str, Any] | None = None,
+    own: Path | None = None,
+) -> StepResult:
+    """Open a run: check the labels and settings, and write the first requests."""
+    notes: list[str] = []
+    folder, fill = new_run(labels, parties, out, values, place, options=options, own=own, say=notes.append)
+    with folder.begin(fill, force=False), by_files(folder) as (coordinator, letters):
+        result = step_result(coordinator, letters)
+        return replace(result, notes=[*notes, *result.notes])
+
+
+def new_run(
+    labels: Path,
+    parties: Sequence[str],
+    out: Path,
+    values: dict[str, Any],
+    place: str,
+    *,
+    options: dict[str, Any] | None = None,
+    own: Path | None = None,
+    say: Callable[[str], None],
+) -> tuple[RunFolder, Callable[[RunFolder], None]]:
+    """A run that does not exist yet, and what writes its first files, for :meth:`RunFolder.begin`.
+
+    ``labels``, ``parties``, ``out``, ``values``, ``place``, ``options`` and ``own``, and errors: as in
+    :func:`coordinator_start`. ``say`` is given warnings.
+    """
+    if not parties:
+        raise ConfigError("coordinator start: name the parties with --party")
+    names = [check_party_name(name, "--party") for name in parties]
+    for k, name in enumerate(names):
+        if name.casefold() in [other.casefold() for other in names[:k]]:
+            raise ConfigError(f"--party {name}: named twice")
+    config = make_config({**values, "data": str(labels)}, place, options)
+    refuse("exchange", differing(config))
+    run, folder = new_run_id(), RunFolder(out, EXCHANGE)
+    holder = open_own(config, own, names, open_labels(Path(config.data)))
+    problem, data = problem_of(config, names, None, holder)
+    for line in doubts(data.task, problem.loss):
+        say(line)
+    for path in other_labels(config).values():
+        for line in seen_by_ids(data, open_labels(Path(path)), config.privacy.mode != "none"):
+            say(line)
+    if config.privacy.mode == "none":
+        for line in answers_of(problem, config):
+            say(line)
+        early_stopping_of(config, problem, data)
+    elif other_labels(config):
+        raise ConfigError(
+            f"key {next(iter(other_labels(config)))!r}: a private round by files has none; leave it out"
+        )
+    else:  # what theorems do not cover is refused now
+        solver_of_private(config, problem, data, folder, run, Elsewhere()).close()
+    about = {
+        "run": run,
+        "parties": names,
+        "labels": labels_digest(data),
+        **{key: labels_digest(open_labels(Path(path))) for key, path in other_labels(config).items()},
+    }
+    if holder is not None:
+        about |= {"own": folder.relative(holder.path), "own_digest": holder.content_digest}
+
+    def fill(new: RunFolder) -> None:
+        paths = {"data": config.data, "ledger": config.ledger, **other_labels(config)}
+        new.write_configuration(config.to_toml(), paths, {"rounds_by_files": about}, final=out)
+
+    return folder, fill
+
+
+def coordinator_step(run: Path, messages: Sequence[Path] = ()) -> StepResult:
+    """Take messages in and go on as far as they allow."""
+    with one_coordinator(run, messages) as (coordinator, letters):
+        return step_result(coordinator, letters)
+
+
+@contextmanager
+def one_coordinator(run: Path, messages: Sequence[Path] = ()) -> Iterator[tuple[Coordinator, Letters]]:
+    """The coordinator of a run directory, which nobody else works on, and its files; what kills left goes."""
+    folder = RunFolder(run, EXCHANGE)
+    folder.require()
+    with folder.held(), by_files(folder, messages) as both:
+        both[1].remove_leftovers()
+        yield both
+
+
+@contextmanager
+def by_files(folder: RunFolder, messages: Sequence[Path] = ()) -> Iterator[tuple[Coordinator, Letters]]:
+    """A coordinator whose parties are asked by files, and these."""
+    known = Coordinator(folder)
+    letters = Letters(folder.path, known.run, known.names, messages)
+    coordinator = Coordinator(folder, letters.ask, begin=letters.begin, tell=letters.notes.append)
+    with closing(coordinator):
+        yield coordinator, letters
+
+
+def step_result(coordinator: Coordinator, letters: Letters) -> StepResult:
+    """Go on as far as the messages allow."""
+    try:
+        document = coordinator.advance()
+    except Waiting as waiting:
+        return StepResult(waiting.requests, coordinator.n_rounds, [*letters.notes, str(waiting)], None)
+    except UNUSABLE:
+        letters.drop_taken()
+        raise
+    return StepResult([], coordinator.n_rounds, letters.notes, document)
+
+
+def coordinator_repair(run: Path, again: int | None = None) -> StepResult:
+    """Drop what cannot be used, make again what follows from the rest, and ask for what is missing.
+
+    What is made again has the same bytes, so a party that is asked once more repeats its old answer.
+    """
+    with one_coordinator(run) as (coordinator, letters):
+        return _Repair(coordinator, letters).do(again)
+
+
+class _Repair:
+    def __init__(self, coordinator: Coordinator, letters: Letters) -> None:
+        self.run, self.letters, self.path = coordinator, letters, coordinator.path
+        self.notes: list[str] = []
+
+    def do(self, again: int | None) -> StepResult:
+        run, journal = self.run, self.path / "answers.journal"
+        for path in (run.checkpoint_file, run.said_file, run.folder.result, journal):
+            if os.path.lexists(path) and not path.is_file():
+                self._drop(path, "is no file")
+        finished = self._finished()
+        if finished and again is None:
+            return replace(step_result(run, self.letters), notes=["the run is over; nothing to repair"])
+        self._mend(journal)
+        for path in (*self.path.glob("answers/*/*"), *self.path.glob("requests/*")):
+            try:
+                open_letter(path, LONGEST)
+            except FastadmmError:
+                self._drop(path, "is damaged")
+        if run.said_file.exists():
+            try:
+                run.said()
+            except FormatError:
+                self._drop(run.said_file, "is damaged")
+        if not run.said_file.exists():
+            # What parties said comes before all other answers: they are asked again, and say the same.
+            for path in (run.checkpoint_file, journal):
+                if path.exists():
+                    self._drop(path, "follows from what parties said")
+        first = self._first_of_round()
+        if again is not None:
+            self._go_back(again, first)
+        try:
+            result = step_result(run, self.letters)
+        except UNUSABLE as error:
+            self.notes.append(f"the last answers cannot be used ({error}): asked for again")
+            self.letters.forget(lambda number: True)
+            result = step_result(run, self.letters)
+        return replace(result, notes=[*(self.notes or ["nothing to repair"]), *result.notes])
+
+    def _finished(self) -> bool:
+        try:
+            return self.run.folder.finished() is not None
+        except FormatError:
+            self._drop(self.run.folder.result, "is damaged")
+            return False
+
+    def _mend(self, path: Path) -> None:
+        """Keep the answers before the first damaged one."""
+        try:
+            Journal(path).close()
+        except FormatError:
+            try:
+                Journal(path, mend=True).close()
+                self.notes.append(f"{path.name} is damaged: what follows is dropped")
+            except FormatError:
+                self._drop(path, "is damaged")
+
+    def _first_of_round(self) -> int:
+        """The exchange that the current round begins with; a checkpoint that is damaged goes."""
+        try:
+            state = self.run.checkpoint()
+        except FormatError:
+            self._forget_rounds("is damaged")
+            state = None
+        return 1 if state is None else int(state["first"])
+
+    def _numbers(self) -> list[int]:
+        return [int.from_bytes(parts[0]) for parts in self.run.journal.records()]
+
+    def _forget_rounds(self, why: str) -> None:
+        numbers = self._numbers()
+        missing = set(range(1, max(numbers, default=0) + 1)) - set(numbers)
+        if missing:
+            raise FormatError(
+                f"{shown(self.path)}: its checkpoint {why}, and answers of exchange {min(missing)} are not "
+                "kept: restore the directory from a backup; parties repeat what they have answered since"
+            )
+        self._drop(self.run.checkpoint_file, why)
+        self.notes.append("all rounds are made again from the kept answers")
+
+    def _go_back(self, number: int, first: int) -> None:
+        """Ask for an exchange again, and forget what followed from it."""
+        newest = max(self._numbers(), default=first - 1)
+        if not 1 <= number <= newest + 1:
+            raise InputError(f"--again {number}: exchanges 1 to {newest} have been answered")
+        if number < first:
+            self._forget_rounds(f"is past exchange {number}")
+        journal = self.run.journal
+        journal.rewrite([parts for parts in journal.records() if int.from_bytes(parts[0]) < number])
+        self.letters.forget(lambda other: other >= number)
+        self.run.folder.remove_result()
+        self.notes.append(f"exchange {number} and all after it are asked for again")
+
+    def _drop(self, path: Path, why: str) -> None:
+        with storage_errors(path):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        self.notes.append(f"{path.relative_to(self.path)} {why}: dropped")
 
 
 def federate(
@@ -31,7 +284,7 @@ def federate(
 ) -> dict[str, Any]:
     """Begin a run with parties elsewhere, or go on with it, until it has ended."""
     setup = read_setup(config)
-    with setup.ways.opened(say) as ask:
+    with setup.opened(say) as ask:
         folder = begun(setup, out, say)
         with folder.held():
             return train_run(folder, ask, say, rounds)
@@ -50,7 +303,7 @@ def begun(setup: Setup, out: Path, say: Callable[[str], None]) -> RunFolder:
     folder, fill = new_run(labels, setup.names, out, values, setup.place, own=setup.own, say=say)
     with folder.begin(fill, force=False):
         run = Coordinator(folder)
-        run.write_description(setup.ways.caller)
+        run.write_description(setup.caller)
         say(f"run {run.run}: {shown(out / RUN)} is for the parties to approve")
     return RunFolder(out, EXCHANGE)
 
@@ -68,7 +321,7 @@ def train_run(
             rounds(record)
 
     while True:
-        run = Coordinator(folder, ask, count)
+        run = Coordinator(folder, ask, count, tell=say)
         try:
             return run.advance()
         except Lost as error:

@@ -8,27 +8,37 @@ from fastadmm.cli.app import new_group
 from fastadmm.cli.convert import Duplicates
 from fastadmm.cli.options import ID_PATTERN, LEDGER, TEST, THREADS, VALIDATION, argument, flag, option
 from fastadmm.cli.terminal import say
-from fastadmm.errors import ConfigError
+from fastadmm.errors import ConfigError, InputError
 
 group = new_group("agent", "A party's own process: answers what its owner has approved.")
 
 _DATA = option("The party's features; they stay here.", metavar="PARTY.h5")
+_ID = option("Id column of the table.", "--id", metavar="NAME")
 _STATE = option("The agent's directory: approvals, state, audit log.", default=..., metavar="DIR")
 
 
 @group.callback()
 def agent() -> None:
-    """A party's own process (docs/federation.md)."""
+    """A party's own process (docs/between.md)."""
 
 
 @group.command()
 def run(
     state: Path = _STATE,
-    socket: Path = option("Unix socket to listen on.", default=..., metavar="PATH"),
+    socket: Path = option(
+        "Unix socket to listen on, or the directory of a coordinator's address files:DIR.",
+        default=...,
+        metavar="PATH",
+    ),
     data: Path | None = _DATA,
     party: str | None = option(
         "Name of the party, in place of --data while there are no features yet.", metavar="NAME"
     ),
+    rows: Path | None = option(
+        "With --party: your table, which is converted once an alignment says which rows all have.",
+        metavar="TABLE",
+    ),
+    id: str | None = _ID,
     ledger: Path | None = LEDGER,
     test: Path | None = TEST,
     validation: Path | None = VALIDATION,
@@ -39,10 +49,16 @@ def run(
     from contextlib import closing
 
     from fastadmm.between.agent import Agent
+    from fastadmm.between.letters import Folder
     from fastadmm.between.socket import serve
+    from fastadmm.files.atomic import shown
 
     if (data is None) == (party is None):
         raise ConfigError("--data: give the party's features; --party NAME as long as there are none")
+    if (rows is None) != (id is None) or (rows is not None and party is None):
+        raise ConfigError("--rows: goes with --party NAME and --id NAME")
+    if rows is not None and not rows.is_file():
+        raise InputError(f"{shown(rows)}: there is no such file")
 
     def tell(line: str) -> None:
         say(line.rstrip(), error=True)
@@ -56,9 +72,15 @@ def run(
         test=test,
         validation=validation,
         streamed=streamed,
+        rows=rows,
+        id=id,
         say=tell,
     )
     with closing(agent):
+        if socket.is_dir():
+            say(f"{agent.name} answers requests in {socket}; Ctrl-C ends it")
+            Folder(socket, agent.name, agent.handle, agent.known, state).wait(tell)
+            return
         server = serve(socket, agent.handle, agent.known)
         say(f"{agent.name} listens on {socket}; Ctrl-C ends it")
         try:
@@ -78,7 +100,7 @@ def approve(
     rows: Path | None = option(
         "Alignment: your table. Predictions: features of the rows, or your table of them.", metavar="FILE"
     ),
-    id: str | None = option("Id column of the table.", "--id", metavar="NAME"),
+    id: str | None = _ID,
     id_pattern: str | None = ID_PATTERN,
     duplicates: Duplicates = option(
         "Repeated ids in the table: refuse, keep the first or last row, or drop all.",
@@ -94,25 +116,16 @@ def approve(
     ),
 ) -> None:
     """Show on one screen what is asked for; --confirm DIGEST approves exactly that, within limits."""
-    from fastadmm.between.approve import agent_approve, approve_fingerprints
-    from fastadmm.between.approve_task import approve_task, is_task
-    from fastadmm.between.consent import asked_file
+    from fastadmm.between.consent import agent_approve, approve_fingerprints, asked_file, remembered
     from fastadmm.files.atomic import shown
 
     if fingerprint:
         say(f"{approve_fingerprints(what, fingerprint, state)}: names {len(fingerprint)} key(s)")
         return
     file = asked_file(what, state)
-    table = {"id": id, "duplicates": duplicates.value, "separator": separator, "id_pattern": id_pattern}
-
-    def settle(digest: str | None) -> tuple[list[str], Path]:
-        if is_task(file):
-            return approve_task(file, state, rows, data=data, force=force, confirm=digest, **table)  # type: ignore[arg-type]
-        if data is None:
-            raise ConfigError("--data: name the features that the run is to be trained on")
-        return agent_approve(file, data, state, force, digest)
-
-    lines, path = settle(confirm)
+    data = data or remembered(state, "data")
+    how = {"duplicates": duplicates.value, "separator": separator, "id_pattern": id_pattern}
+    lines, path = agent_approve(file, data, state, force, confirm, rows=rows, id=id, **how)
     if confirm is None:
         for line in lines:
             say(shown(line))

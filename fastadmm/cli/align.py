@@ -103,13 +103,12 @@ def request(
     secret: Path = option("Key file to write; keep it.", default=..., metavar="FILE"),
     *,
     reading: _Reading,
-    force: bool = _FORCE,
 ) -> None:
     """Guest, first step: blind the ids. Send the request to every host."""
     from fastadmm.data_tools.psi import psi_request
 
     (ids,) = reading.ids([table], id)
-    count = psi_request(ids, out, secret, force=force)
+    count = psi_request(ids, out, secret)
     say(f"{out}: {count} blinded ids, to be sent to the hosts; {secret} stays here")
 
 
@@ -156,12 +155,11 @@ def finish(
 def merge(
     sources: list[Path] = argument("Partitions of the same rows.", metavar="PARTITION..."),
     out: Path = _OUT,
-    force: bool = _FORCE,
 ) -> None:
     """Merge partitions that parties made from their own tables, with one alignment."""
     from fastadmm.store import merge_partitions
 
-    partition = merge_partitions(sources, out, force=force)
+    partition = merge_partitions(sources, out)
     parties = ", ".join(party.name for party in partition.parties)
     say(f"{out}: {partition.n_samples} rows, parties {parties}, {partition.row_digest}")
 

@@ -11,7 +11,7 @@ from fastadmm.cli.options import argument, flag, option, with_options
 from fastadmm.cli.terminal import say
 
 if TYPE_CHECKING:
-    from fastadmm.between.coordinator_step import StepResult
+    from fastadmm.between.train import StepResult
 
 group = new_group("coordinator", "The coordinator's side of training over exchanged files.")
 
@@ -39,7 +39,7 @@ def start(
     ),
 ) -> None:
     """Start a run: write the first request for each party."""
-    from fastadmm.between.coordinator_step import coordinator_start
+    from fastadmm.between.train import coordinator_start
     from fastadmm.cli.options import settings_of
     from fastadmm.files.atomic import shown
     from fastadmm.runs.config import read_config
@@ -60,7 +60,7 @@ def step(
     as_json: bool = flag("Print the result, when training ends, as JSON.", "--json"),
 ) -> int:
     """Read messages and continue: write new requests or, at the end, the model."""
-    from fastadmm.between.coordinator_step import coordinator_step
+    from fastadmm.between.train import coordinator_step
     from fastadmm.cli.train import report_result
 
     result = coordinator_step(run, messages or [])
@@ -82,7 +82,7 @@ def infer(
     as_json: bool = flag("Print the result, at the end, as JSON.", "--json"),
 ) -> None:
     """Standard errors by files: write requests for 'party infer', or read the answers."""
-    from fastadmm.between.infer import coordinator_infer
+    from fastadmm.between.predict import coordinator_infer
     from fastadmm.cli.coefficients import print_inference
 
     found = coordinator_infer(run, out, messages or [], covariance=covariance, level=level)
@@ -101,7 +101,7 @@ def repair(
     ),
 ) -> None:
     """Discard unusable messages and ask for them again."""
-    from fastadmm.between.coordinator_step import coordinator_repair
+    from fastadmm.between.train import coordinator_repair
 
     _say(coordinator_repair(run, again))
 

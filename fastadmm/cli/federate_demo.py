@@ -13,23 +13,24 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fastadmm.between.align import ALIGNMENTS
-from fastadmm.between.approve import agent_approve
-from fastadmm.between.approve_task import approve_task, is_task
+from fastadmm.between.align import FEATURES
+from fastadmm.between.approval_file import ALIGN, PREDICT, open_task_approval, write_approval
 from fastadmm.between.audit import AUDIT
-from fastadmm.between.consent import shown_digest
+from fastadmm.between.consent import agent_approve, shown_digest
+from fastadmm.between.kit import INSTALL_HINT
 from fastadmm.between.predict import PREDICTIONS
 from fastadmm.between.stage import ADMIN, SERVER, Stage
-from fastadmm.between.task_approval import ALIGN, PREDICT, open_task_approval, write_task_approval
 from fastadmm.cli.demo_run import LAMBDA, MEASURED, PARTIES
 from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.data_tools.predict_tables import TableRows
-from fastadmm.errors import StorageError
+from fastadmm.data_tools.psi import library
+from fastadmm.errors import ConfigError, StorageError
 from fastadmm.files.atomic import storage_errors, write_toml
 from fastadmm.files.reading import read_json
 from fastadmm.runs.config import make_config
@@ -49,14 +50,23 @@ _SECONDS = 150.0
 
 
 def made(directory: Path) -> Path:
-    """The directory, new."""
+    """The directory, new; nothing begins where a package is missing."""
+    check_packages()
     with storage_errors(directory):
         directory.mkdir(mode=0o700, parents=True)
     return directory.absolute()
 
 
+def check_packages() -> None:
+    """Name what the demonstration needs and what is not installed."""
+    library()
+    if find_spec("nvflare") is None:
+        raise ConfigError(f"federation: NVFlare is missing: this {INSTALL_HINT}")
+
+
 def run_federate_demo(directory: Path, say: Callable[[str], None]) -> dict[str, Any]:
     """Provision, start, align, train, kill a party, go on, evaluate, predict; no process is left."""
+    check_packages()
     begin = time.monotonic()
     with Stage(directory / "stage", PARTIES) as stage:
         stage.provision()
@@ -66,12 +76,11 @@ def run_federate_demo(directory: Path, say: Callable[[str], None]) -> dict[str, 
         say("nvflare: the server and three sites start, on the loopback interface")
         project = _Project(directory, stage, say)
         for name in PARTIES:
-            project.agent(name, "--party", name)
+            project.agent(name)
         for name in PARTIES:
             project.listening(name)
-        say("fastadmm agent run: each laboratory's own process, which has approved nothing yet")
+        say("fastadmm agent run --rows: each laboratory's own process, which has approved nothing yet")
         project.align()
-        project.convert()
         run = project.train()
         project.score()
         jobs = sum(line.endswith("is running") for line in project.log("coordinator").splitlines())
@@ -117,38 +126,14 @@ class _Project:
         self.refused(*align)
         self.approve("train.csv")
         self.coordinator(*align)
+        self.say("agents: each has converted its own table")
         for name in PARTIES:
             # For the test patients, too.
             approval = open_task_approval(self.state(name) / ALIGN)
             more = replace(approval, requests=2, rows=10_000, file=str(self.homes[name] / "test.csv"))
-            write_task_approval(more, force=True)
+            write_approval(more, force=True)
         test = ("align", "project.toml", "test.csv", "--id", "id", "--label", "diagnosis", "-o", "test")
         self.coordinator(*test, "--like", "train/labels.h5")
-
-    def convert(self) -> None:
-        """Each laboratory converts its own table, and its agent begins anew with it."""
-        task = read_json(self.home / "train" / "task.json")["task"]
-        for name in PARTIES:
-            home = self.homes[name]
-            convert_tables(
-                None,
-                [home / "train.csv"],
-                home / "train.parts",
-                id="id",
-                alignment=self.state(name) / ALIGNMENTS / f"{task}.json",
-                names=name,
-                task="classification",
-                standardize=True,
-            )
-            self.stage.kill(f"agent-{name}", signal.SIGINT)
-        for name in PARTIES:
-            self.ended(f"agent-{name}")
-            self.agent(name, "--data", str(self.homes[name] / "train.parts" / f"{name}.h5"))
-        for name in PARTIES:
-            self.listening(name)
-        self.say(
-            "fastadmm convert --align, fastadmm agent run --data: at each laboratory, with its own table"
-        )
 
     def train(self) -> Path:
         """Begin the run, approve it, train, and kill a party meanwhile."""
@@ -166,7 +151,7 @@ class _Project:
             os.kill(job, signal.SIGKILL)
         self.say(f"kill -9: the agent of {_VICTIM} and its NVFlare job, after {_ANSWERS} answers")
         self.stage.sockets[_VICTIM].unlink()  # which it could not do itself
-        self.agent(_VICTIM, "--data", str(self.homes[_VICTIM] / "train.parts" / f"{_VICTIM}.h5"))
+        self.agent(_VICTIM)
         self.listening(_VICTIM)
         self.say(f"the agent of {_VICTIM} is started again, as its system would; the coordinator asks on")
         training.wait(_SECONDS)
@@ -182,7 +167,7 @@ class _Project:
         for name in PARTIES:
             (path,) = self.state(name).glob(f"*/{PREDICT}")
             approval = open_task_approval(path)
-            write_task_approval(replace(approval, requests=2, rows=2 * approval.rows), force=True)
+            write_approval(replace(approval, requests=2, rows=2 * approval.rows), force=True)
         self.coordinator(*evaluate)
         self.coordinator("predict", "project.toml", "run", "test/rows.json", "-o", "predicted")
 
@@ -191,10 +176,8 @@ class _Project:
         for name in PARTIES:
             home, state = self.homes[name], self.state(name)
             (asked,) = (state / "asked").glob("*.json")
-            if is_task(asked):
-                approve = partial(approve_task, asked, state, home / table, id="id")
-            else:
-                approve = partial(agent_approve, asked, home / "train.parts" / f"{name}.h5", state)
+            data = state / FEATURES / f"{name}.h5"
+            approve = partial(agent_approve, asked, data, state, rows=home / table, id="id")
             approve(confirm=shown_digest(approve()[0]))
         self.say("fastadmm agent approve: at each laboratory, what it was asked for; then the same again")
 
@@ -209,12 +192,10 @@ class _Project:
             id="id",
             label="diagnosis",
             names=",".join(PARTIES),
-            standardize=True,
         )
-        # What "auto" means where an exchange takes long.
-        settings = {"data": str(out / "train.parts"), "lambda": LAMBDA, "directions": "both"}
-        start_run(make_config(settings), out / "run")
-        parts = [next(self.state(name).glob(f"*/{name}.h5")) for name in PARTIES]
+        start_run(make_config({"data": str(out / "train.parts"), "lambda": LAMBDA}), out / "run")
+        run_id = read_json(self.home / "run" / "run.json")["run"]
+        parts = [self.state(name) / run_id / f"{name}.h5" for name in PARTIES]
         same = all(
             np.array_equal(open_party_model(part)[0].weights, one.weights)
             for part, one in zip(parts, open_model(out / "run").parties, strict=True)
@@ -232,10 +213,11 @@ class _Project:
         """The agent's directory."""
         return self.homes[name] / "state"
 
-    def agent(self, name: str, *options: str) -> None:
+    def agent(self, name: str) -> None:
         """Start the agent of a laboratory."""
         where = ["--state", str(self.state(name)), "--socket", str(self.stage.sockets[name])]
-        self.stage.spawn(f"agent-{name}", [*_PROGRAM, "agent", "run", *options, *where, "--threads", "1"])
+        rows = ["--party", name, "--rows", str(self.homes[name] / "train.csv"), "--id", "id"]
+        self.stage.spawn(f"agent-{name}", [*_PROGRAM, "agent", "run", *rows, *where, "--threads", "1"])
 
     def listening(self, name: str) -> None:
         """Until it answers."""
@@ -260,12 +242,6 @@ class _Project:
         self.say(f"fastadmm federate {' '.join(arguments)}")
         if self.spawn(*arguments).wait(_SECONDS):
             raise StorageError(f"{self.stage.log('coordinator')}: {self.tail('coordinator')}")
-
-    def ended(self, name: str) -> None:
-        """Until a process has ended by itself."""
-        until = time.monotonic() + _SECONDS
-        while self.stage.lives(name):
-            self.wait(name, until)
 
     def wait(self, name: str, until: float, seconds: float = 0.05) -> None:
         """A moment, if a process lives."""

@@ -13,7 +13,7 @@ group = new_group("party", "A party's side of training over exchanged files.")
 
 @group.callback()
 def party() -> None:
-    """A party's side of training over exchanged files (docs/rounds-by-files.md)."""
+    """A party's side of training over exchanged files (docs/between.md#files-by-hand)."""
 
 
 @group.command()

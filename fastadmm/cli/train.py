@@ -31,7 +31,7 @@ def train(
     *,
     options: dict[str, Any],
     log_to: list[str] | None = option(
-        "tensorboard or mlflow, with =DIR or =URI; may be repeated. See docs/tracking.md.",
+        "tensorboard or mlflow, with =DIR or =URI; may be repeated. See docs/training.md.",
         "--log-to",
         panel=MORE,
         metavar="KIND[=PLACE]",

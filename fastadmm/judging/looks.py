@@ -17,7 +17,7 @@ Array = np.ndarray
 class Look:
     """One look."""
 
-    sees: str  # as docs/looks.md says it
+    sees: str  # as docs/judging.md says it
     line: str  # what is said, with {fields}
     settles: str  # the option
 

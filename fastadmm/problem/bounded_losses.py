@@ -1,7 +1,7 @@
 r"""Bounded, non-convex losses: the cost of an outlier is limited, however far out it is.
 
 Without convexity there is no duality gap and no certificate: training ends at
-a stationary point. See ``docs/nonconvex.md``.
+a stationary point. See ``docs/losses.md``.
 """
 
 import math

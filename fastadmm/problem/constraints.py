@@ -1,4 +1,4 @@
-"""The closed convex sets X that a party's weights lie in; their table is in ``docs/regularizers.md``."""
+"""The closed convex sets X that a party's weights lie in; their table is in ``docs/losses.md``."""
 
 import math
 from abc import ABC, abstractmethod

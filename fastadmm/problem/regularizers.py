@@ -1,4 +1,4 @@
-r"""The regularisers R of a party's weights; their table is in ``docs/regularizers.md``.
+r"""The regularisers R of a party's weights; their table is in ``docs/losses.md``.
 
 The objective has :math:`\lambda \sum_m R_m(x_m)` **per mean loss**; parties and
 coordinator work in the summed scaling, :math:`\lambda W R_m`. Every regulariser is

@@ -30,7 +30,9 @@ from fastadmm.store.h5file import create_h5, h5_errors, read_h5
 _COORDINATOR = "coordinator.h5"
 _DIGESTS = "digests.json"
 _ROWS = "fastadmm-rows-checkpoint"
-_MESSAGES = ("messages", "directions/messages")
+
+#: Where messages are in what a solver exports.
+MESSAGES = ("messages", "directions/messages")
 
 #: Arrays of rows that have one dimension, also where there are several numbers for a row.
 _FLAT = (
@@ -122,7 +124,7 @@ class Rows:
         found = {}
         for key in sorted(parts[0]):
             own = [part.pop(key) for part in parts]
-            if key in _MESSAGES and held.rows is not None:
+            if key in MESSAGES and held.rows is not None:
                 found[key] = held.rows
                 continue
             together = own[0] if len(own) == 1 else np.concatenate(own, axis=1)
@@ -135,7 +137,7 @@ class Rows:
         own, width, found = slice(rows[0] - ends[0], rows[1] - ends[0]), ends[1] - ends[0], {}
         for key in self.keys:
             if key in group:
-                there = held.of(group, key, rows) if key in _MESSAGES else None
+                there = held.of(group, key, rows) if key in MESSAGES else None
                 if there is None:
                     found[key] = _columns(group, key, width, own)
                 else:

@@ -180,10 +180,11 @@ def make_plan(
     n_outputs: int = 1,
     limit: int | None = None,
     n_threads: int = 1,
+    apart: bool = False,
 ) -> Plan:
-    """Plan a run from the partition's headers."""
+    """Plan a run from the partition's headers; ``apart``: of parties that are elsewhere."""
     shape = _shape(parties, n_samples, config, n_outputs, n_threads)
-    scheme, _ = choose_scheme(config, shape.traits)
+    scheme, _ = choose_scheme(config, shape.traits, apart)
     most, least = scheme.history(shape, config)
     if config.history is not None:
         most = least = min(most, config.history)

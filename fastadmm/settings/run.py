@@ -17,7 +17,7 @@ _budget, _data, _method, _objective, _output, _place = (
 )
 
 _EARLY = Group("validation", "Early stopping (docs/training.md)", "belongs to early stopping; add validation")
-_PATH = Group("path", "Regularisation path (docs/path.md)", "belongs to a path; add path = true (--path)")
+_PATH = Group("path", "Regularisation path (docs/training.md)", "belongs to a path; add path = true (--path)")
 
 _PAST_RELEASES = (
     "rounds of a private run are fixed and charged beforehand; to stop by held-out rows would be one more "
@@ -73,8 +73,7 @@ class RunConfig:
         in_model=True,
     )
     regularizer: str = _objective(
-        "`l2`, `l1`, `elastic_net`, `group_lasso`, `none` or `log_sum:WIDTH`: "
-        "[regularizers.md](regularizers.md)",
+        "`l2`, `l1`, `elastic_net`, `group_lasso`, `none` or `log_sum:WIDTH`: [losses.md](losses.md)",
         "l2 (ridge), l1 (lasso), elastic_net, group_lasso, none or log_sum:WIDTH.",
         words=checks.names_of_regularizers,
         in_model=True,
@@ -169,7 +168,7 @@ class RunConfig:
         default=1e-6,
     )
     stationarity: float = _method(
-        "replaces `gap` for a non-convex loss or regulariser ([nonconvex.md](nonconvex.md)): stop"
+        "replaces `gap` for a non-convex loss or regulariser ([losses.md](losses.md)): stop"
         " when the gradient has fallen to this share of its size at zero weights; 0: never",
         sign="not negative",
         below=1,
@@ -213,10 +212,10 @@ class RunConfig:
     )
     cluster: str = _place(
         "workers that share the rows: `mpi`, in every process that `mpiexec` or `srun` starts, or "
-        "`dask://HOST:PORT` of a scheduler ([scaling.md](scaling.md)). The result is, to the "
+        "`dask://HOST:PORT` of a scheduler ([streaming.md](streaming.md)). The result is, to the "
         "last bit, that of parties in one process: a single party is not pooled there",
         "Share the rows between workers: mpi, in every process that mpiexec or srun starts, or "
-        "dask://HOST:PORT of a scheduler (docs/scaling.md).",
+        "dask://HOST:PORT of a scheduler (docs/streaming.md).",
         panel=MORE,
         hidden=True,
         check=checks.cluster,
@@ -258,7 +257,6 @@ class RunConfig:
         panel=MORE,
         check=checks.amount_of_memory,
         resumed="Limit on memory; the result does not depend on it.",
-        refused={"exchange": _NOT_BY_FILES},
     )
     history: int | None = _method(
         "how much of the past the coordinator keeps: directions per party in `subspace` (at least "
@@ -281,7 +279,7 @@ class RunConfig:
     )
     secrecy: str = _method(
         "`sums`: the coordinator sees only sums over all parties of what they send, in `subspace`; "
-        "needs the extra `secrecy`: [sums.md](sums.md)",
+        "needs the extra `secrecy`: [between.md](between.md#sums-only)",
         choices=SECRECY,
         noun="choice",
         refused={
@@ -354,7 +352,7 @@ class RunConfig:
         default=0,
     )
     path: bool = _method(
-        "train a decreasing grid of λ: [path.md](path.md), which explains the keys that follow",
+        "train a decreasing grid of λ: see *Paths and cross-validation*",
         "Train a decreasing grid of lambda, and choose one by cross-validation.",
         group=_PATH,
         refused={

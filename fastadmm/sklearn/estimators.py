@@ -67,7 +67,7 @@ class JointClassifier(ClassifierMixin, _SharingModel):
         Stop when this relative duality gap is proved, an upper bound on
         :math:`(F - F^*) / F^*`; 0 always runs ``max_rounds`` rounds. With a
         non-convex loss or regulariser there is no gap, and it is the relative
-        stationarity of ``docs/nonconvex.md``.
+        stationarity of ``docs/losses.md``.
     max_rounds : int, default=10000
         Stop after this many rounds.
     scheme : str, default="auto"

@@ -14,8 +14,7 @@ from fastadmm.between.hub import Ask
 from fastadmm.between.predict import ask_predictions
 from fastadmm.between.run_problem import problem_of
 from fastadmm.between.setup import Setup, read_setup
-from fastadmm.between.task import Task
-from fastadmm.between.task_book import ask_all, task_folder
+from fastadmm.between.task import Task, ask_all, task_folder
 from fastadmm.between.train import begun, train_run
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown, storage_errors, write_json
@@ -82,7 +81,7 @@ def federate_worth(
     exact = len(setup.names) <= MOST_PARTIES if exact is None else exact
     plan = plan_coalitions(len(setup.names), exact)
     about = {"parties": setup.names, "test": labels.row_digest, "coalitions": len(plan)}
-    with setup.ways.opened(say, ends=False) as ask, task_folder(out, "worth", about) as task:
+    with setup.opened(say, ends=False) as ask, task_folder(out, "worth", about) as task:
         problem, _ = problem_of(settings, setup.names, None)
         done = {0: nobody(problem, solver_options(settings))}
         setups = {members: _restricted(setup, members) for members in plan if members}

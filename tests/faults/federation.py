@@ -156,8 +156,7 @@ class World:
 
     def begin(self) -> None:
         """All processes; the run is approved."""
-        from fastadmm.between.approve import agent_approve
-        from fastadmm.between.consent import shown_digest
+        from fastadmm.between.consent import agent_approve, shown_digest
 
         for name in NAMES:
             self.agent(name)
