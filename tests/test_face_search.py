@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from fastadmm.coordinator.proximal.chord_newton import Passes
-from fastadmm.coordinator.proximal.face_search import FaceSearch, Found
+from fastadmm.coordinator.proximal.face_search import FaceSearch, Found, common_subspace
 from fastadmm.method.method import StallWatch
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions
@@ -132,3 +132,40 @@ def test_a_draft_costs_no_pass_and_is_near_where_the_search_ends(monkeypatch):
     search.advance()
     move = np.linalg.norm(search.reached - coordinator.model.coefficients)
     assert np.linalg.norm(search.reached - draft) <= 0.1 * move
+
+
+def test_faces_that_a_search_began_on_are_known_again():
+    solver = a_run("l1", "all", "logistic", 4)
+    coordinator, faces = solver.coordinator, model_faces(solver)
+    search = coordinator._search(faces, coordinator._value(coordinator.model), 0.0)
+    again = [replace(face, basis=face.basis.copy(), slope=face.slope.copy()) for face in faces]
+    assert search.began_on(again)
+    assert not search.began_on([replace(again[0], slope=again[0].slope + 1.0), *again[1:]])
+    assert not search.began_on([*again[:-1], replace(again[-1], basis=again[-1].basis[:, :-1])])
+
+
+def test_where_smoothing_has_narrowed_the_same_faces_are_searched_again():
+    """An end of the wider loss is not the least of the narrower: taken for it, runs went on for longer."""
+    solver = a_run("l1", "all", "quantile", 3)
+    coordinator = solver.coordinator
+    faces, value = model_faces(solver), coordinator._value(coordinator.model)
+    search = coordinator._search(faces, value, 0.0)
+    assert search.advance()
+    search.know(coordinator.problem, value, coordinator._tolerance(value))
+    assert search.began_on(faces)
+    smoothing = solver.method.smoothing
+    smoothing.move(smoothing.gradient(coordinator.problem.offset + coordinator.model.total), 0.5)
+    coordinator.problem = smoothing.smoothed()
+    search.know(coordinator.problem, value, coordinator._tolerance(value))
+    assert not search.began_on(faces)
+
+
+@pytest.mark.parametrize("common", [0, 1, 3])
+def test_what_two_subspaces_have_in_common(common):
+    rng = np.random.default_rng(common)
+    vectors = rng.normal(size=(9, 7))
+    shared, one, other = vectors[:, :common], vectors[:, common : common + 2], vectors[:, 5:]
+    bases = [np.linalg.qr(np.hstack([own, shared]))[0] for own in (one, other)]
+    found = common_subspace(*bases)
+    np.testing.assert_allclose(found.T @ found, np.eye(common), atol=1e-14)
+    np.testing.assert_allclose(found @ (found.T @ shared), shared, atol=1e-12)

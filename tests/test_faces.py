@@ -154,14 +154,25 @@ def brute_crossing(active, x, y):
 @each_pair
 @seeds
 @few
-def test_what_a_segment_crosses(pair, seed):
+def test_first_crossing_and_what_is_held_there(pair, seed):
     active, anchor = a_face(seed, pair)
     span, basis = active.span, active.basis
     rng = np.random.default_rng(seed)
     end = anchor + basis @ (2.0 * rng.normal(size=basis.shape[1]))
     x, y = span.weights(anchor), span.combine(end)
     every = brute_crossing(active, x, y)
-    assert active.crosses(anchor, end) == (every.min() < 1.0)
+    first = float(every.min())
+    found = active.first_crossing(anchor, end)
+    if first >= 1.0:
+        assert found == np.inf
+        return
+    assert found == pytest.approx(first, abs=1e-9)
+    after = active.holding_met(anchor, end, found)
+    assert (after.held >= active.held).all()
+    met = np.flatnonzero(every <= found * (1.0 + 1e-8))
+    wanted = active.held.copy()
+    wanted[pair[0].together(met, D)] = True
+    np.testing.assert_array_equal(after.held, wanted)
 
 
 @each_pair

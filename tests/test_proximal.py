@@ -163,8 +163,11 @@ def test_a_round_takes_one_exchange_and_others_at_times(loss, regularizer, const
         asked.clear()
         record = solver.round()
         assert asked[0] == "best_response"
-        assert asked[1:2] in ([], ["describe_model"])
-        assert asked[2:] in ([], ["hold_crossed"])
+        assert asked[1:] == [] or asked[1] == "describe_model"
+        assert asked[2:] in ([], ["hold_crossed"]) or (
+            solver.coordinator.has_bounds and solver.method.watch.slow
+        )
+        assert set(asked[2:]) <= {"hold_crossed"}
         alone += len(asked) == 1
         if record.gap <= 1e-6:
             break

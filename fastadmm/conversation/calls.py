@@ -281,6 +281,8 @@ CALLS: dict[str, CallRule] = {
             "model_crosses": "flag?",
             "model_anchor": "vector?",
             "model_basis": "matrix?",
+            "met_position": "nonnegative?",
+            "met_basis": "matrix?",
         },
     ),
     "show_key": CallRule(SUMS, {}, {"key": "words"}),
@@ -537,12 +539,12 @@ def _check_shapes(call: Asked, answer: Mapping[str, Any], place: str, shared: tu
         "curvature": (k, k),
         "norms": (2,),
         **dict.fromkeys(("coefficients", "slope", "answer_anchor", "model_anchor"), (k,)),
-        **dict.fromkeys(("basis", "answer_basis", "model_basis"), (k, -1)),
+        **dict.fromkeys(("basis", "answer_basis", "model_basis", "met_basis"), (k, -1)),
     }
     for end in ("proposal", "answer"):
         if f"{end}_positions" in answer and f"{end}_norms" in answer:
             shapes[f"{end}_norms"] = answer[f"{end}_positions"].shape
-    for key in ("basis", "answer_basis", "model_basis"):
+    for key in ("basis", "answer_basis", "model_basis", "met_basis"):
         if key in answer and answer[key].shape[1] > k:
             raise FormatError(
                 f"{place}: {key!r} has {answer[key].shape[1]} columns, more than {k} directions"

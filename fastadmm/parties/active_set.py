@@ -21,6 +21,9 @@ Array = np.ndarray
 #: Combinations of directions that keep zeros and bounds to this share are said to keep them.
 _KEPT = 1e-11
 
+#: Positions that differ by this share are the same.
+_SAME_POSITION = 1e-9
+
 
 @dataclass(frozen=True)
 class Face:
@@ -97,18 +100,35 @@ class ActiveSet:
         rank = int((sizes > _KEPT).sum())
         return left[:, rank:], left[:, :rank], left[:, :rank].T @ rows
 
-    def crosses(self, start: Array, end: Array) -> bool:
-        """Whether the segment between two points of the face meets a kink or bound before its end.
+    def first_crossing(self, start: Array, end: Array) -> float:
+        """Where the segment between two points of the face first meets a kink or bound.
 
-        Not whether it leaves a ball: the coordinator knows how long weights are.
+        Not where it leaves a ball: the coordinator knows how long weights are.
 
+        Returns: infinite where it meets none up to the end, which is at 1.
         Shapes: start, end (K,).
         """
+        first = float(self._crossings(start, end).min(initial=np.inf))
+        return first if first < 1.0 else np.inf
+
+    def _crossings(self, start: Array, end: Array) -> Array:
+        """Per weight that is not held: where it meets a kink or bound."""
         penalty = self.span.penalty
         x, y = self.span.weights(start), self.span.combine(end)
         loose = penalty.held(x)  # let go by the face: its signs say to which side
         at, _ = penalty.crossings(np.where(loose, self.signs, x), y)
-        return bool(((at < 1.0) & ~self.held).any())
+        at = np.where(loose & (at < 1.0), 0.0, at)
+        return np.where(self.held | (at >= 1.0), np.inf, at)
+
+    def holding_met(self, start: Array, end: Array, at: float) -> ActiveSet:
+        """With the weights held that meet their kink or bound up to a position. Shapes: start, end (K,)."""
+        span, held = self.span, self.held
+        first = self._crossings(start, end)
+        met = np.flatnonzero(first <= at * (1.0 + _SAME_POSITION))
+        if len(met):
+            held = held.copy()
+            held[span.penalty.regularizer.together(met, len(first))] = True
+        return replace(self, held=held)
 
     def holding_crossed(self, coefficients: Array) -> Held | None:
         """With the weights held that a point has beyond their kink or bound, as many as possible.

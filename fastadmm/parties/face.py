@@ -295,18 +295,22 @@ class FaceParty(OwnDirections, Answering):
 
     def _held_on_model(self, model: Array, end: Array) -> dict[str, Any]:
         active = self._face_of_model(model)
-        found: dict[str, Any] = {"model_crosses": active.crosses(model, end)}
-        if found["model_crosses"] and (held := active.holding_crossed(end)) is not None:
-            found["model_anchor"], found["model_basis"] = held.anchor, held.basis
+        at = active.first_crossing(model, end)
+        found: dict[str, Any] = {"model_crosses": bool(at < 1.0)}
+        if at < 1.0:
+            met, held = active.holding_met(model, end, at), active.holding_crossed(end)
+            found["met_position"], found["met_basis"] = float(at), met.basis
+            if held is not None:
+                found["model_anchor"], found["model_basis"] = held.anchor, held.basis
         return found
 
     def _held_on_answer(self, ends: Array) -> dict[str, Any]:
         active, held = self._face_of_answer, None
         for end in ends:
             held = active.holding_crossed(self._own(end))
-            crosses = active.crosses(self.span.coefficients(self._answer), end)
+            crosses = active.first_crossing(self.span.coefficients(self._answer), end) < 1.0
             active = active if held is None else held.active
-        found: dict[str, Any] = {"answer_crosses": crosses}
+        found: dict[str, Any] = {"answer_crosses": bool(crosses)}
         if held is not None:
             found["answer_anchor"], found["answer_basis"] = held.anchor, held.basis
         return found

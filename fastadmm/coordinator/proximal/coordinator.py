@@ -73,6 +73,10 @@ _LEAVING = 4
 #: Where the answers' faces promise less than this share of the gap, the model's face is tried too.
 _ENOUGH = 0.3
 
+#: Exchanges in which a patient search on the model's face goes on past what it meets, where weights have
+#: bounds: line searches pass kinks, but near a bound a proposal beyond it is worth nothing.
+_MEETINGS = 30
+
 #: Centres of the smoothing that one search may have, its width each time smaller by a factor: until smoothing
 #: causes this share of the gap, most of which the next round is to take away.
 _MOST_CENTRES, _NARROWER, _AHEAD = 10, 0.5, 0.05
@@ -127,6 +131,7 @@ class ProximalCoordinator:
         self.steps: DualSteps | None = None
         self.stepping = self.patient = self.asks_sizes = False
         self.smoothing: Smoothing | None = None
+        self.has_bounds = any(np.isfinite(own.bounds).any() for own in problem.party_constraints)
         self.sent = np.zeros(0)
         self.repaired: Array | None = None
 
@@ -462,6 +467,8 @@ class ProximalCoordinator:
         goes_on = ahead is not None and ahead.hold(self._held, "answer")
         found = None if ahead is None or goes_on else ahead.found()
         enough = found is not None and found.exact and found.promised >= _ENOUGH * self.gap
+        if ahead is not None and found is not None and found.exact:
+            enough = enough or ahead.began_on(self._model_faces)  # there is nothing else to find
         on_model = None if enough else self._advanced(self._model_faces, value)
         if not goes_on and on_model is None:
             return found if self._can_be_true(found) else None
@@ -480,8 +487,9 @@ class ProximalCoordinator:
         if not self._can_be_true(found):
             found = None
         if on_model is not None and (found is None or not found.exact or found.promised < _ENOUGH * self.gap):
-            on_model.hold(answers, "model")
-            other = on_model.found()
+            other = yield from on_model.end_on_model(
+                answers, _MEETINGS if self.patient and self.has_bounds else 0
+            )
             if not self._can_be_true(other):
                 other = None
             if other is not None and (found is None or not found.exact or other.promised > found.promised):
