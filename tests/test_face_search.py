@@ -1,5 +1,7 @@
 """Proposals from faces promise what they bring, against the objective of all parties' weights."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from fastadmm.coordinator.proximal.chord_newton import Passes

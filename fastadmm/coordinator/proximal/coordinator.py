@@ -273,9 +273,8 @@ class ProximalCoordinator:
             self._less_steep(answers, before, bound)
         self._ahead = self._advanced([answer.face for answer in answers], bound, self.model.coefficients)
         self._model_faces = []
-        sizes = self.asks_sizes and any(answer.excess is not None for answer in answers)
-        if sizes or not self._spans_all():  # only parties know how large their weights are
-            yield from self._describe_model()
+        if self.asks_sizes and any(answer.excess is not None for answer in answers):
+            yield from self._describe_model()  # only they know how large their weights are
         squares = np.array([self._square(self.model.coefficients, m) for m in range(self.n_parts)])
         self.lengths = np.sqrt(np.maximum(squares, 0.0))
         self.penalties = self.shares[:, 0] * self._norms + 0.5 * self.shares[:, 1] * squares
@@ -291,10 +290,6 @@ class ProximalCoordinator:
         if self.steps is not None and counts:
             self.steps.judge(bad)
         return answers
-
-    def _spans_all(self) -> bool:
-        """Whether directions span all columns: then searches seldom need more than answers."""
-        return self.whole and len(self.shared) == sum(block.shape[1] for block in self.problem.blocks)
 
     def _with(self, m: int) -> Sequence[int]:
         """The parts that have a direction of part m in common."""
@@ -504,7 +499,8 @@ class ProximalCoordinator:
     def _narrowed(self, search: FaceSearch) -> Found | None:
         """The end of a search, from which it goes on with a loss that is smoothed less, and less again."""
         found, smoothing = search.found(), self.smoothing
-        for _ in range(_MOST_CENTRES if self._spans_all() else 0):
+        columns = sum(block.shape[1] for block in self.problem.blocks)
+        for _ in range(_MOST_CENTRES if len(self.shared) == columns else 0):
             if smoothing is None:
                 break
             point = self.model if found is None else found.point
