@@ -91,7 +91,7 @@ def test_runs_records_and_resuming(data, tmp_path, capsys):
     assert (written["constraint"], written["party_constraint"]) == (REST, OWN)
     assert result_of(tmp_path / "run")["party_constraint"] == EVERY
     assert open_model(tmp_path / "run").penalty["party_constraint"] == EVERY
-    start_run(make_config(keys(data)), tmp_path / "s", display=SignalAfter(2))
+    start_run(make_config(keys(data)), tmp_path / "s", display=SignalAfter(1))
     assert result_of(tmp_path / "s")["status"] == "interrupted"
     resume_run(tmp_path / "s")
     assert_same_run(tmp_path / "run", tmp_path / "s")

@@ -121,7 +121,7 @@ def test_messages_within_a_limit_on_memory_give_the_same_bits(
     monkeypatch.setattr(run_problem, "make_plan", lambda *a, **k: replace(made(*a, **k), spilled=1))
     rows = message_store.SpilledRows
     monkeypatch.setattr(message_store, "SpilledRows", lambda *a: spilled.append(a) or rows(*a))
-    values = {"regularizer": "l1", "lambda": 1e-2, "rounds": 3}
+    values = {"directions": "one", "lambda": 1e-4, "rounds": 5}
     data = data_of(tmp_path)
     start_run(in_process(data, values), tmp_path / "reference")
     separate(data, tmp_path / "world")

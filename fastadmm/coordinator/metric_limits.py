@@ -30,6 +30,9 @@ MOST_TOGETHER = 512
 #: The same where classes have directions in common: columns of all parties times classes, at most.
 MOST_IN_COMMON = 1024
 
+#: Numbers of first answers that all parties send, of 8 bytes: a gigabyte.
+_MOST_HELD = 1 << 27
+
 #: Columns of a party up to which all of its directions are fewer bytes than most runs take without them.
 MOST_FIRST = 128
 
@@ -40,10 +43,6 @@ _FEW_NUMBERS = 1 << 18
 def directions_per_party(n_parties: int) -> int:
     """Most directions a party keeps; beyond it some are forgotten."""
     return max(8, min(64, MOST_TOGETHER // n_parties))
-
-
-#: Numbers of all parties' first answers that are held until they are added up: a gigabyte.
-_MOST_HELD = 1 << 27
 
 
 def first_of_sums(widths: Sequence[int], n_samples: int) -> int:
@@ -71,15 +70,15 @@ def directions_for_faces(n_parts: int, n_samples: int, smooth: bool = True) -> i
     return max(directions_per_party(n_parts), directions_of_few_numbers(n_parts, n_samples))
 
 
-def all_at_once(widths: Sequence[int], n_outputs: int, most: int | None) -> bool:
+def all_at_once(widths: Sequence[int], n_samples: int, n_outputs: int, most: int | None) -> bool:
     """Whether parties whose weights are held answer the first gradient with directions of all columns.
 
     Where faces are cut out of a span of everything, far fewer rounds find the right one. ``most`` are the
     directions that a party may keep, where memory limits them.
     """
-    widest = max(widths)
-    few = widest <= MOST_FIRST and sum(widths) <= MOST_TOGETHER and (most is None or widest <= most)
-    return n_outputs == 1 and few
+    widest, together = max(widths), sum(widths)
+    few = widest <= MOST_FIRST and together <= MOST_TOGETHER and together * n_samples <= _MOST_HELD
+    return n_outputs == 1 and few and (most is None or widest <= most)
 
 
 def directions_of_few_numbers(n_parts: int, n_samples: int) -> int:

@@ -104,7 +104,8 @@ class ProximalCoordinator:
         self.most = self.limit
         #: Whether directions span all columns, from the first answers on.
         widths = [block.shape[1] for block in problem.blocks]
-        self.whole = all_at_once(widths, problem.n_outputs, directions)
+        rows = engine.all_rows(problem.n_samples)
+        self.whole = all_at_once(widths, rows, problem.n_outputs, directions)
         if self.whole:
             self.limit = self.most = max(self.limit, *widths)
         elif directions is not None:
