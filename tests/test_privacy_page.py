@@ -33,7 +33,7 @@ SECTIONS = sections()
 OTHERS = [
     *("fastadmm.conversation.gate", "fastadmm.between.host", "fastadmm.between.private_terms"),
     *("fastadmm.between.audited_hosts", "fastadmm.between.approval"),
-    *("fastadmm.settings.privacy", "fastadmm.reports.records"),
+    *("fastadmm.settings.privacy", "fastadmm.reports.records", "fastadmm.parties.direction"),
 ]
 
 

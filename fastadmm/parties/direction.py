@@ -278,6 +278,7 @@ class DirectionParty(OwnDirections, Answering):
 
         The directions are made of :math:`D_m^\top s` for the gradient and for public random vectors s: like
         all answers, their messages follow from :math:`D_m D_m^\top`. All directions span all columns.
+        Theorem: ``docs/privacy.md#features-from-enough-messages``.
 
         Shapes: gradient (C, N); own what the party knows its weights by.
         """
