@@ -109,7 +109,7 @@ MOST_SUMS = {
     "l1": 53,
     "groups": 17,
     "box": 23,
-    "ball": 41,
+    "ball": 43,
     "kinks and l1": 130,  # a search goes on with less smoothing up to ten times, and rounds are half as many
     "classes and l1": 46,
     "classes in balls": 60,

@@ -195,12 +195,12 @@ def test_messages_are_restated_by_files_too(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.repeats
-def test_a_proximal_round_takes_three_exchanges_at_most(tmp_path: Path) -> None:
+def test_a_proximal_round_takes_one_exchange_to_three(tmp_path: Path) -> None:
     separate(data_of(tmp_path), tmp_path)
     begin(tmp_path, regularizer="l1", **{"lambda": 1e-2, "rounds": 5})
     directory, exchanges = train(tmp_path)
     assert len((directory / "rounds.jsonl").read_text().splitlines()) == 5
-    assert 2 * 5 <= exchanges - 2 <= 3 * 5  # beside what begins and what ends the run
+    assert 5 <= exchanges - 2 <= 3 * 5  # beside what begins and what ends the run
 
 
 @pytest.mark.representatives(1)

@@ -331,7 +331,7 @@ _USUAL = {
     "log_sum": (60, 9, 2, 20_000),
     "admm": (600, 4, 1, 10),
     "proximal": (60, 4, 2, 20_000),
-    "subspace_sums": (65, 1, 2, 500),
+    "subspace_sums": (65, 1, 2, 2_000),  # inner products of a first answer's directions, in words of 8 bytes
 }
 
 #: Opening, keys, proofs and end.

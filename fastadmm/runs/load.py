@@ -131,7 +131,9 @@ def early_stopping_on(
     if isinstance(config.validation, float):
         held, own = part_rows(config, labels)[1], rows_of(labels, problem.blocks)
         assert held is not None  # a share
-        rows = replace(own, y=problem.y, weight=np.where(held, own.weight, 0.0), offset=problem.offset)
+        # The problem's own blocks: by them parties elsewhere are asked about the rows that they train on.
+        weight = np.where(held, own.weight, 0.0)
+        rows = replace(own, blocks=problem.blocks, y=problem.y, weight=weight, offset=problem.offset)
         if not rows.weight.any():
             raise InputError("key 'validation': all held-out rows have weight 0")
     else:

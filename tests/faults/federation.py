@@ -45,7 +45,7 @@ PATIENCE = 300.0
 PROBLEMS: tuple[dict[str, Any], ...] = (
     {"scheme": "sharing", "lambda": 1e-3, "gap": 0.0, "rounds": 40},
     {"scheme": "subspace", "directions": "both", "history": 3, "lambda": 1e-5, "gap": 0.0, "rounds": 40},
-    {"scheme": "proximal", "regularizer": "l1", "lambda": 1e-3, "gap": 0.0, "rounds": 20},
+    {"scheme": "proximal", "regularizer": "l1", "history": 3, "lambda": 1e-3, "gap": 0.0, "rounds": 20},
 )
 
 NEAR = ("agent killed", "agent stopped", "coordinator killed")
