@@ -31,6 +31,9 @@ MEASURED, PAGE = ROOT / "bench" / "apart.json", ROOT / "docs" / "performance.md"
 GROWTH_PAGE = ROOT / "docs" / "between.md"
 ROWS, GAP, MOST = 4000, 1e-6, 400
 
+#: Bounds that a part of the weights are at.
+BOX = "box:-0.05,0.05"
+
 #: Losses and regularisers of a row of the table.
 KINDS = {
     "smooth, ridge": [("logistic", "l2"), ("squared", "l2"), ("huber", "l2")],
@@ -38,6 +41,9 @@ KINDS = {
     "four classes, ridge": [("multinomial", "l2")],
     "smooth, l1": [("logistic", "l1"), ("squared", "l1")],
     "kinks, l1": [("hinge", "l1"), ("quantile", "l1")],
+    "four classes, l1": [("multinomial", "l1")],
+    "smooth, ridge in a box": [("logistic", "l2"), ("squared", "l2")],
+    "kinks, ridge in a box": [("hinge", "l2"), ("quantile", "l2")],
     "sums only, smooth, ridge": [("logistic", "l2"), ("squared", "l2"), ("huber", "l2")],
     "sums only, kinks, ridge": [("hinge", "l2"), ("quantile", "l2")],
 }
@@ -112,11 +118,12 @@ def measure(data: Path, kinds: list[str]) -> list[dict[str, Any]]:
     for (name, blocks, y), kind, lam in itertools.product(cases(data), kinds, (1e-2, 1e-4)):
         for loss, regularizer in KINDS[kind]:
             given = {"loss": loss, "regularizer": regularizer, "lam": lam}
+            given |= {"constraint": BOX} if "box" in kind else {}
             problem = make_problem(blocks, target(loss, blocks, y), **given)
             wide = max(b.shape[1] for b in blocks) > 40
             case = {"data": name, "parties": len(blocks), "kind": kind, "wide": wide, **given}
             case["ours"] = ours(problem, **({"secrecy": "sums"} if kind.startswith("sums") else {}))
-            if regularizer == "l2" and not kind.startswith("sums"):
+            if regularizer == "l2" and "box" not in kind and not kind.startswith("sums"):
                 case["sharing"] = ours(problem, scheme="sharing") if loss != "multinomial" else None
                 case["lbfgs"] = lbfgs(problem, np.hstack(blocks)) if kind.startswith("smooth") else None
             found.append(case)

@@ -268,7 +268,10 @@ class SummedSubspace(Subspace):
         return kind(problem, engine, options.history)
 
     def notes(self, traits: Traits, options: Options) -> list[str]:
-        return ["answers of a round: both directions, of which the coordinator sees the sum over all parties"]
+        from fastadmm.parties.masked_direction import MOST_AT_ONCE
+
+        what = "answers of a round: both directions, of which the coordinator sees the sum over all parties"
+        return [f"{what}; of at most {MOST_AT_ONCE} columns together once all of them"]
 
     def history(self, shape: Shape, options: Options) -> tuple[int, int]:
         """Directions of all parties together."""
