@@ -300,7 +300,7 @@ def check(world: World) -> None:
 
 def in_one_process(directory: Path) -> list[Path]:
     """A run of each problem; children have its kernels, and what they import, from this process."""
-    from fastadmm.between import agent, approve, train  # noqa: F401
+    from fastadmm.between import agent, consent, train  # noqa: F401
     from fastadmm.runs.config import make_config
     from fastadmm.runs.train import start_run
 
