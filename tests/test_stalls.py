@@ -65,7 +65,8 @@ def test_columns_of_very_different_sizes_are_certified(seed, rounds, monkeypatch
     result = run_rounds(solver)
     if seed == 5163:  # of an objective of 1e-8, rounding of the proof alone may exceed what is asked
         assert result.status in (Status.CONVERGED, Status.AT_ROUNDING)
-        assert result.gap <= 2.0 * GAP
+        proof = result.proof
+        assert proof.gap_absolute - proof.rounding <= GAP * proof.objective
     else:
         assert result.status is Status.CONVERGED
 
@@ -117,7 +118,7 @@ def test_a_hessian_of_far_too_stiff_a_place_is_computed_anew(monkeypatch):
     case = generate(52064)
     problem = make_problem(case.blocks, case.y, **case.arguments)
     solver = Solver(problem, SolverOptions(gap=GAP, history=64, n_threads=1))
-    objectives = [solver.round().objective for _ in range(30)]
+    objectives = [solver.round().objective for _ in range(40)]
     # From round 13 to 33 nothing had moved.
     assert objectives[-1] < 0.5 * objectives[12]
     assert all(b < a for a, b in pairwise(objectives[12::4]))
