@@ -33,9 +33,6 @@ MOST_IN_COMMON = 1024
 #: Numbers of first answers that all parties send, of 8 bytes: a gigabyte.
 _MOST_HELD = 1 << 27
 
-#: Columns of a party up to which all of its directions are fewer bytes than most runs take without them.
-MOST_FIRST = 128
-
 #: Numbers that the messages of a party may hold, without being many.
 _FEW_NUMBERS = 1 << 18
 
@@ -77,7 +74,7 @@ def all_at_once(widths: Sequence[int], n_samples: int, n_outputs: int, most: int
     directions that a party may keep, where memory limits them.
     """
     widest, together = max(widths), sum(widths)
-    few = widest <= MOST_FIRST and together <= MOST_TOGETHER and together * n_samples <= _MOST_HELD
+    few = widest <= MOST_AT_ONCE and together <= MOST_TOGETHER and together * n_samples <= _MOST_HELD
     return n_outputs == 1 and few and (most is None or widest <= most)
 
 
