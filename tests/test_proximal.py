@@ -110,9 +110,9 @@ def test_a_tiny_move_stays_on_the_face():
         np.testing.assert_allclose(party.weights(coefficients), moved, rtol=1e-13, atol=1e-14)
         assert (party.weights(coefficients)[~free] == 0.0).all()
         # As many combinations of directions hold what is held as dimensions allow.
-        assert ActiveSet(party.span, weights, ~free, weights).basis.shape[
-            1
-        ] == before + 1 - np.linalg.matrix_rank(scaled[:before, ~free])
+        assert ActiveSet(party.span, weights, ~free).basis.shape[1] == before + 1 - np.linalg.matrix_rank(
+            scaled[:before, ~free]
+        )
         weights = moved
 
 
@@ -163,11 +163,7 @@ def test_a_round_takes_one_exchange_and_others_at_times(loss, regularizer, const
         asked.clear()
         record = solver.round()
         assert asked[0] == "best_response"
-        assert asked[1:] == [] or asked[1] == "describe_model"
-        assert asked[2:] in ([], ["hold_crossed"]) or (
-            solver.coordinator.has_bounds and solver.method.watch.slow
-        )
-        assert set(asked[2:]) <= {"hold_crossed"}
+        assert asked[1:] in ([], ["describe_model"])
         alone += len(asked) == 1
         if record.gap <= 1e-6:
             break

@@ -201,16 +201,16 @@ def test_directions_in_common_span_all_columns_in_few_rounds():
 
 
 def test_what_several_classes_answer_is_packed_and_checked():
-    kinds = CALLS["hold_crossed"].answer
-    one = {"model_crosses": True, "model_anchor": np.array([1.0, 2.0]), "model_basis": np.zeros((2, 0))}
-    packed = pack([one, None, {"met_position": 0.5}], kinds)
+    kinds = {"met": "flag?", "anchor": "vector?", "basis": "matrix?", "position": "nonnegative?"}
+    one = {"met": True, "anchor": np.array([1.0, 2.0]), "basis": np.zeros((2, 0))}
+    packed = pack([one, None, {"position": 0.5}], kinds)
     again = unpack(packed, kinds)
     assert again[1] is None
     assert again[0] is not None
-    assert again[0]["model_crosses"] is True
-    np.testing.assert_array_equal(again[0]["model_anchor"], one["model_anchor"])
-    assert again[0]["model_basis"].shape == (2, 0)
-    assert again[2] == {"met_position": 0.5}
+    assert again[0]["met"] is True
+    np.testing.assert_array_equal(again[0]["anchor"], one["anchor"])
+    assert again[0]["basis"].shape == (2, 0)
+    assert again[2] == {"position": 0.5}
     for key, value, text in (
         ("values", packed["values"][:-1], "ends before"),
         ("values", np.append(packed["values"], 1.0), "goes on"),

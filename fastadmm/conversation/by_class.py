@@ -23,6 +23,9 @@ ByClass = Sequence[dict[str, Any] | None]
 
 _DIMENSIONS = {"vector": 1, "matrix": 2}
 
+#: Messages that classes have in common: one class sends them for all.
+_MANY = "class rows?"
+
 #: No part has so many numbers.
 _LARGEST = 2.0**31
 
@@ -47,6 +50,9 @@ def pack(parts: ByClass, kinds: Mapping[str, str]) -> dict[str, Any]:
             value, n = None if part is None else part.get(key), _DIMENSIONS.get(kind.removesuffix("?"), 0)
             if value is None:
                 line += [-1.0] * max(n, 1)
+            elif kind == _MANY:
+                rows[key] = value
+                line.append(0.0)
             elif _is_rows(kind):
                 rows.setdefault(key, np.zeros((len(parts), len(value))))[c] = value
                 line.append(0.0)
@@ -75,6 +81,9 @@ def unpack(values: Mapping[str, Any], kinds: Mapping[str, str]) -> list[dict[str
             shape = tuple(int(size) for size in line[column : column + max(n, 1)])
             column += max(n, 1)
             if min(shape) < 0:
+                continue
+            if kind == _MANY and key in values:
+                part[key] = values[key]
                 continue
             if _is_rows(kind):
                 if key not in values or len(values[key]) != len(layout):

@@ -76,9 +76,6 @@ _INFERENCE = ("inference",)
 #: Of the face of a party's weights: see :class:`fastadmm.parties.active_set.Face`.
 _FACE = {"basis": "matrix", "slope": "vector", "stiffness": "matrix", "curvature": "matrix?"}
 
-#: Of what a search crosses: see :meth:`fastadmm.parties.face.FaceParty.hold_crossed`.
-_HELD = {"answer_crosses": "flag?", "answer_anchor": "vector?", "answer_basis": "matrix?"}
-
 #: What a party needs to know its weights: coefficients of its directions, for several classes a row each.
 _COEFFICIENTS = {"coefficients": "vector?", "class_coefficients": "matrix?"}
 
@@ -265,25 +262,8 @@ CALLS: dict[str, CallRule] = {
     ),
     "describe_model": CallRule(
         ("proximal",),
-        {"model": "vector", "answer_end": "vector?"},
-        {
-            "norm": "nonnegative",
-            "heaviest": "nonnegative?",
-            **_FACE,
-            **_HELD,
-        },
-    ),
-    "hold_crossed": CallRule(
-        ("proximal",),
-        {"answer_ends": "matrix?", "model": "vector?", "model_end": "vector?"},
-        {
-            **_HELD,
-            "model_crosses": "flag?",
-            "model_anchor": "vector?",
-            "model_basis": "matrix?",
-            "met_position": "nonnegative?",
-            "met_basis": "matrix?",
-        },
+        {"model": "vector"},
+        {"norm": "nonnegative", "heaviest": "nonnegative?"},
     ),
     "show_key": CallRule(SUMS, {}, {"key": "words"}),
     "introduce": CallRule(SUMS, {"keys": "words"}),
@@ -389,7 +369,7 @@ _MASKED: dict[str, Callable[[Mapping[str, Any]], int]] = {
 }
 
 #: Answers in coefficients of directions.
-_OF_DIRECTIONS = ("feasible_start", "best_response", "describe_model", "hold_crossed")
+_OF_DIRECTIONS = ("feasible_start", "best_response")
 
 
 def _fields(kinds: Mapping[str, str], n_samples: int) -> dict[str, Field]:
@@ -514,7 +494,7 @@ def _check_by_class(one: str, call: Asked, answer: Mapping[str, Any], n_samples:
         raise FormatError(f"{place}: {error}") from None
     if [part is None for part in asked] != [part is None for part in answers]:
         raise FormatError(f"{place}: 'layout' is of other classes than were asked")
-    sent = [int(part is not None and "message" in part) for part in answers]
+    sent = [0 if part is None else len(part.get("messages", ())) + ("message" in part) for part in answers]
     for c, (arguments, part) in enumerate(zip(asked, answers)):
         if arguments is not None and part is not None:
             common = arguments.get("common", False)
@@ -524,13 +504,13 @@ def _check_by_class(one: str, call: Asked, answer: Mapping[str, Any], n_samples:
 
 def _check_shapes(call: Asked, answer: Mapping[str, Any], place: str, shared: tuple[int, int]) -> None:
     """Refuse vectors and tables that do not have one number for each direction."""
-    known: Any = call[1].get("model", call[1].get("answer_ends", np.empty(0)))
+    known: Any = call[1].get("model", np.empty(0))
     fresh = len(answer.get("messages", ()))
     if fresh > call[1].get("most", 0) or ("messages" in answer) != ("products_of_all" in answer):
         raise FormatError(
             f"{place}: {fresh} messages of at most {call[1].get('most', 0)}, and their products"
         )
-    so_far = known.shape[-1] + shared[0] + fresh + int("message" in answer)
+    so_far = len(known) + shared[0] + fresh + int("message" in answer)
     k = so_far + shared[1]
     shapes: dict[str, tuple[int, ...]] = {
         "products": (so_far if "message" in answer else 0,),
@@ -538,17 +518,16 @@ def _check_shapes(call: Asked, answer: Mapping[str, Any], place: str, shared: tu
         "stiffness": (k, k),
         "curvature": (k, k),
         "norms": (2,),
-        **dict.fromkeys(("coefficients", "slope", "answer_anchor", "model_anchor"), (k,)),
-        **dict.fromkeys(("basis", "answer_basis", "model_basis", "met_basis"), (k, -1)),
+        **dict.fromkeys(("coefficients", "slope"), (k,)),
+        "basis": (k, -1),
     }
     for end in ("proposal", "answer"):
         if f"{end}_positions" in answer and f"{end}_norms" in answer:
             shapes[f"{end}_norms"] = answer[f"{end}_positions"].shape
-    for key in ("basis", "answer_basis", "model_basis", "met_basis"):
-        if key in answer and answer[key].shape[1] > k:
-            raise FormatError(
-                f"{place}: {key!r} has {answer[key].shape[1]} columns, more than {k} directions"
-            )
+    if "basis" in answer and answer["basis"].shape[1] > k:
+        raise FormatError(
+            f"{place}: 'basis' has {answer['basis'].shape[1]} columns, more than {k} directions"
+        )
     for key, shape in shapes.items():
         if key in answer and any(n not in (-1, m) for n, m in zip(shape, answer[key].shape, strict=True)):
             raise FormatError(

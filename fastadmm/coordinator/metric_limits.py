@@ -67,7 +67,7 @@ def directions_for_faces(n_parts: int, n_samples: int, smooth: bool = True) -> i
     return max(directions_per_party(n_parts), directions_of_few_numbers(n_parts, n_samples))
 
 
-def all_at_once(widths: Sequence[int], n_samples: int, n_outputs: int, most: int | None) -> bool:
+def all_at_once(widths: Sequence[int], n_samples: int, most: int | None) -> bool:
     """Whether parties whose weights are held answer the first gradient with directions of all columns.
 
     Where faces are cut out of a span of everything, far fewer rounds find the right one. ``most`` are the
@@ -75,7 +75,7 @@ def all_at_once(widths: Sequence[int], n_samples: int, n_outputs: int, most: int
     """
     widest, together = max(widths), sum(widths)
     few = widest <= MOST_AT_ONCE and together <= MOST_TOGETHER and together * n_samples <= _MOST_HELD
-    return n_outputs == 1 and few and (most is None or widest <= most)
+    return few and (most is None or widest <= most)
 
 
 def directions_of_few_numbers(n_parts: int, n_samples: int) -> int:

@@ -14,14 +14,3 @@ def singular(matrix: np.ndarray, whole: bool) -> tuple[np.ndarray, np.ndarray, n
         return left, values, right
     except np.linalg.LinAlgError:  # divide and conquer, on some matrices with many equal singular values
         return scipy.linalg.svd(matrix, full_matrices=whole, lapack_driver="gesvd")
-
-
-def least_squares(matrix: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """The shortest of the vectors x of shape (n,) for which ``matrix x`` is nearest to a target.
-
-    Shapes: matrix (m, n); target (m,).
-    """
-    try:
-        return np.linalg.lstsq(matrix, target, rcond=None)[0]
-    except np.linalg.LinAlgError:
-        return scipy.linalg.lstsq(matrix, target, lapack_driver="gelss")[0]

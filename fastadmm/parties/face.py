@@ -17,6 +17,7 @@ Between two calls a party remembers its directions, the metric, and its last ans
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,9 +27,11 @@ import numpy as np
 from fastadmm.blocks.block import FeatureBlock, check_scale
 from fastadmm.conversation.answering import Answering, Unanswerable, checked
 from fastadmm.engine.engine import Engine
-from fastadmm.parties.active_set import ActiveSet
+from fastadmm.parties.active_set import ActiveSet, Face
+from fastadmm.parties.dependent_columns import DEPENDENT, at_a_corner, independent
 from fastadmm.parties.direction import public_vectors
 from fastadmm.parties.direction_span import DirectionSpan
+from fastadmm.parties.masked_direction import MOST_AT_ONCE
 from fastadmm.parties.own_directions import OwnDirections
 from fastadmm.parties.proximal import WeightedBlock, penalty_of
 from fastadmm.parties.xupdate.base import PenalisedUpdate, XUpdate
@@ -45,9 +48,6 @@ _REACH = 1e6
 
 #: A gradient whose sum is at most this share of its absolute sum sums to zero but for rounding.
 _NO_SUM = 1e-9
-
-#: Columns depend on each other where one adds less than this share of what another does.
-_DEPENDENT = 1e-10
 
 #: Most positions on a segment at which the regulariser is reported.
 _MOST_POSITIONS = 48
@@ -99,8 +99,7 @@ class FaceParty(OwnDirections, Answering):
         self._root = np.ones(0)
         #: Weights last answered.
         self._answer = np.zeros(width)
-        #: Faces of the answer and of models, as long as directions and answer are these: a round asks again.
-        self._faces: dict[bytes | None, ActiveSet] = {}
+        self._shown: Array | None = None
 
     @classmethod
     def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> FaceParty:
@@ -129,7 +128,7 @@ class FaceParty(OwnDirections, Answering):
 
     @directions.setter
     def directions(self, directions: Array) -> None:
-        self.span, self._faces = replace(self.span, directions=directions), {}
+        self.span = replace(self.span, directions=directions)
 
     def feasible_start(self) -> dict[str, Any]:
         """The feasible point nearest to zero."""
@@ -164,30 +163,61 @@ class FaceParty(OwnDirections, Answering):
         Scaling: gradient summed scaling.
         """
         found = self.responded(gradient, model, proposal)
-        if not most or most < self.block.shape[1] - len(model):
-            return self.answered(found)
-        spanned = self._spanned()
-        return self.answered(found, {"products": np.empty(0), **spanned} if spanned else None)
+        whole = most >= self.block.shape[1] - len(model) > 0
+        return self.answered(found, {"products": np.empty(0), **self.spanned()} if whole else None)
 
-    def _spanned(self) -> dict[str, Array]:
+    def spanned(self) -> dict[str, Array]:
         r"""Directions until they span all columns.
 
         They are made of :math:`D_m^\top s` for public random vectors s, so that their messages follow from
-        :math:`D_m S^{-2} D_m^\top`, where S is the columns' scale; none where columns depend on each other.
+        :math:`D_m S^{-2} D_m^\top`, where S is the columns' scale. What columns that depend on each other
+        add is directions without messages.
         """
-        (n, d), scale, known = self.block.shape, self.span.scale, self.directions * self.span.scale
-        asked = public_vectors(range(d), range(self.engine.first_row, self.engine.first_row + n))
-        images = self.block.transposed_matrix_product(asked, self.engine)
-        turn, shares = np.linalg.qr(np.vstack([known, images / scale]).T)
+        scale, known, images = self.span.scale, self.directions * self.span.scale, self._images
+        turn, shares = np.linalg.qr(np.vstack([known, images]).T)
         own = np.abs(np.diag(shares))[len(known) :]
-        if not own.min() > _DEPENDENT * own.max():  # a search would go far along what changes no message
-            return {}
         # The signs that follow from inner products alone, where LAPACK's follow from columns.
         turn = turn * np.where(np.diag(shares) < 0.0, -1.0, 1.0)
         fresh = np.ascontiguousarray(turn[:, len(known) :].T) / scale
         self.directions = np.vstack([self.directions, fresh])
         messages = self.block.matrix_product(fresh, self.engine)
+        messages[own <= DEPENDENT * own.max(initial=0.0)] = 0.0  # of rounding alone
         return {"messages": messages, "products_of_all": fresh @ self.directions.T}
+
+    @property
+    def _images(self) -> Array:
+        """Scaled columns' products with as many public random vectors: they depend on each other as these do.
+
+        Shapes: the result (d, d).
+        """
+        if self._shown is None:  # no cached property: that locks out workers which are threads
+            (n, d), first = self.block.shape, self.engine.first_row
+            asked = public_vectors(range(d), range(first, first + n))
+            shown = self.block.transposed_matrix_product(asked, self.engine)
+            self._shown = shown / self.span.scale
+        return self._shown
+
+    @property
+    def _linear(self) -> bool:
+        """Whether the regulariser is linear on faces, which are cut out of a span of all columns."""
+        penalty = self.penalty
+        whole = len(self.directions) == self.block.shape[1] <= MOST_AT_ONCE
+        alone = penalty.coefficients[1] == 0.0 and not math.isfinite(penalty.constraint.radius)
+        return whole and alone and penalty.regularizer.separable
+
+    def _face_at(self, anchor: Array, signs: Array, held: Array) -> Face:
+        """The face of a point, on which no move leaves its message as it is.
+
+        Of columns that depend on each other, those of small weights are held where they are.
+
+        Shapes: anchor (K,); signs, held (d,).
+        """
+        free = np.flatnonzero(~held)
+        if self._linear and len(free):
+            order = free[np.argsort(-np.abs(self.span.scale * signs)[free], kind="stable")]
+            held = held.copy()
+            held[order[~independent(self._images, order)]] = True
+        return ActiveSet(self.span, signs, held).face(anchor)
 
     def responded(self, gradient: Array, model: Array, proposal: Array | None = None) -> Response:
         """The best response itself."""
@@ -202,7 +232,10 @@ class FaceParty(OwnDirections, Answering):
             target = self._root * self.block.product(y, self.engine) - gradient / self._root
             new = solver.solve(target, scale, start, self.engine)
         self._measure_by(gradient)
-        return Response(x, y, end, slope, self._within_reach(x, y, new), proposal is not None)
+        new = self._within_reach(x, y, new)
+        if self._linear:
+            new = at_a_corner(new, self._images, self.span.scale, penalty)
+        return Response(x, y, end, slope, new, proposal is not None)
 
     def answered(self, found: Response, sent: dict[str, Any] | None = None) -> dict[str, Any]:
         """What :meth:`best_response` answers; ``sent`` is what :meth:`extended` said, where it was asked."""
@@ -210,21 +243,14 @@ class FaceParty(OwnDirections, Answering):
         if sent is None:
             sent = self.extended(new, end)
         answer = {**sent, "coefficients": self.span.coefficients(new)}
-        self._answer, self._faces = new, {}
-        norm = self.penalty.regularizer.norm
+        self._answer, norm = new, self.penalty.regularizer.norm
         answer["norms"] = np.array([norm(x), norm(new)])
         if found.proposed:
             answer["proposal_positions"], answer["proposal_norms"] = self._norms_along(x, y)
         answer["answer_positions"], answer["answer_norms"] = self._norms_along(x, new)
-        face = self._face_of_answer.face(answer["coefficients"])
+        anchor = answer["coefficients"]
+        face = self._face_at(anchor, new, self.penalty.held(new))
         return {**answer, **face.values(), **self.proved(found.slope, y)}
-
-    @property
-    def _face_of_answer(self) -> ActiveSet:
-        if None not in self._faces:
-            anchor, held = self.span.coefficients(self._answer), self.penalty.held(self._answer)
-            self._faces[None] = ActiveSet.of(self.span, anchor, self._answer, held)
-        return self._faces[None]
 
     def _within_reach(self, x: Array, y: Array, new: Array) -> Array:
         """An answer far beyond model and proposal, on a flat piece of the loss, is shortened."""
@@ -258,61 +284,12 @@ class FaceParty(OwnDirections, Answering):
         norm = self.penalty.regularizer.norm
         return positions, np.array([norm(self.penalty.on_the_way(x, y, t)) for t in positions])
 
-    def describe_model(self, model: Array, answer_end: Array | None = None) -> dict[str, Any]:
-        r"""What the coordinator needs to know of a model. Shapes: model, answer_end (K,)."""
+    def describe_model(self, model: Array) -> dict[str, Any]:
+        r"""How large a model is. Shapes: model (K,)."""
         x = self.weights(self._own(model))
-        endless = self.penalty.homogeneous
-        return {
-            **({"heaviest": float(np.abs(self.sizes * x).max(initial=0.0))} if endless else {}),
-            "norm": float(self.penalty.regularizer.norm(x)),
-            **self._face_of_model(model).face(model).values(),
-            **({} if answer_end is None else self._held_on_answer(answer_end[None])),
-        }
-
-    def _face_of_model(self, model: Array) -> ActiveSet:
-        """What model and last answer both hold is held, the model's signs come first."""
-        if (key := model.tobytes()) not in self._faces:
-            x, answer, penalty = self.weights(model), self._answer, self.penalty
-            held = penalty.held(x)
-            signs = np.where(held, answer, x)
-            held &= penalty.held(answer)
-            self._faces[key] = ActiveSet.of(self.span, model, signs, held)
-        return self._faces[key]
-
-    def hold_crossed(
-        self, answer_ends: Array | None = None, model: Array | None = None, model_end: Array | None = None
-    ) -> dict[str, Any]:
-        """Say what the ends of searches on the faces of answer and model cross, and hold it there.
-
-        Shapes: answer_ends (n, K); model, model_end (K,).
-        """
-        found: dict[str, Any] = {}
-        if answer_ends is not None:
-            found.update(self._held_on_answer(answer_ends))
-        if model is not None and model_end is not None:
-            found.update(self._held_on_model(self._own(model), self._own(model_end)))
-        return found
-
-    def _held_on_model(self, model: Array, end: Array) -> dict[str, Any]:
-        active = self._face_of_model(model)
-        at = active.first_crossing(model, end)
-        found: dict[str, Any] = {"model_crosses": bool(at < 1.0)}
-        if at < 1.0:
-            met, held = active.holding_met(model, end, at), active.holding_crossed(end)
-            found["met_position"], found["met_basis"] = float(at), met.basis
-            if held is not None:
-                found["model_anchor"], found["model_basis"] = held.anchor, held.basis
-        return found
-
-    def _held_on_answer(self, ends: Array) -> dict[str, Any]:
-        active, held = self._face_of_answer, None
-        for end in ends:
-            held = active.holding_crossed(self._own(end))
-            crosses = active.first_crossing(self.span.coefficients(self._answer), end) < 1.0
-            active = active if held is None else held.active
-        found: dict[str, Any] = {"answer_crosses": bool(crosses)}
-        if held is not None:
-            found["answer_anchor"], found["answer_basis"] = held.anchor, held.basis
+        found = {"norm": float(self.penalty.regularizer.norm(x))}
+        if self.penalty.homogeneous:
+            found["heaviest"] = float(np.abs(self.sizes * x).max(initial=0.0))
         return found
 
     @property
@@ -374,7 +351,7 @@ class FaceParty(OwnDirections, Answering):
         n, d = self.block.shape
         scale = checked(saved, "scale", (d,))
         self.span = DirectionSpan(checked(saved, "directions", (-1, d)), scale, self.penalty)
-        self._answer, self._faces = checked(saved, "answer", (d,)), {}
+        self._answer = checked(saved, "answer", (d,))
         if "sizes" in saved:  # not in runs that began without them
             self.deviations, self.sizes = (checked(saved, key, (d,)) for key in ("deviations", "sizes"))
         if "metric" in saved:

@@ -88,15 +88,26 @@ class ClassFaceParty(OfClasses):
         """Of all classes, each by itself, less their common shift; new directions may be common."""
         each = range(self.n_classes)
         common = {values.pop("common", False) for values in asked} == {True}
+        most = max(values.pop("most", 0) for values in asked)
         found = self.engine.map(lambda c: self.parts[c].responded(**asked[c]), each)
         if self._shifts:
             shift = common_shift(np.stack([own.weights for own in found]), *self._shares)
             for own in found:
                 own.weights = own.weights - shift
         if common:
-            sent = [self._extended(c, found[c]) for c in each]
+            sent = self._spanned(most) or [self._extended(c, found[c]) for c in each]
             return self.engine.map(lambda c: self.parts[c].answered(found[c], sent[c]), each)
         return self.engine.map(lambda c: self.parts[c].answered(found[c]), each)
+
+    def _spanned(self, most: int) -> list[dict[str, Any]]:
+        """Directions of all columns, sent by the first class for all; empty where they are not wanted."""
+        first, *others = self.parts
+        if not most >= first.block.shape[1] - len(first.directions) > 0:
+            return []
+        sent = [{"products": np.empty(0), **first.spanned()}, *({"products": np.empty(0)} for _ in others)]
+        for part in others:
+            part.directions = first.directions
+        return sent
 
     def _extended(self, c: int, found: Response) -> dict[str, Any]:
         """A new direction of one class becomes one of all."""

@@ -76,10 +76,6 @@ class Regularizer(ABC):
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(x * y < 0.0, x / (x - y), np.inf)
 
-    def together(self, columns: Array, n_columns: int) -> Array:
-        """The columns that are at a kink only together with given ones; both of int."""
-        return columns
-
     def stiffness(self, x: Array) -> Array:
         r"""Curvatures of parabolas that touch the terms of :math:`\Omega` at x, least at zero; shape (d,).
 
@@ -266,11 +262,6 @@ class GroupLasso(Regularizer):
         back = (along < 0.0) & (size > 0.0)
         at = np.divide(size, size - along, out=np.full_like(size, np.inf), where=back)
         return at[self._labels]
-
-    def together(self, columns: Array, n_columns: int) -> Array:
-        chosen = np.zeros(len(self.factors), dtype=bool)
-        chosen[self._labels[columns]] = True
-        return np.flatnonzero(chosen[self._labels])
 
     def stiffness(self, x: Array) -> Array:
         norms = self._norms(x)

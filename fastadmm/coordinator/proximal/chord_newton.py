@@ -51,7 +51,7 @@ _SAME = 1e-14
 #: A search ends where it leaves this share of what it gained on the model, or this much less than its
 #: tolerance: where columns differ in size, an end that leaves more of directions that hardly bend costs
 #: rounds.
-_LEFT, _LAST_LEFT, _SHARPER = 1e-3, 1e-5, 1e-6
+_LEFT, _SHARPER = 1e-3, 1e-6
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,6 @@ class SharedFace:
     linear: Array
     square: Array  # positive semidefinite
     value: float = -math.inf  # at the model, which searches are to gain on
-    last: bool = False  # whether the search passes no kink, and goes to the end
 
 
 @dataclass
@@ -262,8 +261,7 @@ def minimise_on_shared_face(
     """
     search = _Search(passes, face, reach)
     here, fresh = search.start(starts, near)
-    solve, before, share = search.solver(), math.inf, _LAST_LEFT if face.last else _LEFT
-    share *= passes.expands
+    solve, before, share = search.solver(), math.inf, _LEFT * passes.expands
     for _ in range(_MAX_STEPS):
         newton = solve(here.slope)
         left = float(here.slope @ newton)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk
+from fastadmm.conversation.exchange import Call, Exchange, Pace, Talk
 from fastadmm.coordinator.metric_limits import (
     all_at_once,
     directions_for_faces,
@@ -52,6 +52,9 @@ _SHARP_ACCURACY = 1e-12
 
 _ROUNDING = 1e-12
 
+#: A model that is off a face by this share of its coefficients is on it but for rounding.
+_ON_FACE = 1e-11
+
 #: What a sum over all samples loses, as a share of it.
 _ROUNDING_OF_VALUE = 1e-15
 
@@ -69,13 +72,6 @@ _SHORT, _FULL = 0.5, 0.9
 
 #: With the most directions, so many of the oldest make room at a time.
 _LEAVING = 4
-
-#: Where the answers' faces promise less than this share of the gap, the model's face is tried too.
-_ENOUGH = 0.3
-
-#: Exchanges in which a patient search on the model's face goes on past what it meets, where weights have
-#: bounds: line searches pass kinks, but near a bound a proposal beyond it is worth nothing.
-_MEETINGS = 30
 
 #: Centres of the smoothing that one search may have, its width each time smaller by a factor: until smoothing
 #: causes this share of the gap, most of which the next round is to take away.
@@ -105,7 +101,7 @@ class ProximalCoordinator:
         #: Whether directions span all columns, from the first answers on.
         widths = [block.shape[1] for block in problem.blocks]
         rows = engine.all_rows(problem.n_samples)
-        self.whole = all_at_once(widths, rows, problem.n_outputs, directions)
+        self.whole = all_at_once(widths, rows, directions) and (problem.n_outputs == 1 or self.common)
         if self.whole:
             self.limit = self.most = max(self.limit, *widths)
         elif directions is not None:
@@ -124,15 +120,12 @@ class ProximalCoordinator:
         self.shares = strength * np.repeat(shares, problem.n_outputs, axis=0)
         self._norms = self.penalties = self.lengths = np.zeros(self.n_parts)
         self.heaviest = 0.0
-        self._model_faces: list[Face] = []  # empty while parties were not asked for them
+        self._faces: list[Face] = []  # of the last answers
         self._ahead: FaceSearch | None = None
-        self._held: Answers = []
-        self._plain = True  # whether this round had no proposal
         self.n_bad = 0
         self.steps: DualSteps | None = None
         self.stepping = self.patient = self.asks_sizes = False
         self.smoothing: Smoothing | None = None
-        self.has_bounds = any(np.isfinite(own.bounds).any() for own in problem.party_constraints)
         self.sent = np.zeros(0)
         self.repaired: Array | None = None
 
@@ -252,12 +245,11 @@ class ProximalCoordinator:
             yield self._telling_metric(self.metric)
         self.sent = self.steps.u if self.steps is not None and self.stepping else primal.gradient
         self.n_rounds += 1
-        self._plain = plain = self.proposal is self.model
+        plain = self.proposal is self.model
         answers = [BestResponse.read(answer) for answer in (yield self._gradient(self.sent, plain))]
         for m, answer in enumerate(answers):
             for message, products in zip(answer.messages, answer.products_of_all):
-                mine = len(self.shared.of(m)) + 1
-                self.shared.add(m, message, products[:mine])
+                self.shared.add_to(self._with(m), message, products[: len(self.shared.of(m)) + 1])
             if answer.message is not None:
                 self.shared.add_to(self._with(m), answer.message, answer.products)
         for point in self._points():
@@ -272,8 +264,8 @@ class ProximalCoordinator:
         self.model, bound = self._best_of_hull(answers, best, tolerance, before)
         if unresolved and all(answer.inside for answer in answers):
             self._less_steep(answers, before, bound)
-        self._ahead = self._advanced([answer.face for answer in answers], bound, self.model.coefficients)
-        self._model_faces = []
+        self._faces = [answer.face for answer in answers]
+        self._ahead = self._advanced(self._faces, bound, self.model.coefficients)
         if self.asks_sizes and any(answer.excess is not None for answer in answers):
             yield from self._describe_model()  # only they know how large their weights are
         squares = np.array([self._square(self.model.coefficients, m) for m in range(self.n_parts)])
@@ -313,7 +305,7 @@ class ProximalCoordinator:
             if (
                 self.whole
                 and self.n_rounds == 1
-                and (missing := self.problem.blocks[m].shape[1] - len(mine)) > 0
+                and (missing := self.problem.blocks[m // self.problem.n_outputs].shape[1] - len(mine)) > 0
             ):
                 arguments["most"] = missing
             if not plain:
@@ -322,17 +314,11 @@ class ProximalCoordinator:
         return Exchange(calls)
 
     def _describe_model(self) -> Talk[None]:
-        """Ask for norms and faces of the model, and for what a search from the answers' faces crosses."""
-        own = [self.coefficients(m) for m in range(self.n_parts)]
-        asked = [{"model": c} for c in own]
-        if self._ahead is not None:
-            for m, arguments in enumerate(asked):
-                arguments["answer_end"] = self._ahead.end_of(m)
-        answers = yield Exchange([Call(m, "describe_model", each) for m, each in enumerate(asked)])
+        """Ask for norms of the model."""
+        each = range(self.n_parts)
+        answers = yield Exchange([Call(m, "describe_model", {"model": self.coefficients(m)}) for m in each])
         self._norms = np.array([float(answer["norm"]) for answer in answers])
         self.heaviest = max(float(answer.get("heaviest", 0.0)) for answer in answers)
-        self._model_faces = [Face.read(c, answer) for c, answer in zip(own, answers)]
-        self._held = answers
 
     def _less_steep(self, answers: Sequence[BestResponse], before: float, bound: float) -> None:
         """Make a proposal in the set the model whose lower slope the objective cannot resolve.
@@ -415,14 +401,17 @@ class ProximalCoordinator:
     def propose(self) -> Talk[None]:
         """Choose where the next gradient is taken, and evaluate there.
 
-        From the answers' faces; from the model's, where these promise nothing or the last proposal was bad;
-        from the model itself where both promise nothing or were bad in turn, and once before parties are
-        asked for more than answers. Parties hold weights at kinks and bounds that a search meets. In a
-        run that has stalled a round without a proposal, and one after each proposal, is a step of sharing.
+        Where a search from the answers' faces leads; at the model itself where that promises nothing, and
+        after a proposal that was bad. In a run that has stalled a round without a proposal, and one after
+        each proposal, is a step of sharing.
         """
         found = None
-        if self.steps is None or (self.stepping and self.steps.searches()):
-            found = (yield from self._searched()) if self.n_bad < 2 else None
+        searches = self.steps is None or (self.stepping and self.steps.searches())
+        if searches and self.n_bad == 0 and self._ahead is not None:
+            self._tell(self._ahead)
+            found = self._narrowed(self._ahead)
+        if not self._can_be_true(found):
+            found = None
         self.proposal, self.promised, self.repaired = self.model, 0.0, None
         self.stepping = self.steps is not None and found is None
         if found is not None:
@@ -433,8 +422,8 @@ class ProximalCoordinator:
             self.n_bad = 0
         if not self.stepping:
             primal = self.evaluate(None if found is None else found.place)
-            if found is None and self._model_faces:
-                search = self._search(self._model_faces, self._value(self.model), 0.0)
+            if found is None and (faces := self._faces_here()):
+                search = self._search(faces, self._value(self.model), 0.0)
                 self.repaired = search.repaired(self.model, primal.gradient)
                 if self.repaired is not None:
                     self.primal = replace(primal, gradient=self.repaired)
@@ -442,55 +431,16 @@ class ProximalCoordinator:
         if self.steps is not None and self.stepping:
             self.proposal = self.steps.point
 
-    def _searched(self) -> Talk[Found | None]:
-        """The search from the answers' faces, or the better of that with weights held and one from the
-        model's.
-        """
-        ahead = self._ahead if self.n_bad == 0 else None
-        if ahead is not None:
-            self._tell(ahead)
-            if not (self._model_faces or self.patient):
-                found = self._narrowed(ahead)
-                if found is not None and self._can_be_true(found):
-                    return found
-                if not self._plain:  # a round without a proposal asks less
-                    return None
-        if not self._model_faces:
-            yield from self._describe_model()
-            if ahead is not None:
-                self._tell(ahead)
-        value, first = self._value(self.model), None if ahead is None else ahead.reached
-        goes_on = ahead is not None and ahead.hold(self._held, "answer")
-        found = None if ahead is None or goes_on else ahead.found()
-        enough = found is not None and found.exact and found.promised >= _ENOUGH * self.gap
-        if ahead is not None and found is not None and found.exact:
-            enough = enough or ahead.began_on(self._model_faces)  # there is nothing else to find
-        on_model = None if enough else self._advanced(self._model_faces, value)
-        if not goes_on and on_model is None:
-            return found if self._can_be_true(found) else None
-        calls = []
-        for m in range(self.n_parts):
-            arguments = {}
-            if ahead is not None and first is not None and goes_on:
-                arguments["answer_ends"] = np.array([first[self.shared.of(m)], ahead.end_of(m)])
-            if on_model is not None:
-                arguments.update(model=self.coefficients(m), model_end=on_model.end_of(m))
-            calls.append(Call(m, "hold_crossed", arguments))
-        answers: Answers = yield Exchange(calls)
-        if ahead is not None and goes_on:
-            ahead.hold(answers, "answer")
-            found = ahead.found()
-        if not self._can_be_true(found):
-            found = None
-        if on_model is not None and (found is None or not found.exact or found.promised < _ENOUGH * self.gap):
-            other = yield from on_model.end_on_model(
-                answers, _MEETINGS if self.patient and self.has_bounds else 0
-            )
-            if not self._can_be_true(other):
-                other = None
-            if other is not None and (found is None or not found.exact or other.promised > found.promised):
-                return other
-        return found
+    def _faces_here(self) -> Sequence[Face]:
+        """The answers' faces, if the model is on all of them."""
+        for m, face in enumerate(self._faces):
+            away = self.coefficients(m) - face.anchor
+            rest = away - face.basis @ (face.basis.T @ away)
+            if not float(np.abs(rest).max(initial=0.0)) <= _ON_FACE * float(
+                np.abs(face.anchor).max(initial=0.0)
+            ):
+                return []
+        return self._faces
 
     def _tell(self, search: FaceSearch) -> None:
         """What is known by now."""
@@ -540,7 +490,7 @@ class ProximalCoordinator:
 
     def _can_be_true(self, found: Found | None) -> bool:
         """Whether a run that has stalled may believe a promise: none beyond the gap is ever kept."""
-        return self.steps is None or found is None or found.promised <= self.gap
+        return found is None or found.promised <= self.gap
 
     def _advanced(self, faces: Sequence[Face], value: float, *starts: Array) -> FaceSearch | None:
         """A search's first end, in a stalled run one whose promise can be true; None without any freedom."""
@@ -549,7 +499,7 @@ class ProximalCoordinator:
             search = self._search(faces, value, stiffness)
             if not search.advance(*starts, draft=True):
                 return None
-            if self.steps is None or stiffness >= _STIFFEST or self._can_be_true(search.found()):
+            if stiffness >= _STIFFEST or self._can_be_true(search.found()):
                 return search
             stiffness = max(_SOME_STIFFNESS, 10.0 * stiffness)
 

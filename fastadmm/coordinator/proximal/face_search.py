@@ -1,25 +1,19 @@
 r"""Where to take the next gradient: Newton's method over faces, whose kinks and bounds the parties report.
 
 A face is described by its party (:class:`fastadmm.parties.active_set.Face`). Newton's method over all
-parties' faces may end where a weight has passed its kink or bound; only parties see that. So the
-coordinator sends the end, the parties answer with the combinations that hold such weights
-where they are, and Newton's method continues from there. From the answers' faces that takes one exchange,
-without a message; kinks that the second end passes show in the line search of the next round. From the
-model's faces, if holding all weights at once is no better than the model and the gap falls slowly, the search
-goes from one kink or bound to the next, with one exchange for each, until it passes none.
+parties' faces may end where a weight has passed its kink or bound; only parties see that. So the end is a
+proposal: kinks on the way show in the line search of the next round, and answers there have other faces.
 """
 
 from __future__ import annotations
 
-import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from fastadmm.conversation.exchange import Call, Exchange, Pace, Talk
 from fastadmm.coordinator.proximal.chord_newton import (
     Place,
     SharedFace,
@@ -34,15 +28,11 @@ from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.coordinator.proximal.spheres import Sphere, minimise_in_balls
 from fastadmm.coordinator.repaired_gradient import repaired_gradient
 from fastadmm.engine.engine import Engine
-from fastadmm.engine.singular import singular
 from fastadmm.parties.active_set import Face
 from fastadmm.parties.direction_span import sum_without_rounding
 from fastadmm.problem.problem import Problem
 
 Array = np.ndarray
-
-#: Positions that differ by this share are the same.
-_SAME_POSITION = 1e-9
 
 #: A Newton step is at most so many times as long as model and answers.
 _REACH = 1e4
@@ -60,7 +50,6 @@ class Found:
 
     point: HullPoint  # coefficients of directions
     promised: float
-    exact: bool
     place: Place | None = None  # the point's, where the loss was taken there
 
 
@@ -89,8 +78,7 @@ class FaceSearch:
         self._order = np.argsort(np.concatenate(self.numbers))
         self.anchors, self.bases = [face.anchor for face in faces], [face.basis for face in faces]
         self.reached, self.intercept = model.coefficients, model.intercept
-        self.exact = self._sharp = self._drafted = False
-        self._began = problem.loss, faces
+        self._drafted = False
         self._near: list[tuple[Array, Place]] = []  # what is known of the end reached
         k = len(shared)
         # The regularisers' second-order model, and what is added to it to keep steps short.
@@ -126,7 +114,7 @@ class FaceSearch:
         linear, square = (self.linear + self.square @ anchor) @ q, q.T @ self.square @ q
         passes = passes_over(self.problem, shared, self.engine)
         own = float(self.linear @ anchor) + 0.5 * float(anchor @ self.square @ anchor)
-        face = SharedFace(anchor, q, linear, square, self.value - self._added - own, self._sharp)
+        face = SharedFace(anchor, q, linear, square, self.value - self._added - own)
         drafts = draft and passes.expands
         known = [end for end in self._near if drafts or end[1].known or passes.quadratic]
         near = known or [(self.model.coefficients, passes.at(self.model))]
@@ -194,93 +182,13 @@ class FaceSearch:
             self._near = []
         self.problem, self.value, self.tolerance = problem, value, tolerance
 
-    def end_of(self, m: int) -> Array:
-        """Coefficients of party m that were reached."""
-        return self.reached[self.numbers[m]]
-
-    def hold(self, held: Sequence[Mapping[str, Any]], face: str) -> bool:
-        """Go on with what the end reached has crossed held there, if it can be."""
-        self.exact = not any(answer[f"{face}_crosses"] for answer in held)
-        if self.exact:
-            self._sharpen()
-        crossed = [m for m, answer in enumerate(held) if f"{face}_anchor" in answer]
-        if not crossed:
-            return False
-        self.exact = False
-        for m in crossed:
-            self.anchors[m], self.bases[m] = held[m][f"{face}_anchor"], held[m][f"{face}_basis"]
-        if not self.advance(self.reached, self.model.coefficients, draft=True):
-            self.reached, self._near = self._joined(self.anchors), []  # all that was free has crossed
-            self._drafted = False
-        return True
-
-    def _sharpen(self) -> None:
-        """To the very end, from one that crosses nothing: rounds that only finish a search are saved."""
-        if self._near and passes_over(self.problem, self.shared, self.engine).expands:
-            self._sharp = True
-            self.advance()
-
-    def began_on(self, faces: Sequence[Face]) -> bool:
-        """Whether the search began on the faces of these points, of all parties, with its loss of now."""
-        loss, own = self._began
-        pairs = zip(own, faces, strict=True)
-        same = (np.array_equal(a.basis, b.basis) and np.array_equal(a.slope, b.slope) for a, b in pairs)
-        return loss == self.problem.loss and all(same)
-
-    def end_on_model(self, met: Sequence[Mapping[str, Any]], most: int) -> Talk[Found | None]:
-        """Go on from the model's faces: with all that is crossed held, or, if that is no better, one by one.
-
-        Returns: None where it would not be better than the model.
-        """
-        if any("model_anchor" in answer for answer in met):
-            bold = copy.copy(self)
-            bold.anchors, bold.bases = list(self.anchors), list(self.bases)
-            bold.hold(met, "model")
-            found = bold.found()
-            if found is not None:
-                return found
-        start = self.model.intercept
-        for asked in range(most + 1):
-            start = self._meet_first(met, start)
-            if self.exact or asked == most:
-                break
-            met = yield Exchange(
-                [
-                    Call(m, "hold_crossed", {"model": self.anchors[m], "model_end": self.end_of(m)})
-                    for m in range(len(met))
-                ],
-                Pace.SHORT,
-            )
-        return self.found()
-
-    def _meet_first(self, met: Sequence[Mapping[str, Any]], start: Any) -> Any:
-        """To the first kink or bound before the end, which cannot ascend, and on from there once.
-
-        ``start`` is the intercept at the anchors, returned is that at the new ones.
-        """
-        positions = [float(answer.get("met_position", math.inf)) for answer in met]
-        at, anchor = min(positions), self._joined(self.anchors)
-        self.exact = at >= 1.0
-        if self.exact:
-            self._sharpen()
-            return start
-        self.reached = sum_without_rounding(anchor, (self.reached - anchor)[:, None], np.array([at]))
-        self._near = []
-        self.intercept = start = start + at * (self.intercept - start)
-        self.anchors = [self.end_of(m) for m in range(len(met))]
-        for m, position in enumerate(positions):
-            if position <= at * (1.0 + _SAME_POSITION):
-                self.bases[m] = common_subspace(self.bases[m], met[m]["met_basis"])
-        self.exact = not self.advance(draft=True)
-        return start
-
     def found(self) -> Found | None:
         """The end reached, as a proposal; None where it would not be better than the model."""
         if self._drafted:
             self.advance(self.model.coefficients)
-        return self._found(self.reached, self.intercept, self.exact)
+        return self._found(self.reached, self.intercept)
 
-    def _found(self, c: Array, intercept: Any, exact: bool) -> Found | None:
+    def _found(self, c: Array, intercept: Any) -> Found | None:
         problem, shared = self.problem, self.shared
         place = self._near[-1][1] if self._near and self._near[-1][1].known else None
         if place is not None:
@@ -293,8 +201,8 @@ class FaceSearch:
             # A gap is linear in the slope where nothing but a norm bounds the weights, and can be far
             # above what the objective resolves: its square.
             less = self._steepness(point) <= _LESS_STEEP * self._steepness(self.model)
-            return Found(point, 0.0, exact, place) if less else None
-        return Found(point, promised, exact, place) if promised > 0.0 else None
+            return Found(point, 0.0, place) if less else None
+        return Found(point, promised, place) if promised > 0.0 else None
 
     def repaired(self, point: HullPoint, gradient: Array) -> Array | None:
         """The loss gradient at a point of the faces where the objective resolves no step on them any more.
@@ -320,13 +228,3 @@ class FaceSearch:
         slope = self.shared.products_with(gradient) + self.slope + self.bend @ point.coefficients
         parts = [basis.T @ slope[mine] for basis, mine in zip(self.bases, self.numbers)]
         return float(np.linalg.norm(np.concatenate(parts)))
-
-
-def common_subspace(basis: Array, other: Array) -> Array:
-    """What two subspaces have in common."""
-    if basis.shape[1] == 0 or other.shape[1] == 0:
-        return basis[:, :0]
-    _, sines, right = singular(basis - other @ (other.T @ basis), whole=True)
-    n_apart = int((sines > _SAME_POSITION).sum())
-    common: Array = basis @ right[n_apart:].T
-    return common

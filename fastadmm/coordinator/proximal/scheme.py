@@ -97,7 +97,7 @@ def _kept(shape: Shape, history: int) -> int:
     """Directions of all parties, of one class: one a round, and those that a run begins with."""
     from fastadmm.coordinator.metric_limits import all_at_once, directions_of_few_numbers
 
-    if all_at_once(shape.widths, shape.n_samples, shape.n_outputs, None):
+    if all_at_once(shape.widths, shape.n_samples, None):
         return 2 * sum(shape.widths)  # moved from one place to another
     few = directions_of_few_numbers(shape.n_parties * shape.n_outputs, shape.n_samples)
     each = min(max(history, few) + 2, shape.rounds + 2, shape.messages)

@@ -1,0 +1,58 @@
+"""Columns that depend on each other: moves of weights that change no message, as within one-hot columns.
+
+Where the regulariser is linear on a face, a search along such a move would go far and find nothing.
+"""
+
+import numpy as np
+
+from fastadmm.engine.singular import singular
+from fastadmm.problem.penalty import PartyPenalty
+
+Array = np.ndarray
+
+#: Columns depend on each other where one adds less than this share of what another does.
+DEPENDENT = 1e-10
+
+#: Weights that a move leaves this share of are zero but for rounding.
+_NOTHING = 1e-13
+
+
+def independent(images: Array, order: Array) -> Array:
+    """Which of the columns ``order`` depend on none before them in it; bool of its shape (n,).
+
+    Shapes: images (k, d), of the columns; order (n,).
+    """
+    shares = np.abs(np.diag(np.linalg.qr(images[:, order], mode="r")))
+    own = np.pad(shares, (0, len(order) - len(shares)))
+    return own > DEPENDENT * own.max(initial=0.0)
+
+
+def at_a_corner(x: Array, images: Array, scale: Array, penalty: PartyPenalty) -> Array:
+    """Weights with the same message whose free columns are independent, and whose norm is no larger.
+
+    Norms are sums of absolute values: along a move that changes no message, one of its two ways does not
+    raise them until a weight meets a kink or bound.
+
+    Shapes: x, scale, the result (d,); images (k, d), of columns less their scale.
+    """
+    free = np.flatnonzero(~penalty.held(x))
+    if len(free) == 0:
+        return x
+    _, sizes, right = singular(images[:, free], whole=True)
+    moves = np.zeros((len(x), len(free) - int((sizes > DEPENDENT * sizes[0]).sum())))
+    moves[free] = (right[len(free) - moves.shape[1] :] / scale[free]).T
+    for k in range(moves.shape[1]):
+        move = moves[:, k]
+        if float(np.sign(x) @ move) > 0.0:
+            move = -move
+        far = float(np.abs(x).max()) / float(np.abs(move[move != 0.0]).min())
+        at, value = penalty.crossings(x, x + 2.0 * far * move)
+        first = int(np.argmin(at))
+        if not at[first] < 1.0:
+            continue  # nothing holds them
+        moved = x + at[first] * 2.0 * far * move
+        moved[np.abs(moved) <= _NOTHING * np.abs(x)] = 0.0
+        moved[first] = value[first]
+        x = np.where(penalty.held(x), x, moved)
+        moves[:, k + 1 :] -= np.outer(move, moves[first, k + 1 :] / move[first])
+    return penalty.constraint.project(x)
