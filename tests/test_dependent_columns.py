@@ -50,7 +50,8 @@ def test_one_hot_columns_take_few_exchanges(loss):
     y = score if loss == "squared" else (score > 0.0) * 1.0
     parts = [X[:, :15], X[:, 15:]]
     problem = make_problem(parts, y, loss=loss, lam=1e-4, regularizer="l1")
-    with Solver(problem, SolverOptions(gap=1e-6, n_threads=1, max_rounds=60)) as solver:
+    solver = Solver(problem, SolverOptions(gap=1e-6, n_threads=1, max_rounds=60))
+    try:
         while solver.stop_reason(record := solver.round()) is None:
             pass
         assert record.gap <= 1e-6
@@ -59,3 +60,5 @@ def test_one_hot_columns_take_few_exchanges(loss):
         shared = solver.coordinator.shared
         ranks = [np.linalg.matrix_rank(shared.messages[shared.of(m)]) for m in range(2)]
         assert ranks == [np.linalg.matrix_rank(part) for part in parts]
+    finally:
+        solver.close()

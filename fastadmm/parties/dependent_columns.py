@@ -41,18 +41,31 @@ def at_a_corner(x: Array, images: Array, scale: Array, penalty: PartyPenalty) ->
     _, sizes, right = singular(images[:, free], whole=True)
     moves = np.zeros((len(x), len(free) - int((sizes > DEPENDENT * sizes[0]).sum())))
     moves[free] = (right[len(free) - moves.shape[1] :] / scale[free]).T
-    for k in range(moves.shape[1]):
-        move = moves[:, k]
+    while moves.shape[1]:
+        move = moves[:, 0]
         if float(np.sign(x) @ move) > 0.0:
             move = -move
-        far = float(np.abs(x).max()) / float(np.abs(move[move != 0.0]).min())
-        at, value = penalty.crossings(x, x + 2.0 * far * move)
+        step = 2.0 * float(np.abs(x).max()) / float(np.abs(move[move != 0.0]).min()) * move
+        at, value = penalty.crossings(x, x + step)
         first = int(np.argmin(at))
         if not at[first] < 1.0:
-            continue  # nothing holds them
-        moved = x + at[first] * 2.0 * far * move
+            moves = moves[:, 1:]  # nothing holds them
+            continue
+        moved = x + at[first] * step
         moved[np.abs(moved) <= _NOTHING * np.abs(x)] = 0.0
         moved[first] = value[first]
-        x = np.where(penalty.held(x), x, moved)
-        moves[:, k + 1 :] -= np.outer(move, moves[first, k + 1 :] / move[first])
-    return penalty.constraint.project(x)
+        x = penalty.constraint.project(moved)
+        for held in np.flatnonzero(penalty.held(x) & moves.any(axis=1)):
+            moves = _without(moves, int(held))
+    return x
+
+
+def _without(moves: Array, column: int) -> Array:
+    """Combinations of moves that leave a column alone, at most one less. Shapes: moves (d, k)."""
+    pivot = int(np.argmax(np.abs(moves[column])))
+    if (own := moves[column, pivot]) == 0.0:
+        return moves  # another's going has freed them
+    rest = np.delete(moves, pivot, axis=1)
+    rest -= np.outer(moves[:, pivot], rest[column] / own)
+    rest[column] = 0.0
+    return rest
