@@ -121,7 +121,7 @@ def _exact_in_words(a: Approval, data: PartyData) -> list[str]:
         number = FAMILIES.get(a.family, Answering).exchanges_per_column
         each = "one question" if number == 1 else "two questions"
         columns = min(n, a.exchanges // number * (a.n_classes or 1))  # a target for each class
-        if a.family == "proximal" and n <= MOST_AT_ONCE and a.exchanges > n.bit_length():
+        if a.family.endswith("proximal") and n <= MOST_AT_ONCE and a.exchanges > n.bit_length():
             # Faces in all directions: those whose zeros are the digits of a column's number tell it.
             each, columns = f"{n.bit_length() + 1} questions", n
         risk = (
