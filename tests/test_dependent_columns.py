@@ -62,3 +62,23 @@ def test_one_hot_columns_take_few_exchanges(loss):
         assert ranks == [np.linalg.matrix_rank(part) for part in parts]
     finally:
         solver.close()
+
+
+def test_an_honest_run_tells_columns():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(300, 10)) * rng.uniform(0.5, 2.0, 10)
+    y = (X[:, 0] - X[:, 7] + rng.normal(size=300) > 0.0) * 1.0
+    problem = make_problem([X[:, :6], X[:, 6:]], y, lam=1e-2, regularizer="l1")
+    solver = Solver(problem, SolverOptions(n_threads=1))
+    try:
+        solver.round()
+        shared = solver.coordinator.shared
+        mine = shared.of(0)
+        _, turns = np.linalg.eigh(shared.products[np.ix_(mine, mine)])
+        told = turns.T @ shared.messages[mine]
+        alike = (
+            np.abs(told @ X[:, :6]) / np.linalg.norm(told, axis=1)[:, None] / np.linalg.norm(X[:, :6], axis=0)
+        )
+        assert alike.max(axis=0).min() > 1.0 - 1e-9
+    finally:
+        solver.close()

@@ -121,14 +121,16 @@ def _exact_in_words(a: Approval, data: PartyData) -> list[str]:
         number = FAMILIES.get(a.family, Answering).exchanges_per_column
         each = "one question" if number == 1 else "two questions"
         columns = min(n, a.exchanges // number * (a.n_classes or 1))  # a target for each class
-        if a.family.endswith("proximal") and n <= MOST_AT_ONCE and a.exchanges > n.bit_length():
-            # Faces in all directions: those whose zeros are the digits of a column's number tell it.
-            each, columns = f"{n.bit_length() + 1} questions", n
         risk = (
             f"A dishonest coordinator reads single columns exactly, {a.n_classes or 'one'} in {each} or "
             f"more: up to {columns:,} of {n:,} within these limits, and more where columns hold few "
             "different values."
         )
+        if a.family.endswith("proximal") and n <= MOST_AT_ONCE:
+            risk = (
+                f"An HONEST run tells a coordinator that looks all of your {n:,} columns exactly: those that "
+                "differ in size from the first answer, those of nonzero weights from the others."
+            )
     else:
         alike = "rows are by all parties' columns" if a.family in SUMS else "of your rows are"
         # The first answer may hold a direction for every column.

@@ -99,7 +99,8 @@ class FaceParty(OwnDirections, Answering):
         self._root = np.ones(0)
         #: Weights last answered.
         self._answer = np.zeros(width)
-        self._shown: Array | None = None
+        #: What :meth:`_shown` returns, once it was needed; of shape (d, d).
+        self.images: Array | None = None
 
     @classmethod
     def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> FaceParty:
@@ -173,7 +174,7 @@ class FaceParty(OwnDirections, Answering):
         :math:`D_m S^{-2} D_m^\top`, where S is the columns' scale. What columns that depend on each other
         add is directions without messages.
         """
-        scale, known, images = self.span.scale, self.directions * self.span.scale, self._images
+        scale, known, images = self.span.scale, self.directions * self.span.scale, self._shown()
         turn, shares = np.linalg.qr(np.vstack([known, images]).T)
         own = np.abs(np.diag(shares))[len(known) :]
         # The signs that follow from inner products alone, where LAPACK's follow from columns.
@@ -184,18 +185,16 @@ class FaceParty(OwnDirections, Answering):
         messages[own <= DEPENDENT * own.max(initial=0.0)] = 0.0  # of rounding alone
         return {"messages": messages, "products_of_all": fresh @ self.directions.T}
 
-    @property
-    def _images(self) -> Array:
+    def _shown(self) -> Array:
         """Scaled columns' products with as many public random vectors: they depend on each other as these do.
 
         Shapes: the result (d, d).
         """
-        if self._shown is None:  # no cached property: that locks out workers which are threads
+        if self.images is None:
             (n, d), first = self.block.shape, self.engine.first_row
             asked = public_vectors(range(d), range(first, first + n))
-            shown = self.block.transposed_matrix_product(asked, self.engine)
-            self._shown = shown / self.span.scale
-        return self._shown
+            self.images = self.block.transposed_matrix_product(asked, self.engine) / self.span.scale
+        return self.images
 
     @property
     def _linear(self) -> bool:
@@ -216,7 +215,7 @@ class FaceParty(OwnDirections, Answering):
         if self._linear and len(free):
             order = free[np.argsort(-np.abs(self.span.scale * signs)[free], kind="stable")]
             held = held.copy()
-            held[order[~independent(self._images, order)]] = True
+            held[order[~independent(self._shown(), order)]] = True
         return ActiveSet(self.span, signs, held).face(anchor)
 
     def responded(self, gradient: Array, model: Array, proposal: Array | None = None) -> Response:
@@ -234,7 +233,7 @@ class FaceParty(OwnDirections, Answering):
         self._measure_by(gradient)
         new = self._within_reach(x, y, new)
         if self._linear:
-            new = at_a_corner(new, self._images, self.span.scale, penalty)
+            new = at_a_corner(new, self._shown(), self.span.scale, penalty)
         return Response(x, y, end, slope, new, proposal is not None)
 
     def answered(self, found: Response, sent: dict[str, Any] | None = None) -> dict[str, Any]:

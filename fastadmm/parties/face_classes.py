@@ -106,7 +106,7 @@ class ClassFaceParty(OfClasses):
             return []
         sent = [{"products": np.empty(0), **first.spanned()}, *({"products": np.empty(0)} for _ in others)]
         for part in others:
-            part.directions = first.directions
+            part.directions, part.images = first.directions, first.images
         return sent
 
     def _extended(self, c: int, found: Response) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class Proximal(Scheme):
         width = sum(shape.widths)
         together = shape.n_outputs > 1 and shape.n_outputs * width <= MOST_IN_COMMON
         if together:  # directions of a party soon span all of its columns
-            kept = max(kept, width)
+            kept = max(kept, 2 * width)
         rows = kept + work * shape.n_outputs
         coefficients = shape.n_outputs * width if together else kept
         # Newton's system has a row for every direction of every class; else it is small beside the messages.
@@ -97,7 +97,7 @@ def _kept(shape: Shape, history: int) -> int:
     """Directions of all parties, of one class: one a round, and those that a run begins with."""
     from fastadmm.coordinator.metric_limits import all_at_once, directions_of_few_numbers
 
-    if all_at_once(shape.widths, shape.n_samples, None):
+    if shape.n_outputs == 1 and all_at_once(shape.widths, shape.n_samples, None):
         return 2 * sum(shape.widths)  # moved from one place to another
     few = directions_of_few_numbers(shape.n_parties * shape.n_outputs, shape.n_samples)
     each = min(max(history, few) + 2, shape.rounds + 2, shape.messages)
