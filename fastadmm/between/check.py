@@ -8,11 +8,10 @@ import socket as sockets
 import ssl
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastadmm.between.kit import ALLOWED, INSTALL_HINT, Kit
 from fastadmm.between.nvflare_app import read_socket
@@ -28,12 +27,15 @@ _NOBODY = ("byoc", "clone_job", "download_job", "operate", "shell_commands")
 _CONNECT = 5.0
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """What one check found."""
 
     ok: bool
     text: str  # one line, which begins with the file or the site
+
+
+#: What most checks do.
+Findings = Iterator[Finding]
 
 
 def check(kit: Kit, private: Sequence[Path] = ()) -> list[Finding]:
@@ -42,7 +44,7 @@ def check(kit: Kit, private: Sequence[Path] = ()) -> list[Finding]:
         from cryptography import x509
     except ImportError:
         raise ConfigError(f"federation: cryptography is missing: checking a site {INSTALL_HINT}") from None
-    steps: list[Callable[[Kit], Iterator[Finding]]] = [_version, _security, _modes]
+    steps: list[Callable[[Kit], Findings]] = [_version, _security, _modes]
     if kit.kind != "admin":
         steps += [_rights, _classes, _socket]
     found = [finding for step in steps for finding in _safely(step, kit)]
@@ -55,59 +57,59 @@ def check(kit: Kit, private: Sequence[Path] = ()) -> list[Finding]:
     return found
 
 
-def _safely(step: Callable[[Kit], Iterator[Finding]], kit: Kit) -> Iterator[Finding]:
+def _safely(step: Callable[[Kit], Findings], kit: Kit) -> Findings:
     try:
         yield from step(kit)
     except FastadmmError as error:
         yield Finding(False, str(error))
 
 
-def _version(kit: Kit) -> Iterator[Finding]:
+def _version(kit: Kit) -> Findings:
     try:
         found = version("nvflare")
     except PackageNotFoundError:
         raise ConfigError(f"federation: NVFlare is missing: this {INSTALL_HINT}") from None
-    text = f"nvflare {found} is installed"
-    yield Finding(
-        found.startswith(NVFLARE), text if found.startswith(NVFLARE) else f"{text}; {NVFLARE}x is needed"
-    )
+    good = found.startswith(NVFLARE)
+    yield Finding(good, f"nvflare {found} is installed" + ("" if good else f"; {NVFLARE}x is needed"))
 
 
-def _security(kit: Kit) -> Iterator[Finding]:
+def _security(kit: Kit) -> Findings:
     file = kit.path / "startup" / f"fed_{kit.kind}.json"
     wanted = "" if kit.security == "mtls" else "; must be mtls: provision the kits again"
     yield Finding(kit.security == "mtls", f"{file}: connection_security is {kit.security}{wanted}")
 
 
-def _modes(kit: Kit) -> Iterator[Finding]:
+def _modes(kit: Kit) -> Findings:
     for path in (kit.path, kit.key, kit.local):
         try:
-            if path.stat().st_mode & 0o077:
-                yield Finding(False, f"{path}: others may read it; run: fastadmm federate harden {kit.path}")
-                return
+            wrong = path.stat().st_mode & 0o077
+            text = f"others may read it; run: fastadmm federate harden {kit.path}"
         except OSError as error:
-            yield Finding(False, f"{path}: {error.strerror}")
+            wrong, text = True, str(error.strerror)
+        if wrong:
+            yield Finding(False, f"{path}: {text}")
             return
     yield Finding(True, f"{kit.path}: its owner alone reads it")
 
 
-def _rights(kit: Kit) -> Iterator[Finding]:
+def _rights(kit: Kit) -> Findings:
     file = kit.effective("authorization.json")
     permissions = read_json(file).get("permissions", {})
-    faults = []
+    safe = True
     for role, rights in permissions.items():
         for right in _NOBODY:
             granted = rights.get(right, "none") if isinstance(rights, dict) else rights
             if granted not in ("none", "no"):
-                faults.append(f"{file}: grants {right} to the role {role!r}; run: fastadmm federate harden")
+                safe = False
+                yield Finding(
+                    False, f"{file}: grants {right} to the role {role!r}; run: fastadmm federate harden"
+                )
                 break
-    for fault in faults:
-        yield Finding(False, fault)
-    if not faults:
+    if safe:
         yield Finding(True, f"{file}: nobody brings code, reads files or stops this site")
 
 
-def _classes(kit: Kit) -> Iterator[Finding]:
+def _classes(kit: Kit) -> Findings:
     file = kit.effective("resources.json")
     resources = read_json(file)
     more = sorted(set(resources.get("class_allow_list", ["*"])) - set(ALLOWED))
@@ -115,71 +117,61 @@ def _classes(kit: Kit) -> Iterator[Finding]:
     if more or not enforced:
         what = f"lets jobs use {more[0]!r} and {len(more) - 1} more classes" if more else "allows every class"
         yield Finding(False, f"{file}: {what}; run: fastadmm federate harden {kit.path}")
-    else:
-        yield Finding(True, f"{file}: jobs use {len(ALLOWED)} classes and no others")
+        return
+    yield Finding(True, f"{file}: jobs use {len(ALLOWED)} classes and no others")
 
 
-def _socket(kit: Kit) -> Iterator[Finding]:
+def _socket(kit: Kit) -> Findings:
     path = read_socket(kit.local)
     if kit.kind == "server":
-        directory = path.parent
-        yield Finding(
-            directory.is_dir(), f"{directory}: {'is there' if directory.is_dir() else 'no such directory'}"
-        )
+        there = path.parent.is_dir()
+        yield Finding(there, f"{path.parent}: {'is there' if there else 'no such directory'}")
         return
     with sockets.socket(sockets.AF_UNIX) as probe, _as_user(kit.path.stat().st_uid):
         try:
             probe.connect(str(path))
             yield Finding(True, f"{path}: an agent answers")
         except OSError as error:
-            yield Finding(
-                False, f"{path}: no agent answers: {error.strerror}; start it with: fastadmm agent run"
-            )
+            text = f"{path}: no agent answers: {error.strerror}; start it with: fastadmm agent run"
+            yield Finding(False, text)
 
 
-def _certificates(kit: Kit, x509: Any) -> Iterator[Finding]:
+def _certificates(kit: Kit, x509: Any) -> Findings:
     now = datetime.now(UTC)
     loaded = []
     for path in (kit.certificate, kit.root):
         try:
             loaded.append(x509.load_pem_x509_certificate(path.read_bytes()))
-        except OSError as error:
-            yield Finding(False, f"{path}: {error.strerror}; copy the kit of {kit.name!r} again")
-            return
-        except ValueError:
-            yield Finding(False, f"{path}: this is no certificate; copy the kit of {kit.name!r} again")
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else "this is no certificate"
+            yield Finding(False, f"{path}: {why}; copy the kit of {kit.name!r} again")
             return
     own, root = loaded
     try:
         own.verify_directly_issued_by(root)
     except Exception:
-        yield Finding(
-            False, f"{kit.certificate}: not issued by {kit.root.name}: the kit is not of this project"
-        )
+        text = f"{kit.certificate}: not issued by {kit.root.name}: the kit is not of this project"
+        yield Finding(False, text)
         return
     for path, certificate in ((kit.certificate, own), (kit.root, root)):
         begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+        text = f"valid until {end:%Y-%m-%d}"
         if now < begin:
             behind = (begin - now).total_seconds() / 60
             text = f"not yet valid: the clock of this machine is {behind:.0f} minutes behind, or more"
         elif now > end:
             text = f"expired on {end:%Y-%m-%d}; provision this site again"
-        else:
-            yield Finding(True, f"{path}: valid until {end:%Y-%m-%d}")
-            continue
-        yield Finding(False, f"{path}: {text}")
+        yield Finding(begin <= now <= end, f"{path}: {text}")
     if kit.kind == "server":
         names = own.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         hosts = [str(name.value) for name in names]
-        ok = kit.host in hosts
-        yield Finding(
-            ok, f"{kit.certificate}: for {', '.join(hosts)}" + ("" if ok else f", not for {kit.host!r}")
-        )
+        wrong = "" if kit.host in hosts else f", not for {kit.host!r}"
+        yield Finding(not wrong, f"{kit.certificate}: for {', '.join(hosts)}{wrong}")
 
 
-def _port(kit: Kit) -> Iterator[Finding]:
+def _port(kit: Kit) -> Findings:
     """Is the server's port ours, or free where we are the server?"""
-    place = f"{kit.host}:{kit.port}"
+    place, ours = f"{kit.host}:{kit.port}", kit.kind == "server"
     context = ssl.create_default_context(cafile=str(kit.root))
     context.load_cert_chain(kit.certificate, kit.key)
     # NVFlare's authority is younger than the rules that this flag is about.
@@ -193,26 +185,20 @@ def _port(kit: Kit) -> Iterator[Finding]:
     except ssl.SSLCertVerificationError as error:
         yield Finding(False, f"server {place}: its certificate is not right: {error.verify_message}")
     except (ssl.SSLError, ConnectionResetError, TimeoutError):
-        what = (
-            "the port is in use by another program"
-            if kit.kind == "server"
-            else "does not speak TLS, or is far away"
-        )
+        what = "the port is in use by another program" if ours else "does not speak TLS, or is far away"
         yield Finding(False, f"server {place}: {what}")
     except ConnectionRefusedError:
-        free = kit.kind == "server"
-        yield Finding(free, f"server {place}: " + ("the port is free" if free else "nobody listens there"))
+        yield Finding(ours, f"server {place}: " + ("the port is free" if ours else "nobody listens there"))
     except OSError as error:
         yield Finding(False, f"server {place}: {error.strerror or error}")
 
 
-def _private(kit: Kit, private: Sequence[Path]) -> Iterator[Finding]:
+def _private(kit: Kit, private: Sequence[Path]) -> Findings:
     owner = kit.path.stat().st_uid
     user = _user(owner)
     if owner == 0:
-        yield Finding(
-            False, f"{kit.path}: belongs to root, who reads everything; give NVFlare a user of its own"
-        )
+        text = f"{kit.path}: belongs to root, who reads everything; give NVFlare a user of its own"
+        yield Finding(False, text)
         return
     if not private:
         yield Finding(False, f"{kit.path}: nothing was named that {user!r} must not read; use --private PATH")
@@ -223,10 +209,8 @@ def _private(kit: Kit, private: Sequence[Path]) -> Iterator[Finding]:
         inside = [path, *(path.rglob("*") if path.is_dir() else ())]
         with _as_user(owner):
             seen = next((file for file in inside if os.access(file, os.R_OK, effective_ids=True)), None)
-        if seen is None:
-            yield Finding(True, f"{path}: {user!r} cannot read it")
-        else:
-            yield Finding(False, f"{seen}: NVFlare's user {user!r} can read it")
+        text = f"{path}: {user!r} cannot read it"
+        yield Finding(seen is None, text if seen is None else f"{seen}: NVFlare's user {user!r} can read it")
 
 
 @contextmanager
