@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fastadmm.between.vocabulary import unapproved
+from fastadmm.between.schema import unapproved
 from fastadmm.cli.app import main
 
 from rounds_tools import NAMES, data_of, separate

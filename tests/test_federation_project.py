@@ -256,7 +256,7 @@ def test_worth_is_that_of_one_process(home: Path, capsys: pytest.CaptureFixture[
 
 def test_a_damaged_response_is_asked_for_again(tmp_path: Path) -> None:
     pytest.importorskip("private_set_intersection", reason='needs openmined.psi: pip install "fastadmm[psi]"')
-    from fastadmm.between.align import _align
+    from fastadmm.between.predict import _align
     from fastadmm.between.schema import digest_of, open_envelope
     from fastadmm.between.task import Answer, encode_answer, task_of
     from fastadmm.data_tools.alignment import table_ids

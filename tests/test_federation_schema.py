@@ -6,6 +6,7 @@ import struct
 import numpy as np
 import pytest
 from fastadmm.between.schema import (
+    CODES,
     Message,
     ProtocolError,
     Refusal,
@@ -18,7 +19,6 @@ from fastadmm.between.schema import (
     request_of,
     table_digest,
 )
-from fastadmm.between.vocabulary import CODES
 from fastadmm.conversation.calls import CALLS
 from fastadmm.errors import FormatError
 

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from fastadmm.between import approval as approvals
 from fastadmm.between.approval import REFUSALS
-from fastadmm.between.approval_file import open_approval, write_approval
-from fastadmm.between.approval_words import in_plain_words
+from fastadmm.between.approval_file import in_plain_words, open_approval, write_approval
 from fastadmm.between.audit import AUDIT
 from fastadmm.between.letters import open_letter
 from fastadmm.between.party_step import party_approve, party_step

@@ -11,29 +11,31 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from fastadmm.between.align import ALIGNMENTS, FEATURES, convert_aligned
 from fastadmm.between.approval import APPROVAL, counted_refusals
 from fastadmm.between.approval_file import ALIGN, INFER, PREDICT, open_approval, open_task_approval
 from fastadmm.between.audit import AUDIT, AuditLog, moment, read_audit, used
 from fastadmm.between.consent import asked_lines, keep_asked, remember, run_description
 from fastadmm.between.host import KEYS, check_opened
-from fastadmm.between.party_tasks import PartyTasks
+from fastadmm.between.party_tasks import FEATURES, PartyTasks, convert_aligned
 from fastadmm.between.schema import (
+    CODES,
     UNREAD,
     Envelope,
     ProtocolError,
     Refusal,
+    code_of,
     digest_of,
     encode_refusal,
     most_bytes,
     open_envelope,
+    quoted,
+    refused,
     request_of,
     run_identifier,
 )
-from fastadmm.between.scoring import Home
+from fastadmm.between.scoring import ALIGNMENTS, Home
 from fastadmm.between.session import Session
 from fastadmm.between.task import KIND
-from fastadmm.between.vocabulary import CODES, code_of, quoted, refused
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError, InputError, StorageError
 from fastadmm.files.atomic import refuse_parent, shown, storage_errors

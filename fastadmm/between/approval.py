@@ -1,7 +1,7 @@
 """What a party agreed to answer: a small file of its owner, checked before anything is computed.
 
 The coordinator decides what it asks; the party decides what it answers. Nothing
-in a request can widen these limits.
+in a request can widen these limits, and each of its words is of a fixed list.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import datetime
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,18 +20,21 @@ from typing import Any
 import numpy as np
 
 from fastadmm.between.private_terms import PRIVATE, Protection, asked_privacy
-from fastadmm.between.schema import Request
-from fastadmm.between.vocabulary import check_words, code_of, parties_of, refused
+from fastadmm.between.schema import Request, code_of, quoted, refused
 from fastadmm.conversation.answering import Answering
 from fastadmm.conversation.calls import CALLS, Asked
 from fastadmm.conversation.gate import MOST_REFUSALS
 from fastadmm.coordinator.admm.penalty_rule import CHANGE_ROUNDS as PENALTY_ROUNDS
 from fastadmm.coordinator.admm.penalty_rule import CURVATURE_ROUNDS
-from fastadmm.errors import FormatError, InputError, StorageError
+from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.parties.families import FAMILIES
+from fastadmm.parties.xupdate.choose import X_UPDATES
+from fastadmm.problem.constraints import get_constraint
 from fastadmm.problem.losses import LOSSES
-from fastadmm.store.party_file import PartyData
+from fastadmm.problem.regularizers import REGULARIZERS
+from fastadmm.settings.privacy import MODES
+from fastadmm.store.party_file import PartyData, check_party_name
 
 #: Name of the approval that a state directory keeps.
 APPROVAL = "approval.toml"
@@ -399,3 +403,54 @@ def counted_refusals(directory: Path) -> Iterator[None]:
                 finally:
                     os.close(file)
         raise
+
+
+#: A number as a regulariser or set has it behind its name: no blanks, no words.
+_NUMBER = r"[+-]?(inf|[0-9.]{1,25}(e[+-]?[0-9]{1,3})?)"
+_CONSTRAINT = re.compile(rf"[a-z]{{1,20}}(:{_NUMBER}(,{_NUMBER})?)?")
+_REGULARIZER = re.compile(rf"([a-z0-9_]{{1,20}})(:{_NUMBER})?")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_RELEASE = re.compile(r"[0-9][0-9A-Za-z.+]{0,39}")
+
+
+def check_words(terms: Mapping[str, Any], place: str) -> None:
+    """Refuse a first request with a word that does not exist."""
+    for key in ("family", "loss", "regularizer", "constraint", "x_update", "release"):
+        if key in terms and not _exists(key, terms[key]):
+            text = f"{place}: argument {key!r}: {quoted(terms[key])} is unknown here"
+            raise refused("terms", FormatError(text))
+    for key in ("row_digest", "test", "validation", "table"):
+        if key in terms and not _DIGEST.fullmatch(terms[key]):
+            raise refused("values", FormatError(f"{place}: argument {key!r} is no digest"))
+    parties_of(terms, place)
+
+
+def parties_of(terms: Mapping[str, Any], place: str) -> list[str]:
+    """Names of all parties of a run in their order; none where an older coordinator does not say."""
+    if "parties" not in terms:
+        return []
+    try:
+        names = [check_party_name(name, place, FormatError) for name in terms["parties"].split(",")]
+    except FormatError:
+        names = []
+    if not names or len({name.casefold() for name in names}) < len(names) or terms["position"] >= len(names):
+        raise refused("values", FormatError(f"{place}: argument 'parties' does not name the parties"))
+    return names
+
+
+def _exists(key: str, word: str) -> bool:
+    if key == "family":
+        return word in FAMILIES or word in MODES[1:]
+    if key == "loss":
+        return word in LOSSES
+    if key == "x_update":
+        return word == "auto" or word in X_UPDATES
+    if key == "release":
+        return _RELEASE.fullmatch(word) is not None
+    if key == "regularizer":
+        found = _REGULARIZER.fullmatch(word)
+        return found is not None and found[1] in REGULARIZERS
+    try:
+        return _CONSTRAINT.fullmatch(word) is not None and bool(get_constraint(word))
+    except ConfigError:
+        return False

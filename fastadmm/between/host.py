@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.between.approval import Approval, check_rows
+from fastadmm.between.approval import Approval, check_rows, parties_of
 from fastadmm.between.private_terms import PRIVATE, books_of, refuse_ledger
-from fastadmm.between.schema import Request
-from fastadmm.between.vocabulary import parties_of, refused
+from fastadmm.between.schema import Request, refused
 from fastadmm.conversation.answering import Answering, Unanswerable, checked
 from fastadmm.conversation.calls import SUMS
 from fastadmm.conversation.gate import check_features

@@ -19,9 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.between.approval import Approval
-from fastadmm.between.schema import Request
-from fastadmm.between.vocabulary import parties_of, quoted, refused
+from fastadmm.between.approval import Approval, parties_of
+from fastadmm.between.schema import Request, quoted, refused
 from fastadmm.conversation.calls import SUMS
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.files.atomic import shown, storage_errors

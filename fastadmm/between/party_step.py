@@ -16,19 +16,17 @@ from fastadmm.between.approval import (
     first_terms,
     sees_columns,
 )
-from fastadmm.between.approval_file import INFER, open_approval, write_approval
-from fastadmm.between.approval_words import ledger_words
+from fastadmm.between.approval_file import INFER, ledger_words, open_approval, write_approval
 from fastadmm.between.audit import AUDIT, AuditLog, moment, used
 from fastadmm.between.consent import run_words
 from fastadmm.between.host import KEYS, check_opened
 from fastadmm.between.letters import open_letter, sealed
 from fastadmm.between.party_tasks import PartyTasks, TaskBook
-from fastadmm.between.schema import Request, most_bytes, request_of
+from fastadmm.between.schema import Request, code_of, most_bytes, request_of
 from fastadmm.between.scoring import Home, draft_inference, inference_words
 from fastadmm.between.session import STATE, Session, classes_of
 from fastadmm.between.socket import LONGEST
 from fastadmm.between.task import task_of
-from fastadmm.between.vocabulary import code_of
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FastadmmError, InputError, StorageError
 from fastadmm.files.atomic import remove_leftovers, shown, storage_errors, write_whole

@@ -1,4 +1,4 @@
-"""What the parties of a finished run are asked for: scores, added up as ``fastadmm combine`` does; inference.
+"""What parties are asked for beside a run: alignment, scores as ``fastadmm combine`` adds them up, inference.
 
 Inference is the same talk as in one process (:func:`fastadmm.inference.between.inferring`), carried as tasks.
 Every answer is a file of the task's directory before it is used, so the same command goes on where it ended.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import h5py
 import numpy as np
@@ -35,6 +35,7 @@ from fastadmm.conversation.exchange import Answers, Exchange, converse
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError
 from fastadmm.files.atomic import csv_file, shown, storage_errors, write_json, write_whole
+from fastadmm.files.digest import row_digest
 from fastadmm.files.reading import read_bytes
 from fastadmm.inference.between import Asked, inferring
 from fastadmm.inference.table import Inference, check_level
@@ -46,6 +47,10 @@ from fastadmm.runs.predict import Predictions, write_predictions
 from fastadmm.runs.provenance import labels_digest
 from fastadmm.store.label_file import open_labels
 from fastadmm.store.model import SharedPart, open_shared_part
+
+if TYPE_CHECKING:
+    from fastadmm.data_tools.alignment import Alignment, TableIds
+
 
 #: The result, in the task's directory.
 PREDICTIONS = "predictions.csv"
@@ -273,3 +278,64 @@ class _Kept:
         return [
             answer_values(read_bytes(paths[name]), task, shown(paths[name])) for name, task in tasks.items()
         ]
+
+
+#: The result, in the task's directory.
+ROWS = "rows.json"
+_REQUEST, _KEY = "request.psi", "guest.key"
+
+
+def federate_align(
+    config: Path, ids: TableIds, out: Path, say: Callable[[str], None] = print
+) -> tuple[Alignment, list[str]]:
+    """Find the rows that the coordinator's table and all parties' have, and tell every party."""
+    from fastadmm.data_tools.psi import library
+
+    library()  # missing, it is missed before anybody is asked
+    setup = read_setup(config)
+    own = np.array(ids.texts(), dtype=object)
+    about = {"parties": setup.elsewhere, "n_ids": len(own), "ids": row_digest(own)}
+    with setup.opened(say, ends=False) as ask, task_folder(out, "align", about) as task:
+        return _align(ask, task, setup.elsewhere, ids, out, say)
+
+
+def _align(
+    ask: Ask, task: str, parties: list[str], ids: TableIds, out: Path, say: Callable[[str], None]
+) -> tuple[Alignment, list[str]]:
+    from fastadmm.data_tools.alignment import read_alignment, write_alignment
+    from fastadmm.data_tools.psi import psi_finish, psi_request
+
+    report: list[str] = []
+    if not (out / ROWS).exists():
+        if not (out / _REQUEST).exists():  # it is written after its key
+            psi_request(ids, out / _REQUEST, out / _KEY, force=True)
+        responses = {name: out / f"response-{name}.psi" for name in parties}
+        arguments = {"n_ids": len(ids), "request": _bytes(out / _REQUEST)}
+
+        def keep(name: str, answer: dict[str, Any]) -> None:
+            write_whole(responses[name], answer["response"].tobytes())
+
+        missing = [name for name in parties if not responses[name].exists()]
+        ask_all(ask, {name: Task(task, name, "intersect", arguments) for name in missing}, keep, say)
+        try:
+            alignment, report = psi_finish(ids, out / _KEY, list(responses.values()))
+        except FastadmmError:
+            # What a response is worth is seen here; asked again, a party gives the same once more.
+            for path in responses.values():
+                path.unlink(missing_ok=True)
+            raise
+        report = [line.replace(shown(path), name) for line, (name, path) in zip(report, responses.items())]
+        write_alignment(out / ROWS, alignment)
+    # Blinded ids are of no use any more, and the key would open them.
+    for path in (out / _KEY, out / _REQUEST, *out.glob("response-*.psi")):
+        with storage_errors(path):
+            path.unlink(missing_ok=True)
+    alignment = read_alignment(out / ROWS)
+    told = {name: Task(task, name, "align", {"alignment": _bytes(out / ROWS)}) for name in parties}
+    ask_all(ask, told, lambda name, answer: None, say)
+    return alignment, report
+
+
+def _bytes(path: Path) -> np.ndarray:
+    with storage_errors(path, "read"):
+        return np.frombuffer(path.read_bytes(), dtype=np.uint8)

@@ -12,14 +12,12 @@ from typing import Any
 import h5py
 import numpy as np
 
-from fastadmm.between.align import ALIGNMENTS
 from fastadmm.between.approval import APPROVAL, DAYS, Approval
-from fastadmm.between.approval_file import TaskApproval, open_approval
-from fastadmm.between.approval_words import screen
+from fastadmm.between.approval_file import TaskApproval, open_approval, screen
 from fastadmm.between.host import KEYS, STATEMENT
 from fastadmm.between.private_terms import PRIVATE
+from fastadmm.between.schema import quoted, refused
 from fastadmm.between.task import Task
-from fastadmm.between.vocabulary import quoted, refused
 from fastadmm.conversation.calls import SUMS
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError, FormatError, InputError
@@ -37,6 +35,9 @@ from fastadmm.store.h5file import create_h5, read_h5
 from fastadmm.store.model import open_party_model
 from fastadmm.store.party_file import PartyData, open_party
 from fastadmm.store.streamed import load_block
+
+#: Directory of the alignments that a party was told, in the agent's.
+ALIGNMENTS = "alignments"
 
 
 @dataclass

@@ -37,14 +37,16 @@ from fastadmm.between.schema import (
     Message,
     ProtocolError,
     Request,
+    approve_command,
     digest_of,
     encode_message,
     most_bytes,
     open_envelope,
+    quoted,
+    refused,
     request_of,
     table_digest,
 )
-from fastadmm.between.vocabulary import approve_command, quoted, refused
 from fastadmm.conversation.calls import check_answer
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError, InputError

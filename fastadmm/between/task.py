@@ -21,6 +21,8 @@ from typing import Any
 from fastadmm.between.hub import PAUSES, Ask
 from fastadmm.between.letters import Waiting
 from fastadmm.between.schema import (
+    CODES,
+    KINDS,
     UNREAD,
     Body,
     Envelope,
@@ -33,10 +35,11 @@ from fastadmm.between.schema import (
     judged,
     open_envelope,
     refusal_of,
+    refused,
     run_identifier,
+    unapproved,
 )
 from fastadmm.between.socket import LONGEST, Lost
-from fastadmm.between.vocabulary import CODES, KINDS, refused, unapproved
 from fastadmm.conversation.calls import Field, answer_fields, argument_fields, check_values
 from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError
 from fastadmm.files.atomic import remove_leftovers, shown, storage_errors, write_json
