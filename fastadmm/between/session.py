@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -72,9 +73,14 @@ class PartyState:
     request: str  # digest of the request
     content: str  # content digest of the party's features
     settings: dict[str, Any]  # arguments of the call ``start``
-    tree: dict[str, Any]  # what the party exported
+    tree: dict[str, Any]  # what the party exported; empty where that is not known yet
     message: bytes  # the answer as it was given
     answered: Answered
+
+    @cached_property
+    def digest(self) -> str:
+        """Of the answer."""
+        return digest_of(self.message)
 
     def write(self, path: Path) -> None:
         """Write it, whole or not at all."""
@@ -129,17 +135,6 @@ JOURNAL = "requests.journal"
 _EXCHANGES, _BYTES = 50, 512 << 20
 
 
-@dataclass(frozen=True)
-class _Last:
-    """The last exchange: digest of the request, the message and its digest, and what was answered by then."""
-
-    number: int
-    request: str
-    message: bytes
-    digest: str
-    answered: Answered
-
-
 class Session:
     """One run."""
 
@@ -165,8 +160,7 @@ class Session:
         self.approval()
         self.host: Host | None = None
         self._snapshot = self._known_state()
-        self.terms: dict[str, Any] = {}
-        self._last: _Last | None = None
+        self._last = self._snapshot
         self.journal = Journal(directory / JOURNAL)
         try:
             self._take_up()
@@ -194,17 +188,21 @@ class Session:
 
     def _take_up(self) -> None:
         """The last answer, as snapshot and journal say; and the audit log what a kill kept from it."""
-        if (known := self._snapshot) is not None:
-            self.terms = known.settings
-            digest = digest_of(known.message)
-            self._last = _Last(known.number, known.request, known.message, digest, known.answered)
         for meta, raw, message in self._later():
             asked, said = self._request(raw), json.loads(meta)
-            self.terms = self.terms or asked.calls[0][1]
-            answered = Answered(**said["answered"])
-            self._last = _Last(asked.number, asked.digest, message, said["entry"]["answer"], answered)
+            terms = self.terms or asked.calls[0][1]
+            self._last = self._state(asked, terms, message, Answered(**said["answered"]))
             if asked.digest not in self.audit.answered:
                 self.audit.add(said["entry"])
+
+    def _state(self, asked: Request, terms: dict[str, Any], message: bytes, answered: Answered) -> PartyState:
+        content = self.data.content_digest
+        return PartyState(self.run, asked.number, asked.digest, content, terms, {}, message, answered)
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        """What the run is about; empty before its first answer."""
+        return {} if self._last is None else self._last.settings
 
     @property
     def finished(self) -> bool:
@@ -262,10 +260,10 @@ class Session:
                 after = with_answer(before, after, answer)
                 answer_once(asked, host.transcript, answer, place)
                 message = self._message(asked, answer, place)
-            digest = digest_of(message)
-            if logged not in ("", digest):
+            now = self._state(asked, host.terms, message, after)
+            if logged not in ("", now.digest):
                 raise self._otherwise()
-            entry |= {"answer": digest, "repeated": False, **self._spent(host)}
+            entry |= {"answer": now.digest, "repeated": False, **self._spent(host)}
             meta = {"answered": vars(after), "entry": entry}
             # Before the answer counts as given: a kill later would leave neither.
             host.write_statement()
@@ -276,7 +274,7 @@ class Session:
             self.host = None  # it may have heard half of the request
             entry.pop("answer", None)
             raise
-        self._last, self.terms = _Last(asked.number, asked.digest, message, digest, after), host.terms
+        self._last = now
         if not logged:
             self.audit.add(entry)
         if not self._by_files and (len(self.journal) >= _EXCHANGES or self.journal.n_bytes >= _BYTES):
@@ -431,16 +429,7 @@ class Session:
             return
         # A kill may have come between an answer and its snapshot: then the journal is replayed.
         host = self.host or self._awake(self.approval(), shown(self.directory))
-        self._snapshot = PartyState(
-            self.run,
-            last.number,
-            last.request,
-            self.data.content_digest,
-            host.terms,
-            host.export(),
-            last.message,
-            last.answered,
-        )
+        self._snapshot = replace(last, tree=host.export())
         self.audit.sync()  # first: what a snapshot covers is not made up for
         self._snapshot.write(self.directory / STATE)
         if not self._by_files or self.journal.n_bytes > KEPT_BYTES:
