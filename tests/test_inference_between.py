@@ -20,7 +20,8 @@ from fastadmm.between.predict import ask_inference, coordinator_infer
 from fastadmm.between.scoring import inference_words
 from fastadmm.between.task import encode_task, task_of
 from fastadmm.blocks.block import as_block
-from fastadmm.conversation.threads import Threads, converse
+from fastadmm.conversation.exchange import converse
+from fastadmm.conversation.threads import Threads
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FormatError, InputError, WaitingError
 from fastadmm.inference.between import Asked, inferring

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -57,27 +57,29 @@ class Approval:
     """Limits of one party for one run."""
 
     path: Path  # for messages
-    run: str  # identifier of the run, or "first": whichever begins
+    run: Annotated[str, 'this run; "first": whichever run begins with it']
     party: str
-    data: str  # content digest of the party's features
+    data: Annotated[str, "content digest of the features"]
     family: str
-    loss: str | None  # none: any, as requests of older releases do not say it
+    loss: Annotated[str | None, "as the coordinator says; the party cannot check it"]  # None: any
     regularizer: str
     l1_ratio: float | None
-    least_lambda: float  # of a mean loss over the rows
+    least_lambda: Annotated[float, "of a mean loss; a smaller one is refused"]
     constraint: str
-    exchanges: int  # requests that are answered or refused, at most
-    numbers: int  # about rows, that leave in answers, at most
-    last_day: datetime.date | None  # none: no end
+    exchanges: Annotated[int, "requests that are answered or refused, at most"]
+    numbers: Annotated[int, "about rows, that leave in answers, at most"]
+    last_day: Annotated[datetime.date | None, "nothing new is answered after it"]  # None: no end
     protection: Protection | None = None  # in a private run: table ``privacy`` of the file
     n_classes: int | None = None  # in a multinomial run
-    callers: list[str] | None = None  # who may ask, where a request comes with a caller; None: anybody
-    protocol: int | None = None  # version of the messages, where they are no files
-    fastadmm: str | None = None  # version of the coordinator's program; None: any
-    fingerprints: list[str] | None = None
-    parties: list[str] | None = None
-    terms: str | None = None
-    other_members: bool = False
+    callers: Annotated[list[str] | None, "who may ask"] = None  # None: anybody
+    protocol: Annotated[int | None, "version of the messages"] = None  # None: where they are files
+    fastadmm: Annotated[str | None, "version of the coordinator's program"] = None  # None: any
+    fingerprints: Annotated[list[str] | None, "of the other parties' keys, as their owners say them"] = None
+    parties: Annotated[list[str] | None, "all of the run"] = None
+    terms: Annotated[str | None, "digest of all that was asked"] = None
+    other_members: Annotated[
+        bool, "true: these data may be in another sum, though the difference shows a party's part"
+    ] = False
 
 
 @dataclass(frozen=True)
@@ -209,30 +211,21 @@ def check_request(
         raise refused("ended", InputError(text))
     _check_family(request, known, place)
     settings = known or _terms(request, place)
-    pairs: list[tuple[str, Any, Any]] = [
-        ("party", data.name, approval.party),
-        ("data", data.content_digest, approval.data),
-        ("family", settings["family"], approval.family),
-        ("regularizer", settings["regularizer"], approval.regularizer),
-        ("constraint", settings["constraint"], approval.constraint),
-    ]
-    if approval.run != "first":
-        pairs.append(("run", request.run, approval.run))
-    if approval.fastadmm is not None:
-        said = settings.get("release", "not stated")
-        if said != approval.fastadmm:
-            what = f"key 'fastadmm' is {approval.fastadmm!r}, but the request is about {said!r}"
-            raise _beyond(place, approval, what, "version")
-    if approval.loss is not None:
-        pairs.append(("loss", settings.get("loss", "not stated"), approval.loss))
-    if approval.n_classes is not None or "n_classes" in settings:
-        pairs.append(("n_classes", settings.get("n_classes"), approval.n_classes))
-    if approval.l1_ratio is not None or settings["l1_ratio"] >= 0:
-        pairs.append(("l1_ratio", float(settings["l1_ratio"]), approval.l1_ratio))
-    for key, asked, allowed in pairs:
-        if asked != allowed:
+    ratio = float(settings["l1_ratio"])
+    pairs = {
+        **({} if approval.fastadmm is None else {"fastadmm": settings.get("release", "not stated")}),
+        "party": data.name,
+        "data": data.content_digest,
+        **{key: settings[key] for key in ("family", "regularizer", "constraint")},
+        **({} if approval.run == "first" else {"run": request.run}),
+        **({} if approval.loss is None else {"loss": settings.get("loss", "not stated")}),
+        "n_classes": settings.get("n_classes"),
+        **({} if approval.l1_ratio is None and ratio < 0 else {"l1_ratio": ratio}),
+    }
+    for key, asked in pairs.items():
+        if asked != (allowed := getattr(approval, key)):
             what = f"key {key!r} is {allowed!r}, but the request is about {asked!r}"
-            raise _beyond(place, approval, what, "run" if key == "run" else "terms")
+            raise _beyond(place, approval, what, {"run": "run", "fastadmm": "version"}.get(key, "terms"))
     if not _lambda(settings) >= approval.least_lambda * (1.0 - 1e-9):
         what = f"lambda is at least {approval.least_lambda:g}, not {_lambda(settings):g}"
         raise _beyond(place, approval, what, "lambda")
@@ -314,13 +307,10 @@ def _changed(answered: Answered, settings: Mapping[str, Any], place: str) -> Ans
     k = answered.changes
     fixed = settings.get("penalty", 0.0) > 0.0
     if fixed or k >= len(_PENALTY_CHANGES) or answered.steps < _PENALTY_CHANGES[k]:
-        when = (
-            "never, as its first request said"
-            if fixed
-            else f"{len(_PENALTY_CHANGES)} times, the next time after round {_PENALTY_CHANGES[k]}"
-            if k < len(_PENALTY_CHANGES)
-            else f"{len(_PENALTY_CHANGES)} times"
-        )
+        when = f"{len(_PENALTY_CHANGES)} times"
+        if k < len(_PENALTY_CHANGES):
+            when += f", the next time after round {_PENALTY_CHANGES[k]}"
+        when = "never, as its first request said" if fixed else when
         text = (
             f"{place}: asks with another penalty after round {answered.steps}, but an honest run changes it "
             f"{when}; nothing was computed"

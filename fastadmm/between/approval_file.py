@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from fastadmm.between.approval import Approval, sees_columns
-from fastadmm.between.private_terms import PROTECTION, Protection
+from fastadmm.between.private_terms import GO_ON, PROTECTION, Protection
 from fastadmm.between.schema import quoted
 from fastadmm.conversation.answering import Answering
 from fastadmm.conversation.calls import SUMS
@@ -29,6 +29,7 @@ from fastadmm.store.party_file import PartyData, check_party_name
 
 #: Names of the files: in the agent's directory, and in that of the run whose model is applied.
 ALIGN, PREDICT, INFER = "align.toml", "predict.toml", "infer.toml"
+APPROVALS = {"align": ALIGN, "predict": PREDICT, "infer": INFER}  # by the kind of request
 
 
 @dataclass(frozen=True)
@@ -37,17 +38,19 @@ class TaskApproval:
 
     path: Path  # of the approval: ALIGN, PREDICT or INFER
     party: str
-    callers: list[str]  # who may ask
+    callers: Annotated[list[str], "who may ask"]
     file: str
     requests: int  # new ones that are answered, at most
     rows: int
-    last_day: datetime.date | None
+    last_day: Annotated[datetime.date | None, "nothing new is answered after it"]
     id: str | None = None  # id column, where the file is a table
     duplicates: str = "refuse"  # what is done with ids that occur more than once in it
     separator: str | None = None  # between its cells, where it is CSV; None is recognised
     id_pattern: str | None = None  # regular expression of the part of ids that is compared
-    unmasked: bool = False
-    allow_infinite_epsilon: bool = False
+    unmasked: Annotated[
+        bool, "true: the coordinator may see this party's scores by themselves, not sums alone"
+    ] = False
+    allow_infinite_epsilon: Annotated[bool, GO_ON] = False
 
 
 #: Of the files: their name and version.
@@ -56,27 +59,6 @@ _RUN, _TASK = ("fastadmm-approval", "1.1"), ("fastadmm-task-approval", "1.0")
 #: A run's approval that counted vectors in place of numbers.
 _OLD = "1.0"
 
-_NOTES = {
-    "run": 'this run; "first": whichever run begins with it',
-    "data": "content digest of the features",
-    "loss": "as the coordinator says; the party cannot check it",
-    "least_lambda": "of a mean loss; a smaller one is refused",
-    "exchanges": "requests that are answered or refused, at most",
-    "numbers": "about rows, that leave in answers, at most",
-    "last_day": "nothing new is answered after it",
-    "callers": "who may ask",
-    "protocol": "version of the messages",
-    "fastadmm": "version of the coordinator's program",
-    "fingerprints": "of the other parties' keys, as their owners say them",
-    "parties": "all of the run",
-    "terms": "digest of all that was asked",
-    "other_members": "true: these data may be in another sum, though the difference shows a party's part",
-    "epsilon": "of this run, at most",
-    "total_epsilon": "of all runs that charge the same ledger",
-    "public_scaling": "true: you say that no centre, scale, fill or category comes from private rows",
-    "allow_infinite_epsilon": "true: go on where nothing is proved",
-    "unmasked": "true: the coordinator may see this party's scores by themselves, not sums alone",
-}
 _OF_KIND = {
     ALIGN: {
         "file": "the table whose ids are compared",
@@ -109,10 +91,14 @@ def write_approval(approval: Approval | TaskApproval, *, force: bool = False) ->
 
 def approval_text(approval: Approval | TaskApproval) -> str:
     """The file's content: what is not said is as it would be without."""
-    notes, kind, table = _NOTES, _RUN, {}
+    hints = get_type_hints(Protection, include_extras=True) | get_type_hints(
+        type(approval), include_extras=True
+    )
+    notes = {key: hint.__metadata__[0] for key, hint in hints.items() if get_origin(hint) is Annotated}
+    kind, table = _RUN, {}
     first = f"What {approval.party} answers to a coordinator. Edit the limits"
     if isinstance(approval, TaskApproval):
-        notes, kind = {**_NOTES, **_OF_KIND[approval.path.name]}, _TASK
+        notes, kind = {**notes, **_OF_KIND[approval.path.name]}, _TASK
         first = f"Within these limits {approval.party} {_WHAT[approval.path.name]}. Edit them"
     elif approval.protection is not None:
         table = approval.protection.table()
@@ -158,6 +144,9 @@ def _kinds_of(
 _NEEDED, _OPTIONAL = _kinds_of(Approval, ("path", "numbers", "protection"))
 
 _TASK_KEYS = _kinds_of(TaskApproval)
+
+#: Keys of the table ``privacy``, all of which it needs.
+_PRIVACY = {key: kind for kinds in _kinds_of(Protection, ("mechanism",)) for key, kind in kinds.items()}
 
 
 def _check_kinds(
@@ -229,7 +218,7 @@ def open_approval(path: Path) -> Approval:
         if not isinstance(table, dict):
             raise ConfigError(f"{place}: key 'privacy' is not a table")
         own = {key: value for key, value in table.items() if key in PROTECTION}
-        _check_kinds(own, PROTECTION, {}, f"{place}: privacy")
+        _check_kinds(own, _PRIVACY, {}, f"{place}: privacy")
         penalty = {key: table[key] for key in ("penalty",) if key in table}
         _check_kinds(penalty, {}, {"penalty": (float, int)}, place)
         protection = Protection.of_table(table, values["family"], f"{place}: privacy")
@@ -301,11 +290,18 @@ def scores_words(terms: Mapping[str, Any]) -> list[str]:
 def in_plain_words(approval: Approval, data: PartyData, spent: Sequence[str] = ()) -> list[str]:
     """What is asked and what it means, for whoever owns the data."""
     a = approval
-    who = " or ".join(quoted(name) for name in a.callers[:1]) if a.callers else "A coordinator"
+    who = quoted(a.callers[0]) if a.callers else "A coordinator"
+    run = a.run if re.fullmatch("[0-9a-f]{1,32}", a.run) else quoted(a.run)  # by files it could be any text
+    parties = (
+        f"{len(a.parties)} parties: {listed(a.parties)}" if a.parties else "its other parties are not stated"
+    )
+    classes = "" if a.n_classes is None else f" with {a.n_classes} classes"
+    penalty = a.regularizer if a.l1_ratio is None else f"{a.regularizer} (l1_ratio {a.l1_ratio:g})"
     paragraphs = [
         f"{who} asks to train a model with your {data.n_samples:,} rows and {data.n_features:,} columns.",
-        f"Run {_run(a.run)}; {_parties(a)}.",
-        _model(a),
+        f"Run {run}; {parties}.",
+        f"Model: loss {a.loss or 'not stated'}{classes}, regularizer {penalty}, lambda {a.least_lambda:g}, "
+        f"constraint {a.constraint}.",
     ]
     if a.protection is not None:
         paragraphs += _protection_in_words(a.family, a.protection)
@@ -317,26 +313,6 @@ def in_plain_words(approval: Approval, data: PartyData, spent: Sequence[str] = (
         f"({-(-a.numbers // max(1, data.n_samples)):,} a row); until {a.last_day or 'no last day'}."
     )
     return screen(paragraphs)
-
-
-def _run(run: str) -> str:
-    """A run's identifier; by files it could be any text."""
-    return run if re.fullmatch("[0-9a-f]{1,32}", run) else quoted(run)
-
-
-def _parties(a: Approval) -> str:
-    if not a.parties:
-        return "its other parties are not stated"
-    return f"{len(a.parties)} parties: {listed(a.parties)}"
-
-
-def _model(a: Approval) -> str:
-    classes = "" if a.n_classes is None else f" with {a.n_classes} classes"
-    penalty = a.regularizer if a.l1_ratio is None else f"{a.regularizer} (l1_ratio {a.l1_ratio:g})"
-    return (
-        f"Model: loss {a.loss or 'not stated'}{classes}, regularizer {penalty}, lambda {a.least_lambda:g}, "
-        f"constraint {a.constraint}."
-    )
 
 
 def _exact_in_words(a: Approval, data: PartyData) -> list[str]:

@@ -22,7 +22,7 @@ import h5py
 from fastadmm.between.approval import APPROVAL, DAYS, Approval, approve, parties_of, terms_digest
 from fastadmm.between.approval_file import (
     ALIGN,
-    INFER,
+    APPROVALS,
     PREDICT,
     TaskApproval,
     approval_text,
@@ -322,7 +322,7 @@ def _consent_to_task(document: dict[str, Any], place: str, state: Path, own: Own
     run = "" if kind == "align" else run_identifier(document.get("run"), place)
     if run and not (state / run / APPROVAL).exists():
         raise InputError(f"{place}: about run {run}, which is not approved in {shown(state)}")
-    path = state / run / {"align": ALIGN, "predict": PREDICT, "infer": INFER}[str(kind)]
+    path = state / run / APPROVALS[str(kind)]
     entries = read_audit(state / AUDIT)[0] if (state / AUDIT).exists() else []
     spent = used(entries, path.name, run)
     if kind == "infer":

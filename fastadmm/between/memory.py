@@ -23,7 +23,7 @@ from fastadmm.between.approval import Approval, parties_of
 from fastadmm.between.schema import Request, quoted, refused
 from fastadmm.conversation.calls import SUMS
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
-from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.files.atomic import shown, storage_errors, write_all
 from fastadmm.files.file_lock import lock_file
 from fastadmm.privacy.accounts import columns_digest, row_sample
 from fastadmm.store.party_file import PartyData
@@ -141,9 +141,7 @@ class _Memory:
             return
         text = json.dumps(entry).encode()
         os.lseek(self._file, 0, os.SEEK_END)
-        view = memoryview(b"%08x %s\n" % (zlib.crc32(text), text))
-        while view:
-            view = view[os.write(self._file, view) :]
+        write_all(self._file, b"%08x %s\n" % (zlib.crc32(text), text))
         os.fsync(self._file)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastadmm.between.approval import APPROVAL
-from fastadmm.between.approval_file import ALIGN, INFER, PREDICT, TaskApproval, open_task_approval
+from fastadmm.between.approval_file import APPROVALS, TaskApproval, open_task_approval
 from fastadmm.between.audit import AuditLog, used
 from fastadmm.between.consent import forget_asked, keep_asked
 from fastadmm.between.journal import Journal
@@ -143,9 +143,6 @@ def _rows(asked: Task) -> int:
 #: Bytes of a request to compare ids: a blinded id has 35.
 _SMALL, _EACH = 1 << 16, 48
 
-#: The approval that a request needs, by its kind.
-_APPROVALS = {"predict": PREDICT, "infer": INFER, "align": ALIGN}
-
 
 class PartyTasks:
     """What a party answers beside its runs.
@@ -234,7 +231,7 @@ class PartyTasks:
 
     def _approval(self, asked: Task, caller: str, place: str) -> TaskApproval:
         run = asked.arguments.get("run", "")
-        path = self.home.of_run(run) / _APPROVALS[KINDS.get(asked.call, "align")]
+        path = self.home.of_run(run) / APPROVALS[KINDS.get(asked.call, "align")]
         if path.exists():
             return open_task_approval(path)
         if asked.call != "align":  # what ends an alignment, it has been asked for before

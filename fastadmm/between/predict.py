@@ -6,6 +6,7 @@ Every answer is a file of the task's directory before it is used, so the same co
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -71,18 +72,10 @@ def federate_predict(
         return ask_predictions(setup, ask, run, rows, out, own, say)
 
 
-def federate_evaluate(
-    config: Path,
-    run: Path,
-    test: Path,
-    out: Path,
-    *,
-    own: Path | None = None,
-    say: Callable[[str], None] = print,
-) -> dict[str, Any]:
+def federate_evaluate(config: Path, run: Path, test: Path, out: Path, **how: Any) -> dict[str, Any]:
     """Measure a model on rows whose features the parties have."""
     labels = open_labels(test)
-    predictions = federate_predict(config, run, test, out, own=own, say=say)
+    predictions = federate_predict(config, run, test, out, **how)
     began, looks = coordinator_of(run).config, list[str]()
     with suppress(FastadmmError):  # without the labels of training nothing is known
         looks = seen_by_ids(open_labels(Path(began.data)), labels, began.privacy.mode != "none")
@@ -107,16 +100,11 @@ def ask_predictions(
                 raise FormatError(f"party {name}: its scores are not of the model's classes; nothing is kept")
             write_contribution(paths[name], name=name, model_id=shared.model_id, values=values, ids=ids)
 
-        tasks = {
-            name: Task(task, name, "contribute", arguments)
-            for name in setup.elsewhere
-            if not paths[name].exists()
-        }
+        asked = [name for name in setup.elsewhere if not paths[name].exists()]
         if own is not None and not paths[setup.own_name].exists():
             # It stays here: only the sum with the others is written for anybody.
             partial_predict(run, own, paths[setup.own_name], allow_infinite_epsilon=True)
-        if tasks:
-            ask_all(ask, tasks, take, say)
+        ask_all(ask, {name: Task(task, name, "contribute", arguments) for name in asked}, take, say)
         predictions = combine_contributions(run, list(paths.values()), labels=rows if has_offset else None)
         with csv_file(out / PREDICTIONS) as file:
             write_predictions(file, predictions)
@@ -179,7 +167,23 @@ def ask_inference(
         Engine(None) as engine,
         engine.limited(),
     ):
-        found = converse(inferring(asked, engine), _Kept(out, task, names, about, ask, say).carry)
+        numbers = itertools.count(1)
+
+        def carry(exchange: Exchange) -> Answers:
+            """The answers, each kept before it is used."""
+            number = next(numbers)
+            asking = [(names[call.party], call) for call in exchange.calls]
+            tasks = {name: Task(task, name, call.name, {**about, **call.made()}) for name, call in asking}
+            paths = {name: out / f"answer-{number}-{name}.msg" for name in tasks}
+
+            def keep(name: str, values: dict[str, Any]) -> None:
+                answer = Answer(task, name, digest_of(encode_task(tasks[name])), values)
+                write_whole(paths[name], encode_answer(answer), force=True)
+
+            ask_all(ask, {name: own for name, own in tasks.items() if not paths[name].exists()}, keep, say)
+            return [answer_values(read_bytes(paths[name]), tasks[name], shown(paths[name])) for name in tasks]
+
+        found = converse(inferring(asked, engine), carry)
         assert found is not None  # every answer is there
         write_json(out / INFERENCE, found.to_dict())
     return found
@@ -242,42 +246,6 @@ def _asked(run: Path, covariance: str, level: float) -> tuple[Asked, dict[str, A
     if problem.n_outputs > 1:
         raise ConfigError(f"{shown(run)}: several classes: standard errors are for one predictor")
     return Asked(problem, float(shared.intercept), covariance, level), about, shared.names
-
-
-class _Kept:
-    """Carries exchanges as tasks whose answers are files."""
-
-    def __init__(
-        self,
-        out: Path,
-        task: str,
-        names: list[str],
-        about: dict[str, Any],
-        ask: Ask,
-        say: Callable[[str], None],
-    ) -> None:
-        self.out, self.task, self.names, self.about = out, task, names, about
-        self.ask, self.say, self.number = ask, say, 0
-
-    def carry(self, exchange: Exchange) -> Answers:
-        """The answers, each kept before it is used."""
-        self.number += 1
-        tasks = {}
-        for call in exchange.calls:
-            name = self.names[call.party]
-            tasks[name] = Task(self.task, name, call.name, {**self.about, **call.made()})
-        paths = {name: self.out / f"answer-{self.number}-{name}.msg" for name in tasks}
-        missing = {name: task for name, task in tasks.items() if not paths[name].exists()}
-
-        def keep(name: str, values: dict[str, Any]) -> None:
-            task = missing[name]
-            message = encode_answer(Answer(task.task, name, digest_of(encode_task(task)), values))
-            write_whole(paths[name], message, force=True)
-
-        ask_all(self.ask, missing, keep, self.say)
-        return [
-            answer_values(read_bytes(paths[name]), task, shown(paths[name])) for name, task in tasks.items()
-        ]
 
 
 #: The result, in the task's directory.

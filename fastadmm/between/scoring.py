@@ -134,10 +134,14 @@ def was_masked(agreed: Approval, directory: Path) -> bool:
 def _check_masks(agreed: Approval, approval: TaskApproval, directory: Path, place: str) -> None:
     if was_masked(agreed, directory) and not approval.unmasked:
         text = (
-            f"{place}: the run showed the coordinator sums over all parties only, but scores leave one party "
-            f"at a time; if you agree, set unmasked = true in {shown(approval.path)}"
+            "the run showed the coordinator sums over all parties only, but scores leave one party at a time"
         )
-        raise refused("privacy", InputError(text))
+        raise _unless_agreed(f"{place}: {text}; if you agree", "unmasked", approval)
+
+
+def _unless_agreed(text: str, key: str, approval: TaskApproval) -> InputError:
+    """What is refused unless an approval says otherwise."""
+    return refused("privacy", InputError(f"{text}, set {key} = true in {shown(approval.path)}"))
 
 
 def check_ledger(
@@ -147,9 +151,9 @@ def check_ledger(
     if ledger is not None and agreed.family not in PRIVATE and not approval.allow_infinite_epsilon:
         text = (
             f"{place}: {what} of a model without privacy are exact, and this agent has a ledger, which would "
-            f"say nothing of them; if you agree, set allow_infinite_epsilon = true in {shown(approval.path)}"
+            "say nothing of them; if you agree"
         )
-        raise refused("privacy", InputError(text))
+        raise _unless_agreed(text, "allow_infinite_epsilon", approval)
 
 
 def _check_private(
@@ -159,11 +163,8 @@ def _check_private(
     if not was_private(agreed, directory) or approval.allow_infinite_epsilon:
         return
     if reason := _unproved(agreed, home, directory, ids):
-        text = (
-            f"{place}: {reason}; no finite epsilon is proved. If you agree nevertheless, set "
-            f"allow_infinite_epsilon = true in {shown(approval.path)}"
-        )
-        raise refused("privacy", InputError(text))
+        text = f"{place}: {reason}; no finite epsilon is proved. If you agree nevertheless"
+        raise _unless_agreed(text, "allow_infinite_epsilon", approval)
 
 
 def _unproved(agreed: Approval, home: Home, directory: Path, ids: np.ndarray) -> str:

@@ -29,7 +29,7 @@ from fastadmm.between.approval import (
 )
 from fastadmm.between.approval_file import open_approval
 from fastadmm.between.audit import AuditLog
-from fastadmm.between.host import Host, write_fingerprints
+from fastadmm.between.host import Host, Site, write_fingerprints
 from fastadmm.between.journal import Journal
 from fastadmm.between.letters import KEPT_BYTES
 from fastadmm.between.memory import answer_once, join_sum
@@ -49,14 +49,12 @@ from fastadmm.between.schema import (
     table_digest,
 )
 from fastadmm.conversation.calls import check_answer
-from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError, InputError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.runs.checkpoint import read_tree, write_tree
 from fastadmm.secrecy.keys import fingerprint, keys_of, plain
 from fastadmm.store.elements import read_array, read_attribute, require_group, write_array
 from fastadmm.store.h5file import create_h5, read_h5
-from fastadmm.store.party_file import PartyData
 
 #: Name of the file in the party's directory of a run.
 STATE = "state.h5"
@@ -140,20 +138,14 @@ class Session:
 
     def __init__(
         self,
-        data: PartyData,
+        site: Site,
         directory: Path,
         run: str,
-        engine: Engine,
         audit: AuditLog,
-        ledger: Path | None,
-        others: Mapping[str, Path | None],
-        streamed: bool = False,
         agreed: Approval | None = None,
         by_files: bool = False,
     ) -> None:
-        self.data, self.directory, self.run = data, directory, run
-        self.audit = audit
-        self.engine, self.ledger, self.others, self.streamed = engine, ledger, others, streamed
+        self.site, self.data, self.directory, self.run, self.audit = site, site.data, directory, run, audit
         self._approval_path = str(directory / APPROVAL)
         self._given, self._by_files = agreed, by_files
         self._agreed: tuple[tuple[int, int, int], Approval] | None = None
@@ -254,7 +246,7 @@ class Session:
         if last is None:
             join_sum(self.data, self.run, asked.calls[0][1], approval, place)
         try:
-            with self.engine.limited():
+            with self.site.engine.limited():
                 host = self._awake(approval, place)
                 answer = host.answer(asked, place)
                 after = with_answer(before, after, answer)
@@ -389,17 +381,8 @@ class Session:
         if self.host is not None and self.host.approval.protection == approval.protection:
             self.host.approval = approval
             return self.host
-        host = Host(
-            self.data,
-            self.directory,
-            self.engine,
-            self.run,
-            approval,
-            self.ledger,
-            self.others,
-            "by files" if self._by_files else "over a network",
-            self.streamed,
-        )
+        way = "by files" if self._by_files else "over a network"
+        host = Host(self.site, self.directory, self.run, approval, way)
         if self._snapshot is not None:
             host.resume(self._snapshot.settings, self._snapshot.tree, place)
         for _, raw, message in self._later():
