@@ -218,7 +218,7 @@ def check(kit: Kit, private: Sequence[Path] = ()) -> list[Finding]:
         from cryptography import x509
     except ImportError:
         raise ConfigError(f"federation: cryptography is missing: checking a site {INSTALL_HINT}") from None
-    steps: list[Callable[[Kit], Findings]] = [_version, _security, _modes]
+    steps: list[Callable[[Kit], Findings]] = [_version, _secured, _modes]
     if kit.kind != "admin":
         steps += [_rights, _classes, _socket]
     found = [finding for step in steps for finding in _safely(step, kit)]
@@ -247,7 +247,7 @@ def _version(kit: Kit) -> Findings:
     yield Finding(good, f"nvflare {found} is installed" + ("" if good else f"; {NVFLARE}x is needed"))
 
 
-def _security(kit: Kit) -> Findings:
+def _secured(kit: Kit) -> Findings:
     file = kit.path / "startup" / f"fed_{kit.kind}.json"
     wanted = "" if kit.security == "mtls" else "; must be mtls: provision the kits again"
     yield Finding(kit.security == "mtls", f"{file}: connection_security is {kit.security}{wanted}")

@@ -179,8 +179,7 @@ def _shaped(like: Any, flat: np.ndarray) -> tuple[Any, np.ndarray]:
     return flat[: like.size].reshape(like.shape), flat[like.size :]
 
 
-_T = TypeVar("_T")
-_R = TypeVar("_R")
+# --- parties whose sums over rows travel together: one reduction for all of them, not one for each ----------
 
 #: What the thread at work asks the others for: the sum of a vector by node, or a step of its own.
 _Wish = Any
