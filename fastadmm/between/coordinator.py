@@ -318,14 +318,14 @@ class Coordinator:
         asked = [m for m, name in enumerate(self.names) if name in hello]
         try:
             with self.folder.open_log() as log:
-                ended = converse(private_run(solver, asked, self.run, log), hub.carry)
-            assert ended is not None  # every answer is there
-            comparison = solver.compare(ended.result.weights, ended.result.intercept)
+                result = converse(private_run(solver, asked, self.run, log), hub.carry)
+            assert result is not None  # every answer is there
+            comparison = solver.compare(result.weights, result.intercept)
         finally:
             solver.close()
         with atomic_directory(self.folder.model, force=True, marker=MANIFEST) as directory:
-            write_private_model(directory, solver, ended, labels, own)
-        document = result_document(solver, ended.result)
+            write_private_model(directory, solver, result, self.run, labels, own)
+        document = result_document(solver, result)
         document["privacy"] = write_statement(self.path, solver, self.run).to_json()
         document["comparison"] = comparison.to_json()
         self.folder.write_json("result.json", document)

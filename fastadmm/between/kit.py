@@ -169,27 +169,26 @@ def write_job(directory: Path, sites: Sequence[str]) -> Path:
 def _server(content: Any, startup: Path) -> dict[str, Any]:
     server = content["servers"][0]
     host, _, port = server["service"]["target"].rpartition(":")
-    return {"name": host, "host": host, "port": int(port)} | _security(server, startup, "ssl")
+    return {"name": host, "host": host, "port": int(port)} | _security(server, startup)
 
 
 def _client(content: Any, startup: Path) -> dict[str, Any]:
     host, _, port = content["servers"][0]["service"]["target"].rpartition(":")
     client = content["client"]
-    return {"name": client["fqsn"], "host": host, "port": int(port)} | _security(client, startup, "ssl")
+    return {"name": client["fqsn"], "host": host, "port": int(port)} | _security(client, startup)
 
 
 def _admin(content: Any, startup: Path) -> dict[str, Any]:
     admin = content["admin"]
     names = {"ssl_cert": admin["client_cert"], "ssl_private_key": admin["client_key"]}
     admin = admin | names | {"ssl_root_cert": admin["ca_cert"]}
-    return {"name": admin["username"], "host": admin["host"], "port": int(admin["port"])} | _security(
-        admin, startup, "ssl"
-    )
+    own = {"name": admin["username"], "host": admin["host"], "port": int(admin["port"])}
+    return own | _security(admin, startup)
 
 
-def _security(content: Any, startup: Path, prefix: str) -> dict[str, Any]:
+def _security(content: Any, startup: Path) -> dict[str, Any]:
     files = {"certificate": "cert", "key": "private_key", "root": "root_cert"}
-    found: dict[str, Any] = {name: startup / content[f"{prefix}_{key}"] for name, key in files.items()}
+    found: dict[str, Any] = {name: startup / content[f"ssl_{key}"] for name, key in files.items()}
     return found | {"security": content.get("connection_security", "mtls")}
 
 

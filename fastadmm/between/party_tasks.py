@@ -261,9 +261,7 @@ class PartyTasks:
         if asked.call == "contribute":
             return contribute(asked, approval, self.home, place)
         if asked.call in ("span", "learn"):
-            home = self.home
-            directory = home.of_run(asked.arguments["run"])
-            answer, table = answer_inference(asked, approval, home.name, directory, home.ledger, place)
+            answer, table = answer_inference(asked, approval, self.home, place)
             if table is not None:
                 self._say(f"{shown(table)}: standard errors of run {asked.arguments['run']}")
             return answer

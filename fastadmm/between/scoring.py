@@ -199,16 +199,17 @@ _BASIS, _TYPE = "inference-basis.h5", "fastadmm-inference-basis"
 
 
 def answer_inference(
-    asked: Task, approval: TaskApproval, name: str, directory: Path, ledger: Path | None, place: str
+    asked: Task, approval: TaskApproval, home: Home, place: str
 ) -> tuple[dict[str, Any], Path | None]:
     """Answer one call of the family "inference"."""
-    agreed, part = approved_run(directory, name, place)
+    directory = home.of_run(asked.arguments["run"])
+    agreed, part = approved_run(directory, home.name, place)
     private = was_private(agreed, directory)
     if private or was_masked(agreed, directory):
         how = "private" if private else "one of sums only"
         text = f"{place}: the run was {how}, but these answers are exact and come from one party at a time"
         raise refused("privacy", InputError(text))
-    check_ledger(agreed, approval, ledger, place, "standard errors")
+    check_ledger(agreed, approval, home.ledger, place, "standard errors")
     model, model_id = open_party_model(part)
     data = open_party(Path(approval.file))
     if (model_id, data.content_digest) != (asked.arguments["model_id"], agreed.data):
@@ -225,7 +226,7 @@ def answer_inference(
     known = _kept(directory / _BASIS, data, own["ridge"], place)
     with Engine(1) as engine, engine.limited():
         block, weights = load_block(data), np.asarray(model.weights)
-        party = InferenceParty(name, block, weights, model.feature_names, units.factor, engine, known)
+        party = InferenceParty(home.name, block, weights, model.feature_names, units.factor, engine, known)
         try:
             answer = party.answer(asked.call, own)
         except FormatError as error:
