@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -194,6 +194,13 @@ def _today() -> datetime.date:
 
 
 # --- checking ---------------------------------------------------------------------------------------------
+
+
+def check_caller(caller: str, callers: Sequence[str] | None, path: Path, place: str) -> None:
+    """Refuse who asks but is not named in an approval that names anybody."""
+    if callers is not None and caller not in callers:
+        text = f"{place}: asked by {quoted(caller)}, but {shown(path)} has callers {', '.join(callers)}"
+        raise refused("caller", InputError(text))
 
 
 def check_request(

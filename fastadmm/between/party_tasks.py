@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastadmm.between.approval import APPROVAL
+from fastadmm.between.approval import APPROVAL, check_caller
 from fastadmm.between.approval_file import APPROVALS, TaskApproval, open_task_approval
 from fastadmm.between.audit import AuditLog, used
 from fastadmm.between.consent import forget_asked, keep_asked
 from fastadmm.between.journal import Journal
-from fastadmm.between.schema import KINDS, Envelope, approve_command, code_of, digest_of, quoted, refused
+from fastadmm.between.schema import KINDS, Envelope, approve_command, code_of, digest_of, refused
 from fastadmm.between.scoring import ALIGNMENTS, Home, answer_inference, contribute
 from fastadmm.between.task import Answer, Task, encode_answer, runs_of, task_of
 from fastadmm.errors import FormatError, InputError
@@ -172,9 +172,7 @@ class PartyTasks:
         if asked.call == "join":
             return self._joined(asked, envelope, entry, place)
         approval = self._approval(asked, entry["caller"], place)
-        if entry["caller"] not in approval.callers:
-            text = f"{place}: asked by {quoted(entry['caller'])}, but {shown(approval.path)} has callers"
-            raise refused("caller", InputError(f"{text} {', '.join(approval.callers)}"))
+        check_caller(entry["caller"], approval.callers, approval.path, place)
         asked = replace(asked, digest=envelope.digest)
         entry["request"] = asked.digest
         if (message := self._book.stored(asked.digest, place)) is not None:

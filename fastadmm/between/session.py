@@ -21,6 +21,7 @@ from fastadmm.between.approval import (
     APPROVAL,
     Answered,
     Approval,
+    check_caller,
     check_refusals,
     check_request,
     first_terms,
@@ -43,7 +44,6 @@ from fastadmm.between.schema import (
     encode_message,
     most_bytes,
     open_envelope,
-    quoted,
     refused,
     request_of,
     table_digest,
@@ -220,9 +220,7 @@ class Session:
     def check_caller(self, caller: str, n_bytes: int, place: str) -> None:
         """Refuse, before it is read, what this caller may not ask, or what is too long."""
         approval = self.approval()
-        if approval.callers is not None and caller not in approval.callers:
-            text = f"{place}: asked by {quoted(caller)}, but {shown(approval.path)} has callers"
-            raise refused("caller", InputError(f"{text} {', '.join(approval.callers)}"))
+        check_caller(caller, approval.callers, approval.path, place)
         most = most_bytes(self.data.n_samples, approval.n_classes or 1)
         if n_bytes > most:
             raise ProtocolError(f"{place}: {n_bytes} bytes, but it has at most {most}")
