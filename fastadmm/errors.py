@@ -44,7 +44,7 @@ class FastadmmError(Exception):
     """Base class: a message of one line and an exit code."""
 
     exit_code: ExitCode = ExitCode.INTERNAL
-    #: Why a party does not answer a request: a code of :mod:`fastadmm.between.vocabulary`; empty elsewhere.
+    #: Why a party does not answer a request: a code of :mod:`fastadmm.between.schema`; empty elsewhere.
     refusal: str = ""
 
 

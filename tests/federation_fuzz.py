@@ -25,7 +25,7 @@ from fastadmm.between.schema import (
     request_of,
 )
 from fastadmm.between.task import Answer, Task, answer_of_task, encode_answer, encode_task, task_of
-from fastadmm.conversation.calls import CALLS, Asked, argument_fields
+from fastadmm.conversation.calls import CALLS, TASKS, Asked, fields_of
 
 N = 5
 RUN, DIGEST = "0123456789abcdef", digest_of(b"")
@@ -38,17 +38,16 @@ _ODD: list[Any] = [
 ]
 
 
-def values_of(name: str, rng: np.random.Generator, *, n_samples: int = N) -> dict[str, Any]:
-    """Arguments of a call, all that it may have."""
+def values_of(kinds: dict[str, str], rng: np.random.Generator) -> dict[str, Any]:
+    """Values of these kinds, all that there may be."""
     values: dict[str, Any] = {}
-    for key, rule in argument_fields(name, n_samples, "test").items():
+    for key, rule in fields_of(kinds, N).items():
         if rule.shape is not None:
             shape = tuple(3 if n < 0 else n for n in rule.shape)
             values[key] = np.abs(rng.normal(size=shape)).astype(rule.dtype) + 1
         else:
-            values[key] = {"text": "word", "names": "a,b", "flag": True}.get(
-                rule.kind, 2 if "count" in rule.kind else 0.25
-            )
+            number = 2 if "count" in rule.kind else 0.25
+            values[key] = {"text": "word", "names": "a,b", "flag": True}.get(rule.kind, number)
     return values
 
 
@@ -56,23 +55,11 @@ def request_with(calls: list[Asked], number: int = 3) -> Request:
     return Request(RUN, "shop", number, number - 1, calls, DIGEST)
 
 
-#: Beside a run: the request of each call, and its answer.
-TASKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "intersect": ({"n_ids": 3, "request": np.arange(40, dtype=np.uint8)}, {"response": np.ones(9, np.uint8)}),
-    "align": ({"alignment": np.arange(20, dtype=np.uint8)}, {"n_samples": 2}),
-    "join": ({"runs": np.arange(20, dtype=np.uint8), "n_samples": N}, {"n_runs": 3}),
-    "contribute": (
-        {"run": RUN, "model_id": "m", "n_samples": N, "row_digest": DIGEST},
-        {"scores": np.linspace(-1, 1, N)},
-    ),
-}
-
-
 def messages(rng: np.random.Generator) -> list[tuple[bytes, Asked | Task | None]]:
     """Good ones: requests of every call, answers, a refusal; of answers, the call or task."""
     found: list[tuple[bytes, Asked | Task | None]] = []
     for name in CALLS:
-        found.append((encode_request(request_with([(name, values_of(name, rng))])), None))
+        found.append((encode_request(request_with([(name, values_of(CALLS[name].arguments, rng))])), None))
     asked: Asked = ("respond_pair", {"gradient": np.ones(N), "coefficients": np.ones(2)})
     answer = {
         "squared_residual": 0.5,
@@ -82,8 +69,11 @@ def messages(rng: np.random.Generator) -> list[tuple[bytes, Asked | Task | None]
     }
     found.append((encode_message(Message(RUN, "shop", 3, DIGEST, answer)), asked))
     found.append((encode_refusal(Refusal("shop", 3, DIGEST, "lambda")), asked))
-    for call, (arguments, said) in TASKS.items():
-        task = Task(RUN, "shop", call, arguments)
+    for call, rule in TASKS.items():
+        about = {"run": RUN, "row_digest": DIGEST, "n_samples": 3} if "run" in rule.arguments else {}
+        task = Task(RUN, "shop", call, values_of(rule.arguments, rng) | about)
+        said = values_of(rule.answer, rng)
+        said.pop("class_scores", None)  # or they, or scores
         found.append((encode_task(task), task))
         found.append((encode_answer(Answer(RUN, "shop", DIGEST, said)), replace(task, digest=DIGEST)))
     return found

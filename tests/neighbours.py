@@ -26,12 +26,12 @@ from fastadmm.between.schema import (
     ProtocolError,
     Request,
     answer_of,
+    code_of,
     digest_of,
     encode_request,
     open_envelope,
     table_digest,
 )
-from fastadmm.between.vocabulary import code_of
 from fastadmm.errors import FastadmmError
 from fastadmm.secrecy.keys import fingerprint, new_private_key, public_key
 from fastadmm.store.party_file import PartyWriter, open_party

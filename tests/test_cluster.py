@@ -12,9 +12,8 @@ import pytest
 import scipy.sparse as sp
 from fastadmm.blocks.block import as_block
 from fastadmm.cluster.comm import add_nodes
-from fastadmm.cluster.engine import RowEngine, nodes_of
+from fastadmm.cluster.engine import RowEngine, ask, is_member, nodes_of, run_together
 from fastadmm.cluster.rows import solve_rows
-from fastadmm.cluster.together import ask, is_member, run_together
 from fastadmm.engine.tree import node_range
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.method import method as stall_watch

@@ -9,8 +9,7 @@ import pytest
 from fastadmm import Privacy
 from fastadmm.between.agent import Agent, agent_status
 from fastadmm.between.approval import approve
-from fastadmm.between.approval_file import open_approval, write_approval
-from fastadmm.between.approval_words import LINES, WIDTH
+from fastadmm.between.approval_file import LINES, WIDTH, open_approval, write_approval
 from fastadmm.between.consent import (
     agent_approve,
     asked_file,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fastadmm.between.vocabulary import unapproved
+from fastadmm.between.schema import unapproved
 from fastadmm.cli.app import main
 
 from rounds_tools import NAMES, data_of, separate
@@ -82,25 +82,12 @@ def test_mistakes_are_one_line(home: Path, capsys: pytest.CaptureFixture[str]) -
     other.write_text("{}")
     approve = ("agent", "approve", other, "--data", data, "--state", state)
     assert "not a run that" in refused(capsys, *approve)
-    for document in (
-        '{"format": "fastadmm-run", "version": "2"}',
-        '{"format": "fastadmm-run", "version": "1.0"}',
-    ):
-        other.write_text(document)
+    for version in ("2", "1.0"):
+        other.write_text(f'{{"format": "fastadmm-run", "version": "{version}"}}')
         assert "x.json" in refused(capsys, *approve)
     assert not state.exists()
-    alone = (
-        "agent",
-        "run",
-        "--party",
-        "a",
-        "--state",
-        state,
-        "--socket",
-        home / "s.sock",
-        "--rows",
-        home / "x",
-    )
+    alone = ("agent", "run", "--party", "a", "--state", state)
+    alone = (*alone, "--socket", home / "s.sock", "--rows", home / "x")
     assert "--rows: goes with" in refused(capsys, *alone)
     assert "no such file" in refused(capsys, *alone, "--id", "id")
     shutil.rmtree(home / "party-1")

@@ -18,9 +18,8 @@ from tempfile import TemporaryDirectory
 import pytest
 from fastadmm.between.audit import read_audit
 from fastadmm.between.carrier import Carrier, session
-from fastadmm.between.check import check
 from fastadmm.between.consent import agent_approve, asked_file
-from fastadmm.between.kit import Kit, harden, open_kit, write_job
+from fastadmm.between.kit import Kit, check, harden, open_kit, write_job
 from fastadmm.between.predict import ask_predictions
 from fastadmm.between.setup import Setup, read_setup
 from fastadmm.between.socket import Lost, Server, serve
@@ -137,7 +136,7 @@ def test_a_certificate_of_another_day(
         def now(cls, tz: object = None) -> datetime:
             return datetime.now(UTC) + timedelta(days=days)
 
-    monkeypatch.setattr("fastadmm.between.check.datetime", Clock)
+    monkeypatch.setattr("fastadmm.between.kit.datetime", Clock)
     found = failed(own_kit(stage, "bank", tmp_path))
     assert [text for text in found if "client.crt" in text and words in text], found
 
@@ -208,7 +207,7 @@ def test_an_administrators_kit_without_a_file(stage: Stage, tmp_path: Path, file
 
 def test_another_version(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("fastadmm.between.check.version", lambda name: "2.8.0")
+        patch.setattr("fastadmm.between.kit.version", lambda name: "2.8.0")
         assert failed(own_kit(stage, "bank", tmp_path)) == ["nvflare 2.8.0 is installed; 2.9.x is needed"]
     relay = serve(tmp_path / "s", lambda *_: json.dumps({"bank": "0.0.1"}).encode())
     with pytest.raises(ConfigError, match=r"^site 'bank': has fastadmm 0\.0\.1, not .* as here$"):

@@ -16,16 +16,31 @@ from fastadmm.between.agent import Agent, agent_status
 from fastadmm.between.consent import shown_digest
 from fastadmm.between.letters import Folder
 from fastadmm.between.socket import Server, serve
+from fastadmm.conversation.exchange import converse
+from fastadmm.conversation.threads import Threads
 from fastadmm.data_tools.synthetic import make_vertical_classification
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError
+from fastadmm.files.atomic import write_toml
+from fastadmm.files.reading import read_json, read_toml
+from fastadmm.inference.between import Asked, inferring
+from fastadmm.inference.party import InferenceParty
+from fastadmm.runs.check import check_run
+from fastadmm.runs.config import make_config
+from fastadmm.runs.display import Silent
+from fastadmm.runs.load import load_run
+from fastadmm.runs.train import start_run
 from fastadmm.store.label_file import open_labels
-from fastadmm.worth.run import worth_of_run
+from fastadmm.store.model import open_model, open_party_model
 
 from run_tools import run, write_blocks
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
 NAMES = ("bank", "shop")
+
+#: Settings of which parties elsewhere give the bits of one process, also where there is one alone.
+SAME = {"lambda": 1e-2, "gap": 1e-8, "scheme": "subspace"}
 
 #: What of ids is compared: the coordinator writes them otherwise than the parties.
 OURS, THEIRS = ("--id-pattern", "K-0*([0-9]+)"), ("--id-pattern", "c(.*)")
@@ -207,56 +222,74 @@ def test_a_whole_project(
         assert "exchanges answered, ended" in said
 
 
-@pytest.mark.repeats
-def test_worth_is_that_of_one_process(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def in_one_process(home: Path, blocks: list[np.ndarray], y: np.ndarray, run_: Path) -> tuple[Any, Any]:
+    """The problem and the model of a run whose parties are threads."""
+    write_blocks(home / f"{run_.name}.parts", blocks, y)
+    config = make_config({"data": str(home / f"{run_.name}.parts"), **SAME})
+    start_run(config, run_)
+    return load_run(config, check_run(config, Silent())).problem, open_model(run_)
+
+
+def test_errors_and_worth_have_the_bits_of_one_process(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     blocks, y, _ = make_vertical_classification(120, (3, 4))
-    ways = {"train": slice(0, 80), "test": slice(80, 120)}
-    for kind, rows in ways.items():
+    for kind, rows in {"train": slice(0, 80), "test": slice(80, 120)}.items():
         write_blocks(home / f"{kind}.parts", [block[rows] for block in blocks], y[rows])
-    houses = Houses(home, ("party-1", "party-2"))
-    config = home / "project.toml"
-    config.write_text(config.read_text().replace("train/labels.h5", "train.parts/labels.h5"))
-    config.write_text(config.read_text().replace("rounds = 3", "gap = 1e-8"))
+    names = ("party-1", "party-2")
+    houses = Houses(home, names, by_files=names[1:])
+    monkeypatch.setattr("time.sleep", houses.look)
+    config, own = home / "project.toml", str(home / "train.parts" / "{name}.h5")
+    settings = {"data": str(home / "train.parts" / "labels.h5"), **SAME}
+    write_toml(config, {**settings, "federation": read_toml(config)["federation"]})
+    errors = ("federate", "infer", config, home / "run", "-o", home / "errors")
+    worth = ("federate", "worth", config, home / "test.parts" / "labels.h5", "-o", home / "worth")
     try:
-        for name in houses.names:
+        for name in names:
             (home / name).mkdir()
-            houses.start(name, home / "train.parts" / f"{name}.h5")
-        worth = ("federate", "worth", config, home / "test.parts" / "labels.h5", "-o", home / "worth")
-        refused(capsys, "task", *worth)
-        data = ("--data", str(home / "train.parts" / "{name}.h5"))
-        houses.approve(*data, "--rows", str(home / "test.parts" / "{name}.h5"))
-        assert "party-2 for 2 runs, with different sets of the others of" in capsys.readouterr().out
-        assert run(*worth) == 0
-        assert "Shapley" in capsys.readouterr().out
-        found = json.loads((home / "worth" / "worth.json").read_text())
+            houses.start(name, Path(own.format(name=name)))
+        for code, asked, *options in (
+            ("run", ("federate", "train", config, "-q", "-o", home / "run")),
+            ("task", errors, "--data", own),
+            ("task", worth, "--data", own, "--rows", str(home / "test.parts" / "{name}.h5")),
+        ):
+            refused(capsys, code, *asked)
+            houses.approve(*options)
+            assert run(*asked, "--wait", "1h") == 0
+        said = capsys.readouterr().out
+        assert "party-2 for 2 runs, with different sets of the others of" in said
+        assert "Shapley" in said
         assert run(*worth, "--json") == 0  # nothing is asked again
-        assert json.loads(capsys.readouterr().out)["shapley"] == found["shapley"]
-        assert run(
-            "federate",
-            "worth",
-            config,
-            home / "test.parts" / "labels.h5",
-            "-o",
-            home / "none",
-            "--metric",
-            "x",
-        )
+        found = json.loads(capsys.readouterr().out)
+        assert found["shapley"] == read_json(home / "worth" / "worth.json")["shapley"]
+        assert run(*worth[:-1], home / "none", "--metric", "x")
     finally:
-        for name in houses.names:
+        for name in names:
             houses.stop(name)
-    options = ("--lambda", "1e-2", "--gap", "1e-8", "--test", home / "test.parts", "-q")
-    assert run("train", home / "train.parts", *options, "-o", home / "run") == 0
-    expected = worth_of_run(home / "run", pooled=False)
-    assert expected is not None
-    for one, other in zip(found["coalitions"], expected.to_json()["coalitions"], strict=True):
-        assert one["members"] == list(other["members"])
-        assert one["metrics"] == pytest.approx(other["metrics"], rel=1e-4)
-        assert one["objective"] == pytest.approx(other["objective"], rel=1e-7)
+
+    problem, model = in_one_process(home, [block[:80] for block in blocks], y[:80], home / "one")
+    with Engine(1) as engine:
+        parties = [
+            InferenceParty(p.name, block, p.weights, p.feature_names, np.ones(len(p.weights)), engine)
+            for p, block in zip(model.parties, problem.blocks)
+        ]
+        talk = inferring(Asked(problem, model.intercept, "model", 0.95), engine)
+        own = converse(talk, Threads(engine, parties).carry)
+    files = [home / "errors" / "inference.json", *sorted(home.glob("*/agent/*/inference.json"))]
+    for path, table in zip(files, [own, *(party.found for party in parties)], strict=True):
+        assert read_json(path) == json.loads(json.dumps(table.to_dict()))
+    for members in ((0,), (1,), (0, 1)):
+        there = home / "worth" / "runs" / "-".join(str(m + 1) for m in members)
+        _, model = in_one_process(home, [blocks[m][:80] for m in members], y[:80], home / there.name)
+        assert read_json(there / "result.json")["intercept"] == model.intercept
+        for m, part in zip(members, model.parties):
+            own = houses.state(names[m]) / read_json(there / "run.json")["run"] / f"{names[m]}.h5"
+            assert open_party_model(own)[0].weights.tobytes() == part.weights.tobytes()
 
 
 def test_a_damaged_response_is_asked_for_again(tmp_path: Path) -> None:
     pytest.importorskip("private_set_intersection", reason='needs openmined.psi: pip install "fastadmm[psi]"')
-    from fastadmm.between.align import _align
+    from fastadmm.between.predict import _align
     from fastadmm.between.schema import digest_of, open_envelope
     from fastadmm.between.task import Answer, encode_answer, task_of
     from fastadmm.data_tools.alignment import table_ids

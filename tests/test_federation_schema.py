@@ -6,6 +6,7 @@ import struct
 import numpy as np
 import pytest
 from fastadmm.between.schema import (
+    CODES,
     Message,
     ProtocolError,
     Refusal,
@@ -18,7 +19,6 @@ from fastadmm.between.schema import (
     request_of,
     table_digest,
 )
-from fastadmm.between.vocabulary import CODES
 from fastadmm.conversation.calls import CALLS
 from fastadmm.errors import FormatError
 
@@ -29,7 +29,7 @@ RNG = np.random.default_rng(5)
 
 @pytest.mark.parametrize("name", CALLS)
 def test_a_request_comes_back_and_its_bytes_do_not_depend_on_the_order_of_keys(name: str) -> None:
-    values = values_of(name, RNG)
+    values = values_of(CALLS[name].arguments, RNG)
     raw = encode_request(request_with([(name, values), (name, values)]))
     back = decode(raw, None)
     assert [asked[0] for asked in back.calls] == [name, name]  # type: ignore[attr-defined]

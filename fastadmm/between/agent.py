@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 import traceback
@@ -11,29 +12,31 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from fastadmm.between.align import ALIGNMENTS, FEATURES, convert_aligned
 from fastadmm.between.approval import APPROVAL, counted_refusals
 from fastadmm.between.approval_file import ALIGN, INFER, PREDICT, open_approval, open_task_approval
 from fastadmm.between.audit import AUDIT, AuditLog, moment, read_audit, used
 from fastadmm.between.consent import asked_lines, keep_asked, remember, run_description
-from fastadmm.between.host import KEYS, check_opened
-from fastadmm.between.party_tasks import PartyTasks
+from fastadmm.between.host import KEYS, Site
+from fastadmm.between.party_tasks import FEATURES, PartyTasks, convert_aligned
 from fastadmm.between.schema import (
+    CODES,
     UNREAD,
     Envelope,
     ProtocolError,
     Refusal,
+    code_of,
     digest_of,
     encode_refusal,
     most_bytes,
     open_envelope,
+    quoted,
+    refused,
     request_of,
     run_identifier,
 )
-from fastadmm.between.scoring import Home
+from fastadmm.between.scoring import ALIGNMENTS, Home
 from fastadmm.between.session import Session
 from fastadmm.between.task import KIND
-from fastadmm.between.vocabulary import CODES, code_of, quoted, refused
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError, InputError, StorageError
 from fastadmm.files.atomic import refuse_parent, shown, storage_errors
@@ -88,8 +91,11 @@ class Agent:
             stack.callback(self._tasks.close)
             self._engine = stack.enter_context(Engine(threads))
             if self.data is not None:
-                check_opened(self.data, self._others, self._engine, streamed)
+                self._site(self.data).check()
             self._open = stack.pop_all()
+
+    def _site(self, data: PartyData) -> Site:
+        return Site(data, self._engine, self.ledger, self._others, self._streamed)
 
     def _convert(self) -> None:
         """Features of the rows that all parties have, once an alignment has told them."""
@@ -99,7 +105,7 @@ class Agent:
                     open_task_approval(self.state / ALIGN), alignment, self.state / FEATURES
                 )
                 data = open_party(path)
-                check_opened(data, self._others, self._engine, self._streamed)
+                self._site(data).check()
             except FastadmmError as error:  # the owner converts by hand
                 self.say(f"{error}; convert the table, and start the agent with --data")
                 self._known["rows"] = None
@@ -143,12 +149,9 @@ class Agent:
 
     def known(self, caller: str, size: int) -> bool:
         """Whether an approval names a caller, and questions of this size belong to it."""
-        current = self._session
-        paths = [] if current is None else [current.directory / APPROVAL]
-        return any(self._allows(path, caller, size) for path in paths) or any(
-            self._allows(path, caller, size)
-            for path in (*self.state.glob("*.toml"), *self.state.glob("*/*.toml"))
-        )
+        current = [] if self._session is None else [self._session.directory / APPROVAL]  # the quickest first
+        others = itertools.chain(self.state.glob("*.toml"), self.state.glob("*/*.toml"))
+        return any(self._allows(path, caller, size) for path in itertools.chain(current, others))
 
     def _allows(self, path: Path, caller: str, size: int) -> bool:
         try:
@@ -205,9 +208,7 @@ class Agent:
         current = self._session
         if current is not None and current.run == run:
             return current
-        session = Session(
-            data, self.state / run, run, self._engine, self._audit, self.ledger, self._others, self._streamed
-        )
+        session = Session(self._site(data), self.state / run, run, self._audit)
         if current is not None:
             # A run that was refused from the start holds nobody up.
             if current.terms and not current.finished and time.monotonic() - self._used < _HELD:

@@ -1,7 +1,7 @@
 """What a party agreed to answer: a small file of its owner, checked before anything is computed.
 
 The coordinator decides what it asks; the party decides what it answers. Nothing
-in a request can widen these limits.
+in a request can widen these limits, and each of its words is of a fixed list.
 """
 
 from __future__ import annotations
@@ -10,27 +10,31 @@ import datetime
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from fastadmm.between.private_terms import PRIVATE, Protection, asked_privacy
-from fastadmm.between.schema import Request
-from fastadmm.between.vocabulary import check_words, code_of, parties_of, refused
+from fastadmm.between.schema import Request, code_of, quoted, refused
 from fastadmm.conversation.answering import Answering
 from fastadmm.conversation.calls import CALLS, Asked
 from fastadmm.conversation.gate import MOST_REFUSALS
 from fastadmm.coordinator.admm.penalty_rule import CHANGE_ROUNDS as PENALTY_ROUNDS
 from fastadmm.coordinator.admm.penalty_rule import CURVATURE_ROUNDS
-from fastadmm.errors import FormatError, InputError, StorageError
+from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.parties.families import FAMILIES
+from fastadmm.parties.xupdate.choose import X_UPDATES
+from fastadmm.problem.constraints import get_constraint
 from fastadmm.problem.losses import LOSSES
-from fastadmm.store.party_file import PartyData
+from fastadmm.problem.regularizers import REGULARIZERS
+from fastadmm.settings.privacy import MODES
+from fastadmm.store.party_file import PartyData, check_party_name
 
 #: Name of the approval that a state directory keeps.
 APPROVAL = "approval.toml"
@@ -53,27 +57,29 @@ class Approval:
     """Limits of one party for one run."""
 
     path: Path  # for messages
-    run: str  # identifier of the run, or "first": whichever begins
+    run: Annotated[str, 'this run; "first": whichever run begins with it']
     party: str
-    data: str  # content digest of the party's features
+    data: Annotated[str, "content digest of the features"]
     family: str
-    loss: str | None  # none: any, as requests of older releases do not say it
+    loss: Annotated[str | None, "as the coordinator says; the party cannot check it"]  # None: any
     regularizer: str
     l1_ratio: float | None
-    least_lambda: float  # of a mean loss over the rows
+    least_lambda: Annotated[float, "of a mean loss; a smaller one is refused"]
     constraint: str
-    exchanges: int  # requests that are answered or refused, at most
-    numbers: int  # about rows, that leave in answers, at most
-    last_day: datetime.date | None  # none: no end
+    exchanges: Annotated[int, "requests that are answered or refused, at most"]
+    numbers: Annotated[int, "about rows, that leave in answers, at most"]
+    last_day: Annotated[datetime.date | None, "nothing new is answered after it"]  # None: no end
     protection: Protection | None = None  # in a private run: table ``privacy`` of the file
     n_classes: int | None = None  # in a multinomial run
-    callers: list[str] | None = None  # who may ask, where a request comes with a caller; None: anybody
-    protocol: int | None = None  # version of the messages, where they are no files
-    fastadmm: str | None = None  # version of the coordinator's program; None: any
-    fingerprints: list[str] | None = None
-    parties: list[str] | None = None
-    terms: str | None = None
-    other_members: bool = False
+    callers: Annotated[list[str] | None, "who may ask"] = None  # None: anybody
+    protocol: Annotated[int | None, "version of the messages"] = None  # None: where they are files
+    fastadmm: Annotated[str | None, "version of the coordinator's program"] = None  # None: any
+    fingerprints: Annotated[list[str] | None, "of the other parties' keys, as their owners say them"] = None
+    parties: Annotated[list[str] | None, "all of the run"] = None
+    terms: Annotated[str | None, "digest of all that was asked"] = None
+    other_members: Annotated[
+        bool, "true: these data may be in another sum, though the difference shows a party's part"
+    ] = False
 
 
 @dataclass(frozen=True)
@@ -190,6 +196,13 @@ def _today() -> datetime.date:
 # --- checking ---------------------------------------------------------------------------------------------
 
 
+def check_caller(caller: str, callers: Sequence[str] | None, path: Path, place: str) -> None:
+    """Refuse who asks but is not named in an approval that names anybody."""
+    if callers is not None and caller not in callers:
+        text = f"{place}: asked by {quoted(caller)}, but {shown(path)} has callers {', '.join(callers)}"
+        raise refused("caller", InputError(text))
+
+
 def check_request(
     approval: Approval,
     request: Request,
@@ -205,30 +218,21 @@ def check_request(
         raise refused("ended", InputError(text))
     _check_family(request, known, place)
     settings = known or _terms(request, place)
-    pairs: list[tuple[str, Any, Any]] = [
-        ("party", data.name, approval.party),
-        ("data", data.content_digest, approval.data),
-        ("family", settings["family"], approval.family),
-        ("regularizer", settings["regularizer"], approval.regularizer),
-        ("constraint", settings["constraint"], approval.constraint),
-    ]
-    if approval.run != "first":
-        pairs.append(("run", request.run, approval.run))
-    if approval.fastadmm is not None:
-        said = settings.get("release", "not stated")
-        if said != approval.fastadmm:
-            what = f"key 'fastadmm' is {approval.fastadmm!r}, but the request is about {said!r}"
-            raise _beyond(place, approval, what, "version")
-    if approval.loss is not None:
-        pairs.append(("loss", settings.get("loss", "not stated"), approval.loss))
-    if approval.n_classes is not None or "n_classes" in settings:
-        pairs.append(("n_classes", settings.get("n_classes"), approval.n_classes))
-    if approval.l1_ratio is not None or settings["l1_ratio"] >= 0:
-        pairs.append(("l1_ratio", float(settings["l1_ratio"]), approval.l1_ratio))
-    for key, asked, allowed in pairs:
-        if asked != allowed:
+    ratio = float(settings["l1_ratio"])
+    pairs = {
+        **({} if approval.fastadmm is None else {"fastadmm": settings.get("release", "not stated")}),
+        "party": data.name,
+        "data": data.content_digest,
+        **{key: settings[key] for key in ("family", "regularizer", "constraint")},
+        **({} if approval.run == "first" else {"run": request.run}),
+        **({} if approval.loss is None else {"loss": settings.get("loss", "not stated")}),
+        "n_classes": settings.get("n_classes"),
+        **({} if approval.l1_ratio is None and ratio < 0 else {"l1_ratio": ratio}),
+    }
+    for key, asked in pairs.items():
+        if asked != (allowed := getattr(approval, key)):
             what = f"key {key!r} is {allowed!r}, but the request is about {asked!r}"
-            raise _beyond(place, approval, what, "run" if key == "run" else "terms")
+            raise _beyond(place, approval, what, {"run": "run", "fastadmm": "version"}.get(key, "terms"))
     if not _lambda(settings) >= approval.least_lambda * (1.0 - 1e-9):
         what = f"lambda is at least {approval.least_lambda:g}, not {_lambda(settings):g}"
         raise _beyond(place, approval, what, "lambda")
@@ -310,13 +314,10 @@ def _changed(answered: Answered, settings: Mapping[str, Any], place: str) -> Ans
     k = answered.changes
     fixed = settings.get("penalty", 0.0) > 0.0
     if fixed or k >= len(_PENALTY_CHANGES) or answered.steps < _PENALTY_CHANGES[k]:
-        when = (
-            "never, as its first request said"
-            if fixed
-            else f"{len(_PENALTY_CHANGES)} times, the next time after round {_PENALTY_CHANGES[k]}"
-            if k < len(_PENALTY_CHANGES)
-            else f"{len(_PENALTY_CHANGES)} times"
-        )
+        when = f"{len(_PENALTY_CHANGES)} times"
+        if k < len(_PENALTY_CHANGES):
+            when += f", the next time after round {_PENALTY_CHANGES[k]}"
+        when = "never, as its first request said" if fixed else when
         text = (
             f"{place}: asks with another penalty after round {answered.steps}, but an honest run changes it "
             f"{when}; nothing was computed"
@@ -399,3 +400,54 @@ def counted_refusals(directory: Path) -> Iterator[None]:
                 finally:
                     os.close(file)
         raise
+
+
+#: A number as a regulariser or set has it behind its name: no blanks, no words.
+_NUMBER = r"[+-]?(inf|[0-9.]{1,25}(e[+-]?[0-9]{1,3})?)"
+_CONSTRAINT = re.compile(rf"[a-z]{{1,20}}(:{_NUMBER}(,{_NUMBER})?)?")
+_REGULARIZER = re.compile(rf"([a-z0-9_]{{1,20}})(:{_NUMBER})?")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_RELEASE = re.compile(r"[0-9][0-9A-Za-z.+]{0,39}")
+
+
+def check_words(terms: Mapping[str, Any], place: str) -> None:
+    """Refuse a first request with a word that does not exist."""
+    for key in ("family", "loss", "regularizer", "constraint", "x_update", "release"):
+        if key in terms and not _exists(key, terms[key]):
+            text = f"{place}: argument {key!r}: {quoted(terms[key])} is unknown here"
+            raise refused("terms", FormatError(text))
+    for key in ("row_digest", "test", "validation", "table"):
+        if key in terms and not _DIGEST.fullmatch(terms[key]):
+            raise refused("values", FormatError(f"{place}: argument {key!r} is no digest"))
+    parties_of(terms, place)
+
+
+def parties_of(terms: Mapping[str, Any], place: str) -> list[str]:
+    """Names of all parties of a run in their order; none where an older coordinator does not say."""
+    if "parties" not in terms:
+        return []
+    try:
+        names = [check_party_name(name, place, FormatError) for name in terms["parties"].split(",")]
+    except FormatError:
+        names = []
+    if not names or len({name.casefold() for name in names}) < len(names) or terms["position"] >= len(names):
+        raise refused("values", FormatError(f"{place}: argument 'parties' does not name the parties"))
+    return names
+
+
+def _exists(key: str, word: str) -> bool:
+    if key == "family":
+        return word in FAMILIES or word in MODES[1:]
+    if key == "loss":
+        return word in LOSSES
+    if key == "x_update":
+        return word == "auto" or word in X_UPDATES
+    if key == "release":
+        return _RELEASE.fullmatch(word) is not None
+    if key == "regularizer":
+        found = _REGULARIZER.fullmatch(word)
+        return found is not None and found[1] in REGULARIZERS
+    try:
+        return _CONSTRAINT.fullmatch(word) is not None and bool(get_constraint(word))
+    except ConfigError:
+        return False

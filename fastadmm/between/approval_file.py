@@ -1,23 +1,35 @@
-"""Files of approvals: limits that their owner edits, so what is not understood is refused."""
+"""Approvals as files, in which what is not understood is refused, and in plain words for their owner."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from fastadmm.between.approval import Approval
-from fastadmm.between.private_terms import PROTECTION, Protection
+from fastadmm.between.approval import Approval, sees_columns
+from fastadmm.between.private_terms import GO_ON, PROTECTION, Protection
+from fastadmm.between.schema import quoted
+from fastadmm.conversation.answering import Answering
+from fastadmm.conversation.calls import SUMS
 from fastadmm.errors import ConfigError, FormatError
 from fastadmm.files.atomic import shown, write_whole
 from fastadmm.files.reading import read_toml
-from fastadmm.store.party_file import check_party_name
+from fastadmm.parties.families import FAMILIES
+from fastadmm.parties.masked_direction import MOST_AT_ONCE
+from fastadmm.privacy.accounts import feature_account
+from fastadmm.privacy.ledger import Ledger
+from fastadmm.privacy.ledger_view import spent_words
+from fastadmm.settings.privacy import ADJACENCIES
+from fastadmm.store.party_file import PartyData, check_party_name
 
 #: Names of the files: in the agent's directory, and in that of the run whose model is applied.
 ALIGN, PREDICT, INFER = "align.toml", "predict.toml", "infer.toml"
+APPROVALS = {"align": ALIGN, "predict": PREDICT, "infer": INFER}  # by the kind of request
 
 
 @dataclass(frozen=True)
@@ -26,17 +38,19 @@ class TaskApproval:
 
     path: Path  # of the approval: ALIGN, PREDICT or INFER
     party: str
-    callers: list[str]  # who may ask
+    callers: Annotated[list[str], "who may ask"]
     file: str
     requests: int  # new ones that are answered, at most
     rows: int
-    last_day: datetime.date | None
+    last_day: Annotated[datetime.date | None, "nothing new is answered after it"]
     id: str | None = None  # id column, where the file is a table
     duplicates: str = "refuse"  # what is done with ids that occur more than once in it
     separator: str | None = None  # between its cells, where it is CSV; None is recognised
     id_pattern: str | None = None  # regular expression of the part of ids that is compared
-    unmasked: bool = False
-    allow_infinite_epsilon: bool = False
+    unmasked: Annotated[
+        bool, "true: the coordinator may see this party's scores by themselves, not sums alone"
+    ] = False
+    allow_infinite_epsilon: Annotated[bool, GO_ON] = False
 
 
 #: Of the files: their name and version.
@@ -45,27 +59,6 @@ _RUN, _TASK = ("fastadmm-approval", "1.1"), ("fastadmm-task-approval", "1.0")
 #: A run's approval that counted vectors in place of numbers.
 _OLD = "1.0"
 
-_NOTES = {
-    "run": 'this run; "first": whichever run begins with it',
-    "data": "content digest of the features",
-    "loss": "as the coordinator says; the party cannot check it",
-    "least_lambda": "of a mean loss; a smaller one is refused",
-    "exchanges": "requests that are answered or refused, at most",
-    "numbers": "about rows, that leave in answers, at most",
-    "last_day": "nothing new is answered after it",
-    "callers": "who may ask",
-    "protocol": "version of the messages",
-    "fastadmm": "version of the coordinator's program",
-    "fingerprints": "of the other parties' keys, as their owners say them",
-    "parties": "all of the run",
-    "terms": "digest of all that was asked",
-    "other_members": "true: these data may be in another sum, though the difference shows a party's part",
-    "epsilon": "of this run, at most",
-    "total_epsilon": "of all runs that charge the same ledger",
-    "public_scaling": "true: you say that no centre, scale, fill or category comes from private rows",
-    "allow_infinite_epsilon": "true: go on where nothing is proved",
-    "unmasked": "true: the coordinator may see this party's scores by themselves, not sums alone",
-}
 _OF_KIND = {
     ALIGN: {
         "file": "the table whose ids are compared",
@@ -98,10 +91,14 @@ def write_approval(approval: Approval | TaskApproval, *, force: bool = False) ->
 
 def approval_text(approval: Approval | TaskApproval) -> str:
     """The file's content: what is not said is as it would be without."""
-    notes, kind, table = _NOTES, _RUN, {}
+    hints = get_type_hints(Protection, include_extras=True) | get_type_hints(
+        type(approval), include_extras=True
+    )
+    notes = {key: hint.__metadata__[0] for key, hint in hints.items() if get_origin(hint) is Annotated}
+    kind, table = _RUN, {}
     first = f"What {approval.party} answers to a coordinator. Edit the limits"
     if isinstance(approval, TaskApproval):
-        notes, kind = {**_NOTES, **_OF_KIND[approval.path.name]}, _TASK
+        notes, kind = {**notes, **_OF_KIND[approval.path.name]}, _TASK
         first = f"Within these limits {approval.party} {_WHAT[approval.path.name]}. Edit them"
     elif approval.protection is not None:
         table = approval.protection.table()
@@ -147,6 +144,9 @@ def _kinds_of(
 _NEEDED, _OPTIONAL = _kinds_of(Approval, ("path", "numbers", "protection"))
 
 _TASK_KEYS = _kinds_of(TaskApproval)
+
+#: Keys of the table ``privacy``, all of which it needs.
+_PRIVACY = {key: kind for kinds in _kinds_of(Protection, ("mechanism",)) for key, kind in kinds.items()}
 
 
 def _check_kinds(
@@ -218,7 +218,7 @@ def open_approval(path: Path) -> Approval:
         if not isinstance(table, dict):
             raise ConfigError(f"{place}: key 'privacy' is not a table")
         own = {key: value for key, value in table.items() if key in PROTECTION}
-        _check_kinds(own, PROTECTION, {}, f"{place}: privacy")
+        _check_kinds(own, _PRIVACY, {}, f"{place}: privacy")
         penalty = {key: table[key] for key in ("penalty",) if key in table}
         _check_kinds(penalty, {}, {"penalty": (float, int)}, place)
         protection = Protection.of_table(table, values["family"], f"{place}: privacy")
@@ -241,3 +241,135 @@ def _name(kinds: tuple[type, ...]) -> str:
         datetime.date: "a day, as 2030-12-31",
     }
     return names[kinds[0]]
+
+
+#: Of a terminal as it opens everywhere; two lines are left for how to confirm.
+WIDTH, LINES = 80, 24
+
+#: Characters of the names of parties that are shown.
+_NAMES = 90
+
+#: Where nobody says at which delta a ledger is read.
+_DELTA = 1e-6
+
+
+def screen(paragraphs: Sequence[str]) -> list[str]:
+    """Paragraphs as lines of a terminal, those after the first of each a little to the right."""
+    lines = []
+    for text in paragraphs:
+        wrap = {"subsequent_indent": "  ", "break_on_hyphens": False}
+        lines += textwrap.wrap(text, WIDTH - 1, **wrap)  # type: ignore[arg-type]
+    return lines
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as one text, as many as there is room for, and how many more there are."""
+    shown, size = 0, 0
+    while shown < len(names) and size + len(names[shown]) + 2 <= _NAMES:
+        size += len(names[shown]) + 2
+        shown += 1
+    more = f" and {len(names) - shown} more" if shown < len(names) else ""
+    return ", ".join(names[:shown]) + more
+
+
+def ledger_words(ledger: Path | None, data: PartyData, delta: float = _DELTA) -> str:
+    """What a party's own ledger has charged to these data so far."""
+    if ledger is None:
+        return "Spent so far: no ledger was named, so nothing is known of earlier private runs."
+    return f"Spent so far, by your ledger: {spent_words(Ledger(ledger), feature_account(data), delta)}."
+
+
+def scores_words(terms: Mapping[str, Any]) -> list[str]:
+    """What a run asks for beside training, as a paragraph if there is anything."""
+    others = [rows for rows in ("test", "validation") if rows in terms]
+    if not others:
+        return []
+    return [f"It also asks for exact scores of {' and '.join(others)} rows, if you give them."]
+
+
+def in_plain_words(approval: Approval, data: PartyData, spent: Sequence[str] = ()) -> list[str]:
+    """What is asked and what it means, for whoever owns the data."""
+    a = approval
+    who = quoted(a.callers[0]) if a.callers else "A coordinator"
+    run = a.run if re.fullmatch("[0-9a-f]{1,32}", a.run) else quoted(a.run)  # by files it could be any text
+    parties = (
+        f"{len(a.parties)} parties: {listed(a.parties)}" if a.parties else "its other parties are not stated"
+    )
+    classes = "" if a.n_classes is None else f" with {a.n_classes} classes"
+    penalty = a.regularizer if a.l1_ratio is None else f"{a.regularizer} (l1_ratio {a.l1_ratio:g})"
+    paragraphs = [
+        f"{who} asks to train a model with your {data.n_samples:,} rows and {data.n_features:,} columns.",
+        f"Run {run}; {parties}.",
+        f"Model: loss {a.loss or 'not stated'}{classes}, regularizer {penalty}, lambda {a.least_lambda:g}, "
+        f"constraint {a.constraint}.",
+    ]
+    if a.protection is not None:
+        paragraphs += _protection_in_words(a.family, a.protection)
+    else:
+        paragraphs += _exact_in_words(a, data)
+    paragraphs += spent
+    paragraphs.append(
+        f"Limits: {a.exchanges:,} questions, refused ones counted; {a.numbers:,} numbers "
+        f"({-(-a.numbers // max(1, data.n_samples)):,} a row); until {a.last_day or 'no last day'}."
+    )
+    return screen(paragraphs)
+
+
+def _exact_in_words(a: Approval, data: PartyData) -> list[str]:
+    paragraphs = [
+        "What leaves: exact numbers made from your columns, without noise. No guarantee of privacy is given "
+        "(epsilon is infinite). The last answer proves the model."
+    ]
+    if a.family in SUMS:
+        paragraphs.append(_sums_in_words(a))
+    n = data.n_features
+    if n == 1:
+        whose = "what you add to a single sum shows it" if a.family in SUMS else "a single answer shows it"
+        risk = f"You have ONE column: {whose} up to a factor, and so all of it to whoever knows one cell."
+    elif sees_columns({"family": a.family, "regularizer": a.regularizer, "constraint": a.constraint}):
+        number = FAMILIES.get(a.family, Answering).exchanges_per_column
+        each = "one question" if number == 1 else "two questions"
+        columns = min(n, a.exchanges // number * (a.n_classes or 1))  # a target for each class
+        risk = (
+            f"A dishonest coordinator reads single columns exactly, {a.n_classes or 'one'} in {each} or "
+            f"more: up to {columns:,} of {n:,} within these limits, and more where columns hold few "
+            "different values."
+        )
+        if a.family.endswith("proximal") and n <= MOST_AT_ONCE:
+            risk = (
+                f"An HONEST run tells a coordinator that looks all of your {n:,} columns exactly: those that "
+                "differ in size from the first answer, those of nonzero weights from the others."
+            )
+    else:
+        alike = "rows are by all parties' columns" if a.family in SUMS else "of your rows are"
+        # The first answer may hold a direction for every column.
+        at_once = dict.fromkeys(("subspace", "multinomial_subspace"), " from a single answer")
+        after = {**at_once, **dict.fromkeys(SUMS, "")}.get(a.family, f" after {n:,} answers")
+        risk = (
+            f"A dishonest coordinator learns{after} how alike any two {alike} (all inner products); with "
+            "rows that it knows, or columns of few different values, it works out more."
+        )
+    return [*paragraphs, f"{risk} Approve only a coordinator that you trust to be honest."]
+
+
+def _sums_in_words(a: Approval) -> str:
+    if len(a.parties or ()) == 2:
+        return "The coordinator sees sums over both parties: whoever knows one part knows the other."
+    return (
+        "The coordinator sees sums over all parties only, unless all others help it or keys are not the "
+        "parties': compare fingerprints by telephone. Two sums that differ by a party show its part."
+    )
+
+
+def _protection_in_words(family: str, protection: Protection) -> list[str]:
+    p = protection
+    if p.sampler == "insecure_test":
+        return [
+            f"Mode {family}, but its noise is seeded, for tests: nothing is protected. Approve no real data."
+        ]
+    return [
+        f"What leaves carries noise that is drawn here (mode {family}): epsilon {p.epsilon:g} at delta "
+        f"{p.delta:g} for this run, where {ADJACENCIES.get(p.adjacency, p.adjacency)}.",
+        f"It is charged to your own ledger before it leaves, up to epsilon {p.total_epsilon:g} over all "
+        "runs. A repeated question gets the same answer and costs nothing.",
+    ]

@@ -23,7 +23,7 @@ from typing import Any
 
 from fastadmm.between.journal import synchronise_data
 from fastadmm.errors import FormatError
-from fastadmm.files.atomic import shown, storage_errors, synchronise
+from fastadmm.files.atomic import shown, storage_errors, synchronise, write_all
 from fastadmm.files.reading import read_bytes
 
 #: The audit log, in the agent's directory.
@@ -132,9 +132,7 @@ class AuditLog:
         with storage_errors(self.path):
             end = os.lseek(self._file, 0, os.SEEK_END)
             try:
-                view = memoryview(raw)
-                while view:
-                    view = view[os.write(self._file, view) :]
+                write_all(self._file, raw)
             except OSError:
                 os.ftruncate(self._file, end)
                 raise

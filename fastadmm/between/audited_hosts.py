@@ -178,7 +178,8 @@ def _answers(
     agreed: Any = SimpleNamespace(protection=protection, path=state / "approval")
     held, answers = folder / "ledger.jsonl", []
     with Engine(1) as engine, engine.limited(), tap:
-        opened = _HOST.Host(party, state, engine, "audit", agreed, held, {}, streamed=streamed)
+        site = host.Site(party, engine, held, streamed=streamed)
+        opened = _HOST.Host(site, state, "audit", agreed)
         opened.answer(SimpleNamespace(calls=[("start", terms)]), "the audit")
         for number, call in enumerate(calls, 1):
             given = opened.answer(SimpleNamespace(calls=[call]), "the audit")

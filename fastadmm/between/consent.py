@@ -19,22 +19,25 @@ from typing import Any
 
 import h5py
 
-from fastadmm.between.approval import APPROVAL, DAYS, Approval, approve, terms_digest
+from fastadmm.between.approval import APPROVAL, DAYS, Approval, approve, parties_of, terms_digest
 from fastadmm.between.approval_file import (
     ALIGN,
-    INFER,
+    APPROVALS,
     PREDICT,
     TaskApproval,
     approval_text,
+    in_plain_words,
+    ledger_words,
+    listed,
     open_approval,
+    scores_words,
+    screen,
     write_approval,
 )
-from fastadmm.between.approval_words import in_plain_words, ledger_words, listed, scores_words, screen
 from fastadmm.between.audit import AUDIT, read_audit, used
 from fastadmm.between.memory import sums_before
-from fastadmm.between.schema import VERSION, Request, run_identifier
+from fastadmm.between.schema import VERSION, Request, approve_command, quoted, run_identifier
 from fastadmm.between.scoring import draft_inference, inference_words
-from fastadmm.between.vocabulary import approve_command, parties_of, quoted
 from fastadmm.conversation.calls import SUMS, argument_fields, check_values
 from fastadmm.data_tools.psi import library
 from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError, StorageError
@@ -319,7 +322,7 @@ def _consent_to_task(document: dict[str, Any], place: str, state: Path, own: Own
     run = "" if kind == "align" else run_identifier(document.get("run"), place)
     if run and not (state / run / APPROVAL).exists():
         raise InputError(f"{place}: about run {run}, which is not approved in {shown(state)}")
-    path = state / run / {"align": ALIGN, "predict": PREDICT, "infer": INFER}[str(kind)]
+    path = state / run / APPROVALS[str(kind)]
     entries = read_audit(state / AUDIT)[0] if (state / AUDIT).exists() else []
     spent = used(entries, path.name, run)
     if kind == "infer":

@@ -29,7 +29,6 @@ from fastadmm.between.run_problem import (
 )
 from fastadmm.between.schema import table_digest
 from fastadmm.between.socket import Lost
-from fastadmm.conversation.calls import Asked
 from fastadmm.conversation.exchange import Answers, Call, Exchange, converse
 from fastadmm.errors import FormatError, InputError, WaitingError
 from fastadmm.files.atomic import atomic_directory, remove_leftovers, shown
@@ -77,26 +76,18 @@ def write_state(path: Path, solver: Solver, parties: Sequence[Correspondent], fi
 def read_state(path: Path, names: Sequence[str], but: Sequence[str] = ()) -> dict[str, Any]:
     """Inverse of :func:`write_state`, but for some arrays of the solver's."""
     with read_h5(path, _TYPE) as file:
-        queues: dict[str, list[Asked]] = {}
-        previous: dict[str, int] = {}
-        answered: dict[str, str] = {}
+        parties: dict[str, Correspondent] = {}
         for name in names:
             group = require_group(require_group(file, "queues"), name)
-            previous[name] = read_attribute(group, "previous", int)
-            if "answered" in group.attrs:
-                answered[name] = read_attribute(group, "answered", str)
-            calls = [require_group(group, key) for key in sorted(group)]
-            queues[name] = [
+            answered = read_attribute(group, "answered", str) if "answered" in group.attrs else ""
+            queue = [
                 (read_attribute(call, "call", str), read_tree(require_group(call, "arguments")))
-                for call in calls
+                for call in (require_group(group, key) for key in sorted(group))
             ]
-        return {
-            "first": read_attribute(file, "first", int),
-            "solver": read_tree(require_group(file, "solver"), but),
-            "queues": queues,
-            "previous": previous,
-            "answered": answered,
-        }
+            last = read_attribute(group, "previous", int)
+            parties[name] = Correspondent(name, last=last, answered=answered, queue=queue)
+        solver = read_tree(require_group(file, "solver"), but)
+        return {"first": read_attribute(file, "first", int), "solver": solver, "parties": parties}
 
 
 def _read_messages(path: Path, solver: dict[str, Any], place: Callable[[int], np.ndarray | None]) -> None:
@@ -327,14 +318,14 @@ class Coordinator:
         asked = [m for m, name in enumerate(self.names) if name in hello]
         try:
             with self.folder.open_log() as log:
-                ended = converse(private_run(solver, asked, self.run, log), hub.carry)
-            assert ended is not None  # every answer is there
-            comparison = solver.compare(ended.result.weights, ended.result.intercept)
+                result = converse(private_run(solver, asked, self.run, log), hub.carry)
+            assert result is not None  # every answer is there
+            comparison = solver.compare(result.weights, result.intercept)
         finally:
             solver.close()
         with atomic_directory(self.folder.model, force=True, marker=MANIFEST) as directory:
-            write_private_model(directory, solver, ended, labels, own)
-        document = result_document(solver, ended.result)
+            write_private_model(directory, solver, result, self.run, labels, own)
+        document = result_document(solver, result)
         document["privacy"] = write_statement(self.path, solver, self.run).to_json()
         document["comparison"] = comparison.to_json()
         self.folder.write_json("result.json", document)
@@ -348,10 +339,8 @@ class Coordinator:
             kind, reason, answered = (
                 str(said.get(name, {}).get(key, "")) for key in ("kind", "reason", "answered")
             )
-            known = Correspondent(name, kind, reason, answered=answered)
-            if state is not None:
-                known.queue, known.last = state["queues"][name], state["previous"][name]
-                known.answered = state["answered"].get(name, known.answered)
+            known = Correspondent(name) if state is None else state["parties"][name]
+            known = replace(known, kind=kind, reason=reason, answered=known.answered or answered)
             parties.append(known)
         return self._hub_of(parties, problem.n_samples, problem.n_outputs)
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fastadmm.between.approval import Approval, check_rows
+from fastadmm.between.approval import Approval, check_rows, parties_of
 from fastadmm.between.private_terms import PRIVATE, books_of, refuse_ledger
-from fastadmm.between.schema import Request
-from fastadmm.between.vocabulary import parties_of, refused
+from fastadmm.between.schema import Request, refused
 from fastadmm.conversation.answering import Answering, Unanswerable, checked
 from fastadmm.conversation.calls import SUMS
 from fastadmm.conversation.gate import check_features
@@ -46,24 +46,38 @@ _PRIVATE_KEY = "private.key"
 _FAMILIES: dict[str, type[Answering]] = {**FAMILIES, "fusion": FusionParty, "message": MessageParty}
 
 
+@dataclass(frozen=True)
+class Site:
+    """What a party answers from, and with what."""
+
+    data: PartyData  # features of the training rows
+    engine: Engine
+    ledger: Path | None = None
+    others: Mapping[str, Path | None] = field(default_factory=dict)  # features of rows that are scored
+    streamed: bool = False  # whether features stay on disk
+
+    def check(self) -> None:
+        """Read all features once, so that no answer can fail by one of them.
+
+        Theorem: ``docs/privacy.md#outcomes-are-public``.
+        """
+        opened = [self.data]
+        for path in self.others.values():
+            if path is not None:
+                opened.append(open_party(path))
+                check_same_columns(opened[-1:], [self.data], shown(path))
+        for each in opened:
+            check_features(load_block(each, self.streamed), shown(each.path), self.engine)
+
+
 class Host:
     """One party of one run."""
 
     def __init__(
-        self,
-        data: PartyData,
-        state: Path,
-        engine: Engine,
-        run: str,
-        approval: Approval,
-        ledger: Path | None,
-        others: Mapping[str, Path | None],
-        trained: str = "by files",
-        streamed: bool = False,
+        self, site: Site, state: Path, run: str, approval: Approval, trained: str = "by files"
     ) -> None:
-        self.data, self.state, self.engine, self.others = data, state, engine, others
-        self.run, self.approval, self.ledger, self.trained = run, approval, ledger, trained
-        self.streamed = streamed
+        self.site, self.data, self.engine, self.state = site, site.data, site.engine, state
+        self.run, self.approval, self.trained = run, approval, trained
         self.place = shown(state)
         self.terms: dict[str, Any] = {}
         self.party: Any = None
@@ -113,7 +127,7 @@ class Host:
         """Features of rows that are scored, if the owner has given them."""
         if rows == "train" or rows in self.party.other_rows:
             return
-        path = self.others.get(rows)
+        path = self.site.others.get(rows)
         if path is None:
             text = (
                 f"{self.place}: asks for scores of {rows[:80]!r} rows; if you agree, give your features of "
@@ -133,7 +147,7 @@ class Host:
                 f"{shown(path)}: other rows than those of {self.place}, or in another order (row digests); "
                 "align the rows first"
             )
-        self.party.other_rows = {**self.party.other_rows, rows: load_block(other, self.streamed)}
+        self.party.other_rows = {**self.party.other_rows, rows: load_block(other, self.site.streamed)}
 
     @property
     def statement(self) -> PrivacyStatement | None:
@@ -164,14 +178,14 @@ class Host:
         if family.startswith("multinomial") and not 2 <= terms.get("n_classes", 0) <= MAX_CLASSES:
             text = f"argument 'n_classes': {family!r} needs a number from 2 to {MAX_CLASSES}"
             raise refused("terms", FormatError(f"{self.place}: {text}"))
-        block, self.terms, given = load_block(self.data, self.streamed), terms, dict(terms)
+        block, self.terms, given = load_block(self.data, self.site.streamed), terms, dict(terms)
         if family in SUMS:
             path = self.state / _PRIVATE_KEY
             given["private_key"], self._begun = kept_private_key(path, lambda: self._digests(terms))
         if family in PRIVATE:
             given["books"] = self._books(terms)
         else:
-            refuse_ledger(self.ledger, self.place)
+            refuse_ledger(self.site.ledger, self.place)
         try:
             self.party = _FAMILIES[family].opened(self.data.name, block, self.engine, given)
         except PrivacyBudgetError:
@@ -182,8 +196,8 @@ class Host:
     def _digests(self, terms: Mapping[str, Any]) -> dict[str, str]:
         """Digests of all data that answers will depend on."""
         found = {"train": self.data.content_digest}
-        for rows in self.others.keys() & terms.keys():
-            path = self.others[rows]
+        for rows in self.site.others.keys() & terms.keys():
+            path = self.site.others[rows]
             if path is None:
                 text = (
                     f"{self.place}: will ask for scores of {rows} rows; with sums only their features are "
@@ -201,7 +215,7 @@ class Host:
                 InputError(f"{shown(self.approval.path)}: no table 'privacy', but the run is private"),
             )
         releases = self.state / _RELEASES
-        return books_of(self.data, terms, self.run, protection, self.ledger, releases, self.place)
+        return books_of(self.data, terms, self.run, protection, self.site.ledger, releases, self.place)
 
     def _finish(self, model_id: str, kept: bool = False, **needed: np.ndarray) -> dict[str, Any]:
         if set(needed) != set(self.party.needs):
@@ -256,20 +270,3 @@ def write_fingerprints(state: Path, found: Sequence[str], terms: Mapping[str, An
     if lines:
         write_whole(state / KEYS, "\n".join(lines) + "\n", force=True)
     return lines
-
-
-def check_opened(
-    data: PartyData, others: Mapping[str, Path | None], engine: Engine, streamed: bool = False
-) -> None:
-    """Read all features once, so that no answer can fail by one of them.
-
-    Theorem: ``docs/privacy.md#outcomes-are-public``.
-    """
-    opened = [data]
-    for path in others.values():
-        if path is not None:
-            other = open_party(path)
-            check_same_columns([other], [data], shown(path))
-            opened.append(other)
-    for each in opened:
-        check_features(load_block(each, streamed), shown(each.path), engine)

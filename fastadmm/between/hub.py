@@ -15,6 +15,7 @@ from itertools import islice
 from fastadmm.between.journal import Journal
 from fastadmm.between.letters import Waiting
 from fastadmm.between.schema import (
+    CODES,
     UNREAD,
     Message,
     ProtocolError,
@@ -25,9 +26,10 @@ from fastadmm.between.schema import (
     encode_request,
     most_bytes,
     open_envelope,
+    refused,
+    unapproved,
 )
 from fastadmm.between.socket import Lost
-from fastadmm.between.vocabulary import CODES, refused, unapproved
 from fastadmm.conversation.calls import CALLS, Asked
 from fastadmm.conversation.exchange import Answers, Exchange
 from fastadmm.errors import FormatError, InputError

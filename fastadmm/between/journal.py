@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from fastadmm.errors import FormatError
-from fastadmm.files.atomic import atomic_file, shown, storage_errors, synchronise
+from fastadmm.files.atomic import atomic_file, shown, storage_errors, synchronise, write_all
 
 #: Mark, the file's number, and the checksum of both. Older files have another mark, or no head and the
 #: number 0, and records without an end.
@@ -183,10 +183,8 @@ def synchronise_data(file: int) -> None:
 
 
 def _write(file: int, raw: bytes, at: int) -> None:
-    view = memoryview(raw)
     os.lseek(file, at, os.SEEK_SET)
-    while view:
-        view = view[os.write(file, view) :]
+    write_all(file, raw)
 
 
 def _head(file: int, path: Path) -> tuple[int, int]:

@@ -1,16 +1,22 @@
-"""A startup kit of NVFlare: what kind it is, and what we change in it before a site starts."""
+"""A startup kit of NVFlare: what we change in it before a site starts, and whether the site is safe then."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+import pwd
+import socket as sockets
+import ssl
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from fastadmm.between.nvflare_app import SETTINGS, write_socket
-from fastadmm.errors import FormatError, InputError, StorageError
+from fastadmm.between.nvflare_app import SETTINGS, read_socket, write_socket
+from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError, StorageError
 from fastadmm.files.atomic import write_json
 from fastadmm.files.reading import read_json
 
@@ -163,25 +169,245 @@ def write_job(directory: Path, sites: Sequence[str]) -> Path:
 def _server(content: Any, startup: Path) -> dict[str, Any]:
     server = content["servers"][0]
     host, _, port = server["service"]["target"].rpartition(":")
-    return {"name": host, "host": host, "port": int(port)} | _security(server, startup, "ssl")
+    return {"name": host, "host": host, "port": int(port)} | _security(server, startup)
 
 
 def _client(content: Any, startup: Path) -> dict[str, Any]:
     host, _, port = content["servers"][0]["service"]["target"].rpartition(":")
     client = content["client"]
-    return {"name": client["fqsn"], "host": host, "port": int(port)} | _security(client, startup, "ssl")
+    return {"name": client["fqsn"], "host": host, "port": int(port)} | _security(client, startup)
 
 
 def _admin(content: Any, startup: Path) -> dict[str, Any]:
     admin = content["admin"]
     names = {"ssl_cert": admin["client_cert"], "ssl_private_key": admin["client_key"]}
     admin = admin | names | {"ssl_root_cert": admin["ca_cert"]}
-    return {"name": admin["username"], "host": admin["host"], "port": int(admin["port"])} | _security(
-        admin, startup, "ssl"
-    )
+    own = {"name": admin["username"], "host": admin["host"], "port": int(admin["port"])}
+    return own | _security(admin, startup)
 
 
-def _security(content: Any, startup: Path, prefix: str) -> dict[str, Any]:
+def _security(content: Any, startup: Path) -> dict[str, Any]:
     files = {"certificate": "cert", "key": "private_key", "root": "root_cert"}
-    found: dict[str, Any] = {name: startup / content[f"{prefix}_{key}"] for name, key in files.items()}
+    found: dict[str, Any] = {name: startup / content[f"ssl_{key}"] for name, key in files.items()}
     return found | {"security": content.get("connection_security", "mtls")}
+
+
+#: Versions of NVFlare whose security settings were examined.
+NVFLARE = "2.9."
+
+#: Rights that let an administrator run code, read files or stop a site.
+_NOBODY = ("byoc", "clone_job", "download_job", "operate", "shell_commands")
+_CONNECT = 5.0
+
+
+class Finding(NamedTuple):
+    """What one check found."""
+
+    ok: bool
+    text: str  # one line, which begins with the file or the site
+
+
+#: What most checks do.
+Findings = Iterator[Finding]
+
+
+def check(kit: Kit, private: Sequence[Path] = ()) -> list[Finding]:
+    """Check a kit and the machine that it lies on."""
+    try:
+        from cryptography import x509
+    except ImportError:
+        raise ConfigError(f"federation: cryptography is missing: checking a site {INSTALL_HINT}") from None
+    steps: list[Callable[[Kit], Findings]] = [_version, _secured, _modes]
+    if kit.kind != "admin":
+        steps += [_rights, _classes, _socket]
+    found = [finding for step in steps for finding in _safely(step, kit)]
+    certificates = list(_certificates(kit, x509))
+    found += certificates
+    if all(finding.ok for finding in certificates):
+        found += _port(kit)
+    if kit.kind != "admin":
+        found += _private(kit, private)
+    return found
+
+
+def _safely(step: Callable[[Kit], Findings], kit: Kit) -> Findings:
+    try:
+        yield from step(kit)
+    except FastadmmError as error:
+        yield Finding(False, str(error))
+
+
+def _version(kit: Kit) -> Findings:
+    try:
+        found = version("nvflare")
+    except PackageNotFoundError:
+        raise ConfigError(f"federation: NVFlare is missing: this {INSTALL_HINT}") from None
+    good = found.startswith(NVFLARE)
+    yield Finding(good, f"nvflare {found} is installed" + ("" if good else f"; {NVFLARE}x is needed"))
+
+
+def _secured(kit: Kit) -> Findings:
+    file = kit.path / "startup" / f"fed_{kit.kind}.json"
+    wanted = "" if kit.security == "mtls" else "; must be mtls: provision the kits again"
+    yield Finding(kit.security == "mtls", f"{file}: connection_security is {kit.security}{wanted}")
+
+
+def _modes(kit: Kit) -> Findings:
+    for path in (kit.path, kit.key, kit.local):
+        try:
+            wrong = path.stat().st_mode & 0o077
+            text = f"others may read it; run: fastadmm federate harden {kit.path}"
+        except OSError as error:
+            wrong, text = True, str(error.strerror)
+        if wrong:
+            yield Finding(False, f"{path}: {text}")
+            return
+    yield Finding(True, f"{kit.path}: its owner alone reads it")
+
+
+def _rights(kit: Kit) -> Findings:
+    file = kit.effective("authorization.json")
+    permissions = read_json(file).get("permissions", {})
+    safe = True
+    for role, rights in permissions.items():
+        for right in _NOBODY:
+            granted = rights.get(right, "none") if isinstance(rights, dict) else rights
+            if granted not in ("none", "no"):
+                safe = False
+                yield Finding(
+                    False, f"{file}: grants {right} to the role {role!r}; run: fastadmm federate harden"
+                )
+                break
+    if safe:
+        yield Finding(True, f"{file}: nobody brings code, reads files or stops this site")
+
+
+def _classes(kit: Kit) -> Findings:
+    file = kit.effective("resources.json")
+    resources = read_json(file)
+    more = sorted(set(resources.get("class_allow_list", ["*"])) - set(ALLOWED))
+    enforced = resources.get("class_list_enforcement_mode", "enforce") == "enforce"
+    if more or not enforced:
+        what = f"lets jobs use {more[0]!r} and {len(more) - 1} more classes" if more else "allows every class"
+        yield Finding(False, f"{file}: {what}; run: fastadmm federate harden {kit.path}")
+        return
+    yield Finding(True, f"{file}: jobs use {len(ALLOWED)} classes and no others")
+
+
+def _socket(kit: Kit) -> Findings:
+    path = read_socket(kit.local)
+    if kit.kind == "server":
+        there = path.parent.is_dir()
+        yield Finding(there, f"{path.parent}: {'is there' if there else 'no such directory'}")
+        return
+    with sockets.socket(sockets.AF_UNIX) as probe, _as_user(kit.path.stat().st_uid):
+        try:
+            probe.connect(str(path))
+            yield Finding(True, f"{path}: an agent answers")
+        except OSError as error:
+            text = f"{path}: no agent answers: {error.strerror}; start it with: fastadmm agent run"
+            yield Finding(False, text)
+
+
+def _certificates(kit: Kit, x509: Any) -> Findings:
+    now = datetime.now(UTC)
+    loaded = []
+    for path in (kit.certificate, kit.root):
+        try:
+            loaded.append(x509.load_pem_x509_certificate(path.read_bytes()))
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else "this is no certificate"
+            yield Finding(False, f"{path}: {why}; copy the kit of {kit.name!r} again")
+            return
+    own, root = loaded
+    try:
+        own.verify_directly_issued_by(root)
+    except Exception:
+        text = f"{kit.certificate}: not issued by {kit.root.name}: the kit is not of this project"
+        yield Finding(False, text)
+        return
+    for path, certificate in ((kit.certificate, own), (kit.root, root)):
+        begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+        text = f"valid until {end:%Y-%m-%d}"
+        if now < begin:
+            behind = (begin - now).total_seconds() / 60
+            text = f"not yet valid: the clock of this machine is {behind:.0f} minutes behind, or more"
+        elif now > end:
+            text = f"expired on {end:%Y-%m-%d}; provision this site again"
+        yield Finding(begin <= now <= end, f"{path}: {text}")
+    if kit.kind == "server":
+        names = own.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        hosts = [str(name.value) for name in names]
+        wrong = "" if kit.host in hosts else f", not for {kit.host!r}"
+        yield Finding(not wrong, f"{kit.certificate}: for {', '.join(hosts)}{wrong}")
+
+
+def _port(kit: Kit) -> Findings:
+    """Is the server's port ours, or free where we are the server?"""
+    place, ours = f"{kit.host}:{kit.port}", kit.kind == "server"
+    context = ssl.create_default_context(cafile=str(kit.root))
+    context.load_cert_chain(kit.certificate, kit.key)
+    # NVFlare's authority is younger than the rules that this flag is about.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    try:
+        with (
+            sockets.create_connection((kit.host, kit.port), _CONNECT) as plain,
+            context.wrap_socket(plain, server_hostname=kit.host),
+        ):
+            yield Finding(True, f"server {place}: answers with a certificate of this project")
+    except ssl.SSLCertVerificationError as error:
+        yield Finding(False, f"server {place}: its certificate is not right: {error.verify_message}")
+    except (ssl.SSLError, ConnectionResetError, TimeoutError):
+        what = "the port is in use by another program" if ours else "does not speak TLS, or is far away"
+        yield Finding(False, f"server {place}: {what}")
+    except ConnectionRefusedError:
+        yield Finding(ours, f"server {place}: " + ("the port is free" if ours else "nobody listens there"))
+    except OSError as error:
+        yield Finding(False, f"server {place}: {error.strerror or error}")
+
+
+def _private(kit: Kit, private: Sequence[Path]) -> Findings:
+    owner = kit.path.stat().st_uid
+    user = _user(owner)
+    if owner == 0:
+        text = f"{kit.path}: belongs to root, who reads everything; give NVFlare a user of its own"
+        yield Finding(False, text)
+        return
+    if not private:
+        yield Finding(False, f"{kit.path}: nothing was named that {user!r} must not read; use --private PATH")
+    for path in private:
+        if not path.exists() and os.geteuid() != owner:
+            yield Finding(False, f"{path}: no such file; nothing was checked")
+            continue
+        inside = [path, *(path.rglob("*") if path.is_dir() else ())]
+        with _as_user(owner):
+            seen = next((file for file in inside if os.access(file, os.R_OK, effective_ids=True)), None)
+        text = f"{path}: {user!r} cannot read it"
+        yield Finding(seen is None, text if seen is None else f"{seen}: NVFlare's user {user!r} can read it")
+
+
+@contextmanager
+def _as_user(owner: int) -> Iterator[None]:
+    """See files as NVFlare's user does."""
+    if os.geteuid() == owner:
+        yield
+        return
+    if os.geteuid() != 0:
+        raise ConfigError(f"federate check: run it as {_user(owner)!r}, to whom the kit belongs, or as root")
+    entry, before = pwd.getpwuid(owner), os.getgroups()
+    os.setgroups(os.getgrouplist(entry.pw_name, entry.pw_gid))
+    os.setegid(entry.pw_gid)
+    os.seteuid(owner)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+        os.setgroups(before)
+
+
+def _user(owner: int) -> str:
+    try:
+        return pwd.getpwuid(owner).pw_name
+    except KeyError:
+        return str(owner)

@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.between.approval import Approval
-from fastadmm.between.schema import Request
-from fastadmm.between.vocabulary import parties_of, quoted, refused
+from fastadmm.between.approval import Approval, parties_of
+from fastadmm.between.approval_file import listed
+from fastadmm.between.schema import Request, quoted, refused
 from fastadmm.conversation.calls import SUMS
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
-from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.files.atomic import shown, storage_errors, write_all
 from fastadmm.files.file_lock import lock_file
 from fastadmm.privacy.accounts import columns_digest, row_sample
 from fastadmm.store.party_file import PartyData
@@ -56,15 +56,15 @@ def join_sum(data: PartyData, run: str, terms: Mapping[str, Any], approval: Appr
         before = [one for one in memory.entries if _same(one, own)]
         # The members of an earlier run are no news, whatever else its owner agreed to since.
         known = approval.other_members or own["members"] in [one["members"] for one in before]
-        for one in before:
-            if not known:
-                text = (
-                    f"{place}: these data of {data.name} were added up among {_names(one)} in run "
-                    f"{one['run']}, and now among {_names(own)}: the difference of two sums shows what "
-                    f"single parties sent; if you agree, set other_members = true in {shown(approval.path)} "
-                    f"(remembered in {shown(memory.path)})"
-                )
-                raise refused("members", InputError(text))
+        if before and not known:
+            one = before[0]
+            text = (
+                f"{place}: these data of {data.name} were added up among {listed(one['members'])} in run "
+                f"{one['run']}, and now among {listed(own['members'])}: the difference of two sums shows "
+                f"what single parties sent; if you agree, set other_members = true in {shown(approval.path)} "
+                f"(remembered in {shown(memory.path)})"
+            )
+            raise refused("members", InputError(text))
         memory.add(own)
 
 
@@ -119,11 +119,6 @@ def _same(one: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
     return one["party"] == own["party"] and bool(set(one["rows"]) & set(own["rows"]))
 
 
-def _names(entry: Mapping[str, Any]) -> str:
-    names: Sequence[str] = entry["members"]
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-
-
 # --- the file ---------------------------------------------------------------------------------------------
 
 
@@ -142,9 +137,7 @@ class _Memory:
             return
         text = json.dumps(entry).encode()
         os.lseek(self._file, 0, os.SEEK_END)
-        view = memoryview(b"%08x %s\n" % (zlib.crc32(text), text))
-        while view:
-            view = view[os.write(self._file, view) :]
+        write_all(self._file, b"%08x %s\n" % (zlib.crc32(text), text))
         os.fsync(self._file)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from fastadmm.between.approval import (
@@ -16,19 +16,17 @@ from fastadmm.between.approval import (
     first_terms,
     sees_columns,
 )
-from fastadmm.between.approval_file import INFER, open_approval, write_approval
-from fastadmm.between.approval_words import ledger_words
+from fastadmm.between.approval_file import INFER, ledger_words, open_approval, write_approval
 from fastadmm.between.audit import AUDIT, AuditLog, moment, used
 from fastadmm.between.consent import run_words
-from fastadmm.between.host import KEYS, check_opened
+from fastadmm.between.host import KEYS, Site
 from fastadmm.between.letters import open_letter, sealed
 from fastadmm.between.party_tasks import PartyTasks, TaskBook
-from fastadmm.between.schema import Request, most_bytes, request_of
+from fastadmm.between.schema import Request, code_of, most_bytes, request_of
 from fastadmm.between.scoring import Home, draft_inference, inference_words
 from fastadmm.between.session import STATE, Session, classes_of
 from fastadmm.between.socket import LONGEST
 from fastadmm.between.task import task_of
-from fastadmm.between.vocabulary import code_of
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FastadmmError, InputError, StorageError
 from fastadmm.files.atomic import remove_leftovers, shown, storage_errors, write_whole
@@ -38,18 +36,6 @@ from fastadmm.store.party_file import PartyData, open_party
 
 #: Who asks by files, as approvals and the audit log name it.
 ASKER = "the coordinator"
-
-
-@dataclass(frozen=True)
-class StepDone:
-    """What a step did."""
-
-    number: int  # of the exchange
-    repeated: bool  # whether the request had been answered before, and the same message was given again
-    model: Path | None  # the party's part of the model, where the run is over
-    statement: str = ""
-    keys: tuple[str, ...] = ()
-    agreed: tuple[str, ...] = ()
 
 
 def party_step(
@@ -64,12 +50,13 @@ def party_step(
     threads: int | None = None,
     test: Path | None = None,
     validation: Path | None = None,
-) -> StepDone:
-    """Answer one request."""
-    party, place, others = open_party(data), shown(request), {"test": test, "validation": validation}
+) -> list[str]:
+    """Answer one request; what its owner is told."""
+    party, place = open_party(data), shown(request)
     with Engine(threads) as engine:
+        site = Site(party, engine, ledger, {"test": test, "validation": validation})
         if not (state / STATE).exists():
-            check_opened(party, others, engine)
+            site.check()
         with counted_refusals(state):
             envelope = open_letter(request, most_bytes(party.n_samples, classes_of(state / STATE)))
             asked = request_of(envelope, party.n_samples, place)
@@ -88,30 +75,32 @@ def party_step(
             with run_lock(state):
                 remove_leftovers(state)
                 agreed = _agreed(asked, party, state, place, approval)
-                with closing(AuditLog(state / AUDIT)) as audit, counted_refusals(state):
-                    session = Session(
-                        party, state, asked.run, engine, audit, ledger, others, agreed=agreed, by_files=True
-                    )
-                    with closing(session):
-                        raw, repeated = _answered(session, asked, envelope.raw, place)
-                        if agreed is not None:
-                            write_approval(replace(agreed, path=state / APPROVAL), force=True)
+                with (
+                    closing(AuditLog(state / AUDIT)) as audit,
+                    counted_refusals(state),
+                    closing(Session(site, state, asked.run, audit, agreed, by_files=True)) as session,
+                ):
+                    raw, repeated = _answered(session, asked, envelope.raw, place)
+                    if agreed is not None:
+                        write_approval(replace(agreed, path=state / APPROVAL), force=True)
         except FastadmmError:
             if is_new and not (state / APPROVAL).exists():
                 shutil.rmtree(state, ignore_errors=True)  # nothing was answered
             raise
     _give(raw, out, force)
-    model, statement = state / f"{party.name}.h5", ""
-    keys: tuple[str, ...] = ()
-    if not repeated:
-        if session.host is not None and (found := session.host.statement) is not None:
-            statement = found.one_line()
-        if any(name == "introduce" for name, _ in asked.calls):
-            keys = tuple((state / KEYS).read_text(encoding="utf-8").splitlines())
-    words: list[str] = []
+    said = [f"request {asked.number} answered{' before: the same message' if repeated else ''} in {out}"]
     if approval is None and agreed is not None:
-        words = run_words(agreed, party, asked.calls[0][1], [ledger_words(ledger, party)])
-    return StepDone(asked.number, repeated, model if model.exists() else None, statement, keys, tuple(words))
+        how = "without --approval this is what was agreed to; edit approval.toml in the state to narrow it:"
+        said += [how, *run_words(agreed, party, asked.calls[0][1], [ledger_words(ledger, party)])]
+    statement = None if repeated or session.host is None else session.host.statement
+    said += [] if statement is None else [statement.one_line()]
+    if not repeated and any(name == "introduce" for name, _ in asked.calls):
+        said.append(
+            "the coordinator sees only sums if these are the parties' keys: compare them by telephone"
+        )
+        said += (state / KEYS).read_text(encoding="utf-8").splitlines()
+    model = state / f"{party.name}.h5"
+    return [*said, *([f"the run is over; own part of the model in {model}"] if model.exists() else [])]
 
 
 def _answered(session: Session, asked: Request, raw: bytes, place: str) -> tuple[bytes, bool]:

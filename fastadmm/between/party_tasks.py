@@ -1,4 +1,4 @@
-"""Tasks at a party: what may be answered, what has been, and the same answer again."""
+"""Tasks at a party: what may be answered, what has been, the same answer again, and how rows are aligned."""
 
 from __future__ import annotations
 
@@ -9,20 +9,25 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
-from fastadmm.between.align import intersect, keep_alignment
-from fastadmm.between.approval import APPROVAL
-from fastadmm.between.approval_file import ALIGN, INFER, PREDICT, TaskApproval, open_task_approval
+import numpy as np
+
+from fastadmm.between.approval import APPROVAL, check_caller
+from fastadmm.between.approval_file import APPROVALS, TaskApproval, open_task_approval
 from fastadmm.between.audit import AuditLog, used
 from fastadmm.between.consent import forget_asked, keep_asked
 from fastadmm.between.journal import Journal
-from fastadmm.between.schema import Envelope, digest_of
-from fastadmm.between.scoring import Home, answer_inference, contribute
+from fastadmm.between.schema import KINDS, Envelope, approve_command, code_of, digest_of, refused
+from fastadmm.between.scoring import ALIGNMENTS, Home, answer_inference, contribute
 from fastadmm.between.task import Answer, Task, encode_answer, runs_of, task_of
-from fastadmm.between.vocabulary import KINDS, approve_command, code_of, quoted, refused
-from fastadmm.errors import InputError
-from fastadmm.files.atomic import shown
+from fastadmm.errors import FormatError, InputError
+from fastadmm.files.atomic import shown, storage_errors, write_whole
+
+if TYPE_CHECKING:
+    from fastadmm.data_tools.alignment import TableIds
+
 
 #: Answers, in the agent's directory, or in that of a run by files.
 TASKS_JOURNAL = "tasks.journal"
@@ -138,9 +143,6 @@ def _rows(asked: Task) -> int:
 #: Bytes of a request to compare ids: a blinded id has 35.
 _SMALL, _EACH = 1 << 16, 48
 
-#: The approval that a request needs, by its kind.
-_APPROVALS = {"predict": PREDICT, "infer": INFER, "align": ALIGN}
-
 
 class PartyTasks:
     """What a party answers beside its runs.
@@ -170,9 +172,7 @@ class PartyTasks:
         if asked.call == "join":
             return self._joined(asked, envelope, entry, place)
         approval = self._approval(asked, entry["caller"], place)
-        if entry["caller"] not in approval.callers:
-            text = f"{place}: asked by {quoted(entry['caller'])}, but {shown(approval.path)} has callers"
-            raise refused("caller", InputError(f"{text} {', '.join(approval.callers)}"))
+        check_caller(entry["caller"], approval.callers, approval.path, place)
         asked = replace(asked, digest=envelope.digest)
         entry["request"] = asked.digest
         if (message := self._book.stored(asked.digest, place)) is not None:
@@ -229,7 +229,7 @@ class PartyTasks:
 
     def _approval(self, asked: Task, caller: str, place: str) -> TaskApproval:
         run = asked.arguments.get("run", "")
-        path = self.home.of_run(run) / _APPROVALS[KINDS.get(asked.call, "align")]
+        path = self.home.of_run(run) / APPROVALS[KINDS.get(asked.call, "align")]
         if path.exists():
             return open_task_approval(path)
         if asked.call != "align":  # what ends an alignment, it has been asked for before
@@ -259,9 +259,7 @@ class PartyTasks:
         if asked.call == "contribute":
             return contribute(asked, approval, self.home, place)
         if asked.call in ("span", "learn"):
-            home = self.home
-            directory = home.of_run(asked.arguments["run"])
-            answer, table = answer_inference(asked, approval, home.name, directory, home.ledger, place)
+            answer, table = answer_inference(asked, approval, self.home, place)
             if table is not None:
                 self._say(f"{shown(table)}: standard errors of run {asked.arguments['run']}")
             return answer
@@ -272,3 +270,81 @@ class PartyTasks:
             f"{shown(path)}: {answer['n_samples']} rows that all parties have, for 'fastadmm convert --align'"
         )
         return answer
+
+
+#: Features of the table that an agent was started with, there too.
+FEATURES = "features"
+
+
+def intersect(asked: Task, approval: TaskApproval, state: Path, place: str) -> dict[str, Any]:
+    """Blind the coordinator's ids once more, and the table's own."""
+    from fastadmm.data_tools.psi import psi_respond
+
+    ids = _ids(approval)
+    with TemporaryDirectory(prefix=".", dir=state) as folder:
+        request, response = Path(folder, "request"), Path(folder, "response")
+        request.write_bytes(asked.arguments["request"].tobytes())
+        try:
+            count = psi_respond(ids, request, response)
+        except FormatError as error:
+            raise refused("damaged", FormatError(f"{place}: {error}")) from None
+        if count != asked.arguments["n_ids"]:
+            text = f"{place}: says {asked.arguments['n_ids']} ids, but holds {count}; nothing is answered"
+            raise refused("values", InputError(text))
+        return {"response": np.frombuffer(response.read_bytes(), dtype=np.uint8)}
+
+
+def keep_alignment(
+    asked: Task, approval: TaskApproval, state: Path, place: str
+) -> tuple[dict[str, Any], Path]:
+    """Keep the rows that all parties have, if this one has them."""
+    from fastadmm.data_tools.alignment import read_alignment, rows_of
+
+    raw = asked.arguments["alignment"].tobytes()
+    path = state / ALIGNMENTS / f"{asked.task}.json"
+    with storage_errors(path):
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+    with TemporaryDirectory(prefix=".", dir=state) as folder:
+        given = Path(folder, "rows.json")
+        given.write_bytes(raw)
+        try:
+            alignment = read_alignment(given)
+        except FormatError as error:
+            raise refused("damaged", FormatError(f"{place}: {error}")) from None
+    try:
+        rows_of(_ids(approval), alignment)
+    except InputError as error:
+        raise refused("rows", InputError(f"{place}: {error}")) from None
+    write_whole(path, raw)
+    return {"n_samples": len(alignment.ids)}, path
+
+
+def convert_aligned(approval: TaskApproval, alignment: Path, out: Path) -> Path:
+    """Features of the approved table's rows that an alignment names."""
+    from fastadmm.data_tools.convert_tables import convert_tables
+
+    convert_tables(
+        None,
+        [approval.file],
+        out,
+        id=approval.id,
+        alignment=alignment,
+        names=approval.party,
+        task="classification",  # of labels, which are elsewhere
+        duplicates=approval.duplicates,
+        separator=approval.separator,
+        id_pattern=approval.id_pattern,
+    )
+    return out / f"{approval.party}.h5"
+
+
+def _ids(approval: TaskApproval) -> TableIds:
+    from fastadmm.data_tools.alignment import table_ids
+    from fastadmm.data_tools.tables import Layout, read_ids
+
+    if approval.id is None:
+        raise InputError(
+            f"{shown(approval.path)}: key 'id' is missing: which column of the table has the ids?"
+        )
+    table = read_ids(Path(approval.file), approval.id, Layout(approval.separator))
+    return table_ids(table, approval.id, approval.duplicates, approval.id_pattern)

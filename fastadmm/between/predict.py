@@ -1,4 +1,4 @@
-"""What the parties of a finished run are asked for: scores, added up as ``fastadmm combine`` does; inference.
+"""What parties are asked for beside a run: alignment, scores as ``fastadmm combine`` adds them up, inference.
 
 Inference is the same talk as in one process (:func:`fastadmm.inference.between.inferring`), carried as tasks.
 Every answer is a file of the task's directory before it is used, so the same command goes on where it ended.
@@ -6,10 +6,11 @@ Every answer is a file of the task's directory before it is used, so the same co
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import h5py
 import numpy as np
@@ -35,6 +36,7 @@ from fastadmm.conversation.exchange import Answers, Exchange, converse
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError
 from fastadmm.files.atomic import csv_file, shown, storage_errors, write_json, write_whole
+from fastadmm.files.digest import row_digest
 from fastadmm.files.reading import read_bytes
 from fastadmm.inference.between import Asked, inferring
 from fastadmm.inference.table import Inference, check_level
@@ -46,6 +48,10 @@ from fastadmm.runs.predict import Predictions, write_predictions
 from fastadmm.runs.provenance import labels_digest
 from fastadmm.store.label_file import open_labels
 from fastadmm.store.model import SharedPart, open_shared_part
+
+if TYPE_CHECKING:
+    from fastadmm.data_tools.alignment import Alignment, TableIds
+
 
 #: The result, in the task's directory.
 PREDICTIONS = "predictions.csv"
@@ -66,18 +72,10 @@ def federate_predict(
         return ask_predictions(setup, ask, run, rows, out, own, say)
 
 
-def federate_evaluate(
-    config: Path,
-    run: Path,
-    test: Path,
-    out: Path,
-    *,
-    own: Path | None = None,
-    say: Callable[[str], None] = print,
-) -> dict[str, Any]:
+def federate_evaluate(config: Path, run: Path, test: Path, out: Path, **how: Any) -> dict[str, Any]:
     """Measure a model on rows whose features the parties have."""
     labels = open_labels(test)
-    predictions = federate_predict(config, run, test, out, own=own, say=say)
+    predictions = federate_predict(config, run, test, out, **how)
     began, looks = coordinator_of(run).config, list[str]()
     with suppress(FastadmmError):  # without the labels of training nothing is known
         looks = seen_by_ids(open_labels(Path(began.data)), labels, began.privacy.mode != "none")
@@ -102,16 +100,11 @@ def ask_predictions(
                 raise FormatError(f"party {name}: its scores are not of the model's classes; nothing is kept")
             write_contribution(paths[name], name=name, model_id=shared.model_id, values=values, ids=ids)
 
-        tasks = {
-            name: Task(task, name, "contribute", arguments)
-            for name in setup.elsewhere
-            if not paths[name].exists()
-        }
+        asked = [name for name in setup.elsewhere if not paths[name].exists()]
         if own is not None and not paths[setup.own_name].exists():
             # It stays here: only the sum with the others is written for anybody.
             partial_predict(run, own, paths[setup.own_name], allow_infinite_epsilon=True)
-        if tasks:
-            ask_all(ask, tasks, take, say)
+        ask_all(ask, {name: Task(task, name, "contribute", arguments) for name in asked}, take, say)
         predictions = combine_contributions(run, list(paths.values()), labels=rows if has_offset else None)
         with csv_file(out / PREDICTIONS) as file:
             write_predictions(file, predictions)
@@ -174,7 +167,23 @@ def ask_inference(
         Engine(None) as engine,
         engine.limited(),
     ):
-        found = converse(inferring(asked, engine), _Kept(out, task, names, about, ask, say).carry)
+        numbers = itertools.count(1)
+
+        def carry(exchange: Exchange) -> Answers:
+            """The answers, each kept before it is used."""
+            number = next(numbers)
+            asking = [(names[call.party], call) for call in exchange.calls]
+            tasks = {name: Task(task, name, call.name, {**about, **call.made()}) for name, call in asking}
+            paths = {name: out / f"answer-{number}-{name}.msg" for name in tasks}
+
+            def keep(name: str, values: dict[str, Any]) -> None:
+                answer = Answer(task, name, digest_of(encode_task(tasks[name])), values)
+                write_whole(paths[name], encode_answer(answer), force=True)
+
+            ask_all(ask, {name: own for name, own in tasks.items() if not paths[name].exists()}, keep, say)
+            return [answer_values(read_bytes(paths[name]), tasks[name], shown(paths[name])) for name in tasks]
+
+        found = converse(inferring(asked, engine), carry)
         assert found is not None  # every answer is there
         write_json(out / INFERENCE, found.to_dict())
     return found
@@ -239,37 +248,62 @@ def _asked(run: Path, covariance: str, level: float) -> tuple[Asked, dict[str, A
     return Asked(problem, float(shared.intercept), covariance, level), about, shared.names
 
 
-class _Kept:
-    """Carries exchanges as tasks whose answers are files."""
+#: The result, in the task's directory.
+ROWS = "rows.json"
+_REQUEST, _KEY = "request.psi", "guest.key"
 
-    def __init__(
-        self,
-        out: Path,
-        task: str,
-        names: list[str],
-        about: dict[str, Any],
-        ask: Ask,
-        say: Callable[[str], None],
-    ) -> None:
-        self.out, self.task, self.names, self.about = out, task, names, about
-        self.ask, self.say, self.number = ask, say, 0
 
-    def carry(self, exchange: Exchange) -> Answers:
-        """The answers, each kept before it is used."""
-        self.number += 1
-        tasks = {}
-        for call in exchange.calls:
-            name = self.names[call.party]
-            tasks[name] = Task(self.task, name, call.name, {**self.about, **call.made()})
-        paths = {name: self.out / f"answer-{self.number}-{name}.msg" for name in tasks}
-        missing = {name: task for name, task in tasks.items() if not paths[name].exists()}
+def federate_align(
+    config: Path, ids: TableIds, out: Path, say: Callable[[str], None] = print
+) -> tuple[Alignment, list[str]]:
+    """Find the rows that the coordinator's table and all parties' have, and tell every party."""
+    from fastadmm.data_tools.psi import library
 
-        def keep(name: str, values: dict[str, Any]) -> None:
-            task = missing[name]
-            message = encode_answer(Answer(task.task, name, digest_of(encode_task(task)), values))
-            write_whole(paths[name], message, force=True)
+    library()  # missing, it is missed before anybody is asked
+    setup = read_setup(config)
+    own = np.array(ids.texts(), dtype=object)
+    about = {"parties": setup.elsewhere, "n_ids": len(own), "ids": row_digest(own)}
+    with setup.opened(say, ends=False) as ask, task_folder(out, "align", about) as task:
+        return _align(ask, task, setup.elsewhere, ids, out, say)
 
-        ask_all(self.ask, missing, keep, self.say)
-        return [
-            answer_values(read_bytes(paths[name]), task, shown(paths[name])) for name, task in tasks.items()
-        ]
+
+def _align(
+    ask: Ask, task: str, parties: list[str], ids: TableIds, out: Path, say: Callable[[str], None]
+) -> tuple[Alignment, list[str]]:
+    from fastadmm.data_tools.alignment import read_alignment, write_alignment
+    from fastadmm.data_tools.psi import psi_finish, psi_request
+
+    report: list[str] = []
+    if not (out / ROWS).exists():
+        if not (out / _REQUEST).exists():  # it is written after its key
+            psi_request(ids, out / _REQUEST, out / _KEY, force=True)
+        responses = {name: out / f"response-{name}.psi" for name in parties}
+        arguments = {"n_ids": len(ids), "request": _bytes(out / _REQUEST)}
+
+        def keep(name: str, answer: dict[str, Any]) -> None:
+            write_whole(responses[name], answer["response"].tobytes())
+
+        missing = [name for name in parties if not responses[name].exists()]
+        ask_all(ask, {name: Task(task, name, "intersect", arguments) for name in missing}, keep, say)
+        try:
+            alignment, report = psi_finish(ids, out / _KEY, list(responses.values()))
+        except FastadmmError:
+            # What a response is worth is seen here; asked again, a party gives the same once more.
+            for path in responses.values():
+                path.unlink(missing_ok=True)
+            raise
+        report = [line.replace(shown(path), name) for line, (name, path) in zip(report, responses.items())]
+        write_alignment(out / ROWS, alignment)
+    # Blinded ids are of no use any more, and the key would open them.
+    for path in (out / _KEY, out / _REQUEST, *out.glob("response-*.psi")):
+        with storage_errors(path):
+            path.unlink(missing_ok=True)
+    alignment = read_alignment(out / ROWS)
+    told = {name: Task(task, name, "align", {"alignment": _bytes(out / ROWS)}) for name in parties}
+    ask_all(ask, told, lambda name, answer: None, say)
+    return alignment, report
+
+
+def _bytes(path: Path) -> np.ndarray:
+    with storage_errors(path, "read"):
+        return np.frombuffer(path.read_bytes(), dtype=np.uint8)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from fastadmm.between.vocabulary import refused
+from fastadmm.between.schema import refused
 from fastadmm.errors import ConfigError, FormatError, InputError, PrivacyBudgetError
 from fastadmm.files.atomic import shown
 from fastadmm.files.reading import json_of
@@ -56,17 +56,23 @@ def asked_privacy(terms: Mapping[str, Any], place: str) -> DifferentialPrivacy |
     return settings
 
 
+#: Beside ``allow_infinite_epsilon``.
+GO_ON = "true: go on where nothing is proved"
+
+
 @dataclass(frozen=True)
 class Protection:
     """What the owner of the data agreed to in a private run."""
 
-    epsilon: float  # of this run, at most
+    epsilon: Annotated[float, "of this run, at most"]
     delta: float  # of this run, at most
-    total_epsilon: float  # what the party's ledger allows over all runs
+    total_epsilon: Annotated[float, "of all runs that charge the same ledger"]
     adjacency: str  # what is protected
     sampler: str  # where noise comes from
-    public_scaling: bool = False
-    allow_infinite_epsilon: bool = False  # whether to go on where nothing is proved
+    public_scaling: Annotated[
+        bool, "true: you say that no centre, scale, fill or category comes from private rows"
+    ] = False
+    allow_infinite_epsilon: Annotated[bool, GO_ON] = False
     mechanism: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -121,16 +127,8 @@ class Protection:
         )
 
 
-#: What the owner says by itself, and the type of each.
-PROTECTION: dict[str, tuple[type, ...]] = {
-    "epsilon": (float, int),
-    "delta": (float, int),
-    "total_epsilon": (float, int),
-    "adjacency": (str,),
-    "sampler": (str,),
-    "public_scaling": (bool,),
-    "allow_infinite_epsilon": (bool,),
-}
+#: What the owner says by itself.
+PROTECTION = [one.name for one in fields(Protection) if one.name != "mechanism"]
 
 
 def _mechanism(settings: Privacy, terms: Mapping[str, Any]) -> dict[str, Any]:

@@ -205,15 +205,7 @@ def shared_part(
     )
 
 
-@dataclass(frozen=True)
-class Ended:
-    """A private run that is over: its result, and the identifier of its model."""
-
-    result: SolveResult
-    model_id: str
-
-
-def private_run(solver: Run, elsewhere: list[int], run: str, log: RoundLog) -> Talk[Ended]:
+def private_run(solver: Run, elsewhere: list[int], run: str, log: RoundLog) -> Talk[SolveResult]:
     """All rounds, and the end: parties write their parts of the model."""
     history, status = [], None
     while status is None:
@@ -226,16 +218,16 @@ def private_run(solver: Run, elsewhere: list[int], run: str, log: RoundLog) -> T
     result = SolveResult(solver.party_weights(), solver.intercept, status, message, history)
     model_id = model_id_of(run, result.record.round)
     yield Exchange([Call(m, "keep", {"model_id": model_id}) for m in elsewhere])
-    return Ended(result, model_id)
+    return result
 
 
 def write_private_model(
-    directory: Path, solver: Run, ended: Ended, labels: LabelData, own: PartyData | None
+    directory: Path, solver: Run, result: SolveResult, run: str, labels: LabelData, own: PartyData | None
 ) -> None:
     """The shared part of the model, and the label holder's own."""
-    problem, result, statement = solver.problem, ended.result, solver.statement()
+    problem, statement, model_id = solver.problem, solver.statement(), model_id_of(run, result.record.round)
     weights, scales = solver.held_weights(result.weights)
-    shared = shared_part(solver, result, labels, ended.model_id, statement, scales)
+    shared = shared_part(solver, result, labels, model_id, statement, scales)
     write_shared_part(directory, shared)
     if own is not None:
         m = problem.names.index(own.name)
@@ -249,4 +241,4 @@ def write_private_model(
             own.encoder,
             statement.weights_line(own.name),
         )
-        write_party_model(directory / f"{own.name}.h5", part, model_id=ended.model_id)
+        write_party_model(directory / f"{own.name}.h5", part, model_id=model_id)

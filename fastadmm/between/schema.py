@@ -13,14 +13,13 @@ import json
 import math
 import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from fastadmm.between.vocabulary import CODES
 from fastadmm.conversation.calls import (
     CALLS,
     OTHER_VERSION,
@@ -29,7 +28,7 @@ from fastadmm.conversation.calls import (
     check_answer,
     check_values,
 )
-from fastadmm.errors import FormatError
+from fastadmm.errors import FastadmmError, FormatError, PrivacyBudgetError, WaitingError
 from fastadmm.files.reading import json_of
 from fastadmm.store.party_file import check_party_name
 
@@ -351,3 +350,78 @@ class Body:
         """Refuse a body with more in it than was taken."""
         if self._at != len(self._body):
             raise ProtocolError(f"{self._place}: holds more than its head names")
+
+
+_E = TypeVar("_E", bound=FastadmmError)
+
+#: Every reason that may leave a party, and what it means to who asked.
+CODES = {
+    "amount": "more rows, or more ids, than it approved",
+    "budget": "its privacy ledger has no room for this run",
+    "busy": "it is answering another run; wait until that has ended",
+    "call": "it was asked what is not for this run, or not for its state",
+    "caller": "it does not answer this caller: its approval names others",
+    "changed": "it has answered another request under this number, or its last answer was not the one taken",
+    "damaged": "the request is no message of this protocol, or was changed or cut on its way",
+    "directions": "more vectors than it approved",
+    "ended": "the run has ended for it",
+    "exchanges": "more exchanges than it approved",
+    "expired": "its approval has expired",
+    "failed": "it could not answer; its own log has the reason",
+    "keys": "its owner has not compared the fingerprints of the keys with the other parties yet",
+    "lambda": "lambda is below what it approved",
+    "members": "its data were added up among other parties before, and its owner does not allow both sums",
+    "order": "the request does not follow the last one that it answered",
+    "party": "the request is for another party",
+    "penalty": "a penalty that moves as no honest run's does",
+    "privacy": "another privacy than it approved, or it has not all that a private run needs of it",
+    "rows": "the run is about other rows than it has; align the rows first",
+    "run": "it has not approved this run",
+    "scores": "it gives no scores of these rows",
+    "task": "it has not approved this alignment, or standard errors or predictions with this model",
+    "terms": "another family, loss, regularizer, constraint or data than it approved",
+    "values": "a value that is not what the table of calls says",
+    "version": "another version of the protocol or of fastadmm than its own, or than it approved",
+}
+
+
+def refused(code: str, error: _E) -> _E:
+    """The error that tells a party's owner why a request is not answered, with the code for who asked."""
+    error.refusal = code
+    return error
+
+
+def code_of(error: BaseException) -> str:
+    """The code that may leave a party for an error."""
+    if isinstance(error, FastadmmError) and error.refusal:
+        return error.refusal
+    return "budget" if isinstance(error, PrivacyBudgetError) else "failed"
+
+
+#: What an owner names with ``agent approve``, by the kind of request.
+_NAMED = {"run": "--data FILE", "infer": "--data FILE", "worth": "--data FILE --rows FILE"}
+
+#: The kind of request that a call belongs to; another is of an alignment.
+KINDS = {"contribute": "predict", "span": "infer", "learn": "infer", "join": "worth"}
+
+
+def approve_command(what: str, kind: str, state: str = "DIR") -> str:
+    """What shows an owner a request; ``kind`` is ``run`` or a task's."""
+    return f"fastadmm agent approve {what} --state {state} {_NAMED.get(kind, '--rows FILE --id NAME')}"
+
+
+def unapproved(names: Sequence[str], what: str, kind: str) -> WaitingError:
+    """What to send to the owners who have not approved a run or a task yet."""
+    text = f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} not approved {what}"
+    text += f"; give the same command again once they have; send them: {approve_command(what, kind)}"
+    return refused("run" if kind == "run" else "task", WaitingError(text))
+
+
+#: Longest text of somebody else's that a line shows.
+_CUT = 40
+
+
+def quoted(text: object, most: int = _CUT) -> str:
+    """Somebody else's text within a line of ours: in quotes, escaped and cut."""
+    words = str(text)
+    return ascii(words[:most]) + ("…" if len(words) > most else "")

@@ -12,14 +12,12 @@ from typing import Any
 import h5py
 import numpy as np
 
-from fastadmm.between.align import ALIGNMENTS
 from fastadmm.between.approval import APPROVAL, DAYS, Approval
-from fastadmm.between.approval_file import TaskApproval, open_approval
-from fastadmm.between.approval_words import screen
+from fastadmm.between.approval_file import TaskApproval, open_approval, screen
 from fastadmm.between.host import KEYS, STATEMENT
 from fastadmm.between.private_terms import PRIVATE
+from fastadmm.between.schema import quoted, refused
 from fastadmm.between.task import Task
-from fastadmm.between.vocabulary import quoted, refused
 from fastadmm.conversation.calls import SUMS
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError, FormatError, InputError
@@ -37,6 +35,9 @@ from fastadmm.store.h5file import create_h5, read_h5
 from fastadmm.store.model import open_party_model
 from fastadmm.store.party_file import PartyData, open_party
 from fastadmm.store.streamed import load_block
+
+#: Directory of the alignments that a party was told, in the agent's.
+ALIGNMENTS = "alignments"
 
 
 @dataclass
@@ -133,10 +134,14 @@ def was_masked(agreed: Approval, directory: Path) -> bool:
 def _check_masks(agreed: Approval, approval: TaskApproval, directory: Path, place: str) -> None:
     if was_masked(agreed, directory) and not approval.unmasked:
         text = (
-            f"{place}: the run showed the coordinator sums over all parties only, but scores leave one party "
-            f"at a time; if you agree, set unmasked = true in {shown(approval.path)}"
+            "the run showed the coordinator sums over all parties only, but scores leave one party at a time"
         )
-        raise refused("privacy", InputError(text))
+        raise _unless_agreed(f"{place}: {text}; if you agree", "unmasked", approval)
+
+
+def _unless_agreed(text: str, key: str, approval: TaskApproval) -> InputError:
+    """What is refused unless an approval says otherwise."""
+    return refused("privacy", InputError(f"{text}, set {key} = true in {shown(approval.path)}"))
 
 
 def check_ledger(
@@ -146,9 +151,9 @@ def check_ledger(
     if ledger is not None and agreed.family not in PRIVATE and not approval.allow_infinite_epsilon:
         text = (
             f"{place}: {what} of a model without privacy are exact, and this agent has a ledger, which would "
-            f"say nothing of them; if you agree, set allow_infinite_epsilon = true in {shown(approval.path)}"
+            "say nothing of them; if you agree"
         )
-        raise refused("privacy", InputError(text))
+        raise _unless_agreed(text, "allow_infinite_epsilon", approval)
 
 
 def _check_private(
@@ -158,11 +163,8 @@ def _check_private(
     if not was_private(agreed, directory) or approval.allow_infinite_epsilon:
         return
     if reason := _unproved(agreed, home, directory, ids):
-        text = (
-            f"{place}: {reason}; no finite epsilon is proved. If you agree nevertheless, set "
-            f"allow_infinite_epsilon = true in {shown(approval.path)}"
-        )
-        raise refused("privacy", InputError(text))
+        text = f"{place}: {reason}; no finite epsilon is proved. If you agree nevertheless"
+        raise _unless_agreed(text, "allow_infinite_epsilon", approval)
 
 
 def _unproved(agreed: Approval, home: Home, directory: Path, ids: np.ndarray) -> str:
@@ -197,16 +199,17 @@ _BASIS, _TYPE = "inference-basis.h5", "fastadmm-inference-basis"
 
 
 def answer_inference(
-    asked: Task, approval: TaskApproval, name: str, directory: Path, ledger: Path | None, place: str
+    asked: Task, approval: TaskApproval, home: Home, place: str
 ) -> tuple[dict[str, Any], Path | None]:
     """Answer one call of the family "inference"."""
-    agreed, part = approved_run(directory, name, place)
+    directory = home.of_run(asked.arguments["run"])
+    agreed, part = approved_run(directory, home.name, place)
     private = was_private(agreed, directory)
     if private or was_masked(agreed, directory):
         how = "private" if private else "one of sums only"
         text = f"{place}: the run was {how}, but these answers are exact and come from one party at a time"
         raise refused("privacy", InputError(text))
-    check_ledger(agreed, approval, ledger, place, "standard errors")
+    check_ledger(agreed, approval, home.ledger, place, "standard errors")
     model, model_id = open_party_model(part)
     data = open_party(Path(approval.file))
     if (model_id, data.content_digest) != (asked.arguments["model_id"], agreed.data):
@@ -223,7 +226,7 @@ def answer_inference(
     known = _kept(directory / _BASIS, data, own["ridge"], place)
     with Engine(1) as engine, engine.limited():
         block, weights = load_block(data), np.asarray(model.weights)
-        party = InferenceParty(name, block, weights, model.feature_names, units.factor, engine, known)
+        party = InferenceParty(home.name, block, weights, model.feature_names, units.factor, engine, known)
         try:
             answer = party.answer(asked.call, own)
         except FormatError as error:

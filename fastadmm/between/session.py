@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from fastadmm.between.approval import (
     APPROVAL,
     Answered,
     Approval,
+    check_caller,
     check_refusals,
     check_request,
     first_terms,
@@ -28,7 +30,7 @@ from fastadmm.between.approval import (
 )
 from fastadmm.between.approval_file import open_approval
 from fastadmm.between.audit import AuditLog
-from fastadmm.between.host import Host, write_fingerprints
+from fastadmm.between.host import Host, Site, write_fingerprints
 from fastadmm.between.journal import Journal
 from fastadmm.between.letters import KEPT_BYTES
 from fastadmm.between.memory import answer_once, join_sum
@@ -37,23 +39,22 @@ from fastadmm.between.schema import (
     Message,
     ProtocolError,
     Request,
+    approve_command,
     digest_of,
     encode_message,
     most_bytes,
     open_envelope,
+    refused,
     request_of,
     table_digest,
 )
-from fastadmm.between.vocabulary import approve_command, quoted, refused
 from fastadmm.conversation.calls import check_answer
-from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError, InputError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.runs.checkpoint import read_tree, write_tree
 from fastadmm.secrecy.keys import fingerprint, keys_of, plain
 from fastadmm.store.elements import read_array, read_attribute, require_group, write_array
 from fastadmm.store.h5file import create_h5, read_h5
-from fastadmm.store.party_file import PartyData
 
 #: Name of the file in the party's directory of a run.
 STATE = "state.h5"
@@ -70,9 +71,14 @@ class PartyState:
     request: str  # digest of the request
     content: str  # content digest of the party's features
     settings: dict[str, Any]  # arguments of the call ``start``
-    tree: dict[str, Any]  # what the party exported
+    tree: dict[str, Any]  # what the party exported; empty where that is not known yet
     message: bytes  # the answer as it was given
     answered: Answered
+
+    @cached_property
+    def digest(self) -> str:
+        """Of the answer."""
+        return digest_of(self.message)
 
     def write(self, path: Path) -> None:
         """Write it, whole or not at all."""
@@ -127,44 +133,26 @@ JOURNAL = "requests.journal"
 _EXCHANGES, _BYTES = 50, 512 << 20
 
 
-@dataclass(frozen=True)
-class _Last:
-    """The last exchange: digest of the request, the message and its digest, and what was answered by then."""
-
-    number: int
-    request: str
-    message: bytes
-    digest: str
-    answered: Answered
-
-
 class Session:
     """One run."""
 
     def __init__(
         self,
-        data: PartyData,
+        site: Site,
         directory: Path,
         run: str,
-        engine: Engine,
         audit: AuditLog,
-        ledger: Path | None,
-        others: Mapping[str, Path | None],
-        streamed: bool = False,
         agreed: Approval | None = None,
         by_files: bool = False,
     ) -> None:
-        self.data, self.directory, self.run = data, directory, run
-        self.audit = audit
-        self.engine, self.ledger, self.others, self.streamed = engine, ledger, others, streamed
+        self.site, self.data, self.directory, self.run, self.audit = site, site.data, directory, run, audit
         self._approval_path = str(directory / APPROVAL)
         self._given, self._by_files = agreed, by_files
         self._agreed: tuple[tuple[int, int, int], Approval] | None = None
         self.approval()
         self.host: Host | None = None
         self._snapshot = self._known_state()
-        self.terms: dict[str, Any] = {}
-        self._last: _Last | None = None
+        self._last = self._snapshot
         self.journal = Journal(directory / JOURNAL)
         try:
             self._take_up()
@@ -192,17 +180,21 @@ class Session:
 
     def _take_up(self) -> None:
         """The last answer, as snapshot and journal say; and the audit log what a kill kept from it."""
-        if (known := self._snapshot) is not None:
-            self.terms = known.settings
-            digest = digest_of(known.message)
-            self._last = _Last(known.number, known.request, known.message, digest, known.answered)
         for meta, raw, message in self._later():
             asked, said = self._request(raw), json.loads(meta)
-            self.terms = self.terms or asked.calls[0][1]
-            answered = Answered(**said["answered"])
-            self._last = _Last(asked.number, asked.digest, message, said["entry"]["answer"], answered)
+            terms = self.terms or asked.calls[0][1]
+            self._last = self._state(asked, terms, message, Answered(**said["answered"]))
             if asked.digest not in self.audit.answered:
                 self.audit.add(said["entry"])
+
+    def _state(self, asked: Request, terms: dict[str, Any], message: bytes, answered: Answered) -> PartyState:
+        content = self.data.content_digest
+        return PartyState(self.run, asked.number, asked.digest, content, terms, {}, message, answered)
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        """What the run is about; empty before its first answer."""
+        return {} if self._last is None else self._last.settings
 
     @property
     def finished(self) -> bool:
@@ -228,9 +220,7 @@ class Session:
     def check_caller(self, caller: str, n_bytes: int, place: str) -> None:
         """Refuse, before it is read, what this caller may not ask, or what is too long."""
         approval = self.approval()
-        if approval.callers is not None and caller not in approval.callers:
-            text = f"{place}: asked by {quoted(caller)}, but {shown(approval.path)} has callers"
-            raise refused("caller", InputError(f"{text} {', '.join(approval.callers)}"))
+        check_caller(caller, approval.callers, approval.path, place)
         most = most_bytes(self.data.n_samples, approval.n_classes or 1)
         if n_bytes > most:
             raise ProtocolError(f"{place}: {n_bytes} bytes, but it has at most {most}")
@@ -254,16 +244,16 @@ class Session:
         if last is None:
             join_sum(self.data, self.run, asked.calls[0][1], approval, place)
         try:
-            with self.engine.limited():
+            with self.site.engine.limited():
                 host = self._awake(approval, place)
                 answer = host.answer(asked, place)
                 after = with_answer(before, after, answer)
                 answer_once(asked, host.transcript, answer, place)
                 message = self._message(asked, answer, place)
-            digest = digest_of(message)
-            if logged not in ("", digest):
+            now = self._state(asked, host.terms, message, after)
+            if logged not in ("", now.digest):
                 raise self._otherwise()
-            entry |= {"answer": digest, "repeated": False, **self._spent(host)}
+            entry |= {"answer": now.digest, "repeated": False, **self._spent(host)}
             meta = {"answered": vars(after), "entry": entry}
             # Before the answer counts as given: a kill later would leave neither.
             host.write_statement()
@@ -274,7 +264,7 @@ class Session:
             self.host = None  # it may have heard half of the request
             entry.pop("answer", None)
             raise
-        self._last, self.terms = _Last(asked.number, asked.digest, message, digest, after), host.terms
+        self._last = now
         if not logged:
             self.audit.add(entry)
         if not self._by_files and (len(self.journal) >= _EXCHANGES or self.journal.n_bytes >= _BYTES):
@@ -389,17 +379,8 @@ class Session:
         if self.host is not None and self.host.approval.protection == approval.protection:
             self.host.approval = approval
             return self.host
-        host = Host(
-            self.data,
-            self.directory,
-            self.engine,
-            self.run,
-            approval,
-            self.ledger,
-            self.others,
-            "by files" if self._by_files else "over a network",
-            self.streamed,
-        )
+        way = "by files" if self._by_files else "over a network"
+        host = Host(self.site, self.directory, self.run, approval, way)
         if self._snapshot is not None:
             host.resume(self._snapshot.settings, self._snapshot.tree, place)
         for _, raw, message in self._later():
@@ -429,16 +410,7 @@ class Session:
             return
         # A kill may have come between an answer and its snapshot: then the journal is replayed.
         host = self.host or self._awake(self.approval(), shown(self.directory))
-        self._snapshot = PartyState(
-            self.run,
-            last.number,
-            last.request,
-            self.data.content_digest,
-            host.terms,
-            host.export(),
-            last.message,
-            last.answered,
-        )
+        self._snapshot = replace(last, tree=host.export())
         self.audit.sync()  # first: what a snapshot covers is not made up for
         self._snapshot.write(self.directory / STATE)
         if not self._by_files or self.journal.n_bytes > KEPT_BYTES:

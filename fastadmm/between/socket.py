@@ -88,7 +88,6 @@ class Socket:
         self.path = Path(path).absolute()
         self._lock = threading.Lock()
         self._unused: list[socket.socket] = []
-        self._closings = 0
 
     def ask(self, party: str, raw: bytes, seconds: float | None, caller: str = "") -> bytes:
         """Ask a question and wait for its answer. Several threads may ask at the same time."""
@@ -115,22 +114,20 @@ class Socket:
         raise Lost(f"{self.path}: party {party!r} is lost: {reason}")
 
     def close(self) -> None:
-        """Close the connections, each once nobody waits for an answer; a later question opens another."""
+        """Close the connections that nobody waits at for an answer; a later question opens another."""
         with self._lock:
-            unused, self._unused = self._unused, []
-            self._closings += 1
-        for connection in unused:
-            connection.close()
+            while self._unused:
+                self._unused.pop().close()
 
     def __del__(self) -> None:
         self.close()
 
     def _answer(self, names: list[bytes], raw: bytes, until: float) -> tuple[int, bytes]:
         with self._lock:
-            connection, closings = self._unused.pop() if self._unused else None, self._closings
+            connection = self._unused.pop() if self._unused else None
         if connection is not None:
             try:
-                return self._answer_on(connection, names, raw, until, closings)
+                return self._answer_on(connection, names, raw, until)
             except ConnectionError:
                 pass  # nobody is at its other end any more; perhaps at the end of a new one
         connection = socket.socket(socket.AF_UNIX)
@@ -145,10 +142,10 @@ class Socket:
         except BaseException:
             connection.close()
             raise
-        return self._answer_on(connection, names, raw, until, closings)
+        return self._answer_on(connection, names, raw, until)
 
     def _answer_on(
-        self, connection: socket.socket, names: list[bytes], raw: bytes, until: float, closings: int
+        self, connection: socket.socket, names: list[bytes], raw: bytes, until: float
     ) -> tuple[int, bytes]:
         try:
             sizes = [len(name) for name in names]
@@ -160,11 +157,7 @@ class Socket:
             connection.close()  # an answer that comes later is nobody's
             raise
         with self._lock:
-            kept = closings == self._closings
-            if kept:
-                self._unused.append(connection)
-        if not kept:
-            connection.close()
+            self._unused.append(connection)
         return status, answer
 
 

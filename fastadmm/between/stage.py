@@ -90,8 +90,7 @@ class Stage:
         kit = self.kits[name]
         module = f"nvflare.private.fed.app.{kit.kind}.{kit.kind}_train"
         who = ["org=coordinator"] if name == SERVER else [f"uid={name}", f"org={_org(name)}"]
-        more = ["--set", "secure_train=true", *who, "config_folder=config"]
-        command = [
+        program = [
             sys.executable,
             "-P",
             "-u",
@@ -102,7 +101,8 @@ class Stage:
             "-s",
             f"fed_{kit.kind}.json",
         ]
-        self.spawn(f"nvflare-{name}", [*command, *more], kit.path)
+        options = ["--set", "secure_train=true", *who, "config_folder=config"]
+        self.spawn(f"nvflare-{name}", [*program, *options], kit.path)
 
     def spawn(
         self, name: str, command: Sequence[str], cwd: Path | None = None, env: Mapping[str, str] | None = None

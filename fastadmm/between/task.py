@@ -21,6 +21,8 @@ from typing import Any
 from fastadmm.between.hub import PAUSES, Ask
 from fastadmm.between.letters import Waiting
 from fastadmm.between.schema import (
+    CODES,
+    KINDS,
     UNREAD,
     Body,
     Envelope,
@@ -33,11 +35,12 @@ from fastadmm.between.schema import (
     judged,
     open_envelope,
     refusal_of,
+    refused,
     run_identifier,
+    unapproved,
 )
 from fastadmm.between.socket import LONGEST, Lost
-from fastadmm.between.vocabulary import CODES, KINDS, refused, unapproved
-from fastadmm.conversation.calls import Field, answer_fields, argument_fields, check_values
+from fastadmm.conversation.calls import TASKS, check_values, fields_of
 from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError
 from fastadmm.files.atomic import remove_leftovers, shown, storage_errors, write_json
 from fastadmm.files.reading import json_of, read_json
@@ -51,34 +54,6 @@ _ANSWER = "task answer"
 #: Bytes of the description of runs that are approved together.
 _MOST_RUNS = 1 << 20
 
-_TEXT = Field("text", True, None)
-_COUNT = Field("positive count", True, None)
-_BYTES = Field("bytes", True, (-1,), "|u1")
-
-#: Which model, and which rows.
-_MODEL = {"run": _TEXT, "model_id": _TEXT, "n_samples": _COUNT, "row_digest": _TEXT}
-
-#: What each request holds, and its answer. ``request``, ``response``: of the private set intersection.
-#: ``runs``: which runs are to be approved together, with rows of their models to be scored.
-#: ``alignment``: the file of the common ids. ``scores``: D x of these rows, of several classes for each.
-#: ``span``, ``learn``: as in the table of calls, with what they are about.
-_TASKS: dict[str, tuple[dict[str, Field], dict[str, Field]]] = {
-    "intersect": ({"n_ids": _COUNT, "request": _BYTES}, {"response": _BYTES}),
-    "align": ({"alignment": _BYTES}, {"n_samples": _COUNT}),
-    "join": ({"runs": _BYTES, "n_samples": _COUNT}, {"n_runs": _COUNT}),
-    "contribute": (
-        _MODEL,
-        {
-            "scores": Field("vector", False, (-1,), "<f8"),
-            "class_scores": Field("matrix", False, (-1, -1), "<f8"),
-        },
-    ),
-    **{
-        name: ({**_MODEL, **argument_fields(name, -1, "")}, answer_fields((name, {}), -1))
-        for name in ("span", "learn")
-    },
-}
-
 
 @dataclass(frozen=True)
 class Task:
@@ -86,7 +61,7 @@ class Task:
 
     task: str  # identifier of the coordinator's task
     party: str
-    call: str  # a key of the table above
+    call: str  # a key of TASKS
     arguments: dict[str, Any]
     digest: str = ""  # of its bytes; empty where it is not known yet
 
@@ -110,11 +85,11 @@ def task_of(envelope: Envelope, place: str) -> Task:
     head, body = envelope.head, Body(envelope.body, place)
     check_head(head, ("task", "party", "call", "arguments"), KIND, place)
     call = head["call"]
-    if not isinstance(call, str) or call not in _TASKS:
+    if not isinstance(call, str) or call not in TASKS:
         raise ProtocolError(f"{place}: call {str(call)[:80]!r} is unknown here", "call")
     arguments = body.values(head["arguments"])
     body.end()
-    judged(check_values, arguments, _TASKS[call][0], f"{place}: call {call!r}")
+    judged(check_values, arguments, fields_of(TASKS[call].arguments), f"{place}: call {call!r}")
     if "row_digest" in arguments:
         run_identifier(arguments["run"], place)
         check_digest(arguments["row_digest"], "row_digest", place)
@@ -134,7 +109,7 @@ def answer_of_task(envelope: Envelope, task: Task, place: str) -> Answer | Refus
         raise ProtocolError(f"{place}: answers another request than ours")
     answer = body.values(head["answer"])
     body.end()
-    judged(check_values, answer, _TASKS[task.call][1], f"{place}: answer to {task.call!r}")
+    judged(check_values, answer, fields_of(TASKS[task.call].answer), f"{place}: answer to {task.call!r}")
     if task.call == "contribute":
         _check_scores(answer, task.arguments["n_samples"], place)
     return Answer(task.task, task.party, task.digest, answer)

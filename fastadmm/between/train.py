@@ -56,13 +56,11 @@ def coordinator_start(
     out: Path,
     values: dict[str, Any],
     place: str = "command line",
-    *,
-    options: dict[str, Any] | None = None,
-    own: Path | None = None,
+    **how: Any,
 ) -> StepResult:
-    """Open a run: check the labels and settings, and write the first requests."""
+    """Open a run: check the labels and settings, and write the first requests; as :func:`new_run`."""
     notes: list[str] = []
-    folder, fill = new_run(labels, parties, out, values, place, options=options, own=own, say=notes.append)
+    folder, fill = new_run(labels, parties, out, values, place, say=notes.append, **how)
     with folder.begin(fill, force=False), by_files(folder) as (coordinator, letters):
         result = step_result(coordinator, letters)
         return replace(result, notes=[*notes, *result.notes])
@@ -79,11 +77,7 @@ def new_run(
     own: Path | None = None,
     say: Callable[[str], None],
 ) -> tuple[RunFolder, Callable[[RunFolder], None]]:
-    """A run that does not exist yet, and what writes its first files, for :meth:`RunFolder.begin`.
-
-    ``labels``, ``parties``, ``out``, ``values``, ``place``, ``options`` and ``own``, and errors: as in
-    :func:`coordinator_start`. ``say`` is given warnings.
-    """
+    """A run that does not exist yet, and what writes its first files; ``say`` is given warnings."""
     if not parties:
         raise ConfigError("coordinator start: name the parties with --party")
     names = [check_party_name(name, "--party") for name in parties]

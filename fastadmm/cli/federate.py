@@ -84,7 +84,7 @@ def check(
     ),
 ) -> None:
     """Check a kit and its machine before a site starts: users, rights, certificates, port, versions."""
-    from fastadmm.between.check import check as check_kit
+    from fastadmm.between.kit import check as check_kit
     from fastadmm.between.kit import open_kit
 
     found = check_kit(open_kit(kit), private or [])
@@ -163,7 +163,7 @@ def align(
     wait: str | None = _WAIT,
 ) -> None:
     """Find the rows that you and all parties have, by private set intersection."""
-    from fastadmm.between.align import ROWS, federate_align
+    from fastadmm.between.predict import ROWS, federate_align
     from fastadmm.data_tools.alignment import table_ids
     from fastadmm.data_tools.label_table import write_label_table
     from fastadmm.data_tools.tables import Layout, read_ids

@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.between.align import FEATURES
 from fastadmm.between.approval_file import ALIGN, PREDICT, open_task_approval, write_approval
 from fastadmm.between.audit import AUDIT
 from fastadmm.between.consent import agent_approve, shown_digest
 from fastadmm.between.kit import INSTALL_HINT
+from fastadmm.between.party_tasks import FEATURES
 from fastadmm.between.predict import PREDICTIONS
 from fastadmm.between.stage import ADMIN, SERVER, Stage
 from fastadmm.cli.demo_run import LAMBDA, MEASURED, PARTIES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from fastadmm.cli.app import new_group
 from fastadmm.cli.options import DATA, FORCE, LEDGER, TEST, THREADS, VALIDATION, argument, flag, option
@@ -52,31 +53,15 @@ def step(
     """Answer one request. The same request always gives the same answer."""
     from fastadmm.between.party_step import party_step
 
-    done = party_step(
-        data,
-        state,
-        request,
-        out,
-        approval=approval,
-        ledger=ledger,
-        force=force,
-        threads=threads,
-        test=test,
-        validation=validation,
-    )
-    say(f"request {done.number} answered{' before: the same message' if done.repeated else ''} in {out}")
-    if done.agreed:
-        say("without --approval this is what was agreed to; edit approval.toml in the state to narrow it:")
-        for line in done.agreed:
-            say(line)
-    if done.statement:
-        say(done.statement)
-    if done.keys:
-        say("the coordinator sees only sums if these are the parties' keys: compare them by telephone")
-        for line in done.keys:
-            say(line)
-    if done.model is not None:
-        say(f"the run is over; own part of the model in {done.model}")
+    more: dict[str, Any] = {
+        "ledger": ledger,
+        "force": force,
+        "threads": threads,
+        "test": test,
+        "validation": validation,
+    }
+    for line in party_step(data, state, request, out, approval=approval, **more):
+        say(line)
 
 
 @group.command()

@@ -25,19 +25,6 @@ Rules
   those of this process get it back by
   :meth:`~fastadmm.method.method.Method.restore_parties`.
 
-How to add a method
--------------------
-1. Its party derives from :class:`~fastadmm.conversation.answering.Answering` and has a ``family``; what the
-   coordinator calls takes keywords and returns a dictionary (or None, where there is nothing to answer).
-   ``opened``, ``export`` and ``restore`` let it live in another process: it is one of
-   :data:`fastadmm.parties.families.FAMILIES`. What a metric changes is factorised when it is first needed.
-2. The table has one entry per such call, with the family and the kinds of arguments and answer. A name means
-   one thing in all families. A new argument of ``start`` is optional: older releases do not send it.
-3. The coordinator says ``answers = yield from ask_all(n_parties, "ask", gradient=g)``, or where arguments
-   differ ``answers = yield Exchange([Call(m, "ask", {...}) for m in range(n_parties)])``. Whatever calls it
-   is a talk, too.
-4. Of the method nothing but ``make_parties``, ``prepare_parties``, ``export_parties`` and
-   ``restore_parties`` touches ``self.parties``. ``final_arguments`` is what a party needs to know its
-   weights; what ``reopen`` needs is in ``export``. Tests compare the bits by files with those in one process
-   (``tests/test_rounds_by_files.py``).
+CONTRIBUTING.md says how to add a call or a method. A new argument of ``start`` is optional: older releases do
+not send it. Tests compare the bits by files with those in one process (``tests/test_rounds_by_files.py``).
 """

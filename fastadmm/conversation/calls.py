@@ -46,6 +46,11 @@ class CallRule:
         return sum("rows" in kind and "many" not in kind for kind in self.answer.values())
 
 
+def _rule(families: tuple[str, ...], *texts: str) -> CallRule:
+    """A call's arguments and answer, each as names and kinds: "gradient: rows, also: rows?"."""
+    return CallRule(families, *(dict(one.split(": ") for one in text.split(", ") if one) for text in texts))
+
+
 @dataclass(frozen=True)
 class Field:
     """One value of a message or request."""
@@ -57,15 +62,8 @@ class Field:
 
 
 #: Of runs without privacy: see :data:`fastadmm.parties.families.FAMILIES`.
-_FAMILIES = (
-    "subspace",
-    "log_sum",
-    "admm",
-    "proximal",
-    "multinomial_subspace",
-    "multinomial_admm",
-    "multinomial_proximal",
-)
+_MULTINOMIAL = ("multinomial_subspace", "multinomial_admm", "multinomial_proximal")
+_FAMILIES = ("subspace", "log_sum", "admm", "proximal", *_MULTINOMIAL)
 
 #: Of runs of whose answers the coordinator sees sums only: see :mod:`fastadmm.secrecy`.
 SUMS = ("subspace_sums",)
@@ -74,29 +72,21 @@ SUMS = ("subspace_sums",)
 _INFERENCE = ("inference",)
 
 #: Of the face of a party's weights: see :class:`fastadmm.parties.active_set.Face`.
-_FACE = {"basis": "matrix", "slope": "vector", "stiffness": "matrix", "curvature": "matrix?"}
+_FACE = "basis: matrix, slope: vector, stiffness: matrix, curvature: matrix?"
 
 #: What a party needs to know its weights: coefficients of its directions, for several classes a row each.
-_COEFFICIENTS = {"coefficients": "vector?", "class_coefficients": "matrix?"}
+_COEFFICIENTS = "coefficients: vector?, class_coefficients: matrix?"
 
 #: A party's part of the proof, as :class:`fastadmm.proof.share.Share` says it.
-_SHARE = {
-    "penalty": "nonnegative bound",
-    "inner": "number",
-    "inner_error": "nonnegative bound",
-    "weighed": "nonnegative",
-    "scale": "fraction",
-    "at_scale": "nonnegative bound",
-    "at_zero": "nonnegative bound",
-    "free": "fraction",
-    "at_free": "nonnegative bound",
-    "within": "nonnegative bound",
-    "rounding": "nonnegative",
-}
+_SHARE = (
+    "penalty: nonnegative bound, inner: number, inner_error: nonnegative bound, weighed: nonnegative, "
+    "scale: fraction, at_scale: nonnegative bound, at_zero: nonnegative bound, free: fraction, "
+    "at_free: nonnegative bound, within: nonnegative bound, rounding: nonnegative"
+)
 
 #: What the end of a run asks of a dual vector, beside itself: its distance to a feasible one, R where nothing
 #: bounds the weights and else 0, whether deviations are from the mean, and whether it is about kept weights.
-_PROVE = {"eps": "nonnegative", "reach": "nonnegative", "about_mean": "flag", "kept": "flag"}
+_PROVE = "eps: nonnegative, reach: nonnegative, about_mean: flag, kept: flag"
 
 #: "bound": a number, or infinity; "fraction": one from 0 to 1. "rows": N numbers; "short rows": N numbers of
 #: 4 bytes; "byte rows": N symbols of one byte; "class rows": N numbers for each class; "short class rows": N
@@ -105,232 +95,151 @@ _PROVE = {"eps": "nonnegative", "reach": "nonnegative", "about_mean": "flag", "k
 #: number of words of 8 bytes, which only a sum over all parties gives a meaning; "word rows": N of them;
 #: "paired word rows": 2 N.
 CALLS: dict[str, CallRule] = {
-    "start": CallRule(
+    # Older releases do not say "loss". "privacy": settings as JSON; "test", "validation": row digests of what
+    # will be scored; "release": the coordinator's version; "table": digest of this one; "parties": all names.
+    "start": _rule(
         ("",),
-        {
-            "family": "text",
-            "regularization": "positive",
-            "x_update": "text",
-            "regularizer": "text",
-            "l1_ratio": "number",
-            "constraint": "text",
-            "n_samples": "count",
-            "row_digest": "text",
-            "position": "count",
-            "loss": "text?",  # requests of older releases do not say
-            "penalty": "nonnegative?",
-            "privacy": "text?",  # settings of a private run, as JSON
-            "test": "text?",  # row digests of what it will be asked scores of
-            "validation": "text?",
-            "n_classes": "positive count?",  # of multinomial families
-            "release": "text?",  # version of the coordinator's program
-            "table": "text?",  # digest of this table, as the coordinator has it
-            "parties": "names?",  # of all parties in their order, with commas between
-        },
-        {"n_features": "positive count", "kind": "text", "reason": "text"},
+        "family: text, regularization: positive, x_update: text, regularizer: text, l1_ratio: number, "
+        "constraint: text, n_samples: count, row_digest: text, position: count, loss: text?, "
+        "penalty: nonnegative?, privacy: text?, test: text?, validation: text?, "
+        "n_classes: positive count?, release: text?, table: text?, parties: names?",
+        "n_features: positive count, kind: text, reason: text",
     ),
-    "set_metric": CallRule(
+    "set_metric": _rule(
         ("subspace", "log_sum", "admm", "proximal", "multinomial_subspace", *SUMS),
-        {"curvature": "positive rows"},
+        "curvature: positive rows",
     ),
-    "forget": CallRule(("subspace", "log_sum", "subspace_sums"), {"direction": "vector"}),
-    "respond": CallRule(
+    "forget": _rule(("subspace", "log_sum", "subspace_sums"), "direction: vector"),
+    "respond": _rule(
         ("subspace", "log_sum"),
-        {"gradient": "rows", "coefficients": "vector", "newton": "flag", "also": "rows?"},
-        {"squared_residual": "nonnegative", "message": "rows?", "other": "rows?"},
+        "gradient: rows, coefficients: vector, newton: flag, also: rows?",
+        "squared_residual: nonnegative, message: rows?, other: rows?",
     ),
-    "respond_pair": CallRule(
+    "respond_pair": _rule(
         ("subspace",),
-        {"gradient": "rows", "coefficients": "vector"},
-        {
-            "squared_residual": "nonnegative",
-            "products": "products",
-            "first": "short rows?",
-            "first_scale": "positive?",
-            "second": "short rows?",
-            "second_scale": "positive?",
-        },
+        "gradient: rows, coefficients: vector",
+        "squared_residual: nonnegative, products: products, first: short rows?, first_scale: positive?, "
+        "second: short rows?, second_scale: positive?",
     ),
     # Of as many directions as are asked for or the party has columns; with their scales in single precision.
-    "respond_first": CallRule(
+    "respond_first": _rule(
         ("subspace", "multinomial_subspace"),
-        {"gradient": "class rows", **_COEFFICIENTS, "most": "positive count", "exact": "flag"},
-        {
-            "squared_residual": "nonnegative",
-            "products": "products?",
-            "messages": "class rows?",
-            "short_messages": "short class rows?",
-            "scales": "vector?",
-        },
+        f"gradient: class rows, {_COEFFICIENTS}, most: positive count, exact: flag",
+        "squared_residual: nonnegative, products: products?, messages: class rows?, "
+        "short_messages: short class rows?, scales: vector?",
     ),
-    "restate": CallRule(
+    "restate": _rule(
         ("subspace",),
-        {"gradient": "rows", "coefficients": "vector"},
-        {"squared_residual": "nonnegative", "products": "products", "message": "rows?"},
+        "gradient: rows, coefficients: vector",
+        "squared_residual: nonnegative, products: products, message: rows?",
     ),
-    "forget_classes": CallRule(("multinomial_subspace",), {"directions": "matrix"}),
-    "respond_classes": CallRule(
+    "forget_classes": _rule(("multinomial_subspace",), "directions: matrix"),
+    "respond_classes": _rule(
         ("multinomial_subspace",),
-        {"gradient": "class rows", "class_coefficients": "matrix", "newton": "flag"},
-        {"squared_residual": "nonnegative", "message": "class rows?"},
+        "gradient: class rows, class_coefficients: matrix, newton: flag",
+        "squared_residual: nonnegative, message: class rows?",
     ),
-    "squared_residual": CallRule(
+    "squared_residual": _rule(
         ("subspace", "log_sum"),
-        {"gradient": "rows", "coefficients": "vector"},
-        {"squared_residual": "nonnegative"},
+        "gradient: rows, coefficients: vector",
+        "squared_residual: nonnegative",
     ),
     # "exact" and "above" are curvatures, of the regulariser and of parabolas above it.
-    "bend": CallRule(
+    "bend": _rule(
         ("log_sum",),
-        {"coefficients": "vector"},
-        {"value": "nonnegative", "slope": "vector", "exact": "matrix", "above": "matrix"},
+        "coefficients: vector",
+        "value: nonnegative, slope: vector, exact: matrix, above: matrix",
     ),
-    "step": CallRule(
+    "step": _rule(
         ("admm",),
-        {"w": "rows", "scaled_penalty": "positive"},
-        {"message": "rows", "penalty": "nonnegative", "norm": "nonnegative"},
+        "w: rows, scaled_penalty: positive",
+        "message: rows, penalty: nonnegative, norm: nonnegative",
     ),
-    "certify": CallRule(
-        ("admm",), {"gradient": "rows", "pull": "rows"}, {"gap": "nonnegative", "stationarity": "nonnegative"}
-    ),
-    "stationarity": CallRule(("admm",), {"pull": "rows"}, {"value": "nonnegative"}),
-    "dual_scale": CallRule(("admm",), {"u": "rows"}, {"value": "nonnegative"}),
+    "certify": _rule(("admm",), "gradient: rows, pull: rows", "gap: nonnegative, stationarity: nonnegative"),
+    "stationarity": _rule(("admm",), "pull: rows", "value: nonnegative"),
+    "dual_scale": _rule(("admm",), "u: rows", "value: nonnegative"),
     # Of the u of the last "dual_scale".
-    "dual_value": CallRule(("admm", "multinomial_admm"), {"scale": "number"}, {"value": "bound"}),
-    "step_classes": CallRule(
-        ("multinomial_admm",),
-        {"w": "class rows", "scaled_penalty": "positive"},
-        {"message": "class rows", "penalty": "nonnegative", "norm": "nonnegative"},
-    ),
-    "certify_classes": CallRule(
-        ("multinomial_admm",),
-        {"gradient": "class rows", "pull": "class rows"},
-        {"gap": "nonnegative", "stationarity": "nonnegative"},
-    ),
-    "stationarity_classes": CallRule(("multinomial_admm",), {"pull": "class rows"}, {"value": "nonnegative"}),
-    "dual_scale_classes": CallRule(("multinomial_admm",), {"u": "class rows"}, {"value": "nonnegative"}),
-    "fuse": CallRule(
+    "dual_value": _rule(("admm", "multinomial_admm"), "scale: number", "value: bound"),
+    "fuse": _rule(
         ("fusion",),
-        {"target": "rows", "classes": "rows"},
-        {
-            "row_norm": "vector",
-            "weights": "vector",
-            "model": "vector",
-            "count": "vector",
-            "mean": "vector",
-            "square": "vector",
-            "moments": "vector",
-            "channel": "vector",
-            "levels": "byte rows",
-        },
+        "target: rows, classes: rows",
+        "row_norm: vector, weights: vector, model: vector, count: vector, mean: vector, square: vector, "
+        "moments: vector, channel: vector, levels: byte rows",
     ),
-    "noisy": CallRule(("message",), {"target": "rows", "round": "positive count"}, {"message": "rows"}),
-    "settle": CallRule(("message",), {"target": "rows"}),
-    "keep": CallRule(("fusion", "message"), {"model_id": "text"}, {"kept": "flag"}),
-    "feasible_start": CallRule(
-        ("proximal",), {}, {"message": "rows?", "products": "vector", "coefficients": "vector"}
-    ),
-    "recombine": CallRule(("proximal",), {"rotation": "matrix"}),
-    "best_response": CallRule(
+    "noisy": _rule(("message",), "target: rows, round: positive count", "message: rows"),
+    "settle": _rule(("message",), "target: rows"),
+    "keep": _rule(("fusion", "message"), "model_id: text", "kept: flag"),
+    "feasible_start": _rule(("proximal",), "", "message: rows?, products: vector, coefficients: vector"),
+    "recombine": _rule(("proximal",), "rotation: matrix"),
+    "best_response": _rule(
         ("proximal",),
-        {
-            "gradient": "rows",
-            "model": "vector",
-            "proposal": "vector?",
-            "common": "flag?",
-            "most": "positive count?",  # directions that the answer may bring at once
-        },
-        {
-            "message": "rows?",
-            "products": "vector",
-            "messages": "class rows?",
-            "products_of_all": "matrix?",
-            "coefficients": "vector",
-            "norms": "vector",
-            "proposal_positions": "vector?",
-            "proposal_norms": "vector?",
-            "answer_positions": "vector",
-            "answer_norms": "vector",
-            "dual_scale": "nonnegative",
-            "dual_value": "number",
-            "dual_at_zero": "number",
-            "dual_free": "nonnegative?",
-            "excess": "nonnegative?",
-            "squared": "nonnegative",
-            **_FACE,
-        },
+        "gradient: rows, model: vector, proposal: vector?, common: flag?, most: positive count?",
+        "message: rows?, products: vector, messages: class rows?, products_of_all: matrix?, "
+        "coefficients: vector, norms: vector, proposal_positions: vector?, proposal_norms: vector?, "
+        "answer_positions: vector, answer_norms: vector, dual_scale: nonnegative, dual_value: number, "
+        f"dual_at_zero: number, dual_free: nonnegative?, excess: nonnegative?, squared: nonnegative, {_FACE}",
     ),
-    "describe_model": CallRule(
-        ("proximal",),
-        {"model": "vector"},
-        {"norm": "nonnegative", "heaviest": "nonnegative?"},
-    ),
-    "show_key": CallRule(SUMS, {}, {"key": "words"}),
-    "introduce": CallRule(SUMS, {"keys": "words"}),
-    "sum_squares": CallRule(SUMS, {"exchange": "positive count"}, {"numbers": "words"}),
-    "respond_masked": CallRule(
+    "describe_model": _rule(("proximal",), "model: vector", "norm: nonnegative, heaviest: nonnegative?"),
+    "show_key": _rule(SUMS, "", "key: words"),
+    "introduce": _rule(SUMS, "keys: words"),
+    "sum_squares": _rule(SUMS, "exchange: positive count", "numbers: words"),
+    "respond_masked": _rule(
         SUMS,
-        {
-            "exchange": "positive count",
-            "gradient": "rows",
-            "coefficients": "vector",
-            "units": "vector",
-            "measured": "count",
-            "step": "positive",
-        },
-        {"rows": "many word rows", "numbers": "words"},
+        "exchange: positive count, gradient: rows, coefficients: vector, units: vector, measured: count, "
+        "step: positive",
+        "rows: many word rows, numbers: words",
     ),
-    "orthonormalise": CallRule(SUMS, {"factors": "matrix", "kept": "count"}),
-    "masked_scores": CallRule(
+    "orthonormalise": _rule(SUMS, "factors: matrix, kept: count"),
+    "masked_scores": _rule(
         SUMS,
-        {"exchange": "positive count", "rows": "text", "coefficients": "vector?", "step": "positive"},
-        {"rows": "words"},
+        "exchange: positive count, rows: text, coefficients: vector?, step: positive",
+        "rows: words",
     ),
     # The message of the weights as they will be written, and what they add to the gap of a dual vector.
-    "prove": CallRule(
+    "prove": _rule(
         ("subspace", "admm", "proximal"),
-        {"u": "rows", **_PROVE, **_COEFFICIENTS},
-        {"message": "rows", **_SHARE},
+        f"u: rows, {_PROVE}, {_COEFFICIENTS}",
+        f"message: rows, {_SHARE}",
     ),
-    "prove_classes": CallRule(
-        ("multinomial_subspace", "multinomial_admm", "multinomial_proximal"),
-        {"u": "class rows", **_PROVE, **_COEFFICIENTS},
-        {"message": "class rows", **_SHARE},
-    ),
-    "prove_masked": CallRule(
+    "prove_masked": _rule(
         SUMS,
-        {
-            "exchange": "positive count",
-            "u": "rows",
-            "eps": "nonnegative",
-            "scale": "fraction",
-            "kept": "flag",
-            **_COEFFICIENTS,
-            "step": "positive",
-        },
-        {"rows": "word rows", "numbers": "words"},
+        "exchange: positive count, u: rows, eps: nonnegative, scale: fraction, kept: flag, "
+        f"{_COEFFICIENTS}, step: positive",
+        "rows: word rows, numbers: words",
     ),
     # Columns first to last of the party's, up to a rotation, and its weights for them.
-    "span": CallRule(
+    "span": _rule(
         _INFERENCE,
-        {"ridge": "nonnegative", "first": "count", "last": "positive count"},
-        {"basis": "class rows", "weights": "vector"},
+        "ridge: nonnegative, first: count, last: positive count",
+        "basis: class rows, weights: vector",
     ),
     # Covariance and Newton step of these weights; "about" is what everybody learns of the fit, as JSON.
-    "learn": CallRule(
+    "learn": _rule(
         _INFERENCE,
-        {"ridge": "nonnegative", "covariance": "matrix", "step": "vector", "about": "text"},
-        {"done": "flag"},
+        "ridge: nonnegative, covariance: matrix, step: vector, about: text",
+        "done: flag",
     ),
     # Of rows that are not trained on, or of training where these are held out; class by class.
-    "scores": CallRule(_FAMILIES, {"rows": "text", **_COEFFICIENTS}, {"scores": "vector"}),
-    "keep_best": CallRule((*_FAMILIES, *SUMS), _COEFFICIENTS),
-    "finish": CallRule(
+    "scores": _rule(_FAMILIES, f"rows: text, {_COEFFICIENTS}", "scores: vector"),
+    "keep_best": _rule((*_FAMILIES, *SUMS), f"{_COEFFICIENTS}"),
+    "finish": _rule(
         (*_FAMILIES, *SUMS),
-        {**_COEFFICIENTS, "model_id": "text", "kept": "flag?"},
-        {"mean": "number?", "class_means": "vector?", "done": "flag?"},  # with sums only means stay at home
+        f"{_COEFFICIENTS}, model_id: text, kept: flag?",
+        "mean: number?, class_means: vector?, done: flag?",
     ),
 }
+
+#: Families of calls that are asked of several classes at once: what has N numbers has so many for each.
+_OF_CLASSES = {
+    **dict.fromkeys(("step", "certify", "stationarity", "dual_scale"), ("multinomial_admm",)),
+    "prove": _MULTINOMIAL,
+}
+for _name, _families in _OF_CLASSES.items():
+    _each = [
+        {key: kind.replace("rows", "class rows") for key, kind in kinds.items()}
+        for kinds in (CALLS[_name].arguments, CALLS[_name].answer)
+    ]
+    CALLS[f"{_name}_classes"] = CallRule(_families, *_each)
 
 #: The calls of `proximal`, and under which name several classes are asked at once.
 BY_CLASS = {name: f"{name}_classes" for name, rule in CALLS.items() if rule.families == ("proximal",)}
@@ -347,8 +256,30 @@ CALLS.update(
 )
 _OF_ONE_CLASS = {several: one for one, several in BY_CLASS.items()}
 
-#: Types of rows that are not of 8 bytes.
-_TYPES = {"short": "<f4", "byte": "|u1", "word": "<i8"}
+#: Which model, and which rows.
+_MODEL = "run: text, model_id: text, n_samples: positive count, row_digest: text"
+
+#: Beside a run, each standing for itself. "request", "response": of the private set intersection. "runs":
+#: which are to be approved together, with rows of their models to be scored. "alignment": the file of the
+#: common ids. "scores": D x of these rows, each of several classes. "span", "learn": as above, of a model.
+TASKS = {
+    "intersect": _rule(("task",), "n_ids: positive count, request: bytes", "response: bytes"),
+    "align": _rule(("task",), "alignment: bytes", "n_samples: positive count"),
+    "join": _rule(("task",), "runs: bytes, n_samples: positive count", "n_runs: positive count"),
+    "contribute": _rule(("task",), _MODEL, "scores: vector?, class_scores: matrix?"),
+}
+for _name in ("span", "learn"):
+    _about = {**TASKS["contribute"].arguments, **CALLS[_name].arguments}
+    TASKS[_name] = CallRule(("task",), _about, CALLS[_name].answer)
+
+#: Types of arrays that are not of 8 bytes, or no numbers, by the first word of their kind that is here.
+_TYPES = {"short": "<f4", "byte": "|u1", "bytes": "|u1", "word": "<i8", "words": "<i8"}
+
+#: Shapes that do not depend on N.
+_SHAPES = {
+    **dict.fromkeys(("vector", "products", "words", "bytes", "many word rows"), (-1,)),
+    "matrix": (-1, -1),
+}
 
 #: Calls answered with a message of the classes of one of their arguments, or of as many directions at most.
 _BY_CLASS = {"respond_classes": "gradient", "step_classes": "w", "prove_classes": "u"}
@@ -372,24 +303,16 @@ _MASKED: dict[str, Callable[[Mapping[str, Any]], int]] = {
 _OF_DIRECTIONS = ("feasible_start", "best_response")
 
 
-def _fields(kinds: Mapping[str, str], n_samples: int) -> dict[str, Field]:
+def fields_of(kinds: Mapping[str, str], n_samples: int = -1) -> dict[str, Field]:
+    """What values of these kinds are, among N rows."""
     fields = {}
     for key, kind in kinds.items():
         name = kind.removesuffix("?")
-        if name.endswith("class rows"):
-            dtype = _TYPES.get(name.split()[0], "<f8")
-            fields[key] = Field(name, name == kind, (-1, n_samples), dtype)
-        elif name == "many word rows":
-            fields[key] = Field(name, name == kind, (-1,), "<i8")
-        elif name.endswith("rows"):
-            dtype = _TYPES.get(name.split()[0], "<f8")
-            fields[key] = Field(name, name == kind, (n_samples,), dtype)
-        elif name in ("vector", "products", "words"):
-            fields[key] = Field(name, name == kind, (-1,), "<i8" if name == "words" else "<f8")
-        elif name == "matrix":
-            fields[key] = Field(name, name == kind, (-1, -1), "<f8")
-        else:
-            fields[key] = Field(name, name == kind, None)
+        shape: tuple[int, ...] | None = _SHAPES.get(name)
+        if shape is None and name.endswith("rows"):
+            shape = (-1, n_samples) if "class" in name else (n_samples,)
+        dtype = next((_TYPES[word] for word in name.split() if word in _TYPES), "<f8")
+        fields[key] = Field(name, name == kind, shape, dtype)
     return fields
 
 
@@ -397,12 +320,12 @@ def argument_fields(name: str, n_samples: int, place: str) -> dict[str, Field]:
     """What a request of this name holds."""
     if name not in CALLS:
         raise FormatError(f"{place}: key 'calls': {name[:80]!r} is unknown here; {OTHER_VERSION}")
-    return _fields(CALLS[name].arguments, n_samples)
+    return fields_of(CALLS[name].arguments, n_samples)
 
 
 def answer_fields(call: Asked, n_samples: int) -> dict[str, Field]:
     """What the answer to a call holds, with the length of everything that the call decides."""
-    return _fields(CALLS[call[0]].answer, n_samples)
+    return fields_of(CALLS[call[0]].answer, n_samples)
 
 
 def check_values(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from fastadmm.conversation.calls import CALLS
-from fastadmm.conversation.exchange import Answers, Call, Exchange
+from fastadmm.conversation.exchange import Answers, Exchange
 from fastadmm.files.reading import json_of
 
 #: Exchanges that do not count as those of a round.
@@ -46,22 +46,19 @@ class Traffic:
             return
         self._exchanges += any(CALLS[call.name].answer for call in exchange.calls)
         for call, answer in zip(exchange.calls, answers, strict=True):
-            self._add(call.party, CALLS[call.name].arguments, self._told(call))
-            self._add(call.party, CALLS[call.name].answer, answer.items())
+            rule = CALLS[call.name]
+            # Arguments that a party of this process has no need of are not made.
+            told = dict.fromkeys(rule.arguments) if callable(call.arguments) else call.arguments
+            self._add(call.party, rule.arguments, told)
+            self._add(call.party, rule.answer, answer)
 
     @property
     def exchanges(self) -> int:
         """Of all rounds, and one for the proof: how often a run has stopped in between changes nothing."""
         return self._exchanges + self.proves
 
-    def _told(self, call: Call) -> Iterable[tuple[str, Any]]:
-        """The arguments of a call, without making those that a party of this process has no need of."""
-        if callable(call.arguments):
-            return ((key, None) for key in CALLS[call.name].arguments)
-        return call.arguments.items()
-
-    def _add(self, m: int, kinds: Mapping[str, str], values: Iterable[tuple[str, Any]]) -> None:
-        for key, value in values:
+    def _add(self, m: int, kinds: Mapping[str, str], values: Mapping[str, Any]) -> None:
+        for key, value in values.items():
             kind = kinds.get(key, "")
             if "rows" in kind:
                 each = _NUMBER * (self.n_outputs if "class" in kind else 1)

@@ -25,7 +25,7 @@ from typing import Any, TextIO
 
 from fastadmm.errors import FastadmmError, StorageError
 from fastadmm.files.escapes import csv_cell, printable
-from fastadmm.files.modes import begin_directory, begin_file, finish_directory, set_mode
+from fastadmm.files.modes import begin_file, finish_directory, set_mode
 
 #: ``renameat2`` of Linux and ``renamex_np`` of macOS: the flag that exchanges.
 _RENAME_EXCHANGE = 2
@@ -118,6 +118,13 @@ def storage_errors(path: str | os.PathLike[str], action: str = "write") -> Itera
         raise
     except OSError as error:
         raise storage_error(path, error, action) from error
+
+
+def write_all(descriptor: int, raw: bytes) -> None:
+    """Write bytes to an open file, all of them."""
+    view = memoryview(raw)
+    while view:
+        view = view[os.write(descriptor, view) :]
 
 
 def synchronise(path: Path) -> None:
@@ -237,7 +244,7 @@ def atomic_directory(
         _refuse_directory(path, target, force, marker, only)
         remove_leftovers(target.parent, target.name)
         temporary = temporary_beside(target)
-        begin_directory(temporary, shared=shared)
+        temporary.mkdir(mode=0o777 if shared else 0o700)
         try:
             yield temporary
             finish_directory(temporary, target, shared=shared)

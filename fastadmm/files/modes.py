@@ -39,11 +39,6 @@ def begin_file(temporary: Path, target: Path, *, shared: bool) -> int:
     return _mode_of(target, made)
 
 
-def begin_directory(temporary: Path, *, shared: bool) -> None:
-    """Make an empty directory that will replace another one."""
-    temporary.mkdir(mode=0o777 if shared else _DIRECTORY)
-
-
 def finish_directory(temporary: Path, target: Path, *, shared: bool) -> None:
     """Give all in a directory the mode that it is to have."""
     for entry in [temporary, *temporary.rglob("*")]:

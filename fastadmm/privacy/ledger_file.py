@@ -33,7 +33,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from fastadmm.errors import FormatError
-from fastadmm.files.atomic import remove_leftovers, shown, storage_errors, synchronise, temporary_beside
+from fastadmm.files.atomic import (
+    remove_leftovers,
+    shown,
+    storage_errors,
+    synchronise,
+    temporary_beside,
+    write_all,
+)
 from fastadmm.files.file_lock import lock_file
 
 FORMAT = "fastadmm-privacy-ledger"
@@ -235,10 +242,10 @@ class LedgerFile:
         older = 1 - state.newest
         file.truncate(size)  # what a kill left of a line that was never acted upon
         file.seek(size)
-        _write_all(descriptor, raw)
+        write_all(descriptor, raw)
         os.fsync(descriptor)
         file.seek(places[older])
-        _write_all(descriptor, _head(len(digests) - 1, digests[-1]))
+        write_all(descriptor, _head(len(digests) - 1, digests[-1]))
         os.fsync(descriptor)
         # In place, not by copies: a charge costs the same however many came before.
         state.whole += raw
@@ -363,16 +370,10 @@ def _values(values: Any, texts: tuple[str, ...]) -> dict[str, Any]:
     return values
 
 
-def _write_all(descriptor: int, raw: bytes) -> None:
-    view = memoryview(raw)
-    while view:
-        view = view[os.write(descriptor, view) :]
-
-
 def _write_whole(descriptor: int, raw: bytes) -> None:
     """Write a new file, bring it to disk, close it."""
     try:
-        _write_all(descriptor, raw)
+        write_all(descriptor, raw)
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
