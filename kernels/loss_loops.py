@@ -72,19 +72,9 @@ evaluate: Any = None
 def _evaluate(z, target, weight, extra, gradient, start, stop):
     """Summed weighted loss over a row range; writes the gradient.
 
-    Parameters
-    ----------
-    z, target, weight : ndarray of shape (N,)
-        Linear predictor, targets, sample weights s.
-    extra : tuple of float
-        The loss's parameters.
-    gradient : ndarray of shape (N,)
-        Output: ``weight * loss'(z)``, in the domain of the conjugate.
-    start, stop : int
-
-    Returns
-    -------
-    float
+    Shapes: z, target, weight (N,); gradient (N,).
+    ``z``, ``target``, ``weight``: linear predictor, targets, sample weights s. ``gradient``: output: ``weight
+    * loss'(z)``, in the domain of the conjugate.
     """
     # Slices of one length each: LLVM checks once a block that they do not overlap, and vectorises.
     work = np.empty((1, BLOCK))
@@ -122,28 +112,13 @@ def _prox(v, shift, target, weight, extra, penalty, z, gradient, start, stop):
 
     It is the z-update of ADMM sharing (Hu et al., equation 7).
 
-    Parameters
-    ----------
-    v, shift : ndarray of shape (N,)
-        Proximal centre ``sum_m D_m x_m + u / r``; offset plus intercept o.
-    target, weight : ndarray of shape (N,)
-        Targets and sample weights s.
-    extra : tuple of float
-        The loss's parameters.
-    penalty : float
-        r, in the summed scaling.
-    z : ndarray of shape (N,)
-        In: warm start, where one is needed. Out: the minimiser.
-    gradient : ndarray of shape (N,)
-        Out: ``s * loss'(z + o)``, equal to ``r (v - z)`` up to rounding, and always in the domain of the
-        conjugate loss.
-    start, stop : int
-
-    Returns
-    -------
-    tuple of float
-        Sum of the gradients, and of their derivatives ``r h / (r + h)`` in the shift: what a Newton step on
-        the intercept needs.
+    Shapes: v, shift (N,); target, weight (N,); z (N,); gradient (N,).
+    ``v``, ``shift``: proximal centre ``sum_m D_m x_m + u / r``; offset plus intercept o. ``target``,
+    ``weight``: targets and sample weights s. ``penalty``: r, in the summed scaling. ``z``: In: warm start,
+    where one is needed. Out: the minimiser. ``gradient``: Out: ``s * loss'(z + o)``, equal to ``r (v - z)``
+    up to rounding, and always in the domain of the conjugate loss.
+    Returns: sum of the gradients, and of their derivatives ``r h / (r + h)`` in the shift: what a Newton step
+    on the intercept needs.
     """
     work = np.empty((3, BLOCK))
     sum_gradient = 0.0
@@ -168,14 +143,8 @@ def _prox(v, shift, target, weight, extra, penalty, z, gradient, start, stop):
 def _prox_of_row(centre, start, target, weight, extra, penalty, found):
     """The gradient of ``prox`` for one sample, written to ``found[0]``.
 
-    Parameters
-    ----------
-    centre, start : float
-        Of the linear predictor: proximal centre, and where to begin.
-    target, weight : float
-    extra : tuple of float
-    penalty : float
-    found : ndarray of shape (1,)
+    Shapes: found (1,).
+    ``centre``: of the linear predictor: proximal centre, and where to begin.
     """
     found[0], _ = closed_prox(centre, target, weight, penalty, extra)
 
@@ -217,18 +186,9 @@ def loss_kernels(
 ) -> Kernels:
     """The kernels of a loss, of its functions of one row.
 
-    Parameters
-    ----------
-    name : str
-        Of the loss; the kernels' names begin with it.
-    value, bend, dual, proximal, closed_prox : function
-        Of one row.
-    by_halves : collection of str
-        The kernels whose sums are added up by halves.
-    convex : bool
-        Whether there is a step in the span.
-    **own
-        Kernels of the loss's own, by their fields.
+    ``name``: of the loss; the kernels' names begin with it. ``by_halves``: the kernels whose sums are added
+    up by halves. ``convex``: whether there is a step in the span. ``own``: kernels of the loss's own, by
+    their fields.
     """
 
     def made(template: Any, field: str, **functions: Any) -> Any:
@@ -267,20 +227,9 @@ _ROWS = 1 << 17
 def loss_at(evaluate, base, total, intercept, target, weight, extra, z, gradient, sums, start, stop):
     """Write a loss's gradient at ``base + total + intercept``, and add up both.
 
-    Parameters
-    ----------
-    evaluate : int
-        Address of the loss's ``evaluate``.
-    base, total : ndarray of shape (N,)
-    intercept : float
-    target, weight : ndarray of shape (N,)
-    extra : tuple of float
-        The loss's parameters.
-    z, gradient : ndarray of shape (N,)
-        Written to: the predictor, and the weighted gradient.
-    sums : ndarray of shape (3,)
-        The loss is added, the sum of the gradient, and that of its absolute values.
-    start, stop : int
+    Shapes: base, total (N,); target, weight (N,); z, gradient (N,); sums (3,).
+    ``evaluate``: address of the loss's ``evaluate``. ``z``, ``gradient``: written to: the predictor, and the
+    weighted gradient. ``sums``: the loss is added, the sum of the gradient, and that of its absolute values.
     """
     value, own_sums = 0.0, sums[1:]
     for begin in range(start, stop, _ROWS):
@@ -297,18 +246,10 @@ def loss_at(evaluate, base, total, intercept, target, weight, extra, z, gradient
 def curvature_at(curve, base, total, intercept, target, weight, extra, bend, root, sums, start, stop):
     """Write a loss's curvature at ``base + total + intercept``, and add it up.
 
-    Parameters
-    ----------
-    curve : int
-        Address of the loss's ``curvature``.
-    base, total, intercept, target, weight, extra, start, stop
-        As for :func:`loss_at`.
-    bend : ndarray of shape (N,)
-        Written to.
-    root : ndarray of shape (N,) or (0,)
-        Written to, if it has room: the square root.
-    sums : ndarray of shape (2,)
-        The sum of the curvature is added, and that of its absolute values.
+    Shapes: bend (N,); root (N,) or (0,); sums (2,).
+    ``curve``: address of the loss's ``curvature``. ``bend``: written to. ``root``: written to, if it has
+    room: the square root. ``sums``: the sum of the curvature is added, and that of its absolute values.
+    Others as for :func:`loss_at`.
     """
     z = np.empty(BLOCK)
     for begin in range(start, stop, BLOCK):

@@ -37,19 +37,9 @@ _FEWEST_ROWS = 1024
 def span_blocks(n_messages, start, stop):
     """Cut a row range into blocks whose messages fit into the cache.
 
-    A step is three passes over a block: moving, the loss, the slopes. The cut
-    depends on sizes alone.
+    A step is three passes over a block: moving, the loss, the slopes. The cut depends on sizes alone.
 
-    Parameters
-    ----------
-    n_messages : int
-        K.
-    start, stop : int
-
-    Returns
-    -------
-    list of (int, int)
-        First row and end of each block.
+    ``n_messages``: K. Returns: first row and end of each block.
     """
     size = max(_FEWEST_ROWS, _NUMBERS_PER_BLOCK // max(1, n_messages))
     return [(begin, min(begin + size, stop)) for begin in range(start, stop, size)]
@@ -59,17 +49,8 @@ def span_blocks(n_messages, start, stop):
 def span_move(messages, step, origin, base, intercept, total, z, start, stop):
     """Write ``origin + step @ V`` to ``total`` and ``base + intercept`` more to ``z``, over a row range.
 
-    Parameters
-    ----------
-    messages : ndarray of shape (K, N)
-        V.
-    step : ndarray of shape (K,)
-    origin, base : ndarray of shape (N,)
-        Sum of messages before the step; offset.
-    intercept : float
-    total, z : ndarray of shape (N,)
-        Outputs.
-    start, stop : int
+    Shapes: messages (K, N); step (K,); origin, base (N,); total, z (N,).
+    ``origin``, ``base``: sum of messages before the step; offset.
     """
     n_messages = len(messages)
     work = np.empty(BLOCK)
@@ -99,16 +80,7 @@ def span_move(messages, step, origin, base, intercept, total, z, start, stop):
 
 @spliced
 def span_slopes(messages, vector, out, start, stop):
-    """Add ``V @ vector`` over a row range to ``out``.
-
-    Parameters
-    ----------
-    messages : ndarray of shape (K, N)
-        V.
-    vector : ndarray of shape (N,)
-    out : ndarray of shape (K,)
-    start, stop : int
-    """
+    """Add ``V @ vector`` over a row range to ``out``. Shapes: messages (K, N); vector (N,); out (K,)."""
     sums = np.empty(LANES)
     for begin in range(start, stop, 2 * BLOCK):
         end = min(begin + 2 * BLOCK, stop)
@@ -168,17 +140,10 @@ def _compiled_slopes(messages, vector, out, start, stop):
 def span_advance(evaluate, move, given, slopes, start, stop):
     """A step in the span over a row range, with the loss and its slopes there.
 
-    Parameters
-    ----------
-    evaluate : kernel
-        Of the loss.
-    move : tuple
-        ``messages`` to ``z`` of :func:`span_move`.
-    given : tuple
-        What ``evaluate`` takes between z and the rows, the gradient last.
-    slopes : ndarray of shape (at least K + 3,)
-        Slopes, loss, and sums of the gradient and of its absolute values are added.
-    start, stop : int
+    Shapes: slopes (at least K + 3,).
+    ``evaluate``: of the loss. ``move``: ``messages`` to ``z`` of :func:`span_move`. ``given``: what
+    ``evaluate`` takes between z and the rows, the gradient last. ``slopes``: slopes, loss, and sums of the
+    gradient and of its absolute values are added.
     """
     messages, step, origin, base, intercept, total, z = move
     gradient, value = given[-1], 0.0

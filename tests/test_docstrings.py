@@ -131,11 +131,15 @@ def test_faults_are_found():
         second : ndarray of shape (N,)
         """
 
+    def strange(first):
+        """Do something. Shapes: first (N,); other (N,)."""
+
     def silent(first): ...
 
     assert list(faults_of_arguments("bad", bad))
     assert len(list(faults_of_arguments("worse", worse))) == 2
     assert list(faults_of_shapes("shapeless", shapeless)) == ["shapeless: no shape of first"]
+    assert len(list(faults_of_shapes("strange", strange))) == 1
     assert list(faults_of_text("silent", silent))
     assert sum(1 for _ in kernels()) > 200
     assert sum(1 for _ in exported()) > 30
@@ -150,7 +154,12 @@ def faults_of_text(name, member):
 
 
 def faults_of_shapes(name, member):
-    """Arrays of a Parameters section whose shape is not told there."""
+    """Arrays of a Parameters section whose shape is not told there, and shapes of what is no argument."""
+    told = re.search(r"Shapes: (.+?)\.(?=\s|$)", inspect.getdoc(member) or "", re.DOTALL)
+    for entry in told.group(1).split(";") if told else []:
+        names = set(re.findall(r"\w+", entry.partition("(")[0])) - {"each", "of"}
+        if unknown := names - set(inspect.signature(member).parameters):
+            yield f"{name}: shape of {', '.join(unknown)}, which it does not take"
     section = SECTION.search(inspect.getdoc(member) or "")
     entries = re.split(r"^(?=\w)", section.group(1), flags=re.MULTILINE) if section else []
     for entry in entries:
