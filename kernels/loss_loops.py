@@ -12,17 +12,19 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
+from fastadmm.kernels.beside import beside_blocks, beside_move, beside_slopes
 from fastadmm.kernels.block_sum import BLOCK, block_sum
 from fastadmm.kernels.pieces import call_kernel
 from fastadmm.kernels.policy import inline, kernel
-from fastadmm.kernels.span import span_advance
+from fastadmm.kernels.span import span_blocks, span_move, span_slopes
 from fastadmm.kernels.vectors import total_and_size
 
 
 class Kernels(NamedTuple):
     """The compiled functions of a loss; each works on a row range, but for ``prox_of_row``.
 
-    A non-convex loss needs no ``advance``; without ``prox_of_row`` there is no coordinate ascent on rows.
+    ``advance_beside`` is ``advance`` where messages are columns of dense matrices, in a tuple. A non-convex
+    loss needs neither; without ``prox_of_row`` there is no coordinate ascent on rows.
     """
 
     evaluate: Any
@@ -30,6 +32,7 @@ class Kernels(NamedTuple):
     prox: Any
     conjugate: Any
     advance: Any = None
+    advance_beside: Any = None
     prox_of_row: Any = None
 
 
@@ -65,8 +68,11 @@ def in_order(work, row, size):
 #: How a block's numbers are added up.
 add_up: Any = None
 
-#: The kernel that ``advance`` calls.
+#: What ``advance`` calls.
 evaluate: Any = None
+blocks: Any = None
+move: Any = None
+add_slopes: Any = None
 
 
 def _evaluate(z, target, weight, extra, gradient, start, stop):
@@ -93,8 +99,13 @@ def _advance(
     messages, step, origin, base, intercept, target, weight, extra, total, z, gradient, slopes, start, stop
 ):
     """A step in the span of the messages and the loss there; arguments as in :mod:`fastadmm.kernels.span`."""
-    move = messages, step, origin, base, intercept, total, z
-    span_advance(evaluate, move, (target, weight, extra, gradient), slopes, start, stop)
+    value = 0.0
+    for begin, end in blocks(len(step), start, stop):
+        move(messages, step, origin, base, intercept, total, z, begin, end)
+        value += evaluate(z, target, weight, extra, gradient, begin, end)
+        add_slopes(messages, gradient, slopes, begin, end)
+        total_and_size(gradient, slopes[len(step) + 1 :], begin, end)
+    slopes[len(step)] += value
 
 
 def _curvature(z, target, weight, extra, curvature, start, stop):
@@ -202,7 +213,10 @@ def loss_kernels(
     own["evaluate"] = made(_evaluate, "evaluate", value=inline(value))
     own["curvature"] = made(_curvature, "curvature", bend=inline(bend))
     if convex:
-        own["advance"] = made(_advance, "advance", evaluate=own["evaluate"])
+        along = {"blocks": span_blocks, "move": span_move, "add_slopes": span_slopes}
+        own["advance"] = made(_advance, "advance", evaluate=own["evaluate"], **along)
+        along = {"blocks": beside_blocks, "move": beside_move, "add_slopes": beside_slopes}
+        own["advance_beside"] = made(_advance, "advance_beside", evaluate=own["evaluate"], **along)
     if dual is not None:
         template = _conjugate_by_halves if "conjugate" in by_halves else _conjugate
         own["conjugate"] = made(template, "conjugate", dual=inline(dual))

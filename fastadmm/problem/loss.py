@@ -270,8 +270,9 @@ class Loss(ABC):
         """
         extra, size = self.kernel_arguments(), len(step)
         arguments = (messages, step, origin, base, intercept, y, weight, extra, total, z, gradient)
-        leaves = pass_leaves(len(y), size, engine)
-        found = engine.sum_over_rows(self.kernels().advance, leaves, (size + 3,), *arguments)
+        leaves, kernels = pass_leaves(len(y), size, engine), self.kernels()
+        kernel = kernels.advance_beside if isinstance(messages, tuple) else kernels.advance
+        found = engine.sum_over_rows(kernel, leaves, (size + 3,), *arguments)
         loss, *sums = found[size:].tolist()
         return loss, found[:size], (sums[0], sums[1])
 
