@@ -45,8 +45,7 @@ def exported():
 
 def kernels():
     """Every public kernel."""
-    names = [name for name in modules() if name.startswith("fastadmm.kernels.")]
-    return public_members(names)
+    return public_members(name for name in modules() if name.startswith("fastadmm.kernels."))
 
 
 def with_methods(name, member):
@@ -66,11 +65,7 @@ def unwrapped(member):
 def test_modules_and_their_public_names_say_what_they_are():
     """Every fault at once: one test per module costs more than looking at it."""
     names = list(modules())
-    faults = [
-        f"{name} has no docstring"
-        for name in names
-        if not (importlib.import_module(name).__doc__ or "").strip()
-    ]
+    faults = [f"{name} has no docstring" for name in names if not importlib.import_module(name).__doc__]
     faults += [fault for name, member in public_members(names) for fault in faults_of_text(name, member)]
     assert not faults, "\n".join(faults)
 
@@ -123,7 +118,7 @@ def test_faults_are_found():
         """
 
     def shapeless(first, second):
-        """Do something.
+        """Do something. Shapes: third (N,).
 
         Parameters
         ----------
@@ -131,15 +126,11 @@ def test_faults_are_found():
         second : ndarray of shape (N,)
         """
 
-    def strange(first):
-        """Do something. Shapes: first (N,); other (N,)."""
-
     def silent(first): ...
 
     assert list(faults_of_arguments("bad", bad))
     assert len(list(faults_of_arguments("worse", worse))) == 2
-    assert list(faults_of_shapes("shapeless", shapeless)) == ["shapeless: no shape of first"]
-    assert len(list(faults_of_shapes("strange", strange))) == 1
+    assert [fault.split()[1] for fault in faults_of_shapes("shapeless", shapeless)] == ["shape", "no"]
     assert list(faults_of_text("silent", silent))
     assert sum(1 for _ in kernels()) > 200
     assert sum(1 for _ in exported()) > 30

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastadmm.blocks.columns import some_columns
 from fastadmm.blocks.mixed import Mixed, Rows
 from fastadmm.blocks.side_by_side import Beside, rows_are_narrow
 from fastadmm.engine.engine import Engine
@@ -215,7 +214,7 @@ class DualAscent:
     def minimise(self, goal: Goal, point: Point, wanted: float, otherwise: float) -> Point | None:
         """Passes until the gap is reached; None where they promise to take too long."""
         problem, engine = goal.problem, goal.engine
-        rows, order = some_columns(problem.blocks, np.arange(sum(goal.widths)), engine)
+        rows, order = goal.rows()
         start = SpanPoint(point.weights[order], point.intercept, point.total)
         most = min(_LONGEST, otherwise / (2.0 * cost.product(goal)))
         found = ascend(problem, rows, start, _SHARE_OF_GAP * wanted, most, engine)
