@@ -159,8 +159,7 @@ def _make_sum_zero(problem: Problem, u: Array, total: Array, intercept: float, e
     """Change a dual vector in place so that it sums to zero, within the bounds of each entry."""
     excess, h = engine.total(u), np.empty(len(u))
     if problem.loss.smooth:
-        there = problem.offset, total, intercept, problem.y, problem.weight
-        ((room, _),) = engine.together(problem.loss.curvature_parts(*there, h, engine))
+        ((room, _),) = engine.together(problem.loss.curvature_parts(problem, total, intercept, h, engine))
     else:
         least, most = _slopes(problem, engine)
         h = np.maximum(u - least if excess > 0.0 else most - u, 0.0)

@@ -125,8 +125,8 @@ class TableSpan(Span):
             return self.at(self.evaluated(self.unmeasured(c, intercept)))
         problem, n = self.problem, self.rows.shape[0]
         total, z, gradient = (self.engine.vector(n) for _ in range(3))
-        given = problem.offset, intercept, problem.y, problem.weight, total, z, gradient, self.engine
-        loss, products, sums = problem.loss.advance(self.rows.matrices, c, np.empty(0), *given)
+        given = np.empty(0), problem, intercept, total, z, gradient, self.engine
+        loss, products, sums = problem.loss.advance(self.rows.matrices, c, *given)
         point = SpanPoint(c, intercept, total, loss, gradient, sums)
         return self.here(point, products)
 
@@ -139,8 +139,8 @@ class TableSpan(Span):
     def hessian_at(self, point: SpanPoint) -> HessianOfRows:
         """The Hessian of loss and regulariser at a point, by its products."""
         lead, engine, rows, h = self.lead, self.engine, self.rows, np.empty(len(point.total))
-        there = self.problem.offset, point.total, point.intercept, self.problem.y, self.problem.weight
-        ((sum_of_all, _),) = engine.together(self.problem.loss.curvature_parts(*there, h, engine))
+        there = self.problem, point.total, point.intercept, h, engine
+        ((sum_of_all, _),) = engine.together(self.problem.loss.curvature_parts(*there))
         total = float(sum_of_all)
         sizes = total * self._mean_squares()
         if not lead:

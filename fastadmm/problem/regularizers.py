@@ -117,10 +117,7 @@ class SquaredL2(Regularizer):
     r""":math:`\tfrac12 \|x\|^2` (ridge)."""
 
     name: ClassVar[str] = "l2"
-
-    @property
-    def shares(self) -> tuple[float, float]:
-        return 0.0, 1.0
+    shares: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -128,10 +125,7 @@ class L1(Regularizer):
     r""":math:`\|x\|_1` (lasso)."""
 
     name: ClassVar[str] = "l1"
-
-    @property
-    def shares(self) -> tuple[float, float]:
-        return 1.0, 0.0
+    shares: ClassVar[tuple[float, float]] = (1.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -151,10 +145,7 @@ class NoRegularizer(Regularizer):
     """Zero. Without a bounded set the gap to the best of all models is infinite."""
 
     name: ClassVar[str] = "none"
-
-    @property
-    def shares(self) -> tuple[float, float]:
-        return 0.0, 0.0
+    shares: ClassVar[tuple[float, float]] = (0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -168,16 +159,12 @@ class LogSum(Regularizer):
 
     name: ClassVar[str] = "log_sum"
     convex: ClassVar[bool] = False
+    shares: ClassVar[tuple[float, float]] = (0.0, 1.0)  # of its majoriser
     width: float = 1.0
 
     @property
     def text(self) -> str:
         return f"{self.name}:{self.width!r}"
-
-    @property
-    def shares(self) -> tuple[float, float]:
-        """Of its majoriser."""
-        return 0.0, 1.0
 
     def value(self, x: Array) -> float:
         c = self.width
@@ -206,10 +193,7 @@ class GroupLasso(Regularizer):
     name: ClassVar[str] = "group_lasso"
     separable: ClassVar[bool] = False
     groups: tuple[tuple[tuple[int, ...], ...] | None, ...] | None = None
-
-    @property
-    def shares(self) -> tuple[float, float]:
-        return 1.0, 0.0
+    shares: ClassVar[tuple[float, float]] = (1.0, 0.0)
 
     def of_party(self, index: int, n_columns: int, name: str) -> GroupLasso:
         mine = None
