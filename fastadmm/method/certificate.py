@@ -5,14 +5,12 @@ g, Fenchel duality with the dual point g gives
 
 .. math:: F(x) - F^* \le \frac{1}{W} \sum_m \frac{\|D_m^\top g + \lambda W x_m\|^2}{2 \lambda W}.
 
-The intercept is first minimised out exactly, which makes g sum to zero, as
-dual feasibility asks (up to rounding, about 1e-13 of the objective). Every
-round thereby finds a lower bound on :math:`F^*`; the best one so far decides when
-to stop. What is claimed of a model :mod:`fastadmm.proof` proves.
+The intercept is first minimised out exactly, which makes g sum to zero, as dual feasibility asks (up to
+rounding, about 1e-13 of the objective). Every round thereby finds a lower bound on :math:`F^*`; the best one
+so far decides when to stop. What is claimed of a model :mod:`fastadmm.proof` proves.
 
-A loss with kinks has no gradient to use. Its dual point is the vector u of the
-z-update, which lies in the conjugate's domain and sums to zero: see
-:func:`dual_bound`.
+A loss with kinks has no gradient to use. Its dual point is the vector u of the z-update, which lies in the
+conjugate's domain and sums to zero: see :func:`dual_bound`.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class TableSpan(Span):
 
     def __init__(self, problem: Problem | SomeRows, rows: Rows, engine: Engine) -> None:
         super().__init__(problem, np.empty((0, rows.shape[0])), engine)
-        self.rows, self.side_by_side = rows, isinstance(rows, Beside)
+        self.rows = rows
         self._squares: Array | None = None
 
     @property
@@ -115,14 +115,10 @@ class TableSpan(Span):
         intercept = old.intercept + (float(step[0]) if lead else 0.0)
         return self.at_weights(old.coefficients + step[lead:], intercept)
 
-    def unmeasured(self, c: Array, intercept: float) -> SpanPoint:
-        """The point with weights of shape (d,), without a gradient."""
-        return SpanPoint(c, intercept, np.empty(0) if self.side_by_side else self.combined(c))
-
     def at_weights(self, c: Array, intercept: float) -> Here:
         """The point with weights of shape (d,), computed from these: no rounding of steps accumulates."""
         if not isinstance(self.rows, Beside):
-            return self.at(self.evaluated(self.unmeasured(c, intercept)))
+            return self.at(self.evaluated(SpanPoint(c, intercept, self.combined(c))))
         problem, n = self.problem, self.rows.shape[0]
         total, z, gradient = (self.engine.vector(n) for _ in range(3))
         given = np.empty(0), problem, intercept, total, z, gradient, self.engine

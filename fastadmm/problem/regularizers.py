@@ -5,9 +5,9 @@ coordinator work in the summed scaling, :math:`\lambda W R_m`. Every regulariser
 
 .. math:: R(x) = \alpha\, \Omega(x) + \tfrac\beta2 \|x\|^2
 
-with a positively homogeneous :math:`\Omega` (a norm) and two shares. That is
-all that proximal operators and certificates need: see :mod:`fastadmm.problem.penalty`.
-The exception is :class:`LogSum`, which is smooth and not convex.
+with a positively homogeneous :math:`\Omega` (a norm) and two shares. That is all that proximal operators and
+certificates need: see :mod:`fastadmm.problem.penalty`. The exception is :class:`LogSum`, which is smooth and
+not convex.
 """
 
 from __future__ import annotations
