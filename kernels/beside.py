@@ -22,16 +22,7 @@ _FEWEST_OF_PRODUCTS = 8
 def beside_blocks(n_columns, start, stop):
     """Cut a row range into blocks that stay in a cache from the products to the slopes.
 
-    Parameters
-    ----------
-    n_columns : int
-        K.
-    start, stop : int
-
-    Returns
-    -------
-    list of (int, int)
-        First row and end of each block.
+    ``n_columns``: K. Returns: first row and end of each block.
     """
     size = min(max(_FEWEST_ROWS, _NUMBERS_PER_BLOCK // max(1, n_columns)), _ROWS)
     return [(begin, min(begin + size, stop)) for begin in range(start, stop, size)]
@@ -52,14 +43,8 @@ def add_beside_products(matrices, x, total, start, stop):
 def beside_move(matrices, step, origin, base, intercept, total, z, start, stop):
     """Write ``origin + D step`` to ``total`` and ``base + intercept`` more to ``z``, over a row range.
 
-    Parameters
-    ----------
-    matrices : tuple of ndarray of shape (N, d_m)
-    step : ndarray of shape (K,)
-    origin : ndarray of shape (N,) or (0,)
-        Without numbers, zeros.
-    base, intercept, total, z, start, stop
-        As of :func:`fastadmm.kernels.span.span_move`.
+    Shapes: each of matrices (N, d_m); step (K,); origin (N,) or (0,).
+    ``origin``: without numbers, zeros. Others as of :func:`fastadmm.kernels.span.span_move`.
     """
     own_total, own_z, own_base = total[start:stop], z[start:stop], base[start:stop]
     if len(origin) != 0:
@@ -78,12 +63,7 @@ def beside_move(matrices, step, origin, base, intercept, total, z, start, stop):
 def beside_slopes(matrices, vector, out, start, stop):
     """Add ``D.T vector`` over a row range to ``out``.
 
-    Parameters
-    ----------
-    matrices : tuple of ndarray of shape (N, d_m)
-    vector : ndarray of shape (N,)
-    out : ndarray of shape (at least K,)
-    start, stop : int
+    Shapes: each of matrices (N, d_m); vector (N,); out (at least K,).
     """
     first = 0
     for matrix in matrices:
@@ -104,10 +84,7 @@ def beside_product(matrices, x, out, start, stop):
 
 @kernel
 def beside_transposed(matrices, vector, out, start, stop):
-    """Add ``D.T vector`` over a row range to ``out``: :func:`beside_slopes` as a kernel.
-
-    ``matrices``, ``vector``, ``out``, ``start`` and ``stop`` as there.
-    """
+    """:func:`beside_slopes` of ``matrices`` and ``vector`` as a kernel."""
     beside_slopes(matrices, vector, out, start, stop)
 
 
@@ -115,13 +92,7 @@ def beside_transposed(matrices, vector, out, start, stop):
 def beside_hessian_product(matrices, x, weight, out, start, stop):
     """Add ``D.T diag(weight) D x`` over the rows of a range to ``out`` of shape (K,).
 
-    Parameters
-    ----------
-    matrices : tuple of ndarray of shape (N, d_m)
-    x : ndarray of shape (K,)
-    weight : ndarray of shape (N,)
-    out : ndarray of shape (K,)
-    start, stop : int
+    Shapes: each of matrices (N, d_m); x (K,); weight (N,); out (K,).
     """
     size, product = min(max(_FEWEST_OF_PRODUCTS, _NUMBERS_PER_BLOCK // max(1, len(x))), _ROWS), np.empty(stop)
     for begin in range(start, stop, size):
@@ -150,19 +121,8 @@ def beside_rows(matrices, numbers, out, start, stop):
 def beside_gram(matrices, lead, weight, tile, syrk, out, start, stop):
     """Add the upper triangle of ``D.T diag(weight) D`` over a range of rows.
 
-    Parameters
-    ----------
-    matrices : tuple of ndarray of shape (N, d_m)
-    lead : int
-        1 where a column of ones stands before the others, 0 where none does.
-    weight : ndarray of shape (N,)
-        Not negative.
-    tile : int
-        Rows that are multiplied at once: they stay in a cache.
-    syrk : int
-        Address of the library's ``dsyrk``: see :mod:`fastadmm.kernels.blas`.
-    out : ndarray of shape (K, K)
-    start, stop : int
+    Shapes: each of matrices (N, d_m); weight (N,); out (K, K).
+    ``lead``: 1 where a column of ones stands before the others, 0 where none does. ``weight``: not negative.
     """
     scaled = np.empty((min(tile, stop - start), len(out)))
     for begin in range(start, stop, tile):

@@ -102,14 +102,8 @@ def _products(typing_context, gemm, count, wide, depth, left, apart, right, besi
 def _compiled_columns(syrk, rows, out):
     """Add the upper triangle of ``rows.T @ rows``.
 
-    Parameters
-    ----------
-    syrk : int
-        Address of ``dsyrk``, or of ``ssyrk`` for single precision.
-    rows : ndarray of shape (n, d)
-        C-contiguous.
-    out : ndarray of shape (d, d)
-        C-contiguous, of the same precision.
+    Shapes: rows (n, d); out (d, d).
+    ``out``: of the same precision.
     """
     _rank_update(syrk, 0, rows.shape[1], rows.shape[0], rows, rows.shape[1], out)
 
@@ -117,15 +111,7 @@ def _compiled_columns(syrk, rows, out):
 def _compiled_rows(syrk, rows, size, out):
     """Add the upper triangle of ``part @ part.T``, where ``part = rows[:, :size]``.
 
-    Parameters
-    ----------
-    syrk : int
-        Address of ``dsyrk``.
-    rows : ndarray of shape (k, at least size)
-        C-contiguous.
-    size : int
-    out : ndarray of shape (k, k)
-        C-contiguous.
+    Shapes: rows (k, at least size); out (k, k).
     """
     _rank_update(syrk, 1, rows.shape[0], size, rows, rows.shape[1], out)
 
@@ -133,15 +119,7 @@ def _compiled_rows(syrk, rows, size, out):
 def _compiled_products(gemm, left, begin, right, start, size, out):
     """Add ``left[:, begin : begin + size] @ right[:, start : start + size].T``.
 
-    Parameters
-    ----------
-    gemm : int
-        Address of ``dgemm``.
-    left, right : ndarray of shape (k, n), (w, m)
-        C-contiguous.
-    begin, start, size : int
-    out : ndarray of shape (k, w)
-        C-contiguous.
+    Shapes: left, right (k, n), (w, m); out (k, w).
     """
     if len(left) != 0 and len(right) != 0:
         first, second = left[0, begin:], right[0, start:]

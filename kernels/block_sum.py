@@ -14,14 +14,7 @@ BLOCK = 512
 def block_sum(work, row, size):
     """Sum the first ``size`` numbers of a row pairwise, by halving; overwrites the row.
 
-    Parameters
-    ----------
-    work : ndarray of shape (rows, BLOCK)
-    row, size : int
-
-    Returns
-    -------
-    float
+    Shapes: work (rows, BLOCK).
     """
     for k in range(size, BLOCK):
         work[row, k] = 0.0
@@ -39,16 +32,7 @@ _LANE = ir.IntType(32)
 def sum_by_halves(builder, total):
     """Emit code that adds the upper half of a vector to the lower until one number is left.
 
-    Parameters
-    ----------
-    builder : llvmlite.ir.IRBuilder
-    total : llvmlite.ir.Value
-        Vector of doubles, of a length that is a power of two.
-
-    Returns
-    -------
-    llvmlite.ir.Value
-        A double.
+    ``total``: vector of doubles, of a length that is a power of two.
     """
     width = total.type.count
     while width > 1:

@@ -73,12 +73,7 @@ def cache_base() -> Path | None:
 
 @cache
 def make_safe(place: Path) -> bool:
-    """Make a directory, unless it is there; whether nobody else can change what is in it.
-
-    Parameters
-    ----------
-    place : Path
-    """
+    """Make a directory, unless it is there; whether nobody else can change what is in it."""
     try:
         if not place.is_dir():
             if not make_safe(place.parent):
@@ -91,12 +86,7 @@ def make_safe(place: Path) -> bool:
 
 
 def is_safe(place: Path) -> bool:
-    """Whether a directory is there, and nobody else can change what is in it.
-
-    Parameters
-    ----------
-    place : Path
-    """
+    """Whether a directory is there, and nobody else can change what is in it."""
     try:
         real = place.resolve(strict=True)
         return real.is_dir() and all(map(_is_own, [real, *real.parents]))
@@ -111,12 +101,7 @@ def _is_own(directory: Path) -> bool:
 
 
 def belongs(status: os.stat_result) -> bool:
-    """Whether a file or directory is this user's or root's, and nobody else can write to it.
-
-    Parameters
-    ----------
-    status : os.stat_result
-    """
+    """Whether a file or directory is this user's or root's, and nobody else can write to it."""
     if sys.platform == "win32":
         return True  # a user's folders are closed there
     if status.st_uid not in (0, os.geteuid()) or status.st_mode & stat.S_IWOTH:

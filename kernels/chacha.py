@@ -78,14 +78,8 @@ def _twenty_rounds(s):
 def chacha_group(key, nonce, counter, words):
     """Write sixteen consecutive blocks of the keystream, for kernels; see :func:`chacha_blocks`.
 
-    Parameters
-    ----------
-    key : ndarray of uint32, shape (8,)
-    nonce : ndarray of uint32, shape (3,)
-    counter : int
-        Number of the first block.
-    words : ndarray of uint32, shape (16, 16)
-        Output: words of a block by blocks.
+    Shapes: key (8,) of uint32; nonce (3,) of uint32; words (16, 16) of uint32.
+    ``counter``: number of the first block. ``words``: output: words of a block by blocks.
     """
     k0, k1, k2, k3, k4, k5, k6, k7 = key[0], key[1], key[2], key[3], key[4], key[5], key[6], key[7]
     n0, n1, n2 = nonce[0], nonce[1], nonce[2]
@@ -114,15 +108,9 @@ def chacha_group(key, nonce, counter, words):
 def chacha_blocks(key, nonce, counter, words):
     """Write sixteen consecutive blocks of the ChaCha20 keystream, RFC 8439 section 2.3.
 
-    Parameters
-    ----------
-    key : ndarray of uint32, shape (8,)
-        The 256-bit key as little-endian words.
-    nonce : ndarray of uint32, shape (3,)
-        The 96-bit nonce as little-endian words.
-    counter : int
-        Number of the first block; counters wrap at 2**32.
-    words : ndarray of uint32, shape (16, 16)
-        Output; ``words[:, k]`` is block ``counter + k``.
+    Shapes: key (8,) of uint32; nonce (3,) of uint32; words (16, 16) of uint32.
+    ``key``: the 256-bit key as little-endian words. ``nonce``: the 96-bit nonce as little-endian words.
+    ``counter``: number of the first block; counters wrap at 2**32. ``words``: output; ``words[:, k]`` is
+    block ``counter + k``.
     """
     chacha_group(key, nonce, counter, words)

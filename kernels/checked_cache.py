@@ -91,24 +91,14 @@ def _digest(path: str, raw: bytes) -> bytes:
 
 
 def subdirectory(function: Any) -> str:
-    """Name of the directory in which Numba keeps a function's files, below the one that it is given.
-
-    Parameters
-    ----------
-    function : function
-    """
+    """Name of the directory in which Numba keeps a function's files, below the one that it is given."""
     return str(_CacheLocator.get_suitable_cache_subpath(inspect.getfile(function)))
 
 
 def check_digests(compiled: Any, elsewhere: Sequence[Path] = ()) -> None:
     """Let a compiled function keep its machine code in checked files; without a cache nothing is done.
 
-    Parameters
-    ----------
-    compiled : numba dispatcher
-        Nothing has been compiled yet.
-    elsewhere : sequence of Path
-        Directories of such files that are only read.
+    ``compiled``: nothing has been compiled yet. ``elsewhere``: directories of such files that are only read.
     """
     file = getattr(compiled._cache, "_cache_file", None)
     if file is None:

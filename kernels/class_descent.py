@@ -30,17 +30,10 @@ def _row(rows, k, begin):
 def class_blocks(indptr, rows, data, likely, bend, chosen, blocks, cross, start, stop):
     r"""Curvature of some columns, in all pairs of classes.
 
-    Parameters
-    ----------
-    indptr, rows, data
-        D, as of :func:`fastadmm.kernels.coordinate_descent.scale_columns`.
-    likely, bend : ndarray of shape (C, N)
-        p and s p.
-    chosen : ndarray of int64, shape (c,)
-    blocks, cross : ndarray of shape (c, C, C)
-        Written to: :math:`\sum_i d_ij^2 W_i` and T of each.
-    start, stop : int
-        Range of ``chosen``.
+    Shapes: likely, bend (C, N); chosen (c,) of int64; blocks, cross (c, C, C).
+    ``indptr``, ``rows``, ``data``: D, as of :func:`fastadmm.kernels.coordinate_descent.scale_columns`.
+    ``likely``, ``bend``: p and s p. ``blocks``, ``cross``: written to: :math:`\sum_i d_ij^2 W_i` and T of
+    each. ``start``, ``stop``: range of ``chosen``.
     """
     n_classes = len(likely)
     for place in range(start, stop):
@@ -89,35 +82,17 @@ def _shift(y, ranked, l1, l2):
 def descend_class_columns(columns, curvature, intercepts, slope, terms, chosen, wide, x, image, moved):
     r"""A pass over some columns, in place.
 
-    Parameters
-    ----------
-    columns : tuple
-        ``indptr``, ``rows`` and ``data`` of D.
-    curvature : tuple
-        ``likely`` and ``bend``, ``blocks`` (less what the intercepts take away) and ``cross`` of
-        :func:`class_blocks`, and the place of each column in these.
-    intercepts : tuple
-        :math:`W^+` of shape (C, C), or (0, 0) without intercepts, and the slope in them, of shape (C,).
-    slope : ndarray of shape (C, d)
-        s.
-    terms : tuple of float
-        l_1, l_2 and bounds of h, as of :func:`fastadmm.kernels.coordinate_descent.descend_columns`.
-    chosen : ndarray of int64, shape (c,)
-        In this order. Out: first those that are not left out of the next pass, in the same order.
-    wide : float
-        A column at zero that is further than this from moving is left out.
-    x : ndarray of shape (C, d)
-        Weights; moved.
-    image : ndarray of shape (C, N)
-        :math:`W_i q_i`, with what the intercepts are left out.
-    moved : ndarray of shape (2 + C,)
-        Out: largest move in units of the root of its curvature, and in units of the slope; in and out:
-        :math:`\sum_k T_k m_k`.
-
-    Returns
-    -------
-    int
-        How many are not left out.
+    Shapes: slope (C, d); chosen (c,) of int64; x (C, d); image (C, N); moved (2 + C,).
+    ``columns``: ``indptr``, ``rows`` and ``data`` of D. ``curvature``: ``likely`` and ``bend``, ``blocks``
+    (less what the intercepts take away) and ``cross`` of :func:`class_blocks`, and the place of each column
+    in these. ``intercepts``: :math:`W^+` of shape (C, C), or (0, 0) without intercepts, and the slope in
+    them, of shape (C,). ``slope``: s. ``terms``: l_1, l_2 and bounds of h, as of
+    :func:`fastadmm.kernels.coordinate_descent.descend_columns`. ``chosen``: in this order. Out: first those
+    that are not left out of the next pass, in the same order. ``wide``: a column at zero that is further than
+    this from moving is left out. ``x``: weights; moved. ``image``: :math:`W_i q_i`, with what the intercepts
+    are left out. ``moved``: Out: largest move in units of the root of its curvature, and in units of the
+    slope; in and out: :math:`\sum_k T_k m_k`.
+    Returns: how many are not left out.
     """
     indptr, rows, data = columns
     likely, bend, blocks, cross, places = curvature

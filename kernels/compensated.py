@@ -22,16 +22,7 @@ def _add(entry, factor, high, low):
 
 @kernel
 def dense_compensated_product(matrix, x, out, start, stop):
-    """Write ``D x`` for a range of rows.
-
-    Parameters
-    ----------
-    matrix : ndarray of shape (N, d)
-        C-contiguous.
-    x : ndarray of shape (d,)
-    out : ndarray of shape (N,)
-    start, stop : int
-    """
+    """Write ``D x`` for a range of rows. Shapes: matrix (N, d); x (d,); out (N,)."""
     for i in range(start, stop):
         high, low = 0.0, 0.0
         for j in range(len(x)):
@@ -41,16 +32,7 @@ def dense_compensated_product(matrix, x, out, start, stop):
 
 @kernel
 def csr_compensated_product(indptr, indices, data, x, out, start, stop):
-    """Products with compressed rows, with compensated sums, over a range of rows.
-
-    Parameters
-    ----------
-    indptr : ndarray of int64, shape (N + 1,)
-    indices : ndarray of unsigned int, shape (nnz,)
-    data : ndarray of shape (nnz,)
-    x, out, start, stop
-        As of :func:`dense_compensated_product`.
-    """
+    """As :func:`dense_compensated_product` for compressed rows. Shapes: x (d,); out (N,)."""
     for i in range(start, stop):
         high, low = 0.0, 0.0
         for k in range(indptr[i], indptr[i + 1]):
@@ -62,14 +44,8 @@ def csr_compensated_product(indptr, indices, data, x, out, start, stop):
 def dense_compensated_images(matrix, v, sums, start, stop):
     """Add ``D.T v`` over a range of rows.
 
-    Parameters
-    ----------
-    matrix : ndarray of shape (N, d)
-        C-contiguous.
-    v : ndarray of shape (N,)
-    sums : ndarray of shape (2, d)
-        Added to: sums, and what rounding lost of them.
-    start, stop : int
+    Shapes: matrix (N, d); v (N,); sums (2, d).
+    ``sums``: added to: sums, and what rounding lost of them.
     """
     high, low = sums[0], sums[1]
     for i in range(start, stop):
@@ -82,12 +58,7 @@ def dense_compensated_images(matrix, v, sums, start, stop):
 def csr_compensated_images(indptr, indices, data, v, sums, start, stop):
     """Products with compressed rows, with compensated sums, over a range of rows.
 
-    Parameters
-    ----------
-    indptr, indices, data
-        As of :func:`csr_compensated_product`.
-    v, sums, start, stop
-        As of :func:`dense_compensated_images`.
+    Others as of :func:`csr_compensated_product` and as of :func:`dense_compensated_images`.
     """
     high, low = sums[0], sums[1]
     for i in range(start, stop):
@@ -104,16 +75,10 @@ _BLOCK = 512
 def proof_sums(u, total, z, knots, weight, offset, sums, start, stop):
     """Add up products of a proof's vectors over a range of rows.
 
-    Parameters
-    ----------
-    u, total, z, offset : ndarray of shape (C, N)
-        Dual vector, sum of the messages, predictor, offset.
-    knots : ndarray of shape (N,) or (0,)
-        What is subtracted from every class's z; nothing where it is empty.
-    weight : ndarray of shape (N,)
-    sums : ndarray of shape (7,)
-        Added to: u times total, u times z, and squares of u, z, total, weight and offset.
-    start, stop : int
+    Shapes: u, total, z, offset (C, N); knots (N,) or (0,); weight (N,); sums (7,).
+    ``u``, ``total``, ``z``, ``offset``: dual vector, sum of the messages, predictor, offset. ``knots``: what
+    is subtracted from every class's z; nothing where it is empty. ``sums``: added to: u times total, u times
+    z, and squares of u, z, total, weight and offset.
     """
     shifted = len(knots) > 0
     for begin in range(start, stop, _BLOCK):

@@ -13,10 +13,7 @@ _observers: list[Observer] = []
 def watching(observer: Observer) -> Iterator[None]:
     """Tell an observer of every kernel that is compiled meanwhile, in whatever thread; not of those loaded.
 
-    Parameters
-    ----------
-    observer : callable
-        Takes the kernel's name (``module.function``) and None before, the seconds after.
+    ``observer``: takes the kernel's name (``module.function``) and None before, the seconds after.
     """
     _observers.append(observer)
     try:

@@ -72,21 +72,10 @@ def column_squares(indptr, data, out, start, stop):
 def scale_columns(indptr, rows, data, root, chosen, scaled, squares, cross, start, stop):
     """Make A of some columns.
 
-    Parameters
-    ----------
-    indptr : ndarray of int64, shape (d + 1,)
-    rows : ndarray of unsigned int, shape (nnz,)
-    data : ndarray of shape (nnz,)
-        D.
-    root : ndarray of shape (N,)
-        Square roots of H.
-    chosen : ndarray of int64, shape (c,)
-    scaled : ndarray of shape (nnz,)
-        A, where it is written to.
-    squares, cross : ndarray of shape (d,)
-        Written to: squared lengths of A's columns, and t.
-    start, stop : int
-        Range of ``chosen``.
+    Shapes: indptr (d + 1,); rows (nnz,) of unsigned int; root (N,); chosen (c,) of int64; scaled (nnz,);
+    squares, cross (d,).
+    ``root``: square roots of H. ``scaled``: A, where it is written to. ``squares``, ``cross``: written to:
+    squared lengths of A's columns, and t. ``start``, ``stop``: range of ``chosen``.
     """
     dense = len(rows) == 0
     for place in range(start, stop):
@@ -104,34 +93,15 @@ def scale_columns(indptr, rows, data, root, chosen, scaled, squares, cross, star
 def descend_columns(columns, sizes, intercept, slope, terms, chosen, wide, x, image, moved):
     r"""A pass over some columns, in place.
 
-    Parameters
-    ----------
-    columns : tuple
-        ``indptr``, ``rows`` and ``scaled`` of :func:`scale_columns`.
-    sizes : tuple
-        ``squares`` and ``cross`` of it.
-    intercept : tuple of float
-        H_0, 0 without one, and the slope in it.
-    slope : ndarray of shape (d,)
-        s.
-    terms : tuple of float
-        l_1, l_2 and bounds of :math:`h(x) = \sum_j l_1 |x_j| + \tfrac{l_2}2 x_j^2` on a box.
-    chosen : ndarray of int64, shape (c,)
-        In this order. Out: first those that are not left out of the next pass, in the same order.
-    wide : float
-        A weight at zero that is further than this from moving is left out.
-    x : ndarray of shape (d,)
-        Weights; moved.
-    image : ndarray of shape (N,)
-        A m, with what the intercept is left out.
-    moved : ndarray of shape (3,)
-        Out: largest move in units of the root of its curvature, and in units of the slope; in and out:
-        ``t @ m``.
-
-    Returns
-    -------
-    int
-        How many are not left out.
+    Shapes: slope (d,); chosen (c,) of int64; x (d,); image (N,); moved (3,).
+    ``columns``: ``indptr``, ``rows`` and ``scaled`` of :func:`scale_columns`. ``sizes``: ``squares`` and
+    ``cross`` of it. ``intercept``: H_0, 0 without one, and the slope in it. ``slope``: s. ``terms``: l_1, l_2
+    and bounds of :math:`h(x) = \sum_j l_1 |x_j| + \tfrac{l_2}2 x_j^2` on a box. ``chosen``: in this order.
+    Out: first those that are not left out of the next pass, in the same order. ``wide``: a weight at zero
+    that is further than this from moving is left out. ``x``: weights; moved. ``image``: A m, with what the
+    intercept is left out. ``moved``: Out: largest move in units of the root of its curvature, and in units of
+    the slope; in and out: ``t @ m``.
+    Returns: how many are not left out.
     """
     indptr, rows, scaled = columns
     squares, cross = sizes
@@ -178,17 +148,9 @@ _MULTIPLIER, _INCREMENT = np.uint64(6364136223846793005), np.uint64(144269504088
 def shuffle(numbers, count, state):
     """Shuffle the first ``count`` of some numbers (Fisher and Yates), the same way everywhere.
 
-    Parameters
-    ----------
-    numbers : ndarray of int64, shape (n,)
-    count : int
-    state : uint64
-        Of the generator.
-
-    Returns
-    -------
-    uint64
-        The generator's next state.
+    Shapes: numbers (n,) of int64.
+    ``state``: of the generator.
+    Returns: the generator's next state.
     """
     for place in range(count - 1, 0, -1):
         state = state * _MULTIPLIER + _INCREMENT

@@ -53,15 +53,8 @@ def add_csr_rows_of_four(indptr, base, indices, data, vectors, offset, out, star
 def csr_product(indptr, indices, data, x, out, start, stop):
     """Write ``out[i] = sum_j D[i, j] x[j]`` for the rows of a range.
 
-    Parameters
-    ----------
-    indptr : ndarray of int64, shape (N + 1,)
-    indices : ndarray of unsigned int, shape (nnz,)
-    data : ndarray of float, shape (nnz,), or None
-        None for entries that are all one: then two bytes an entry are read instead of ten.
-    x : ndarray of shape (d,)
-    out : ndarray of shape (N,)
-    start, stop : int
+    Shapes: data (nnz,), or None; x (d,); out (N,).
+    ``data``: none for entries that are all one: then two bytes an entry are read instead of ten.
     """
     multiply_csr_rows(indptr, 0, indices, data, x, 0, out, start, stop)
 
@@ -72,13 +65,7 @@ def csr_products(indptr, indices, data, x, out, start, stop):
 
     D is read from memory once.
 
-    Parameters
-    ----------
-    indptr, indices, data : ndarray
-        As in :func:`csr_product`.
-    x : ndarray of shape (C, d)
-    out : ndarray of shape (C, N)
-    start, stop : int
+    Shapes: x (C, d); out (C, N).
     """
     for begin in range(start, stop, _KEPT_ROWS):
         end = min(begin + _KEPT_ROWS, stop)
@@ -96,15 +83,9 @@ def csr_accumulate_transposed(indptr, indices, data, v, out, start, stop):
 def csr_accumulate_images(indptr, indices, data, vectors, out, start, stop):
     """Add the images of four vectors under the transposed rows of a range, to the bit as one by one.
 
-    Parameters
-    ----------
-    indptr, indices, data : ndarray
-        As in :func:`csr_product`.
-    vectors : ndarray of shape (4, N)
-        Zero where fewer are wanted.
-    out : ndarray of shape (d, 4)
-        Side by side, so that one instruction increases a column's four sums.
-    start, stop : int
+    Shapes: vectors (4, N); out (d, 4).
+    ``vectors``: zero where fewer are wanted. ``out``: side by side, so that one instruction increases a
+    column's four sums.
     """
     add_csr_rows_of_four(indptr, 0, indices, data, vectors, 0, out, start, stop)
 
@@ -113,14 +94,7 @@ def csr_accumulate_images(indptr, indices, data, vectors, out, start, stop):
 def csr_hessian_product(indptr, indices, data, x, weight, out, start, stop):
     """Add ``D.T diag(weight) D x`` over the rows of a range to ``out`` of shape (d,).
 
-    Parameters
-    ----------
-    indptr, indices, data : ndarray
-        As in :func:`csr_product`.
-    x : ndarray of shape (d,)
-    weight : ndarray of shape (N,)
-    out : ndarray of shape (d,)
-    start, stop : int
+    Shapes: x (d,); weight (N,); out (d,).
     """
     readable = np.uint64(indptr[stop])
     for i in range(start, stop):
@@ -135,13 +109,8 @@ def csr_hessian_product(indptr, indices, data, x, weight, out, start, stop):
 def csr_accumulate_gram(indptr, indices, data, weight, out, start, stop):
     """Add the upper triangle of ``D.T @ diag(weight) @ D`` over the rows of a range to ``out``.
 
-    Parameters
-    ----------
-    indptr, indices, data : ndarray
-        As in :func:`csr_product`; column indices sorted within each row.
-    weight : ndarray of shape (N,)
-    out : ndarray of shape (d, d)
-    start, stop : int
+    Shapes: weight (N,); out (d, d).
+    Others as in :func:`csr_product`; column indices sorted within each row.
     """
     for i in range(start, stop):
         if weight[i] == 0.0:  # most rows of a loss with flat pieces
@@ -162,14 +131,7 @@ def csr_accumulate_gram(indptr, indices, data, weight, out, start, stop):
 def csr_fill(indptr, indices, data, scale, out, start, stop):
     """Write the rows of a range, each times its scale, as a dense matrix.
 
-    Parameters
-    ----------
-    indptr, indices, data : ndarray
-        As in :func:`csr_product`.
-    scale : ndarray of shape (N,)
-    out : ndarray of shape (stop - start, d)
-        Output.
-    start, stop : int
+    Shapes: scale (N,); out (stop - start, d).
     """
     for i in range(start, stop):
         row = out[i - start]
@@ -190,18 +152,8 @@ def csr_column_squares(indptr, indices, data, out, start, stop):
 def short_product(indptr, rows, longer, indices, data, x, out, start, stop):
     """Write ``out[i] = sum_j D[i, j] x[j]`` for the rows of a range.
 
-    Parameters
-    ----------
-    indptr : ndarray of int64, shape (N + 1,)
-    rows : ndarray of unsigned int, shape (nnz,)
-        Of each entry; ascending.
-    longer : ndarray of int64, shape (n_longer,)
-        Rows of more than two entries, ascending.
-    indices : ndarray of unsigned int, shape (nnz,)
-    data : ndarray of float, shape (nnz,)
-    x : ndarray of shape (d,)
-    out : ndarray of shape (N,)
-    start, stop : int
+    Shapes: rows (nnz,) of unsigned int; longer (n_longer,) of int64; x (d,); out (N,).
+    ``rows``: of each entry; ascending. ``longer``: rows of more than two entries, ascending.
     """
     for i in range(start, stop):
         out[i] = 0.0
@@ -218,13 +170,8 @@ def short_product(indptr, rows, longer, indices, data, x, out, start, stop):
 def short_accumulate_transposed(indptr, rows, indices, data, v, out, start, stop):
     """Add ``sum_i v[i] D[i, :]`` over the rows of a range to ``out`` of shape (d,).
 
-    Parameters
-    ----------
-    indptr, rows, indices, data : ndarray
-        As in :func:`short_product`.
-    v : ndarray of shape (N,)
-    out : ndarray of shape (d,)
-    start, stop : int
+    Shapes: v (N,); out (d,).
+    Others as in :func:`short_product`.
     """
     for k in range(np.uint64(indptr[start]), np.uint64(indptr[stop])):
         out[indices[k]] += data[k] * v[rows[k]]
@@ -238,17 +185,8 @@ _NOT_SIGN = np.int64(0x7FFFFFFFFFFFFFFF)
 def dense_count(matrix, counts, start, stop):
     """Count the entries of each row that are not zero.
 
-    Parameters
-    ----------
-    matrix : ndarray of shape (N, d)
-    counts : ndarray of int64, shape (N,)
-        Output.
-    start, stop : int
-
-    Returns
-    -------
-    float
-        Largest absolute value; infinite or NaN if one of them is.
+    Shapes: matrix (N, d); counts (N,) of int64.
+    Returns: largest absolute value; infinite or NaN if one of them is.
     """
     # Of absolute values the bits are in the same order, NaN above infinity above all numbers, and the
     # largest of integers may be looked for in any order: that is what lets LLVM vectorise this.
@@ -268,14 +206,8 @@ def dense_count(matrix, counts, start, stop):
 def dense_compress(matrix, indptr, indices, data, start, stop):
     """Write the entries of a row range that are not zero as compressed sparse rows.
 
-    Parameters
-    ----------
-    matrix : ndarray of shape (N, d)
-    indptr : ndarray of int64, shape (N + 1,)
-        Where each row's entries go.
-    indices, data : ndarray of shape (nnz,)
-        Outputs.
-    start, stop : int
+    Shapes: matrix (N, d); indices, data (nnz,).
+    ``indptr``: where each row's entries go.
     """
     for i in range(start, stop):
         row = matrix[i]

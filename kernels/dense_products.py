@@ -28,14 +28,8 @@ _KEPT = 2048
 def dense_product(matrix, x, out, start, stop):
     """Write ``D x`` for the rows of a range.
 
-    Parameters
-    ----------
-    matrix : ndarray of shape (N, d)
-        C-contiguous.
-    x : ndarray of shape (d,)
-    out : ndarray of shape (N,)
-        Contiguous.
-    start, stop : int
+    Shapes: matrix (N, d); x (d,); out (N,).
+    ``out``: contiguous.
     """
     multiply_rows(matrix[start:stop], x, out[start:stop])
 
@@ -44,14 +38,8 @@ def dense_product(matrix, x, out, start, stop):
 def dense_products(matrix, x, out, start, stop):
     """Write ``D x`` of several x for the rows of a range: D is read from memory once.
 
-    Parameters
-    ----------
-    matrix : ndarray of shape (N, d)
-        C-contiguous.
-    x : ndarray of shape (C, d)
-    out : ndarray of shape (C, N)
-        Each to the bit as :func:`dense_product` writes it.
-    start, stop : int
+    Shapes: matrix (N, d); x (C, d); out (C, N).
+    ``out``: each to the bit as :func:`dense_product` writes it.
     """
     step = 4 + _KEPT // max(1, matrix.shape[1]) // 4 * 4
     for begin in range(start, stop, step):
@@ -90,15 +78,7 @@ def dense_accumulate_transposed(matrix, v, out, start, stop):
 
 @kernel
 def dense_columns(matrix, out, start, stop):
-    """Write columns, as rows, for the rows of a range.
-
-    Parameters
-    ----------
-    matrix : ndarray of shape (N, d)
-        C-contiguous.
-    out : ndarray of shape (d, N)
-    start, stop : int
-    """
+    """Write columns, as rows, for the rows of a range. Shapes: matrix (N, d); out (d, N)."""
     step = 8 + _KEPT // max(1, matrix.shape[1]) // 8 * 8
     for begin in range(start, stop, step):
         part = matrix[begin : min(begin + step, stop)]
@@ -121,18 +101,8 @@ def dense_column_squares(matrix, out, start, stop):
 def dense_gram(matrix, weight, tile, syrk, out, start, stop):
     """Add the upper triangle of ``D.T diag(weight) D`` over a range of rows.
 
-    Parameters
-    ----------
-    matrix : ndarray of shape (N, d)
-        C-contiguous.
-    weight : ndarray of shape (N,) or (0,)
-        Not negative; none for ones.
-    tile : int
-        Rows that are multiplied at once: they stay in a cache.
-    syrk : int
-        Address of the library's ``dsyrk``: see :mod:`fastadmm.kernels.blas`.
-    out : ndarray of shape (d, d)
-    start, stop : int
+    Shapes: matrix (N, d); weight (N,) or (0,); out (d, d).
+    ``weight``: not negative; none for ones.
     """
     d = matrix.shape[1]
     if len(weight) == 0:

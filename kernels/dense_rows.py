@@ -100,13 +100,8 @@ _four_rows, _one_row = _rows_of(_ROWS), _rows_of(1)
 def _compiled(matrix, x, out):
     """Add ``D x``.
 
-    Parameters
-    ----------
-    matrix : ndarray of shape (n, d)
-        D, C-contiguous.
-    x : ndarray of shape (d,)
-    out : ndarray of shape (n,)
-        Contiguous.
+    Shapes: matrix (n, d); x (d,); out (n,).
+    ``out``: contiguous.
     """
     n, d = matrix.shape
     x = np.ascontiguousarray(x)

@@ -18,17 +18,7 @@ _BLOCK = 1024
 def add_weights(directions, coefficients, scale, residual):
     """Add a multiple of the weights ``directions.T @ coefficients``; the squared norm of the result.
 
-    Parameters
-    ----------
-    directions : ndarray of shape (K, d)
-    coefficients : ndarray of shape (K,)
-    scale : float
-    residual : ndarray of shape (d,)
-        Added to.
-
-    Returns
-    -------
-    float
+    Shapes: directions (K, d); coefficients (K,); residual (d,).
     """
     if len(coefficients) > 0:
         weights = np.dot(coefficients, directions)
@@ -47,19 +37,10 @@ def is_new(size):
 def less_known(known, shares, scale, given, own, rows, out, start, stop):
     """Subtract shares of known vectors from a vector; products of the rest with rows, in a range of columns.
 
-    Parameters
-    ----------
-    known : ndarray of shape (K, d)
-    shares : ndarray of shape (K,)
-        The rest is ``(given - shares @ known) * scale``.
-    scale : float
-    given, own : ndarray of shape (d,)
-        The vector, and where the rest is written; may be the same array.
-    rows : ndarray of shape (R, d)
-    out : ndarray of shape (R + 1,)
-        Products with rows, and the squared norm, are added to it.
-    start, stop : int
-        Range of columns.
+    Shapes: known (K, d); shares (K,); given, own (d,); rows (R, d); out (R + 1,).
+    ``shares``: the rest is ``(given - shares @ known) * scale``. ``given``, ``own``: the vector, and where
+    the rest is written; may be the same array. ``out``: products with rows, and the squared norm, are added
+    to it. ``start``, ``stop``: range of columns.
     """
     sums = np.empty(LANES)
     for begin in range(start, stop, _BLOCK):
@@ -82,17 +63,8 @@ def less_known(known, shares, scale, given, own, rows, out, start, stop):
 def orthonormal(direction, earlier, out):
     """Write the unit vector along what is new of a direction; whether anything is.
 
-    Parameters
-    ----------
-    direction : ndarray of shape (d,)
-    earlier : ndarray of shape (K, d)
-        Orthonormal rows.
-    out : ndarray of shape (d,)
-        Left in any state where nothing is new.
-
-    Returns
-    -------
-    bool
+    Shapes: direction (d,); earlier (K, d); out (d,).
+    ``earlier``: orthonormal rows. ``out``: left in any state where nothing is new.
     """
     size = math.sqrt(np.dot(direction, direction))
     if not (math.isfinite(size) and size > 0.0):
@@ -116,15 +88,8 @@ def orthonormal(direction, earlier, out):
 def reflect_rows(matrix, rows, unit, start, stop):
     """Reflect some rows of a matrix in place, ``R -= 2 unit (unit @ R)``, in a range of columns.
 
-    Parameters
-    ----------
-    matrix : ndarray of shape (K, N)
-    rows : ndarray of int, shape (k,)
-        Which rows R are.
-    unit : ndarray of shape (k,)
-        Unit vector.
-    start, stop : int
-        Range of columns.
+    Shapes: matrix (K, N); rows (k,) of int; unit (k,).
+    ``rows``: which rows R are. ``unit``: unit vector. ``start``, ``stop``: range of columns.
     """
     image = np.empty(_BLOCK)
     for begin in range(start, stop, _BLOCK):

@@ -48,18 +48,7 @@ def _second_order(r):
 
 @inline
 def exp_bounded(x):
-    """Exponential of a number in [-708, 709], to within 1 ulp or so; other arguments are not checked.
-
-    Parameters
-    ----------
-    x : float
-        Argument.
-
-    Returns
-    -------
-    float
-        ``exp(x)``, a normal number.
-    """
+    """Exponential of x in [-708, 709], to within 1 ulp or so; other arguments are not checked."""
     r, exponent = _reduce(x)
     p = fma(fma(_second_order(r), r, 1.0), r, 1.0)
     return np.int64(np.float64(p).view(np.int64) + exponent).view(np.float64)
@@ -67,35 +56,15 @@ def exp_bounded(x):
 
 @inline
 def exp_nonpositive(x):
-    """Exponential of a number that is not positive, to within 1 ulp or so.
-
-    Parameters
-    ----------
-    x : float
-        Argument, ``x <= 0``; below -708 it is treated as -708, so that the
-        result stays a normal number.
-
-    Returns
-    -------
-    float
-        ``exp(max(x, -708))``.
-    """
+    """``exp(max(x, -708))``, a normal number, for x that is not positive, to within 1 ulp or so."""
     return exp_bounded(max(x, -708.0))
 
 
 @inline
 def expm1_and_exp(x):
-    """``exp(x) - 1``, to within a few ulp also near zero, and ``exp(x)``.
+    """``exp(x) - 1``, to within a few ulp also near zero, and ``exp(x)``: infinite above 709, NaN for NaN.
 
-    Parameters
-    ----------
-    x : float
-        Any number; below -708 it is treated as -708.
-
-    Returns
-    -------
-    float, float
-        Infinite above 709, NaN for NaN.
+    Below -708 x is treated as -708.
     """
     large = x > 709.0
     r, exponent = _reduce(-708.0 if x < -708.0 else (709.0 if large else x))
@@ -125,16 +94,6 @@ def log_positive(x):
     With :math:`x = 2^n (1 + f)` and 1 + f within [sqrt(1/2), sqrt(2)],
     :math:`\log(1 + f) = 2\,\mathrm{artanh}\,s`, s = f / (2 + f); polynomial
     and order of summation are fdlibm's.
-
-    Parameters
-    ----------
-    x : float
-        Argument.
-
-    Returns
-    -------
-    float
-        ``log(x)``.
     """
     bits = np.float64(x).view(np.int64)
     n = (bits - _SQRT_HALF) >> np.int64(52)
@@ -159,16 +118,6 @@ def log1p_unit(e):
 
     :math:`\log(1 + e) = 2\,\mathrm{artanh}\,s` with :math:`s = e / (2 + e) \le 1/3`;
     polynomial in :math:`s^2 \le 1/9` through Chebyshev nodes (error 7e-18).
-
-    Parameters
-    ----------
-    e : float
-        Argument in [0, 1].
-
-    Returns
-    -------
-    float
-        ``log(1 + e)``.
     """
     s = e / (2.0 + e)
     t = s * s

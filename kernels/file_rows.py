@@ -56,22 +56,10 @@ def read_rows(descriptor, offsets, chunk_rows, row_bytes, start, stop, address):
 def read_range(descriptor, offsets, chunk_rows, row_bytes, start, stop, out):
     """Copy the rows of a range to a buffer.
 
-    Parameters
-    ----------
-    descriptor : int
-        Open file.
-    offsets : ndarray of int64, shape (number of chunks,)
-        Where in the file each chunk begins.
-    chunk_rows, row_bytes : int
-        Rows of a chunk; bytes of a row.
-    start, stop : int
-    out : ndarray of shape (rows, ...)
-        Contiguous, of at least as many bytes.
-
-    Returns
-    -------
-    bool
-        Whether all of them came.
+    Shapes: offsets (number of chunks,) of int64; out (rows, ...).
+    ``descriptor``: open file. ``offsets``: where in the file each chunk begins. ``chunk_rows``,
+    ``row_bytes``: rows of a chunk; bytes of a row. ``out``: contiguous, of at least as many bytes.
+    Returns: whether all of them came.
     """
     return read_rows(descriptor, offsets, chunk_rows, row_bytes, start, stop, np.int64(out.ctypes.data))
 
@@ -90,27 +78,11 @@ def dense_product_from_file(
 ):
     """As :func:`fastadmm.kernels.dense_products.dense_product`, for rows in a file.
 
-    Parameters
-    ----------
-    x : ndarray of shape (d,)
-    out : ndarray of shape (at least stop - start,)
-        From row ``start``.
-    descriptor, offsets, chunk_rows
-        As in :func:`read_range`.
-    stored : ndarray of shape (step * d,)
-        Buffer of the stored type.
-    values : ndarray of float64, shape (step * d,)
-        The same object where that is the stored type; another buffer otherwise.
-    factor : float
-        What every value is multiplied by.
-    step : int
-        Rows of a tile.
-    start, stop : int
-
-    Returns
-    -------
-    int
-        First row that is not done: ``stop``, or of a tile that could not be read.
+    Shapes: x (d,); out (at least stop - start,); stored (step * d,); values (step * d,).
+    ``out``: from row ``start``. ``stored``: buffer of the stored type. ``values``: the same object where that
+    is the stored type; another buffer otherwise. ``factor``: what every value is multiplied by. ``step``:
+    rows of a tile. Others as in :func:`read_range`.
+    Returns: first row that is not done: ``stop``, or of a tile that could not be read.
     """
     d = len(x)
     for first in range(start, stop, step):
@@ -131,21 +103,10 @@ def dense_transposed_from_file(
 ):
     """Add images of vectors under ``D.T``, for rows in a file.
 
-    Parameters
-    ----------
-    vectors : ndarray of shape (C, at least stop - start)
-        From row ``start``.
-    out : ndarray of shape (C, d)
-        Sums that are added to.
-    descriptor, offsets, chunk_rows, stored, values, factor
-        As in :func:`dense_product_from_file`.
-    step, start, stop : int
-        As in :func:`dense_product_from_file`.
-
-    Returns
-    -------
-    int
-        First row that is not done.
+    Shapes: vectors (C, at least stop - start); out (C, d).
+    ``vectors``: from row ``start``. ``out``: sums that are added to. Others as in
+    :func:`dense_product_from_file`.
+    Returns: first row that is not done.
     """
     d = out.shape[1]
     for first in range(start, stop, step):
@@ -191,30 +152,13 @@ def csr_product_from_file(
 ):
     """As :func:`fastadmm.kernels.csr.csr_product`, for entries in a file.
 
-    Parameters
-    ----------
-    x : ndarray of shape (d,)
-    out : ndarray of shape (at least stop - start,)
-        From row ``start``.
-    descriptor : int
-        Open file.
-    places : tuple of two ndarray of int64
-        Where in the file each chunk of indices, and of values begins.
-    chunk_rows : tuple of two int
-        Entries of a chunk of either.
-    indices, stored : ndarray of shape (most,)
-        Buffers of the stored types, indices as unsigned integers; no row has more entries.
-    values : ndarray of float64, shape (most,)
-        The same object as ``stored`` where that is the stored type; another buffer otherwise.
-    factor : float
-        What every value is multiplied by.
-    indptr : ndarray of int64, shape (N + 1,)
-    start, stop : int
-
-    Returns
-    -------
-    int
-        First row that is not done: ``stop``, or of a tile that could not be read.
+    Shapes: x (d,); out (at least stop - start,); indices, stored (most,); values (most,).
+    ``out``: from row ``start``. ``descriptor``: open file. ``places``: where in the file each chunk of
+    indices, and of values begins. ``chunk_rows``: entries of a chunk of either. ``indices``, ``stored``:
+    buffers of the stored types, indices as unsigned integers; no row has more entries. ``values``: the same
+    object as ``stored`` where that is the stored type; another buffer otherwise. ``factor``: what every value
+    is multiplied by.
+    Returns: first row that is not done: ``stop``, or of a tile that could not be read.
     """
     first = start
     while first < stop:
@@ -233,20 +177,9 @@ def csr_transposed_from_file(
 ):
     """As :func:`fastadmm.kernels.csr.csr_accumulate_transposed`, for entries in a file.
 
-    Parameters
-    ----------
-    v : ndarray of shape (at least stop - start,)
-        From row ``start``.
-    out : ndarray of shape (d,)
-        Sums that are added to.
-    descriptor, places, chunk_rows, indices, stored, values, factor, indptr
-        As in :func:`csr_product_from_file`.
-    start, stop : int
-
-    Returns
-    -------
-    int
-        First row that is not done.
+    Shapes: v (at least stop - start,); out (d,).
+    ``v``: from row ``start``. ``out``: sums that are added to. Others as in :func:`csr_product_from_file`.
+    Returns: first row that is not done.
     """
     first = start
     while first < stop:
@@ -265,20 +198,10 @@ def csr_images_from_file(
 ):
     """As :func:`fastadmm.kernels.csr.csr_accumulate_images`, for entries in a file.
 
-    Parameters
-    ----------
-    vectors : ndarray of shape (4 G, at least stop - start)
-        From row ``start``; zero where fewer are wanted.
-    out : ndarray of shape (G, d, 4)
-        Sums that are added to.
-    descriptor, places, chunk_rows, indices, stored, values, factor, indptr
-        As in :func:`csr_product_from_file`.
-    start, stop : int
-
-    Returns
-    -------
-    int
-        First row that is not done.
+    Shapes: vectors (4 G, at least stop - start); out (G, d, 4).
+    ``vectors``: from row ``start``; zero where fewer are wanted. ``out``: sums that are added to. Others as
+    in :func:`csr_product_from_file`.
+    Returns: first row that is not done.
     """
     first = start
     while first < stop:

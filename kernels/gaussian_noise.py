@@ -96,19 +96,10 @@ def _check(end):
 def uniform(key, nonce, out, begin, end):
     """Write 53-bit uniforms in [0, 1).
 
-    Parameters
-    ----------
-    key : ndarray of uint32, shape (8,)
-    nonce : ndarray of uint32, shape (3,)
-    out : ndarray of float64, shape (N,)
-        Output; only the rows of the range are written.
-    begin, end : int
-        Row range; element i depends on key, nonce and i alone.
-
-    Raises
-    ------
-    ValueError
-        If ``end`` exceeds 2**35.
+    Shapes: key (8,) of uint32; nonce (3,) of uint32; out (N,).
+    ``out``: output; only the rows of the range are written. ``begin``, ``end``: row range; element i depends
+    on key, nonce and i alone.
+    Raises: ValueError, if ``end`` exceeds 2**35.
     """
     _check(end)
     words = np.empty((16, LANES), np.uint32)
@@ -144,20 +135,10 @@ def grid_normal(key, nonce, scale, out, begin, end):
     On a grid of width g, with ``scale = sigma / g``, no low-order bits of the
     noise exist that could betray what it was added to.
 
-    Parameters
-    ----------
-    key, nonce : ndarray of uint32
-        As in :func:`uniform`.
-    scale : float
-        Standard deviation in grid units, from 0 to 2**47.
-    out : ndarray of int64, shape (N,)
-        Output; only the rows of the range are written.
-    begin, end : int
-
-    Raises
-    ------
-    ValueError
-        If scale is outside its range or NaN, or ``end`` exceeds 2**35.
+    Shapes: out (N,) of int64.
+    ``scale``: standard deviation in grid units, from 0 to 2**47. ``out``: output; only the rows of the range
+    are written. Others as in :func:`uniform`.
+    Raises: ValueError, if scale is outside its range or NaN, or ``end`` exceeds 2**35.
     """
     _check(end)
     if not 0.0 <= scale <= MAX_SCALE:

@@ -46,31 +46,13 @@ def _coordinate(gram, gradient, j, l1, l2, low, high, x):
 def gram_descent(gram, slope, origin, l1, l2, low, high, x, gradient, tolerance, max_passes):
     r"""Minimise with :math:`h(x) = l_1 \|x\|_1 + \tfrac{l_2}{2} \|x\|^2` on a box, in place.
 
-    Parameters
-    ----------
-    gram : ndarray of shape (d, d)
-        G, symmetric.
-    slope, origin : ndarray of shape (d,)
-        s and o.
-    l1, l2 : float
-        Not negative.
-    low, high : float
-        Bounds of every weight; may be infinite.
-    x : ndarray of shape (d,)
-        In: warm start. Out: the minimiser.
-    gradient : ndarray of shape (d,)
-        Out: ``G (x - o) + s``.
-    tolerance : float
-        Largest violation of a column's optimality condition that is left,
-        relative to the largest of ``|s_j| + G_jj |x_j - o_j| + l1``, each over the
-        root of the column's curvature.
-    max_passes : int
-        Limit of passes over the columns.
-
-    Returns
-    -------
-    bool
-        Whether the tolerance was reached.
+    Shapes: gram (d, d); slope, origin (d,); x (d,); gradient (d,).
+    ``gram``: G, symmetric. ``slope``, ``origin``: s and o. ``l1``, ``l2``: not negative. ``low``, ``high``:
+    bounds of every weight; may be infinite. ``x``: In: warm start. Out: the minimiser. ``gradient``: Out: ``G
+    (x - o) + s``. ``tolerance``: largest violation of a column's optimality condition that is left, relative
+    to the largest of ``|s_j| + G_jj |x_j - o_j| + l1``, each over the root of the column's curvature.
+    ``max_passes``: limit of passes over the columns.
+    Returns: whether the tolerance was reached.
     """
     d = len(x)
     limit = 0.0
@@ -153,23 +135,11 @@ def group_descent(gram, right, starts, thresholds, values, vectors, x, gradient,
     the group is :math:`V (\Lambda + \nu)^{-1} V^\top c` with one scalar
     :math:`\nu = t_g / \|x_g\|`.
 
-    Parameters
-    ----------
-    gram, right, x, gradient, tolerance, max_passes
-        As in :func:`gram_descent`; columns ordered by group.
-    starts : int array of shape (n_groups + 1,)
-        First column of each group.
-    thresholds : ndarray of shape (n_groups,)
-        t_g, not negative.
-    values : ndarray of shape (d,)
-        Eigenvalues of each group's Gram matrix, not negative.
-    vectors : ndarray of shape (d, d)
-        Their eigenvectors, as columns of the diagonal blocks.
-
-    Returns
-    -------
-    bool
-        Whether the tolerance was reached.
+    Shapes: starts (n_groups + 1,); thresholds (n_groups,); values (d,); vectors (d, d).
+    ``starts``: first column of each group. ``thresholds``: t_g, not negative. ``values``: eigenvalues of each
+    group's Gram matrix, not negative. ``vectors``: their eigenvectors, as columns of the diagonal blocks.
+    Others as in :func:`gram_descent`; columns ordered by group.
+    Returns: whether the tolerance was reached.
     """
     d = len(x)
     scale = 0.0

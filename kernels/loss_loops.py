@@ -12,17 +12,19 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
+from fastadmm.kernels.beside import beside_blocks, beside_move, beside_slopes
 from fastadmm.kernels.block_sum import BLOCK, block_sum
 from fastadmm.kernels.pieces import call_kernel
 from fastadmm.kernels.policy import inline, kernel
-from fastadmm.kernels.span import span_advance
+from fastadmm.kernels.span import span_blocks, span_move, span_slopes
 from fastadmm.kernels.vectors import total_and_size
 
 
 class Kernels(NamedTuple):
     """The compiled functions of a loss; each works on a row range, but for ``prox_of_row``.
 
-    A non-convex loss needs no ``advance``; without ``prox_of_row`` there is no coordinate ascent on rows.
+    ``advance_beside`` is ``advance`` where messages are columns of dense matrices, in a tuple. A non-convex
+    loss needs neither; without ``prox_of_row`` there is no coordinate ascent on rows.
     """
 
     evaluate: Any
@@ -30,6 +32,7 @@ class Kernels(NamedTuple):
     prox: Any
     conjugate: Any
     advance: Any = None
+    advance_beside: Any = None
     prox_of_row: Any = None
 
 
@@ -65,26 +68,19 @@ def in_order(work, row, size):
 #: How a block's numbers are added up.
 add_up: Any = None
 
-#: The kernel that ``advance`` calls.
+#: What ``advance`` calls.
 evaluate: Any = None
+blocks: Any = None
+move: Any = None
+add_slopes: Any = None
 
 
 def _evaluate(z, target, weight, extra, gradient, start, stop):
     """Summed weighted loss over a row range; writes the gradient.
 
-    Parameters
-    ----------
-    z, target, weight : ndarray of shape (N,)
-        Linear predictor, targets, sample weights s.
-    extra : tuple of float
-        The loss's parameters.
-    gradient : ndarray of shape (N,)
-        Output: ``weight * loss'(z)``, in the domain of the conjugate.
-    start, stop : int
-
-    Returns
-    -------
-    float
+    Shapes: z, target, weight (N,); gradient (N,).
+    ``z``, ``target``, ``weight``: linear predictor, targets, sample weights s. ``gradient``: output: ``weight
+    * loss'(z)``, in the domain of the conjugate.
     """
     # Slices of one length each: LLVM checks once a block that they do not overlap, and vectorises.
     work = np.empty((1, BLOCK))
@@ -103,8 +99,13 @@ def _advance(
     messages, step, origin, base, intercept, target, weight, extra, total, z, gradient, slopes, start, stop
 ):
     """A step in the span of the messages and the loss there; arguments as in :mod:`fastadmm.kernels.span`."""
-    move = messages, step, origin, base, intercept, total, z
-    span_advance(evaluate, move, (target, weight, extra, gradient), slopes, start, stop)
+    value = 0.0
+    for begin, end in blocks(len(step), start, stop):
+        move(messages, step, origin, base, intercept, total, z, begin, end)
+        value += evaluate(z, target, weight, extra, gradient, begin, end)
+        add_slopes(messages, gradient, slopes, begin, end)
+        total_and_size(gradient, slopes[len(step) + 1 :], begin, end)
+    slopes[len(step)] += value
 
 
 def _curvature(z, target, weight, extra, curvature, start, stop):
@@ -122,28 +123,13 @@ def _prox(v, shift, target, weight, extra, penalty, z, gradient, start, stop):
 
     It is the z-update of ADMM sharing (Hu et al., equation 7).
 
-    Parameters
-    ----------
-    v, shift : ndarray of shape (N,)
-        Proximal centre ``sum_m D_m x_m + u / r``; offset plus intercept o.
-    target, weight : ndarray of shape (N,)
-        Targets and sample weights s.
-    extra : tuple of float
-        The loss's parameters.
-    penalty : float
-        r, in the summed scaling.
-    z : ndarray of shape (N,)
-        In: warm start, where one is needed. Out: the minimiser.
-    gradient : ndarray of shape (N,)
-        Out: ``s * loss'(z + o)``, equal to ``r (v - z)`` up to rounding, and always in the domain of the
-        conjugate loss.
-    start, stop : int
-
-    Returns
-    -------
-    tuple of float
-        Sum of the gradients, and of their derivatives ``r h / (r + h)`` in the shift: what a Newton step on
-        the intercept needs.
+    Shapes: v, shift (N,); target, weight (N,); z (N,); gradient (N,).
+    ``v``, ``shift``: proximal centre ``sum_m D_m x_m + u / r``; offset plus intercept o. ``target``,
+    ``weight``: targets and sample weights s. ``penalty``: r, in the summed scaling. ``z``: In: warm start,
+    where one is needed. Out: the minimiser. ``gradient``: Out: ``s * loss'(z + o)``, equal to ``r (v - z)``
+    up to rounding, and always in the domain of the conjugate loss.
+    Returns: sum of the gradients, and of their derivatives ``r h / (r + h)`` in the shift: what a Newton step
+    on the intercept needs.
     """
     work = np.empty((3, BLOCK))
     sum_gradient = 0.0
@@ -168,14 +154,8 @@ def _prox(v, shift, target, weight, extra, penalty, z, gradient, start, stop):
 def _prox_of_row(centre, start, target, weight, extra, penalty, found):
     """The gradient of ``prox`` for one sample, written to ``found[0]``.
 
-    Parameters
-    ----------
-    centre, start : float
-        Of the linear predictor: proximal centre, and where to begin.
-    target, weight : float
-    extra : tuple of float
-    penalty : float
-    found : ndarray of shape (1,)
+    Shapes: found (1,).
+    ``centre``: of the linear predictor: proximal centre, and where to begin.
     """
     found[0], _ = closed_prox(centre, target, weight, penalty, extra)
 
@@ -217,18 +197,9 @@ def loss_kernels(
 ) -> Kernels:
     """The kernels of a loss, of its functions of one row.
 
-    Parameters
-    ----------
-    name : str
-        Of the loss; the kernels' names begin with it.
-    value, bend, dual, proximal, closed_prox : function
-        Of one row.
-    by_halves : collection of str
-        The kernels whose sums are added up by halves.
-    convex : bool
-        Whether there is a step in the span.
-    **own
-        Kernels of the loss's own, by their fields.
+    ``name``: of the loss; the kernels' names begin with it. ``by_halves``: the kernels whose sums are added
+    up by halves. ``convex``: whether there is a step in the span. ``own``: kernels of the loss's own, by
+    their fields.
     """
 
     def made(template: Any, field: str, **functions: Any) -> Any:
@@ -242,7 +213,10 @@ def loss_kernels(
     own["evaluate"] = made(_evaluate, "evaluate", value=inline(value))
     own["curvature"] = made(_curvature, "curvature", bend=inline(bend))
     if convex:
-        own["advance"] = made(_advance, "advance", evaluate=own["evaluate"])
+        along = {"blocks": span_blocks, "move": span_move, "add_slopes": span_slopes}
+        own["advance"] = made(_advance, "advance", evaluate=own["evaluate"], **along)
+        along = {"blocks": beside_blocks, "move": beside_move, "add_slopes": beside_slopes}
+        own["advance_beside"] = made(_advance, "advance_beside", evaluate=own["evaluate"], **along)
     if dual is not None:
         template = _conjugate_by_halves if "conjugate" in by_halves else _conjugate
         own["conjugate"] = made(template, "conjugate", dual=inline(dual))
@@ -267,20 +241,9 @@ _ROWS = 1 << 17
 def loss_at(evaluate, base, total, intercept, target, weight, extra, z, gradient, sums, start, stop):
     """Write a loss's gradient at ``base + total + intercept``, and add up both.
 
-    Parameters
-    ----------
-    evaluate : int
-        Address of the loss's ``evaluate``.
-    base, total : ndarray of shape (N,)
-    intercept : float
-    target, weight : ndarray of shape (N,)
-    extra : tuple of float
-        The loss's parameters.
-    z, gradient : ndarray of shape (N,)
-        Written to: the predictor, and the weighted gradient.
-    sums : ndarray of shape (3,)
-        The loss is added, the sum of the gradient, and that of its absolute values.
-    start, stop : int
+    Shapes: base, total (N,); target, weight (N,); z, gradient (N,); sums (3,).
+    ``evaluate``: address of the loss's ``evaluate``. ``z``, ``gradient``: written to: the predictor, and the
+    weighted gradient. ``sums``: the loss is added, the sum of the gradient, and that of its absolute values.
     """
     value, own_sums = 0.0, sums[1:]
     for begin in range(start, stop, _ROWS):
@@ -297,18 +260,10 @@ def loss_at(evaluate, base, total, intercept, target, weight, extra, z, gradient
 def curvature_at(curve, base, total, intercept, target, weight, extra, bend, root, sums, start, stop):
     """Write a loss's curvature at ``base + total + intercept``, and add it up.
 
-    Parameters
-    ----------
-    curve : int
-        Address of the loss's ``curvature``.
-    base, total, intercept, target, weight, extra, start, stop
-        As for :func:`loss_at`.
-    bend : ndarray of shape (N,)
-        Written to.
-    root : ndarray of shape (N,) or (0,)
-        Written to, if it has room: the square root.
-    sums : ndarray of shape (2,)
-        The sum of the curvature is added, and that of its absolute values.
+    Shapes: bend (N,); root (N,) or (0,); sums (2,).
+    ``curve``: address of the loss's ``curvature``. ``bend``: written to. ``root``: written to, if it has
+    room: the square root. ``sums``: the sum of the curvature is added, and that of its absolute values.
+    Others as for :func:`loss_at`.
     """
     z = np.empty(BLOCK)
     for begin in range(start, stop, BLOCK):

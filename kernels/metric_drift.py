@@ -18,18 +18,10 @@ _LOG_2 = 0.6931471805599453
 def metric_drift(curvature, metric, floor, out, start, stop):
     """Add weighted squares of the logarithm of curvature over metric, and the weights, to two sums.
 
-    Parameters
-    ----------
-    curvature : ndarray of shape (N,)
-        Taken as ``floor`` where it is less.
-    metric : ndarray of shape (N,)
-        Positive.
-    floor : float
-        Positive.
-    out : ndarray of shape (3,)
-        Sum of ``(curvature + metric) * log(curvature / metric)**2``, of ``curvature + metric``, and of the
-        curvature as it is.
-    start, stop : int
+    Shapes: curvature (N,); metric (N,); out (3,).
+    ``curvature``: taken as ``floor`` where it is less. ``metric``: positive. ``floor``: positive. ``out``:
+    sum of ``(curvature + metric) * log(curvature / metric)**2``, of ``curvature + metric``, and of the
+    curvature as it is.
     """
     ratio, squares = np.empty(_BLOCK), np.empty(_BLOCK)
     weights, ones = np.empty(_BLOCK), np.ones(_BLOCK)

@@ -28,17 +28,9 @@ def _block_rows(matrices):
 def mixed_product(sparse, matrices, columns, x, out, start, stop):
     """Write ``D x`` for the rows of a range to ``out`` of shape (N,).
 
-    Parameters
-    ----------
-    sparse : tuple of ndarray
-        ``indptr``, ``indices`` and ``data`` of the sparse columns.
-    matrices : tuple of ndarray of shape (N, d_m)
-        The dense columns.
-    columns : int
-        Number of sparse columns.
-    x : ndarray of shape (K,)
-    out : ndarray of shape (N,)
-    start, stop : int
+    Shapes: each of matrices (N, d_m); x (K,); out (N,).
+    ``sparse``: ``indptr``, ``indices`` and ``data`` of the sparse columns. ``matrices``: the dense columns.
+    ``columns``: number of sparse columns.
     """
     indptr, indices, data = sparse
     for begin in range(start, stop, _ROWS):
@@ -51,12 +43,8 @@ def mixed_product(sparse, matrices, columns, x, out, start, stop):
 def mixed_transposed(sparse, matrices, columns, vector, out, start, stop):
     """Add ``D.T vector`` over the rows of a range to ``out`` of shape (K,).
 
-    Parameters
-    ----------
-    sparse, matrices, columns, start, stop
-        As of :func:`mixed_product`.
-    vector : ndarray of shape (N,)
-    out : ndarray of shape (K,)
+    Shapes: vector (N,); out (K,).
+    Others as of :func:`mixed_product`.
     """
     indptr, indices, data = sparse
     add_csr_rows(indptr, 0, indices, data, vector, 0, out, start, stop)
@@ -67,12 +55,8 @@ def mixed_transposed(sparse, matrices, columns, vector, out, start, stop):
 def mixed_hessian_product(sparse, matrices, columns, x, weight, out, start, stop):
     """Add ``D.T diag(weight) D x`` over the rows of a range to ``out`` of shape (K,).
 
-    Parameters
-    ----------
-    sparse, matrices, columns, x, start, stop
-        As of :func:`mixed_product`.
-    weight : ndarray of shape (N,)
-    out : ndarray of shape (K,)
+    Shapes: weight (N,); out (K,).
+    Others as of :func:`mixed_product`.
     """
     indptr, indices, data = sparse
     size, product = _block_rows(matrices), np.empty(stop)
@@ -97,13 +81,8 @@ def mixed_hessian_product(sparse, matrices, columns, x, weight, out, start, stop
 def mixed_gram(sparse, matrices, columns, lead, weight, tile, syrk, out, start, stop):
     """Add the upper triangle of ``D.T diag(weight) D`` over a range of rows.
 
-    Parameters
-    ----------
-    sparse, matrices, columns, start, stop
-        As of :func:`mixed_product`.
-    lead, weight, tile, syrk
-        As of :func:`fastadmm.kernels.beside.beside_gram`.
-    out : ndarray of shape (lead + K, lead + K)
+    Shapes: out (lead + K, lead + K).
+    Others as of :func:`mixed_product` and as of :func:`fastadmm.kernels.beside.beside_gram`.
     """
     indptr, indices, data = sparse
     behind = lead + columns

@@ -66,22 +66,10 @@ def _normalise(z, begin, size, room):
 def multinomial_evaluate(z, target, weight, extra, gradient, start, stop):
     """Summed weighted loss over a row range; writes the gradient.
 
-    Parameters
-    ----------
-    z : ndarray of shape (C, N)
-        Linear predictors.
-    target, weight : ndarray of shape (N,)
-        Class numbers, sample weights.
-    extra : tuple
-        Empty: there are no parameters.
-    gradient : ndarray of shape (C, N)
-        Output: ``weight * (p - onehot)``; sums to zero over the classes of a sample.
-    start, stop : int
-
-    Returns
-    -------
-    float
-        ``sum(weight * (log(sum(exp(z))) - z[target]))`` over the range.
+    Shapes: z (C, N); target, weight (N,); gradient (C, N).
+    ``z``: linear predictors. ``target``, ``weight``: class numbers, sample weights. ``gradient``: output:
+    ``weight * (p - onehot)``; sums to zero over the classes of a sample.
+    Returns: ``sum(weight * (log(sum(exp(z))) - z[target]))`` over the range.
     """
     room = _room(len(z))
     total = 0.0
@@ -112,21 +100,9 @@ def _evaluate(z, place, target, weight, gradient, begin, end, room):
 def multinomial_advance(before, offset, intercept, target, weight, total, gradient, start, stop):
     """:func:`multinomial_evaluate` where a step of the predictors leads.
 
-    Parameters
-    ----------
-    before, offset : ndarray of shape (C, N)
-        Sum of messages before the step; offset.
-    intercept : ndarray of shape (C,)
-    target, weight : ndarray of shape (N,)
-    total : ndarray of shape (C, N)
-        In: the step. Out: sum of messages.
-    gradient : ndarray of shape (C, N)
-        Output.
-    start, stop : int
-
-    Returns
-    -------
-    float
+    Shapes: before, offset (C, N); intercept (C,); target, weight (N,); total (C, N); gradient (C, N).
+    ``before``, ``offset``: sum of messages before the step; offset. ``total``: In: the step. Out: sum of
+    messages.
     """
     classes = len(total)
     room, z = _room(classes), np.empty((classes, _BLOCK))
@@ -186,12 +162,8 @@ def multinomial_mean_curvature(gradient, weight, out, start, stop):
     The gradient's entries are the probabilities, and of the label ``p - 1``: of each the curvature is its
     modulus g less g squared over the weight.
 
-    Parameters
-    ----------
-    gradient : ndarray of shape (C, N)
-        As :func:`multinomial_evaluate` writes it.
-    weight, out : ndarray of shape (N,)
-    start, stop : int
+    Shapes: gradient (C, N); weight, out (N,).
+    ``gradient``: as :func:`multinomial_evaluate` writes it.
     """
     classes = len(gradient)
     for begin in range(start, stop, _BLOCK):
@@ -213,14 +185,8 @@ def multinomial_action(likely, weight, direction, out, start, stop):
 
     .. math:: s\,(\mathrm{diag}(p) - p p^\top)\, v = s\, p \circ (v - \langle p, v\rangle)
 
-    Parameters
-    ----------
-    likely : ndarray of shape (C, N)
-        Probabilities p.
-    weight : ndarray of shape (N,)
-    direction, out : ndarray of shape (C, N)
-        v; the output.
-    start, stop : int
+    Shapes: likely (C, N); weight (N,); direction, out (C, N).
+    ``likely``: probabilities p. ``direction``, ``out``: v; the output.
     """
     mean = np.empty(_BLOCK)
     for begin in range(start, stop, _BLOCK):
@@ -276,26 +242,13 @@ def multinomial_prox(v, shift, target, weight, penalty, z, gradient, slope, star
     the largest :math:`p_c` is 1, Newton's iterates approach it monotonically,
     for any ratio s / r and any centre; a warm start only replaces that first point.
 
-    Parameters
-    ----------
-    v : ndarray of shape (C, N)
-        Proximal centre ``sum_m D_m x_m + u / r``.
-    shift : ndarray of shape (C, N)
-        Offset plus intercepts ``o``.
-    target, weight : ndarray of shape (N,)
-        Class numbers and sample weights s.
-    penalty : float
-        r, in the summed scaling.
-    z : ndarray of shape (C, N)
-        In: warm start. Out: the minimiser.
-    gradient : ndarray of shape (C, N)
-        Out: ``s * (p - onehot)`` at ``z + o``, equal to ``r (v - z)`` up to
-        rounding, and always in the domain of the conjugate loss.
-    slope : ndarray of shape (C, C)
-        Added to: derivative of the summed gradients in the intercepts,
-        :math:`\sum_i r s\,(\mathrm{diag}(q) - q q^\top / \sum q)` with
-        :math:`q = p / (r + s p)`.
-    start, stop : int
+    Shapes: v (C, N); shift (C, N); target, weight (N,); z (C, N); gradient (C, N); slope (C, C).
+    ``v``: proximal centre ``sum_m D_m x_m + u / r``. ``shift``: offset plus intercepts ``o``. ``target``,
+    ``weight``: class numbers and sample weights s. ``penalty``: r, in the summed scaling. ``z``: In: warm
+    start. Out: the minimiser. ``gradient``: Out: ``s * (p - onehot)`` at ``z + o``, equal to ``r (v - z)`` up
+    to rounding, and always in the domain of the conjugate loss. ``slope``: added to: derivative of the summed
+    gradients in the intercepts, :math:`\sum_i r s\,(\mathrm{diag}(q) - q q^\top / \sum q)` with :math:`q = p
+    / (r + s p)`.
     """
     classes = v.shape[0]
     level = np.empty(classes)
@@ -362,19 +315,8 @@ def multinomial_conjugate(u, target, weight, extra, start, stop):
     With :math:`p = e_y + u / s` it is :math:`s \sum_c p_c \log p_c`, the negative
     entropy, for p in the simplex.
 
-    Parameters
-    ----------
-    u : ndarray of shape (C, N)
-        Dual vector.
-    target, weight : ndarray of shape (N,)
-        Class numbers, sample weights.
-    extra : tuple
-        Empty.
-    start, stop : int
-
-    Returns
-    -------
-    float
+    Shapes: u (C, N); target, weight (N,).
+    ``u``: dual vector. ``target``, ``weight``: class numbers, sample weights.
     """
     # Summed over the other classes: u, u log(u / s), and how many are outside.
     others, part, outside = np.empty(_BLOCK), np.empty(_BLOCK), np.empty(_BLOCK)

@@ -73,29 +73,12 @@ def owner_dense_gradient(
 ):
     """Add the bounded gradients of a range of dense rows to ``out``.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n, d)
-        Features.
-    y : ndarray of shape (n,)
-        Targets; -1 and 1 for hinge and logistic.
-    theta : ndarray of shape (d,) or (d + 1,)
-        Parameters; the last one is the constant's, where there is one.
-    code : int
-        Loss.
-    intercept : int
-        1 for a constant coordinate, else 0.
-    euclidean : bool
-        l2 norms instead of l1.
-    row_limit, target_limit : float
-        R and the bound on the absolute target; infinite for none.
-    limit : float
-        Bound on each record's gradient; infinite for none.
-    unit : float
-        Power of two to whose multiples contributions are rounded; 0 rounds nothing.
-    out : ndarray of shape (d,) or (d + 1,)
-        Sums, added to.
-    start, stop : int
+    Shapes: X (n, d); y (n,); theta (d,) or (d + 1,); out (d,) or (d + 1,).
+    ``X``: features. ``y``: targets; -1 and 1 for hinge and logistic. ``theta``: parameters; the last one is
+    the constant's, where there is one. ``code``: loss. ``intercept``: 1 for a constant coordinate, else 0.
+    ``euclidean``: l2 norms instead of l1. ``row_limit``, ``target_limit``: R and the bound on the absolute
+    target; infinite for none. ``limit``: bound on each record's gradient; infinite for none. ``unit``: power
+    of two to whose multiples contributions are rounded; 0 rounds nothing. ``out``: sums, added to.
     """
     d = X.shape[1]
     magic = _ROUNDER * unit
@@ -145,14 +128,7 @@ def owner_csr_gradient(
 ):
     """Add the bounded gradients of a range of sparse rows to ``out``.
 
-    Parameters
-    ----------
-    indptr : ndarray of int64, shape (n + 1,)
-    indices : ndarray of unsigned int, shape (nnz,)
-    data : ndarray of float, shape (nnz,)
-        Compressed sparse rows.
-    y, theta, code, intercept, euclidean, row_limit, target_limit, limit, unit, out, start, stop
-        As in :func:`owner_dense_gradient`.
+    ``data``: compressed sparse rows. Others as in :func:`owner_dense_gradient`.
     """
     d = len(theta) - intercept
     magic = _ROUNDER * unit
@@ -184,12 +160,8 @@ def owner_dense_moments(X, y, intercept, euclidean, row_limit, target_limit, uni
     For the squared loss with bounded features these moments hold every gradient
     of the owner, so one pass over the rows serves all rounds.
 
-    Parameters
-    ----------
-    X, y, intercept, euclidean, row_limit, target_limit, unit, start, stop
-        As in :func:`owner_dense_gradient`.
-    out : ndarray of shape (p + 1, p + 1)
-        p is d, or d + 1 with a constant coordinate.
+    Shapes: out (p + 1, p + 1).
+    ``out``: p is d, or d + 1 with a constant coordinate. Others as in :func:`owner_dense_gradient`.
     """
     d = X.shape[1]
     magic = _ROUNDER * unit

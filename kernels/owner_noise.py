@@ -52,21 +52,10 @@ def _exponential_coin(words, at, numerator, denominator):
 def discrete_laplace(words, scale, out, start):
     """Fill ``out[start:]`` as far as the random words last.
 
-    Parameters
-    ----------
-    words : ndarray of uint64, shape (n_words,)
-        Independent uniform words; a position is never used twice.
-    scale : int
-        t, from 1 to ``2**60``.
-    out : ndarray of int64, shape (n,)
-        Receives the samples.
-    start : int
-        First entry to fill.
-
-    Returns
-    -------
-    int
-        Entry after the last one filled; call again with new words while it is below ``len(out)``.
+    Shapes: words (n_words,) of uint64; out (n,) of int64.
+    ``words``: independent uniform words; a position is never used twice. ``scale``: t, from 1 to ``2**60``.
+    ``out``: receives the samples. ``start``: first entry to fill.
+    Returns: entry after the last one filled; call again with new words while it is below ``len(out)``.
     """
     t = np.uint64(scale)
     one = np.uint64(1)

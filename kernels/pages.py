@@ -26,21 +26,11 @@ def piece_of_pages(places, step, small, large, number):
 
     Each has the large pages of a step; the first and the last of a memory have the small ones at its ends.
 
-    Parameters
-    ----------
-    places : ndarray of int64, shape (k, 2)
-        Address and bytes of each memory.
-    step : int
-        Bytes of a piece: of large pages.
-    small, large : int
-        Bytes of the system's pages.
-    number : int
-        Of the piece. A memory has one for each whole step, and one more.
-
-    Returns
-    -------
-    begin, end : int
-        Addresses; no more than the beginning where nothing is left.
+    Shapes: places (k, 2) of int64.
+    ``places``: address and bytes of each memory. ``step``: bytes of a piece: of large pages. ``small``,
+    ``large``: bytes of the system's pages. ``number``: of the piece. A memory has one for each whole step,
+    and one more.
+    Returns: addresses; no more than the beginning where nothing is left.
     """
     k = 0
     while number > places[k, 1] // step:
@@ -56,16 +46,8 @@ def piece_of_pages(places, step, small, large, number):
 def discard(madvise, advice, places, step, small, large, start, stop):
     """Let go of memory; what stood there is lost.
 
-    Parameters
-    ----------
-    madvise : int
-        Address of the system's function.
-    advice : int
-        ``MADV_DONTNEED``.
-    places, step, small, large
-        As of :func:`piece_of_pages`.
-    start, stop : int
-        Range of pieces.
+    ``madvise``: address of the system's function. ``advice``: ``MADV_DONTNEED``. ``start``, ``stop``: range
+    of pieces. Others as of :func:`piece_of_pages`.
     """
     for number in range(start, stop):
         begin, end = piece_of_pages(places, step, small, large, number)

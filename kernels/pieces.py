@@ -172,11 +172,7 @@ describe_returns = _described(_returns_entry)
 def share_pieces(code, what, pieces):
     """Have the pieces of a job done by as many threads as :func:`numba.set_num_threads` was told.
 
-    Parameters
-    ----------
-    code, what : int
-        Addresses of the piece function and of its arguments.
-    pieces : int
+    ``code``, ``what``: addresses of the piece function and of its arguments.
     """
     for piece in prange(pieces):
         call_piece(code, what, piece)
@@ -196,16 +192,10 @@ def _do(share, described, pieces):
 def over_rows(share, address, bounds, *arguments):
     """Call the kernel at an address with ``(*arguments, start, stop)`` for each range between bounds.
 
-    Parameters
-    ----------
-    share : int
-        Address of :func:`share_pieces`; 0 where the caller does all pieces in turn. It is not called by its
-        name, so that a caller on one thread neither compiles it nor launches threads.
-    address : int
-        Of a kernel compiled for exactly these arguments.
-    bounds : ndarray of int64, shape (pieces + 1,)
-    *arguments
-        What the kernel takes.
+    Shapes: bounds (pieces + 1,) of int64.
+    ``share``: address of :func:`share_pieces`; 0 where the caller does all pieces in turn. It is not called
+    by its name, so that a caller on one thread neither compiles it nor launches threads. ``address``: of a
+    kernel compiled for exactly these arguments. ``arguments``: what the kernel takes.
     """
     _do(share, describe_rows((address, bounds, *arguments)), len(bounds) - 1)
 
@@ -214,12 +204,8 @@ def over_rows(share, address, bounds, *arguments):
 def over_sums(share, address, bounds, own, *arguments):
     """Call the kernel at an address with ``(*arguments, own[k], start, stop)`` for the k-th range.
 
-    Parameters
-    ----------
-    share, address, bounds, *arguments
-        As in :func:`over_rows`.
-    own : ndarray of shape (pieces, ...)
-        Each piece adds to a row of its own, which is set to zero first.
+    Shapes: own (pieces, ...).
+    ``own``: each piece adds to a row of its own, which is set to zero first. Others as in :func:`over_rows`.
     """
     _do(share, describe_sums((address, bounds, own, *arguments)), len(bounds) - 1)
 
@@ -228,11 +214,7 @@ def over_sums(share, address, bounds, own, *arguments):
 def over_returns(share, address, bounds, own, *arguments):
     """Keep what the kernel at an address returns of ``(*arguments, start, stop)`` for the k-th range.
 
-    Parameters
-    ----------
-    share, address, bounds, *arguments
-        As in :func:`over_rows`.
-    own : ndarray of shape (pieces, at least 2)
-        One number or two are written to the beginning of row k.
+    Shapes: own (pieces, at least 2).
+    ``own``: one number or two are written to the beginning of row k. Others as in :func:`over_rows`.
     """
     _do(share, describe_returns((address, bounds, own, *arguments)), len(bounds) - 1)

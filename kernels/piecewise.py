@@ -120,16 +120,9 @@ margin = _clamped("margin", _of_margin)
 def clamped_slopes(z, along, origin, slope, rise, least, most, t, out, start, stop):
     """Add first and second derivative at a length to two sums.
 
-    Parameters
-    ----------
-    z, along : ndarray of shape (n,)
-        Predictors at length 0, and the direction d.
-    origin, slope, rise, least, most : ndarray of shape (n,)
-        o, a, h, l and u of every row; a line may have no end on one side.
-    t : float
-        The length.
-    out : ndarray of shape (2,)
-    start, stop : int
+    Shapes: z, along (n,); origin, slope, rise, least, most (n,); out (2,).
+    ``z``, ``along``: predictors at length 0, and the direction d. ``origin``, ``slope``, ``rise``, ``least``,
+    ``most``: o, a, h, l and u of every row; a line may have no end on one side. ``t``: the length.
     """
     for begin in range(start, stop, BLOCK):
         one, two = 0.0, 0.0

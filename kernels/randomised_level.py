@@ -16,20 +16,10 @@ from fastadmm.kernels.policy import kernel
 def randomised_levels(score, center, clip, keep, n_levels, rounding, response, levels, start, stop):
     """Draw one symbol per record over a row range.
 
-    Parameters
-    ----------
-    score : ndarray of shape (N,)
-    center, clip : float
-        ``t = (score - center) / clip``, cut off at -1 and 1.
-    keep : float
-        Probability that the rounded level is kept.
-    n_levels : int
-        k, from 2 to 256.
-    rounding, response : ndarray of shape (N,)
-        Independent uniforms in [0, 1).
-    levels : ndarray of uint8, shape (N,)
-        Out: symbols 0 ... k - 1.
-    start, stop : int
+    Shapes: score (N,); rounding, response (N,); levels (N,) of uint8.
+    ``center``, ``clip``: ``t = (score - center) / clip``, cut off at -1 and 1. ``keep``: probability that the
+    rounded level is kept. ``n_levels``: k, from 2 to 256. ``rounding``, ``response``: independent uniforms in
+    [0, 1). ``levels``: Out: symbols 0 ... k - 1.
     """
     last = n_levels - 1
     for i in range(start, stop):

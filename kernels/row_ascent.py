@@ -106,35 +106,13 @@ def _ascend(product, add, about, scale, lead, seed, order, u, x, intercept):
 def ascend_rows(prox, extra, rows, squares, labels, scale, lead, seed, order, u, x, intercept):
     r"""One pass over the rows in a new order.
 
-    Parameters
-    ----------
-    prox : int
-        Address of the loss's ``prox_of_row``.
-    extra : tuple of float
-        The loss's parameters.
-    rows : tuple of ndarray
-        ``indptr``, ``indices`` and ``data`` of D, as in :mod:`fastadmm.kernels.csr`.
-    squares : ndarray of shape (N,)
-        Squared length of each row, with ``lead``; positive where a row is in ``order``.
-    labels : tuple of ndarray of shape (N,)
-        Targets, weights s and offset.
-    scale : float
-        :math:`\lambda W`.
-    lead : float
-        Square of the intercept's column; 0 without one.
-    seed : int
-        Of the order.
-    order : ndarray of int64, shape (at most N,)
-        The rows to be visited, in groups of neighbours.
-    u, x : ndarray of shape (N,), (d,)
-        Dual vector and weights; changed.
-    intercept : float
-
-    Returns
-    -------
-    rise : float
-        What the pass added to the dual objective at least.
-    intercept : float
+    Shapes: squares (N,); each of labels (N,); order (at most N,) of int64; u, x (N,), (d,).
+    ``prox``: address of the loss's ``prox_of_row``. ``rows``: ``indptr``, ``indices`` and ``data`` of D, as
+    in :mod:`fastadmm.kernels.csr`. ``squares``: squared length of each row, with ``lead``; positive where a
+    row is in ``order``. ``labels``: targets, weights s and offset. ``scale``: :math:`\lambda W`. ``lead``:
+    square of the intercept's column; 0 without one. ``seed``: of the order. ``order``: the rows to be
+    visited, in groups of neighbours. ``u``, ``x``: dual vector and weights; changed.
+    Returns: what the pass added to the dual objective at least.
     """
     about = prox, extra, rows, squares, labels
     return _ascend(_csr_product, _add_csr, about, scale, lead, seed, order, u, x, intercept)
@@ -142,22 +120,14 @@ def ascend_rows(prox, extra, rows, squares, labels, scale, lead, seed, order, u,
 
 @kernel
 def ascend_dense_rows(prox, extra, rows, squares, labels, scale, lead, seed, order, u, x, intercept):
-    """As :func:`ascend_rows`, where ``rows`` is a tuple of matrices as in :mod:`fastadmm.kernels.beside`.
-
-    ``prox``, ``extra``, ``squares``, ``labels``, ``scale``, ``lead``, ``seed``, ``order``, ``u``, ``x`` and
-    ``intercept`` as there.
-    """
+    """As :func:`ascend_rows`, where ``rows`` is a tuple of matrices as in :mod:`fastadmm.kernels.beside`."""
     about = prox, extra, rows, squares, labels
     return _ascend(_dense_product, _add_dense, about, scale, lead, seed, order, u, x, intercept)
 
 
 @kernel
 def ascend_mixed_rows(prox, extra, rows, squares, labels, scale, lead, seed, order, u, x, intercept):
-    """As :func:`ascend_rows`, where ``rows`` ends with a matrix of the columns behind the sparse ones.
-
-    ``prox``, ``extra``, ``squares``, ``labels``, ``scale``, ``lead``, ``seed``, ``order``, ``u``, ``x`` and
-    ``intercept`` as there.
-    """
+    """As :func:`ascend_rows`, where ``rows`` ends with a matrix of the columns behind the sparse ones."""
     about = prox, extra, rows, squares, labels
     return _ascend(_mixed_product, _add_mixed, about, scale, lead, seed, order, u, x, intercept)
 

@@ -51,21 +51,10 @@ def shift_of_targets(messages, z, u, penalty, metric, tau, out, start, stop):
 def relax_messages(before, z, messages, relaxation, out, total, relaxed, start, stop):
     """Over-relax messages; see :func:`fastadmm.coordinator.admm.messages.relax`.
 
-    Parameters
-    ----------
-    before : ndarray of shape (M, N)
-        Messages where the round started.
-    z : ndarray of shape (N,)
-        There, too.
-    messages : ndarray of shape (M, N)
-        The parties' answers.
-    relaxation : float
-        alpha.
-    out : ndarray of shape (M, N)
-        Relaxed messages; with a relaxation of 1 the answers themselves.
-    total, relaxed : ndarray of shape (N,)
-        Sums of the answers and of the relaxed messages.
-    start, stop : int
+    Shapes: before (M, N); z (N,); messages (M, N); out (M, N); total, relaxed (N,).
+    ``before``: messages where the round started. ``z``: there, too. ``messages``: the parties' answers.
+    ``relaxation``: alpha. ``out``: relaxed messages; with a relaxation of 1 the answers themselves.
+    ``total``, ``relaxed``: sums of the answers and of the relaxed messages.
     """
     share = np.empty(BLOCK)
     for begin in range(start, stop, BLOCK):
@@ -87,17 +76,9 @@ def relax_messages(before, z, messages, relaxation, out, total, relaxed, start, 
 def pull_and_squares(total, z, u, penalty, metric, pull, out, start, stop):
     """Write ``u + r (S - z)``, and add sums of ``S - z`` and of what it is made of.
 
-    Parameters
-    ----------
-    total, z, u : ndarray of shape (N,)
-    penalty, metric
-        r.
-    pull : ndarray of shape (N,)
-        Output.
-    out : ndarray of shape (6,)
-        ``<u, S - z>``, ``<r (S - z), S - z>``, ``|r (S - z)|^2`` and ``|S - z|^2`` are added, ``|S|^2`` and
-        ``|u|^2``.
-    start, stop : int
+    Shapes: total, z, u (N,); pull (N,); out (6,).
+    ``penalty``, ``metric``: r. ``out``: ``<u, S - z>``, ``<r (S - z), S - z>``, ``|r (S - z)|^2`` and ``|S -
+    z|^2`` are added, ``|S|^2`` and ``|u|^2``.
     """
     r, sums = np.empty(BLOCK), np.zeros((6, BLOCK))
     for begin in range(start, stop, BLOCK):
@@ -122,24 +103,10 @@ def pull_and_squares(total, z, u, penalty, metric, pull, out, start, stop):
 def dual_residual(before, old_z, old_u, messages, u, penalty, metric, tau, parallel, out, start, stop):
     """Add the squared norms of all parties' ``s``: by how much their new weights miss optimality.
 
-    Parameters
-    ----------
-    before : ndarray of shape (M, N)
-        Messages where the round started.
-    old_z, old_u : ndarray of shape (N,)
-        There, too.
-    messages : ndarray of shape (M, N)
-        The parties' answers.
-    u : ndarray of shape (N,)
-        After the round.
-    penalty, metric
-        r.
-    tau : float
-    parallel : bool
-        Whether no party saw the others' answers; else each saw those before its own.
-    out : ndarray of shape (1,)
-        The sum is added.
-    start, stop : int
+    Shapes: before (M, N); old_z, old_u (N,); messages (M, N); u (N,); out (1,).
+    ``before``: messages where the round started. ``old_z``, ``old_u``: there, too. ``messages``: the parties'
+    answers. ``u``: after the round. ``penalty``, ``metric``: r. ``parallel``: whether no party saw the
+    others' answers; else each saw those before its own. ``out``: the sum is added.
     """
     seen, r, sums = np.empty(BLOCK), np.empty(BLOCK), np.zeros((1, BLOCK))
     for begin in range(start, stop, BLOCK):
@@ -173,24 +140,12 @@ def centres_in_metric(total, u, weight, penalty, metric, centre, scaled, start, 
 def prox_in_metric(calls, extra, given, intercept, penalty, metric, z, u, out, start, stop):
     """The z-update where every sample has a penalty of its own, in blocks that stay in a cache.
 
-    Parameters
-    ----------
-    calls : tuple of int
-        Addresses of the loss's ``prox``, ``evaluate`` and ``curvature``.
-    extra : tuple of float
-        The loss's parameters.
-    given : tuple of ndarray of shape (N,)
-        Centres and weights of :func:`centres_in_metric`; offset, targets and the samples' weights.
-    intercept : float
-    penalty, metric
-        r, with a number for every sample.
-    z : ndarray of shape (N,)
-        In: warm start. Out: the minimiser.
-    u : ndarray of shape (N,)
-        Output: the gradient itself, with the sample's own weight, in the domain of the conjugate.
-    out : ndarray of shape (2,)
-        The sum of the new u, and that of its derivatives in the intercept, are added.
-    start, stop : int
+    Shapes: each of given (N,); z (N,); u (N,); out (2,).
+    ``calls``: addresses of the loss's ``prox``, ``evaluate`` and ``curvature``. ``given``: centres and
+    weights of :func:`centres_in_metric`; offset, targets and the samples' weights. ``penalty``, ``metric``:
+    r, with a number for every sample. ``z``: In: warm start. Out: the minimiser. ``u``: output: the gradient
+    itself, with the sample's own weight, in the domain of the conjugate. ``out``: the sum of the new u, and
+    that of its derivatives in the intercept, are added.
     """
     prox, evaluate, curve = calls
     centre, scaled, base, target, weight = given

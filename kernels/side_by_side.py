@@ -13,18 +13,9 @@ def append_csr(indptr, indices, data, first, places, out_indices, out_data, star
 
     Entry by entry, because branches on the lengths of short rows cannot be predicted.
 
-    Parameters
-    ----------
-    indptr : ndarray of int64, shape (N + 1,)
-    indices : ndarray of unsigned int, shape (nnz,)
-    data : ndarray of shape (nnz,)
-    first : int
-        Column of the whole that is this matrix's first.
-    places : ndarray of int64, shape (N,)
-        Where each row's next entry goes; moved on.
-    out_indices : ndarray of unsigned int, shape (nnz of the result,)
-    out_data : ndarray of shape (nnz of the result,)
-    start, stop : int
+    Shapes: places (N,) of int64; out_indices (nnz of the result,); out_data (nnz of the result,).
+    ``first``: column of the whole that is this matrix's first. ``places``: where each row's next entry goes;
+    moved on.
     """
     begin, end = np.uint64(indptr[start]), np.uint64(indptr[stop])
     # Of each entry, rows that begin with it; of each row, how far its entries move.
@@ -46,19 +37,10 @@ def append_csr(indptr, indices, data, first, places, out_indices, out_data, star
 def copy_rows(indptr, indices, data, numbers, starts, out_indices, out_data, start, stop):
     """Write the entries of some rows of a matrix.
 
-    Parameters
-    ----------
-    indptr : ndarray of int64, shape (N + 1,)
-    indices : ndarray of unsigned int, shape (nnz,)
-    data : ndarray of shape (nnz,)
-    numbers : ndarray of int64, shape (n,)
-        Rows that are wanted.
-    starts : ndarray of int64, shape (n + 1,)
-        Where the entries of each begin.
-    out_indices : ndarray of unsigned int, shape (nnz of the result,)
-    out_data : ndarray of shape (nnz of the result,)
-    start, stop : int
-        Range of those that are wanted.
+    Shapes: numbers (n,) of int64; starts (n + 1,) of int64; out_indices (nnz of the result,); out_data (nnz
+    of the result,).
+    ``numbers``: rows that are wanted. ``starts``: where the entries of each begin. ``start``, ``stop``: range
+    of those that are wanted.
     """
     for i in range(start, stop):
         place, row = np.uint64(starts[i]), np.uint64(numbers[i])
@@ -85,17 +67,10 @@ def find_some(indptr, indices, places, entries, rows, counts, start, stop):
 
     Entry by entry, and none of it branches: neither the lengths of short rows nor columns can be predicted.
 
-    Parameters
-    ----------
-    indptr : ndarray of int64, shape (N + 1,)
-    indices : ndarray of unsigned int, shape (nnz,)
-    places : ndarray of int32, shape (d,)
-        Number that a column has among those that are wanted; -1 of others.
-    entries, rows : ndarray of unsigned int, shape (nnz,)
-        Numbers of the entries found, and their rows, from that of the range's first entry on.
-    counts : ndarray of int64, shape (N,)
-        How many each row has; zero before.
-    start, stop : int
+    Shapes: places (d,) of int32; entries, rows (nnz,) of unsigned int; counts (N,) of int64.
+    ``places``: number that a column has among those that are wanted; -1 of others. ``entries``, ``rows``:
+    numbers of the entries found, and their rows, from that of the range's first entry on. ``counts``: how
+    many each row has; zero before.
     """
     begin, end = np.uint64(indptr[start]), np.uint64(indptr[stop])
     begins = np.zeros(end - begin + np.uint64(1), dtype=np.int32)
@@ -117,15 +92,9 @@ def append_some(
 ):
     """Write the entries of a range of sparse rows that are in some columns behind those that the rows have.
 
-    Parameters
-    ----------
-    indptr, indices, places, entries, rows, counts, start, stop
-        As of :func:`find_some`, which has found the entries.
-    data : ndarray of shape (nnz,)
-    ends : ndarray of int64, shape (N,)
-        Where each row's next entry goes; moved on.
-    out_indices : ndarray of unsigned int, shape (nnz of the result,)
-    out_data : ndarray of shape (nnz of the result,)
+    Shapes: ends (N,) of int64; out_indices (nnz of the result,); out_data (nnz of the result,).
+    ``ends``: where each row's next entry goes; moved on. Others as of :func:`find_some`, which has found the
+    entries.
     """
     begin, found = indptr[start], 0
     for i in range(start, stop):
@@ -141,15 +110,8 @@ def append_some(
 def copy_some(matrix, numbers, first, out, start, stop):
     """Write columns of a dense matrix of shape (N, d), for a range of rows, to some of ``out``.
 
-    Parameters
-    ----------
-    matrix : ndarray of shape (N, d)
-    numbers : ndarray of int64, shape (k,)
-        Of the columns.
-    first : int
-        Column of ``out`` that the first of them becomes.
-    out : ndarray of shape (N, at least first + k)
-    start, stop : int
+    Shapes: matrix (N, d); numbers (k,) of int64; out (N, at least first + k).
+    ``numbers``: of the columns. ``first``: column of ``out`` that the first of them becomes.
     """
     for i in range(start, stop):
         for j in range(len(numbers)):

@@ -15,18 +15,8 @@ _FEW_MESSAGES = 20
 def span_hessian(messages, root, lead, syrk, out, start, stop):
     """Add the upper triangle of the Hessian over the span of messages and, first, of vectors of ones.
 
-    Parameters
-    ----------
-    messages : ndarray of shape (K, N)
-        V.
-    root : ndarray of shape (N,)
-        Square root of the curvature.
-    lead : int
-        1 with an intercept, else 0.
-    syrk : int
-        Address of the library's ``dsyrk``: see :mod:`fastadmm.kernels.blas`.
-    out : ndarray of shape (lead + K, lead + K)
-    start, stop : int
+    Shapes: messages (K, N); root (N,); out (lead + K, lead + K).
+    ``root``: square root of the curvature. ``lead``: 1 with an intercept, else 0.
     """
     n = lead + len(messages)
     scaled, places = np.empty((n, _BLOCK)), np.empty(_BLOCK, dtype=np.int64)
@@ -64,18 +54,8 @@ def span_hessian(messages, root, lead, syrk, out, start, stop):
 def span_border(messages, known, curvature, gradient, gemm, out, start, stop):
     """Add the products of all messages with the new ones, times the curvature, and with the gradient.
 
-    Parameters
-    ----------
-    messages : ndarray of shape (K, N)
-        V.
-    known : int
-        Messages before the new ones.
-    curvature, gradient : ndarray of shape (N,)
-    gemm : int
-        Address of the library's ``dgemm``.
-    out : ndarray of shape (K, K - known + 1)
-        The gradient's last.
-    start, stop : int
+    Shapes: messages (K, N); curvature, gradient (N,); out (K, K - known + 1).
+    ``known``: messages before the new ones. ``out``: the gradient's last.
     """
     new = len(messages) - known
     right = np.empty((new + 1, _BLOCK))
@@ -95,14 +75,7 @@ def span_border(messages, known, curvature, gradient, gemm, out, start, stop):
 def span_products(messages, vectors, gemm, out, start, stop):
     """Add the products of messages with other vectors, block by block.
 
-    Parameters
-    ----------
-    messages, vectors : ndarray of shape (K, N), (w, N)
-        C-contiguous.
-    gemm : int
-        Address of the library's ``dgemm``.
-    out : ndarray of shape (K, w)
-    start, stop : int
+    Shapes: messages, vectors (K, N), (w, N); out (K, w).
     """
     for begin in range(start, stop, _BLOCK):
         size = min(begin + _BLOCK, stop) - begin

@@ -232,15 +232,8 @@ _add_four: Any = _compiled_four if COMPILED else _interpreted_four
 def row_product(data, indices, x, begin, end, readable):
     """Product of the entries of one row with a vector.
 
-    Parameters
-    ----------
-    data : ndarray of float64, shape (nnz,), or None
-    indices : ndarray of unsigned int, shape (nnz,)
-    x : ndarray of shape (d,)
-    begin, end : uint64
-        The row's entries.
-    readable : uint64
-        So many entries there are.
+    Shapes: data (nnz,), or None; x (d,).
+    ``begin``, ``end``: the row's entries. ``readable``: so many entries there are.
     """
     if COMPILED and end + _GROUP <= readable:
         return _compiled_product(data, indices, x, begin, end)

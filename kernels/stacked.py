@@ -10,17 +10,9 @@ from fastadmm.kernels.vectors import LANES, dot
 def weighted_products(rows, v, weights, n, out, start, stop):
     """Add ``sum_j weights[j] <rows[k, j], v[j]>`` to ``out[k]``.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (K, size)
-        In each the vectors j, of n numbers, one behind another.
-    v : ndarray of shape (size,)
-    weights : ndarray of shape (s,)
-        Of the first s vectors.
-    n : int
-    out : ndarray of shape (K,)
-    start, stop : int
-        Range of every vector.
+    Shapes: rows (K, size); v (size,); weights (s,); out (K,).
+    ``rows``: in each the vectors j, of n numbers, one behind another. ``weights``: of the first s vectors.
+    ``start``, ``stop``: range of every vector.
     """
     sums = np.empty(LANES)
     for begin in range(start, stop, 8 * BLOCK):  # of v, which all rows meet, so much stays in a cache
@@ -35,13 +27,8 @@ def weighted_products(rows, v, weights, n, out, start, stop):
 def products_in_metrics(rows, v, metrics, which, n, out, start, stop):
     """Add ``sum_j <rows[k, j], metrics[which[j]] v[j]>`` to ``out[k]``.
 
-    Parameters
-    ----------
-    rows, v, n, out, start, stop
-        As of :func:`weighted_products`.
-    metrics : tuple of ndarray of shape (n,)
-    which : ndarray of int64, shape (s,)
-        Of the first s vectors.
+    Shapes: each of metrics (n,); which (s,) of int64.
+    ``which``: of the first s vectors. Others as of :func:`weighted_products`.
     """
     sums, work = np.empty(LANES), np.empty(8 * BLOCK)
     for begin in range(start, stop, 8 * BLOCK):

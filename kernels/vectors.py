@@ -47,12 +47,8 @@ def products(rows, v, out, start, stop):
 def shifted_sum(first, factor, second, shift, scale, out, start, stop):
     """Write ``(first + factor * second + shift) * scale``, added in this order.
 
-    Parameters
-    ----------
-    first, second, out : ndarray of shape (N,)
-        The output may be one of the others.
-    factor, shift, scale : float
-    start, stop : int
+    Shapes: first, second, out (N,).
+    ``first``, ``second``, ``out``: the output may be one of the others.
     """
     one, other, own = first[start:stop], second[start:stop], out[start:stop]
     for k in range(stop - start):
@@ -104,13 +100,8 @@ def square_root(v, out, start, stop):
 def products_by_class(rows, classes, v, out, start, stop):
     """Add inner products of ``rows``, of shape (K, N), with those of v, of shape (C, N), to ``out``.
 
-    Parameters
-    ----------
-    rows, v : ndarray of shape (K, N), (C, N)
-    classes : ndarray of int64, shape (K,)
-        Which row of v each is multiplied with.
-    out : ndarray of shape (K,)
-    start, stop : int
+    Shapes: rows, v (K, N), (C, N); classes (K,) of int64; out (K,).
+    ``classes``: which row of v each is multiplied with.
     """
     sums = np.empty(LANES)
     for k in range(len(rows)):
@@ -121,14 +112,8 @@ def products_by_class(rows, classes, v, out, start, stop):
 def combine_by_class(c, rows, classes, out, start, stop):
     """Write for each class the sum of its ``rows``, of shape (K, N), times their coefficients.
 
-    Parameters
-    ----------
-    c : ndarray of shape (K,)
-    rows : ndarray of shape (K, N)
-    classes : ndarray of int64, shape (K,)
-        Which row of ``out`` each is added to.
-    out : ndarray of shape (C, N)
-    start, stop : int
+    Shapes: c (K,); rows (K, N); classes (K,) of int64; out (C, N).
+    ``classes``: which row of ``out`` each is added to.
     """
     for begin in range(start, stop, BLOCK):  # of all classes, that much stays in the first-level cache
         end = min(begin + BLOCK, stop)
@@ -157,12 +142,8 @@ def combine_sizes(c, rows, out, start, stop):
 def add_by_halves(rows, start, stop):
     """Add up columns ``start`` to ``stop`` of rows, as many as a power of two, by halves; all are written to.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n, m)
-        The first becomes the sum.
-    start, stop : int
-        Range of columns.
+    Shapes: rows (n, m).
+    ``rows``: the first becomes the sum. ``start``, ``stop``: range of columns.
     """
     step = 1
     while step < len(rows):
@@ -177,14 +158,8 @@ def add_by_halves(rows, start, stop):
 def sum_by_halves(rows, out, start, stop):
     """Write to ``out`` what :func:`add_by_halves` makes of rows.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n, m)
-        Written to.
-    out : ndarray of shape (m,)
-        May be the first of them.
-    start, stop : int
-        Range of columns.
+    Shapes: rows (n, m); out (m,).
+    ``rows``: written to. ``out``: may be the first of them. ``start``, ``stop``: range of columns.
     """
     add_by_halves(rows, start, stop)
     first, own = rows[0, start:stop], out[start:stop]
@@ -211,11 +186,7 @@ def raise_to(v, least, start, stop):
 def total_and_size(v, out, start, stop):
     """Add the sum of a vector's numbers, and that of their absolute values, to two sums.
 
-    Parameters
-    ----------
-    v : ndarray of shape (N,)
-    out : ndarray of shape (2,)
-    start, stop : int
+    Shapes: v (N,); out (2,).
     """
     total, size = np.zeros(LANES), np.zeros(LANES)
     for begin in range(start, stop, LANES):
@@ -241,16 +212,9 @@ _FACTOR, _LOW_BITS = np.uint64(0x9E3779B97F4A7C15), np.uint64(33)
 def row_of_each(begin, stride, first_row, out, start, stop):
     """Write the row of each window from ``begin + start`` on, less ``first_row``, to a range of ``out``.
 
-    Parameters
-    ----------
-    begin : int
-        Number of the window whose row is ``out[0]``.
-    stride : int
-        Rows of a window.
-    first_row : int
-    out : ndarray of int64, shape (n_windows,)
-    start, stop : int
-        Range of ``out``.
+    Shapes: out (n_windows,) of int64.
+    ``begin``: number of the window whose row is ``out[0]``. ``stride``: rows of a window. ``start``,
+    ``stop``: range of ``out``.
     """
     # Arrays: without the compiler a number warns of the overflow that is meant.
     windows, width = np.arange(begin + start, begin + stop).astype(np.uint64), np.uint64(stride)

@@ -147,24 +147,12 @@ def _release(residual, free, owner, excess, mean, count, lowest, limit, one):
 def weights_program(hessian, slope, weights, lower, owner, max_steps, ridge, step):
     """Minimise from a feasible point.
 
-    Parameters
-    ----------
-    hessian : ndarray of shape (K, K)
-        H, positive semidefinite.
-    slope : ndarray of shape (K,)
-        g.
-    weights : ndarray of shape (K,)
-        c, with ``c >= lower``.
-    lower : ndarray of shape (K,)
-        Zero, or minus infinity for a weight without a bound.
-    owner : ndarray of int64, shape (K,)
-        Group of each weight; -1 for one that belongs to none and is free.
-    max_steps : int
-        Most systems solved.
-    ridge : float
-        Added to each system, relative to its diagonal; more where it takes more to factorise it.
-    step : ndarray of shape (K,)
-        Zero. Out: d, which is feasible and does not increase the value.
+    Shapes: hessian (K, K); slope (K,); weights (K,); lower (K,); owner (K,) of int64; step (K,).
+    ``hessian``: H, positive semidefinite. ``slope``: g. ``weights``: c, with ``c >= lower``. ``lower``: zero,
+    or minus infinity for a weight without a bound. ``owner``: group of each weight; -1 for one that belongs
+    to none and is free. ``max_steps``: most systems solved. ``ridge``: added to each system, relative to its
+    diagonal; more where it takes more to factorise it. ``step``: zero. Out: d, which is feasible and does not
+    increase the value.
     """
     size = len(slope)
     n_groups, largest = 0, 0.0

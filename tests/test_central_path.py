@@ -9,10 +9,9 @@ import pytest
 import scipy.optimize
 from fastadmm import SolverOptions, make_problem, solve
 from fastadmm.engine.engine import Engine
-from fastadmm.pooled.barrier import LossBarrier, PenaltyBarrier
+from fastadmm.pooled.barrier import ClassRows, LossBarrier, PenaltyBarrier, PredictorRows
 from fastadmm.pooled.central_path import follow_central_path
 from fastadmm.pooled.goal import Goal
-from fastadmm.pooled.path_rows import ClassRows, PredictorRows
 from fastadmm.problem.losses import get_loss
 from fastadmm.solver.history import Status
 

@@ -9,8 +9,8 @@ from fastadmm import SolverOptions, make_problem, solve
 from fastadmm.blocks import tiles
 from fastadmm.blocks.block import DenseBlock
 from fastadmm.engine.engine import Engine
-from fastadmm.pooled import saddle
-from fastadmm.pooled.saddle import find_saddle
+from fastadmm.pooled import interior_point
+from fastadmm.pooled.interior_point import find_saddle
 from fastadmm.problem.penalty import PartyPenalty
 from scipy.optimize import linprog
 
@@ -73,7 +73,7 @@ def test_a_system_in_portions_has_the_same_bits(dense, monkeypatch):
     given, portions = problem(dense=dense), []
     monkeypatch.setattr(tiles, "TILE_BYTES", 1 << 13)  # tiles of some rows
     whole = solve(given, SolverOptions(scheme="pooled", n_threads=1))
-    monkeypatch.setattr(saddle, "_PRODUCTS", 1)
+    monkeypatch.setattr(interior_point, "_PRODUCTS", 1)
     monkeypatch.setattr(Engine, "check", lambda _: portions.append(None))
     for threads in (1, 2):
         cut = solve(given, SolverOptions(scheme="pooled", n_threads=threads))

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fastadmm.pooled.preconditioner import Preconditioner
+from fastadmm.pooled.newton import Preconditioner
 
 
 def conjugate(matrix, count):

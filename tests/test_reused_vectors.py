@@ -1,6 +1,7 @@
 """Vectors with a number for every row: written in one pass, used again, and given back by all threads."""
 
 import mmap
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ def test_curvature_in_one_pass_is_that_of_several(name):
     for threads in (1, 3):
         with Engine(threads) as engine:
             bend, root = np.full(n, np.nan), np.full(n, np.nan)
-            given = base, total, 0.7, y, weight, bend, engine
+            given = SimpleNamespace(y=y, weight=weight, offset=base), total, 0.7, bend, engine
             ((first, size),) = engine.together(loss.curvature_parts(*given, root))
             ((second, _),) = engine.together(loss.curvature_parts(*given))
             z = engine.plus(base, total, 0.7)

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -67,12 +68,10 @@ def test_advance_is_move_evaluate_and_slopes(loss):
     elif loss.task == "classification":
         y = (y > 0) * 1.0
     weight = rng.random(n) + 0.1
-    total, z, gradient = np.empty(n), np.empty(n), np.empty(n)
-    expected_gradient = np.empty(n)
+    total, z, gradient, expected_gradient = np.empty((4, n))
     with Engine(2) as engine:
-        value, slopes, sums = loss.advance(
-            messages, step, origin, base, 0.2, y, weight, total, z, gradient, engine
-        )
+        rows = SimpleNamespace(y=y, weight=weight, offset=base)
+        value, slopes, sums = loss.advance(messages, step, origin, rows, 0.2, total, z, gradient, engine)
         expected = loss.evaluate(base + origin + step @ messages + 0.2, y, weight, expected_gradient, engine)
     assert value == pytest.approx(expected, rel=1e-12)
     np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-9, atol=1e-11)
@@ -96,8 +95,9 @@ def test_a_loss_at_a_sum_of_messages_is_that_of_a_step_without_messages(loss, n)
         y = (y > 0) * 1.0
     z, gradient, expected_z, expected_gradient = np.empty((4, n))
     with Engine(2) as engine:
-        (sums,) = engine.together(loss.measure_parts(base, total, 0.2, y, weight, z, gradient, engine))
-        given = np.empty((0, n)), np.empty(0), total, base, 0.2, y, weight, np.empty(n), expected_z
+        rows = SimpleNamespace(y=y, weight=weight, offset=base)
+        (sums,) = engine.together(loss.measure_parts(rows, total, 0.2, z, gradient, engine))
+        given = np.empty((0, n)), np.empty(0), total, rows, 0.2, np.empty(n), expected_z
         value, _, (signed, size) = loss.advance(*given, expected_gradient, engine)
     np.testing.assert_array_equal(sums, [value, signed, size])
     np.testing.assert_array_equal(z, expected_z)

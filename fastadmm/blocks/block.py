@@ -205,8 +205,16 @@ class _Tiled(FeatureBlock):
         """Rows ``rows`` for one pass, which in memory needs no tiles: their sums go on from row to row."""
         return iter([(rows, self._part(*rows))]) if self.in_memory else self.tiles(rows)
 
-    def _write(self, kernel: Any, engine: Engine, x: Array, out: Array) -> None:
+    @property
+    @abstractmethod
+    def _whole(self) -> tuple[Any, ...]:
+        """What kernels read, held in memory."""
+
+    def _write(self, kernel: Any, engine: Engine, x: Array, out: Array, whole: Any = None) -> None:
         """Have a kernel write what it makes of the rows and x to ``out``, of shape (N,) or (C, N)."""
+        if self.in_memory:
+            engine.over_rows(kernel, self._leaves(engine), *(whole or self._whole), x, out)
+            return
 
         def work(rows: Rows) -> None:
             for (start, stop), tile in self.once(rows):
@@ -222,8 +230,11 @@ class _Tiled(FeatureBlock):
         shape: tuple[int, ...],
         *vectors: Array,
         more: tuple[Any, ...] = (),
+        whole: Any = None,
     ) -> Array:
         """What a kernel adds up over all rows, of vectors of shape (N,), or of none where they are empty."""
+        if self.in_memory:
+            return engine.sum_over_rows(kernel, leaves, shape, *(whole or self._whole), *vectors, *more)
 
         def work(rows: Rows) -> Array:
             total = np.zeros(shape)
@@ -279,23 +290,19 @@ class DenseBlock(_Tiled):
     def _part(self, start: int, stop: int) -> Array:
         return self.matrix[start:stop]
 
+    @property
+    def _whole(self) -> tuple[Any, ...]:
+        return (self.matrix,)
+
     def product_into(self, x: Array, out: Array, engine: Engine) -> None:
         from fastadmm.kernels.dense_products import dense_product
 
-        x = np.ascontiguousarray(x)
-        if self.in_memory:
-            engine.over_rows(dense_product, self._leaves(engine), self.matrix, x, out)
-        else:
-            self._write(dense_product, engine, x, out)
+        self._write(dense_product, engine, np.ascontiguousarray(x), out)
 
     def products_into(self, x: Array, out: Array, engine: Engine) -> None:
         from fastadmm.kernels.dense_products import dense_products
 
-        x = np.ascontiguousarray(x)
-        if self.in_memory:
-            engine.over_rows(dense_products, self._leaves(engine), self.matrix, x, out)
-        else:
-            self._write(dense_products, engine, x, out)
+        self._write(dense_products, engine, np.ascontiguousarray(x), out)
 
     def columns(self, numbers: Array, engine: Engine) -> Array:
         if self.in_memory:
@@ -370,8 +377,6 @@ class DenseBlock(_Tiled):
         kernel, syrk = (rough_dense_gram, "ssyrk") if rough else (dense_gram, "dsyrk")
         own, shape = np.empty(0) if weight is None else weight, (self.shape[1], self.shape[1])
         told, leaves = (tile_rows(self.shape[1]), routine(syrk)), self._gram_leaves(engine)
-        if self.in_memory:
-            return engine.sum_over_rows(kernel, leaves, shape, self.matrix, own, *told)
         return self._added(kernel, engine, leaves, shape, own, more=told)
 
     def kernel_gram(self) -> Array:
@@ -383,10 +388,8 @@ class DenseBlock(_Tiled):
     def column_squares(self, engine: Engine) -> Array:
         from fastadmm.kernels.dense_products import dense_column_squares
 
-        leaves, d = self._leaves(engine, self.shape[1]), self.shape[1]
-        if self.in_memory:
-            return engine.sum_over_rows(dense_column_squares, leaves, (d,), self.matrix)
-        return self._added(dense_column_squares, engine, leaves, (d,))
+        d = self.shape[1]
+        return self._added(dense_column_squares, engine, self._leaves(engine, d), (d,))
 
 
 class CSRBlock(_Tiled):
@@ -436,8 +439,12 @@ class CSRBlock(_Tiled):
         return bool(parts) and all((self.data[k : k + _LOOKED_AT] == 1.0).all() for k in parts)
 
     @property
+    def _whole(self) -> tuple[Any, ...]:
+        return self.indptr, self.indices, self.data
+
+    @property
     def _arrays(self) -> tuple[Any, ...]:
-        """What kernels read, held in memory."""
+        """As :attr:`_whole`, without entries that are all one."""
         return self.indptr, self.indices, None if self.all_ones else self.data
 
     @cached_property
@@ -484,11 +491,8 @@ class CSRBlock(_Tiled):
     def product_into(self, x: Array, out: Array, engine: Engine) -> None:
         from fastadmm.kernels.csr import csr_product
 
-        if self.in_memory:
-            kernel, arrays = self._product_kernel
-            engine.over_rows(kernel, self._leaves(engine), *arrays, x, out)
-        else:
-            self._write(csr_product, engine, x, out)
+        kernel, whole = self._product_kernel if self.in_memory else (csr_product, ())
+        self._write(kernel, engine, x, out, whole)
 
     def products_into(self, x: Array, out: Array, engine: Engine) -> None:
         from fastadmm.kernels.csr import csr_products
@@ -506,14 +510,12 @@ class CSRBlock(_Tiled):
         return out
 
     def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
-        d = self.shape[1]
-        if self.in_memory and len(vectors) == 1:
-            kernel, arrays = self._transposed_kernel
-            return [engine.sum_over_rows(kernel, self._leaves(engine, d), (d,), *arrays, vectors[0])]
         from fastadmm.kernels.csr import csr_accumulate_images, csr_accumulate_transposed
 
+        d = self.shape[1]
         if len(vectors) == 1:
-            return [self._added(csr_accumulate_transposed, engine, self._leaves(engine, d), (d,), vectors[0])]
+            kernel, whole = self._transposed_kernel if self.in_memory else (csr_accumulate_transposed, ())
+            return [self._added(kernel, engine, self._leaves(engine, d), (d,), vectors[0], whole=whole)]
 
         def by_four(rows: Rows) -> Array:
             totals = self._zero_fours(len(vectors))
@@ -553,9 +555,8 @@ class CSRBlock(_Tiled):
         if self._gram_is_filled(engine):
             return self._filled_gram(engine, weight, np.float32 if rough else np.float64)
         own = np.ones(self.shape[0]) if weight is None else weight
-        if self.in_memory:
-            return engine.sum_over_rows(csr_accumulate_gram, ranges, (d, d), *self._arrays, own)
-        return self._added(csr_accumulate_gram, engine, ranges, (d, d), own)
+        whole = self._arrays if self.in_memory else ()
+        return self._added(csr_accumulate_gram, engine, ranges, (d, d), own, whole=whole)
 
     def rough_gram_is_faster(self, engine: Engine) -> bool:
         return self._gram_is_filled(engine)
@@ -605,11 +606,8 @@ class CSRBlock(_Tiled):
     def column_squares(self, engine: Engine) -> Array:
         from fastadmm.kernels.csr import csr_column_squares
 
-        leaves, d = self._leaves(engine, self.shape[1]), self.shape[1]
-        if self.in_memory:
-            arrays = self.indptr, self.indices, self.data
-            return engine.sum_over_rows(csr_column_squares, leaves, (d,), *arrays)
-        return self._added(csr_column_squares, engine, leaves, (d,))
+        d = self.shape[1]
+        return self._added(csr_column_squares, engine, self._leaves(engine, d), (d,))
 
 
 def fours(vectors: Sequence[Array], start: int, stop: int) -> Array:

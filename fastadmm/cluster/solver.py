@@ -12,11 +12,11 @@ from fastadmm.cluster.engine import RowEngine
 from fastadmm.conversation.exchange import Talk
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError
+from fastadmm.method.method import rows_of_state, with_rows, without_rows
 from fastadmm.problem.problem import Problem, TestSet
 from fastadmm.solver.early_stopping import predictor
 from fastadmm.solver.history import RoundRecord
 from fastadmm.solver.options import SolverOptions
-from fastadmm.solver.row_state import rows_of_state, with_rows, without_rows
 from fastadmm.solver.solver import Solver
 from fastadmm.solver.warm_start import StartingPoint
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from fastadmm.method.method import Saved
 
@@ -27,31 +28,22 @@ _NO_GAIN = 1.0 - 1e-4
 _LARGE = 0.05
 
 
+@dataclass
 class DivergenceDetector(Saved):
     """Watches objective and residual over rounds."""
 
-    SAVED = (
-        "smallest",
-        "grown_rounds",
-        "first",
-        "block_smallest",
-        "previous_smallest",
-        "block_best",
-        "previous_best",
-        "block_rounds",
-    )
+    GIVEN = "start", "guaranteed"
 
-    def __init__(self, start: float, guaranteed: bool) -> None:
-        self.start = start
-        self.guaranteed = guaranteed
-        self.smallest = math.inf
-        self.grown_rounds = 0
-        self.first = math.nan
-        self.block_smallest = math.inf
-        self.previous_smallest = math.inf
-        self.block_best = math.inf
-        self.previous_best = math.inf
-        self.block_rounds = 0
+    start: float
+    guaranteed: bool
+    smallest: float = math.inf
+    grown_rounds: int = 0
+    first: float = math.nan
+    block_smallest: float = math.inf
+    previous_smallest: float = math.inf
+    block_best: float = math.inf
+    previous_best: float = math.inf
+    block_rounds: int = 0
 
     def diverged(self, objective: float, residual: float) -> bool:
         """Take in one round; True if the iterates do not come back. Scaling: objective per mean loss."""

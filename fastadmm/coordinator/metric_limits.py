@@ -79,9 +79,7 @@ def all_at_once(widths: Sequence[int], n_samples: int, most: int | None) -> bool
 
 
 def directions_of_few_numbers(n_parts: int, n_samples: int) -> int:
-    """Directions of a party that memory is not worth saving of: 2 MB of messages, and not too many
-    together.
-    """
+    """Directions of a party that take little memory: 2 MB of messages, and not too many together."""
     return min(MOST_TOGETHER // n_parts, _FEW_NUMBERS // n_samples)
 
 

@@ -497,9 +497,7 @@ class Engine(VectorWork):
     def by_leaf(
         self, function: Callable[[tuple[int, int]], None], ranges: Ranges, light: bool = False
     ) -> None:
-        """Call a function for every leaf: for products by BLAS, whose last digits depend on where rows
-        begin.
-        """
+        """Call a function for every leaf: last digits of products by BLAS depend on where rows begin."""
         spilled = self._spilled_among(function)
         if spilled is None:
             self._by_leaf(function, ranges, light)

@@ -56,9 +56,7 @@ class SpilledRows:
         self._address = self.array.__array_interface__["data"][0]
 
     def reserve(self, rows: int) -> None:
-        """Set space on the disk aside for the first vectors: a disk that is full must not be noticed
-        later.
-        """
+        """Set space on the disk aside for the first vectors: a full disk must not be noticed later."""
         start, stop = (self._row_bytes * k for k in (self._reserved, rows))
         if start >= stop:
             return

@@ -5,14 +5,12 @@ g, Fenchel duality with the dual point g gives
 
 .. math:: F(x) - F^* \le \frac{1}{W} \sum_m \frac{\|D_m^\top g + \lambda W x_m\|^2}{2 \lambda W}.
 
-The intercept is first minimised out exactly, which makes g sum to zero, as
-dual feasibility asks (up to rounding, about 1e-13 of the objective). Every
-round thereby finds a lower bound on :math:`F^*`; the best one so far decides when
-to stop. What is claimed of a model :mod:`fastadmm.proof` proves.
+The intercept is first minimised out exactly, which makes g sum to zero, as dual feasibility asks (up to
+rounding, about 1e-13 of the objective). Every round thereby finds a lower bound on :math:`F^*`; the best one
+so far decides when to stop. What is claimed of a model :mod:`fastadmm.proof` proves.
 
-A loss with kinks has no gradient to use. Its dual point is the vector u of the
-z-update, which lies in the conjugate's domain and sums to zero: see
-:func:`dual_bound`.
+A loss with kinks has no gradient to use. Its dual point is the vector u of the z-update, which lies in the
+conjugate's domain and sums to zero: see :func:`dual_bound`.
 """
 
 from __future__ import annotations
@@ -85,10 +83,10 @@ def primal_value(
 
     def evaluate(b: float) -> tuple[float, float]:
         nonlocal value, sums, slope
-        measured = [loss.measure_parts(problem.offset, total, b, y, weight, z, gradient, engine)]
+        measured = [loss.measure_parts(problem, total, b, z, gradient, engine)]
         short = slope > 0.0 and sums is not None and abs(sums[0]) <= _SHORT_STEP * sums[1]
         if not (constant or short):
-            measured.append(loss.curvature_parts(problem.offset, total, b, y, weight, bend, engine))
+            measured.append(loss.curvature_parts(problem, total, b, bend, engine))
         found, *bent = engine.together(*measured)
         slope = float(bent[0][0]) if bent else slope
         value, excess, size = found.tolist()
@@ -106,9 +104,7 @@ def primal_value(
     if problem.fit_intercept and loss.smooth:
         intercept = increasing_root(evaluate, intercept)  # also after a formula: the last digits
     elif loss.smooth:
-        (found,) = engine.together(
-            loss.measure_parts(problem.offset, total, intercept, y, weight, z, gradient, engine)
-        )
+        (found,) = engine.together(loss.measure_parts(problem, total, intercept, z, gradient, engine))
         value, *own = found.tolist()
         sums = own[0], own[1]
     else:
@@ -144,14 +140,12 @@ def _from_nearby(
         if attempt == _NEARBY_STEPS:
             break
         if attempt == 0 or abs(excess) > _SHORT_STEP * size:  # one slope serves several short steps
-            there = problem.offset, total, intercept, problem.y, problem.weight, bend
-            slope = engine.together(loss.curvature_parts(*there, engine))[0][0]
+            slope = engine.together(loss.curvature_parts(problem, total, intercept, bend, engine))[0][0]
         if not slope > 0.0:
             break
         intercept -= excess / slope
         gradient = moved = engine.vector(len(total)) if moved is None else moved
-        here = total, intercept, problem.y, problem.weight, z, gradient
-        (found,) = engine.together(loss.measure_parts(problem.offset, *here, engine))
+        (found,) = engine.together(loss.measure_parts(problem, total, intercept, z, gradient, engine))
         value, excess, size = found.tolist()
         sums = excess, size
     return None

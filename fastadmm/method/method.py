@@ -28,21 +28,57 @@ _SLOW = 2
 class Saved:
     """What is saved and restored by the names of its fields: numbers, and arrays whose shape is known."""
 
-    #: Of what a checkpoint holds, in this order; everything where there are none.
+    #: Of what a checkpoint holds, in this order; everything where there are none, but for what is given anew.
     SAVED: ClassVar[tuple[str, ...]] = ()
+    GIVEN: ClassVar[tuple[str, ...]] = ()
+
+    def _saved(self) -> list[str]:
+        return [name for name in self.SAVED or vars(self) if name not in self.GIVEN]
 
     def export(self) -> dict[str, Any]:
         """Everything that a resumed run needs to go on bit for bit."""
-        return {name: getattr(self, name) for name in self.SAVED or vars(self)}
+        return {name: getattr(self, name) for name in self._saved()}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Inverse of :meth:`export`."""
-        for name in self.SAVED or vars(self):
+        for name in self._saved():
             held = getattr(self, name)
             if isinstance(held, np.ndarray):
                 held[...] = saved[name]
             else:
                 setattr(self, name, type(held)(saved[name]))
+
+
+def rows_of_state(state: Mapping[str, Any], keys: Sequence[str]) -> dict[str, np.ndarray]:
+    """What of a state has numbers for each row: the arrays of some keys, as far as they are there."""
+    found = {}
+    for path in keys:
+        here: Any = state
+        for name in path.split("/"):
+            here = here.get(name) if isinstance(here, Mapping) else None
+        if here is not None:
+            found[path] = here
+    return found
+
+
+def without_rows(state: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    """The rest of a state."""
+    rest = {}
+    for name, value in state.items():
+        if name in keys:
+            continue
+        inner = [key.removeprefix(f"{name}/") for key in keys if key.startswith(f"{name}/")]
+        rest[name] = without_rows(value, inner) if inner and isinstance(value, Mapping) else value
+    return rest
+
+
+def with_rows(state: Mapping[str, Any], rows: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """The state again, from what the other two gave."""
+    whole = dict(state)
+    for path, values in rows.items():
+        name, _, inner = path.partition("/")
+        whole[name] = with_rows(whole.get(name, {}), {inner: values}) if inner else values
+    return whole
 
 
 @dataclass

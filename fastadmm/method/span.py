@@ -229,8 +229,8 @@ class Span:
         """The point with loss and gradient."""
         problem, n = self.problem, len(point.total)
         z, gradient = self.engine.vector(n), self.engine.vector(n)
-        here = problem.offset, point.total, point.intercept, problem.y, problem.weight
-        (sums,) = self.engine.together(problem.loss.measure_parts(*here, z, gradient, self.engine))
+        here = problem, point.total, point.intercept, z, gradient, self.engine
+        (sums,) = self.engine.together(problem.loss.measure_parts(*here))
         loss, total, size = sums.tolist()
         return SpanPoint(point.coefficients, point.intercept, point.total, loss, gradient, (total, size))
 
@@ -242,8 +242,7 @@ class Span:
         problem, n = self.problem, len(point.total)
         if root is None and problem.loss.name == "squared":
             return problem.weight
-        there = problem.offset, point.total, point.intercept, problem.y, problem.weight
-        h = self.engine.vector(n)
+        h, there = self.engine.vector(n), (problem, point.total, point.intercept)
         problem.loss.curvature_parts(*there, h, self.engine, root)  # nobody asks for its sum
         return h
 
@@ -316,17 +315,7 @@ class Span:
         move, n = step[lead:], len(old.total)
         total, z, gradient = (self.engine.vector(n) for _ in range(3))
         loss, products, sums = problem.loss.advance(
-            messages,
-            move,
-            old.total,
-            problem.offset,
-            intercept,
-            problem.y,
-            problem.weight,
-            total,
-            z,
-            gradient,
-            self.engine,
+            messages, move, old.total, problem, intercept, total, z, gradient, self.engine
         )
         point = SpanPoint(old.coefficients + move, intercept, total, loss, gradient, sums)
         return self.here(point, products)

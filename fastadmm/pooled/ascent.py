@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastadmm.blocks.columns import some_columns
 from fastadmm.blocks.mixed import Mixed, Rows
 from fastadmm.blocks.side_by_side import Beside, rows_are_narrow
 from fastadmm.engine.engine import Engine
@@ -160,8 +159,7 @@ def _make_sum_zero(problem: Problem, u: Array, total: Array, intercept: float, e
     """Change a dual vector in place so that it sums to zero, within the bounds of each entry."""
     excess, h = engine.total(u), np.empty(len(u))
     if problem.loss.smooth:
-        there = problem.offset, total, intercept, problem.y, problem.weight
-        ((room, _),) = engine.together(problem.loss.curvature_parts(*there, h, engine))
+        ((room, _),) = engine.together(problem.loss.curvature_parts(problem, total, intercept, h, engine))
     else:
         least, most = _slopes(problem, engine)
         h = np.maximum(u - least if excess > 0.0 else most - u, 0.0)
@@ -215,7 +213,7 @@ class DualAscent:
     def minimise(self, goal: Goal, point: Point, wanted: float, otherwise: float) -> Point | None:
         """Passes until the gap is reached; None where they promise to take too long."""
         problem, engine = goal.problem, goal.engine
-        rows, order = some_columns(problem.blocks, np.arange(sum(goal.widths)), engine)
+        rows, order = goal.rows()
         start = SpanPoint(point.weights[order], point.intercept, point.total)
         most = min(_LONGEST, otherwise / (2.0 * cost.product(goal)))
         found = ascend(problem, rows, start, _SHARE_OF_GAP * wanted, most, engine)

@@ -17,9 +17,8 @@ import scipy.linalg
 from scipy.linalg.lapack import dpotrf, dpotrs, dtrtrs
 
 from fastadmm.parties.xupdate.face_step import scaled_solver
-from fastadmm.pooled.barrier import PenaltyBarrier, Square
+from fastadmm.pooled.barrier import ClassRows, PenaltyBarrier, PredictorRows, Square
 from fastadmm.pooled.goal import Goal, Point, Proved
-from fastadmm.pooled.path_rows import ClassRows, PredictorRows
 
 Array = np.ndarray
 

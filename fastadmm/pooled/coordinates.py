@@ -9,13 +9,11 @@ from functools import partial
 
 import numpy as np
 
-from fastadmm.blocks.columns import some_columns
 from fastadmm.method.certificate import PrimalValue
 from fastadmm.method.span import SpanPoint
 from fastadmm.method.span_hessian import SpanHessian
 from fastadmm.pooled import cost
-from fastadmm.pooled.class_coordinate_newton import ClassCoordinateNewton
-from fastadmm.pooled.coordinate_newton import CoordinateNewton
+from fastadmm.pooled.coordinate_newton import ClassCoordinateNewton, CoordinateNewton
 from fastadmm.pooled.goal import SHARE_OF_WANTED, Goal, Point
 from fastadmm.pooled.gram_newton import loss_alone, minimise_over_all_columns
 from fastadmm.pooled.table_span import TableSpan
@@ -78,7 +76,7 @@ def _attempt(goal: Goal, by_gram: bool, point: Point, accuracy: float, wanted: f
             return goal.at(found.coefficients, found.primal.intercept)
         point = goal.at(found.coefficients, found.primal.intercept)
     if by_gram:
-        rows, order = some_columns(problem.blocks, np.arange(sum(goal.widths)), engine)
+        rows, order = goal.rows()
         span = TableSpan(loss_alone(problem), rows, engine)
         start = span.at_weights(point.weights[order], point.intercept).point
         hessian = SpanHessian(problem.fit_intercept)

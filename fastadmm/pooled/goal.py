@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import Any, TypeVar
 
 import numpy as np
 
-from fastadmm.blocks.block import CSRBlock
+from fastadmm.blocks.block import CSRBlock, FeatureBlock
+from fastadmm.blocks.columns import some_columns
+from fastadmm.blocks.mixed import Rows
 from fastadmm.blocks.side_by_side import can_stand_side_by_side
 from fastadmm.engine.engine import Engine
 from fastadmm.method.certificate import PrimalValue, primal_value
@@ -28,14 +31,51 @@ _Proved = TypeVar("_Proved", bound="Proved")
 SHARE_OF_WANTED = 0.3
 
 
+class Table:
+    """All columns of several blocks, each read where it is. Shapes: each of blocks (N, d_m)."""
+
+    def __init__(self, blocks: Sequence[FeatureBlock]) -> None:
+        self.blocks, self.widths = blocks, [block.shape[1] for block in blocks]
+        self.shape = blocks[0].shape[0], sum(self.widths)
+        self.entries = sum(block.shape[1] * block.density for block in blocks)  # stored in a row
+        self.density = self.entries / max(1, self.shape[1])
+        self._cuts = np.cumsum(self.widths)[:-1]
+
+    def parted(self, x: Array) -> list[Array]:
+        """Numbers of all columns by block: each (d_m,), or (C, d_m)."""
+        return np.split(x, self._cuts, axis=-1)
+
+    def product(self, x: Array, engine: Engine) -> Array:
+        """``D x``. Shapes: x (d,) or (C, d); the result (N,) or (C, N)."""
+        pairs = zip(self.blocks, self.parted(x))
+        if x.ndim == 1:
+            return reduce(np.add, [block.product(own, engine) for block, own in pairs])
+        parts = (block.matrix_product(np.ascontiguousarray(own), engine) for block, own in pairs)
+        return reduce(np.ndarray.__iadd__, parts)
+
+    def transposed_product(self, v: Array, engine: Engine) -> Array:
+        """``D.T v``. Shapes: v (N,) or (C, N); the result (d,) or (C, d)."""
+        if v.ndim == 1:
+            return np.concatenate([block.transposed_product(v, engine) for block in self.blocks])
+        return np.concatenate([block.transposed_matrix_product(v, engine) for block in self.blocks], axis=1)
+
+    def hessian_product(self, x: Array, weight: Array, engine: Engine) -> Array:
+        """``D.T diag(weight) D x`` of shape (d,), for x of shape (d,) and weights of shape (N,)."""
+        return self.transposed_product(engine.times(self.product(x, engine), weight), engine)
+
+    def column_squares(self, engine: Engine) -> Array:
+        """Diagonal of the Gram matrix, of shape (d,)."""
+        return np.concatenate([block.column_squares(engine) for block in self.blocks])
+
+
 class Goal:
     """The objective of a problem over the columns of all its blocks, in the order of the blocks."""
 
     def __init__(self, problem: Problem, engine: Engine) -> None:
-        self.problem, self.engine = problem, engine
-        self.widths = [block.shape[1] for block in problem.blocks]
-        self.cuts = np.cumsum(self.widths)[:-1]
+        self.problem, self.engine, self.table = problem, engine, Table(problem.blocks)
+        self.widths, self.entries, self.parted = self.table.widths, self.table.entries, self.table.parted
         self.n_samples = engine.all_rows(problem.n_samples)
+        self._primal: Any = class_primal_value if problem.loss.vector else primal_value
 
     @property
     def penalty(self) -> PartyPenalty:
@@ -47,42 +87,29 @@ class Goal:
         """Whether all columns are matrices in memory."""
         return can_stand_side_by_side(self.problem.blocks)
 
-    @cached_property
-    def entries(self) -> float:
-        """Entries stored in a row of all columns."""
-        return sum(block.shape[1] * block.density for block in self.problem.blocks)
-
     @property
     def is_sparse(self) -> bool:
         """Whether the table is read entry by entry."""
         return any(isinstance(block, CSRBlock) for block in self.problem.blocks)
 
-    def parted(self, weights: Array) -> list[Array]:
-        """Weights of all columns by block: each (d_m,), or (C, d_m)."""
-        return np.split(weights, self.cuts, axis=-1)
+    def rows(self) -> tuple[Rows, Array]:
+        """All columns in memory as one table, and their numbers in the order in which they stand there."""
+        return some_columns(self.problem.blocks, np.arange(sum(self.widths)), self.engine)
 
     def product(self, weights: Array) -> Array:
         """Predictor without offset and intercept.
 
         Shapes: weights (d,) or (C, d); the result (N,) or (C N,).
         """
-        pairs = zip(self.problem.blocks, self.parted(weights))
-        if weights.ndim == 1:
-            return reduce(np.add, [block.product(x, self.engine) for block, x in pairs])
-        parts = [block.matrix_product(np.ascontiguousarray(x), self.engine) for block, x in pairs]
-        found: Array = reduce(np.add, parts).ravel()
-        return found
+        return self.table.product(weights, self.engine).ravel()
 
     def images(self, u: Array) -> Array:
         """Products of all columns with a vector over the rows.
 
         Shapes: u (N,) or (C N,); the result (d,) or (C, d).
         """
-        blocks, engine, classes = self.problem.blocks, self.engine, self.problem.n_outputs
-        if self.problem.loss.vector:
-            v = u.reshape(classes, -1)
-            return np.concatenate([block.transposed_matrix_product(v, engine) for block in blocks], axis=1)
-        return np.concatenate([block.transposed_product(u, engine) for block in blocks])
+        v = u.reshape(self.problem.n_outputs, -1) if self.problem.loss.vector else u
+        return self.table.transposed_product(v, self.engine)
 
     def regulariser(self, weights: Array) -> float:
         """Penalty of weights in the set, summed scaling."""
@@ -147,8 +174,7 @@ class Goal:
             part[...] = own.constraint.project(np.zeros(part.shape[-1]))
         intercept: Any = np.zeros(classes) if vector else 0.0
         total = self.product(weights) if weights.any() else np.zeros(problem.message_size)
-        known: Any = class_primal_value if vector else primal_value
-        found = known(problem, total, intercept, self.engine)
+        found = self._primal(problem, total, intercept, self.engine)
         value = found.loss + self.regulariser(weights)
         return self._point(weights, found, total, found.gradient, value, -math.inf)
 
@@ -157,9 +183,8 @@ class Goal:
 
         Shapes: weights (d,) or (C, d); intercept () or (C,); dual (N,) or (C N,).
         """
-        total, problem, engine = self.product(weights), self.problem, self.engine
-        known = class_primal_value if problem.loss.vector else primal_value
-        found = known(problem, total, intercept, engine)
+        total = self.product(weights)
+        found = self._primal(self.problem, total, intercept, self.engine)
         u = found.gradient if dual is None else dual
         value, images = found.loss + self.regulariser(weights), self.images(u)
         proved = self.lower(u, images), self.within(u, images, weights)

@@ -1,20 +1,52 @@
-"""Kinks in the loss: an interior point method over the columns that pull."""
+r"""Kinks in the loss: Mehrotra's interior point method over the columns that pull.
 
+With :math:`\ell(z) = \max_{u \in [a, b]} u e(z) - \tfrac\gamma2 u^2` and
+:math:`\kappa |x| = \max_{|v| \le \kappa} v x` one looks for a saddle over three boxes: slopes u of the rows,
+slopes v of the kinks at zero, and weights x with their bounds,
+
+.. math:: \min_x \max_{u, v}\; \langle u, e(D x + b)\rangle - \tfrac\gamma2 \|u\|^2
+          + \langle v, x\rangle + \tfrac{l_2}2 \|x\|^2 .
+
+At the optimum about as many rows are at a kink as weights are off theirs, so a method that goes from kink to
+kink takes long. This one stays away from all kinks until its end, and takes some twenty steps. Each solves
+one system :math:`D^\top H D + E` with diagonals H and E; u, always inside its box, proves the gap.
+"""
+
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock
+from fastadmm.blocks.mixed import Mixed
 from fastadmm.blocks.side_by_side import MOSTLY, Beside, side_by_side
+from fastadmm.blocks.tiles import tile_rows
 from fastadmm.engine.engine import Engine
+from fastadmm.method.bent_rows import Lines
+from fastadmm.method.certificate import inner as over_rows
+from fastadmm.method.certificate import primal_value
+from fastadmm.method.penalised_bound import DualShare, bound_from_shares
 from fastadmm.pooled import cost
 from fastadmm.pooled.goal import Goal, Point, Proved, better
-from fastadmm.pooled.saddle import find_saddle
+from fastadmm.problem.penalty import PartyPenalty
+from fastadmm.problem.problem import Problem
 
 Array = np.ndarray
+
+_MAX_STEPS = 80
+
+#: A step goes this share of the way to the next end.
+_INSIDE = 0.995
+
+#: Further steps for weights that are at their kinks exactly; steps in a row that prove no more, the last.
+_MORE, _MOST_IDLE = 4, 5
+
+#: Products of a portion of a system's rows, some tenths of a second: signals are heard in between.
+_PRODUCTS = 1 << 30
 
 #: Most rows that columns are rotated for; squares of lengths below this share are rounding.
 _MOST_ROWS, _ROUNDING = 4096, 1e-15
@@ -77,7 +109,7 @@ class InteriorPoint:
             accuracy = max(_ROUGH, wanted) if rough else _SHARE_OF_WANTED * wanted
             # Columns of the last system are gone before those of the next are made.
             columns = _joined(problem.blocks, numbers, engine)
-            found = find_saddle(problem, penalty, columns, accuracy, engine, engine.check)
+            found = find_saddle(problem, penalty, columns, accuracy, engine)
             del columns
             if found is None:
                 break
@@ -104,7 +136,7 @@ def _over_rows(goal: Goal, wanted: float) -> Point | None:
     root = np.sqrt(squares[counts])
     columns = DenseBlock(vectors[:, counts] * root)
     aim = _SHARE_OF_WANTED * wanted
-    found = find_saddle(goal.problem, goal.penalty, columns, aim, engine, engine.check)
+    found = find_saddle(goal.problem, goal.penalty, columns, aim, engine)
     if found is None:
         return None
     return goal.at(goal.images(vectors[:, counts] @ (found.weights / root)), found.intercept, found.dual)
@@ -147,3 +179,291 @@ def _joined(blocks: Sequence[FeatureBlock], numbers: Array, engine: Engine) -> F
         for block, k in zip(blocks, own)
     ]
     return CSRBlock(sp.hstack(pieces, format="csr"))
+
+
+class _Box:
+    """Numbers p between two ends, each with its multiplier, where :math:`e - c p` plus these is to vanish.
+
+    Shapes: place, low, high, soft, size, balance (n,).
+    """
+
+    def __init__(self, place: Array, low: Array, high: Array, soft: Any, size: Any, balance: Any) -> None:
+        self.place, self.low, self.high, self.soft = place, low, high, soft
+        self.ends = np.isfinite(low), np.isfinite(high)
+        self.live = low < high  # a row without weight has no room, and nothing to say
+        signs = -1.0, 1.0
+        # Updated in every step: computed from the ends they would soon be mere rounding.
+        self.down = np.where(self.ends[0] & self.live, place - low, 1.0)
+        self.up = np.where(self.ends[1] & self.live, high - place, 1.0)
+        self.below, self.above = (
+            np.where(end & self.live, np.maximum(sign * balance, 0.0) + size, 0.0)
+            for sign, end in zip(signs, self.ends)
+        )
+
+    def measure(self, e: Array) -> None:
+        """Take in e."""
+        self.residual = e - self.soft * self.place + self.below - self.above
+        self.stiff = self.soft + self.below / self.down + self.above / self.up
+
+    def bend(self) -> Array:
+        """What p changes with e: 1 over the stiffness; 0 without room."""
+        with np.errstate(divide="ignore"):
+            return np.where(self.live, 1.0 / self.stiff, 0.0)
+
+    def pairs(self) -> list[tuple[Array, Array]]:
+        """Multipliers and the distances that they belong to."""
+        return [(self.below, self.down), (self.above, self.up)]
+
+    def aim(self, product: float, step: tuple[Array, Array, Array] | None) -> None:
+        """Let a product of multipliers and distances be the target, beside what a step would make of it."""
+        own = [-multiplier * distance for multiplier, distance in self.pairs()]
+        if step is not None:
+            own = [product + own[0] - step[0] * step[1], product + own[1] + step[0] * step[2]]
+        self.targets = [np.where(end & self.live, a, 0.0) for end, a in zip(self.ends, own)]
+        self.right = self.residual + self.targets[0] / self.down - self.targets[1] / self.up
+
+    def moved(self, move: Array) -> tuple[Array, Array, Array]:
+        """A change of p, with those of its multipliers."""
+        below = (self.targets[0] - self.below * move) / self.down
+        above = (self.targets[1] + self.above * move) / self.up
+        return move, below, above
+
+    def go(self, step: tuple[Array, Array, Array], inner: float, outer: float) -> None:
+        """Take a step: so far of p, and of the multipliers."""
+        move = inner * step[0]
+        self.place = np.minimum(np.maximum(self.place + move, self.low), self.high)
+        self.down, self.up = self.down + move * self.ends[0], self.up - move * self.ends[1]
+        self.below, self.above = self.below + outer * step[1], self.above + outer * step[2]
+
+
+class _Program:
+    """The saddle of one problem over some columns."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        penalty: PartyPenalty,
+        rows: FeatureBlock | Beside | Mixed,
+        engine: Engine,
+    ) -> None:
+        self.problem, self.penalty, self.rows, self.engine = problem, penalty, rows, engine
+        n, d = rows.shape
+        lines, ends = Lines.of(problem, engine), problem.loss.bends(problem.y)
+        assert ends is not None
+        counts = problem.weight > 0.0
+        self.knots = ends[0]
+        low, high = np.where(counts, lines.least, 0.0), np.where(counts, lines.most, 0.0)
+        start = primal_value(problem, np.zeros(n), 0.0, engine)
+        self.b = float(start.intercept)
+        self.z = engine.plus(problem.offset, np.zeros(n), self.b)
+        e, middle = self.z - self.knots, 0.5 * (low + high)
+        spread = engine.total_and_size(e)[1] / engine.all_rows(n) or 1.0
+        self.u = _Box(middle, low, high, 0.0, spread, e)
+        size = np.sqrt(rows.column_squares(engine) / engine.all_rows(n))
+        size[size == 0.0] = 1.0
+        first, second = penalty.coefficients
+        bottom, top = (np.full(d, end) for end in penalty.constraint.bounds)
+        self.kinked = first > 0.0 and bool(bottom[0] < 0.0 < top[0])
+        self.linear = 0.0 if self.kinked else first * (1.0 if bottom[0] >= 0.0 else -1.0)
+        reach = spread / (size * math.sqrt(d))
+        room = np.minimum(reach, 0.25 * (top - bottom))
+        x = np.clip(0.0, bottom + room, top - room)
+        pull = rows.transposed_product(self.u.place, engine)
+        self.x = _Box(x, bottom, top, second, float(np.abs(pull).mean()) or 1.0, 0.0)
+        kinks = np.full(d, first if self.kinked else 0.0)
+        self.v = _Box(np.zeros(d), -kinks, kinks, 0.0, reach, x)
+        self.z = self.z + rows.product(x, engine)
+        self.straight = second == 0.0  # primal and dual steps may differ
+
+    def measure(self) -> float:
+        """Residuals of the three boxes; the mean product of multipliers and distances."""
+        engine, rows = self.engine, self.rows
+        self.slope = rows.transposed_product(self.u.place, engine)
+        self.u.measure(self.z - self.knots)
+        self.v.measure(self.x.place)
+        self.x.measure(-(self.slope + self.v.place + self.linear))
+        self.excess = float(engine.total(self.u.place)) if self.problem.fit_intercept else 0.0
+        self.product = self._product(self.u.pairs(), [*self.v.pairs(), *self.x.pairs()])
+        number = 2 * engine.all_rows(len(self.z)) + 2 * self.kinked * len(self.slope)
+        return self.product / (number + sum(int(end.sum()) for end in self.x.ends))
+
+    def _product(
+        self, over_rows: Sequence[tuple[Array, Array]], others: Sequence[tuple[Array, Array]]
+    ) -> float:
+        engine = self.engine
+        sums = engine.together(*(engine.dot_parts(a, b) for a, b in over_rows))
+        return float(np.sum(sums)) + sum(float(a @ b) for a, b in others)
+
+    def proved(self) -> tuple[Array, float]:
+        """A dual vector, and what it proves for these columns."""
+        u, slope = self.u.place, self.slope
+        if self.excess != 0.0:
+            room = np.minimum(self.u.down, self.u.up) * self.u.live
+            u = u - room * (self.excess / float(self.engine.total(room)))
+            slope = self.rows.transposed_product(u, self.engine)
+        share = DualShare.proved(self.penalty, -slope)
+        return u, bound_from_shares(self.problem, u, [share], self.engine)
+
+    def value(self, x: Array, z: Array) -> float:
+        """The objective."""
+        problem = self.problem
+        loss = problem.loss.evaluate(z, problem.y, problem.weight, np.empty(len(z)), self.engine)
+        return loss + self.penalty.value(x)
+
+    def factorise(self) -> bool:
+        """Prepare the steps from here; whether that is possible."""
+        from scipy.linalg.lapack import dpotrf
+
+        engine, rows = self.engine, self.rows
+        self.h, self.g = self.u.bend(), self.v.bend()
+        columns = rows.shape[1]
+        tile = tile_rows(columns)
+        with engine.in_portions(tile * max(1, _PRODUCTS // (tile * columns**2)), engine.check):
+            matrix = rows.gram(engine, self.h)
+        diagonal = matrix.reshape(-1)[:: len(matrix) + 1]
+        self.bends = diagonal.copy()
+        diagonal += self.x.stiff + self.g
+        self.root = np.sqrt(np.maximum(diagonal, 1e-300))
+        matrix /= self.root
+        matrix /= self.root[:, np.newaxis]
+        self.factor, failed = dpotrf(matrix.T, lower=True, overwrite_a=True, clean=False)
+        if failed:
+            return False
+        if self.problem.fit_intercept:
+            self.cross = rows.transposed_product(self.h, engine)
+            self.along = self._solve(self.cross)
+            # As a sum of squares: where columns are far from zero, the difference would be rounding.
+            left = 1.0 - rows.product(self.along, engine)
+            own = float((self.x.stiff + self.g) @ (self.along * self.along))
+            self.rest = over_rows(self.h, left * left, engine) + own
+            return self.rest > 0.0
+        return True
+
+    def _solve(self, right: Array) -> Array:
+        from scipy.linalg.lapack import dpotrs
+
+        solved: Array = dpotrs(self.factor, right / self.root, lower=True)[0]
+        return solved / self.root
+
+    def step(self, product: float, ahead: Any = None) -> tuple[Any, Array, float, Array]:
+        """Newton's step to a product of all pairs: changes of the boxes, of the intercept and of z."""
+        engine, rows = self.engine, self.rows
+        for box, own in zip((self.u, self.v, self.x), ahead or (None, None, None)):
+            box.aim(product, own)
+        bent = self.h * self.u.right
+        right = self.x.right - rows.transposed_product(bent, engine) - self.g * self.v.right
+        dx, rise = self._solve(right), 0.0
+        if self.problem.fit_intercept:
+            missing = -self.excess - float(engine.total(bent)) - float(self.cross @ dx)
+            rise = missing / self.rest
+            dx = dx - rise * self.along
+        dz = engine.plus(rows.product(dx, engine), self.z, rise, factor=0.0)
+        changes = self.u.moved(self.h * (dz + self.u.right)), self.v.moved(self.g * (dx + self.v.right))
+        return (*changes, self.x.moved(dx)), dx, rise, dz
+
+    def lengths(self, changes: Any) -> tuple[float, float]:
+        """How far weights, and slopes, may go along a step."""
+        (du, below, above), v, x = changes
+        u, engine = self.u, self.engine
+        inward = [_over(-du, u.down, u.ends[0] & u.live), _over(du, u.up, u.ends[1] & u.live)]
+        outward = [_over(-below, u.below, u.below > 0.0), _over(-above, u.above, u.above > 0.0)]
+        dual, primal = (float(engine.each_largest(own).max()) for own in (inward, outward))
+        own_v, own_x = _farthest(self.v, v), _farthest(self.x, x)
+        primal, dual = max(1.0, primal, own_v[1], own_x[0]), max(1.0, dual, own_v[0], own_x[1])
+        if not self.straight:
+            primal = dual = max(primal, dual)
+        return 1.0 / primal, 1.0 / dual
+
+    def after(self, changes: Any, primal: float, dual: float) -> float:
+        """The sum of all products after a step."""
+        pairs = []
+        for box, (move, below, above), inner, outer in self._ways(changes, primal, dual):
+            pairs.append((box.below + outer * below, box.down + inner * move * box.ends[0]))
+            pairs.append((box.above + outer * above, box.up - inner * move * box.ends[1]))
+        return self._product(pairs[:2], pairs[2:])
+
+    def _ways(self, changes: Any, primal: float, dual: float) -> list[tuple[_Box, Any, float, float]]:
+        u, v, x = changes
+        return [(self.u, u, dual, primal), (self.v, v, dual, primal), (self.x, x, primal, dual)]
+
+    def go(self, mean: float) -> bool:
+        """Predict, correct, and take the step; whether there is one."""
+        changes, *_ = self.step(0.0)
+        left = self.after(changes, *self.lengths(changes))
+        found, _, rise, dz = self.step((left / self.product) ** 3 * mean, changes)
+        primal, dual = (_INSIDE * length for length in self.lengths(found))
+        if not (math.isfinite(primal) and math.isfinite(dual) and primal > 0.0):
+            return False
+        for box, own, inner, outer in self._ways(found, primal, dual):
+            box.go(own, inner, outer)
+        self.b, self.z = self.b + primal * rise, self.z + primal * dz
+        return True
+
+    def at_kinks(self) -> Array:
+        """Weights that would stay at a kink or bound, set to it."""
+        x = self.x.place.copy()
+        if self.kinked:
+            stays = np.abs(x) * self.bends < np.minimum(self.v.down, self.v.up)
+            x[stays] = 0.0
+        for end, at, multiplier, distance in zip(
+            self.x.ends, (self.x.low, self.x.high), (self.x.below, self.x.above), (self.x.down, self.x.up)
+        ):
+            meets = end & (distance * self.bends < multiplier)
+            x[meets] = at[meets]
+        return x
+
+
+def _over(step: Array, place: Array, counts: Array) -> Array:
+    """Share of a distance that a step takes; 0 where it is none."""
+    return np.divide(step, place, out=np.zeros(len(step)), where=counts)
+
+
+def _farthest(box: _Box, change: tuple[Array, Array, Array]) -> tuple[float, float]:
+    """Largest shares that a step takes of distances, and of multipliers."""
+    move, below, above = change
+    inner = _over(-move, box.down, box.ends[0] & box.live), _over(move, box.up, box.ends[1] & box.live)
+    outer = _over(-below, box.below, box.below > 0.0), _over(-above, box.above, box.above > 0.0)
+    return max(float(own.max(initial=0.0)) for own in inner), max(
+        float(own.max(initial=0.0)) for own in outer
+    )
+
+
+def find_saddle(
+    problem: Problem,
+    penalty: PartyPenalty,
+    rows: FeatureBlock | Beside | Mixed,
+    wanted: float,
+    engine: Engine,
+) -> Proved | None:
+    """Minimise over the weights of some columns.
+
+    Returns: of these columns; None where nothing finite was found.
+    Shapes: rows (N, d).
+    """
+    program, more, idle = _Program(problem, penalty, rows, engine), 0, 0
+    best: Proved | None = None
+    for _ in range(_MAX_STEPS):
+        engine.check()
+        mean = program.measure()
+        gradient, lower = program.proved()
+        x, value = program.x.place, program.value(program.x.place, program.z)
+        if not (math.isfinite(value) and math.isfinite(mean)):
+            break
+        after = better(best, Proved(x, program.b, gradient, value, lower))
+        same = best is not None and (after.value, after.lower) == (best.value, best.lower)
+        best, idle = after, idle + 1 if same else 0
+        if not program.factorise() or idle == _MOST_IDLE:
+            break
+        if best.value - best.lower <= wanted * best.lower:
+            exact = program.at_kinks()
+            total = rows.product(exact, engine)
+            primal = primal_value(problem, total, program.b, engine)
+            found = primal.loss + penalty.value(exact)
+            if found - best.lower <= wanted * best.lower:
+                return replace(best, weights=exact, intercept=float(primal.intercept), value=found)
+            more += 1
+            if more > _MORE:
+                break
+        if not program.go(mean):
+            break
+    return best

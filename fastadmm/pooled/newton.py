@@ -12,24 +12,24 @@ rows by a statistical error only, about a share d / n of the loss.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
 
-from fastadmm.blocks.block import FeatureBlock
-from fastadmm.blocks.columns import some_columns
-from fastadmm.engine.engine import Engine
 from fastadmm.method.class_certificate import hessian_sums
 from fastadmm.method.row_samples import ACCURACY
 from fastadmm.method.span import Best, Here, SpanPoint, is_lower, span_solver
 from fastadmm.pooled import cost
-from fastadmm.pooled.class_table_span import ClassTableSpan
 from fastadmm.pooled.goal import SHARE_OF_WANTED, Goal, Point
-from fastadmm.pooled.preconditioner import Preconditioner
-from fastadmm.pooled.samples import give_back_samples, samples_of
-from fastadmm.pooled.table_span import HessianOfRows, TableSpan
+from fastadmm.pooled.table_span import (
+    ClassTableSpan,
+    HessianOfRows,
+    TableSpan,
+    give_back_samples,
+    samples_of,
+)
 
 Array = np.ndarray
 
@@ -54,6 +54,10 @@ _FORCING, _SHARE_OF_ACCURACY = 0.1, 0.1
 #: As of :mod:`fastadmm.method.span`.
 _FLAT, _MOST_IDLE = 1e-13, 3
 
+#: Directions of the system before that are kept: they about span the eigenvectors of the largest eigenvalues;
+#: and used, if a product with the matrix reads at least so many entries per unknown.
+_DIRECTIONS, _ENTRIES = 8, 256.0
+
 Solve = Callable[[Array], Array]
 
 
@@ -76,10 +80,8 @@ class Newton:
         if goal.problem.loss.vector:
             return _of_classes(goal, point, wanted)
         engine, problem = goal.engine, goal.problem
-        if goal.in_memory:
-            rows, order = some_columns(problem.blocks, np.arange(sum(goal.widths)), engine)
-        else:
-            rows, order = Apart(problem.blocks), slice(None)  # type: ignore[assignment]
+        rows: Any  # the table itself does for all but Gram matrices
+        rows, order = goal.rows() if goal.in_memory else (goal.table, np.arange(sum(goal.widths)))
         span, factor = TableSpan(problem, rows, engine), _Factor(goal)
         c, intercept = point.weights[order], point.intercept
         if goal.in_memory and not point.weights.any():
@@ -103,9 +105,8 @@ def _most(span: Any) -> float:
 
 def _of_classes(goal: Goal, point: Point, wanted: float) -> Point:
     """The same over the weights of several classes."""
-    start = point.weights, point.intercept
-    span, factor = ClassTableSpan(goal.problem, goal.engine), _ClassFactor(goal)
-    first = SpanPoint(*start, span.combined(point.weights).ravel(), math.nan, None)
+    span, factor = ClassTableSpan(goal), _ClassFactor(goal)
+    first = SpanPoint(point.weights, point.intercept, goal.product(point.weights))
     here = span.at(span.evaluated(first))
     end = _descend(span, here, SHARE_OF_WANTED * wanted, factor, max(_most(span), _FEWEST_OF_CLASSES))
     return goal.at(end.coefficients, end.intercept)
@@ -127,7 +128,7 @@ class _ClassFactor:
     def _gram(self) -> Array:
         """Mean over the rows of products of centred columns, (d, d)."""
         goal, n = self.goal, self.goal.n_samples
-        rows, order = some_columns(goal.problem.blocks, np.arange(sum(goal.widths)), goal.engine)
+        rows, order = goal.rows()
         share = np.full(rows.shape[0], 1.0 / n)
         found = np.empty((len(order), len(order)))
         found[np.ix_(order, order)] = rows.gram(goal.engine, share)
@@ -248,6 +249,56 @@ def _lower(span: Any, here: Here, step: Array) -> Here | None:
     return None
 
 
+class Preconditioner:
+    r"""A positive definite approximation of a matrix's inverse (Morales and Nocedal 2000).
+
+    The systems of successive Newton steps differ only by the curvature. The directions p of the previous one,
+    conjugate in its matrix A, :math:`p_i^\top A p_j = 0`, give its inverse on their span, and its diagonal S
+    approximates it elsewhere:
+
+    .. math:: M = P P^\top + (I - P Y^\top) S^{-1} (I - Y P^\top), \qquad Y = A P, \quad P^\top Y = I.
+    """
+
+    def __init__(self, unknowns: int, entries: float) -> None:
+        most = _DIRECTIONS if entries >= _ENTRIES * unknowns else 0
+        self._new, self._old = (np.empty((2, most, unknowns)) for _ in range(2))
+        self._count = self._known = 0
+        self.sizes: Array = np.ones(unknowns)
+
+    def begin(self, sizes: Array) -> None:
+        """Start on another matrix, with a diagonal of about ``sizes``, of shape (K,)."""
+        self.sizes = sizes
+        if self._count:
+            self._new, self._old, self._known, self._count = self._old, self._new, self._count, 0
+
+    def learn(self, direction: Array, image: Array, bend: float) -> None:
+        """Add a direction, conjugate in the matrix to those before. Shapes: direction, image (K,)."""
+        if self._count < self._new.shape[1]:
+            root = math.sqrt(bend)
+            for place, vector in zip(self._new[:, self._count], (direction, image)):
+                np.divide(vector, root, out=place)
+            self._count += 1
+
+    def __call__(self, residual: Array, out: Array) -> Array:
+        """Write the preconditioned residual, of shape (K,), to ``out``."""
+        if not self._known:
+            return np.divide(residual, self.sizes, out=out)
+        directions, images = self._old[:, : self._known]
+        shares = directions @ residual
+        np.matmul(shares, images, out=out)
+        np.subtract(residual, out, out=out)
+        out /= self.sizes
+        out += (shares - images @ out) @ directions
+        return out
+
+    def squared_length(self, residual: Array, scaled: Array, room: Array) -> float:
+        """Squared length of a residual in the metric of the diagonal alone, independent of the directions.
+
+        Shapes: residual, scaled, room (K,).
+        """
+        return float(residual @ (np.divide(residual, self.sizes, out=room) if self._known else scaled))
+
+
 def _conjugate_gradients(
     product: Solve, sizes: Preconditioner, solve: Solve | None, target: Array, enough: float
 ) -> tuple[Array, int]:
@@ -283,31 +334,3 @@ def _conjugate_gradients(
         direction *= before / last
         direction += scaled
     return x, number
-
-
-class Apart:
-    """All columns of several blocks, each read where it is; blocks of shape (N, d_m)."""
-
-    def __init__(self, blocks: Sequence[FeatureBlock]) -> None:
-        self.blocks = blocks
-        widths = [block.shape[1] for block in blocks]
-        self.shape = blocks[0].shape[0], sum(widths)
-        self.density = sum(w * block.density for w, block in zip(widths, blocks)) / max(1, self.shape[1])
-        self._cuts = np.cumsum(widths)[:-1]
-
-    def product(self, x: Array, engine: Engine) -> Array:
-        """``D x`` of shape (N,) for x of shape (d,)."""
-        pairs = zip(self.blocks, np.split(x, self._cuts))
-        return reduce(np.add, [block.product(own, engine) for block, own in pairs])
-
-    def transposed_product(self, v: Array, engine: Engine) -> Array:
-        """``D.T v`` of shape (d,) for v of shape (N,)."""
-        return np.concatenate([block.transposed_product(v, engine) for block in self.blocks])
-
-    def hessian_product(self, x: Array, weight: Array, engine: Engine) -> Array:
-        """``D.T diag(weight) D x`` of shape (d,), for x of shape (d,) and weights of shape (N,)."""
-        return self.transposed_product(engine.times(self.product(x, engine), weight), engine)
-
-    def column_squares(self, engine: Engine) -> Array:
-        """Diagonal of the Gram matrix, of shape (d,)."""
-        return np.concatenate([block.column_squares(engine) for block in self.blocks])

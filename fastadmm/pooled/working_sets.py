@@ -87,7 +87,8 @@ class WorkingSets:
 
     def __init__(self, goal: Goal) -> None:
         self.problem, self.party, self.engine = goal.problem, goal.penalty, goal.engine
-        squares = np.concatenate([block.column_squares(self.engine) for block in self.problem.blocks])
+        self.slopes = goal.images
+        squares = goal.table.column_squares(self.engine)
         self.sizes = np.sqrt(np.where(squares > 0.0, squares, 1.0))
         self._first = cost.first_set(goal)
 
@@ -99,7 +100,7 @@ class WorkingSets:
         """
         problem, engine, quadratic = self.problem, self.engine, self.problem.loss.name == "squared"
         l1 = self.party.coefficients[0]
-        c, slope, total = c.copy(), self._slopes(primal.gradient), None
+        c, slope, total = c.copy(), self.slopes(primal.gradient), None
         tried, numbers, aim = np.zeros(len(c), dtype=bool), np.zeros(0, dtype=np.int64), math.inf
         # Weights over a set that is too small lead other losses' steps astray in one that is much larger.
         forecast = _Forecast(l1) if quadratic else None
@@ -121,7 +122,8 @@ class WorkingSets:
                 rows, numbers = some_columns(problem.blocks, chosen, engine)
                 if not (always or self._pays(rows, max(1.0, likely))):
                     return Found(c, primal, slope, total, False)
-                span, hessian = self._span(rows), SpanHessian(problem.fit_intercept)
+                span = TableSpan(loss_alone(problem), rows, engine)
+                hessian = SpanHessian(problem.fit_intercept)
                 tried[:], own = False, c[numbers]
                 tried[chosen] = True
                 if total is None:
@@ -136,17 +138,10 @@ class WorkingSets:
             sums = found.sums or engine.total_and_size(found.gradient)
             known = found.loss, found.gradient, sums
             primal = primal_value(problem, total, found.intercept, engine, known)
-            slope = self._slopes(primal.gradient)
+            slope = self.slopes(primal.gradient)
             if still and (pull[c == 0.0] > _STUCK * l1).any():
                 return Found(c, primal, slope, total, False)  # all rows are where the loss is linear
         return Found(c, primal, slope, total, True)
-
-    def _span(self, rows: Rows) -> TableSpan:
-        return TableSpan(loss_alone(self.problem), rows, self.engine)
-
-    def _slopes(self, gradient: Array) -> Array:
-        blocks = self.problem.blocks
-        return np.concatenate([block.transposed_product(gradient, self.engine) for block in blocks])
 
     def _missing(self, pull: Array, c: Array) -> float:
         """What pulls beyond the norm's factor cost: the bound is that of a gradient scaled down to it."""

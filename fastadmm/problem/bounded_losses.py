@@ -23,17 +23,13 @@ class _Bounded(Loss):
     compiled: ClassVar[str] = "bounded.bounded"
     convex: ClassVar[bool] = False
     family: ClassVar[float]
+    gradient_lipschitz: ClassVar[float] = 1.0  # largest second derivative in absolute value
 
     def kernel_arguments(self) -> tuple[float, ...]:
         return self.family, self.parameters.get("c", 1.0)
 
     def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
         return self.gradient_lipschitz
-
-    @property
-    def gradient_lipschitz(self) -> float:
-        """Largest second derivative in absolute value."""
-        return 1.0
 
 
 class _BoundedResidual(_Bounded):
@@ -55,11 +51,8 @@ class Tukey(_BoundedResidual):
     name: ClassVar[str] = "tukey"
     family: ClassVar[float] = 0.0
     limits: ClassVar[dict[str, tuple[float, float]]] = {"c": (0.0, np.inf)}
+    weak_convexity: ClassVar[float] = 0.8
     c: float = 4.685
-
-    @property
-    def weak_convexity(self) -> float:
-        return 0.8
 
     def convex_start(self) -> Loss:
         return Huber(1.345 / 4.685 * self.c)
@@ -72,11 +65,8 @@ class Welsch(_BoundedResidual):
     name: ClassVar[str] = "welsch"
     family: ClassVar[float] = 1.0
     limits: ClassVar[dict[str, tuple[float, float]]] = {"c": (0.0, np.inf)}
+    weak_convexity: ClassVar[float] = 2.0 * math.exp(-1.5)
     c: float = 2.11
-
-    @property
-    def weak_convexity(self) -> float:
-        return 2.0 * math.exp(-1.5)
 
     def convex_start(self) -> Loss:
         return Huber(1.345 / 2.11 * self.c)
@@ -89,15 +79,8 @@ class Sigmoid(_Bounded):
     name: ClassVar[str] = "sigmoid"
     task: ClassVar[str] = "classification"
     family: ClassVar[float] = 2.0
-
-    @property
-    def gradient_lipschitz(self) -> float:
-        """Largest second derivative, at margins of 1.317 on either side."""
-        return math.sqrt(3.0) / 18.0
-
-    @property
-    def weak_convexity(self) -> float:
-        return math.sqrt(3.0) / 18.0
+    gradient_lipschitz: ClassVar[float] = math.sqrt(3.0) / 18.0  # at margins of 1.317 on either side
+    weak_convexity: ClassVar[float] = gradient_lipschitz
 
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
         check_labels(y, weight)

@@ -57,13 +57,10 @@ class NonNegative(Constraint):
     r""":math:`x \ge 0`."""
 
     name: ClassVar[str] = "nonnegative"
+    bounds: ClassVar[tuple[float, float]] = (0.0, math.inf)
 
     def project(self, x: Array) -> Array:
         return np.maximum(x, 0.0)
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        return 0.0, math.inf
 
 
 @dataclass(frozen=True)

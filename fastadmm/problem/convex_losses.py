@@ -24,6 +24,7 @@ class Logistic(Loss):
     name: ClassVar[str] = "logistic"
     task: ClassVar[str] = "classification"
     probabilistic: ClassVar[bool] = True
+    gradient_lipschitz: ClassVar[float] = 0.25
 
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
         check_soft_labels(y, weight)
@@ -47,10 +48,6 @@ class Logistic(Loss):
         return math.log(mean) - math.log1p(-mean) if 0.0 < mean < 1.0 else 0.0
 
     def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
-        return 0.25
-
-    @property
-    def gradient_lipschitz(self) -> float:
         return 0.25
 
     def predict_mean(self, z: Array) -> Array:
@@ -95,6 +92,7 @@ class Squared(_OfResidual):
 
     compiled: ClassVar[str] = "piecewise.squared"
     name: ClassVar[str] = "squared"
+    gradient_lipschitz: ClassVar[float] = 1.0
 
     def least(self, y: Array, weight: Array) -> float:
         return 0.0
@@ -103,10 +101,6 @@ class Squared(_OfResidual):
         return mean
 
     def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
-        return 1.0
-
-    @property
-    def gradient_lipschitz(self) -> float:
         return 1.0
 
 

@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -26,6 +26,17 @@ Array = np.ndarray
 
 #: Of kernels over arrays of one kind, by types of their loss's parameters.
 _ADDRESSES: dict[Any, Any] = {}
+
+
+class Rows(Protocol):
+    """Rows of a problem, all or some: targets, weights and offset, each of shape (N,)."""
+
+    @property
+    def y(self) -> Array: ...
+    @property
+    def weight(self) -> Array: ...
+    @property
+    def offset(self) -> Array: ...
 
 
 @dataclass(frozen=True)
@@ -217,36 +228,22 @@ class Loss(ABC):
         return _ADDRESSES[key]
 
     def measure_parts(
-        self,
-        base: Array,
-        total: Array,
-        intercept: float,
-        y: Array,
-        weight: Array,
-        z: Array,
-        gradient: Array,
-        engine: Engine,
+        self, rows: Rows, total: Array, intercept: float, z: Array, gradient: Array, engine: Engine
     ) -> list[Any]:
-        """Loss, and sums of the gradient and of its absolute values, for :meth:`Engine.together`."""
+        """Loss at ``rows.offset + total + intercept``, and sums of the gradient and of its absolute values.
+
+        For :meth:`Engine.together`.
+        """
         from fastadmm.kernels.loss_loops import loss_at
 
         evaluate, extra = self._address(self.kernels().evaluate), self.kernel_arguments()
-        given = evaluate, base, total, float(intercept), y, weight, extra, z, gradient
-        return engine.kernel_parts(loss_at, engine.leaves(len(y)), (3,), *given)
+        given = evaluate, rows.offset, total, float(intercept), rows.y, rows.weight, extra, z, gradient
+        return engine.kernel_parts(loss_at, engine.leaves(len(total)), (3,), *given)
 
-    def measure(
-        self,
-        base: Array,
-        total: Array,
-        intercept: float,
-        y: Array,
-        weight: Array,
-        gradient: Array,
-        engine: Engine,
-    ) -> float:
-        """Summed loss at ``base + total + intercept``, of one predictor per sample; writes the gradient."""
+    def measure(self, rows: Rows, total: Array, intercept: float, gradient: Array, engine: Engine) -> float:
+        """Summed loss as of :meth:`measure_parts`, of one predictor per sample; writes the gradient."""
         z = engine.vector(len(total))
-        parts = self.measure_parts(base, total, intercept, y, weight, z, gradient, engine)
+        parts = self.measure_parts(rows, total, intercept, z, gradient, engine)
         return float(engine.together(parts)[0][0])
 
     def advance(
@@ -254,10 +251,8 @@ class Loss(ABC):
         messages: Array | tuple[Array, ...],
         step: Array,
         origin: Array,
-        base: Array,
+        rows: Rows,
         intercept: float,
-        y: Array,
-        weight: Array,
         total: Array,
         z: Array,
         gradient: Array,
@@ -265,13 +260,13 @@ class Loss(ABC):
     ) -> tuple[float, Array, tuple[float, float]]:
         """A step in the span of messages, and the loss where it ends.
 
-        Shapes: messages (K, N) or (N, d_m); step, slopes (K,); origin, base, y, weight, total, z, gradient
-            (N,).
+        Shapes: messages (K, N) or (N, d_m); step, slopes (K,); origin, total, z, gradient (N,).
         """
         extra, size = self.kernel_arguments(), len(step)
-        arguments = (messages, step, origin, base, intercept, y, weight, extra, total, z, gradient)
-        leaves = pass_leaves(len(y), size, engine)
-        found = engine.sum_over_rows(self.kernels().advance, leaves, (size + 3,), *arguments)
+        given = rows.offset, intercept, rows.y, rows.weight, extra, total, z, gradient
+        leaves, kernels = pass_leaves(len(total), size, engine), self.kernels()
+        kernel = kernels.advance_beside if isinstance(messages, tuple) else kernels.advance
+        found = engine.sum_over_rows(kernel, leaves, (size + 3,), messages, step, origin, *given)
         loss, *sums = found[size:].tolist()
         return loss, found[:size], (sums[0], sums[1])
 
@@ -287,16 +282,14 @@ class Loss(ABC):
 
     def curvature_parts(
         self,
-        base: Array,
+        rows: Rows,
         total: Array,
         intercept: float,
-        y: Array,
-        weight: Array,
         bend: Array,
         engine: Engine,
         root: Array | None = None,
     ) -> list[Any]:
-        """Sums of the curvature at ``base + total + intercept``, twice, for :meth:`Engine.together`.
+        """Sums of the curvature at ``rows.offset + total + intercept``, twice, for :meth:`Engine.together`.
 
         Shapes: bend, root (N,).
         """
@@ -304,8 +297,8 @@ class Loss(ABC):
 
         curve, extra = self._address(self.kernels().curvature), self.kernel_arguments()
         wanted = bend[:0] if root is None else root
-        given = curve, base, total, float(intercept), y, weight, extra, bend, wanted
-        return engine.kernel_parts(curvature_at, engine.leaves(len(y)), (2,), *given)
+        given = curve, rows.offset, total, float(intercept), rows.y, rows.weight, extra, bend, wanted
+        return engine.kernel_parts(curvature_at, engine.leaves(len(total)), (2,), *given)
 
     def prox(
         self,

@@ -164,17 +164,3 @@ class Multinomial(Loss):
 
         sums, total = engine.sums(piece, engine.leaves(n))
         return sums, 0.5 * (total + total.T)
-
-    def prox(
-        self,
-        v: Array,
-        shift: Array,
-        y: Array,
-        weight: Array,
-        penalty: float,
-        z: Array,
-        gradient: Array,
-        engine: Engine,
-    ) -> tuple[float, float]:
-        sums, slope = self.prox_classes(v, shift, y, weight, penalty, z, gradient, engine)
-        return float(sums.sum()), float(slope.trace())

@@ -5,9 +5,9 @@ coordinator work in the summed scaling, :math:`\lambda W R_m`. Every regulariser
 
 .. math:: R(x) = \alpha\, \Omega(x) + \tfrac\beta2 \|x\|^2
 
-with a positively homogeneous :math:`\Omega` (a norm) and two shares. That is
-all that proximal operators and certificates need: see :mod:`fastadmm.problem.penalty`.
-The exception is :class:`LogSum`, which is smooth and not convex.
+with a positively homogeneous :math:`\Omega` (a norm) and two shares. That is all that proximal operators and
+certificates need: see :mod:`fastadmm.problem.penalty`. The exception is :class:`LogSum`, which is smooth and
+not convex.
 """
 
 from __future__ import annotations
@@ -113,10 +113,7 @@ class SquaredL2(Regularizer):
     r""":math:`\tfrac12 \|x\|^2` (ridge)."""
 
     name: ClassVar[str] = "l2"
-
-    @property
-    def shares(self) -> tuple[float, float]:
-        return 0.0, 1.0
+    shares: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -124,10 +121,7 @@ class L1(Regularizer):
     r""":math:`\|x\|_1` (lasso)."""
 
     name: ClassVar[str] = "l1"
-
-    @property
-    def shares(self) -> tuple[float, float]:
-        return 1.0, 0.0
+    shares: ClassVar[tuple[float, float]] = (1.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -147,10 +141,7 @@ class NoRegularizer(Regularizer):
     """Zero. Without a bounded set the gap to the best of all models is infinite."""
 
     name: ClassVar[str] = "none"
-
-    @property
-    def shares(self) -> tuple[float, float]:
-        return 0.0, 0.0
+    shares: ClassVar[tuple[float, float]] = (0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -164,16 +155,12 @@ class LogSum(Regularizer):
 
     name: ClassVar[str] = "log_sum"
     convex: ClassVar[bool] = False
+    shares: ClassVar[tuple[float, float]] = (0.0, 1.0)  # of its majoriser
     width: float = 1.0
 
     @property
     def text(self) -> str:
         return f"{self.name}:{self.width!r}"
-
-    @property
-    def shares(self) -> tuple[float, float]:
-        """Of its majoriser."""
-        return 0.0, 1.0
 
     def value(self, x: Array) -> float:
         c = self.width
@@ -202,10 +189,7 @@ class GroupLasso(Regularizer):
     name: ClassVar[str] = "group_lasso"
     separable: ClassVar[bool] = False
     groups: tuple[tuple[tuple[int, ...], ...] | None, ...] | None = None
-
-    @property
-    def shares(self) -> tuple[float, float]:
-        return 1.0, 0.0
+    shares: ClassVar[tuple[float, float]] = (1.0, 0.0)
 
     def of_party(self, index: int, n_columns: int, name: str) -> GroupLasso:
         mine = None

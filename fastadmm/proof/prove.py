@@ -70,7 +70,7 @@ def value_at(problem: Problem, total: Array, intercept: Any, engine: Any) -> Val
     loss, y, weight, offset = problem.loss, problem.y, problem.weight, problem.offset
     z, gradient = engine.vector(len(total)), engine.vector(len(total))
     if problem.n_outputs == 1:
-        parts = loss.measure_parts(offset, total, float(intercept), y, weight, z, gradient, engine)
+        parts = loss.measure_parts(problem, total, float(intercept), z, gradient, engine)
         value, *sums = engine.together(parts)[0].tolist()
         return Value(total, z, gradient, value, (sums[0], sums[1]))
     by_class = zip(*(v.reshape(problem.n_outputs, -1) for v in (z, offset, total)), strict=True)

@@ -18,8 +18,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.problem import Problem, TestSet
-from fastadmm.solver.history import RoundRecord
-from fastadmm.solver.kept_model import KeptModel
+from fastadmm.solver.history import KeptModel, RoundRecord
 
 Array = np.ndarray
 

@@ -19,6 +19,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.reading import json_of
 from fastadmm.method.certificate import LowerBound
+from fastadmm.method.method import with_rows
 from fastadmm.problem.bounded_models import DEVIATIONS
 from fastadmm.problem.centring import Centring, centring_of
 from fastadmm.problem.problem import Problem, TestSet
@@ -27,12 +28,10 @@ from fastadmm.proof.prove import prove
 from fastadmm.schemes.registry import choose_scheme
 from fastadmm.solver.early_stopping import EarlyStopping, ValidationWatch, mean_loss, predictor, predictor_of
 from fastadmm.solver.ending import describe_end, pooled_hint
-from fastadmm.solver.history import RoundRecord, Status
-from fastadmm.solver.kept_model import KeptModel, LowestModel
+from fastadmm.solver.history import KeptModel, LowestModel, RoundRecord, Status
 from fastadmm.solver.loop import Attempts, SolveResult, run_rounds, told_by
 from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.refined_dual import refined_dual
-from fastadmm.solver.row_state import with_rows
 from fastadmm.solver.run import Run
 from fastadmm.solver.warm_start import StartingPoint, begin_at, check_start
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.exchange import Talk, ask_all
 from fastadmm.coordinator.admm.coordinator import Coordinator, RoundOutcome
 from fastadmm.coordinator.admm.order import Order
@@ -23,7 +24,9 @@ from fastadmm.method.certificate import PrimalValue, dual_bound, primal_value
 from fastadmm.method.method import Measured, Method, StallWatch
 from fastadmm.method.penalised_bound import penalised_bound
 from fastadmm.parties.proximal import Party
+from fastadmm.problem.constraints import Constraint
 from fastadmm.problem.problem import Problem
+from fastadmm.problem.regularizers import Regularizer
 
 
 class AdmmMethod(Method):
@@ -61,12 +64,11 @@ class AdmmMethod(Method):
 
     def make_parties(self) -> Sequence[Party]:
         problem = self.problem
-        return [
-            Party(name, block, problem.regularization, self.engine, self.x_update, regularizer, constraint)
-            for name, block, regularizer, constraint in zip(
-                problem.names, problem.blocks, problem.party_regularizers, problem.party_constraints
-            )
-        ]
+        penalties = zip(problem.party_regularizers, problem.party_constraints)
+        return [self._party(*own) for own in zip(problem.names, problem.blocks, penalties)]
+
+    def _party(self, name: str, block: FeatureBlock, penalty: tuple[Regularizer, Constraint]) -> Party:
+        return Party(name, block, self.problem.regularization, self.engine, self.x_update, *penalty)
 
     def _primal(self, total: np.ndarray, intercept: Any) -> PrimalValue:
         return primal_value(self.problem, total, intercept, self.engine)

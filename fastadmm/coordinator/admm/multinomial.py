@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.exchange import Call, Talk
 from fastadmm.coordinator.admm.admm import AdmmMethod
 from fastadmm.method.certificate import PrimalValue
@@ -16,6 +17,8 @@ from fastadmm.method.class_certificate import class_primal_value, multinomial_of
 from fastadmm.method.method import Measured
 from fastadmm.parties.classes import ClassParty
 from fastadmm.parties.proximal import Party
+from fastadmm.problem.constraints import Constraint
+from fastadmm.problem.regularizers import Regularizer
 
 _T = TypeVar("_T")
 
@@ -28,24 +31,10 @@ class MultinomialAdmmMethod(AdmmMethod):
 
     family = "multinomial_admm"
 
-    def make_parties(self) -> list[Party]:
-        problem = self.problem
-        multinomial_of(problem)
-        return [
-            ClassParty(
-                name,
-                block,
-                problem.regularization,
-                self.engine,
-                problem.n_outputs,
-                self.x_update,
-                regularizer,
-                constraint,
-            )
-            for name, block, regularizer, constraint in zip(
-                problem.names, problem.blocks, problem.party_regularizers, problem.party_constraints
-            )
-        ]
+    def _party(self, name: str, block: FeatureBlock, penalty: tuple[Regularizer, Constraint]) -> Party:
+        multinomial_of(self.problem)
+        scale, classes = self.problem.regularization, self.problem.n_outputs
+        return ClassParty(name, block, scale, self.engine, classes, self.x_update, *penalty)
 
     def _primal(self, total: np.ndarray, intercept: Any) -> PrimalValue:
         start = np.broadcast_to(np.asarray(intercept, dtype=np.float64), (self.problem.n_outputs,))

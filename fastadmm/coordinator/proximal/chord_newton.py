@@ -177,10 +177,8 @@ class Passes:
     def _place(self, move: Array, origin: Array, intercept: float) -> Place:
         problem, n = self.problem, len(origin)
         total, z, gradient = np.empty(n), np.empty(n), np.empty(n)
-        given = (move, origin, problem.offset, intercept, problem.y, problem.weight)
-        loss, products, sums = problem.loss.advance(
-            self.shared.messages, *given, total, z, gradient, self.engine
-        )
+        given = problem, intercept, total, z, gradient, self.engine
+        loss, products, sums = problem.loss.advance(self.shared.messages, move, origin, *given)
         return Place(intercept, loss, products, np.full(self.lead, sums[0]), total, gradient, sums)
 
     def prepare(self, here: Place) -> bool:

@@ -587,8 +587,7 @@ class ProximalCoordinator:
             return class_curvature_about(problem, z, reach, h, engine)
         behind = np.empty(len(z))
         for shift, slopes in ((reach, h), (-reach, behind)):
-            here = problem.offset, point.total, point.intercept + shift
-            loss.measure(*here, y, weight, slopes, engine)
+            loss.measure(problem, point.total, point.intercept + shift, slopes, engine)
         return engine.plus(h, behind, factor=-1.0, scale=0.5 / reach, out=h)
 
     def export(self) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def loss_at(problem: Problem, point: Any, gradient: Array, engine: Engine) -> fl
     """Summed loss at a point with intercept and total; writes the gradient, of shape (N,) or (C N,)."""
     loss, y, weight = problem.loss, problem.y, problem.weight
     if problem.n_outputs == 1:
-        return loss.measure(problem.offset, point.total, point.intercept, y, weight, gradient, engine)
+        return loss.measure(problem, point.total, point.intercept, gradient, engine)
     z = problem.offset + lifted(point.intercept, problem.n_samples) + point.total
     return loss.evaluate(z, y, weight, gradient, engine)
 

@@ -95,7 +95,7 @@ def _slopes(
     along, gradient = difference(problem, proposal, model, engine), np.empty_like(model.total)
     if problem.n_outputs == 1:
         total, z, messages = np.empty(n), np.empty(n), along[np.newaxis]
-        begin = model.total, problem.offset, model.intercept, y, weight, total, z, gradient
+        begin = model.total, problem, model.intercept, total, z, gradient
 
         def fresh(t: float) -> float:
             return float(loss.advance(messages, np.array([t]), *begin, engine)[1][0])

@@ -449,9 +449,8 @@ class SubspaceCoordinator:
     def _metric_is_stale(self, objective: float) -> bool:
         """Renew the metric if the curvature has drifted from it; True if it was renewed."""
         problem, point = self.problem, self.point
-        there = problem.offset, point.total, point.intercept, problem.y, problem.weight
         h = self.engine.vector(problem.n_samples)
-        problem.loss.curvature_parts(*there, h, self.engine)
+        problem.loss.curvature_parts(problem, point.total, point.intercept, h, self.engine)
         share, mean = drift_share(h, self.metric, self.watch.usual, self.engine)
         if share <= 1.0:
             self.watch.measured(objective, share)
