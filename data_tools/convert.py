@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -16,8 +16,8 @@ from fastadmm.data_tools.blocks import OnRead, Progress, Source
 from fastadmm.data_tools.convert_tables import TableOptions, TablePlan, plan_one_table, write_plan
 from fastadmm.data_tools.csv_table import CsvSource, NotNumbers, is_number
 from fastadmm.data_tools.dates import is_date
-from fastadmm.data_tools.destination import check_choices, check_out
-from fastadmm.data_tools.labels import LabelCollector, Labels
+from fastadmm.data_tools.destination import Piece, check_choices, check_out, write_partition
+from fastadmm.data_tools.labels import LabelCollector
 from fastadmm.data_tools.libsvm import LibsvmParts, LibsvmSource
 from fastadmm.data_tools.npz import NpzSource
 from fastadmm.data_tools.number_text import written
@@ -38,7 +38,7 @@ from fastadmm.data_tools.split import (
 from fastadmm.data_tools.spool import Held, Kept, Spool
 from fastadmm.data_tools.table_notes import number_notes
 from fastadmm.data_tools.tables import Layout
-from fastadmm.data_tools.threads import in_order, on_threads
+from fastadmm.data_tools.threads import in_order
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.store.compression import compression_options
@@ -198,9 +198,24 @@ def convert(
         blocks = map(Held.of, reader.blocks(on_read("writing")))
     elif progress is not None:
         told_rows = partial(_tell, size, scan.n_rows, progress)
-    return _write(
-        reader, out, blocks, labels, list(zip(split, kinds, transforms)), dtype, model, force,
-        asked.compression, shards, told_rows,
+    targets = list(zip(split, kinds, transforms))
+    parties = [
+        {
+            "name": party.name,
+            "kind": kind,
+            "dtype": dtype,
+            "feature_names": _feature_names(party, reader.feature_names)
+            if model is None
+            else model.parties[i].feature_names,
+            "transform": transform,
+            "compression": asked.compression,
+        }
+        for i, (party, kind, transform) in enumerate(targets)
+    ]
+    pieces = _cut_blocks(reader, blocks, targets, dtype, len(labels.y), told_rows)
+    return write_partition(
+        out, parties, pieces, labels, task=labels.task, n_samples=len(labels.y), ids=None,
+        source=Path(reader.path).name, force=force, shards=shards,
     )  # fmt: skip
 
 
@@ -491,67 +506,25 @@ def _tell(size: int, n_rows: int, progress: Progress, rows: int) -> None:
 # --- second pass -----------------------------------------------------------------------------------------
 
 
-def _write(
+def _cut_blocks(
     reader: Source,
-    out: str | Path,
     blocks: Iterable[Held],
-    labels: Labels,
     targets: list[_Target],
     dtype: str,
-    model: Partition | None,
-    force: bool,
-    compression: str,
-    shards: int | None,
+    n_samples: int,
     told: Callable[[int], None] | None,
-) -> Partition:
-    from fastadmm.store import open_partition
-    from fastadmm.store.cutting import new_partition
-    from fastadmm.store.label_file import write_columns
-
+) -> Generator[list[Piece], None, None]:
+    """Of each block the rows of every party, which are cut by threads."""
     width = sum(party.width for party, _, _ in targets)
-    with new_partition(
-        out,
-        task=labels.task,
-        n_samples=len(labels.y),
-        shards=shards,
-        source=Path(reader.path).name,
-        force=force,
-    ) as partition:
-        writers = [
-            partition.party(
-                party.name,
-                n_features=party.width,
-                kind=kind,
-                dtype=dtype,
-                feature_names=model.parties[i].feature_names
-                if model
-                else _feature_names(party, reader.feature_names),
-                transform=transform,
-                compression=compression,
-            )
-            for i, (party, kind, transform) in enumerate(targets)
-        ]
-        rows = 0
-        cut = partial(_cut, reader, width, targets, dtype)
-        # Each party has a file of its own; files of shards are begun one after another. No file is written by
-        # the main thread: an interrupt, which is raised there alone, would pass through HDF5.
-        whole = shards in (None, 1)
-        with on_threads(len(writers) if whole else 1) as every:
-            with closing(in_order(cut, _numbered(blocks))) as cuts:
-                for n_rows, parts in cuts:
-                    every(_append, zip(writers, parts))
-                    rows += n_rows
-                    if told is not None:
-                        told(rows)
-            if rows != len(labels.y):
-                raise InputError(
-                    f"{reader.path}: {len(labels.y)} rows at first, then {rows}: the file changed meanwhile"
-                )
-            target = partition.labels(classes=labels.classes)
-            every(_call, [partial(write_columns, target, labels.y, None, None, None)])
-            if whole:
-                every(_call, [writer.close for writer in (*writers, target)])
-    return open_partition(out)
+    cut, rows = partial(_cut, reader, width, targets, dtype), 0
+    with closing(in_order(cut, _numbered(blocks))) as cuts:
+        for n_rows, parts in cuts:
+            yield [(number, rows, own) for number, own in enumerate(parts)]
+            rows += n_rows
+            if told is not None:
+                told(rows)
+    if rows != n_samples:
+        raise InputError(f"{reader.path}: {n_samples} rows at first, then {rows}: the file changed meanwhile")
 
 
 #: Some rows of a party, as they are stored.
@@ -559,17 +532,6 @@ _Piece: TypeAlias = "np.ndarray | sparse.csr_array"
 
 #: A party's columns, the kind in which they are stored, and their transform.
 _Target: TypeAlias = "tuple[PartyColumns, str, Transform]"
-
-
-def _append(target: tuple[Any, Iterable[_Piece]]) -> None:
-    """Add a block's pieces to a party's file."""
-    writer, pieces = target
-    for piece in pieces:
-        writer.append(piece)
-
-
-def _call(function: Callable[[], None]) -> None:
-    function()
 
 
 def _numbered(blocks: Iterable[Held]) -> Iterator[tuple[int, Held]]:
