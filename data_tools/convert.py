@@ -208,14 +208,13 @@ def convert(
             if model is None
             else model.parties[i].feature_names,
             "transform": transform,
-            "compression": asked.compression,
         }
         for i, (party, kind, transform) in enumerate(targets)
     ]
     pieces = _cut_blocks(reader, blocks, targets, dtype, len(labels.y), told_rows)
     return write_partition(
         out, parties, pieces, labels, task=labels.task, n_samples=len(labels.y), ids=None,
-        source=Path(reader.path).name, force=force, shards=shards,
+        source=Path(reader.path).name, force=force, shards=shards, compression=asked.compression,
     )  # fmt: skip
 
 

@@ -627,13 +627,13 @@ def write_plan(
             "feature_names": party.encoder.feature_names,
             "transform": party.transform,
             "encoder": party.encoder,
-            "compression": compression,
         }
         for party in plan.parties
     ]
     return write_partition(
         out, parties, _blocks(plan, progress), plan.labels, task=plan.task, ids=plan.alignment.ids,
         n_samples=len(plan.alignment.ids), source=plan.source, force=force, shards=shards,
+        compression=compression,
     )  # fmt: skip
 
 

@@ -60,6 +60,7 @@ def write_partition(
     source: str,
     force: bool,
     shards: int | None,
+    compression: str,
 ) -> Partition:
     """Write a partition with one file for each described party; what is together in a block is of several."""
     from fastadmm.store import open_partition
@@ -67,13 +68,19 @@ def write_partition(
     from fastadmm.store.label_file import write_columns
 
     with new_partition(
-        out, task=task, n_samples=n_samples, shards=shards, source=source, force=force
+        out,
+        task=task,
+        n_samples=n_samples,
+        shards=shards,
+        source=source,
+        force=force,
+        compression=compression,
     ) as partition:
-        writers = [partition.party(n_features=len(p["feature_names"]), **p) for p in parties]
-        # Each party has a file of its own; files of shards are begun one after another. No file is written by
-        # the main thread: an interrupt, which is raised there alone, would pass through HDF5.
-        whole = shards in (None, 1)
-        with on_threads(len(writers) if whole else 1) as every, closing(blocks):
+        how = {"compression": compression if shards in (None, 1) else "none"}
+        writers = [partition.party(n_features=len(p["feature_names"]), **p, **how) for p in parties]
+        # Each party has a file of its own. No file is written by the main thread: an interrupt, which is
+        # raised there alone, would pass through HDF5.
+        with on_threads(len(writers)) as every, closing(blocks):
             for block in blocks:
                 own = [(writers[m], None if ids is None else ids[start:], rows) for m, start, rows in block]
                 every(_append, own)
@@ -83,8 +90,7 @@ def write_partition(
                 )
                 every(_call, [partial(write_columns, target, labels.y, labels.weight, labels.offset, ids)])
                 writers.append(target)
-            if whole:
-                every(_call, [writer.close for writer in writers])
+            every(_call, [writer.close for writer in writers])
     return open_partition(out, require_labels=False)
 
 

@@ -124,8 +124,6 @@ class PartyWriter(Writer):
         self._file.attrs["name"] = self.name
         self._ids = IdWriter(self._file, self._shown)
         self._digest = ContentDigest(kind, self.dtype.name)
-        #: That of a whole of which these rows are a shard is computed on the way.
-        self.whole_digest: ContentDigest | None = None
         self._block = GrowingBlock(self._file, kind, self.dtype, compression)
 
     def _width(self, n_features: int) -> int:
@@ -207,8 +205,7 @@ class PartyWriter(Writer):
             row, column = np.argwhere(~finite)[0]
             raise self._refuse(X[row, column], int(row), int(column))
         self._block.append(block, self._n_features)
-        for digest in self._digests():
-            digest.update_dense(block)
+        self._digest.update_dense(block)
 
     def _append_csr(self, X: csr_array) -> None:
         if not X.has_canonical_format:
@@ -225,11 +222,7 @@ class PartyWriter(Writer):
             raise InputError(f"{self._shown}: key 'X': column {seen}; give n_features before the first rows")
         self._seen = max(self._seen, seen)
         self._block.append(make_csr(data, X.indices, X.indptr, X.shape), self._n_features)
-        for digest in self._digests():
-            digest.update_csr(data, X.indices, X.indptr.astype(np.int64))
-
-    def _digests(self) -> list[ContentDigest]:
-        return [d for d in (self._digest, self.whole_digest) if d is not None]
+        self._digest.update_csr(data, X.indices, X.indptr.astype(np.int64))
 
     def _finish(self) -> None:
         if self.n_samples == 0:
