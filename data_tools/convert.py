@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 from fastadmm.data_tools.blocks import OnRead, Progress, Source
 from fastadmm.data_tools.convert_tables import TableOptions, TablePlan, plan_one_table, write_plan
-from fastadmm.data_tools.csv_table import CsvSource, NotNumbers, is_number
+from fastadmm.data_tools.csv_source import CsvSource, NotNumbers
+from fastadmm.data_tools.csv_table import check_separator, is_number
 from fastadmm.data_tools.dates import is_date
 from fastadmm.data_tools.destination import Piece, check_choices, check_out, write_partition
 from fastadmm.data_tools.labels import LabelCollector
 from fastadmm.data_tools.libsvm import LibsvmParts, LibsvmSource
 from fastadmm.data_tools.npz import NpzSource
 from fastadmm.data_tools.number_text import written
-from fastadmm.data_tools.opening import NotUtf8, SourceFile
+from fastadmm.data_tools.opening import SourceFile
 from fastadmm.data_tools.parts import empty_parts, source_files, told_of_empty
 from fastadmm.data_tools.per_table import layouts, table_names
 from fastadmm.data_tools.scaling import ColumnStatistics, fit_transform_of
-from fastadmm.data_tools.sniffing import check_separator, one_byte_encoding, read_as
 from fastadmm.data_tools.split import (
     PartyColumns,
     by_names,
@@ -140,28 +140,19 @@ def convert(
     if kind == "parquet" or (kind == "csv" and (by_column or len(files) > 1)):
         return write(_plan(source, out, asked))
     empty = told_of_empty(source, empty_parts(source))
-    notes = empty
-    split: list[PartyColumns] | None = None
-    while True:
-        try:
-            reader = _open(kind, place, files, layout, asked, model)
-            # Faults of the split are found before the data are read, where the number of columns is known.
-            width = reader.n_features
-            split = _split(reader, width, asked, model) if width is not None else None
-            scan = _scan(reader, asked.standardize, on_read("reading"), Path(out).absolute().parent)
-            if kind == "csv" and model is None and any(map(_number_like, scan.labels.words)):
-                raise NotNumbers("labels that are written as numbers")
-        except NotUtf8:
-            if file.encoding is not None:
-                raise
-            file.encoding = one_byte_encoding(file)
-            notes = [*empty, read_as(file)]
-            continue
-        except NotNumbers:
-            if model is not None:
-                raise
-            return write(_plan(source, out, asked))
-        break
+    beside = Path(out).absolute().parent
+    try:
+        reader = _open(kind, place, files, layout, asked, model, beside)
+        # Faults of the split are found before the data are read, where the number of columns is known.
+        width = reader.n_features
+        split = _split(reader, width, asked, model) if width is not None else None
+        scan = _scan(reader, asked.standardize, on_read("reading"), beside)
+        if kind == "csv" and model is None and any(map(_number_like, scan.labels.words)):
+            raise NotNumbers("labels that are written as numbers")
+    except NotNumbers:
+        if model is not None:
+            raise
+        return write(_plan(source, out, asked))
     if len(files) > 1:
         scan.labels.path = place  # what is wrong with all labels is not the first part's fault
     task, classes = asked.task or "auto", None
@@ -174,7 +165,7 @@ def convert(
         _check_widths(reader, scan, split, asked.zero_based)
     if isinstance(reader, CsvSource) and told is not None:
         told(
-            notes + reader.notes + _doubts(reader, scan),
+            reader.notes + _doubts(reader, scan),
             {party.name: _number_columns(party, reader) for party in split},
         )
     elif told is not None:
@@ -231,7 +222,13 @@ def _check_widths(reader: Source, scan: _Scan, split: list[PartyColumns], zero_b
 
 
 def _open(
-    kind: str, place: str, files: list[SourceFile], layout: Layout, asked: _Asked, model: Partition | None
+    kind: str,
+    place: str,
+    files: list[SourceFile],
+    layout: Layout,
+    asked: _Asked,
+    model: Partition | None,
+    beside: Path,
 ) -> Source:
     """The reader of a source."""
     reader: Source
@@ -240,6 +237,7 @@ def _open(
         reader = CsvSource(
             file, label=asked.label, drop=asked.drop, header=layout.header, separator=layout.separator,
             features=[name for own in model.parties for name in own.feature_names] if model else None,
+            scratch=beside,
         )  # fmt: skip
     elif kind == "npz":
         reader = NpzSource(file, x_key=asked.x_key, y_key=asked.y_key or "y")

@@ -77,7 +77,9 @@ def write_partition(
         compression=compression,
     ) as partition:
         how = {"compression": compression if shards in (None, 1) else "none"}
-        writers = [partition.party(n_features=len(p["feature_names"]), **p, **how) for p in parties]
+        writers: list[Any] = [
+            partition.party(n_features=len(p["feature_names"]), **p, **how) for p in parties
+        ]
         # Each party has a file of its own. No file is written by the main thread: an interrupt, which is
         # raised there alone, would pass through HDF5.
         with on_threads(len(writers)) as every, closing(blocks):

@@ -11,13 +11,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fastadmm.data_tools.blocks import Block, OnRead, Source
 from fastadmm.data_tools.convert import DENSE_ABOVE, check_format_options
-from fastadmm.data_tools.csv_table import CsvFile, CsvSource
+from fastadmm.data_tools.csv_source import CsvSource
+from fastadmm.data_tools.csv_table import CsvFile
 from fastadmm.data_tools.destination import check_choices
 from fastadmm.data_tools.labels import LabelCollector, label_text
 from fastadmm.data_tools.libsvm import LibsvmSource
@@ -52,7 +54,7 @@ class Reading:
     x_key: str | None = None  # arrays of an NPZ file
     y_key: str | None = None  # arrays of an NPZ file
 
-    def open(self, path: str | Path, *, by: str | None = None) -> Source:
+    def open(self, path: str | Path, *, by: str | None = None, scratch: Path | None = None) -> Source:
         """A reader of one file; `by` is the column that names owners, which is no feature."""
         file = SourceFile(path)
         kind = format_of(file, self.format)
@@ -60,28 +62,20 @@ class Reading:
         if by is not None:
             self._check_names_owners(file, kind, by)
         if kind == "csv":
-            drop = [*self.drop, *([by] if by is not None else [])]
-            return CsvSource(file, label=self.label, drop=drop, header=self.header, separator=self.separator)
+            return CsvSource(
+                file, label=self.label, drop=self.drop, header=self.header, separator=self.separator,
+                beside=by, scratch=scratch,
+            )  # fmt: skip
         if kind == "npz":
             return NpzSource(file, x_key=self.x_key, y_key=self.y_key or "y")
         return LibsvmSource(file, n_features=self.features, zero_based=self.zero_based)
 
-    def open_column(self, path: str | Path, column: str) -> Source:
-        """A reader whose labels are the column (CSV) or array (NPZ) that names owners."""
-        file = SourceFile(path)
-        kind = format_of(file, self.format)
-        if kind == "npz":
-            return NpzSource(file, x_key=self.x_key, y_key=column)
-        whole = CsvSource(file, label=column, header=self.header, separator=self.separator)
-        # One numeric feature column is enough for the reader; the others may hold text.
-        chosen = self.open(path, by=column).feature_names or []
-        return CsvSource(
-            file,
-            label=column,
-            drop=[name for name in whole.columns if name not in (column, chosen[0])],
-            header=self.header,
-            separator=self.separator,
-        )
+    def owners_of(self, reader: Source, column: str) -> Iterator[Any]:
+        """What a column (CSV) or array (NPZ) of a source says of each row."""
+        if isinstance(reader, CsvSource):
+            return iter(reader.texts(column, np.arange(reader.table.n_rows)))
+        file = SourceFile(reader.path)
+        return chain.from_iterable(b.labels for b in NpzSource(file, x_key=self.x_key, y_key=column).blocks())
 
     def has(self, path: str | Path, column: str) -> bool:
         """Whether a file has a column (CSV) or array (NPZ) of this name."""
@@ -141,10 +135,11 @@ def convert_owners(
     asked = _Asked(**options)
     reading, components, dtype = asked.reading, asked.components, asked.dtype
     _check_options(sources, asked)
-    readers = [reading.open(path, by=asked.by) for path in sources]
+    beside = Path(out).absolute().parent
+    readers = [reading.open(path, by=asked.by, scratch=beside) for path in sources]
     _check_features(readers)
     scan = _scan(readers, progress, compare=asked.public is not None)
-    owner_of, owner_names = _assign(scan, sources, asked)
+    owner_of, owner_names = _assign(scan, readers[0], sources, asked)
     counts = np.bincount(owner_of[owner_of >= 0], minlength=len(owner_names))
     for name, count in zip(owner_names, counts, strict=True):
         if count == 0:
@@ -315,7 +310,9 @@ def _scan(readers: Sequence[Source], progress: Progress | None, *, compare: bool
 # --- who gets which row -------------------------------------------------------------------------------------
 
 
-def _assign(scan: _Scan, sources: Sequence[str | Path], asked: _Asked) -> tuple[np.ndarray, list[str]]:
+def _assign(
+    scan: _Scan, reader: Source, sources: Sequence[str | Path], asked: _Asked
+) -> tuple[np.ndarray, list[str]]:
     """The owner's number of every row (-1: nobody's) and the owners' names."""
     n_rows, sizes, by = sum(scan.rows), asked.sizes, asked.by
     if sizes is not None:
@@ -333,12 +330,8 @@ def _assign(scan: _Scan, sources: Sequence[str | Path], asked: _Asked) -> tuple[
         default = [f"owner-{k + 1}" for k in range(len(sizes))]
     elif by is not None:
         codes: dict[str, int] = {}
-        owner_of = np.concatenate(
-            [
-                np.array([codes.setdefault(label_text(v), len(codes)) for v in block.labels], dtype=np.int64)
-                for block in asked.reading.open_column(sources[0], by).blocks()
-            ]
-        )
+        named = asked.reading.owners_of(reader, by)
+        owner_of = np.array([codes.setdefault(label_text(v), len(codes)) for v in named], dtype=np.int64)
         values = sorted(codes, key=_by_number)
         place = {codes[value]: k for k, value in enumerate(values)}
         owner_of = np.array([place[k] for k in range(len(values))])[owner_of]

@@ -6,7 +6,7 @@ import codecs
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fastadmm.data_tools.sniffing import check_separator
+from fastadmm.data_tools.csv_table import check_separator
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.data_tools.tables import Layout
 from fastadmm.errors import ConfigError

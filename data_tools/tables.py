@@ -22,12 +22,18 @@ from fastadmm.data_tools.building import (
     words_of,
 )
 from fastadmm.data_tools.columns import MISSING, Column, Scratch, canonical_text
-from fastadmm.data_tools.csv_table import CsvFile, is_number
+from fastadmm.data_tools.csv_table import (
+    SEPARATORS,
+    CsvFile,
+    check_separator,
+    is_number,
+    one_byte_encoding,
+    read_as,
+)
 from fastadmm.data_tools.opening import NotUtf8, SourceFile
 from fastadmm.data_tools.parquet import ParquetTable
 from fastadmm.data_tools.parts import empty_parts, is_parts, part_files, told_of_empty
 from fastadmm.data_tools.plain_text import PlainText, read_frame
-from fastadmm.data_tools.sniffing import SEPARATORS, check_separator, one_byte_encoding, read_as
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.data_tools.threads import in_order
 from fastadmm.errors import InputError
@@ -392,8 +398,8 @@ def _csv_rows(source: CsvFile, on_read: Callable[[int], None]) -> Iterator[tuple
     for line, cells in itertools.islice(source.rows(on_read), 1 if source.header else 0, None):
         if len(cells) != width:
             raise InputError(
-                f"{source.path}: line {line}: {len(cells)} cells, but there are {width} columns: quote cells "
-                "that hold the separator"
+                f"{source.path}: line {line}: {len(cells)} cells, but there are {width} columns: correct it, "
+                "or quote cells that hold the separator"
             )
         yield line, cells
 
