@@ -109,8 +109,9 @@ class CsvSource:
                     f"{self.path}: {table.where(at)}, column {name!r}: empty cell: fill in missing values, "
                     "or --drop the column"
                 )
-        for name, what in ((self.label, "label"), (self.beside, "owner")):
-            count, at = (0, 0) if name is None else table.columns[name].first_missing(every)
+        needed = {self.label: "label"} | ({} if self.beside is None else {self.beside: "owner"})
+        for name, what in needed.items():
+            count, at = table.columns[name].first_missing(every)
             if count:
                 raise InputError(
                     f"{self.path}: {table.where(at)}, {what} column {name!r}: missing {what} ({count} of "

@@ -103,7 +103,7 @@ def test_what_is_spooled_comes_back_to_the_last_bit(tmp_path):
     kept = [spool.put(block) for block in blocks]
     for block, place in zip(blocks, kept, strict=True):
         assert place is not None
-        back = spool.get(place)
+        back = place.get()
         pairs = [(block.X, back.X)]
         if sparse.issparse(block.X):
             pairs = [(getattr(block.X, key), getattr(back.X, key)) for key in ("data", "indices", "indptr")]
