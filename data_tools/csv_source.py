@@ -67,7 +67,7 @@ class CsvSource:
             raise InputError(f"{self.path}: no label column {label!r}{near}")
         if label in drop:
             raise InputError(f"{self.path}: column {label!r} is the label and cannot be dropped")
-        self.label, self.beside, self._drop = label, beside, drop
+        self.label, self.beside, self._drop = label, beside or "", drop
         self.feature_names: list[str] | None = [
             name for name in self.columns if name not in {label, beside, *drop}
         ]
@@ -109,7 +109,7 @@ class CsvSource:
                     f"{self.path}: {table.where(at)}, column {name!r}: empty cell: fill in missing values, "
                     "or --drop the column"
                 )
-        needed = {self.label: "label"} | ({} if self.beside is None else {self.beside: "owner"})
+        needed = {self.label: "label"} | ({self.beside: "owner"} if self.beside in table.columns else {})
         for name, what in needed.items():
             count, at = table.columns[name].first_missing(every)
             if count:

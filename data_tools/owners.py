@@ -19,7 +19,6 @@ import numpy as np
 from fastadmm.data_tools.blocks import Block, OnRead, Source
 from fastadmm.data_tools.convert import DENSE_ABOVE, check_format_options
 from fastadmm.data_tools.csv_source import CsvSource
-from fastadmm.data_tools.csv_table import CsvFile
 from fastadmm.data_tools.destination import check_choices
 from fastadmm.data_tools.labels import LabelCollector, label_text
 from fastadmm.data_tools.libsvm import LibsvmSource
@@ -54,21 +53,36 @@ class Reading:
     x_key: str | None = None  # arrays of an NPZ file
     y_key: str | None = None  # arrays of an NPZ file
 
-    def open(self, path: str | Path, *, by: str | None = None, scratch: Path | None = None) -> Source:
+    def open(
+        self, path: str | Path, *, by: str | None = None, needed: bool = True, scratch: Path | None = None
+    ) -> Source:
         """A reader of one file; `by` is the column that names owners, which is no feature."""
         file = SourceFile(path)
         kind = format_of(file, self.format)
         check_format_options(kind, self, self.separator, f"{file.shown}: ")
-        if by is not None:
-            self._check_names_owners(file, kind, by)
+        reader: CsvSource | NpzSource
+        if kind == "libsvm":
+            if by is not None and needed:
+                raise ConfigError(
+                    f"--by {by!r}: LIBSVM files have no column for it; use --sizes or one file each"
+                )
+            return LibsvmSource(file, n_features=self.features, zero_based=self.zero_based)
         if kind == "csv":
-            return CsvSource(
+            reader = CsvSource(
                 file, label=self.label, drop=self.drop, header=self.header, separator=self.separator,
                 beside=by, scratch=scratch,
             )  # fmt: skip
-        if kind == "npz":
-            return NpzSource(file, x_key=self.x_key, y_key=self.y_key or "y")
-        return LibsvmSource(file, n_features=self.features, zero_based=self.zero_based)
+            noun, label, names = "column", self.label, reader.columns
+        else:
+            reader = NpzSource(file, x_key=self.x_key, y_key=self.y_key or "y")
+            noun, label, names = "array", self.y_key or "y", reader.keys
+        if by is not None and needed and by not in names:
+            raise InputError(f"{file.shown}: --by: no {noun} {by!r}{nearest(by, names)}")
+        if by is not None and needed and by == label:
+            raise InputError(
+                f"{file.shown}: --by {by!r}: this {noun} holds the labels; owners need their own"
+            )
+        return reader
 
     def owners_of(self, reader: Source, column: str) -> Iterator[Any]:
         """What a column (CSV) or array (NPZ) of a source says of each row."""
@@ -76,30 +90,6 @@ class Reading:
             return iter(reader.texts(column, np.arange(reader.table.n_rows)))
         file = SourceFile(reader.path)
         return chain.from_iterable(b.labels for b in NpzSource(file, x_key=self.x_key, y_key=column).blocks())
-
-    def has(self, path: str | Path, column: str) -> bool:
-        """Whether a file has a column (CSV) or array (NPZ) of this name."""
-        file = SourceFile(path)
-        return column in self._names(file, format_of(file, self.format))
-
-    def _names(self, file: SourceFile, kind: str) -> list[str]:
-        if kind == "csv":
-            return CsvFile(file, drop=self.drop, header=self.header, separator=self.separator).columns
-        return NpzSource(file, x_key=self.x_key, y_key=self.y_key or "y").keys if kind == "npz" else []
-
-    def _check_names_owners(self, file: SourceFile, kind: str, by: str) -> None:
-        if kind == "libsvm":
-            raise ConfigError(
-                f"--by {by!r}: LIBSVM files have no column for it; use --sizes or one file each"
-            )
-        noun, label = ("column", self.label) if kind == "csv" else ("array", self.y_key or "y")
-        names = self._names(file, kind)
-        if by not in names:
-            raise InputError(f"{file.shown}: --by: no {noun} {by!r}{nearest(by, names)}")
-        if by == label:
-            raise InputError(
-                f"{file.shown}: --by {by!r}: this {noun} holds the labels; owners need their own"
-            )
 
 
 @dataclass(frozen=True)
@@ -394,8 +384,7 @@ def _recipe(
     public, by, components, reading = asked.public, asked.by, asked.components, asked.reading
     if public is None:
         return {}, None
-    named = by is not None and reading.has(public, by)  # a public file need not name owners
-    reader = reading.open(public, by=by if named else None)
+    reader = reading.open(public, by=by, needed=False)  # a public file need not name owners
     if reader.feature_names != like.feature_names:
         unknown = sorted(set(like.feature_names or ()) - set(reader.feature_names or ()))
         hint = nearest(unknown[0], reader.feature_names or []) if unknown else ""
