@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
-from fastadmm.data_tools.blocks import OnRead, Progress, Source
+from fastadmm.data_tools.blocks import OnRead, Progress, Source, Steps
 from fastadmm.data_tools.convert_tables import TableOptions, TablePlan, plan_one_table, write_plan
 from fastadmm.data_tools.csv_source import CsvSource, NotNumbers
 from fastadmm.data_tools.csv_table import check_separator, is_number
@@ -125,9 +124,6 @@ def convert(
     layout = _check_reading(kind, file, asked)
     file.encoding = layout.encoding
 
-    def on_read(stage: str) -> OnRead | None:
-        return (lambda done: progress(stage, done, size)) if progress is not None else None
-
     def write(plan: TablePlan) -> Partition:
         if told is not None:
             told(plan.report, plan.columns)
@@ -146,7 +142,7 @@ def convert(
         # Faults of the split are found before the data are read, where the number of columns is known.
         width = reader.n_features
         split = _split(reader, width, asked, model) if width is not None else None
-        scan = _scan(reader, asked.standardize, on_read("reading"), beside)
+        scan = _scan(reader, asked.standardize, Steps(progress, "reading", size), beside)
         if kind == "csv" and model is None and any(map(_number_like, scan.labels.words)):
             raise NotNumbers("labels that are written as numbers")
     except NotNumbers:
@@ -183,12 +179,7 @@ def convert(
             ]
         except InputError as error:
             raise InputError(f"{reader.path}: values too large to standardise: {error}") from None
-    blocks = scan.blocks()
-    told_rows = None
-    if blocks is None:
-        blocks = map(Held.of, reader.blocks(on_read("writing")))
-    elif progress is not None:
-        told_rows = partial(_tell, size, scan.n_rows, progress)
+    blocks = scan.blocks() or map(Held.of, reader.blocks())
     targets = list(zip(split, kinds, transforms))
     parties = [
         {
@@ -202,6 +193,7 @@ def convert(
         }
         for i, (party, kind, transform) in enumerate(targets)
     ]
+    told_rows = Steps(progress, "writing", scan.n_rows)
     pieces = _cut_blocks(reader, blocks, targets, dtype, len(labels.y), told_rows)
     return write_partition(
         out, parties, pieces, labels, task=labels.task, n_samples=len(labels.y), ids=None,
@@ -415,12 +407,11 @@ class _Scan:
         self.kept += other.kept
 
 
-def _scan(reader: Source, standardize: bool, on_read: OnRead | None, folder: Path) -> _Scan:
+def _scan(reader: Source, standardize: bool, on_read: OnRead, folder: Path) -> _Scan:
     """Read everything once; parts of a source side by side."""
     if isinstance(reader, LibsvmParts):
-        spool, told = Spool(folder), _Together(on_read)
-        works = [(part, told.of(k)) for k, part in enumerate(reader.parts)]
-        scans = in_order(lambda work: _scan_file(work[0], standardize, work[1], lambda: spool, 0), works)
+        spool = Spool(folder)
+        scans = in_order(lambda part: _scan_file(part, standardize, on_read, lambda: spool, 0), reader.parts)
         scan = next(scans)
         reader.rows.append(scan.n_rows)
         for other in scans:
@@ -438,29 +429,10 @@ def _scan(reader: Source, standardize: bool, on_read: OnRead | None, folder: Pat
     return scan
 
 
-class _Together:
-    """Bytes read of several files at once."""
-
-    def __init__(self, on_read: OnRead | None) -> None:
-        self._on_read, self._lock = on_read, Lock()
-        self._done: dict[int, int] = {}
-
-    def of(self, number: int) -> OnRead | None:
-        """What one of the files tells."""
-
-        def told(done: int) -> None:
-            assert self._on_read is not None
-            with self._lock:
-                self._done[number] = done
-                self._on_read(sum(self._done.values()))
-
-        return told if self._on_read is not None else None
-
-
 def _scan_file(
     reader: Source,
     standardize: bool,
-    on_read: OnRead | None,
+    on_read: OnRead,
     spool: Callable[[], Spool] | None,
     cache_bytes: int,
 ) -> _Scan:
@@ -495,11 +467,6 @@ def _storage(party: PartyColumns, kind: str, storage: str, scan: _Scan) -> str:
     return "dense" if filled > DENSE_ABOVE * scan.n_rows * party.width else "csr"
 
 
-def _tell(size: int, n_rows: int, progress: Progress, rows: int) -> None:
-    """Tell how far writing is, in bytes of the source."""
-    progress("writing", size * rows // n_rows, size)
-
-
 # --- second pass -----------------------------------------------------------------------------------------
 
 
@@ -509,7 +476,7 @@ def _cut_blocks(
     targets: list[_Target],
     dtype: str,
     n_samples: int,
-    told: Callable[[int], None] | None,
+    told: OnRead,
 ) -> Generator[list[Piece], None, None]:
     """Of each block the rows of every party, which are cut by threads."""
     width = sum(party.width for party, _, _ in targets)
@@ -518,8 +485,7 @@ def _cut_blocks(
         for n_rows, parts in cuts:
             yield [(number, rows, own) for number, own in enumerate(parts)]
             rows += n_rows
-            if told is not None:
-                told(rows)
+            told(n_rows)
     if rows != n_samples:
         raise InputError(f"{reader.path}: {n_samples} rows at first, then {rows}: the file changed meanwhile")
 

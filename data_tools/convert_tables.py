@@ -641,7 +641,7 @@ def _blocks(plan: TablePlan, progress: Progress | None) -> Generator[list[Piece]
     """Rows of one party after another, encoded a piece at a time."""
     widths = [len(party.encoder.feature_names) for party in plan.parties]
     cells = len(plan.alignment.ids) * sum(widths)
-    step = Steps(progress, "writing", cells) if progress is not None else lambda _: None
+    step = Steps(progress, "writing", cells)
     for number, (party, width) in enumerate(zip(plan.parties, widths)):
         start = 0
         for part in pieces(party.rows, width):

@@ -81,16 +81,10 @@ class CsvSource:
     @cached_property
     def table(self) -> Table:
         """The columns, read when they are first needed."""
-        done = 0
-
-        def step(size: int) -> None:
-            nonlocal done
-            done += size
-            if self._on_read is not None:
-                self._on_read(done)
-
         layout = Layout(self._separator, self.source.encoding, self._header)
-        table = read_table(self.source.path, layout, drop=self._drop, scratch=self.scratch, on_read=step)
+        table = read_table(
+            self.source.path, layout, drop=self._drop, scratch=self.scratch, on_read=self._on_read
+        )
         self.notes, every = table.notes + self.notes, np.arange(table.n_rows)
         for name in self.feature_names or ():
             column = table.columns[name]
@@ -135,8 +129,6 @@ class CsvSource:
         for rows in pieces(np.arange(self.table.n_rows), len(names)):
             X = np.stack([column.values[rows] for column in columns], axis=1)
             yield Block(X, self.texts(self.label, rows), int(rows[0]))
-            if on_read is not None:
-                on_read(self.source.size * (int(rows[-1]) + 1) // self.table.n_rows)
 
     def where(self, row: int) -> str:
         """Name the line of a zero-based data row."""

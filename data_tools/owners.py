@@ -7,16 +7,15 @@ hold is recognised by its digest, over features and label as in the source.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fastadmm.data_tools.blocks import Block, OnRead, Source
+from fastadmm.data_tools.blocks import Block, OnRead, Progress, Source, Steps
 from fastadmm.data_tools.convert import DENSE_ABOVE, check_format_options
 from fastadmm.data_tools.csv_source import CsvSource
 from fastadmm.data_tools.destination import check_choices
@@ -34,9 +33,6 @@ from scipy import sparse
 
 if TYPE_CHECKING:
     from fastadmm.store.collection import Owners
-
-#: ``progress(stage, done, total)`` in bytes of the sources on disk.
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -128,7 +124,8 @@ def convert_owners(
     beside = Path(out).absolute().parent
     readers = [reading.open(path, by=asked.by, scratch=beside) for path in sources]
     _check_features(readers)
-    scan = _scan(readers, progress, compare=asked.public is not None)
+    size = sum(Path(path).stat().st_size for path in sources)
+    scan = _scan(readers, Steps(progress, "reading", size), compare=asked.public is not None)
     owner_of, owner_names = _assign(scan, readers[0], sources, asked)
     counts = np.bincount(owner_of[owner_of >= 0], minlength=len(owner_names))
     for name, count in zip(owner_names, counts, strict=True):
@@ -170,7 +167,7 @@ def convert_owners(
                 )
                 for name in owner_names
             ]
-            for row, block in _blocks(readers, "writing", progress):
+            for row, block in _blocks(readers, Steps(progress, "writing", size)):
                 X = _prepared(block.X, scan.n_features, recipe, kind)
                 _check_range(X, dtype, readers[0].path, row)
                 code = owner_of[row : row + X.shape[0]]
@@ -253,32 +250,23 @@ class _Scan:
         return [digest for digest, own in zip(self.features, owned.tolist()) if own]
 
 
-def _blocks(readers: Sequence[Source], stage: str, progress: Progress | None) -> Iterator[tuple[int, Block]]:
+def _blocks(readers: Sequence[Source], on_read: OnRead) -> Iterator[tuple[int, Block]]:
     """Blocks of all sources in turn, each with the number of its first row among all rows."""
-    total = sum(Path(reader.path).stat().st_size for reader in readers) if progress is not None else 0
-    row = done = 0
+    row = 0
     for reader in readers:
-        on_read: OnRead | None = None
-        if progress is not None:
-            on_read = partial(_report, progress, stage, done, total)
         for block in reader.blocks(on_read):
             yield row, block
             row += block.X.shape[0]
-        done += Path(reader.path).stat().st_size if progress is not None else 0
 
 
-def _report(progress: Progress, stage: str, done: int, total: int, seen: int) -> None:
-    progress(stage, done + seen, total)
-
-
-def _scan(readers: Sequence[Source], progress: Progress | None, *, compare: bool) -> _Scan:
+def _scan(readers: Sequence[Source], on_read: OnRead, *, compare: bool) -> _Scan:
     scan = _Scan(LabelCollector(readers[0].path))
     scan.n_features = max(reader.n_features or 0 for reader in readers)
     digests: list[bytes] = []
     before = 0
     bounds = []
     for reader in readers:
-        for _, block in _blocks([reader], "reading", progress):
+        for _, block in _blocks([reader], on_read):
             scan.labels.append(block.labels)
             if isinstance(block.X, np.ndarray):
                 scan.n_features = max(scan.n_features, block.X.shape[1])

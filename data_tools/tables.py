@@ -118,9 +118,6 @@ _LONG_ID = 10**18
 #: Rows of cells in Python at a time.
 CHUNK_ROWS = 1 << 14
 
-#: Given the bytes on disk that were read since the last call.
-OnBytes = Callable[[int], None]
-
 
 @dataclass(frozen=True)
 class Layout:
@@ -180,7 +177,7 @@ def read_table(
     drop: Sequence[str] = (),
     only: str | None = None,
     scratch: str | Path | None = None,
-    on_read: OnBytes | None = None,
+    on_read: OnRead | None = None,
 ) -> Table:
     """Read a CSV or Parquet table."""
     parts = [SourceFile(part, parquet=True) for part in part_files(path)]
@@ -234,7 +231,7 @@ class _Rows:
 class _Reading:
     """One table on its way from files to columns."""
 
-    def __init__(self, path: str, many: bool, scratch: Scratch, on_read: OnBytes) -> None:
+    def __init__(self, path: str, many: bool, scratch: Scratch, on_read: OnRead) -> None:
         self.path, self.many = path, many
         self.current: SourceFile | None = None
         self.without_rows: set[str] = set()
@@ -315,7 +312,7 @@ class _Reading:
         self.current = file
         before, count = f"{file.name}: " if self.many else "", 0
         own = (
-            _csv_part(part, wanted, self._steps(), self._large)
+            _csv_part(part, wanted, self._on_read, self._large)
             if isinstance(part, CsvFile)
             else self._parquet(part, wanted)
         )
@@ -333,18 +330,6 @@ class _Reading:
                 part.file.size * (done + count) // part.n_rows - part.file.size * done // part.n_rows
             )
             done += count
-
-    def _steps(self) -> Callable[[int], None]:
-        """From bytes of one file so far to steps."""
-        last = 0
-
-        def step(done: int) -> None:
-            nonlocal last
-            if done > last:
-                self._on_read(done - last)
-                last = done
-
-        return step
 
 
 def _mode(builder: Builder | IdBuilder) -> str:
