@@ -100,13 +100,7 @@ def convert(
     shards: int | None = None,
     **options: Any,
 ) -> Partition:
-    """Convert LIBSVM, CSV, Parquet or NPZ files into a partition.
-
-    The source is streamed: memory does not grow with its size, apart from 8 bytes per row for the labels
-    (and, for CSR archives, 8 for the row pointer). Text is parsed once; parsed rows wait in a file beside
-    the partition. A table whose features are not all plain numbers is read by columns. The same source and
-    options give the same partition, on any number of threads.
-    """
+    """Convert LIBSVM, CSV, Parquet or NPZ files into a partition, the same on any number of threads."""
     from fastadmm.store import open_partition
 
     asked = _Asked(**options)

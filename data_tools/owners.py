@@ -1,8 +1,4 @@
-"""Convert data files to owners of rows: one pass to inspect, one to write.
-
-Rows are assigned to owners by sizes, by a column's value, or one file each. A record that several owners
-hold is recognised by its digest, over features and label as in the source.
-"""
+"""Convert data files to owners of rows: by sizes, by a column's value, or one file each."""
 
 from __future__ import annotations
 

@@ -162,10 +162,7 @@ def _absent(path: str, names: Sequence[str], name: str, what: str) -> InputError
 
 
 def read_ids(path: str | Path, name: str, layout: Layout = FOUND) -> Table:
-    """Read only the id column of a table; the others are not looked at.
-
-    Returns: with that column alone, or without it where there is none of that name.
-    """
+    """Read only the id column of a table; the others are not looked at."""
     return read_table(path, layout, Cells(id=name), only=name)
 
 

@@ -1,8 +1,4 @@
-"""anndata's on-disk elements in HDF5: ``array``, ``csr_matrix`` and ``string-array``.
-
-Every element carries ``encoding-type`` and ``encoding-version``; every reader checks
-both, and every message names the file and the key.
-"""
+"""anndata's on-disk elements in HDF5: ``array``, ``csr_matrix`` and ``string-array``, checked when read."""
 
 from __future__ import annotations
 

@@ -107,9 +107,7 @@ class ColumnEncoding:
 
 @dataclass(frozen=True)
 class Encoder:
-    """Turns a table of one party into features; fitted once, on the training table, or described in
-    public.
-    """
+    """Turns a table of one party into features; fitted once on the training table, or described in public."""
 
     columns: tuple[ColumnEncoding, ...]  # in the order of the features
     missing: str = "refuse"

@@ -1,11 +1,4 @@
-"""One owner's file: rows with their targets. Elements, checksums and errors are those of the store.
-
-Root attributes ``name``, ``n_samples``, ``task``, ``classes`` (for two classes: the
-original labels of -1 and 1) and ``content-digest``; ``X`` (``array`` or
-``csr_matrix``), ``y`` (``array``), ``var/names`` (``string-array``). What rows went
-through before they were stored (public centre, scale and components) is in
-``recipe``, equal in the files of all owners.
-"""
+"""One owner's file: rows with their targets, and the public recipe that they went through before."""
 
 from __future__ import annotations
 

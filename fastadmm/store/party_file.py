@@ -66,11 +66,7 @@ def check_party_name(name: object, place: str, error: type[FastadmmError] = Inpu
 
 
 class PartyWriter(Writer):
-    """Writes a party's file row block by row block, in constant memory; a context manager.
-
-    The file appears under its name only when the writer is closed; when the ``with``
-    block raises, nothing remains.
-    """
+    """Writes a party's file row block by row block, in constant memory; a context manager."""
 
     def __init__(
         self,
