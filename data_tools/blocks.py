@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from threading import Lock
 from typing import Protocol
 
 import numpy as np
 from scipy import sparse
 
-#: Called with the number of bytes of the source consumed so far (compressed bytes, as on disk).
+#: Called with the number of bytes of the source consumed since the last call (compressed bytes, as on disk).
 OnRead = Callable[[int], None]
 
 
@@ -49,12 +50,14 @@ Progress = Callable[[str, int, int], None]
 
 
 class Steps:
-    """Adds up the steps of one stage."""
+    """Adds up the steps of one stage, from any thread."""
 
-    def __init__(self, progress: Progress, stage: str, total: int) -> None:
+    def __init__(self, progress: Progress | None, stage: str, total: int) -> None:
         self._progress, self._stage, self._total = progress, stage, total
-        self._done = 0
+        self._done, self._lock = 0, Lock()
 
     def __call__(self, step: int) -> None:
-        self._done = min(self._total, self._done + step)
-        self._progress(self._stage, self._done, self._total)
+        if self._progress is not None and step:
+            with self._lock:
+                self._done = min(self._total, self._done + step)
+                self._progress(self._stage, self._done, self._total)

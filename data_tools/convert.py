@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
-from fastadmm.data_tools.blocks import OnRead, Progress, Source
+from fastadmm.data_tools.blocks import OnRead, Progress, Source, Steps
 from fastadmm.data_tools.convert_tables import TableOptions, TablePlan, plan_one_table, write_plan
-from fastadmm.data_tools.csv_table import CsvSource, NotNumbers, is_number
+from fastadmm.data_tools.csv_source import CsvSource, NotNumbers
+from fastadmm.data_tools.csv_table import check_separator, is_number
 from fastadmm.data_tools.dates import is_date
-from fastadmm.data_tools.destination import check_choices, check_out
-from fastadmm.data_tools.labels import LabelCollector, Labels
+from fastadmm.data_tools.destination import Piece, check_choices, check_out, write_partition
+from fastadmm.data_tools.labels import LabelCollector
 from fastadmm.data_tools.libsvm import LibsvmParts, LibsvmSource
 from fastadmm.data_tools.npz import NpzSource
 from fastadmm.data_tools.number_text import written
-from fastadmm.data_tools.opening import NotUtf8, SourceFile
+from fastadmm.data_tools.opening import SourceFile
 from fastadmm.data_tools.parts import empty_parts, source_files, told_of_empty
 from fastadmm.data_tools.per_table import layouts, table_names
 from fastadmm.data_tools.scaling import ColumnStatistics, fit_transform_of
-from fastadmm.data_tools.sniffing import check_separator, one_byte_encoding, read_as
 from fastadmm.data_tools.split import (
     PartyColumns,
     by_names,
@@ -38,7 +37,7 @@ from fastadmm.data_tools.split import (
 from fastadmm.data_tools.spool import Held, Kept, Spool
 from fastadmm.data_tools.table_notes import number_notes
 from fastadmm.data_tools.tables import Layout
-from fastadmm.data_tools.threads import in_order, on_threads
+from fastadmm.data_tools.threads import in_order
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.store.compression import compression_options
@@ -101,13 +100,7 @@ def convert(
     shards: int | None = None,
     **options: Any,
 ) -> Partition:
-    """Convert LIBSVM, CSV, Parquet or NPZ files into a partition.
-
-    The source is streamed: memory does not grow with its size, apart from 8 bytes per row for the labels
-    (and, for CSR archives, 8 for the row pointer). Text is parsed once; parsed rows wait in a file beside
-    the partition. A table whose features are not all plain numbers is read by columns. The same source and
-    options give the same partition, on any number of threads.
-    """
+    """Convert LIBSVM, CSV, Parquet or NPZ files into a partition, the same on any number of threads."""
     from fastadmm.store import open_partition
 
     asked = _Asked(**options)
@@ -125,9 +118,6 @@ def convert(
     layout = _check_reading(kind, file, asked)
     file.encoding = layout.encoding
 
-    def on_read(stage: str) -> OnRead | None:
-        return (lambda done: progress(stage, done, size)) if progress is not None else None
-
     def write(plan: TablePlan) -> Partition:
         if told is not None:
             told(plan.report, plan.columns)
@@ -140,28 +130,19 @@ def convert(
     if kind == "parquet" or (kind == "csv" and (by_column or len(files) > 1)):
         return write(_plan(source, out, asked))
     empty = told_of_empty(source, empty_parts(source))
-    notes = empty
-    split: list[PartyColumns] | None = None
-    while True:
-        try:
-            reader = _open(kind, place, files, layout, asked, model)
-            # Faults of the split are found before the data are read, where the number of columns is known.
-            width = reader.n_features
-            split = _split(reader, width, asked, model) if width is not None else None
-            scan = _scan(reader, asked.standardize, on_read("reading"), Path(out).absolute().parent)
-            if kind == "csv" and model is None and any(map(_number_like, scan.labels.words)):
-                raise NotNumbers("labels that are written as numbers")
-        except NotUtf8:
-            if file.encoding is not None:
-                raise
-            file.encoding = one_byte_encoding(file)
-            notes = [*empty, read_as(file)]
-            continue
-        except NotNumbers:
-            if model is not None:
-                raise
-            return write(_plan(source, out, asked))
-        break
+    beside = Path(out).absolute().parent
+    try:
+        reader = _open(kind, place, files, layout, asked, model, beside)
+        # Faults of the split are found before the data are read, where the number of columns is known.
+        width = reader.n_features
+        split = _split(reader, width, asked, model) if width is not None else None
+        scan = _scan(reader, asked.standardize, Steps(progress, "reading", size), beside)
+        if kind == "csv" and model is None and any(map(_number_like, scan.labels.words)):
+            raise NotNumbers("labels that are written as numbers")
+    except NotNumbers:
+        if model is not None:
+            raise
+        return write(_plan(source, out, asked))
     if len(files) > 1:
         scan.labels.path = place  # what is wrong with all labels is not the first part's fault
     task, classes = asked.task or "auto", None
@@ -174,7 +155,7 @@ def convert(
         _check_widths(reader, scan, split, asked.zero_based)
     if isinstance(reader, CsvSource) and told is not None:
         told(
-            notes + reader.notes + _doubts(reader, scan),
+            reader.notes + _doubts(reader, scan),
             {party.name: _number_columns(party, reader) for party in split},
         )
     elif told is not None:
@@ -192,15 +173,25 @@ def convert(
             ]
         except InputError as error:
             raise InputError(f"{reader.path}: values too large to standardise: {error}") from None
-    blocks = scan.blocks()
-    told_rows = None
-    if blocks is None:
-        blocks = map(Held.of, reader.blocks(on_read("writing")))
-    elif progress is not None:
-        told_rows = partial(_tell, size, scan.n_rows, progress)
-    return _write(
-        reader, out, blocks, labels, list(zip(split, kinds, transforms)), dtype, model, force,
-        asked.compression, shards, told_rows,
+    blocks = scan.blocks() or map(Held.of, reader.blocks())
+    targets = list(zip(split, kinds, transforms))
+    parties = [
+        {
+            "name": party.name,
+            "kind": kind,
+            "dtype": dtype,
+            "feature_names": _feature_names(party, reader.feature_names)
+            if model is None
+            else model.parties[i].feature_names,
+            "transform": transform,
+        }
+        for i, (party, kind, transform) in enumerate(targets)
+    ]
+    told_rows = Steps(progress, "writing", scan.n_rows)
+    pieces = _cut_blocks(reader, blocks, targets, dtype, len(labels.y), told_rows)
+    return write_partition(
+        out, parties, pieces, labels, task=labels.task, n_samples=len(labels.y), ids=None,
+        source=Path(reader.path).name, force=force, shards=shards, compression=asked.compression,
     )  # fmt: skip
 
 
@@ -217,7 +208,13 @@ def _check_widths(reader: Source, scan: _Scan, split: list[PartyColumns], zero_b
 
 
 def _open(
-    kind: str, place: str, files: list[SourceFile], layout: Layout, asked: _Asked, model: Partition | None
+    kind: str,
+    place: str,
+    files: list[SourceFile],
+    layout: Layout,
+    asked: _Asked,
+    model: Partition | None,
+    beside: Path,
 ) -> Source:
     """The reader of a source."""
     reader: Source
@@ -226,6 +223,7 @@ def _open(
         reader = CsvSource(
             file, label=asked.label, drop=asked.drop, header=layout.header, separator=layout.separator,
             features=[name for own in model.parties for name in own.feature_names] if model else None,
+            scratch=beside,
         )  # fmt: skip
     elif kind == "npz":
         reader = NpzSource(file, x_key=asked.x_key, y_key=asked.y_key or "y")
@@ -403,12 +401,11 @@ class _Scan:
         self.kept += other.kept
 
 
-def _scan(reader: Source, standardize: bool, on_read: OnRead | None, folder: Path) -> _Scan:
+def _scan(reader: Source, standardize: bool, on_read: OnRead, folder: Path) -> _Scan:
     """Read everything once; parts of a source side by side."""
     if isinstance(reader, LibsvmParts):
-        spool, told = Spool(folder), _Together(on_read)
-        works = [(part, told.of(k)) for k, part in enumerate(reader.parts)]
-        scans = in_order(lambda work: _scan_file(work[0], standardize, work[1], lambda: spool, 0), works)
+        spool = Spool(folder)
+        scans = in_order(lambda part: _scan_file(part, standardize, on_read, lambda: spool, 0), reader.parts)
         scan = next(scans)
         reader.rows.append(scan.n_rows)
         for other in scans:
@@ -426,29 +423,10 @@ def _scan(reader: Source, standardize: bool, on_read: OnRead | None, folder: Pat
     return scan
 
 
-class _Together:
-    """Bytes read of several files at once."""
-
-    def __init__(self, on_read: OnRead | None) -> None:
-        self._on_read, self._lock = on_read, Lock()
-        self._done: dict[int, int] = {}
-
-    def of(self, number: int) -> OnRead | None:
-        """What one of the files tells."""
-
-        def told(done: int) -> None:
-            assert self._on_read is not None
-            with self._lock:
-                self._done[number] = done
-                self._on_read(sum(self._done.values()))
-
-        return told if self._on_read is not None else None
-
-
 def _scan_file(
     reader: Source,
     standardize: bool,
-    on_read: OnRead | None,
+    on_read: OnRead,
     spool: Callable[[], Spool] | None,
     cache_bytes: int,
 ) -> _Scan:
@@ -483,75 +461,27 @@ def _storage(party: PartyColumns, kind: str, storage: str, scan: _Scan) -> str:
     return "dense" if filled > DENSE_ABOVE * scan.n_rows * party.width else "csr"
 
 
-def _tell(size: int, n_rows: int, progress: Progress, rows: int) -> None:
-    """Tell how far writing is, in bytes of the source."""
-    progress("writing", size * rows // n_rows, size)
-
-
 # --- second pass -----------------------------------------------------------------------------------------
 
 
-def _write(
+def _cut_blocks(
     reader: Source,
-    out: str | Path,
     blocks: Iterable[Held],
-    labels: Labels,
     targets: list[_Target],
     dtype: str,
-    model: Partition | None,
-    force: bool,
-    compression: str,
-    shards: int | None,
-    told: Callable[[int], None] | None,
-) -> Partition:
-    from fastadmm.store import open_partition
-    from fastadmm.store.cutting import new_partition
-    from fastadmm.store.label_file import write_columns
-
+    n_samples: int,
+    told: OnRead,
+) -> Generator[list[Piece], None, None]:
+    """Of each block the rows of every party, which are cut by threads."""
     width = sum(party.width for party, _, _ in targets)
-    with new_partition(
-        out,
-        task=labels.task,
-        n_samples=len(labels.y),
-        shards=shards,
-        source=Path(reader.path).name,
-        force=force,
-    ) as partition:
-        writers = [
-            partition.party(
-                party.name,
-                n_features=party.width,
-                kind=kind,
-                dtype=dtype,
-                feature_names=model.parties[i].feature_names
-                if model
-                else _feature_names(party, reader.feature_names),
-                transform=transform,
-                compression=compression,
-            )
-            for i, (party, kind, transform) in enumerate(targets)
-        ]
-        rows = 0
-        cut = partial(_cut, reader, width, targets, dtype)
-        # Each party has a file of its own; files of shards are begun one after another. No file is written by
-        # the main thread: an interrupt, which is raised there alone, would pass through HDF5.
-        whole = shards in (None, 1)
-        with on_threads(len(writers) if whole else 1) as every:
-            with closing(in_order(cut, _numbered(blocks))) as cuts:
-                for n_rows, parts in cuts:
-                    every(_append, zip(writers, parts))
-                    rows += n_rows
-                    if told is not None:
-                        told(rows)
-            if rows != len(labels.y):
-                raise InputError(
-                    f"{reader.path}: {len(labels.y)} rows at first, then {rows}: the file changed meanwhile"
-                )
-            target = partition.labels(classes=labels.classes)
-            every(_call, [partial(write_columns, target, labels.y, None, None, None)])
-            if whole:
-                every(_call, [writer.close for writer in (*writers, target)])
-    return open_partition(out)
+    cut, rows = partial(_cut, reader, width, targets, dtype), 0
+    with closing(in_order(cut, _numbered(blocks))) as cuts:
+        for n_rows, parts in cuts:
+            yield [(number, rows, own) for number, own in enumerate(parts)]
+            rows += n_rows
+            told(n_rows)
+    if rows != n_samples:
+        raise InputError(f"{reader.path}: {n_samples} rows at first, then {rows}: the file changed meanwhile")
 
 
 #: Some rows of a party, as they are stored.
@@ -559,17 +489,6 @@ _Piece: TypeAlias = "np.ndarray | sparse.csr_array"
 
 #: A party's columns, the kind in which they are stored, and their transform.
 _Target: TypeAlias = "tuple[PartyColumns, str, Transform]"
-
-
-def _append(target: tuple[Any, Iterable[_Piece]]) -> None:
-    """Add a block's pieces to a party's file."""
-    writer, pieces = target
-    for piece in pieces:
-        writer.append(piece)
-
-
-def _call(function: Callable[[], None]) -> None:
-    function()
 
 
 def _numbered(blocks: Iterable[Held]) -> Iterator[tuple[int, Held]]:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fastadmm.data_tools.alignment import Alignment, TableIds, align, read_alignment, rows_of, table_ids
+from fastadmm.data_tools.alignment import Alignment, align, read_alignment, rows_of, table_ids
 from fastadmm.data_tools.blocks import Progress, Steps
 from fastadmm.data_tools.column_types import Typing, are_truths, parse_types, read_column, recognise
 from fastadmm.data_tools.columns import in_quotes, pieces
-from fastadmm.data_tools.destination import check_choices, check_out
+from fastadmm.data_tools.destination import Piece, check_choices, check_out, write_partition
 from fastadmm.data_tools.encoding import (
     AS_FOUND,
     EncodingReport,
@@ -35,7 +35,7 @@ from fastadmm.data_tools.per_table import (
     per_table,
     table_names,
 )
-from fastadmm.data_tools.public_columns import Description, read_description, write_template
+from fastadmm.data_tools.public_columns import read_description, write_template
 from fastadmm.data_tools.scaling import ColumnStatistics, fit_transform_of
 from fastadmm.data_tools.split import PartyColumns, parse_names, party_columns
 from fastadmm.data_tools.suggest import each
@@ -117,13 +117,6 @@ class _Given:
     id: str | None
     pattern: str | None
     typing: Typing
-
-    def features(self, options: TableOptions) -> list[str]:
-        """Its columns besides the id, the label, what is kept beside it, and the column of a split."""
-        others = {self.id, *options.of_guest.values()}
-        if options.held_out is not None and options.held_out.column:
-            others.add(options.held_out.column)
-        return [name for name in self.table.names if name not in others]
 
 
 @dataclass(frozen=True)
@@ -234,52 +227,16 @@ def plan_tables(
 ) -> TablePlan:
     """Read, align and encode tables without writing anything."""
     _check_options(guest, hosts, options)
-    like = _Like.open(options.like) if options.like is not None else None
     known = read_alignment(options.alignment) if options.alignment is not None else None
-    described = _described(options)
-    given = _read(guest, hosts, options, like, described, scratch, progress)
-    tables = [own.table for own in given]
-    for what, name in options.of_guest.items():
-        tables[0].require(name, f"{what} column")
-        for table in tables[1:]:
-            if name in table.names:
-                raise InputError(
-                    f"{table.path}: holds the {what} column {name!r}, but {what}s belong to the guest "
-                    "alone: remove or rename it there"
-                )
-    ids = [table_ids(own.table, _id_of(own), options.duplicates, own.pattern) for own in given]
-    alignment, report = _align(ids, known)
-    rows = [rows_of(own, alignment) for own in ids]
-    report = [note for table in tables for note in table.notes] + report + _unused(given, options, like)
-    whole, every = alignment, rows
-    held = _held_out(given, rows, whole.ids, options)
-    if held is not None:
-        alignment, rows = _part(whole, ~held), [own[~held] for own in rows]
-
-    parties = _encode(given, rows, options, like, described, report, guest is not None)
-    labels = None
-    if options.label is not None:
-        labels = _labels(given[0], options.label, rows[0], options, like, report)
-    elif like is None and guest is not None:
-        raise ConfigError("--label: which of the guest's columns is the label?")
-    if like is None and described is None:
-        _refuse_grouped(given, parties, labels, options)
-    task = labels.task if labels is not None else like.task if like is not None else options.task
-    if task not in {"classification", "regression"}:
-        raise ConfigError("--task: without labels, say --task classification or --task regression")
-    plan = TablePlan(
-        alignment=alignment,
-        parties=parties,
-        labels=labels,
-        task=task,
-        report=report,
-        columns={p.name: describe(p.table, p.encoder, p.rows) for p in parties},
-        source=Path(guest if guest is not None else hosts[0]).name,
-    )
-    if held is None:
-        return plan
-    rows = [own[held] for own in every]
-    return _with_test(plan, given[0], tables, rows, _part(whole, held), options, guest is not None)
+    planner = _Planner(guest, hosts, options, scratch, progress)
+    planner.check_roles()
+    ids = [table_ids(own.table, _id_of(own), options.duplicates, own.pattern) for own in planner.given]
+    if known is None:
+        alignment, joined = align(ids)
+    else:
+        alignment = known
+        joined = [f"{own.path}: {own.n_rows} rows, {len(known.ids)} in the alignment" for own in ids]
+    return planner.plan(alignment, [rows_of(own, alignment) for own in ids], joined, planner.fit_tables)
 
 
 def plan_one_table(
@@ -292,90 +249,11 @@ def plan_one_table(
 ) -> TablePlan:
     """Read and encode one table that is split between parties, without writing anything."""
     _check_options(source, [], options)
-    like = _Like.open(options.like) if options.like is not None else None
-    described = _described(options)
-    (given,) = _read(source, [], options, like, described, scratch)
-    table = given.table
-    if options.label is None and like is not None:
-        used = {column.name for encoder in like.encoders for column in encoder.columns}
-        rest = [name for name in given.features(options) if name not in used]
-        options = replace(options, label=rest[0] if len(rest) == 1 else None)
-    if options.label is None:
-        raise ConfigError("--label: which column is the label?")
-    table.require(options.label, "label column")
-    every, report = np.arange(table.n_rows), table.notes + _unused([given], options, like)
-    held = _held_out([given], [every], every, options)
-    rows = every if held is None else every[~held]
-    if like is not None:
-        m = len(like.names)
-        made = _replay([table] * m, [rows] * m, options, like, report, False)
-    else:
-        features = given.features(options)
-        if not features:
-            raise InputError(f"{table.path}: no feature column besides the label {options.label!r}")
-        split = _split_columns(columns, parties, options.names, features, table.path)
-        made = [
-            _fit_party(name, given, rows, own, options, described, {}, report) for name, own in split.items()
-        ]
-    labels = _labels(given, options.label, rows, options, like, report)
-    if like is None and described is None:
-        _refuse_grouped([given], made, labels, options)
-    plan = TablePlan(
-        alignment=Alignment(rows, ""),
-        parties=made,
-        labels=labels,
-        task=labels.task,
-        report=report,
-        columns={p.name: describe(p.table, p.encoder, p.rows) for p in made},
-        source=Path(source).name,
-    )
-    if held is None:
-        return plan
-    m, rest = len(made), every[held]
-    return _with_test(plan, given, [table] * m, [rest] * m, Alignment(rest, ""), options, False)
-
-
-def _held_out(
-    given: Sequence[_Given], rows: Sequence[np.ndarray], ids: np.ndarray, options: TableOptions
-) -> np.ndarray | None:
-    """Which rows become a test partition.
-
-    Shapes: ids, the result (N,).
-    """
-    split = options.held_out
-    if split is None:
-        return None
-    own = next((k for k, one in enumerate(given) if split.column in one.table.names), 0)
-    if split.column:
-        given[own].table.require(split.column, "split column")
-    return split.rows(ids, given[own].table, rows[own], given[own].typing)
-
-
-def _part(alignment: Alignment, which: np.ndarray) -> Alignment:
-    ids = alignment.ids[which]
-    return Alignment(ids, row_digest(ids))
-
-
-def _with_test(
-    plan: TablePlan,
-    first: _Given,
-    tables: list[Table],
-    rows: list[np.ndarray],
-    alignment: Alignment,
-    options: TableOptions,
-    has_guest: bool,
-) -> TablePlan:
-    """The plan with one of held-out rows, which are encoded and scaled as those of training."""
-    report: list[str] = []
-    classes = None if plan.labels is None else plan.labels.classes
-    reading = CellReading.parse("" if plan.labels is None else plan.labels.reading)
-    like = _Like(plan.parties, plan.task, classes, "--split", reading)
-    parties = _replay(tables, rows, options, like, report, has_guest)
-    labels = None
-    if options.label is not None:
-        labels = _labels(first, options.label, rows[0], replace(options, positive=None), like, report)
-    test = replace(plan, alignment=alignment, parties=parties, labels=labels, report=report, columns={})
-    return replace(plan, test=test, report=[*plan.report, *(f"test rows: {line}" for line in report)])
+    planner = _Planner(source, [], options, scratch, split=True)
+    planner.find_label()
+    planner.check_roles()
+    every = np.arange(planner.given[0].table.n_rows)
+    return planner.plan(Alignment(every, ""), [every], [], partial(planner.fit_split, columns, parties))
 
 
 def describe_tables(
@@ -387,31 +265,336 @@ def describe_tables(
     force: bool = False,
 ) -> int:
     """Write a public description of the tables' columns to fill in: names and types, no number of a cell."""
-    given = _read(guest, hosts, options, None, None)
-    tables, columns = [own.table for own in given], [own.features(options) for own in given]
-    names = _roles(len(tables), guest is not None)
-    if guest is not None and not columns[0]:
-        tables, columns, names = tables[1:], columns[1:], names[1:]  # as in the conversion
-    if options.names is not None:
-        names = parse_names(options.names, len(tables))
-    shown_as = _shared_names(names, columns, options)
+    planner = _Planner(guest, hosts, replace(options, public_columns=None))
     keys = [
-        [(name, f"{party}.{name}" if options.prefix else own.get(name, name)) for name in features]
-        for party, features, own in zip(names, columns, shown_as)
+        (
+            planner.given[side.number].table,
+            [
+                (name, f"{side.name}.{name}" if options.prefix else side.shown_as.get(name, name))
+                for name in side.columns
+            ],
+        )
+        for side in planner.sides()
     ]
-    return write_template(out, list(zip(tables, keys)), force=force)
+    return write_template(out, keys, force=force)
 
 
-def _split_columns(
-    columns: str | None, parties: int | None, names: str | None, features: list[str], path: str
-) -> dict[str, list[str]]:
-    """Names of each party's columns of one table."""
-    order = np.array(features, dtype=object)
-    try:
-        split = party_columns(columns, parties, names, features, len(features))
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
-    return {party.name: order[party.columns].tolist() for party in split}
+@dataclass(frozen=True)
+class _Side:
+    """A party before its columns are encoded."""
+
+    name: str
+    number: int  # of its table
+    columns: list[str]
+    shown_as: Mapping[str, str]  # what columns are called whose names other tables have, too
+
+
+class _Planner:
+    """Tables on their way to a plan: what is asked of them, what is taken over, and what was read."""
+
+    def __init__(
+        self,
+        guest: str | Path | None,
+        hosts: Sequence[str | Path],
+        options: TableOptions,
+        scratch: str | Path | None = None,
+        progress: Progress | None = None,
+        *,
+        split: bool = False,
+    ) -> None:
+        self.options, self.has_guest = options, guest is not None
+        self.split = split  # whether one table is split between the parties
+        self.like = _Like.open(options.like) if options.like is not None else None
+        path = options.public_columns
+        self.described = None if path is None else read_description(path, options.drop)
+        self.report: list[str] = []
+        self.paths = [*([guest] if guest is not None else []), *hosts]
+        self.given = self._read(scratch, progress)
+
+    # --- reading -----------------------------------------------------------------------------------------
+
+    def _read(self, scratch: str | Path | None, progress: Progress | None) -> list[_Given]:
+        paths, options, like = self.paths, self.options, self.like
+        resolved = [Path(path).resolve() for path in paths]
+        for i, path in enumerate(resolved):
+            if path in resolved[:i]:
+                raise InputError(f"{shown(paths[i])}: given twice; every party has its own table")
+        parties = [name.strip() for name in (options.names or "").split(",")]
+        if len(parties) != len(paths):
+            parties = like.names if like is not None and len(like.names) == len(paths) else []
+        names = [own | {role} for own, role in zip(table_names(paths, parties), self._roles())]
+        laid_out = layouts(options.separator, options.encoding, options.header, names)
+        ids = per_table("--id", options.id or None, names)
+        patterns = per_table("--id-pattern", options.id_pattern, names)
+        marks = zip(*(per_marks(name, getattr(options, name), names) for name in ("decimal", "thousands")))
+        typings = [Typing(options.kinds, *own) for own in marks]
+        for id in ids:
+            if id is not None and id in options.drop:
+                raise ConfigError("--drop: the id and the label column cannot be dropped")
+            if id is not None and id == options.label:
+                raise ConfigError(f"--id and --label: both are {id!r}")
+            if id is not None and id in options.kinds:
+                raise ConfigError(f"--types: {id!r} is no feature column")
+        on_read = None
+        if progress is not None:
+            size = sum(part.stat().st_size for path in paths for part in part_files(path) if part.is_file())
+            on_read = Steps(progress, "reading", size)
+        how: dict[str, Any] = {"drop": options.drop, "scratch": scratch, "on_read": on_read}
+        given = [
+            _Given(read_table(path, layout, self._cells(id, typing), **how), id, pattern, typing)
+            for path, layout, id, pattern, typing in zip(paths, laid_out, ids, patterns, typings)
+        ]
+        everywhere = [name for own in given for name in own.table.names]
+        files = ", ".join(own.table.path for own in given)
+        check_columns("--categorical", dict.fromkeys(options.categorical), everywhere, files)
+        check_columns("--types", options.kinds, everywhere, files)
+        check_columns("--na-values", missing_words(options.na_values), everywhere, files)
+        return given
+
+    def _roles(self) -> list[str]:
+        """What parties are called without names."""
+        hosts = len(self.paths) - self.has_guest
+        named = ["host"] if hosts == 1 else [f"host-{k + 1}" for k in range(hosts)]
+        return ["guest"] * self.has_guest + named
+
+    def _cells(self, id: str | None, typing: Typing) -> Cells:
+        """What cells of a table are kept as."""
+        options, like = self.options, self.like
+        if like is not None:
+            kept = kept_cells(like.encoders, id)
+            if like.label_reading.plain:
+                return kept
+            # Without --label, which column holds the labels is known once all are read.
+            label = [] if options.label is None else [options.label]
+            return replace(kept, raw={*kept.raw, *label}, all_raw=not label)
+        text = {name for name, kind in typing.kinds.items() if kind == "category"}
+        text |= set(self.described.categories) if self.described is not None else set()
+        split = options.held_out
+        raw = [*typing.dates, *([split.column] if split is not None and split.kind == "time" else [])]
+        return Cells(text, raw, typing.stated, missing_words(options.na_values), id, text)
+
+    def find_label(self) -> None:
+        """Take the one column for the label that is no feature of what is replayed."""
+        if self.options.label is None and self.like is not None:
+            rest = self._unused(self.given[0])
+            self.options = replace(self.options, label=rest[0] if len(rest) == 1 else None)
+        if self.options.label is None:
+            raise ConfigError("--label: which column is the label?")
+
+    def check_roles(self) -> None:
+        """Refuse tables where the guest lacks the label or what is kept beside it, or a host has it."""
+        first, *others = (own.table for own in self.given)
+        for what, name in self.options.of_guest.items():
+            first.require(name, f"{what} column")
+            for table in others:
+                if name in table.names:
+                    raise InputError(
+                        f"{table.path}: holds the {what} column {name!r}, but {what}s belong to the guest "
+                        "alone: remove or rename it there"
+                    )
+
+    def features(self, given: _Given) -> list[str]:
+        """A table's columns besides the id, the label, what is kept beside it, and the column of a split."""
+        split = self.options.held_out
+        others = {given.id, *self.options.of_guest.values(), "" if split is None else split.column}
+        return [name for name in given.table.names if name not in others]
+
+    def _unused(self, given: _Given) -> list[str]:
+        """A table's columns that are no features of what is replayed."""
+        if self.like is None:
+            return []
+        used = {column.name for encoder in self.like.encoders for column in encoder.columns}
+        return [name for name in self.features(given) if name not in used]
+
+    # --- planning ----------------------------------------------------------------------------------------
+
+    def plan(
+        self,
+        alignment: Alignment,
+        rows: list[np.ndarray],
+        joined: list[str],
+        fit: Callable[[list[np.ndarray]], list[_Party]],
+    ) -> TablePlan:
+        """The plan for some rows of each table, in the order of an alignment."""
+        self.report += [note for own in self.given for note in own.table.notes] + joined
+        for own in self.given:
+            if rest := self._unused(own):
+                self.report.append(
+                    f"{own.table.path}: columns that training did not have, left out: {', '.join(rest[:10])}"
+                    + (f" and {len(rest) - 10} more" if len(rest) > 10 else "")
+                )
+        held = self._held_out(rows, alignment.ids)
+        if held is None:
+            return self._of_rows(alignment, rows, fit)
+        plan = self._of_rows(_part(alignment, ~held), [own[~held] for own in rows], fit)
+        classes = None if plan.labels is None else plan.labels.classes
+        reading = CellReading.parse("" if plan.labels is None else plan.labels.reading)
+        # Rows that are held out are encoded and scaled as those of training.
+        self.like = _Like(plan.parties, plan.task, classes, "--split", reading)
+        self.options, self.report = replace(self.options, positive=None), []
+        test = self._of_rows(_part(alignment, held), [own[held] for own in rows], fit)
+        report = [*plan.report, *(f"test rows: {line}" for line in test.report)]
+        return replace(plan, test=replace(test, columns={}), report=report)
+
+    def _held_out(self, rows: Sequence[np.ndarray], ids: np.ndarray) -> np.ndarray | None:
+        """Which rows become a test partition.
+
+        Shapes: ids, the result (N,).
+        """
+        split = self.options.held_out
+        if split is None:
+            return None
+        own = next((k for k, one in enumerate(self.given) if split.column in one.table.names), 0)
+        if split.column:
+            self.given[own].table.require(split.column, "split column")
+        return split.rows(ids, self.given[own].table, rows[own], self.given[own].typing)
+
+    def _of_rows(
+        self,
+        alignment: Alignment,
+        rows: list[np.ndarray],
+        fit: Callable[[list[np.ndarray]], list[_Party]],
+    ) -> TablePlan:
+        like, options = self.like, self.options
+        parties = fit(rows) if like is None else self._replay(like, rows)
+        labels = None
+        if options.label is not None:
+            labels = self._labels(options.label, rows[0])
+        elif like is None and self.has_guest:
+            raise ConfigError("--label: which of the guest's columns is the label?")
+        if like is None and self.described is None:
+            self._refuse_grouped(parties, labels)
+        task = labels.task if labels is not None else like.task if like is not None else options.task
+        if task not in {"classification", "regression"}:
+            raise ConfigError("--task: without labels, say --task classification or --task regression")
+        return TablePlan(
+            alignment=alignment,
+            parties=parties,
+            labels=labels,
+            task=task,
+            report=self.report,
+            columns={p.name: describe(p.table, p.encoder, p.rows) for p in parties},
+            source=Path(self.paths[0]).name,
+        )
+
+    def sides(self) -> list[_Side]:
+        """The parties of several tables; a guest that brings labels only is none."""
+        columns, options = [self.features(own) for own in self.given], self.options
+        first = int(self.has_guest and not columns[0] and len(columns) > 1)
+        columns, names = columns[first:], self._roles()[first:]
+        if options.names is not None:
+            names = parse_names(options.names, len(columns))
+        count = Counter(name for own in columns for name in own)
+        return [
+            _Side(
+                party,
+                number,
+                own,
+                {} if options.prefix else {name: f"{party}.{name}" for name in own if count[name] > 1},
+            )
+            for number, (party, own) in enumerate(zip(names, columns), start=first)
+        ]
+
+    def fit_tables(self, rows: list[np.ndarray]) -> list[_Party]:
+        """One party for each table."""
+        sides = self.sides()
+        for side in sides:
+            if not side.columns:
+                path = self.given[side.number].table.path
+                raise InputError(f"{path}: no feature column besides the id and the label")
+        if both := sorted({name for side in sides for name in side.shown_as}):
+            listed = ", ".join(both[:5]) + (f" and {len(both) - 5} more" if len(both) > 5 else "")
+            self.report.append(
+                f"columns that several tables have: {listed}: their features begin with the party's name"
+            )
+        return each(partial(self._fit, side, rows[side.number]) for side in sides)
+
+    def fit_split(self, columns: str | None, parties: int | None, rows: list[np.ndarray]) -> list[_Party]:
+        """The parties between which the columns of one table are split."""
+        table, features = self.given[0].table, self.features(self.given[0])
+        if not features:
+            raise InputError(f"{table.path}: no feature column besides the label {self.options.label!r}")
+        try:
+            split = party_columns(columns, parties, self.options.names, features, len(features))
+        except InputError as error:
+            raise InputError(f"{table.path}: {error}") from None
+        order = np.array(features, dtype=object)
+        return [self._fit(_Side(p.name, 0, order[p.columns].tolist(), {}), rows[0]) for p in split]
+
+    def _fit(self, side: _Side, rows: np.ndarray) -> _Party:
+        """One party's columns as features: by the description, or fitted."""
+        options, given, described = self.options, self.given[side.number], self.described
+        table, columns = given.table, side.columns
+        prefix = f"{side.name}." if options.prefix else ""
+        na = missing_words(options.na_values)
+        if described is not None:
+            encoder = described.encoder(table, columns, prefix, side.shown_as)
+            encoder = _stated_readings(encoder, given, na)
+        else:
+            encoder = fit_encoder(
+                table, columns, rows, missing=options.missing or "refuse", typing=given.typing, prefix=prefix,
+                shown=side.shown_as, na=na,
+            )  # fmt: skip
+        statistics = ColumnStatistics() if options.standardize else None
+        # Where nothing is counted or added up, the first look at the rows is when they are written.
+        full = all(table.columns[c].full for c in columns)
+        looks = statistics is not None or described is not None or not full
+        done = _encoded(table, encoder, rows if looks else rows[:0], statistics)
+        lines = done.lines(table.path) + (column_notes(table, encoder, rows) if described is None else [])
+        self.report += [line for line in lines if line not in self.report]
+        kind = "csr" if options.storage == "csr" else "dense"
+        width = len(encoder.feature_names)
+        whole = PartyColumns(side.name, slice(0, width), width)
+        try:
+            transform = fit_transform_of(whole, kind, statistics, options.normalize or "none")
+        except InputError as error:
+            raise InputError(f"{table.path}: values too large to standardise: {error}") from None
+        return _Party(side.name, encoder, transform, kind, options.dtype or "float64", table, rows)
+
+    def _replay(self, like: _Like, rows: list[np.ndarray]) -> list[_Party]:
+        """The parties of a partition or model, with these rows."""
+        tables = [own.table for own in self.given]
+        if self.split:
+            tables, rows = tables * len(like.parties), rows * len(like.parties)
+        # A guest without features at training brings labels only; it is no party, then or now.
+        if self.has_guest and len(tables) == len(like.names) + 1:
+            tables, rows = tables[1:], rows[1:]
+        if len(tables) != len(like.names):
+            raise InputError(
+                f"{like.path}: has {len(like.names)} parties ({', '.join(like.names)}), but there are "
+                f"{len(tables)} tables: give them in the same order, guest first"
+            )
+        parties = []
+        for part, table, own in zip(like.parties, tables, rows):
+            done = _encoded(table, part.encoder, own, unseen=self.options.unseen)
+            self.report += done.lines(table.path)
+            parties.append(_Party(part.name, part.encoder, part.transform, part.kind, part.dtype, table, own))
+        return parties
+
+    def _labels(self, name: str, rows: np.ndarray) -> Labels:
+        like, options, given = self.like, self.options, self.given[0]
+        task = like.task if like is not None else options.task or "auto"
+        labels = labels_of(
+            given.table, name, rows, task, like.classes if like is not None else None,
+            positive=options.positive, typing=given.typing,
+            reading=like.label_reading if like is not None else CellReading(), report=self.report,
+        )  # fmt: skip
+        return with_columns(labels, given.table, rows, **options.beside, typing=given.typing)
+
+    def _refuse_grouped(self, parties: Sequence[_Party], labels: Labels | None) -> None:
+        """Refuse doubtful points: what one column of a table shows holds for all, and for the label."""
+        for own in self.given:
+            encodings = [column for p in parties if p.table is own.table for column in p.encoder.columns]
+            target, name = labels is not None and labels.task == "regression", self.options.label
+            if target and own is self.given[0] and name is not None:
+                reading = recognise(own.table, name, own.table.columns[name], own.typing)
+                encodings.append(ColumnEncoding(name, reading=str(reading or CellReading())))
+            refuse_grouped(own.table, encodings, own.typing)
+
+
+def _part(alignment: Alignment, which: np.ndarray) -> Alignment:
+    ids = alignment.ids[which]
+    return Alignment(ids, row_digest(ids))
 
 
 def write_plan(
@@ -425,11 +608,9 @@ def write_plan(
 ) -> Partition:
     """Write a planned partition; with held-out rows a directory of two, and return that of training."""
     from fastadmm.store import open_partition
-    from fastadmm.store.cutting import new_partition
-    from fastadmm.store.label_file import write_columns
 
+    how: dict[str, Any] = {"compression": compression, "progress": progress, "shards": shards}
     if plan.test is not None:
-        how: dict[str, Any] = {"compression": compression, "progress": progress, "shards": shards}
         with atomic_directory(out, force=force, only=("train.parts", "test.parts")) as folder:
             try:
                 write_plan(replace(plan, test=None), folder / "train.parts", **how)
@@ -438,34 +619,35 @@ def write_plan(
                 error.args = (str(error).replace(shown(folder), shown(out)),)
                 raise
         return open_partition(Path(out) / "train.parts", require_labels=False)
-    cells = sum(len(plan.alignment.ids) * len(party.encoder.feature_names) for party in plan.parties)
-    step = Steps(progress, "writing", cells) if progress is not None else lambda _: None
-    ids = plan.alignment.ids
-    with new_partition(
-        out, task=plan.task, n_samples=len(ids), shards=shards, source=plan.source, force=force
-    ) as partition:
-        for party in plan.parties:
-            writer = partition.party(
-                party.name,
-                n_features=len(party.encoder.feature_names),
-                kind=party.kind,
-                dtype=party.dtype,
-                feature_names=party.encoder.feature_names,
-                transform=party.transform,
-                compression=compression,
-                encoder=party.encoder,
-            )
-            start = 0
-            for part in pieces(party.rows, len(party.encoder.feature_names)):
-                writer.append(_stored(party, part), ids[start : start + len(part)])
-                start += len(part)
-                step(len(part) * len(party.encoder.feature_names))
-        if plan.labels is not None:
-            target = partition.labels(
-                classes=plan.labels.classes, reading=plan.labels.reading, exposure=plan.labels.exposure
-            )
-            write_columns(target, plan.labels.y, plan.labels.weight, plan.labels.offset, ids)
-    return open_partition(out, require_labels=False)
+    parties = [
+        {
+            "name": party.name,
+            "kind": party.kind,
+            "dtype": party.dtype,
+            "feature_names": party.encoder.feature_names,
+            "transform": party.transform,
+            "encoder": party.encoder,
+        }
+        for party in plan.parties
+    ]
+    return write_partition(
+        out, parties, _blocks(plan, progress), plan.labels, task=plan.task, ids=plan.alignment.ids,
+        n_samples=len(plan.alignment.ids), source=plan.source, force=force, shards=shards,
+        compression=compression,
+    )  # fmt: skip
+
+
+def _blocks(plan: TablePlan, progress: Progress | None) -> Generator[list[Piece], None, None]:
+    """Rows of one party after another, encoded a piece at a time."""
+    widths = [len(party.encoder.feature_names) for party in plan.parties]
+    cells = len(plan.alignment.ids) * sum(widths)
+    step = Steps(progress, "writing", cells)
+    for number, (party, width) in enumerate(zip(plan.parties, widths)):
+        start = 0
+        for part in pieces(party.rows, width):
+            yield [(number, start, [_stored(party, part)])]
+            start += len(part)
+            step(len(part) * width)
 
 
 def _stored(party: _Party, rows: np.ndarray) -> Any:
@@ -516,11 +698,6 @@ def _check_options(guest: str | Path | None, hosts: Sequence[str | Path], option
         )
 
 
-def _described(options: TableOptions) -> Description | None:
-    path = options.public_columns
-    return None if path is None else read_description(path, options.drop)
-
-
 def _check_described(options: TableOptions) -> None:
     """Refuse options that would fit what the description states."""
     if options.public_columns is None:
@@ -533,24 +710,6 @@ def _check_described(options: TableOptions) -> None:
         raise ConfigError(
             f"{given[0]} and --public-columns: the description says how columns are prepared; leave one out"
         )
-
-
-def _cells(
-    options: TableOptions, like: _Like | None, described: Description | None, id: str | None, typing: Typing
-) -> Cells:
-    """What cells of a table are kept as."""
-    if like is not None:
-        kept = kept_cells(like.encoders, id)
-        if like.label_reading.plain:
-            return kept
-        # Without --label, which column holds the labels is known once all are read.
-        label = [] if options.label is None else [options.label]
-        return replace(kept, raw={*kept.raw, *label}, all_raw=not label)
-    text = {name for name, kind in typing.kinds.items() if kind == "category"}
-    text |= set(described.categories) if described is not None else set()
-    split = options.held_out
-    raw = [*typing.dates, *([split.column] if split is not None and split.kind == "time" else [])]
-    return Cells(text, raw, typing.stated, missing_words(options.na_values), id, text)
 
 
 def kept_cells(encoders: Sequence[Encoder], id: str | None) -> Cells:
@@ -566,167 +725,6 @@ def _id_of(given: _Given) -> str:
     if given.id is None:
         raise ConfigError(f"--id: which column of {given.table.path} holds the ids?")
     return given.id
-
-
-def _read(
-    guest: str | Path | None,
-    hosts: Sequence[str | Path],
-    options: TableOptions,
-    like: _Like | None,
-    described: Description | None,
-    scratch: str | Path | None = None,
-    progress: Progress | None = None,
-) -> list[_Given]:
-    paths = [*([guest] if guest is not None else []), *hosts]
-    resolved = [Path(path).resolve() for path in paths]
-    for i, path in enumerate(resolved):
-        if path in resolved[:i]:
-            raise InputError(f"{shown(paths[i])}: given twice; every party has its own table")
-    parties = [name.strip() for name in (options.names or "").split(",")]
-    if len(parties) != len(paths):
-        parties = like.names if like is not None and len(like.names) == len(paths) else []
-    roles = _roles(len(paths), guest is not None)
-    names = [own | {role} for own, role in zip(table_names(paths, parties), roles)]
-    laid_out = layouts(options.separator, options.encoding, options.header, names)
-    ids = per_table("--id", options.id or None, names)
-    patterns = per_table("--id-pattern", options.id_pattern, names)
-    marks = zip(*(per_marks(option, getattr(options, option), names) for option in ("decimal", "thousands")))
-    typings = [Typing(options.kinds, *own) for own in marks]
-    for id in ids:
-        if id is not None and id in options.drop:
-            raise ConfigError("--drop: the id and the label column cannot be dropped")
-        if id is not None and id == options.label:
-            raise ConfigError(f"--id and --label: both are {id!r}")
-        if id is not None and id in options.kinds:
-            raise ConfigError(f"--types: {id!r} is no feature column")
-    on_read = None
-    if progress is not None:
-        size = sum(part.stat().st_size for path in paths for part in part_files(path) if part.is_file())
-        on_read = Steps(progress, "reading", size)
-    given = [
-        _Given(
-            read_table(
-                path,
-                layout,
-                _cells(options, like, described, id, typing),
-                drop=options.drop,
-                scratch=scratch,
-                on_read=on_read,
-            ),
-            id,
-            pattern,
-            typing,
-        )
-        for path, layout, id, pattern, typing in zip(paths, laid_out, ids, patterns, typings)
-    ]
-    everywhere = [name for own in given for name in own.table.names]
-    files = ", ".join(own.table.path for own in given)
-    check_columns("--categorical", dict.fromkeys(options.categorical), everywhere, files)
-    check_columns("--types", options.kinds, everywhere, files)
-    check_columns("--na-values", missing_words(options.na_values), everywhere, files)
-    return given
-
-
-def _align(ids: list[TableIds], known: Alignment | None) -> tuple[Alignment, list[str]]:
-    if known is None:
-        return align(ids)
-    unused = [f"{own.path}: {own.n_rows} rows, {len(known.ids)} in the alignment" for own in ids]
-    return known, unused
-
-
-def _unused(given: list[_Given], options: TableOptions, like: _Like | None) -> list[str]:
-    if like is None:
-        return []
-    used = {column.name for encoder in like.encoders for column in encoder.columns}
-    lines = []
-    for own in given:
-        if rest := [name for name in own.features(options) if name not in used]:
-            lines.append(
-                f"{own.table.path}: columns that training did not have, left out: {', '.join(rest[:10])}"
-                + (f" and {len(rest) - 10} more" if len(rest) > 10 else "")
-            )
-    return lines
-
-
-def _encode(
-    tables: list[_Given],
-    rows: list[np.ndarray],
-    options: TableOptions,
-    like: _Like | None,
-    described: Description | None,
-    report: list[str],
-    has_guest: bool,
-) -> list[_Party]:
-    if like is not None:
-        return _replay([own.table for own in tables], rows, options, like, report, has_guest)
-    given = [(own, at, own.features(options)) for own, at in zip(tables, rows)]
-    roles = _roles(len(tables), has_guest)
-    if has_guest and not given[0][2] and len(given) > 1:
-        given, roles = given[1:], roles[1:]  # a guest that brings labels only is no party
-    for own, _, columns in given:
-        if not columns:
-            raise InputError(f"{own.table.path}: no feature column besides the id and the label")
-    names = parse_names(options.names, len(given)) if options.names is not None else roles
-    shown_as = _shared_names(names, [columns for _, _, columns in given], options)
-    if both := sorted({name for own in shown_as for name in own}):
-        listed = ", ".join(both[:5]) + (f" and {len(both) - 5} more" if len(both) > 5 else "")
-        report.append(
-            f"columns that several tables have: {listed}: their features begin with the party's name"
-        )
-    return each(
-        partial(_fit_party, name, own, at, columns, options, described, alias, report)
-        for name, (own, at, columns), alias in zip(names, given, shown_as)
-    )
-
-
-def _shared_names(
-    parties: Sequence[str], columns: Sequence[Sequence[str]], options: TableOptions
-) -> list[dict[str, str]]:
-    """For each party, what its columns are called whose names other tables have, too."""
-    if options.prefix:
-        return [{} for _ in parties]
-    count = Counter(name for own in columns for name in own)
-    return [
-        {name: f"{party}.{name}" for name in own if count[name] > 1} for party, own in zip(parties, columns)
-    ]
-
-
-def _fit_party(
-    name: str,
-    given: _Given,
-    rows: np.ndarray,
-    columns: list[str],
-    options: TableOptions,
-    described: Description | None,
-    shown_as: dict[str, str],
-    report: list[str],
-) -> _Party:
-    """One party's columns as features: by the description, or fitted."""
-    table = given.table
-    prefix = f"{name}." if options.prefix else ""
-    na = missing_words(options.na_values)
-    if described is not None:
-        encoder = described.encoder(table, columns, prefix, shown_as)
-        encoder = _stated_readings(encoder, given, na)
-    else:
-        encoder = fit_encoder(
-            table, columns, rows, missing=options.missing or "refuse", typing=given.typing, prefix=prefix,
-            shown=shown_as, na=na,
-        )  # fmt: skip
-    statistics = ColumnStatistics() if options.standardize else None
-    # Where nothing is counted or added up, the first look at the rows is when they are written.
-    looks = statistics is not None or described is not None or not all(table.columns[c].full for c in columns)
-    done = _encoded(table, encoder, rows if looks else rows[:0], statistics)
-    lines = done.lines(table.path) + (column_notes(table, encoder, rows) if described is None else [])
-    report += [line for line in lines if line not in report]
-    kind = "csr" if options.storage == "csr" else "dense"
-    width = len(encoder.feature_names)
-    whole = PartyColumns(name, slice(0, width), width)
-    try:
-        transform = fit_transform_of(whole, kind, statistics, options.normalize or "none")
-    except InputError as error:
-        raise InputError(f"{table.path}: values too large to standardise: {error}") from None
-    return _Party(name, encoder, transform, kind, options.dtype or "float64", table, rows)
 
 
 def _encoded(
@@ -747,19 +745,6 @@ def _encoded(
     return report
 
 
-def _refuse_grouped(
-    given: Sequence[_Given], parties: Sequence[_Party], labels: Labels | None, options: TableOptions
-) -> None:
-    """Refuse doubtful points of a table: what one column shows holds for all of them, and for the label."""
-    for own in given:
-        encodings = [column for p in parties if p.table is own.table for column in p.encoder.columns]
-        target = labels is not None and labels.task == "regression" and own is given[0]
-        if target and options.label is not None:
-            reading = recognise(own.table, options.label, own.table.columns[options.label], own.typing)
-            encodings.append(ColumnEncoding(options.label, reading=str(reading or CellReading())))
-        refuse_grouped(own.table, encodings, own.typing)
-
-
 def _stated_readings(encoder: Encoder, given: _Given, na: dict[str, tuple[str, ...]]) -> Encoder:
     """A described encoder with the readings that options state; none is recognised from rows."""
     columns = []
@@ -777,49 +762,6 @@ def _stated_readings(encoder: Encoder, given: _Given, na: dict[str, tuple[str, .
             )
         columns.append(replace(encoding, na=words, reading=str(reading)))
     return replace(encoder, columns=tuple(columns))
-
-
-def _roles(n_tables: int, has_guest: bool) -> list[str]:
-    """What parties are called without names."""
-    hosts = n_tables - has_guest
-    return ["guest"] * has_guest + (["host"] if hosts == 1 else [f"host-{k + 1}" for k in range(hosts)])
-
-
-def _replay(
-    tables: list[Table],
-    rows: list[np.ndarray],
-    options: TableOptions,
-    like: _Like,
-    report: list[str],
-    has_guest: bool,
-) -> list[_Party]:
-    # A guest without features at training brings labels only; it is no party, then or now.
-    if has_guest and len(tables) == len(like.names) + 1:
-        tables, rows = tables[1:], rows[1:]
-    if len(tables) != len(like.names):
-        raise InputError(
-            f"{like.path}: has {len(like.names)} parties ({', '.join(like.names)}), but there are "
-            f"{len(tables)} tables: give them in the same order, guest first"
-        )
-    parties = []
-    for part, table, own in zip(like.parties, tables, rows):
-        done = _encoded(table, part.encoder, own, unseen=options.unseen)
-        report += done.lines(table.path)
-        parties.append(_Party(part.name, part.encoder, part.transform, part.kind, part.dtype, table, own))
-    return parties
-
-
-def _labels(
-    given: _Given, name: str, rows: np.ndarray, options: TableOptions, like: _Like | None, report: list[str]
-) -> Labels:
-    task = like.task if like is not None else options.task or "auto"
-    classes = like.classes if like is not None else None
-    reading = like.label_reading if like is not None else CellReading()
-    labels = labels_of(
-        given.table, name, rows, task, classes, positive=options.positive, typing=given.typing,
-        reading=reading, report=report,
-    )  # fmt: skip
-    return with_columns(labels, given.table, rows, **options.beside, typing=given.typing)
 
 
 def _written_numbers(column: Column) -> bool:

@@ -1,43 +1,31 @@
-"""CSV tables, read in blocks of complete lines.
-
-Plain lines go through pandas. Blocks that are not plain (quotes within cells, line ends within quotes), and
-blocks with a fault, are read by the standard library's ``csv``, row by row, which names the line and column.
-"""
+"""The text of CSV tables: what it does not say about itself, column names, and rows of cells."""
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from shlex import quote
 
-import numpy as np
-from fastadmm.data_tools.blocks import Block, OnRead
-from fastadmm.data_tools.columns import (
-    EXACT,
-    MISSING,
-    NOT_FINITE,
-    QUOTED,
-    TOO_LARGE,
-    TRUTH,
-    in_quotes,
-    is_merging,
-)
+from fastadmm.data_tools.blocks import OnRead
+from fastadmm.data_tools.columns import QUOTED, in_quotes
 from fastadmm.data_tools.opening import NotUtf8, SourceFile, check_names
-from fastadmm.data_tools.plain_text import PlainText, read_frame
-from fastadmm.data_tools.sniffing import HEAD_BYTES, find_encoding, find_separator
-from fastadmm.data_tools.suggest import nearest
-from fastadmm.data_tools.threads import in_order
-from fastadmm.errors import InputError
+from fastadmm.errors import ConfigError, InputError
 
-#: float64 values per block of the row-by-row reader: 1 << 18 is 2 MB.
-SLOW_VALUES = 1 << 18
+#: Separators that are recognised; the first is taken where there is only one column.
+SEPARATORS = (",", ";", "\t", "|")
 
+#: Read where bytes are not UTF-8: Western European, with all letters of Latin-1.
+FALLBACK = "cp1252"
 
-class NotNumbers(InputError):
-    """A feature cell that is empty or no plain number: the table has to be read column by column."""
+#: Bytes and rows at the beginning of a file that are looked at.
+HEAD_BYTES, HEAD_ROWS = 1 << 16, 50
+
+_MARKS = ((codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+_WIDE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
+_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 
 
 class CsvFile:
@@ -149,198 +137,6 @@ def _reason(error: csv.Error) -> str:
     )
 
 
-class CsvSource(CsvFile):
-    """A CSV table with one label column; every other column is a numeric feature or dropped."""
-
-    kind, quick = "dense", False
-
-    def __init__(
-        self,
-        source: SourceFile,
-        *,
-        label: str | None,
-        drop: Sequence[str] = (),
-        header: bool = True,
-        separator: str | None = None,
-        block_bytes: int | None = None,
-        features: Sequence[str] | None = None,
-    ) -> None:
-        super().__init__(source, drop=drop, header=header, separator=separator)
-        self.block_bytes = block_bytes
-        for name in drop:
-            if name not in self.columns:
-                raise InputError(f"{self.path}: no column {name!r} to drop{nearest(name, self.columns)}")
-        if label is None and features is not None:
-            rest = [name for name in self.columns if name not in set(features) | set(drop)]
-            label = rest[0] if len(rest) == 1 else None
-        if label is None:
-            raise InputError(
-                f"{self.path}: which column is the label? pass --label with one of: {_listing(self.columns)}"
-            )
-        if label not in self.columns:
-            near = nearest(label, self.columns)
-            if sum(map(is_number, self.columns)) > 1:
-                near = "; line 1 holds numbers, not names: pass --no-header and --label c1, c2 and so on"
-            raise InputError(f"{self.path}: no label column {label!r}{near}")
-        if label in drop:
-            raise InputError(f"{self.path}: column {label!r} is the label and cannot be dropped")
-        self.label = label
-        self.feature_names: list[str] | None = [
-            name for name in self.columns if name != label and name not in set(drop)
-        ]
-        if not self.feature_names:
-            out = f" and what is left out ({_listing(drop)})" if drop else ""
-            raise InputError(f"{self.path}: no feature column besides the label {label!r}{out}")
-        self.n_features: int | None = len(self.feature_names)
-
-    def blocks(self, on_read: OnRead | None = None) -> Iterator[Block]:
-        """Stream the rows."""
-        row, slow = 0, False
-        texts = self.source.line_blocks(self.block_bytes, on_read)
-        with closing(in_order(self._parse, texts)) as parts:
-            for text, parsed in parts:
-                if text is not None and not text.strip(b"\r\n"):
-                    continue
-                if text is not None and row == 0:
-                    self._note_zeros(text[:HEAD_BYTES])
-                if parsed is None:
-                    slow = True
-                    break
-                yield Block(*parsed, row)
-                row += len(parsed[1])
-        if slow:
-            for block in self._read_slowly(row, on_read):
-                row = block.first_row + len(block.labels)
-                yield block
-        if row == 0:
-            raise InputError(f"{self.path}: no data rows, only the header")
-
-    def _parse(self, block: tuple[int, bytes]) -> tuple[bytes | None, tuple[np.ndarray, np.ndarray] | None]:
-        """The text of a block, and its rows; None where anything is unusual or wrong."""
-        body = self.body(*block)
-        text = None if body is None else PlainText.of(body, self.separator, len(self.columns))
-        if body is None or text is None or not len(text.lines):
-            return body, None
-        features = self.feature_names or []
-        known = set(features)
-        if any(text.cell(0, i).lower() in TRUTH for i, name in enumerate(self.columns) if name in known):
-            return (
-                body,
-                None,
-            )  # pandas reads some spellings alone as numbers, where all cells are truth values
-        dtype = {**dict.fromkeys(features, np.float64), self.label: str}
-        frame = read_frame(body, self.separator, self.columns, dtype)
-        if frame is None or len(frame) != len(text.lines):
-            return body, None
-        X = np.ascontiguousarray(frame[features].to_numpy(dtype=np.float64))
-        labels = self._labels(frame[self.label].to_numpy(dtype=object))
-        if labels is None or not np.isfinite(X).all() or np.abs(X).max() >= EXACT:
-            return body, None
-        return body, (X, labels)
-
-    def _note_zeros(self, text: bytes) -> None:
-        """Note a feature whose numbers begin with zeros, among the first."""
-        cut = re.escape(self.separator.encode())
-        known = set(self.feature_names or ())
-        for match in re.finditer(rb"(?:^|[\n" + cut + rb"])0\d+(?=[\r\n" + cut + rb"])", text):
-            start = text.rfind(b"\n", 0, match.end()) + 1
-            at = text.count(self.separator.encode(), start, match.end())
-            if at < len(self.columns) and (name := self.columns[at]) in known:
-                number = match[0].lstrip(b"\n" + self.separator.encode()).decode()
-                self.notes.append(f"{self.path}: column {name!r}: {zeros_lost(name, number)}")
-                known.discard(name)
-
-    def _labels(self, cells: np.ndarray) -> np.ndarray | None:
-        """Float64 labels if all are numbers, else stripped strings; None if one is missing or not finite."""
-        try:
-            values = cells.astype(np.float64)
-            if any(map(is_merging, cells[np.abs(values) >= EXACT])):
-                return None
-        except ValueError:
-            texts = np.array([str(cell).strip() for cell in cells], dtype=object)
-            distinct = set(texts)
-            if any(is_number(text) and not np.isfinite(float(text)) for text in distinct):
-                return None
-            spoiled = any(text.lower() in MISSING or in_quotes(text) or is_merging(text) for text in distinct)
-            return None if spoiled else texts
-        return values if np.isfinite(values).all() else None
-
-    def _read_slowly(self, start: int, on_read: OnRead | None) -> Iterator[Block]:
-        """Rows from ``start`` on, each cell checked; raises at the first fault."""
-        positions = [
-            (i, name) for i, name in enumerate(self.columns) if name in set(self.feature_names or ())
-        ]
-        label = self.columns.index(self.label)
-        capacity = max(1, SLOW_VALUES // len(self.columns))
-        values: list[list[float]] = []
-        labels: list[str] = []
-        row = start
-        for number, (line, cells) in enumerate(self.rows(on_read), start=-1 if self.header else 0):
-            if number < start:
-                continue
-            values.append(self._check_row(line, cells, positions, label))
-            labels.append(cells[label].strip())
-            if len(values) == capacity:
-                yield self._slow_block(values, labels, row)
-                row += len(values)
-                values, labels = [], []
-        if values:
-            yield self._slow_block(values, labels, row)
-
-    def _slow_block(self, values: list[list[float]], labels: list[str], row: int) -> Block:
-        checked = self._labels(np.array(labels, dtype=object))
-        assert checked is not None  # _check_row has refused what _labels refuses
-        return Block(np.array(values, dtype=np.float64), checked, row)
-
-    def _check_row(
-        self, line: int, cells: list[str], positions: list[tuple[int, str]], label: int
-    ) -> list[float]:
-        where = f"{self.path}: line {line}"
-        if len(cells) != len(self.columns):
-            raise InputError(
-                f"{where}: {len(cells)} cells, but there are {len(self.columns)} columns: correct it, or "
-                "quote cells that hold the separator"
-            )
-        values = []
-        for i, name in positions:
-            cell = cells[i].strip()
-            if not cell:
-                raise NotNumbers(
-                    f"{where}, column {name!r}: empty cell: fill in missing values, or --drop the column"
-                )
-            if not is_number(cell):
-                raise (NotNumbers if is_text(cell) else NotUtf8)(
-                    f"{where}, column {name!r}: {_show(cell)} is not a number: encode it or --drop the column"
-                )
-            value = float(cell)
-            if np.isnan(value):
-                raise NotNumbers(f"{where}, column {name!r}: {_show(cell)} {NOT_FINITE}")
-            if np.isinf(value) or is_merging(cell):
-                fault = TOO_LARGE if np.isfinite(value) else NOT_FINITE
-                raise InputError(f"{where}, column {name!r}: {_show(cell)} {fault}")
-            values.append(value)
-        cell = cells[label].strip()
-        if not is_text(cell):
-            raise NotUtf8(f"{where}, label column {self.label!r}: {_show(cell)} is not UTF-8 text")
-        if cell.lower() in MISSING:
-            raise InputError(
-                f"{where}, label column {self.label!r}: missing label {_show(cell)}: remove the row"
-            )
-        if is_merging(cell) or in_quotes(cell):
-            fault = QUOTED if in_quotes(cell) else TOO_LARGE
-            raise InputError(f"{where}, label column {self.label!r}: {_show(cell)} {fault}")
-        if is_number(cell) and not np.isfinite(float(cell)):
-            raise InputError(f"{where}, label column {self.label!r}: {_show(cell)} {NOT_FINITE}")
-        return values
-
-    def where(self, row: int) -> str:
-        """Name the line of a zero-based data row."""
-        for number, (line, _) in enumerate(self.rows()):
-            if number == row + (1 if self.header else 0):
-                return f"line {line}"
-        return f"row {row + 1}"
-
-
 def zeros_lost(name: str, number: str) -> str:
     """Note about numbers of a column that begin with zeros."""
     return f"leading zeros, such as {number!r}, are lost: for codes pass --categorical {quote(name)}"
@@ -366,5 +162,86 @@ def _show(cell: str) -> str:
     return repr(cell if len(cell) <= 40 else cell[:37] + "...")
 
 
-def _listing(names: Sequence[str]) -> str:
-    return ", ".join(names) if len(names) <= 60 else ", ".join(names[:60]) + f", ... ({len(names)} columns)"
+def check_separator(separator: str | None) -> None:
+    """Refuse what cannot stand between cells."""
+    if separator is None or (len(separator) == 1 and separator not in '"\r\n' and separator.isascii()):
+        return
+    raise ConfigError(f"--separator {separator!r}: give one character, such as ';'")
+
+
+def find_encoding(head: bytes) -> str | None:
+    """Encoding by the first bytes of a file: UTF-16 or UTF-32, or None for UTF-8 and all others."""
+    for mark, name in _MARKS:
+        if head.startswith(mark):
+            return name
+    half = min(len(head), 4096) // 2
+    if half >= 4:
+        for offset, name in ((1, "utf-16-le"), (0, "utf-16-be")):
+            if head[offset : 2 * half : 2].count(0) > 0.8 * half and not head[
+                1 - offset : 2 * half : 2
+            ].count(0):
+                return name
+    return None
+
+
+def one_byte_encoding(source: SourceFile) -> str:
+    """The encoding of a text that is not UTF-8, with one byte for each character."""
+    for first, text in source.line_blocks():
+        if text.isascii():
+            continue
+        if match := _WIDE.search(text):
+            line = first + text.count(b"\n", 0, match.start())
+            raise InputError(
+                f"{source.shown}: line {line} holds UTF-8 text, but other lines are not UTF-8 text: save the "
+                "whole file in one encoding, or pass --encoding"
+            )
+        try:
+            text.decode(FALLBACK)
+        except UnicodeDecodeError as error:
+            line = first + text.count(b"\n", 0, error.start)
+            raise InputError(
+                f"{source.shown}: line {line}: not UTF-8 text, nor {FALLBACK}: pass --encoding, or "
+                f"convert the "
+                "file to UTF-8"
+            ) from None
+    return FALLBACK
+
+
+def read_as(source: SourceFile) -> str:
+    """Line for the user about the encoding of a text that is not UTF-8."""
+    return f"{source.shown}: not UTF-8, so read as {source.encoding}; pass --encoding if it is another"
+
+
+def find_separator(head: str, path: str) -> str:
+    """The separator that gives all rows at the beginning of a file the same number of cells."""
+    found = []
+    for separator in SEPARATORS:
+        if separator not in head:
+            continue
+        try:
+            rows = [row for row, _ in zip(_rows(head, separator), range(HEAD_ROWS))]
+        except csv.Error:
+            continue
+        if rows and len(rows[0]) > 1 and len({len(row) for row in rows}) == 1:
+            found.append(separator)
+    if len(found) > 1:
+        one, other = found[:2]
+        raise InputError(
+            f"{path}: cells may be separated by {_NAMES[one]} or by {_NAMES[other]}: pass --separator "
+            f"{one!r} or "
+            f"--separator {other!r}"
+        )
+    if found:
+        return found[0]
+    counts = [(_rows_width(head, separator), separator) for separator in SEPARATORS]
+    return max(counts, key=lambda entry: entry[0])[1]
+
+
+def _rows(head: str, separator: str) -> Sequence[list[str]]:
+    return [row for row in csv.reader(io.StringIO(head, newline=""), delimiter=separator) if row]
+
+
+def _rows_width(head: str, separator: str) -> int:
+    """Cells of the first line."""
+    first = head.lstrip("\r\n").split("\n", 1)[0]
+    return first.count(separator)

@@ -36,10 +36,7 @@ def _parse(cell: str, style: str) -> datetime | None:
 
 
 def date_formats(cells: Sequence[str]) -> list[str]:
-    """Formats that all cells have.
-
-    Returns: several where day and month cannot be told apart; none where cells are no dates.
-    """
+    """Formats that all cells have: several where day and month cannot be told apart, none for other text."""
     found = [style for style in _FORMATS if _SHAPE.fullmatch(cells[0]) and _parse(cells[0], style)]
     for cell in cells[1:]:
         found = [style for style in found if _parse(cell, style)]
@@ -67,10 +64,7 @@ def hours(cell: str) -> float | None:
 
 
 def to_number(cell: str, kind: str, style: str) -> float | None:
-    """The number that a date becomes.
-
-    Returns: None for a cell that has another format.
-    """
+    """The number that a date becomes; None for a cell that has another format."""
     moment = _parse(cell, style)
     if moment is None:
         return None

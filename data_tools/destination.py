@@ -1,12 +1,25 @@
-"""Where a partition goes, and what is in it: checked before anything is read."""
+"""Where a partition goes: checked before anything is read, and written when all is known."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
+from fastadmm.data_tools.threads import on_threads
 from fastadmm.errors import ConfigError, StorageError
 from fastadmm.files.atomic import refuse_parent, shown, storage_errors
+
+if TYPE_CHECKING:
+    from fastadmm.data_tools.labels import Labels
+    from fastadmm.store import Partition
+
+#: Number of a party, number of the first row, and consecutive rows of the party's block in pieces.
+Piece: TypeAlias = "tuple[int, int, Iterable[Any]]"
 
 
 def check_out(out: str | Path, force: bool) -> None:
@@ -33,3 +46,64 @@ def check_choices(**options: str | None) -> None:
     for option, value in options.items():
         if value is not None and value not in _CHOICES[option]:
             raise ConfigError(f"--{option} {value!r}: choose one of {', '.join(_CHOICES[option])}")
+
+
+def write_partition(
+    out: str | Path,
+    parties: Sequence[dict[str, Any]],
+    blocks: Generator[list[Piece], None, None],
+    labels: Labels | None,
+    *,
+    task: str,
+    n_samples: int,
+    ids: np.ndarray | None,
+    source: str,
+    force: bool,
+    shards: int | None,
+    compression: str,
+) -> Partition:
+    """Write a partition with one file for each described party; what is together in a block is of several."""
+    from fastadmm.store import open_partition
+    from fastadmm.store.cutting import new_partition
+    from fastadmm.store.label_file import write_columns
+
+    with new_partition(
+        out,
+        task=task,
+        n_samples=n_samples,
+        shards=shards,
+        source=source,
+        force=force,
+        compression=compression,
+    ) as partition:
+        how = {"compression": compression if shards in (None, 1) else "none"}
+        writers: list[Any] = [
+            partition.party(n_features=len(p["feature_names"]), **p, **how) for p in parties
+        ]
+        # Each party has a file of its own. No file is written by the main thread: an interrupt, which is
+        # raised there alone, would pass through HDF5.
+        with on_threads(len(writers)) as every, closing(blocks):
+            for block in blocks:
+                own = [(writers[m], None if ids is None else ids[start:], rows) for m, start, rows in block]
+                every(_append, own)
+            if labels is not None:
+                target = partition.labels(
+                    classes=labels.classes, reading=labels.reading, exposure=labels.exposure
+                )
+                every(_call, [partial(write_columns, target, labels.y, labels.weight, labels.offset, ids)])
+                writers.append(target)
+            every(_call, [writer.close for writer in writers])
+    return open_partition(out, require_labels=False)
+
+
+def _append(target: tuple[Any, np.ndarray | None, Iterable[Any]]) -> None:
+    """Add a block's pieces to a party's file."""
+    writer, ids, rows = target
+    for piece in rows:
+        k = piece.shape[0]
+        writer.append(piece, None if ids is None else ids[:k])
+        ids = None if ids is None else ids[k:]
+
+
+def _call(function: Callable[[], None]) -> None:
+    function()

@@ -25,10 +25,7 @@ def write_label_table(
     like: Path | None = None,
     **columns: Any,
 ) -> None:
-    """Write the labels of an alignment's rows; an existing file is replaced.
-
-    ``columns`` names those with weights, offsets or exposures, as :func:`with_columns` takes them.
-    """
+    """Write the labels of an alignment's rows, and what `columns` names beside them; a file is replaced."""
     from fastadmm.store.label_file import LabelWriter, open_labels
 
     known = None if like is None else open_labels(like)

@@ -251,18 +251,13 @@ class LibsvmParts:
 
     def blocks(self, on_read: OnRead | None = None) -> Iterator[Block]:
         """Stream the rows of all files; see :meth:`LibsvmSource.blocks`."""
-        first = before = 0
+        first = 0
         for part in self.parts:
             rows = 0
-
-            def told(done: int, before: int = before) -> None:
-                assert on_read is not None
-                on_read(before + done)
-
-            for block in part.blocks(told if on_read is not None else None):
+            for block in part.blocks(on_read):
                 yield replace(block, first_row=first + block.first_row)
                 rows += len(block.labels)
-            first, before = first + rows, before + part.source.size
+            first += rows
 
     def where(self, row: int) -> str:
         """File and line of a zero-based row."""

@@ -206,7 +206,8 @@ class NpzSource:
                 yield Block(X, y, row)
                 row += X.shape[0]
                 if on_read is not None:
-                    on_read(self.source.size * row // self.n_rows)
+                    ends = (self.source.size * at // self.n_rows for at in (row - X.shape[0], row))
+                    on_read(-next(ends) + next(ends))
         self.source.check_unchanged()
 
     def _dense_blocks(self, archive: zipfile.ZipFile) -> Iterator[np.ndarray]:

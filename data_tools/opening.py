@@ -213,7 +213,7 @@ class _Guarded(io.RawIOBase):
         self._raw = raw
         self._inner = source._decompress(raw) if source._decompress else raw
         self._on_read = on_read
-        self._count = 0
+        self._count = self._told = 0
 
     def readable(self) -> bool:
         return True
@@ -241,7 +241,9 @@ class _Guarded(io.RawIOBase):
         if not count:
             self._source.check_unchanged()
         if self._on_read is not None:
-            self._on_read(self._raw.tell())
+            at = self._raw.tell()
+            self._on_read(at - self._told)
+            self._told = at
         return count
 
     def _damaged(self, error: Exception) -> InputError:

@@ -1,23 +1,19 @@
-"""Convert data files to owners of rows: one pass to inspect, one to write.
-
-Rows are assigned to owners by sizes, by a column's value, or one file each. A record that several owners
-hold is recognised by its digest, over features and label as in the source.
-"""
+"""Convert data files to owners of rows: by sizes, by a column's value, or one file each."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fastadmm.data_tools.blocks import Block, OnRead, Source
+from fastadmm.data_tools.blocks import Block, OnRead, Progress, Source, Steps
 from fastadmm.data_tools.convert import DENSE_ABOVE, check_format_options
-from fastadmm.data_tools.csv_table import CsvFile, CsvSource
+from fastadmm.data_tools.csv_source import CsvSource
 from fastadmm.data_tools.destination import check_choices
 from fastadmm.data_tools.labels import LabelCollector, label_text
 from fastadmm.data_tools.libsvm import LibsvmSource
@@ -34,9 +30,6 @@ from scipy import sparse
 if TYPE_CHECKING:
     from fastadmm.store.collection import Owners
 
-#: ``progress(stage, done, total)`` in bytes of the sources on disk.
-Progress = Callable[[str, int, int], None]
-
 
 @dataclass(frozen=True)
 class Reading:
@@ -52,60 +45,43 @@ class Reading:
     x_key: str | None = None  # arrays of an NPZ file
     y_key: str | None = None  # arrays of an NPZ file
 
-    def open(self, path: str | Path, *, by: str | None = None) -> Source:
+    def open(
+        self, path: str | Path, *, by: str | None = None, needed: bool = True, scratch: Path | None = None
+    ) -> Source:
         """A reader of one file; `by` is the column that names owners, which is no feature."""
         file = SourceFile(path)
         kind = format_of(file, self.format)
         check_format_options(kind, self, self.separator, f"{file.shown}: ")
-        if by is not None:
-            self._check_names_owners(file, kind, by)
-        if kind == "csv":
-            drop = [*self.drop, *([by] if by is not None else [])]
-            return CsvSource(file, label=self.label, drop=drop, header=self.header, separator=self.separator)
-        if kind == "npz":
-            return NpzSource(file, x_key=self.x_key, y_key=self.y_key or "y")
-        return LibsvmSource(file, n_features=self.features, zero_based=self.zero_based)
-
-    def open_column(self, path: str | Path, column: str) -> Source:
-        """A reader whose labels are the column (CSV) or array (NPZ) that names owners."""
-        file = SourceFile(path)
-        kind = format_of(file, self.format)
-        if kind == "npz":
-            return NpzSource(file, x_key=self.x_key, y_key=column)
-        whole = CsvSource(file, label=column, header=self.header, separator=self.separator)
-        # One numeric feature column is enough for the reader; the others may hold text.
-        chosen = self.open(path, by=column).feature_names or []
-        return CsvSource(
-            file,
-            label=column,
-            drop=[name for name in whole.columns if name not in (column, chosen[0])],
-            header=self.header,
-            separator=self.separator,
-        )
-
-    def has(self, path: str | Path, column: str) -> bool:
-        """Whether a file has a column (CSV) or array (NPZ) of this name."""
-        file = SourceFile(path)
-        return column in self._names(file, format_of(file, self.format))
-
-    def _names(self, file: SourceFile, kind: str) -> list[str]:
-        if kind == "csv":
-            return CsvFile(file, drop=self.drop, header=self.header, separator=self.separator).columns
-        return NpzSource(file, x_key=self.x_key, y_key=self.y_key or "y").keys if kind == "npz" else []
-
-    def _check_names_owners(self, file: SourceFile, kind: str, by: str) -> None:
+        reader: CsvSource | NpzSource
         if kind == "libsvm":
-            raise ConfigError(
-                f"--by {by!r}: LIBSVM files have no column for it; use --sizes or one file each"
-            )
-        noun, label = ("column", self.label) if kind == "csv" else ("array", self.y_key or "y")
-        names = self._names(file, kind)
-        if by not in names:
+            if by is not None and needed:
+                raise ConfigError(
+                    f"--by {by!r}: LIBSVM files have no column for it; use --sizes or one file each"
+                )
+            return LibsvmSource(file, n_features=self.features, zero_based=self.zero_based)
+        if kind == "csv":
+            reader = CsvSource(
+                file, label=self.label, drop=self.drop, header=self.header, separator=self.separator,
+                beside=by, scratch=scratch,
+            )  # fmt: skip
+            noun, label, names = "column", self.label, reader.columns
+        else:
+            reader = NpzSource(file, x_key=self.x_key, y_key=self.y_key or "y")
+            noun, label, names = "array", self.y_key or "y", reader.keys
+        if by is not None and needed and by not in names:
             raise InputError(f"{file.shown}: --by: no {noun} {by!r}{nearest(by, names)}")
-        if by == label:
+        if by is not None and needed and by == label:
             raise InputError(
                 f"{file.shown}: --by {by!r}: this {noun} holds the labels; owners need their own"
             )
+        return reader
+
+    def owners_of(self, reader: Source, column: str) -> Iterator[Any]:
+        """What a column (CSV) or array (NPZ) of a source says of each row."""
+        if isinstance(reader, CsvSource):
+            return iter(reader.texts(column, np.arange(reader.table.n_rows)))
+        file = SourceFile(reader.path)
+        return chain.from_iterable(b.labels for b in NpzSource(file, x_key=self.x_key, y_key=column).blocks())
 
 
 @dataclass(frozen=True)
@@ -141,10 +117,12 @@ def convert_owners(
     asked = _Asked(**options)
     reading, components, dtype = asked.reading, asked.components, asked.dtype
     _check_options(sources, asked)
-    readers = [reading.open(path, by=asked.by) for path in sources]
+    beside = Path(out).absolute().parent
+    readers = [reading.open(path, by=asked.by, scratch=beside) for path in sources]
     _check_features(readers)
-    scan = _scan(readers, progress, compare=asked.public is not None)
-    owner_of, owner_names = _assign(scan, sources, asked)
+    size = sum(Path(path).stat().st_size for path in sources)
+    scan = _scan(readers, Steps(progress, "reading", size), compare=asked.public is not None)
+    owner_of, owner_names = _assign(scan, readers[0], sources, asked)
     counts = np.bincount(owner_of[owner_of >= 0], minlength=len(owner_names))
     for name, count in zip(owner_names, counts, strict=True):
         if count == 0:
@@ -185,7 +163,7 @@ def convert_owners(
                 )
                 for name in owner_names
             ]
-            for row, block in _blocks(readers, "writing", progress):
+            for row, block in _blocks(readers, Steps(progress, "writing", size)):
                 X = _prepared(block.X, scan.n_features, recipe, kind)
                 _check_range(X, dtype, readers[0].path, row)
                 code = owner_of[row : row + X.shape[0]]
@@ -268,32 +246,23 @@ class _Scan:
         return [digest for digest, own in zip(self.features, owned.tolist()) if own]
 
 
-def _blocks(readers: Sequence[Source], stage: str, progress: Progress | None) -> Iterator[tuple[int, Block]]:
+def _blocks(readers: Sequence[Source], on_read: OnRead) -> Iterator[tuple[int, Block]]:
     """Blocks of all sources in turn, each with the number of its first row among all rows."""
-    total = sum(Path(reader.path).stat().st_size for reader in readers) if progress is not None else 0
-    row = done = 0
+    row = 0
     for reader in readers:
-        on_read: OnRead | None = None
-        if progress is not None:
-            on_read = partial(_report, progress, stage, done, total)
         for block in reader.blocks(on_read):
             yield row, block
             row += block.X.shape[0]
-        done += Path(reader.path).stat().st_size if progress is not None else 0
 
 
-def _report(progress: Progress, stage: str, done: int, total: int, seen: int) -> None:
-    progress(stage, done + seen, total)
-
-
-def _scan(readers: Sequence[Source], progress: Progress | None, *, compare: bool) -> _Scan:
+def _scan(readers: Sequence[Source], on_read: OnRead, *, compare: bool) -> _Scan:
     scan = _Scan(LabelCollector(readers[0].path))
     scan.n_features = max(reader.n_features or 0 for reader in readers)
     digests: list[bytes] = []
     before = 0
     bounds = []
     for reader in readers:
-        for _, block in _blocks([reader], "reading", progress):
+        for _, block in _blocks([reader], on_read):
             scan.labels.append(block.labels)
             if isinstance(block.X, np.ndarray):
                 scan.n_features = max(scan.n_features, block.X.shape[1])
@@ -315,7 +284,9 @@ def _scan(readers: Sequence[Source], progress: Progress | None, *, compare: bool
 # --- who gets which row -------------------------------------------------------------------------------------
 
 
-def _assign(scan: _Scan, sources: Sequence[str | Path], asked: _Asked) -> tuple[np.ndarray, list[str]]:
+def _assign(
+    scan: _Scan, reader: Source, sources: Sequence[str | Path], asked: _Asked
+) -> tuple[np.ndarray, list[str]]:
     """The owner's number of every row (-1: nobody's) and the owners' names."""
     n_rows, sizes, by = sum(scan.rows), asked.sizes, asked.by
     if sizes is not None:
@@ -333,12 +304,8 @@ def _assign(scan: _Scan, sources: Sequence[str | Path], asked: _Asked) -> tuple[
         default = [f"owner-{k + 1}" for k in range(len(sizes))]
     elif by is not None:
         codes: dict[str, int] = {}
-        owner_of = np.concatenate(
-            [
-                np.array([codes.setdefault(label_text(v), len(codes)) for v in block.labels], dtype=np.int64)
-                for block in asked.reading.open_column(sources[0], by).blocks()
-            ]
-        )
+        named = asked.reading.owners_of(reader, by)
+        owner_of = np.array([codes.setdefault(label_text(v), len(codes)) for v in named], dtype=np.int64)
         values = sorted(codes, key=_by_number)
         place = {codes[value]: k for k, value in enumerate(values)}
         owner_of = np.array([place[k] for k in range(len(values))])[owner_of]
@@ -401,8 +368,7 @@ def _recipe(
     public, by, components, reading = asked.public, asked.by, asked.components, asked.reading
     if public is None:
         return {}, None
-    named = by is not None and reading.has(public, by)  # a public file need not name owners
-    reader = reading.open(public, by=by if named else None)
+    reader = reading.open(public, by=by, needed=False)  # a public file need not name owners
     if reader.feature_names != like.feature_names:
         unknown = sorted(set(like.feature_names or ()) - set(reader.feature_names or ()))
         hint = nearest(unknown[0], reader.feature_names or []) if unknown else ""

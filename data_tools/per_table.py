@@ -6,7 +6,7 @@ import codecs
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fastadmm.data_tools.sniffing import check_separator
+from fastadmm.data_tools.csv_table import check_separator
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.data_tools.tables import Layout
 from fastadmm.errors import ConfigError
@@ -26,10 +26,7 @@ def table_names(paths: Sequence[str | Path], parties: Sequence[str]) -> list[set
 
 
 def per_table(option: str, given: str | Sequence[str] | None, names: Sequence[set[str]]) -> list[str | None]:
-    """The value of an option for each table.
-
-    Returns: None where nothing is given.
-    """
+    """The value of an option for each table; None where nothing is given."""
     entries = [given] if isinstance(given, str) else list(given or ())
     common: str | None = None
     own: list[str | None] = [None] * len(names)

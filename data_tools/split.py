@@ -125,10 +125,7 @@ def by_names(
 
 
 def split_names(spec: str) -> list[list[str]]:
-    """Parse lists of column names.
-
-    Returns: empty entries are kept, so that ``"a,b;"`` is refused later and not repaired.
-    """
+    """Parse lists of column names; empty ones are kept, so that ``"a,b;"`` is refused and not repaired."""
     return [[part.strip() for part in party.split(",") if part.strip()] for party in spec.split(";")]
 
 

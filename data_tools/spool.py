@@ -8,7 +8,6 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +19,6 @@ from fastadmm.store.elements import make_csr
 
 #: Numbers that are looked at before all of them are.
 _LOOK = 1000
-
-
-@dataclass(frozen=True)
-class SpooledBlock:
-    """Where a block's arrays are: place in the file, shape, type there and type of each."""
-
-    parts: tuple[tuple[int, tuple[int, ...], np.dtype, np.dtype], ...]
-    shape: tuple[int, int]
-    labels: np.ndarray
-    first_row: int
 
 
 @dataclass(frozen=True)
@@ -55,16 +44,16 @@ class Spool:
             self._file = tempfile.TemporaryFile(dir=folder, prefix=".fastadmm-", buffering=0)  # noqa: SIM115 - closed by the finalizer
         weakref.finalize(self, self._file.close)
 
-    def put(self, block: Block) -> SpooledBlock | None:
+    def put(self, block: Block) -> Held | None:
         """Write a block; None if the disk is full, so that the source has to be read again."""
         X = block.X
         whole: Any = (X,) if isinstance(X, np.ndarray) else (X.data, X.indices, X.indptr)
-        arrays = [_narrowed(np.ascontiguousarray(array)) for array in whole]
-        parts = []
+        places = []
         try:
             with storage_errors(self.folder, "write"), self._lock:
-                for array, given in zip(arrays, whole):
-                    parts.append((self._end, array.shape, array.dtype, given.dtype))
+                for given in whole:
+                    array = _narrowed(np.ascontiguousarray(given))
+                    places.append((self._end, array.shape, array.dtype, given.dtype))
                     view = array.data.cast("B") if array.size else memoryview(b"")
                     self._file.seek(self._end)
                     while len(view):
@@ -74,24 +63,23 @@ class Spool:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 return None
             raise
-        return SpooledBlock(tuple(parts), X.shape, block.labels, block.first_row)
+        labels, row, shape = block.labels, block.first_row, X.shape
 
-    def get(self, block: SpooledBlock) -> Block:
-        """Read a block."""
-        arrays = []
-        with storage_errors(self.folder, "read"), self._lock:
-            for place, shape, dtype, _ in block.parts:
-                array = np.empty(shape, dtype=dtype)
-                view = array.data.cast("B") if array.size else memoryview(b"")
-                self._file.seek(place)
-                while len(view):
-                    view = view[self._file.readinto(view) :]
-                arrays.append(array)
-        arrays = [array.astype(part[3], copy=False) for array, part in zip(arrays, block.parts)]
-        X: Any = arrays[0]
-        if len(arrays) > 1:
-            X = make_csr(arrays[0], arrays[1], arrays[2], block.shape)
-        return Block(X, block.labels, block.first_row)
+        def get() -> Block:
+            with storage_errors(self.folder, "read"), self._lock:
+                arrays = [self._read(*place) for place in places]
+            own = arrays[0] if len(arrays) == 1 else make_csr(arrays[0], arrays[1], arrays[2], shape)
+            return Block(own, labels, row)
+
+        return Held(len(labels), get)
+
+    def _read(self, place: int, shape: tuple[int, ...], stored: np.dtype, dtype: np.dtype) -> np.ndarray:
+        array = np.empty(shape, dtype=stored)
+        view = array.data.cast("B") if array.size else memoryview(b"")
+        self._file.seek(place)
+        while len(view):
+            view = view[self._file.readinto(view) :]
+        return array.astype(dtype, copy=False)
 
 
 def _narrowed(array: np.ndarray) -> np.ndarray:
@@ -119,7 +107,7 @@ class Kept:
         self._spool: Spool | None = None
         #: Blocks in memory; None once they are in the spool.
         self.in_memory: list[Block] | None = []
-        self._spooled: list[SpooledBlock] | None = []
+        self._spooled: list[Held] | None = []
 
     def put(self, block: Block) -> None:
         """Keep a block."""
@@ -145,7 +133,4 @@ class Kept:
         """All blocks in turn; None if they were not kept."""
         if self.in_memory is not None:
             return map(Held.of, self.in_memory)
-        if self._spool is None or self._spooled is None:
-            return None
-        get = self._spool.get
-        return (Held(len(block.labels), partial(get, block)) for block in self._spooled)
+        return None if self._spooled is None else iter(self._spooled)

@@ -15,10 +15,7 @@ _MOST = 8
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """End of a message about an unknown name.
-
-    Returns: ``"; did you mean 'age'?"``, or the list of known names where nothing is near.
-    """
+    """End of a message about an unknown name: ``"; did you mean 'age'?"``, or the list of known names."""
     alike = name.strip().casefold()
     if same := [other for other in known if other.strip().casefold() == alike]:
         return f"; did you mean {same[0]!r}?"

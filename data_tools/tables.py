@@ -22,12 +22,18 @@ from fastadmm.data_tools.building import (
     words_of,
 )
 from fastadmm.data_tools.columns import MISSING, Column, Scratch, canonical_text
-from fastadmm.data_tools.csv_table import CsvFile, is_number
+from fastadmm.data_tools.csv_table import (
+    SEPARATORS,
+    CsvFile,
+    check_separator,
+    is_number,
+    one_byte_encoding,
+    read_as,
+)
 from fastadmm.data_tools.opening import NotUtf8, SourceFile
 from fastadmm.data_tools.parquet import ParquetTable
 from fastadmm.data_tools.parts import empty_parts, is_parts, part_files, told_of_empty
 from fastadmm.data_tools.plain_text import PlainText, read_frame
-from fastadmm.data_tools.sniffing import SEPARATORS, check_separator, one_byte_encoding, read_as
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.data_tools.threads import in_order
 from fastadmm.errors import InputError
@@ -112,9 +118,6 @@ _LONG_ID = 10**18
 #: Rows of cells in Python at a time.
 CHUNK_ROWS = 1 << 14
 
-#: Given the bytes on disk that were read since the last call.
-OnBytes = Callable[[int], None]
-
 
 @dataclass(frozen=True)
 class Layout:
@@ -159,10 +162,7 @@ def _absent(path: str, names: Sequence[str], name: str, what: str) -> InputError
 
 
 def read_ids(path: str | Path, name: str, layout: Layout = FOUND) -> Table:
-    """Read only the id column of a table; the others are not looked at.
-
-    Returns: with that column alone, or without it where there is none of that name.
-    """
+    """Read only the id column of a table; the others are not looked at."""
     return read_table(path, layout, Cells(id=name), only=name)
 
 
@@ -174,7 +174,7 @@ def read_table(
     drop: Sequence[str] = (),
     only: str | None = None,
     scratch: str | Path | None = None,
-    on_read: OnBytes | None = None,
+    on_read: OnRead | None = None,
 ) -> Table:
     """Read a CSV or Parquet table."""
     parts = [SourceFile(part, parquet=True) for part in part_files(path)]
@@ -228,7 +228,7 @@ class _Rows:
 class _Reading:
     """One table on its way from files to columns."""
 
-    def __init__(self, path: str, many: bool, scratch: Scratch, on_read: OnBytes) -> None:
+    def __init__(self, path: str, many: bool, scratch: Scratch, on_read: OnRead) -> None:
         self.path, self.many = path, many
         self.current: SourceFile | None = None
         self.without_rows: set[str] = set()
@@ -309,7 +309,7 @@ class _Reading:
         self.current = file
         before, count = f"{file.name}: " if self.many else "", 0
         own = (
-            _csv_part(part, wanted, self._steps(), self._large)
+            _csv_part(part, wanted, self._on_read, self._large)
             if isinstance(part, CsvFile)
             else self._parquet(part, wanted)
         )
@@ -327,18 +327,6 @@ class _Reading:
                 part.file.size * (done + count) // part.n_rows - part.file.size * done // part.n_rows
             )
             done += count
-
-    def _steps(self) -> Callable[[int], None]:
-        """From bytes of one file so far to steps."""
-        last = 0
-
-        def step(done: int) -> None:
-            nonlocal last
-            if done > last:
-                self._on_read(done - last)
-                last = done
-
-        return step
 
 
 def _mode(builder: Builder | IdBuilder) -> str:
@@ -392,8 +380,8 @@ def _csv_rows(source: CsvFile, on_read: Callable[[int], None]) -> Iterator[tuple
     for line, cells in itertools.islice(source.rows(on_read), 1 if source.header else 0, None):
         if len(cells) != width:
             raise InputError(
-                f"{source.path}: line {line}: {len(cells)} cells, but there are {width} columns: quote cells "
-                "that hold the separator"
+                f"{source.path}: line {line}: {len(cells)} cells, but there are {width} columns: correct it, "
+                "or quote cells that hold the separator"
             )
         yield line, cells
 

@@ -303,7 +303,7 @@ def test_a_file_that_changes_meanwhile(tmp_path: Path, monkeypatch: pytest.Monke
     path.write_text("1 1:1 2:1\n2 2:2\n")
 
     def append(stage: str, done: int, total: int) -> None:
-        if stage == "writing" and path.stat().st_size == total:
+        if stage == "reading" and path.stat().st_size == done == total:
             path.write_text("1 1:1 2:1\n2 2:2\n2 2:2\n")
 
     monkeypatch.setattr(opening, "BLOCK_BYTES", 10)

@@ -13,7 +13,7 @@ from fastadmm.data_tools import columns, tables, threads
 from fastadmm.data_tools.alignment import align, rows_of, table_ids
 from fastadmm.data_tools.building import Cells, Numbers, Whole, Words
 from fastadmm.data_tools.convert_tables import convert_tables
-from fastadmm.data_tools.csv_table import CsvFile, CsvSource
+from fastadmm.data_tools.csv_table import CsvFile
 from fastadmm.data_tools.libsvm import LibsvmSource
 from fastadmm.data_tools.opening import SourceFile
 from fastadmm.data_tools.plain_text import read_frame
@@ -141,8 +141,6 @@ def test_plain_cells_are_read_once(tmp_path):
     kinds = {name: type(found) for name, found in cells.items()}
     assert kinds == {"id": Whole, "a": Numbers, "b": Numbers, "c": Words, "d": Words, "e": Words}
     assert lines.tolist() == [2, 3]
-    body = path.read_bytes().partition(b"\n")[2]
-    assert CsvSource(SourceFile(path), label="c", drop=["a"])._parse((2, body))[1] is not None
 
 
 def test_parts_that_do_not_fit_are_named(tmp_path):

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from fastadmm.data_tools import threads
+from fastadmm.data_tools import opening, tables, threads
 from fastadmm.data_tools.blocks import Block
-from fastadmm.data_tools.csv_table import CsvSource, is_number
+from fastadmm.data_tools.csv_source import CsvSource
+from fastadmm.data_tools.csv_table import is_number
 from fastadmm.data_tools.opening import SourceFile
 from fastadmm.data_tools.spool import Spool
 from fastadmm.errors import FastadmmError
@@ -24,10 +25,10 @@ def write(path, lines, end="\n"):
     return path
 
 
-def read(path, **options):
+def read(path):
     """All rows with their notes, or what is wrong with them."""
     try:
-        source = CsvSource(SourceFile(path), label="y", **options)
+        source = CsvSource(SourceFile(path), label="y")
         rows, labels = [], []
         for block in source.blocks():
             assert block.first_row == len(rows)
@@ -38,12 +39,8 @@ def read(path, **options):
     return repr((rows, labels, source.notes))
 
 
-def _nothing(self, block):
-    """No block is plain: all rows are read one by one."""
-    return self.body(*block), None
-
-
-WAYS = CsvSource._parse, _nothing
+#: Bytes from which pandas reads: at once, or never.
+WAYS = 0, 1 << 30
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
@@ -54,8 +51,9 @@ def test_every_cell_is_read_or_refused_as_row_by_row(tmp_path, monkeypatch, end)
             path = write(tmp_path / f"{k}.csv", ["a,b,y", *plain, line, *plain], end)
             seen = []
             for way in WAYS:
-                monkeypatch.setattr(CsvSource, "_parse", way)
-                seen.append(read(path, block_bytes=300))
+                monkeypatch.setattr(tables, "LARGE", way)
+                monkeypatch.setattr(opening, "BLOCK_BYTES", 300)
+                seen.append(read(path))
             assert seen[0] == seen[1], (cell, line)
 
 
@@ -80,11 +78,12 @@ def test_tables_of_every_shape_are_read_alike(tmp_path, monkeypatch, lines):
     for text in ("\n".join(lines) + "\n", "\n".join(lines)):
         path = tmp_path / "a.csv"
         path.write_bytes(text.encode())
-        for block_bytes in (5, 12, None):
+        for block_bytes in (5, 12, 1 << 20):
             seen = []
             for way in WAYS:
-                monkeypatch.setattr(CsvSource, "_parse", way)
-                seen.append(read(path, block_bytes=block_bytes))
+                monkeypatch.setattr(tables, "LARGE", way)
+                monkeypatch.setattr(opening, "BLOCK_BYTES", block_bytes)
+                seen.append(read(path))
             assert seen[0] == seen[1], (text, block_bytes)
 
 
@@ -104,7 +103,7 @@ def test_what_is_spooled_comes_back_to_the_last_bit(tmp_path):
     kept = [spool.put(block) for block in blocks]
     for block, place in zip(blocks, kept, strict=True):
         assert place is not None
-        back = spool.get(place)
+        back = place.get()
         pairs = [(block.X, back.X)]
         if sparse.issparse(block.X):
             pairs = [(getattr(block.X, key), getattr(back.X, key)) for key in ("data", "indices", "indptr")]

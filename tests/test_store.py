@@ -22,12 +22,9 @@ from fastadmm.store import (
     open_partition,
     open_party,
     read_array,
-    read_csr,
-    read_element,
     read_h5,
     read_strings,
     write_array,
-    write_csr,
     write_strings,
 )
 from fastadmm.store.elements import CHUNK_BYTES, GrowingArray
@@ -88,28 +85,6 @@ def test_array_round_trip(tmp_path, array, compression):
 
 @QUICK
 @given(
-    dense=hnp.arrays(
-        dtype=st.sampled_from([np.float64, np.float32]),
-        shape=hnp.array_shapes(min_dims=2, max_dims=2, min_side=1, max_side=15),
-        elements=st.sampled_from([0.0, 0.0, 1.0, -2.5, 1e-30]),
-    )
-)
-def test_csr_round_trip(tmp_path, dense):
-    with create_h5(tmp_path / "a.h5", "fastadmm-test") as file:
-        write_csr(file, "a", csr_array(dense))
-    with read_h5(tmp_path / "a.h5") as file:
-        back = read_csr(file, "a")
-        assert dict(file["a"].attrs).keys() == {"encoding-type", "encoding-version", "shape"}
-        assert file["a"].attrs["encoding-version"] == "0.1.0"
-        assert file["a/indices"].dtype == np.int32
-        assert file["a/indptr"].dtype == np.int64
-    assert back.dtype == dense.dtype
-    assert back.has_canonical_format
-    np.testing.assert_array_equal(back.toarray(), dense)
-
-
-@QUICK
-@given(
     st.lists(
         st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20), max_size=20
     )
@@ -122,26 +97,11 @@ def test_strings_round_trip(tmp_path, strings):
         assert file["a"].attrs["encoding-version"] == "0.2.0"
 
 
-def test_read_element_uses_the_registry(tmp_path):
-    with create_h5(tmp_path / "a.h5", "fastadmm-test") as file:
-        write_array(file, "a", np.arange(3))
-        write_strings(file, "s", ["x"])
-        write_csr(file, "c", csr_array(np.eye(2)))
-        file.create_group("g").attrs["encoding-type"] = "awkward-array"
-    with read_h5(tmp_path / "a.h5") as file:
-        assert read_element(file, "a").tolist() == [0, 1, 2]
-        assert read_element(file, "s") == ["x"]
-        assert read_element(file, "c").nnz == 2
-        with pytest.raises(FormatError, match=r"a\.h5: key 'g': has the unknown encoding 'awkward-array'"):
-            read_element(file, "g")
-
-
 def test_unsorted_and_repeated_entries_are_stored_canonically(tmp_path):
     matrix = csr_array((np.array([1.0, 2.0, 4.0]), np.array([2, 0, 2]), np.array([0, 3])), shape=(1, 3))
-    with create_h5(tmp_path / "a.h5", "fastadmm-test") as file:
-        write_csr(file, "a", matrix)
-    with read_h5(tmp_path / "a.h5") as file:
-        assert read_csr(file, "a").toarray().tolist() == [[2.0, 0.0, 5.0]]
+    with PartyWriter(tmp_path / "a.h5", name="a", n_features=3) as writer:
+        writer.append(matrix)
+    assert open_party(tmp_path / "a.h5").load().toarray().tolist() == [[2.0, 0.0, 5.0]]
     assert matrix.indices.tolist() == [2, 0, 2]  # the caller's matrix is untouched
 
 

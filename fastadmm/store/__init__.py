@@ -9,11 +9,8 @@ _HOME = {
     "elements": (
         "read_array",
         "read_attribute",
-        "read_csr",
-        "read_element",
         "read_strings",
         "write_array",
-        "write_csr",
         "write_strings",
     ),
     "encoder": ("ColumnEncoding", "Encoder"),

@@ -1,8 +1,4 @@
-"""anndata's on-disk elements in HDF5: ``array``, ``csr_matrix`` and ``string-array``.
-
-Every element carries ``encoding-type`` and ``encoding-version``; every reader checks
-both, and every message names the file and the key.
-"""
+"""anndata's on-disk elements in HDF5: ``array``, ``csr_matrix`` and ``string-array``, checked when read."""
 
 from __future__ import annotations
 
@@ -191,22 +187,6 @@ def write_array(group: h5py.Group, name: str, array: np.ndarray, *, compression:
     encode(growing.close(), "array")
 
 
-def write_csr(group: h5py.Group, name: str, matrix: Any) -> None:
-    """Write a sparse matrix as anndata's ``csr_matrix`` 0.1.0. Shapes: matrix (n, d)."""
-    from scipy.sparse import csr_array
-
-    matrix = csr_array(matrix)
-    if not matrix.has_canonical_format:
-        matrix = matrix.copy()
-        matrix.sum_duplicates()
-    item = group.create_group(name)
-    encode(item, "csr_matrix")
-    item.attrs["shape"] = np.asarray(matrix.shape, dtype=np.int64)
-    write_array(item, "data", matrix.data)
-    write_array(item, "indices", matrix.indices.astype(index_dtype(matrix.shape[1]), copy=False))
-    write_array(item, "indptr", matrix.indptr.astype(np.int64, copy=False))
-
-
 def index_dtype(n_columns: int) -> np.dtype:
     """Return the dtype of column indices: int32 below 2**31 columns, else int64."""
     return np.dtype("<i4" if n_columns < 2**31 else "<i8")
@@ -312,6 +292,18 @@ def _check_encoding(group: h5py.Group, name: str, item: Any, expected: str) -> N
     check_version(
         group.file.filename, version, ELEMENT_VERSIONS[expected], f"key {key_of(group, name)!r} ({expected})"
     )
+
+
+def group_version(group: h5py.Group, expected: str, versions: tuple[str, ...]) -> str:
+    """Check the encoding of a group of our own kind and return its version."""
+    key = group.name.strip("/")
+    found = read_attribute(group, "encoding-type", str)
+    if found != expected:
+        place = f"{shown(group.file.filename)}: key {key!r}"
+        raise FormatError(f"{place}: is encoded as {found!r}, but {expected!r} is needed")
+    version = read_attribute(group, "encoding-version", str)
+    check_version(group.file.filename, version, versions, f"key {key!r}")
+    return version
 
 
 def array_dataset(
@@ -473,18 +465,6 @@ def not_finite(
     )
 
 
-def read_csr(group: h5py.Group, name: str) -> csr_array:
-    """Read and validate a ``csr_matrix`` element. Shapes: the result (n, d)."""
-    parts = open_csr(group, name)
-    indptr = read_indptr(parts)
-    data = read_block(parts.data, 0, parts.nnz)
-    indices = read_block(parts.indices, 0, parts.nnz)
-    check_rows(
-        data, indices, indptr, parts.shape[1], file=shown(group.file.filename), key=key_of(group, name)
-    )
-    return make_csr(data, indices, indptr, parts.shape)
-
-
 def make_csr(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: tuple[int, int]) -> csr_array:
     """Build a csr_array from validated parts, marked as sorted and free of duplicates.
 
@@ -528,19 +508,3 @@ def read_strings(group: h5py.Group, name: str) -> list[str]:
             except UnicodeDecodeError:
                 raise _bad(group, name, f"entry {len(strings) + 1} is not valid UTF-8; damaged") from None
     return strings
-
-
-_READERS: dict[str, Callable[[h5py.Group, str], Any]] = {
-    "array": read_array,
-    "csr_matrix": read_csr,
-    "string-array": read_strings,
-}
-
-
-def read_element(group: h5py.Group, name: str) -> Any:
-    """Read an element by its own encoding type and version."""
-    item = _member(group, name)
-    found = read_attribute(item, "encoding-type", str)
-    if found not in _READERS:
-        raise _bad(group, name, f"has the unknown encoding {found!r}; known: {', '.join(_READERS)}")
-    return _READERS[found](group, name)

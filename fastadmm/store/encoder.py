@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,13 +17,13 @@ from fastadmm.store.bins import Bins, read_bins, write_bins
 from fastadmm.store.cell_reading import CellReading
 from fastadmm.store.elements import (
     encode,
+    group_version,
     read_array,
     read_attribute,
     read_strings,
     write_array,
     write_strings,
 )
-from fastadmm.store.h5file import check_version
 
 if TYPE_CHECKING:
     import h5py
@@ -107,9 +107,7 @@ class ColumnEncoding:
 
 @dataclass(frozen=True)
 class Encoder:
-    """Turns a table of one party into features; fitted once, on the training table, or described in
-    public.
-    """
+    """Turns a table of one party into features; fitted once on the training table, or described in public."""
 
     columns: tuple[ColumnEncoding, ...]  # in the order of the features
     missing: str = "refuse"
@@ -183,19 +181,12 @@ class Encoder:
     @classmethod
     def from_group(cls, h5group: h5py.Group) -> Encoder:
         """Read an encoder that :meth:`to_group` wrote."""
-        key = h5group.name.strip("/")
-        place = f"{shown(h5group.file.filename)}: key {key!r}"
-        found = read_attribute(h5group, "encoding-type", str)
-        if found != _TYPE:
-            raise FormatError(f"{place}: is encoded as {found!r}, but {_TYPE!r} is needed")
-        version = read_attribute(h5group, "encoding-version", str)
-        check_version(h5group.file.filename, version, _VERSIONS, f"key {key!r}")
+        place = f"{shown(h5group.file.filename)}: key {h5group.name.strip('/')!r}"
+        version = group_version(h5group, _TYPE, _VERSIONS)
         names = read_strings(h5group, "columns")
         n = len(names)
-        counts = read_array(h5group, "level_counts", ndim=1, length=n, kind="i").tolist()
-        levels = read_strings(h5group, "levels")
-        if min(counts, default=0) < -1 or sum(max(count, 0) for count in counts) != len(levels):
-            raise FormatError(f"{place}: keys 'levels' and 'level_counts' do not agree; damaged or edited")
+        levels = _lists(h5group, "levels", "level_counts", n, -1, place)
+        widths = [-1 if own is None else len(own) for own in levels]
         fill = read_array(h5group, "fill", ndim=1, length=n, kind="f").tolist()
         fill_level = read_array(h5group, "fill_level", ndim=1, length=n, kind="i").tolist()
         indicator = read_array(h5group, "indicator", ndim=1, length=n, kind="i").tolist()
@@ -207,20 +198,16 @@ class Encoder:
         if bounds.shape != (n, 2) or not (bounds[:, 0] <= bounds[:, 1]).all():
             raise FormatError(f"{place}: key 'bounds': not a lower and an upper one for each column; damaged")
         texts = _texts(h5group, n, place) if version in _VERSIONS[2:] else [{}] * n
-        bins = read_bins(h5group, counts, place) if version == _VERSIONS[3] else [None] * n
-        columns, at = [], 0
+        bins = read_bins(h5group, widths, place) if version == _VERSIONS[3] else [None] * n
+        columns = []
         for i, name in enumerate(names):
-            own = _own(levels, at, counts[i])
-            at += max(counts[i], 0)
-            if not -1 <= other[i] < max(counts[i], 0):
+            if not -1 <= other[i] < max(widths[i], 0):
                 raise FormatError(f"{place}: key 'other': no category {other[i]}; damaged or edited")
             low, high = bounds[i].tolist()
-            filled = (fill[i], fill_level[i], bool(indicator[i]))
-            columns.append(
-                ColumnEncoding(
-                    name, own, *filled, low=low, high=high, other=other[i], **texts[i], bins=bins[i]
-                )
+            own = ColumnEncoding(
+                name, levels[i], fill[i], fill_level[i], bool(indicator[i]), low, high, other[i]
             )
+            columns.append(replace(own, **texts[i], bins=bins[i]))
         encoder = cls(tuple(columns), missing, read_attribute(h5group, "prefix", str))
         if encoder.digest() != read_attribute(h5group, "digest", str):
             raise FormatError(f"{place}: does not agree with its digest; damaged or edited")
@@ -273,22 +260,26 @@ def _texts(h5group: h5py.Group, n: int, place: str) -> list[dict[str, Any]]:
     reading, shown_as = read_strings(h5group, "reading"), read_strings(h5group, "shown")
     if len(reading) != n or len(shown_as) != n:
         raise FormatError(f"{place}: keys 'reading' and 'shown' are not one text for each column; damaged")
-    counts = read_array(h5group, "na_counts", ndim=1, length=n, kind="i").tolist()
-    words = read_strings(h5group, "na")
-    if min(counts, default=0) < 0 or sum(counts) != len(words):
-        raise FormatError(f"{place}: keys 'na' and 'na_counts' do not agree; damaged or edited")
-    result, at = [], 0
-    for i in range(n):
+    na = _lists(h5group, "na", "na_counts", n, 0, place)
+    for text in reading:
         try:
-            CellReading.parse(reading[i])
+            CellReading.parse(text)
         except (TypeError, ValueError):
-            raise FormatError(
-                f"{place}: key 'reading': {reading[i]!r} is unknown; damaged or edited"
-            ) from None
-        na = tuple(words[at : at + counts[i]])
-        at += counts[i]
-        result.append({"reading": reading[i], "na": na, "shown": shown_as[i]})
-    return result
+            raise FormatError(f"{place}: key 'reading': {text!r} is unknown; damaged or edited") from None
+    return [{"reading": r, "na": own, "shown": name} for r, own, name in zip(reading, na, shown_as)]
+
+
+def _lists(
+    h5group: h5py.Group, key: str, counts_key: str, n: int, least: int, place: str
+) -> list[tuple[str, ...] | None]:
+    """The texts of each column, which are stored one column after another; None where the count is -1."""
+    counts = read_array(h5group, counts_key, ndim=1, length=n, kind="i").tolist()
+    texts = read_strings(h5group, key)
+    ends = list(accumulate((max(count, 0) for count in counts), initial=0))
+    if min(counts, default=0) < least or ends[-1] != len(texts):
+        raise FormatError(f"{place}: keys {key!r} and {counts_key!r} do not agree; damaged or edited")
+    spans = zip(counts, pairwise(ends))
+    return [None if count < 0 else tuple(texts[start:stop]) for count, (start, stop) in spans]
 
 
 def _bins_text(bins: Bins) -> str:
@@ -307,7 +298,3 @@ def _bins_of(document: Any) -> Bins | None:
             **{k: tuple(map(float, document[k])) for k in ("edges", "woe", "events", "others")},
         }
     )
-
-
-def _own(levels: Sequence[str], start: int, count: int) -> tuple[str, ...] | None:
-    return None if count < 0 else tuple(levels[start : start + count])

@@ -33,7 +33,7 @@ class JoinedParty(PartyData):
         self.n_features, self.transform, self.encoder = first.n_features, first.transform, first.encoder
         self.n_samples = sum(part.n_samples for part in parts)
         self.nnz = None if first.nnz is None else sum(part.nnz or 0 for part in parts)
-        self._index_bytes = first.index_bytes
+        self.index_bytes = first.index_bytes
         if row_digest is not None:
             self.row_digest = row_digest
             return
@@ -84,7 +84,7 @@ class JoinedParty(PartyData):
             for start, block in self._parts():
                 out[start : start + block.shape[0]] = block
             return out
-        index = np.dtype(f"i{self._index_bytes}")
+        index = np.dtype(f"i{self.index_bytes}")
         data, indices = np.empty(self.nnz, dtype=self.dtype), np.empty(self.nnz, dtype=index)
         indptr, filled = np.zeros(self.n_samples + 1, dtype=np.int64), 0
         for start, block in self._parts():
@@ -112,11 +112,7 @@ class JoinedParty(PartyData):
         whole = ContentDigest(self.kind, self.dtype.name)
         for part in self.parts:
             part.verify()
-            for _, block in part.iter_rows():
-                if isinstance(block, np.ndarray):
-                    whole.update_dense(block)
-                else:
-                    whole.update_csr(block.data, block.indices, block.indptr)
+            part.add_to(whole)
         if whole.text(self.feature_names) != self.content_digest:
             raise FormatError(
                 f"{shown(self.path)}: party {self.name}: the shards' rows together are not what was cut; cut "

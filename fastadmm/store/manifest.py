@@ -142,6 +142,24 @@ def _get(table: dict[str, Any], key: str, kind: type, place: str) -> Any:
     return value
 
 
+def _check_positive(table: dict[str, Any], key: str, place: str) -> None:
+    if _get(table, key, int, place) < 1:
+        raise FormatError(f"{place}: key {key!r}: {table[key]} is not positive")
+
+
+def _open(
+    file: Path, format: str, versions: tuple[str, ...], keys: tuple[str, ...]
+) -> tuple[dict[str, Any], str]:
+    """Read a manifest of some format; what it says, and the file as messages name it."""
+    document, place = read_toml(file), shown(file)
+    found = _get(document, "format", str, place)
+    if found != format:
+        raise FormatError(f"{place}: key 'format': {found!r} instead of {format!r}")
+    check_version(place, _get(document, "version", str, place), versions, "key 'version'")
+    refuse_unknown(document, keys, place)
+    return document, place
+
+
 def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read and check ``partition.toml`` without opening the files it names."""
     directory = Path(path)
@@ -163,15 +181,8 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
             raise FormatError(
                 f"{shown(path)}: no {MANIFEST} in it, so not a partition; make one with 'fastadmm convert'"
             )
-    manifest, place = read_toml(directory / MANIFEST), shown(directory / MANIFEST)
-
-    found = _get(manifest, "format", str, place)
-    if found != FORMAT:
-        raise FormatError(f"{place}: key 'format': {found!r} instead of {FORMAT!r}")
-    check_version(place, _get(manifest, "version", str, place), VERSIONS, "key 'version'")
-    refuse_unknown(manifest, _KEYS, place)
-    if _get(manifest, "n_samples", int, place) < 1:
-        raise FormatError(f"{place}: key 'n_samples': {manifest['n_samples']} is not positive")
+    manifest, place = _open(directory / MANIFEST, FORMAT, VERSIONS, _KEYS)
+    _check_positive(manifest, "n_samples", place)
     _get(manifest, "row_digest", str, place)
     if _get(manifest, "task", str, place) not in TASKS:
         raise FormatError(f"{place}: key 'task': {manifest['task']!r} is not one of {', '.join(TASKS)}")
@@ -190,8 +201,7 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
             raise FormatError(f"{where}: key 'name': {name!r} occurs twice; each party needs its own name")
         names.add(name.casefold())
         _file_name(party, where, files)
-        if _get(party, "n_features", int, where) < 1:
-            raise FormatError(f"{where}: key 'n_features': {party['n_features']} is not positive")
+        _check_positive(party, "n_features", where)
         if _get(party, "kind", str, where) not in {"dense", "csr"}:
             raise FormatError(f"{where}: key 'kind': {party['kind']!r} is not 'dense' or 'csr'")
     if "labels" in manifest:
@@ -222,16 +232,9 @@ def _check_shard(table: dict[str, Any], manifest: dict[str, Any], place: str) ->
 
 def read_shards(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read and check ``shards.toml``."""
-    file = Path(path) / SHARDS
-    document, place = read_toml(file), shown(file)
-    found = _get(document, "format", str, place)
-    if found != SHARDS_FORMAT:
-        raise FormatError(f"{place}: key 'format': {found!r} instead of {SHARDS_FORMAT!r}")
-    check_version(place, _get(document, "version", str, place), SHARDS_VERSIONS, "key 'version'")
-    refuse_unknown(document, _SHARDS_KEYS, place)
+    document, place = _open(Path(path) / SHARDS, SHARDS_FORMAT, SHARDS_VERSIONS, _SHARDS_KEYS)
     for key in ("shards", "n_samples"):
-        if _get(document, key, int, place) < 1:
-            raise FormatError(f"{place}: key {key!r}: {document[key]} is not positive")
+        _check_positive(document, key, place)
     _get(document, "row_digest", str, place)
     check_seal(document, document.pop("digest", None), place, _RESTORE)
     return document

@@ -1,11 +1,4 @@
-"""One owner's file: rows with their targets. Elements, checksums and errors are those of the store.
-
-Root attributes ``name``, ``n_samples``, ``task``, ``classes`` (for two classes: the
-original labels of -1 and 1) and ``content-digest``; ``X`` (``array`` or
-``csr_matrix``), ``y`` (``array``), ``var/names`` (``string-array``). What rows went
-through before they were stored (public centre, scale and components) is in
-``recipe``, equal in the files of all owners.
-"""
+"""One owner's file: rows with their targets, and the public recipe that they went through before."""
 
 from __future__ import annotations
 
@@ -21,7 +14,6 @@ from fastadmm.errors import FormatError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.files.digest import strings_digest
 from fastadmm.store.elements import (
-    CsrParts,
     GrowingArray,
     GrowingBlock,
     encode,
@@ -33,7 +25,7 @@ from fastadmm.store.elements import (
     write_strings,
 )
 from fastadmm.store.h5file import h5_errors, open_output, read_h5
-from fastadmm.store.party_file import BlockFile, block_of, check_party_name
+from fastadmm.store.party_file import BlockFile, check_party_name
 from fastadmm.store.writer import Writer
 
 if TYPE_CHECKING:
@@ -129,28 +121,8 @@ class OwnerFile(BlockFile):
             for key in file:
                 if key not in _KEYS:
                     raise FormatError(f"{shown(path)}: key {key!r}: unknown in an owner's file; remove it")
-            self.name = check_party_name(
-                read_attribute(file, "name", str), f"{shown(path)}: attribute 'name'", FormatError
-            )
-            self.n_samples = read_attribute(file, "n_samples", int)
+            self._read_header(file)
             self.task = read_attribute(file, "task", str)
-            self.content_digest = read_attribute(file, "content-digest", str)
-            self.kind, block = block_of(file)
-            self.dtype = (block.data if isinstance(block, CsrParts) else block).dtype.newbyteorder("=")
-            if self.n_samples < 1:
-                raise InputError(
-                    f"{shown(path)}: owner {self.name!r} has no rows; an owner needs at least one"
-                )
-            if block.shape[0] != self.n_samples:
-                raise FormatError(
-                    f"{shown(path)}: key 'X': {block.shape[0]} rows instead of {self.n_samples}"
-                )
-            self._rows_of_file, self.n_features = self.n_samples, int(block.shape[1])
-            self._bytes = (
-                block.nnz * 16 + self.n_samples * 8
-                if isinstance(block, CsrParts)
-                else self.n_samples * self.n_features * block.dtype.itemsize
-            )
             self._names = read_strings(require_group(file, "var"), "names")
             if len(self._names) != self.n_features:
                 raise FormatError(
@@ -177,11 +149,6 @@ class OwnerFile(BlockFile):
             at = int(np.flatnonzero(bad)[0])
             raise InputError(f"{shown(self.path)}: key 'y': row {at + 1}: value {y[at]:g} {rule}")
         return y
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that the rows take in memory, at most."""
-        return self._bytes
 
     @property
     def feature_names(self) -> list[str]:

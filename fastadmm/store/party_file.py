@@ -66,11 +66,7 @@ def check_party_name(name: object, place: str, error: type[FastadmmError] = Inpu
 
 
 class PartyWriter(Writer):
-    """Writes a party's file row block by row block, in constant memory; a context manager.
-
-    The file appears under its name only when the writer is closed; when the ``with``
-    block raises, nothing remains.
-    """
+    """Writes a party's file row block by row block, in constant memory; a context manager."""
 
     def __init__(
         self,
@@ -124,8 +120,6 @@ class PartyWriter(Writer):
         self._file.attrs["name"] = self.name
         self._ids = IdWriter(self._file, self._shown)
         self._digest = ContentDigest(kind, self.dtype.name)
-        #: That of a whole of which these rows are a shard is computed on the way.
-        self.whole_digest: ContentDigest | None = None
         self._block = GrowingBlock(self._file, kind, self.dtype, compression)
 
     def _width(self, n_features: int) -> int:
@@ -207,8 +201,7 @@ class PartyWriter(Writer):
             row, column = np.argwhere(~finite)[0]
             raise self._refuse(X[row, column], int(row), int(column))
         self._block.append(block, self._n_features)
-        for digest in self._digests():
-            digest.update_dense(block)
+        self._digest.update_dense(block)
 
     def _append_csr(self, X: csr_array) -> None:
         if not X.has_canonical_format:
@@ -225,11 +218,7 @@ class PartyWriter(Writer):
             raise InputError(f"{self._shown}: key 'X': column {seen}; give n_features before the first rows")
         self._seen = max(self._seen, seen)
         self._block.append(make_csr(data, X.indices, X.indptr, X.shape), self._n_features)
-        for digest in self._digests():
-            digest.update_csr(data, X.indices, X.indptr.astype(np.int64))
-
-    def _digests(self) -> list[ContentDigest]:
-        return [d for d in (self._digest, self.whole_digest) if d is not None]
+        self._digest.update_csr(data, X.indices, X.indptr.astype(np.int64))
 
     def _finish(self) -> None:
         if self.n_samples == 0:
@@ -259,20 +248,49 @@ class BlockFile:
     """A file with a block of rows, which is read in pieces."""
 
     path: Path
+    name: str
     n_samples: int
     n_features: int
     kind: str
     dtype: np.dtype
+    nnz: int | None  # entries of a CSR block
+    index_bytes: int  # of one stored column index; 0 for dense
+    content_digest: str
 
     _encoding: tuple[str, tuple[str, ...]]
     _rows_of_file: int
 
     first_row = 0
 
+    def _read_header(self, file: h5py.File) -> None:
+        """What every file with a block says of itself, checked."""
+        place = shown(self.path)
+        self.name = check_party_name(
+            read_attribute(file, "name", str), f"{place}: attribute 'name'", FormatError
+        )
+        self.n_samples = self._rows_of_file = read_attribute(file, "n_samples", int)
+        if self.n_samples < 1:
+            raise FormatError(f"{place}: attribute 'n_samples' is {self.n_samples}, not positive")
+        self.kind, block = block_of(file)
+        parts = block if isinstance(block, CsrParts) else None
+        self.dtype = (block.data if isinstance(block, CsrParts) else block).dtype.newbyteorder("=")
+        self.nnz = None if parts is None else parts.nnz
+        self.index_bytes = 0 if parts is None else parts.indices.dtype.itemsize
+        n_rows, self.n_features = (int(n) for n in block.shape)
+        if n_rows != self.n_samples:
+            raise FormatError(
+                f"{place}: key 'X': has {n_rows} rows, but attribute 'n_samples' says {self.n_samples}"
+            )
+        if self.n_features < 1:
+            raise FormatError(f"{place}: key 'X': has no columns")
+        self.content_digest = read_attribute(file, "content-digest", str)
+
     @property
     def nbytes(self) -> int:
         """Bytes that the loaded block takes in memory."""
-        raise NotImplementedError
+        if self.nnz is None:
+            return self.n_samples * self.n_features * self.dtype.itemsize
+        return self.nnz * (self.dtype.itemsize + self.index_bytes) + (self.n_samples + 1) * self.index_bytes
 
     @property
     def feature_names(self) -> list[str]:
@@ -353,25 +371,7 @@ class PartyData(BlockFile):
         self.path = Path(path)
         with read_h5(path, PARTY_TYPE, PARTY_VERSIONS) as file:
             _refuse_keys(file)
-            self.name = check_party_name(
-                read_attribute(file, "name", str), f"{shown(path)}: attribute 'name'", FormatError
-            )
-            self.n_samples = read_attribute(file, "n_samples", int)
-            if self.n_samples < 1:
-                raise FormatError(f"{shown(path)}: attribute 'n_samples' is {self.n_samples}, not positive")
-            self.kind, block = block_of(file)
-            shape = block.shape
-            self.dtype = (block.data if isinstance(block, CsrParts) else block).dtype.newbyteorder("=")
-            self.nnz = block.nnz if isinstance(block, CsrParts) else None
-            self._index_bytes = block.indices.dtype.itemsize if isinstance(block, CsrParts) else 0
-            if shape[0] != self.n_samples:
-                raise FormatError(
-                    f"{shown(path)}: key 'X': has {shape[0]} rows, but attribute 'n_samples' says "
-                    f"{self.n_samples}"
-                )
-            self.n_features = int(shape[1])
-            if self.n_features < 1:
-                raise FormatError(f"{shown(path)}: key 'X': has no columns")
+            self._read_header(file)
             names = plain_dataset(require_group(file, "var"), "names")
             if names.shape != (self.n_features,):
                 raise FormatError(
@@ -391,13 +391,11 @@ class PartyData(BlockFile):
                     f"{shown(path)}: key 'encoder': makes {len(self.encoder.feature_names)} features, but "
                     f"'X' has {self.n_features} columns"
                 )
-            self.content_digest = read_attribute(file, "content-digest", str)
             self.row_digest = (
                 verified_digest(file, self.n_samples)
                 if check_ids
                 else read_attribute(file, "row-digest", str)
             )
-        self._rows_of_file = self.n_samples
 
     def of_rows(self, start: int, stop: int) -> PartyData:
         """Some rows of the file as if it held no others."""
@@ -434,18 +432,6 @@ class PartyData(BlockFile):
         """Every step from the party's table to its columns that the file tells of, in order."""
         return [step for step in (self.encoder, self.transform) if step is not None]
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes that the loaded block takes in memory."""
-        if self.nnz is None:
-            return self.n_samples * self.n_features * self.dtype.itemsize
-        return self.nnz * (self.dtype.itemsize + self._index_bytes) + (self.n_samples + 1) * self._index_bytes
-
-    @property
-    def index_bytes(self) -> int:
-        """Bytes of one stored column index; 0 for dense."""
-        return self._index_bytes
-
     def ids(self) -> np.ndarray:
         """Return the row ids, shape (N,): int64, or object holding str."""
         with read_h5(self.path, PARTY_TYPE, PARTY_VERSIONS) as file:
@@ -461,14 +447,18 @@ class PartyData(BlockFile):
         with read_h5(self.path, PARTY_TYPE, PARTY_VERSIONS) as file:
             return read_indptr(open_csr(file, "X"), self.first_row, self.first_row + self.n_samples)
 
-    def verify(self) -> None:
-        """Read everything and compare it with the content digest."""
-        digest = ContentDigest(self.kind, self.dtype.name)
+    def add_to(self, digest: ContentDigest) -> None:
+        """Read everything and add it to a digest."""
         for _, block in self.iter_rows():
             if isinstance(block, np.ndarray):
                 digest.update_dense(block)
             else:
                 digest.update_csr(block.data, block.indices, block.indptr)
+
+    def verify(self) -> None:
+        """Read everything and compare it with the content digest."""
+        digest = ContentDigest(self.kind, self.dtype.name)
+        self.add_to(digest)
         if digest.text(self.feature_names) != self.content_digest:
             raise FormatError(
                 f"{shown(self.path)}: attribute 'content-digest' does not agree with keys 'X' and "

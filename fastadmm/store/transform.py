@@ -11,8 +11,7 @@ import numpy as np
 from fastadmm.errors import FormatError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.privacy.origins import Constants
-from fastadmm.store.elements import encode, read_array, read_attribute, write_array
-from fastadmm.store.h5file import check_version
+from fastadmm.store.elements import encode, group_version, read_array, read_attribute, write_array
 
 if TYPE_CHECKING:
     import h5py
@@ -142,11 +141,7 @@ class Transform:
     def from_group(cls, h5group: h5py.Group) -> Transform:
         """Read a transform that :meth:`to_group` wrote."""
         place = f"{shown(h5group.file.filename)}: key {h5group.name.strip('/')!r}"
-        found = read_attribute(h5group, "encoding-type", str)
-        if found != _TYPE:
-            raise FormatError(f"{place}: is encoded as {found!r}, but {_TYPE!r} is needed")
-        version = read_attribute(h5group, "encoding-version", str)
-        check_version(h5group.file.filename, version, (_VERSION,), f"key {h5group.name.strip('/')!r}")
+        group_version(h5group, _TYPE, (_VERSION,))
         arrays = {
             key: read_array(h5group, key, ndim=1, kind="f") if key in h5group else None
             for key in ("center", "scale")
