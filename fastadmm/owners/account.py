@@ -1,11 +1,7 @@
 """What an owner run charges: all rounds beforehand, and rounds that have to be answered once more.
 
-The answers of an owner run on disk: drawn once, marked in the ledger, and only then used.
-
-All rounds of an owner are charged before the first answer, so an answer costs nothing more. The ledger
-notes each draw of a round all the same, at no cost: so it knows which rounds were answered, whatever became
-of their files. A round that is answered once more, because its answer was lost or because a copy of the run
-goes on by itself, is a further charge, or the budget refuses it.
+The ledger notes each draw of a round at no cost, so that it knows which rounds were answered, whatever became
+of their files. A round that is answered once more is a further charge, or the budget refuses it.
 """
 
 from __future__ import annotations
@@ -119,10 +115,7 @@ class RunAccount:
 
 @dataclass(frozen=True)
 class RoundPayment(Payment):
-    """What one round costs: nothing the first time, which was charged beforehand, a share of all after that.
-
-    ``charges`` holds the note that costs nothing; it is empty where nothing is claimed.
-    """
+    """What one round costs: the note of the first draw nothing, any later draw a share of all rounds."""
 
     again: Sequence[tuple[Charge, float, float]] | None = ()
 
@@ -167,10 +160,7 @@ class Answers:
         return self._releases.holds(_name(number)) or self._old(number) is not None
 
     def obtain(self, number: int, ask: Callable[[], np.ndarray]) -> np.ndarray:
-        """The answers of a round: the stored ones, or new ones, stored and noted before they are used.
-
-        Shapes: the result (owners, p).
-        """
+        """A round's answers, stored, or drawn and noted before their use. Shapes: the result (owners, p)."""
         old = self._old(number)
         if old is not None:
             answers = self._checked(old, _read_old(old))

@@ -1,14 +1,8 @@
-r"""What a collaboration will achieve, before anybody trains: theorems in ``docs/owners.md``.
+"""What a collaboration will achieve, before anybody trains: theorems in ``docs/owners.md``.
 
-Near its minimum the objective is a quadratic with eigenvalues :math:`h_i`; the
-learner's iteration is linear there, so that mean and variance of every coordinate
-obey an exact recursion. With a constant step, :math:`a_i = 1 - \eta h_i`,
-
-.. math:: E f(\theta_T) - f^* = \sum_i \frac{h_i}{2} \Bigl[ a_i^{2T} e_i^2
-          + \eta^2 v \frac{1 - a_i^{2T}}{1 - a_i^2} \Bigr],
-
-the first term being optimisation, the second noise (of variance v per coordinate).
-To both comes what a finite sample costs, :math:`s^2 p / (2 n)`.
+Near its minimum the objective is a quadratic; the learner's iteration is linear there, so that mean and
+variance of every coordinate obey an exact recursion. To optimisation and noise comes what a finite sample
+costs, :math:`s^2 p / (2 n)`.
 """
 
 import itertools
@@ -99,12 +93,7 @@ def linear_response(
 def corrected_bound(
     low: float, high: float, step: float, rounds: int, start: float, variance: float
 ) -> float:
-    r"""The corrected form of the paper's Theorem 2 for a constant step :math:`\eta \le 1/\beta`.
-
-    .. math:: E f(\theta_T) - f^* \le (1 - \eta L)^T (f_0 - f^*) + \frac{\eta \beta V}{2 L}
-
-    Returns: infinite where the theorem does not apply.
-    """
+    """The paper's Theorem 2 corrected, for constant steps; infinite where it does not apply."""
     if low <= 0 or step > (1 + 1e-12) / high:
         return math.inf
     return (1 - step * low) ** rounds * start + step * high * variance / (2 * low)
@@ -228,23 +217,12 @@ class Forecast:
         return tuple(member for member in self.members if member.name != name)
 
     def marginal_value(self, name: str) -> float:
-        """By how much the total gap is smaller with an owner than without; negative where it harms.
-
-        Returns: infinite where there is no other owner.
-        """
+        """By how much an owner lowers the total gap, which may be infinite; negative where it harms."""
         others = self.without(name)
         return math.inf if not others else self.gap(others).total - self.gap().total
 
     def noise_threshold(self, name: str) -> float | None:
-        r"""Records above which an owner lowers the noise term, at weights n_l/n and Laplace answers.
-
-        .. math:: n_j > n \Bigl(\sqrt{1 + 1 / (\varepsilon_j^2 S)} - 1\Bigr), \quad
-                  S = \sum_{\ell \ne j} 1 / \varepsilon_\ell^2,
-
-        with n the records of the others.
-
-        Returns: None where the formula does not apply.
-        """
+        """Records above which an owner lowers the noise term, if weights are n_l/n and answers Laplace's."""
         others = self.without(name)
         total = sum(1 / m.epsilon**2 for m in others)
         if self.mechanism != "laplace" or self.weights != "size" or total == 0:

@@ -1,9 +1,7 @@
-r"""What the forecast has to know about the data: curvature, distance, residuals.
+"""What the forecast has to know about the data: curvature, distance, residuals.
 
-From public rows as they are, or from one owner's rows through a private release of
-their second moments, which is charged. The moments of bounded records [u, t] are
-released with discrete Laplace noise: replacing one record moves the upper triangle by
-at most :math:`2 (\|u\|_1 + |t|)^2` in l1 norm.
+From public rows as they are, or from a charged release of the second moments of one owner's bounded records
+with discrete Laplace noise: one record moves their upper triangle by at most twice its squared l1 norm.
 """
 
 import math

@@ -1,9 +1,7 @@
 """A run with owners of rows on disk: charge, answer, store, step; resume without asking twice.
 
-All T answers of an owner are charged in a privacy ledger, and the charge is on disk,
-before any owner draws noise. Answers are stored before the learner uses them
-(:mod:`fastadmm.owners.account`). A resumed run feeds the stored answers to a new learner,
-which comes to the bit-identical state, and asks only for what was never answered.
+All T answers of an owner are charged, on disk, before any owner draws noise. A resumed run feeds the stored
+answers to a new learner, which comes to the bit-identical state, and asks only for what was never answered.
 """
 
 import hashlib

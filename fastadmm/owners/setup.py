@@ -140,10 +140,7 @@ def owner_weights(kind: str, sizes: np.ndarray, variances: np.ndarray) -> np.nda
 
 
 def smoothness_bound(loss: OwnerLoss, bound: Bound, lam: float) -> float | None:
-    """A bound on the curvature of the objective that follows from the bound on the features alone.
-
-    Returns: None where features are not bounded or the loss has kinks.
-    """
+    """The objective's curvature bound by the features' alone; None where these are not bounded."""
     if math.isinf(loss.curvature) or math.isinf(bound.row_norm):
         return None
     # With l1 norms, |[x, 1]|_2 <= sqrt(R^2 + 1), below the l1 bound R + 1.

@@ -1,9 +1,8 @@
-r"""Search for the two neighbouring data sets that a message distinguishes best.
+"""Search for the two neighbouring data sets that a message distinguishes best.
 
-The other records enter the x-update only through their Gram matrix G and a vector q, and any (G, q) with G
-positive definite can be made of rows of norm at most 1 and targets in [-W, W] (many small rows; see
-:func:`concrete_rows`). So the worst case over *all* data sets in two columns is a search over nine
-numbers: G, q, the record before and after, and its target. Plain Python floats: two columns need no more.
+The other records enter the x-update only through their Gram matrix G and a vector q, and any (G, q) can be
+made of rows of norm at most 1 and targets in [-W, W]. So the worst case over all data sets in two columns is
+a search over nine numbers: G, q, the record before and after, and its target.
 """
 
 import math
@@ -196,9 +195,7 @@ def _solve(k11: float, k12: float, k22: float, q1: float, q2: float, ball: float
 def concrete_rows(
     pair: WorstPair, target: float, longest: float = 1.0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Two data sets with these G and q, made of rows of norm at most 1 and targets in [-W, W].
-
-    Along each eigenvector of G lie equal rows; their number is what keeps both norm and target small enough.
+    """Two data sets with these G and q, of rows of norm at most 1 and targets in [-W, W].
 
     Shapes: first, second (N, 2); w (N,).
     """

@@ -63,9 +63,7 @@ def clopper_pearson(errors: int, trials: int, confidence: float = _ONE_SIDED) ->
 
 
 def distinguish(first: np.ndarray, second: np.ndarray, claim: float, delta: float) -> GameResult:
-    """Lower bounds on epsilon from scores of the two worlds.
-
-    The first half of the scores chooses the thresholds, the second half is judged by them.
+    """Lower bounds on epsilon from scores of the two worlds: half of them choose thresholds, half judge.
 
     Shapes: first, second (n,).
     """
@@ -142,13 +140,8 @@ def play(
 def canary_epsilon(
     scores: np.ndarray, included: np.ndarray, guesses: int, delta: float, confidence: float = 0.95
 ) -> float:
-    """One-run audit: a lower bound on epsilon from one run with many canaries (Steinke et al. 2023).
+    """A lower bound on epsilon from one run with canaries (Steinke et al. 2023); 0 for none.
 
-    Each canary was included or left out by a fair coin. The canaries with the largest scores are guessed to
-    be in, those with the smallest out, and the rest are not guessed; a private run allows only so many
-    right guesses.
-
-    Returns: 0 where nothing is shown.
     Shapes: scores, included (m,).
     """
     m = len(scores)
@@ -184,11 +177,7 @@ def audit_one_run(
     seed: int = 0,
     noise_factor: float = 1.0,
 ) -> list[float]:
-    """One private training run in which every record of every party is a canary.
-
-    Each record's features are zeroed or not by a fair coin, fastadmm's own solver makes the run, and the
-    auditor, who knows all records and sees all messages, guesses the coins.
-    """
+    """Epsilon by party of a run in which the features of every record are zeroed or not by a coin."""
     from fastadmm.privacy.message import clipped_problem
 
     rng = np.random.default_rng(seed)

@@ -1,8 +1,7 @@
 """The audit of the books: what was charged and what is stated, against the releases that were made.
 
-Whole runs with a ledger on disk. Each release says what noise it was given for which distance; by the audit's
-own formulas these add up to an epsilon, and neither ledger nor statement may say less. What is begun again
-draws nothing; what is drawn again costs again; what there is no room for is refused before anything is drawn.
+Each release says what noise it was given for which distance; by the audit's own formulas these add up to an
+epsilon, and neither ledger nor statement may say less.
 """
 
 import math
@@ -118,10 +117,7 @@ class _Books:
 
 
 def audit_books(settings: DifferentialPrivacy) -> list[Check]:
-    """Recompute what runs cost from their releases, and hold ledger and statement against it.
-
-    ``docs/privacy.md#the-audit``.
-    """
+    """Recompute what runs cost; hold ledger and statement against it: ``docs/privacy.md#the-audit``."""
     settings = settings.of_any_parties().with_(total_epsilon=_ROOM * settings.epsilon)
     label = settings.label_epsilon
     if label is not None and many_rows(_enough(label), settings.delta) < _enough(label):

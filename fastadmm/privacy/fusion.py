@@ -1,10 +1,7 @@
-r"""Mode "fusion": locally private models and one randomised symbol per record, fused by the label holder.
+"""Mode "fusion": locally private models and one randomised symbol per record, fused by the label holder.
 
-One round. The label holder publishes the labels (or randomised ones); every other party sends one
-:class:`~fastadmm.privacy.fusion_party.FusionMessage`; the label holder fits
-(:mod:`fastadmm.privacy.fusion_fit`). Nothing about the label holder's own features leaves it: its weights,
-the intercept and the scales stay there, and so do predictions until it gives them out. Theorems, proofs and
-measurements are in ``docs/fusion.md``.
+The label holder publishes the labels (or randomised ones), every other party sends one message, and the
+label holder fits; nothing about its own features leaves it. Theorems and proofs: ``docs/fusion.md``.
 """
 
 import math

@@ -1,10 +1,9 @@
-r"""The audit of ``mode="fusion"``: its own code on the worst neighbours, its noise and its symbols.
+"""The audit of mode "fusion": its own code on the worst neighbours, its noise and its symbols.
 
-The worst neighbours of a party: one record turns from a long row into its opposite (so that rows have to be
-shortened), or, where the row norm is found with noise, into the opposite row of the smallest norm (so that
-nearly every count differs as well). The other rows are zero, or any: then everything that may leave beside
-the mechanism moves. Theorems hold for every past, so the audit chooses the noisy values: they drive the local
-model to where one record moves gradient, moments and symbol farthest.
+The worst neighbours of a party: one record turns from a long row into its opposite, or, where the row norm is
+found with noise, into the opposite row of the smallest norm, so that nearly every count differs as well.
+Theorems hold for every past, so the audit chooses the noisy values: they drive the local model to where one
+record moves gradient, moments and symbol farthest.
 """
 
 import math
@@ -95,10 +94,7 @@ def recorded_cost(settings: FusionPrivacy, budget: FusionBudget) -> Check:
 
 
 def audit_fusion_code(settings: FusionPrivacy, trials: int, note: Callable[[str], None]) -> list[Check]:
-    """Replay worst neighbours with fastadmm's own code, and test its noise and its symbols.
-
-    ``docs/privacy.md#the-audit``.
-    """
+    """Replay worst neighbours, test noise and symbols: ``docs/privacy.md#the-audit``."""
     settings = settings.of_any_parties().with_(total_epsilon=UNLIMITED)
     engine = Engine(1)
     with engine.limited():
@@ -253,11 +249,7 @@ def _replay(settings: FusionPrivacy, case: _Case) -> _Cost:
 
 
 def _past(case: _Case, push: float) -> Callable[[int, Array, Calibration], Any]:
-    """Noisy values that lead to the smallest row norm and to a large, saturated local model.
-
-    Counts (one number) come out as zero but for the first, gradients push the weights along the record and
-    the intercept far to the other class, moments (four numbers) are moved as the case says.
-    """
+    """Noisy values that lead to the smallest row norm and to a large, saturated local model."""
     along = np.append(-_direction(case), 8.0 if case.label else -8.0)
     moved = np.full(4, case.moments)
 
@@ -272,8 +264,7 @@ def _past(case: _Case, push: float) -> Callable[[int, Array, Calibration], Any]:
 
 
 def _symbol_epsilon(channel: Any, n: int = 200_000) -> float:
-    """What a channel declares or, if that is more, the largest log-likelihood ratio of a symbol at either end
-    of its range, by its own code on evenly spaced randomness."""
+    """The larger of what a channel declares and the largest log ratio of its symbols' frequencies."""
     engine, source = Engine(1), NoiseSource()
     counts = []
     for number, end in enumerate((-1.0, 1.0)):

@@ -1,12 +1,9 @@
-r"""Mode "message": ADMM sharing in which every message carries full-rank Gaussian noise.
+"""Mode "message": ADMM sharing in which every message carries full-rank Gaussian noise.
 
-The coordinator's arithmetic is that of :mod:`fastadmm.coordinator.admm.messages`, on noisy messages alone:
-the target of party m is :math:`w_m = \tilde a_m - (\tilde S - z)/\tau - u/(\tau r)` with its own *noisy*
-message :math:`\tilde a_m`. The start is the z-update of an empty sum, which knows labels only. T rounds are
-charged beforehand, one by one in the ledger before each message leaves, and T are run: there is no stopping
-rule, and no certificate, because a gap of clean messages would be an unprotected release. After the last
-round each party answers the last public target once more, for itself; that answer is the model, and is not
-sent."""
+The coordinator's arithmetic is that of :mod:`fastadmm.coordinator.admm.messages`, on noisy messages alone,
+the party's own among them. T rounds are charged beforehand and run: there is no stopping rule, and no
+certificate. Then each party answers the last public target for itself; that is the model, and is not sent.
+"""
 
 import math
 import time
@@ -196,11 +193,7 @@ class MessageSolver(PrivateRun):
         return self.last_record
 
     def _shrunk(self, message: np.ndarray) -> np.ndarray:
-        """James and Stein's factor towards the public centre: post-processing of a noisy message.
-
-        Under heavy noise the sum of messages is mostly noise, and a z-update that believes it is worse
-        than one that knows nothing.
-        """
+        """James and Stein's factor towards the public centre: a z-update believes less of a noisy message."""
         if not self.settings.shrink:
             return message
         away = message - self.settings.message_center

@@ -1,9 +1,7 @@
-"""The audit of ``mode="message"``: its own code on the worst neighbours, and its noise.
+"""The audit of mode "message": its own code on the worst neighbours, and its noise.
 
 Neighbours are found by search: those that the bounds are about, and for every clip those that would be
-farthest apart without it (messages beyond the interval, targets beyond W, rows longer than 1). They are
-replayed in two columns and in five, dense and sparse, among few rows and many, at either end, in one process
-and as an agent answers. The theorems hold for any public target, so the audit chooses the targets; all else
+farthest apart without it. The theorems hold for any public target, so the audit chooses the targets; all else
 is the code of a run.
 """
 
@@ -103,10 +101,7 @@ def declared_cost(settings: MessagePrivacy, mu: float, sigma: float) -> Check:
 def audit_message_code(
     settings: MessagePrivacy, mu: float, trials: int, note: Callable[[str], None]
 ) -> list[Check]:
-    """Replay worst neighbours with fastadmm's own code, and test its noise.
-
-    ``docs/privacy.md#the-audit``.
-    """
+    """Replay worst neighbours, and test noise: ``docs/privacy.md#the-audit``."""
     if settings.adjacency == "column":
         raise InputError("audit: the search covers adjacency replace_one and zero_out, not column")
     # What leaves a party is looked at as it is, labels have a check of their own, and the ledger shall not

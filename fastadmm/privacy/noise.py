@@ -1,17 +1,9 @@
 r"""Noise: full rank, on a grid, from a key of the operating system.
 
-A message v of N numbers leaves a party as integers k and a power of two g:
-
-.. math:: k = \mathrm{rint}(v / g) + \mathrm{rint}((\sigma / g)\, n), \qquad n \sim N(0, I_N), \qquad
-          g = 2^{\lfloor \log_2 \sigma \rfloor - 28}
-
-Value and noise lie on one lattice, so there are no low-order bits in which the value could show (Mironov
-2012). Rounding v first moves neighbours apart by at most g in each entry, so the sensitivity grows by
-:math:`g\sqrt N`; rounding the noise afterwards is post-processing. See ``docs/privacy.md#noise-on-a-grid``
-for what of this is proved, and what is engineering.
-
-Noise is drawn entry by entry and never passes through a feature matrix: noise of the form :math:`A\xi`
-protects nothing (``docs/privacy.md#noise-on-parameters``).
+A message v of N numbers leaves a party as integers :math:`\mathrm{rint}(v/g) + \mathrm{rint}((\sigma/g)\, n)`
+of a grid :math:`g = 2^{\lfloor \log_2 \sigma \rfloor - 28}`, so that no low-order bits show v (Mironov 2012);
+rounding v adds :math:`g\sqrt N` to the sensitivity. See ``docs/privacy.md#noise-on-a-grid``. Noise is drawn
+entry by entry and never passes through a feature matrix (``docs/privacy.md#noise-on-parameters``).
 """
 
 import hashlib
@@ -48,10 +40,7 @@ class Calibration:
 
 
 def calibrate(sensitivity: float, multiplier: float, n_values: int) -> Calibration:
-    r"""Choose sigma and the grid for a noise multiplier, the growth by rounding included.
-
-    ``docs/privacy.md#noise-on-a-grid``.
-    """
+    """Sigma and grid for a noise multiplier, rounding included: ``docs/privacy.md#noise-on-a-grid``."""
     sigma = sensitivity * multiplier
     if not 0.0 < sigma < 1e300:
         raise ConfigError(f"noise: standard deviation {sigma!r} must be positive and finite")

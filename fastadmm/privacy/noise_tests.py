@@ -1,8 +1,7 @@
-r"""Tests of the noise itself: size, mean, law, independence, rank, frequencies; with their power.
+"""Tests of the noise itself, each at the level :data:`LEVEL` from an exact or a dominating distribution.
 
-Every test is made at the level :data:`LEVEL` from an exact or a dominating distribution, so that an audit of
-honest noise with up to fifty of them raises a false alarm in at most one case in a thousand. Every test says
-which fault it would notice in 99 of 100 audits; that is computed from the same distributions.
+An audit of honest noise with up to fifty of them raises a false alarm in at most one case in a thousand.
+Every test says which fault it would notice in 99 of 100 audits, by the same distributions.
 """
 
 import math
@@ -55,12 +54,7 @@ def noticed_share(n: int) -> float:
 
 
 def size_check(noise: Array, what: str, cost: Callable[[float], float] | None = None) -> Check:
-    """Is the noise as large as declared? Chi-squared test; larger noise refutes no claim.
-
-    ``docs/privacy.md#the-audit``.
-
-    Shapes: noise (n,).
-    """
+    """Is the noise as large as declared, or larger? ``docs/privacy.md#the-audit``. Shapes: noise (n,)."""
     n, square = len(noise), float(noise @ noise)
     flagged = not square >= chi2.ppf(LEVEL, n)
     # What it can be at most, at the level of the test.
@@ -88,10 +82,7 @@ def law_check(noise: Array) -> Check:
 
 
 def tails_check(noise: Array) -> Check:
-    """Are large numbers as frequent as normal ones, and none without noise? Exact binomial tests.
-
-    Shapes: noise (n,).
-    """
+    """Are large numbers as frequent as normal ones, and none without noise? Shapes: noise (n,)."""
     n, sizes, odd = len(noise), np.abs(noise), ""
     limits = (1.0, 2.0, 2.5, 3.0, 3.5, 4.0)
     level = LEVEL / (2 * len(limits) + 1)
@@ -109,10 +100,7 @@ def tails_check(noise: Array) -> Check:
 
 
 def uniform_check(uniforms: Array, what: str) -> Check:
-    """Are uniform numbers uniform, and is none drawn twice?
-
-    Shapes: uniforms (n,).
-    """
+    """Are uniform numbers uniform, and is none drawn twice? Shapes: uniforms (n,)."""
     if not len(uniforms):
         return Check(f"uniform numbers {what}", "none was drawn", True)
     ordered = np.sort(uniforms)
@@ -138,12 +126,8 @@ def _kolmogorov(name: str, ordered: Array) -> Check:
 def reuse_check(noise: Array, where: str) -> Check:
     """Is noise used twice, anywhere and with any sign? Pairs of equal numbers, against a Poisson law.
 
-    Numbers on a grid of 2**28 steps per sigma, or up to twice as many, are hardly ever the same by chance;
-    noise that is drawn again in another round, party or release, or by a process after ``fork``, is the same
-    everywhere. Within :math:`s = 2^{-28}` of a grid point lie others with a share of at most 3 s of the
-    density: the point itself and one on either side.
-
-    Shapes: noise (n,).
+    Within s = 2**-28 of a point of a grid of 1/s steps per sigma, or up to twice as many, are others with a
+    share of at most 3 s of the density: the point itself and one on either side. Shapes: noise (n,).
     """
     if not len(noise):
         return Check(f"noise used twice ({where})", "no noise was drawn", True)
@@ -239,11 +223,7 @@ def distances_check(noises: Sequence[Array], what: str = "numbers of a release")
 
 
 def patterns_check(noises: Sequence[Array], exact: Sequence[Array]) -> Check:
-    """Has every release the noise that is declared along fixed patterns, and along its own exact value?
-
-    Along a direction that does not depend on it, noise is one normal number for each release; the sum of
-    their squares is chi-squared. Too little is a direction without noise, too much is correlation.
-    """
+    """Has every release the declared noise along fixed patterns, and along its own exact value?"""
 
     def along(pattern: Callable[[Array], Array]) -> tuple[float, int]:
         square, count = 0.0, 0
@@ -276,9 +256,7 @@ def patterns_check(noises: Sequence[Array], exact: Sequence[Array]) -> Check:
 
 
 def directions_check(draws: Array) -> Check:
-    """Is there noise in every direction of a release? Bounds of Davidson and Szarek on the singular values.
-
-    ``docs/privacy.md#noise-on-parameters``.
+    """Is there noise in every direction of a release? ``docs/privacy.md#noise-on-parameters``.
 
     Shapes: draws (K, n).
     """
@@ -297,11 +275,7 @@ def directions_check(draws: Array) -> Check:
 
 
 def rank_bounds(n_values: int, n_draws: int) -> tuple[float, float]:
-    r"""Bounds on the singular values of (draws, values) independent normals.
-
-    They lie in :math:`\sqrt K - \sqrt n - t, \sqrt K + \sqrt n + t` but with probability
-    :math:`2 e^{-t^2/2}` (Davidson and Szarek 2001).
-    """
+    """Bounds on singular values of (draws, values) independent normals (Davidson and Szarek 2001)."""
     t = math.sqrt(-2.0 * math.log(LEVEL / 2))
     return math.sqrt(n_draws) - math.sqrt(n_values) - t, math.sqrt(n_draws) + math.sqrt(n_values) + t
 
@@ -324,11 +298,7 @@ def frequency_check(
 
 
 def least_and_most(n: int, probability: float, level: float) -> tuple[float, float]:
-    """Between what the number of successes lies, but with this probability at either end.
-
-    The number may be a sum of coins of several biases whose mean this is: it spreads no more (Hoeffding
-    1956), as far out as these are.
-    """
+    """Between what a number of successes lies, also of several biases with this mean (Hoeffding 1956)."""
     low, high = float(binom.ppf(level, n, probability)), float(binom.isf(level, n, probability))
     return min(low, n * probability - 1.0), max(high, n * probability + 1.0)
 

@@ -1,11 +1,8 @@
 """What runs of both private modes hold: settings, engine, ledger, releases and accounts; fits of estimators.
 
-Every private fit is another release of its rows. Arrays have neither ids nor names that could tell whose rows
-they hold, and the folds of a cross-validation share rows. So all fits that are charged to one ledger count as
-fits on the same rows, whatever their arrays are, and however columns are divided among parties: one account
-for features, one for labels. A fit costs what it costs the party that pays most; the sum of these costs is at
-least what any one column has spent. Use separate ledgers for data that share no person. Charges of runs on
-partitions in the same ledger are added.
+Arrays have neither ids nor names, and the folds of a cross-validation share rows: all fits that are charged
+to one ledger count as fits on the same rows, one account for features and one for labels, at the cost of the
+party that pays most. Use separate ledgers for data that share no person.
 """
 
 import math
@@ -175,10 +172,7 @@ def resolve_ledger(ledger: Any) -> Ledger | None:
 
 
 def charge_fit(ledger: Ledger, solver: Any) -> None:
-    """Charge all that a fit releases, before anything of it is drawn.
-
-    ``docs/privacy.md#estimators-and-tuning``.
-    """
+    """Charge all of a fit before it draws anything: ``docs/privacy.md#estimators-and-tuning``."""
     s, run = solver.settings, secrets.token_hex(8)
     if s.sampler == "insecure_test":
         return  # nothing is claimed, and nothing may be charged

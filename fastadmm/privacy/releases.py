@@ -1,19 +1,9 @@
 """Noisy releases on disk: drawn once, written ahead, charged, and only then used.
 
-A release goes through four steps, and a kill between any two of them loses nothing and repeats nothing:
-
-1. it is *drawn*, and gets a random number of its own, the draw;
-2. it is written whole under a pending name that follows from its name, and synchronised;
-3. its draw is charged in the ledger, which knows a draw again;
-4. it is renamed to its final name, the directory is synchronised, and only now is it used.
-
-A resumed run finishes a complete pending file (charge, rename) and draws nothing. An incomplete one was
-never used: it is removed, and the next draw gets its own charge. The same holds for a release that was
-charged but is missing: its next draw is charged again, or refused by the budget.
-
-A file is an NPZ archive whose comment is a digest of everything before it: any damage is found before a byte
-is interpreted, and :func:`numpy.load` still reads the file. Files of older versions have no digest: damage
-that zip's own checksums miss goes unnoticed.
+A release is drawn, under a random number of its own; written whole under a pending name, and synchronised;
+charged in the ledger, which knows a draw again; renamed, and only now used. A resumed run finishes a complete
+pending file and draws nothing; an incomplete one was never used, and is removed. A file is an NPZ archive
+whose comment is a digest of everything before it; files of older versions have none.
 """
 
 import hashlib
@@ -111,10 +101,7 @@ Settings_co = TypeVar("Settings_co", bound=DifferentialPrivacy, covariant=True)
 
 @dataclass(frozen=True)
 class Books(Generic[Settings_co]):
-    """The books of one party in one run.
-
-    Rules: ``docs/privacy.md#the-ledger``.
-    """
+    """The books of one party in one run: ``docs/privacy.md#the-ledger``."""
 
     settings: Settings_co  # what was agreed; ``total_epsilon``: what the ledger allows over all runs
     ledger: Ledger
@@ -143,10 +130,7 @@ class Books(Generic[Settings_co]):
 
 
 class Releases:
-    """The releases of a run, one file each.
-
-    Rules: ``docs/privacy.md#the-ledger``.
-    """
+    """The releases of a run, one file each: ``docs/privacy.md#the-ledger``."""
 
     def __init__(self, directory: Path | None = None) -> None:
         self.directory = directory

@@ -1,13 +1,8 @@
-"""The audit of randomised labels: how often they are true, what decides it, and what else tells of them.
+"""The audit of randomised labels and of symbols: how often they are true, what decides it, what else tells.
 
 One label is changed, the same randomised labels come out, and everything that leaves the label holder has to
-be the same, bit for bit: targets of every round, and whatever else a party is asked.
-
-The audit of symbols: what a whole message says of scores at the ends of its range, inside, and beyond.
-
-Rows of a few known kinds go through the code of a run, with noisy values that the audit chooses (the local
-model is then known) and with the run's own random numbers. Of every symbol and every kind theorem F4 says how
-often it comes; exact binomial tests compare.
+be the same, bit for bit. Rows of a few known kinds go through the code of a run, with noisy values that the
+audit chooses; of every symbol and every kind theorem F4 says how often it comes.
 """
 
 import math
@@ -53,10 +48,7 @@ _DISTANCES = (1, 2, 3, 4, 16, 64, 128, 1_024, 8_192)
 
 
 def audit_labels(settings: DifferentialPrivacy, trials: int, publish: Callable[..., Any]) -> list[Check]:
-    """Are randomised labels random enough? None without randomised labels.
-
-    ``docs/privacy.md#the-audit``.
-    """
+    """Are randomised labels, where there are any, random enough? ``docs/privacy.md#the-audit``."""
     claim = settings.label_epsilon
     if claim is None:
         return []
@@ -212,10 +204,7 @@ Maker = Callable[[Array, PublicLabels, Any, int], tuple[Any, Tap]]
 
 
 def symbol_checks(message: Maker, settings: FusionPrivacy, claimed: float, trials: int) -> list[Check]:
-    """Compare symbols with the law that the claim allows.
-
-    ``docs/privacy.md#the-audit``.
-    """
+    """Compare symbols with the law that the claim allows: ``docs/privacy.md#the-audit``."""
     claimed = min(claimed, MAX_EPSILON)
     n = many_rows(max(trials // 3, 300), settings.delta)
     n = max(n, 2)

@@ -1,9 +1,4 @@
-"""The audit of a source of noise by itself: its key, its nonces, its noise at every size, in every process.
-
-Mode "message", mode "fusion" and the labels have a source each; what they do with it is audited by
-:mod:`fastadmm.privacy.message_audit`, :mod:`fastadmm.privacy.fusion_audit` and
-:mod:`fastadmm.privacy.response_audit`.
-"""
+"""The audit of a source of noise: its key, its nonces, its noise at every size, in every process."""
 
 import itertools
 import math
@@ -195,10 +190,7 @@ class DrawnNoise:
 
 
 def audit_source(make: Maker, what: str, discrete: bool = False) -> list[Check]:
-    """Examine one kind of source.
-
-    ``docs/privacy.md#the-audit``.
-    """
+    """Examine one kind of source: ``docs/privacy.md#the-audit``."""
     numbers, uniforms = _at_all_sizes(make, discrete)
     noises, zeros = [n for _, n in numbers], [np.zeros(len(n)) for _, n in numbers]
     side = _side_draws(make, _TIMES // 4 if discrete else _TIMES)

@@ -1,22 +1,12 @@
-r"""The transcript of a private run: every value before its noise, and what was sent of it.
+"""The transcript of a private run: every value before its noise, and what was sent of it.
 
-A :class:`Tap` stands in every source of noise of this thread, wherever fastadmm makes one: in the
-parties of a run, in those that answer requests from elsewhere, and where labels are randomised. It keeps
-both sides of every call, so that an audit sees what fastadmm's own code releases. With :func:`replayed` a
-neighbour's run gets the recorded noisy values: the past is then the same, the exact values may differ by the
-sensitivity, and nothing else may differ at all.
+A :class:`Tap` stands in every source of noise of this thread and keeps both sides of every call. With
+:func:`replayed` a neighbour's run gets the recorded noisy values: the exact values may then differ by the
+sensitivity, and nothing else may differ at all. Parties are those of one process, or opened from what the
+call ``start`` says, with books of their own, as agents open them.
 
-A private run asks its parties in one process, or as agents answer: both are the product's own code from the
-exchange on. Parties of one process are made by the run's solver; a party elsewhere is opened by its family
-from what the call ``start`` says, with books of its own, and answers every call by its name, as
-:class:`fastadmm.between.host.Host` does for files and agents.
-
-What releases cost, by formulas of the audit's own: it must not believe the accountant that it examines.
-
-:math:`\delta(\varepsilon) = \sum_s P(s)\,\bigl[\Phi(-e/\mu + \mu/2) - \exp(e)\,\Phi(-e/\mu - \mu/2)\bigr]`
-with :math:`e = \varepsilon - \sum_k s_k \varepsilon_k`, over all patterns of signs s, in as many words as the
-theorem has (``docs/privacy.md#t5-composition``). :mod:`fastadmm.privacy.accounting` computes the same with
-more care about rounding, and finds roots.
+What releases cost is computed by formulas of the audit's own: it must not believe the accountant that it
+examines (``docs/privacy.md#t5-composition``).
 """
 
 from __future__ import annotations
@@ -67,8 +57,7 @@ class Release:
 
     @property
     def on_grid(self) -> bool:
-        """Whether no digit is below the grid of the noise: such a digit would be the exact value's (Mironov
-        2012)."""
+        """Whether no digit, which would be the exact value's, is below the grid (Mironov 2012)."""
         return self.sent.grid == self.level.grid
 
 
@@ -164,10 +153,7 @@ class Comparison:
 
 
 def compare_transcripts(first: Tap, second: Tap, party: int | None = None) -> Comparison:
-    """Add up what the releases of two neighbours give away.
-
-    ``docs/privacy.md#the-audit``; the sum is that of theorem T5.
-    """
+    """Add up by T5 what the releases of two neighbours give away: ``docs/privacy.md#the-audit``."""
     one, other = (
         [release for release in tap.releases if party in (None, release.party)] for tap in (first, second)
     )
