@@ -5,8 +5,9 @@ Every test says which fault it would notice in 99 of 100 audits, by the same dis
 """
 
 import math
-import os
-from collections.abc import Callable, Mapping, Sequence
+import multiprocessing
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -83,20 +84,14 @@ def law_check(noise: Array) -> Check:
 
 def tails_check(noise: Array) -> Check:
     """Are large numbers as frequent as normal ones, and none without noise? Shapes: noise (n,)."""
-    n, sizes, odd = len(noise), np.abs(noise), ""
-    limits = (1.0, 2.0, 2.5, 3.0, 3.5, 4.0)
-    level = LEVEL / (2 * len(limits) + 1)
-    for limit in limits:
-        count, due = int((sizes > limit).sum()), float(2.0 * norm.sf(limit))
-        low, high = binom.ppf(level, n, due), binom.isf(level, n, due)
-        if not low <= count <= high:
-            odd = odd or f"{count} of {n} numbers are beyond {limit:g} sigma, {due * n:.0f} are due"
+    n, sizes, limits = len(noise), np.abs(noise), (1.0, 2.0, 2.5, 3.0, 3.5, 4.0)
+    parts = [
+        (f"numbers beyond {limit:g} sigma", int((sizes > limit).sum()), n, float(2.0 * norm.sf(limit)))
+        for limit in limits
+    ]
     # On a grid of 2**28 steps per sigma or more, hardly a number is zero by chance.
-    without = int((sizes <= 0.25 * _SAME).sum())
-    if without > int(poisson.isf(level, n * _SAME)):
-        odd = odd or f"{without} of {n} numbers have no noise at all"
-    found = odd or f"as many of {n} numbers as are due are beyond {limits[0]:g} to {limits[-1]:g} sigma"
-    return Check("tails of the noise", found, bool(odd))
+    parts.append(("numbers without noise", int((sizes <= 0.25 * _SAME).sum()), n, _SAME))
+    return counts_check("tails of the noise", parts, "as many numbers as are due are large")
 
 
 def uniform_check(uniforms: Array, what: str) -> Check:
@@ -303,39 +298,33 @@ def least_and_most(n: int, probability: float, level: float) -> tuple[float, flo
     return min(low, n * probability - 1.0), max(high, n * probability + 1.0)
 
 
+def counts_check(name: str, parts: Iterable[tuple[str, int, int, float]], right: str) -> Check:
+    """Are as many of the trials of every part (its name, successes, trials, probability) as is due?"""
+    parts = [part for part in parts if part[2]]
+    level, odd = LEVEL / max(2 * len(parts), 1), ""
+    for part, count, trials, due in parts:
+        low, high = least_and_most(trials, due, level)
+        if not low <= count <= high:
+            odd = odd or f"{part}: {count} of {trials}, {due * trials:.0f} are due"
+    return Check(name, odd or f"{right}, in {len(parts)} parts", bool(odd))
+
+
 def drawn_in_a_child(draw: Callable[[], Array], seconds: float = 30.0) -> Array | None:
     """What a child process draws after ``fork``; None where there is no fork, or no answer."""
-    import select
-    import signal
-    import time
-    import warnings
-
-    if not hasattr(os, "fork"):
+    if "fork" not in multiprocessing.get_all_start_methods():
         return None
-    inlet, outlet = os.pipe()
+    context = multiprocessing.get_context("fork")
+    inlet, outlet = context.Pipe(duplex=False)
+    child = context.Process(target=lambda: outlet.send_bytes(draw().astype(np.float64).tobytes()))
     with warnings.catch_warnings():
         # The child draws and ends: it takes no lock that another thread could hold.
         warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
-    if child == 0:
-        try:
-            os.close(inlet)
-            with os.fdopen(outlet, "wb") as pipe:
-                pipe.write(draw().astype(np.float64).tobytes())
-        finally:
-            os._exit(0)
-    os.close(outlet)
-    received, until = b"", time.monotonic() + seconds
+        child.start()
+    outlet.close()
     try:
-        while select.select([inlet], [], [], max(0.0, until - time.monotonic()))[0]:
-            piece = os.read(inlet, 1 << 16)
-            if not piece:
-                break
-            received += piece
-        else:
-            os.kill(child, signal.SIGKILL)
-            received = b""
+        return np.frombuffer(inlet.recv_bytes()) if inlet.poll(seconds) else None
+    except EOFError:
+        return None
     finally:
-        os.close(inlet)
-        os.waitpid(child, 0)
-    return np.frombuffer(received, dtype=np.float64) if received else None
+        child.kill()
+        child.join()

@@ -23,16 +23,16 @@ from fastadmm.privacy.noise import Calibration
 from fastadmm.privacy.noise_tests import (
     LEVEL,
     Check,
+    counts_check,
     distances_check,
     drawn_in_a_child,
     frequency_check,
-    least_and_most,
     reuse_check,
     uniform_check,
 )
 from fastadmm.privacy.public import PublicLabels, label_payment
 from fastadmm.privacy.releases import Releases
-from fastadmm.privacy.source_audit import flipped_draws
+from fastadmm.privacy.source_audit import key_check
 from fastadmm.privacy.transcript import Tap, made_run, on_grid, replayed, same_calls
 from fastadmm.problem.problem import make_problem
 from fastadmm.settings.privacy import DifferentialPrivacy, FusionPrivacy, MessagePrivacy
@@ -84,34 +84,25 @@ def _class_check(flipped: Array, k: int, due: float, claim: float) -> Check:
 
 
 def _parts_check(flips: Sequence[Array], y: Array, due: float) -> Check:
-    """Flips of parts of the labels, by place and class: as often as is due, neither more nor less."""
+    """Flips of parts of the labels, by place and class."""
     n = len(y)
     at = np.arange(n)
     parts = {f"labels {a} to {a + 2_047}": at // 2_048 == a // 2_048 for a in range(0, n, 2_048)}
     parts |= {f"label {k} of every 16": at % 16 == k for k in range(16)}
     parts |= {"class 0": y == 0.0, "class 1": y == 1.0, "all": at >= 0}
-    level, odd = LEVEL / (2 * len(parts)), ""
-    for name, mask in parts.items():
-        drawn = sum(int(flip[mask].sum()) for flip in flips)
-        total = len(flips) * int(mask.sum())
-        low, high = least_and_most(total, due, level)
-        if not low <= drawn <= high:
-            odd = odd or f"{name}: {drawn / total:.4f} of {total} are flipped, {due:.4f} are due"
-    found = odd or f"{due:.4f} of every part are flipped, in {len(parts)} parts"
-    return Check("flips of the labels in every part", found, bool(odd))
+    found = [
+        (name, sum(int(flip[mask].sum()) for flip in flips), len(flips) * int(mask.sum()), due)
+        for name, mask in parts.items()
+    ]
+    return counts_check("flips of the labels in every part", found, f"{due:.4f} are flipped")
 
 
 def _key_check(draw: Callable[..., Array], due: float, n: int, y: Array) -> Check:
-    """The system's randomness decides the flips, all of it, and nothing else does; no sampling."""
+    name = "key of the labels"
     # Two independent draws of n labels are the same with a chance that n makes as small as a key's.
     if (due * due + (1.0 - due) ** 2) ** n * 256.0 > LEVEL:
-        return Check("key of the labels", "too few labels are flipped to see it", False)
-    same, flipped = flipped_draws(lambda: draw(y[:n]))
-    bits = sum(not equal.all() for equal in flipped)
-    found = f"{bits} of 256 bits of the operating system's randomness decide the flips"
-    if not same:
-        found = "other randomness than the operating system's decides the flips"
-    return Check("key of the labels", found, not same or bits < 256, power="exact")
+        return Check(name, "too few labels are flipped to see it", False)
+    return key_check(name, "the flips", lambda: draw(y[:n]), np.any)
 
 
 def _independence_check(flips: Sequence[Array], draw: Callable[..., Array], due: float) -> Check:
@@ -127,14 +118,9 @@ def _independence_check(flips: Sequence[Array], draw: Callable[..., Array], due:
     child = drawn_in_a_child(lambda: draw().astype(np.float64))
     if child is not None:
         pairs.append(("of two processes", child > 0.5, flips[0]))
-    level, odd = LEVEL / (2 * len(pairs)), ""
-    for name, one, other in pairs:
-        # Among those whose partner is flipped; too many or too few both say that one knows of the other.
-        both, given = int((one & other).sum()), int(other.sum())
-        low, high = least_and_most(given, due, level)
-        if not low <= both <= high:
-            odd = odd or f"flips {name} know of each other: {both} of {given}, {due * given:.0f} are due"
-    return Check("independence of the labels' flips", odd or f"{len(pairs)} kinds of pairs", bool(odd))
+    # Among those whose partner is flipped; too many or too few both say that one knows of the other.
+    found = [(f"flips {pair}", int((a & b).sum()), int(b.sum()), due) for pair, a, b in pairs]
+    return counts_check("independence of the labels' flips", found, "flips know nothing of each other")
 
 
 def _what_leaves(settings: DifferentialPrivacy) -> Check:
@@ -302,23 +288,18 @@ def _law_check(symbols: Array, place: Array, levels: int, claimed: float) -> Che
     inside = np.abs(place) < 1.0
     parts += [("scores inside the range", inside), ("scores at the ends and beyond", ~inside)]
     law = _law(place, levels, claimed)
-    level = LEVEL / (2 * levels * len(parts))
-    worst: tuple[float, str] = (1.0, "")
-    for name, mask in parts:
-        total = messages * int(mask.sum())
-        if not total:
-            continue
-        for j in range(levels):
-            count, due = int((symbols[:, mask] == j).sum()), float(law[mask, j].mean())
-            # A sum of coins of several biases spreads no more than one of equal ones (Hoeffding 1956).
-            low, high = least_and_most(total, due, level)
-            if not low <= count <= high:
-                found = abs(count / total - due) / due
-                if not worst[1] or found > worst[0]:
-                    worst = found, f"{name}: symbol {j} comes in {count / total:.4f}, {due:.4f} is due"
-    tests = 2 * levels * len(parts)
-    text = worst[1] or f"{levels} symbols of {len(parts)} kinds of scores come as often as the law says"
-    return Check("law of the symbols", f"{text} ({messages * n} symbols, {tests} tests)", bool(worst[1]))
+    found = [
+        (
+            f"{name}, symbol {j}",
+            int((symbols[:, mask] == j).sum()),
+            messages * int(mask.sum()),
+            float(law[mask, j].mean()),
+        )
+        for name, mask in parts
+        if mask.any()
+        for j in range(levels)
+    ]
+    return counts_check("law of the symbols", found, f"{messages * n} symbols come as the law says")
 
 
 def _truth_check(symbols: Array, place: Array, levels: int, claimed: float) -> Check:

@@ -81,11 +81,10 @@ def from_system(answer: Callable[[int], bytes]) -> Iterator[None]:
         os.urandom = own
 
 
-def flipped_draws(draw: Callable[[], Array]) -> tuple[bool, list[Array]]:
-    """Whether the system's randomness alone decides a draw; and, each bit of 256 of it flipped, what stays.
-
-    Shapes: what stays, for each bit that was asked for, that of a draw.
-    """
+def key_check(
+    name: str, what: str, draw: Callable[[], Array], moves: Callable[[Array], Any], wrong: str = ""
+) -> Check:
+    """Do 256 bits of the system's randomness, each by itself, and nothing else decide a draw? No sampling."""
     given, asked = os.urandom(_KEY_BITS // 8), 0
 
     def under(flip: int | None) -> Array:
@@ -103,8 +102,11 @@ def flipped_draws(draw: Callable[[], Array]) -> tuple[bool, list[Array]]:
             return draw()
 
     base = under(None)
-    same = np.array_equal(base, under(None))
-    return same, [under(flip) == base for flip in range(min(8 * asked, _KEY_BITS))]
+    if not np.array_equal(base, under(None)):
+        wrong = f"other randomness than the operating system's decides {what}"
+    bits = sum(bool(moves(under(flip) != base)) for flip in range(min(8 * asked, _KEY_BITS)))
+    found = f"{bits} of {_KEY_BITS} bits of the operating system's randomness decide {what}"
+    return Check(name, wrong or found, bool(wrong) or bits < _KEY_BITS, power="exact")
 
 
 def parts_of(noises: Sequence[Array], exact: Sequence[Array], names: Sequence[str]) -> dict[str, Array]:
@@ -227,21 +229,14 @@ def _draw(source: Any, n: int, number: int, engine: Engine, sigma: float = 1.0, 
 
 
 def _key_check(make: Maker, discrete: bool) -> Check:
-    """Which bits of the system's randomness decide the noise; no sampling."""
     engine = Engine(1)
 
     def drawn() -> Array:
         source = make(1)  # discrete noise has no key of ours, its uniform numbers have
         return _normal_of(source.uniform(8, 1, engine)) if discrete else _draw(source, 8, 1, engine)
 
-    same, flipped = flipped_draws(drawn)
-    bits = sum(not equal.any() for equal in flipped)
-    found = f"{bits} of {_KEY_BITS} bits of the operating system's randomness decide every number"
-    if _leaves(make(1)):
-        bits, found = 0, "a source can be stored or sent, with its key"
-    if not same:
-        found = "other randomness than the operating system's decides the noise"
-    return Check("key", found, not same or bits < _KEY_BITS, power="exact")
+    wrong = "a source can be stored or sent, with its key" if _leaves(make(1)) else ""
+    return key_check("key", "every number", drawn, np.all, wrong)
 
 
 def _leaves(source: Any) -> bool:
