@@ -21,9 +21,8 @@ from fastadmm.errors import ConfigError, PrivacyBudgetError
 from fastadmm.privacy import ledger as ledgers
 from fastadmm.privacy import message
 from fastadmm.privacy.accounts import Account
-from fastadmm.privacy.message_audit import many_rows
 from fastadmm.privacy.noise_tests import Check
-from fastadmm.privacy.transcript import Agents, Tap, epsilon_spent, made_run, same_calls
+from fastadmm.privacy.transcript import Agents, Tap, epsilon_spent, made_run, many_rows, same_calls
 from fastadmm.problem.problem import make_problem
 from fastadmm.settings.privacy import DifferentialPrivacy
 from fastadmm.solver.options import SolverOptions
@@ -74,23 +73,22 @@ class _Books:
         self.problem = make_problem(blocks, (np.arange(n) % 2).astype(np.float64), lam=0.1)
         self.discrete = settings.sampler == "discrete"
 
-    def run(self, run: str, **changes: Any) -> _Made:
+    def run(self, run: str, agents: Agents | None = None) -> _Made:
         """Make a run, and look after every exchange whether all that left is charged on disk."""
-        settings = self.settings.with_(**changes) if changes else self.settings
-        late: list[str] = []
-        tap = Tap()
+        late, tap = list[str](), Tap()
 
         def look() -> None:
-            for m, account in enumerate(solver.accounts):
-                charged = _LEDGERS.Ledger(self.file).spent(account, run).total_gdp
-                if charged < self.cost(tap, m).gdp * (1.0 - _ROUNDING):
+            for m, account in enumerate(() if agents else solver.accounts):
+                if self.charged(account, run).total_gdp < self.cost(tap, m).gdp * (1.0 - _ROUNDING):
                     late.append(f"what party {m} sent was not charged on disk when it left")
 
-        own = {"messages": self.folder / "releases", "ledger": _LEDGERS.Ledger(self.file), "run": run}
-        solver = made_run(settings, self.problem, SolverOptions(n_threads=1), look=look, **own)
+        own: dict[str, Any] = {"messages": self.folder / "releases", "ledger": _LEDGERS.Ledger(self.file)}
+        solver = made_run(
+            self.settings, self.problem, SolverOptions(n_threads=1), agents, look, run=run, **own
+        )
         try:
             with tap:
-                for _ in range(settings.exchanges):
+                for _ in range(self.settings.exchanges):
                     solver.round()
         finally:
             solver.close()
@@ -126,7 +124,9 @@ def audit_books(settings: DifferentialPrivacy) -> list[Check]:
         books = _Books(settings, Path(folder))
         first = books.run("first")
         charges = (
-            first.late or _too_little_charged(books, first, "first", 1) or _of_agents(settings, Path(folder))
+            first.late
+            or _too_little_charged(books, first, "first", 1)
+            or _of_agents(settings, Path(folder) / "agents")
         )
         stated = too_little_stated(first.solver.statement(), settings, _costs(books, first, 1))
         again = _again(books, first)
@@ -232,15 +232,12 @@ def _written(statement: Any) -> list[tuple[str, float, float]]:
 
 def _of_agents(settings: DifferentialPrivacy, folder: Path) -> str:
     """The same for parties that answer as agents do, each with a ledger of its own."""
+    folder.mkdir()
     books = _Books(settings, folder)
-    n = books.problem.n_parties
     held: list[Any] = list(books.problem.blocks)
     if settings.mode == "fusion":
         held[0] = None
-    files = [folder / f"ledger-{m}.jsonl" for m in range(n)]
-    states = [folder / f"party-{m}" for m in range(n)]
-    for directory in states:
-        directory.mkdir()
+    files = [folder / f"ledger-{m}.jsonl" for m in range(len(held))]
     agents = Agents(
         settings,
         held,
@@ -248,16 +245,11 @@ def _of_agents(settings: DifferentialPrivacy, folder: Path) -> str:
         Engine(1),
         [_LEDGERS.Ledger(file) for file in files],
         "agents",
-        [directory / "messages" for directory in states],
+        [folder / f"messages-{m}" for m in range(len(held))],
     )
-    own: dict[str, Any] = {"messages": folder / "labels", "run": "agents"}
-    solver = made_run(settings, books.problem, SolverOptions(n_threads=1), agents, **own)
-    with Tap() as tap:
-        for _ in range(settings.exchanges):
-            solver.round()
-    solver.close()
+    made = books.run("agents", agents)
     for m, party in agents.parties.items():
-        cost = books.cost(tap, m, solver)
+        cost = books.cost(made.tap, m, made.solver)
         spent = _LEDGERS.Ledger(files[m]).spent(party.books.account, "agents")
         if wrong := _less_charged(f"agent {m} charges", spent, cost):
             return wrong

@@ -17,13 +17,15 @@ from fastadmm.blocks.block import DenseBlock
 from fastadmm.engine.engine import Engine
 from fastadmm.privacy import fusion_party
 from fastadmm.privacy.fusion_party import FusionBudget, FusionMessage
-from fastadmm.privacy.message_audit import ROUNDING, STORED, UNLIMITED, many_rows, replay_check
+from fastadmm.privacy.message_audit import STORED, public_check, replay_check
 from fastadmm.privacy.noise import Calibration, NoiseSource
 from fastadmm.privacy.noise_tests import Check
 from fastadmm.privacy.public import PublicLabels
 from fastadmm.privacy.response_audit import public_labels, symbol_checks
 from fastadmm.privacy.source_audit import DrawnNoise, audit_source
 from fastadmm.privacy.transcript import (
+    ROUNDING,
+    UNLIMITED,
     Agents,
     Comparison,
     Release,
@@ -31,8 +33,10 @@ from fastadmm.privacy.transcript import (
     compare_transcripts,
     epsilon_spent,
     made_run,
+    many_rows,
     on_grid,
     replayed,
+    same_calls,
     share_cost,
 )
 from fastadmm.problem.problem import make_problem
@@ -105,16 +109,19 @@ def audit_fusion_code(settings: FusionPrivacy, trials: int, note: Callable[[str]
         noise = _drawn_noise(settings, trials)
 
         def message(rows: Array, labels: PublicLabels, script: Any, threads: int) -> tuple[Any, Tap]:
-            made, tap = _message(settings, DenseBlock(rows), labels, Tap(script), threads=threads)
+            with Tap(script) as tap:
+                made = _answers(settings, [DenseBlock(rows)], labels, threads=threads)[0]
             return FusionMessage.from_arrays(made), tap
 
         def cost(share: float) -> float:
             return epsilon_spent(share_cost(worst.compared.gdp, share), settings.delta, (worst.symbol,))
 
-        idle = _idle(settings)
+        idle, epsilon = _idle(settings), worst.epsilon
+        where = f"{worst.name}, {worst.compared.n_releases} releases and a symbol of {worst.symbol:.4g}"
+        differ = next((f"{found.differ}, {found.name}" for found in costs if found.differ), "")
         return [
-            _cost(worst, settings),
-            _public(costs),
+            replay_check("a whole message", epsilon, epsilon, settings, where),
+            public_check(differ, "all but the record's own symbol is the same"),
             *noise.checks("steps, releases, parties, runs", "steps", _name_of, cost, "gradients"),
             *symbol_checks(message, settings, idle.budget.symbol, trials),
             *audit_source(idle.noise_source, "messages"),
@@ -154,19 +161,6 @@ def _answers(
         return [party.answer("fuse", public) for party in parties.values()]
     finally:
         made.close()
-
-
-def _message(
-    settings: FusionPrivacy,
-    block: Any,
-    labels: PublicLabels,
-    tap: Tap,
-    path: str = "solver",
-    threads: int = 1,
-) -> tuple[Any, Tap]:
-    """A party's message by the code of a run, and what was drawn for it."""
-    with tap:
-        return _answers(settings, [block], labels, path, threads)[0], tap
 
 
 def _cases(settings: FusionPrivacy) -> list[_Case]:
@@ -226,26 +220,27 @@ def _neighbours(case: _Case) -> tuple[Array, Array]:
 def _replay(settings: FusionPrivacy, case: _Case) -> _Cost:
     """What neighbours cost, in the worst past."""
     labels = _labels(settings, case, case.rows)
-    how: dict[str, Any] = {"path": case.path, "threads": case.threads}
-    first, second = map(STORED[case.stored], _neighbours(case))
-    made = []
+    blocks = list(map(STORED[case.stored], _neighbours(case)))
+    made: list[tuple[Comparison, Any]] = []
+    differ = ""
     for push in case.pushes or (None,):
-        one, record = _message(
-            settings, first, labels, Tap(None if push is None else _past(case, push)), **how
-        )
-        other, again = _message(settings, second, labels, replayed(record), **how)
-        compared = compare_transcripts(record, again)
-        differ = _more_than_one(one, other, case.place) or (
-            "" if compared.public else "size or noise of releases"
-        )
-        if compared.beyond > 1.0 + ROUNDING:
-            differ = f"a release that moves {compared.beyond:.3g} times as far as declared"
-        made.append((compared, differ, FusionMessage.from_arrays(one).channel))
-    worst, _, channel = max(made, key=lambda each: each[0].gdp)
+        answers, taps = [], list[Tap]()
+        for block in blocks:
+            past = Tap(None if push is None else _past(case, push))
+            with replayed(taps[0]) if taps else past as tap:
+                answers += _answers(settings, [block], labels, case.path, case.threads)
+            taps.append(tap)
+        compared = compare_transcripts(*taps)
+        made.append((compared, FusionMessage.from_arrays(answers[0]).channel))
+        for answer in answers:
+            answer["levels"] = np.delete(answer["levels"], case.place)
+        one, other = ([(1, "fuse", answer)] for answer in answers)
+        differ = differ or compared.wrong or same_calls(one, other)
+    worst, channel = max(made, key=lambda each: each[0].gdp)
     symbol = _symbol_epsilon(channel)
     cost = epsilon_spent(worst.gdp, settings.delta, (symbol,))
     where = f"{case.name}, {case.rows} rows of {case.columns} columns"
-    return _Cost(where, worst, symbol, cost, next((text for _, text, _ in made if text), ""))
+    return _Cost(where, worst, symbol, cost, differ)
 
 
 def _past(case: _Case, push: float) -> Callable[[int, Array, Calibration], Any]:
@@ -275,33 +270,6 @@ def _symbol_epsilon(channel: Any, n: int = 200_000) -> float:
     low, high = counts
     ratios = np.maximum((low - 2.0) / (high + 2.0), (high - 2.0) / (low + 2.0))
     return max(float(channel.epsilon), math.log(max(float(ratios.max()), 1.0)))
-
-
-def _more_than_one(one: dict[str, Any], other: dict[str, Any], place: int) -> str:
-    """In what two messages differ beside the record's own symbol; empty for nothing."""
-    first, second = dict(one), dict(other)
-    keys = [*first, *(key for key in second if key not in first)]
-    for arrays in (first, second):
-        arrays["levels"] = np.delete(arrays["levels"], place)
-    different = [
-        key
-        for key in keys
-        if key not in first or key not in second or not np.array_equal(first[key], second[key])
-    ]
-    return f"{different[0]!r} of the message" if different else ""
-
-
-def _cost(worst: _Cost, settings: FusionPrivacy) -> Check:
-    where = f"{worst.name}, {worst.compared.n_releases} releases and a symbol of {worst.symbol:.4g}"
-    return replay_check("a whole message", worst.epsilon, worst.epsilon, settings, where)
-
-
-def _public(costs: list[_Cost]) -> Check:
-    found = "given what was sent before, all but the record's own symbol is the same"
-    differ = [f"{cost.differ}, {cost.name}" for cost in costs if cost.differ]
-    if differ:
-        found = f"more than the noisy values depends on the record: {differ[0]}"
-    return Check("what is public, on neighbours", found, bool(differ))
 
 
 def _drawn_noise(settings: FusionPrivacy, trials: int) -> DrawnNoise:

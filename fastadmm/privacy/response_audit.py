@@ -18,7 +18,6 @@ from fastadmm.privacy import public
 from fastadmm.privacy.accounts import LABELS, Account
 from fastadmm.privacy.fusion_mechanisms import MAX_EPSILON
 from fastadmm.privacy.ledger import Ledger
-from fastadmm.privacy.message_audit import UNLIMITED, many_rows
 from fastadmm.privacy.noise import Calibration
 from fastadmm.privacy.noise_tests import (
     LEVEL,
@@ -33,7 +32,7 @@ from fastadmm.privacy.noise_tests import (
 from fastadmm.privacy.public import PublicLabels, label_payment
 from fastadmm.privacy.releases import Releases
 from fastadmm.privacy.source_audit import key_check
-from fastadmm.privacy.transcript import Tap, made_run, on_grid, replayed, same_calls
+from fastadmm.privacy.transcript import UNLIMITED, Tap, made_run, many_rows, on_grid, replayed, same_calls
 from fastadmm.problem.problem import make_problem
 from fastadmm.settings.privacy import DifferentialPrivacy, FusionPrivacy, MessagePrivacy
 from fastadmm.solver.options import SolverOptions

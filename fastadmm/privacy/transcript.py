@@ -34,6 +34,12 @@ from fastadmm.solver.options import SolverOptions
 
 Array = np.ndarray
 
+#: Budget of the audit's own runs.
+UNLIMITED = 1e9
+
+#: What is written in double precision may be this share more than the claim.
+ROUNDING = 1e-6
+
 #: What an audit sends in place of noise: number of the call, exact value, level; None draws.
 Script = Callable[[int, Array, Calibration], Any]
 
@@ -120,6 +126,11 @@ class Tap:
         patched.release, patched.uniform = self._own
 
 
+def many_rows(most: int, delta: float) -> int:
+    """As many rows as a claim with this delta may be about, at most ``most``."""
+    return int(min(most, 0.8 / delta))
+
+
 def on_grid(chosen: Array, level: Calibration) -> GridMessage:
     """A chosen value as a message on the grid of its noise."""
     return GridMessage(np.rint(chosen / level.grid).astype(np.int64), level.grid)
@@ -143,13 +154,21 @@ def replayed(record: Tap) -> Tap:
 
 @dataclass(frozen=True)
 class Comparison:
-    r"""Two neighbours' transcripts with the same past."""
+    """Two neighbours' transcripts with the same past."""
 
     gdp: float
     n_releases: int
     public: bool
     beyond: float  # largest distance over the sensitivity that was declared for it; at most 1
     sigma: float  # noise of the first release
+
+    @property
+    def wrong(self) -> str:
+        """What differs that must not; empty for nothing."""
+        if not self.public:
+            return "number, size or noise of the releases is another"
+        far = f"a release moves {self.beyond:.3g} times as far as declared"
+        return far if self.beyond > 1.0 + ROUNDING else ""
 
 
 def compare_transcripts(first: Tap, second: Tap, party: int | None = None) -> Comparison:
@@ -289,9 +308,6 @@ def same_calls(
     return ""
 
 
-#: A claim counts as kept where delta is more by no more than this share: rounding of either computation.
-_ROUNDING = 1e-6
-
 #: Pure mechanisms of one record whose signs are enumerated; more are added to epsilon plainly.
 _MOST_SIGNS = 10
 
@@ -335,7 +351,7 @@ def epsilon_spent(mu: float, delta: float, pure: Sequence[float] = (), discrete:
     """Epsilon that all of it costs at delta, by bisection."""
     if not math.isfinite(mu):
         return math.inf
-    allowed = delta * (1.0 + _ROUNDING)
+    allowed = delta * (1.0 + ROUNDING)
     rest = math.fsum(pure) if discrete else 0.0
 
     def spent(epsilon: float) -> float:
