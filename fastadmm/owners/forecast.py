@@ -294,35 +294,25 @@ class Forecast:
     def warnings(self) -> list[str]:
         """Where the paper's laws, or the forecast itself, do not apply."""
         gap = self.gap()
-        found = []
-        if gap.noise < 3 * gap.optimisation:
-            found.append(
-                "noise does not dominate: the paper's law (1/n^2) sum 1/eps^2 ignores the optimisation term "
-                f"{gap.optimisation:.3g} beside the noise {gap.noise:.3g}"
-            )
-        if self.method == "algorithm1":
-            found.append(
-                "algorithm 1 steps by rho/(T^2 k): the steps add up to about rho ln(T)/T^2, so the "
-                "iterate does "
-                "not move; its Theorem 2 does not hold"
-            )
-        if self.mechanism == "gaussian":
-            found.append(
-                "the paper's law is for Laplace answers; Gaussian ones follow (1/n^2) sum nu(eps, delta)^2"
-            )
-        if self.weights == "budget":
-            found.append(
-                "weights by budget change the objective where owners differ: it is then their weighted mean"
-            )
-        if not self.pilot.quadratic:
-            found.append(
-                "the loss is not quadratic: the forecast is its second-order form at the pilot's optimum"
-            )
-        if self.method == "adaptive":
-            found.append(
-                "an adaptive step depends on the noise: forecast as the constant step it begins with"
-            )
-        return found
+        texts = {
+            "noise does not dominate: the paper's law (1/n^2) sum 1/eps^2 ignores the optimisation term "
+            f"{gap.optimisation:.3g} beside the noise {gap.noise:.3g}": gap.noise < 3 * gap.optimisation,
+            "algorithm 1 steps by rho/(T^2 k): the steps add up to about rho ln(T)/T^2, so the iterate does "
+            "not move; its Theorem 2 does not hold": self.method == "algorithm1",
+            "the paper's law is for Laplace answers; Gaussian ones follow (1/n^2) sum nu(eps, delta)^2": (
+                self.mechanism == "gaussian"
+            ),
+            "weights by budget change the objective where owners differ: it is then their weighted mean": (
+                self.weights == "budget"
+            ),
+            "the loss is not quadratic: the forecast is its second-order form at the pilot's optimum": (
+                not self.pilot.quadratic
+            ),
+            "an adaptive step depends on the noise: forecast as the constant step it begins with": (
+                self.method == "adaptive"
+            ),
+        }
+        return [text for text, holds in texts.items() if holds]
 
     def to_json(self, most_rounds: int = 1000) -> dict[str, Any]:
         """The whole forecast as plain values; infinities become None."""

@@ -129,11 +129,8 @@ def epsilon_of(mu: float, delta: float, pure: Sequence[float] = ()) -> float:
     if math.isinf(high):
         return math.inf
     root = _root(lambda e: _log(delta_of(mu, e, pure)) - math.log(delta), 0.0, high, xtol=1e-13, rtol=1e-14)
-    step = _NUDGE
-    while delta_of(mu, root, pure) > delta:  # towards safety
-        root += step * max(root, 1.0)
-        step *= 2.0
-    return min(float(root), total) if mu == 0.0 else float(root)
+    root = _enlarged(root, lambda e: delta_of(mu, e, pure) <= delta)
+    return min(root, total) if mu == 0.0 else root
 
 
 def gdp_of(epsilon: float, delta: float, pure: Sequence[float] = ()) -> float:
@@ -162,11 +159,7 @@ def gdp_of(epsilon: float, delta: float, pure: Sequence[float] = ()) -> float:
     while excess(high) < 0.0:
         high += 2.0
     mu = math.exp(_root(excess, low, high, xtol=1e-15, rtol=1e-14))
-    step = _NUDGE
-    while delta_of(mu, epsilon, pure) > delta:
-        mu *= 1.0 - step
-        step *= 2.0
-    return mu
+    return _reduced(mu, lambda mu: delta_of(mu, epsilon, pure) <= delta)
 
 
 def noise_multiplier(epsilon: float, delta: float, rounds: int = 1, pure: Sequence[float] = ()) -> float:
@@ -230,11 +223,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     if zcdp_delta(rho, high) > delta:
         high *= 1.0 + 1e-9
     root = _root(lambda e: _log(zcdp_delta(rho, e)) - math.log(delta), 0.0, high, xtol=1e-12, rtol=1e-13)
-    step = _NUDGE
-    while zcdp_delta(rho, root) > delta:
-        root += step * max(root, 1.0)
-        step *= 2.0
-    return float(root)
+    return _enlarged(root, lambda e: zcdp_delta(rho, e) <= delta)
 
 
 def zcdp_budget(epsilon: float, delta: float) -> float:
@@ -248,11 +237,7 @@ def zcdp_budget(epsilon: float, delta: float) -> float:
     if delta == 0.0 or excess(low) > 0.0:
         return 0.0
     rho = math.exp(_root(excess, low, high, xtol=1e-14, rtol=1e-14))
-    step = _NUDGE
-    while zcdp_delta(rho, epsilon) > delta:
-        rho *= 1.0 - step
-        step *= 2.0
-    return rho
+    return _reduced(rho, lambda rho: zcdp_delta(rho, epsilon) <= delta)
 
 
 def _root(function: Callable[[float], float], low: float, high: float, **tolerances: float) -> float:
@@ -261,6 +246,24 @@ def _root(function: Callable[[float], float], low: float, high: float, **toleran
     from scipy.optimize import brentq
 
     return float(brentq(function, low, high, **tolerances))
+
+
+def _enlarged(epsilon: float, holds: Callable[[float], bool]) -> float:
+    """A root moved towards safety until the claim holds."""
+    step = _NUDGE
+    while not holds(epsilon):
+        epsilon += step * max(epsilon, 1.0)
+        step *= 2.0
+    return epsilon
+
+
+def _reduced(cost: float, holds: Callable[[float], bool]) -> float:
+    """The same of a cost, which safety makes smaller."""
+    step = _NUDGE
+    while not holds(cost):
+        cost *= 1.0 - step
+        step *= 2.0
+    return cost
 
 
 def _log(value: float) -> float:

@@ -243,10 +243,11 @@ class MessageSolver(PrivateRun):
         """The result beside what sending nothing gives."""
         losses = {}
         if self.problem.test is not None:
-            fused = late_fusion(self.problem, self.engine.n_threads)
             models = {
                 "private messages": (weights, intercept),
-                "late fusion of local models (nothing sent)": (fused.weights, fused.intercept),
+                "late fusion of local models (nothing sent)": late_fusion(
+                    self.problem, self.engine.n_threads
+                ),
                 "answers to labels alone (T = 0)": (self.start_weights, self.start_intercept),
             }
             losses = mean_losses(self.problem, models, self.engine)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Self
+from types import UnionType
+from typing import Any, Self, get_args, get_origin, get_type_hints
 
 from fastadmm.errors import FormatError
 from fastadmm.privacy.accounting import compose_gdp, epsilon_of, zcdp_epsilon, zcdp_of
@@ -292,34 +293,26 @@ def _known(kind: Any, values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-#: What a field may hold, by the word that its annotation begins with.
-_FIELD_TYPES: dict[str, Any] = {
-    "str": str,
-    "int": int,
-    "float": (int, float),
-    "tuple[str": (tuple, str),
-    "dict": (dict, str),
-}
-
-
 def _checked(statement: Any) -> Any:
     """Refuse fields of another type than declared: the statement may come from an edited file."""
-    for f in fields(statement):
-        value, text = getattr(statement, f.name), str(f.type)
-        if value is None and "None" in text:
-            continue
-        wanted = next((kind for word, kind in _FIELD_TYPES.items() if text.startswith(word)), object)
-        items = [value]
-        if wanted in ((tuple, str), (dict, str)):
-            if not isinstance(value, wanted[0]):
-                raise TypeError(f"{f.name!r} is {value!r}")
-            items, wanted = [*value, *(value.values() if wanted[0] is dict else ())], str
-        for item in items:
-            if not isinstance(item, wanted) or isinstance(item, bool):
-                raise TypeError(f"{f.name!r} is {item!r}")
-            if isinstance(item, float) and math.isnan(item):
-                raise ValueError(f"{f.name!r} is not a number")
+    for name, hint in get_type_hints(type(statement)).items():
+        value = getattr(statement, name)
+        if not _fits(value, hint):
+            raise TypeError(f"{name!r} is {value!r}")
     return statement
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    kind, inner = get_origin(hint), get_args(hint)
+    if kind is UnionType:
+        return any(_fits(value, one) for one in inner)
+    if kind is tuple:
+        return isinstance(value, tuple) and all(_fits(item, inner[0]) for item in value)
+    if kind is dict:
+        return isinstance(value, dict) and all(isinstance(text, str) for text in (*value, *value.values()))
+    if hint is float:
+        return type(value) in (int, float) and not math.isnan(value)
+    return type(value) is hint
 
 
 def _plain(value: Any) -> Any:

@@ -15,7 +15,7 @@ import itertools
 import math
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -196,14 +196,16 @@ def compare_transcripts(first: Tap, second: Tap, party: int | None = None) -> Co
 _MODES, _FUSION, _MESSAGE, _NOISE = message, fusion_party, message_party, noise  # type: Any, Any, Any, Any
 
 
+#: A call or an answer: party, name, values.
+Said = tuple[int, str, dict[str, Any]]
+
+
 class Watched:
     """A driver that keeps what was asked and answered."""
 
     def __init__(self, inner: Any, look: Callable[[], None] | None = None) -> None:
-        self.inner, self.look = inner, look
-        self.local = inner.local
-        self.calls: list[tuple[int, str, dict[str, Any]]] = []
-        self.answers: list[tuple[int, str, dict[str, Any]]] = []
+        self.inner, self.look, self.local = inner, look, inner.local
+        self.calls, self.answers = list[Said](), list[Said]()
 
     def carry(self, exchange: Exchange) -> Answers | None:
         """The answers of the driver inside, to the calls of an exchange."""
@@ -221,25 +223,19 @@ class Watched:
         return self.inner.notes()
 
 
+@dataclass
 class Agents:
     """Parties that are opened as an agent opens them, each with its books."""
 
-    local = True
-
-    def __init__(
-        self,
-        settings: DifferentialPrivacy,
-        blocks: Sequence[Any],
-        names: Sequence[str],
-        engine: Engine,
-        ledgers: Sequence[Ledger] | None = None,
-        run: str = "audit",
-        releases: Sequence[Any] | None = None,
-    ) -> None:
-        self.settings, self.blocks, self.names, self.engine = settings, blocks, names, engine
-        self.ledgers = list(ledgers or [Ledger() for _ in names])
-        self.run, self.releases = run, releases
-        self.parties: dict[int, Any] = {}
+    settings: DifferentialPrivacy
+    blocks: Sequence[Any]
+    names: Sequence[str]
+    engine: Engine
+    ledgers: Sequence[Ledger] | None = None
+    run: str = "audit"
+    releases: Sequence[Any] | None = None
+    parties: dict[int, Any] = field(default_factory=dict)
+    local: bool = True
 
     def open(self, terms: dict[str, Any]) -> None:
         """Open the parties."""
@@ -249,7 +245,7 @@ class Agents:
                 continue
             books = Books(
                 self.settings,
-                self.ledgers[m],
+                self.ledgers[m] if self.ledgers else Ledger(),
                 self.run,
                 Account(name, name),
                 name,
@@ -293,9 +289,7 @@ def _copied(values: dict[str, Any]) -> dict[str, Any]:
     return {key: value.copy() if isinstance(value, np.ndarray) else value for key, value in values.items()}
 
 
-def same_calls(
-    one: Sequence[tuple[int, str, dict[str, Any]]], other: Sequence[tuple[int, str, dict[str, Any]]]
-) -> str:
+def same_calls(one: Sequence[Said], other: Sequence[Said]) -> str:
     """What differs between two lists of calls or answers, bit for bit; empty for nothing."""
     if [(m, name) for m, name, _ in one] != [(m, name) for m, name, _ in other]:
         return "number or order of the exchanges"
