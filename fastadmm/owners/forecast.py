@@ -52,13 +52,7 @@ class Gap:
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionary with the sums."""
-        return {
-            "optimisation": self.optimisation,
-            "noise": self.noise,
-            "statistical": self.statistical,
-            "total": self.total,
-            "rounds": self.rounds,
-        }
+        return {**vars(self), "total": self.total}
 
 
 def linear_response(
@@ -126,13 +120,6 @@ class Forecast:
     kappa: int = 1  # most owners with one and the same record
 
     def __post_init__(self) -> None:
-        if not self.members:
-            raise ConfigError("owners: none given; the forecast needs at least one")
-        for member in self.members:
-            if member.n_samples < 1:
-                raise ConfigError(f"owners: {member.name!r} has no rows; an owner needs at least one")
-            if not member.epsilon > 0:
-                raise ConfigError(f"owners: epsilon {member.epsilon:g} of {member.name!r} is not positive")
         if self.rounds < 1 or (self.method in PRINTED and self.rounds < 2):
             raise ConfigError(f"rounds: {self.rounds} is too few")
         if self.mechanism == "gaussian" and (self.delta is None or not 0 < self.delta < 1):

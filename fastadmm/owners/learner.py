@@ -56,8 +56,6 @@ class Learner:
     ) -> None:
         if method not in METHODS:
             raise ConfigError(f"method: {method!r} is not one of auto, {', '.join(METHODS)}")
-        if rounds < 1:
-            raise ConfigError(f"rounds: {rounds}; at least one is needed")
         if not 0 < step < math.inf:
             raise ConfigError(f"step: {step:g} must be positive and finite")
         self.method, self.rounds, self.step = method, rounds, step

@@ -127,12 +127,6 @@ def make_answers(
     slack: float = 0.0,
 ) -> NoNoise | LaplaceAnswers | GaussianAnswers:
     """Calibrate one owner's answers."""
-    if mechanism not in MECHANISMS:
-        raise ConfigError(f"mechanism: {mechanism!r} is not one of {', '.join(MECHANISMS)}")
-    if rounds < 1:
-        raise ConfigError(f"rounds: {rounds} answers; at least one is needed")
-    if not epsilon > 0:
-        raise ConfigError(f"epsilon: {epsilon:g} is not positive; inf means exact answers")
     if not 0 < batch <= 1:
         raise ConfigError(f"batch: {batch:g} is not a share of the records, above 0 and at most 1")
     if math.isinf(epsilon):

@@ -191,11 +191,7 @@ def _round(setup: Setup, learner: Learner, store: Answers) -> dict[str, Any]:
     def ask() -> np.ndarray:
         return np.stack([owner.answer(learner.theta) for owner in setup.owners])
 
-    return _record(setup, learner, store.obtain(learner.k, ask))
-
-
-def _record(setup: Setup, learner: Learner, answers: np.ndarray) -> dict[str, Any]:
-    """Let the learner take a step; what the round log says of it."""
+    answers = store.obtain(learner.k, ask)
     record: dict[str, Any] = {"round": learner.k, **learner.receive(setup.weights @ answers)}
     record["noise"] = math.sqrt(setup.noise_variance)
     return record

@@ -150,20 +150,10 @@ class Charge:
     draw: str = ""  # name of the draw, see the module's rules; empty for releases of older versions
 
     @classmethod
-    def to(
-        cls,
-        account: Account,
-        run: str,
-        release: str,
-        *,
-        gdp: float = 0.0,
-        pure: float = 0.0,
-        rho: float = 0.0,
-        draw: str = "",
-    ) -> Charge:
-        """A charge to an account."""
-        a = account
-        return cls(run, a.rows, a.party, release, gdp, pure, rho, a.role, a.columns, draw)
+    def to(cls, account: Account, run: str, release: str, **cost: Any) -> Charge:
+        """A charge to an account; the cost is ``gdp``, ``pure`` or ``rho``, with its ``draw``."""
+        of = {"role": account.role, "columns": account.columns}
+        return cls(run, account.rows, account.party, release, **of, **cost)
 
     @property
     def account(self) -> Account:

@@ -20,7 +20,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.privacy.accounting import epsilon_of
 from fastadmm.privacy.message_audit import UNLIMITED
 from fastadmm.privacy.noise import Calibration, NoiseSource
-from fastadmm.privacy.transcript import made_run
+from fastadmm.privacy.transcript import bisected, made_run
 from fastadmm.settings.privacy import MessagePrivacy
 
 if TYPE_CHECKING:
@@ -158,15 +158,9 @@ def canary_epsilon(
         extra = float(shares.max()) if len(shares) else 0.0
         return min(1.0, tail + extra * delta * 2.0 * m)
 
-    low, high = 0.0, 1.0
     if p_value(0.0) > 1.0 - confidence:
         return 0.0
-    while p_value(high) < 1.0 - confidence and high < 64.0:
-        high *= 2.0
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if p_value(middle) < 1.0 - confidence else (low, middle)
-    return low
+    return bisected(lambda epsilon: p_value(epsilon) >= 1.0 - confidence, 64.0)[0]
 
 
 def audit_one_run(
@@ -193,11 +187,9 @@ def audit_one_run(
         for m, call, answer in solver.driver.answers[-len(kept) :]:
             if call != "noisy":
                 continue
+            b, c = settings.message_clip or math.inf, settings.message_center
             ghost = given.blocks[m].product(solver.parties[m].weights, solver.engine)
-            b, c = settings.message_clip, settings.message_center
-            ghost, absent = (
-                (ghost, 0.0) if b is None else (np.clip(ghost, c - b, c + b), np.clip(0.0, c - b, c + b))
-            )
+            ghost, absent = np.clip(ghost, c - b, c + b), np.clip(0.0, c - b, c + b)
             apart = ghost - absent
             scores[m] += apart * (answer["message"] - absent - apart / 2.0)
 

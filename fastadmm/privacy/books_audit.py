@@ -151,29 +151,37 @@ def _costs(books: _Books, made: _Made, times: int) -> list[_Cost]:
     return [_Cost(math.sqrt(times) * c.gdp, times * c.pure) for c in one]
 
 
+def _less(pairs: Sequence[tuple[str, float, float]], rounding: float) -> str:
+    """The first number that is less than what is due; empty for none."""
+    return next(
+        (
+            f"{what}: {found:.4g}, {due:.4g} are due"
+            for what, found, due in pairs
+            if not found >= due * (1.0 - rounding)
+        ),
+        "",
+    )
+
+
 def _too_little_charged(books: _Books, made: _Made, run: str | None, times: int) -> str:
     """What the ledger says too little of; empty for nothing."""
-    delta = books.settings.delta
+    delta, labels = books.settings.delta, books.settings.label_epsilon
+    charges, sums = [], []
     for m, cost in enumerate(_costs(books, made, times)):
         spent = books.charged(made.solver.accounts[m], run)
-        if wrong := _less_charged(f"party {m} is charged", spent, cost):
-            return wrong
-        if spent.epsilon(delta) < books.epsilon(cost) * (1.0 - 1e-4):
-            return f"the ledger adds up epsilon = {spent.epsilon(delta):.4g}, it is {books.epsilon(cost):.4g}"
-    labels = books.settings.label_epsilon
+        charges += _charges(f"party {m}", spent, cost)
+        sums.append((f"the ledger's epsilon of party {m}", spent.epsilon(delta), books.epsilon(cost)))
     if labels is not None:
         found = math.fsum(books.charged(made.solver.label_account, run).pure)
-        if found < times * labels * (1.0 - _ROUNDING):
-            return f"labels are charged {found:.4g}, they cost {times * labels:.4g}"
-    return ""
+        charges.append(("charged for labels", found, times * labels))
+    return _less(charges, _ROUNDING) or _less(sums, 1e-4)
 
 
-def _less_charged(who: str, spent: Any, cost: _Cost) -> str:
-    if spent.total_gdp < cost.gdp * (1.0 - _ROUNDING):
-        return f"{who} mu = {spent.total_gdp:.4g}, its releases cost {cost.gdp:.4g}"
-    if math.fsum(spent.pure) < math.fsum(cost.pure) * (1.0 - _ROUNDING):
-        return f"{who} {math.fsum(spent.pure):.4g} for symbols of {math.fsum(cost.pure):.4g}"
-    return ""
+def _charges(who: str, spent: Any, cost: _Cost) -> list[tuple[str, float, float]]:
+    return [
+        (f"mu charged by {who}", spent.total_gdp, cost.gdp),
+        (f"charged by {who} for symbols", math.fsum(spent.pure), math.fsum(cost.pure)),
+    ]
 
 
 def too_little_stated(statement: Any, settings: DifferentialPrivacy, costs: Sequence[Any]) -> str:
@@ -195,10 +203,8 @@ def too_little_stated(statement: Any, settings: DifferentialPrivacy, costs: Sequ
         ("epsilon with the label", statement.person_epsilon, person),
     ]
     pairs += [(f"epsilon of {p.name}", p.epsilon, e) for p, e in zip(statement.parties, each)]
-    pairs += _written(statement)
-    for what, found, due in pairs:
-        if not found >= due * (1.0 - 1e-4):
-            return f"{what} is stated as {found:.4g}, it is {due:.4g}"
+    if wrong := _less(pairs + _written(statement), 1e-4):
+        return f"stated: {wrong}"
     if statement.delta != delta or statement.adjacency != settings.adjacency:
         return (
             f"delta {statement.delta!r}, {statement.adjacency} are stated for {delta!r}, {settings.adjacency}"
@@ -251,11 +257,9 @@ def _of_agents(settings: DifferentialPrivacy, folder: Path) -> str:
     for m, party in agents.parties.items():
         cost = books.cost(made.tap, m, made.solver)
         spent = _LEDGERS.Ledger(files[m]).spent(party.books.account, "agents")
-        if wrong := _less_charged(f"agent {m} charges", spent, cost):
+        stated = f"epsilon stated by agent {m}", party.statement().epsilon, books.epsilon(cost)
+        if wrong := _less(_charges(f"agent {m}", spent, cost), _ROUNDING) or _less([stated], 1e-4):
             return wrong
-        told = party.statement().epsilon
-        if told < books.epsilon(cost) * (1.0 - 1e-4):
-            return f"agent {m} states epsilon = {told:.4g}, its releases cost {books.epsilon(cost):.4g}"
         if not cost.gdp > 0.0:
             return f"agent {m} drew no noise"
     return ""
@@ -271,31 +275,17 @@ def _again(books: _Books, first: _Made) -> str:
     if wrong := _too_little_charged(books, first, "first", 1):
         return wrong
     shutil.rmtree(books.folder / "releases")
-    redrawn = books.run("first")
-    if wrong := _too_little_charged(books, first, "first", 2):
-        return f"drawn twice: {wrong}"
-    if wrong := too_little_stated(
-        redrawn.solver.statement(), _with_labels(books.settings, 2), _costs(books, first, 2)
-    ):
+    statement, twice = books.run("first").solver.statement(), _with_labels(books.settings, 2)
+    wrong = _too_little_charged(books, first, "first", 2)
+    if wrong := wrong or too_little_stated(statement, twice, _costs(books, first, 2)):
         return f"drawn twice: {wrong}"
     shutil.rmtree(books.folder / "releases")
-    second = books.run("second")
+    tuning = books.run("second").solver.statement().tuning
     if wrong := _too_little_charged(books, first, None, 3):
         return f"after another run: {wrong}"
-    if wrong := _other_runs(second.solver.statement(), books, _costs(books, first, 3)):
-        return wrong
-    return _no_room(books)
-
-
-def _other_runs(statement: Any, books: _Books, costs: Sequence[_Cost]) -> str:
-    """What the statement of a second run says of the first; empty where it says enough."""
-    found = [float(text) for text in re.findall(r"epsilon ([\d.]+) at", statement.tuning)]
-    due = max(map(books.epsilon, costs))
-    if not found:
-        return "the statement does not say what other runs in the ledger have spent"
-    if max(found) < due * (1.0 - 1e-4):
-        return f"epsilon {max(found):.4g} is stated for all runs in the ledger, they have spent {due:.4g}"
-    return ""
+    told = max((float(text) for text in re.findall(r"epsilon ([\d.]+) at", tuning)), default=0.0)
+    spent = max(map(books.epsilon, _costs(books, first, 3)))
+    return _less([("epsilon of all runs in the ledger, as stated", told, spent)], 1e-4) or _no_room(books)
 
 
 def _with_labels(settings: DifferentialPrivacy, times: int) -> DifferentialPrivacy:

@@ -114,11 +114,6 @@ class NoiseSource:
         noise = self._integers(level.sigma / level.grid, len(values), self._nonce(round, stream), engine)
         return GridMessage(integers + noise, level.grid)
 
-    def normal(self, n_values: int, scale: float, round: int, engine: Engine, stream: int = 0) -> GridMessage:
-        """Noise by itself, for a value that its caller has rounded to the same grid."""
-        level = Calibration(scale, 2.0 ** (math.floor(math.log2(scale)) - _GRID_BITS), 0.0)
-        return self.release(np.zeros(n_values), level, round, engine, stream)
-
     def uniform(self, n_values: int, round: int, engine: Engine, stream: int = 0) -> np.ndarray:
         """Uniform numbers in [0, 1) with 53 bits, for Bernoulli releases. Shapes: the result (n_values,)."""
         from fastadmm.kernels.gaussian_noise import uniform

@@ -353,10 +353,15 @@ def epsilon_spent(mu: float, delta: float, pure: Sequence[float] = (), discrete:
 
     if (mu == 0.0 and not pure) or spent(0.0) <= allowed:
         return rest
+    return bisected(lambda epsilon: spent(epsilon) <= allowed, 1e6)[1] + rest
+
+
+def bisected(holds: Callable[[float], bool], most: float) -> tuple[float, float]:
+    """Positive numbers just below and above the least one for which something holds."""
     low, high = 0.0, 1.0
-    while spent(high) > allowed and high < 1e6:
+    while not holds(high) and high < most:
         low, high = high, 2.0 * high
     for _ in range(60):
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if spent(middle) > allowed else (low, middle)
-    return high + rest
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return low, high
