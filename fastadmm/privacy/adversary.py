@@ -18,10 +18,7 @@ Pair = tuple[float, float]
 
 @dataclass(frozen=True)
 class WorstPair:
-    """Neighbours found by the search, and how far their messages are apart.
-
-    Shapes: gram (2, 2); image, before, after (2,).
-    """
+    """Neighbours found by the search. Shapes: gram (2, 2); image, before, after (2,)."""
 
     distance: float  # l2 distance of the two messages (of the two weights, for ``kind="weights"``)
     gram: np.ndarray  # of shape (2, 2): g of the other records
@@ -195,10 +192,7 @@ def _solve(k11: float, k12: float, k22: float, q1: float, q2: float, ball: float
 def concrete_rows(
     pair: WorstPair, target: float, longest: float = 1.0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Two data sets with these G and q, of rows of norm at most 1 and targets in [-W, W].
-
-    Shapes: first, second (N, 2); w (N,).
-    """
+    """Two data sets with these G and q, within the theorems. Shapes: first, second (N, 2); w (N,)."""
     values, vectors = np.linalg.eigh(pair.gram)
     rows, goals = [], []
     for value, vector in zip(values, vectors.T):

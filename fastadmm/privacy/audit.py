@@ -63,11 +63,8 @@ def clopper_pearson(errors: int, trials: int, confidence: float = _ONE_SIDED) ->
 
 
 def distinguish(first: np.ndarray, second: np.ndarray, claim: float, delta: float) -> GameResult:
-    """Lower bounds on epsilon from scores of the two worlds: half of them choose thresholds, half judge.
-
-    Shapes: first, second (n,).
-    """
-    half = len(first) // 2
+    """Lower bounds on epsilon from scores of the two worlds. Shapes: first, second (n,)."""
+    half = len(first) // 2  # these scores choose the thresholds, the others are judged by them
     both = np.concatenate([first[:half], second[:half]])
     # A Gaussian is best measured where errors are common, an unknown mechanism in its tails.
     central = np.unique(np.quantile(both, np.linspace(0.05, 0.95, 91)))
@@ -112,10 +109,7 @@ def play(
     *,
     source: Callable[[], Any] = NoiseSource,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Release two exact values many times, with fastadmm's own noise, and score every outcome.
-
-    Shapes: first, second (N,) or (trials,).
-    """
+    """Scores of many releases of two exact values. Shapes: first, second (N,) or (trials,)."""
     apart = second - first
     direction = apart / max(float(np.linalg.norm(apart)), 1e-300)
     engine, n = Engine(), len(first)
@@ -140,11 +134,9 @@ def play(
 def canary_epsilon(
     scores: np.ndarray, included: np.ndarray, guesses: int, delta: float, confidence: float = 0.95
 ) -> float:
-    """A lower bound on epsilon from one run with canaries (Steinke et al. 2023); 0 for none.
-
-    Shapes: scores, included (m,).
-    """
+    """A lower bound on epsilon from one run (Steinke et al. 2023). Shapes: scores, included (m,)."""
     m = len(scores)
+    # The largest scores are guessed to be in, the smallest out; of so many guesses few may be right.
     each = min(guesses, m) // 2
     order = np.argsort(scores, kind="stable")
     right = int(included[order[m - each :]].sum() + (~included[order[:each]]).sum())

@@ -38,10 +38,7 @@ _LEAST_RESIDUAL = 0.2
 
 @dataclass(frozen=True)
 class FusionFit:
-    """The joint model, linear in the label holder's columns and the parties' clean scores.
-
-    Shapes: weights (d_1,); scales (M - 1,).
-    """
+    """The joint model, linear in columns and clean scores. Shapes: weights (d_1,); scales (M - 1,)."""
 
     weights: Array  # of shape (d_1,): for the label holder's columns
     intercept: float
@@ -78,14 +75,11 @@ def fit_scores(
     y: Array,
     public_class: Array,
     own: tuple[Array, float],
-    ridge: float,
+    ridge: float,  # in summed scaling
     messages: Sequence[FusionMessage],
     engine: Engine,
 ) -> FusionFit:
-    """Fit the joint model; the ridge is in summed scaling.
-
-    Shapes: block (N, d_1); y, public_class (N,); each of own (d_1,).
-    """
+    """Fit the joint model. Shapes: block (N, d_1); y, public_class (N,); each of own (d_1,)."""
     from scipy.special import expit
 
     design = ClassDesign(block, y, engine)
@@ -227,10 +221,7 @@ _DIRECTIONS, _PASSES = 256, 3
 
 
 class ClassDesign:
-    """The label holder's columns, prepared for regressions within classes.
-
-    Shapes: block (N, d); y (N,); class_means (2, d).
-    """
+    """Columns for regressions within classes. Shapes: block (N, d); y (N,); class_means (2, d)."""
 
     def __init__(self, block: FeatureBlock, y: Array, engine: Engine) -> None:
         self.block, self.y, self.engine = block, y, engine

@@ -46,10 +46,7 @@ def row_norms(block: FeatureBlock, engine: Engine) -> Array:
 
 
 def find_row_norm(norms: Array, mu: float, noise: NoiseSource, round: int, engine: Engine) -> float:
-    """A row norm that most rows do not exceed, mu-GDP: ``docs/fusion.md#f2-the-row-norm``.
-
-    Shapes: norms (N,).
-    """
+    """A norm that most rows do not exceed: ``docs/fusion.md#f2-the-row-norm``. Shapes: norms (N,)."""
     level = calibrate(1.0, math.sqrt(NORM_QUERIES) / mu, 1)
 
     def noisy_count(limit: float, query: int) -> float:
@@ -104,10 +101,7 @@ def private_descent(
     round: int,
     engine: Engine,
 ) -> LocalModel:
-    """Fit a logistic model of public targets, mu-GDP: ``docs/fusion.md#f1-the-local-model``.
-
-    Shapes: block (N, d); norms, target (N,).
-    """
+    """A local model: ``docs/fusion.md#f1-the-local-model``. Shapes: block (N, d); norms, target (N,)."""
     from scipy.special import expit
 
     n, d = block.shape

@@ -103,10 +103,7 @@ def make_message(
     engine: Engine,
     row_norm: float | None = None,
 ) -> FusionMessage:
-    """Compute a party's message: ``docs/fusion.md#f5-the-budget``.
-
-    Shapes: block (N, d); target, public_class (N,).
-    """
+    """The message: ``docs/fusion.md#f5-the-budget``. Shapes: block (N, d); target, public_class (N,)."""
     norms = row_norms(block, engine)
     if row_norm is None:
         row_norm = find_row_norm(norms, budget.norm, noise, 0, engine)
@@ -203,10 +200,7 @@ def fusion_guarantee(
 
 
 class FusionParty(PrivateParty):
-    """Holder of a feature block that sends one message: drawn once, charged, stored, and only then sent.
-
-    Shapes: block (N, d); weights (d,).
-    """
+    """Holder of a block that sends one message, drawn once. Shapes: block (N, d); weights (d,)."""
 
     family = "fusion"
     clips_rows = False

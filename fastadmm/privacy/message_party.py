@@ -102,10 +102,7 @@ def message_guarantee(
 
 
 class MessageParty(PrivateParty):
-    """Holder of a feature block, rows clipped: every message is charged, stored, and only then sent.
-
-    Shapes: block (N, d); weights (d,).
-    """
+    """Holder of clipped rows that sends noisy messages. Shapes: block (N, d); weights (d,)."""
 
     family = "message"
     clips_rows = True
@@ -157,10 +154,7 @@ class MessageParty(PrivateParty):
         return np.clip(w, -limit, limit)
 
     def solve(self, w: np.ndarray) -> np.ndarray:
-        """Set the weights; return the certified message, which stays: ``docs/privacy.md#t6-inexact-solver``.
-
-        Shapes: w, the result (N,).
-        """
+        """The certified clean message: ``docs/privacy.md#t6-inexact-solver``. Shapes: w, result (N,)."""
         self.factorise()
         w = self.public_target(w)
         radius = self.settings.ball

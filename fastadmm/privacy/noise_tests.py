@@ -251,10 +251,7 @@ def patterns_check(noises: Sequence[Array], exact: Sequence[Array]) -> Check:
 
 
 def directions_check(draws: Array) -> Check:
-    """Is there noise in every direction of a release? ``docs/privacy.md#noise-on-parameters``.
-
-    Shapes: draws (K, n).
-    """
+    """Is there noise in all directions? ``docs/privacy.md#noise-on-parameters``. Shapes: draws (K, n)."""
     times, n = draws.shape
     if times < 4 * n:
         return Check("directions of the noise", f"{times} releases of {n} numbers are too few", True)

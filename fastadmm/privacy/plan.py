@@ -129,10 +129,7 @@ def corollary_epsilon(epsilon: float, rounds: int, slack: float) -> float:
 
 @dataclass(frozen=True)
 class CounterExample:
-    """Two neighbours within the paper's assumptions, but farther apart in messages than Lemma 1 allows.
-
-    Shapes: first, second (N, d); target (N,).
-    """
+    """Neighbours farther apart than Lemma 1 allows. Shapes: first, second (N, d); target (N,)."""
 
     first: np.ndarray  # of shape (N, d): rows of norm 1, full column rank, spectral distance 1
     second: np.ndarray  # of shape (N, d): rows of norm 1, full column rank, spectral distance 1

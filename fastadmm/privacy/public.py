@@ -94,10 +94,7 @@ def with_labels_spent(settings: Settings, ledger: Ledger, run: str, account: Acc
 def publish_labels(
     y: np.ndarray, settings: DifferentialPrivacy, releases: Releases, payment: Payment, engine: Engine
 ) -> PublicLabels:
-    """Randomise the labels if requested, once, stored and charged: ``docs/fusion.md#f6-labels``.
-
-    Shapes: y (N,).
-    """
+    """Labels, randomised if requested, once: ``docs/fusion.md#f6-labels``. Shapes: y (N,)."""
     epsilon = settings.label_epsilon
     if epsilon is None:
         return PublicLabels(y, y)
