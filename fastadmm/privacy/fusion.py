@@ -5,7 +5,6 @@ label holder fits; nothing about its own features leaves it. Theorems and proofs
 """
 
 import math
-import time
 from typing import Any
 
 import numpy as np
@@ -136,15 +135,8 @@ class FusionSolver(PrivateRun):
     def _party(self, m: int) -> FusionParty:
         return FusionParty(self.problem.names[m], self.problem.blocks[m], self.books(m), self.engine)
 
-    def terms(self) -> dict[str, Any]:
-        """What parties elsewhere are told when the run begins: nothing beside what every run says."""
-        return {}
-
-    def next_round(self) -> Talk[RoundRecord]:
-        """The talk of :meth:`round`."""
-        if self.fit is not None:
-            raise ConfigError("privacy: mode 'fusion' has one round, and it is done")
-        begin = time.perf_counter()
+    def ask_all(self) -> Talk[None]:
+        """Publish the labels, collect the messages, and fit."""
         problem = self.problem
         with self.engine.limited():
             self.set_aside()
@@ -153,11 +145,10 @@ class FusionSolver(PrivateRun):
             public = {"target": self.labels.target, "classes": self.labels.classes}
             answers = yield Exchange([Call(m, "fuse", public) for m in self.others], Pace.IN_TURN)
             self.messages = {m: self._received(m, answer) for m, answer in zip(self.others, answers)}
-        block = problem.blocks[self.holder]
         self.own = self._own_fit()
         with self.engine.limited():
             self.fit = fit_scores(
-                block,
+                problem.blocks[self.holder],
                 problem.y,
                 self.labels.classes,
                 self.own,
@@ -165,10 +156,6 @@ class FusionSolver(PrivateRun):
                 [self.messages[m] for m in self.others],
                 self.engine,
             )
-        self.n_rounds = 1
-        self.seconds += time.perf_counter() - begin
-        self.last_record = self._record()
-        return self.last_record
 
     def _received(self, m: int, answer: dict[str, Any]) -> FusionMessage:
         name, width = self.problem.names[m], self.problem.blocks[m].shape[1]
@@ -235,8 +222,8 @@ class FusionSolver(PrivateRun):
 
     def baselines(self) -> dict[str, Model]:
         """Weights and intercept of the label holder alone, and of the released models added up."""
-        if self.own is None or self.labels is None:
-            raise ConfigError("privacy: the fusion round has not been made yet")
+        self._finished()
+        assert self.own is not None
         w, b = self.own
         prior = float(self.problem.y.mean())
         base = math.log(prior / (1.0 - prior))
@@ -259,17 +246,9 @@ class FusionSolver(PrivateRun):
 
     # --- what a run's record asks ----------------------------------------------------------------------
 
-    def stop_reason(self, record: RoundRecord) -> Status | None:
-        """One round, no more and no fewer."""
-        return Status.COMPLETED if self.n_rounds else None
-
     def describe(self, status: Status, record: RoundRecord) -> str:
         """One sentence on why the run stopped."""
         return "the fusion round is done; no certificate: a duality gap would have to read exact scores"
-
-    def reason(self) -> str:
-        """How many rounds there are."""
-        return "1 private round(s)"
 
     def compare(self, weights: list[Array], intercept: float) -> Comparison:
         """The result beside what sending nothing gives."""

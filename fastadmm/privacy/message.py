@@ -172,25 +172,17 @@ class MessageSolver(PrivateRun):
         )
         self.z, self.u = z, u
 
-    def next_round(self) -> Talk[RoundRecord]:
-        """The talk of :meth:`round`."""
-        self.prepare()
-        begin = time.perf_counter()
+    def ask_all(self) -> Talk[None]:
+        """Ask for noisy messages and make the z-update; after the last round, let parties settle."""
         number = self.n_rounds + 1
-        if number > self.settings.rounds:
-            raise ConfigError(f"privacy: all {self.settings.rounds} rounds are spent; no further one is made")
         parties = range(self.problem.n_parties)
         with self.engine.limited():
             asked = [Call(m, "noisy", {"target": self._target(m), "round": number}) for m in parties]
             answers = yield Exchange(asked, Pace.IN_TURN)
             self.messages = np.array([self._shrunk(answer["message"]) for answer in answers])
             self._coordinate()
-            self.n_rounds = number
             if number == self.settings.rounds:
                 yield Exchange([Call(m, "settle", {"target": self._target(m)}) for m in parties])
-        self.seconds += time.perf_counter() - begin
-        self.last_record = self._record()
-        return self.last_record
 
     def _shrunk(self, message: np.ndarray) -> np.ndarray:
         """James and Stein's factor towards the public centre: a z-update believes less of a noisy message."""
@@ -216,10 +208,6 @@ class MessageSolver(PrivateRun):
         """Name of the scheme in records."""
         return f"{self.scheme.name}, noisy messages"
 
-    def stop_reason(self, record: RoundRecord) -> Status | None:
-        """T rounds, no more and no fewer."""
-        return Status.COMPLETED if self.n_rounds >= self.settings.rounds else None
-
     def describe(self, status: Status, record: RoundRecord) -> str:
         """One sentence on why the run stopped."""
         if status is Status.INTERRUPTED:
@@ -234,10 +222,6 @@ class MessageSolver(PrivateRun):
         if not self.parties:
             return [np.zeros(0)] * self.problem.n_parties
         return [party.weights.copy() for party in self.parties]
-
-    def reason(self) -> str:
-        """How many rounds there are."""
-        return f"{self.settings.rounds} private round(s)"
 
     def compare(self, weights: list[np.ndarray], intercept: float) -> Comparison:
         """The result beside what sending nothing gives."""

@@ -8,11 +8,12 @@ party that pays most. Use separate ledgers for data that share no person.
 import math
 import os
 import secrets
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fastadmm.conversation.exchange import Driver, converse
+from fastadmm.conversation.exchange import Driver, Talk, converse
 from fastadmm.conversation.gate import GatedParty
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
@@ -24,7 +25,7 @@ from fastadmm.privacy.releases import Books, Payment, Releases, reserve
 from fastadmm.privacy.statement import EXACT_WEIGHTS, PartyGuarantee, PrivacyStatement, state
 from fastadmm.problem.problem import Problem
 from fastadmm.settings.privacy import DifferentialPrivacy
-from fastadmm.solver.history import RoundRecord
+from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.run import Run
 
@@ -126,11 +127,42 @@ class PrivateRun(Run):
         settings = with_labels_spent(self.settings, self.ledger, self.run, self.label_account)
         return state(settings, parties, seen, not_covered, tuning, weights)
 
+    def terms(self) -> dict[str, Any]:
+        """What parties elsewhere are told when the run begins, beside what every run says."""
+        return {}
+
     def round(self) -> RoundRecord:
         """Make a round: charge and collect what every party sends, and use it."""
         record = converse(self.next_round(), self.driver.carry)
         assert record is not None  # parties of this process answer at once
         return record
+
+    def next_round(self) -> Talk[RoundRecord]:
+        """The talk of :meth:`round`."""
+        self.prepare()
+        begin, most = time.perf_counter(), self.settings.exchanges
+        if self.n_rounds >= most:
+            raise ConfigError(f"privacy: all {most} rounds are spent; no further one is made")
+        yield from self.ask_all()
+        self.n_rounds += 1
+        self.seconds += time.perf_counter() - begin
+        self.last_record = self._record()
+        return self.last_record
+
+    def ask_all(self) -> Talk[None]:
+        """Ask every party once, and use what it sends."""
+        raise NotImplementedError
+
+    def _record(self) -> RoundRecord:
+        raise NotImplementedError
+
+    def stop_reason(self, record: RoundRecord) -> Status | None:
+        """As many rounds as are charged, no more and no fewer."""
+        return Status.COMPLETED if self.n_rounds >= self.settings.exchanges else None
+
+    def reason(self) -> str:
+        """How many rounds there are."""
+        return f"{self.settings.exchanges} private round(s)"
 
     def recorded(self, objective: float, weight_norms: list[float], **more: Any) -> RoundRecord:
         """What can be said of a round without exact messages: no certificate."""
