@@ -114,6 +114,18 @@ def _step(unit: float, scale: float) -> float:
     return max(unit, float(2.0 ** (math.floor(math.log2(scale)) - _SCALE_BITS)))
 
 
+def laplace_answers(
+    unit: float, sensitivity: float, n_values: int, epsilon: float, rounds: int
+) -> LaplaceAnswers:
+    """Noise for T answers of so many numbers, which one record moves by so much before they are rounded."""
+    step = _step(unit, sensitivity * rounds / epsilon)
+    steps = sensitivity / step + n_values
+    scale = math.ceil(steps * rounds / epsilon * (1.0 + 2.0**-40))
+    if scale > 2**55:
+        raise ConfigError(f"epsilon: {epsilon:g} over {rounds} rounds is too small for the noise's lattice")
+    return LaplaceAnswers(step, scale, steps / scale)
+
+
 def make_answers(
     mechanism: str,
     bound: Bound,
@@ -144,14 +156,7 @@ def make_answers(
             )
         # Contributions were rounded to the unit: half a unit per coordinate and record.
         sensitivity += n_parameters * unit
-        step = _step(unit, sensitivity * rounds / epsilon)
-        steps = sensitivity / step + n_parameters
-        scale = math.ceil(steps * rounds / epsilon * (1.0 + 2.0**-40))
-        if scale > 2**55:
-            raise ConfigError(
-                f"epsilon: {epsilon:g} over {rounds} rounds is too small for the noise's lattice"
-            )
-        return LaplaceAnswers(step, scale, steps / scale)
+        return laplace_answers(unit, sensitivity, n_parameters, epsilon, rounds)
     if delta is None or not 0 < delta < 1:
         raise ConfigError("delta: Gaussian answers need a delta between 0 and 1, such as 1e-6")
     if delta * n_records >= 1:

@@ -71,16 +71,7 @@ def make_setup(settings: OwnerSettings, data: Owners, engine: Engine, *, in_memo
         if settings.learner not in names:
             raise ConfigError(f"learner: {settings.learner!r} is no owner; there are {', '.join(names)}")
         epsilons[names.index(settings.learner)] = math.inf
-    n_features = data.owners[0].n_features
-    bound = make_bound(
-        settings.bound,
-        loss,
-        euclidean=settings.mechanism == "gaussian",
-        n_features=n_features,
-        intercept=settings.intercept,
-        theta_max=settings.theta_max,
-        target_bound=settings.target_bound,
-    )
+    bound = bound_of(settings, loss, data.owners[0].n_features)
     if math.isinf(bound.xi) and not all(math.isinf(epsilon) for epsilon in epsilons):
         raise ConfigError(
             "bound: gradients are unbounded, so no noise gives epsilon; pass --bound clip:XI or features:R"
@@ -115,6 +106,19 @@ def make_setup(settings: OwnerSettings, data: Owners, engine: Engine, *, in_memo
     noise = float((weights**2 * variances).sum() * owners[0].n_parameters)
     return Setup(
         settings, loss, bound, owners, epsilons, data.kappa, weights, method, step, smoothness, noise
+    )
+
+
+def bound_of(settings: OwnerSettings, loss: OwnerLoss, n_features: int) -> Bound:
+    """The bound on every record's gradient that settings ask for."""
+    return make_bound(
+        settings.bound,
+        loss,
+        euclidean=settings.mechanism == "gaussian",
+        n_features=n_features,
+        intercept=settings.intercept,
+        theta_max=settings.theta_max,
+        target_bound=settings.target_bound,
     )
 
 
