@@ -16,13 +16,19 @@ from typing import Any
 import numpy as np
 
 from fastadmm.blocks.block import DenseBlock
-from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, PrivacyBudgetError
 from fastadmm.privacy import ledger as ledgers
 from fastadmm.privacy import message
 from fastadmm.privacy.accounts import Account
-from fastadmm.privacy.noise_tests import Check
-from fastadmm.privacy.transcript import Agents, Tap, epsilon_spent, made_run, many_rows, same_calls
+from fastadmm.privacy.noise_tests import Check, exact_check
+from fastadmm.privacy.transcript import (
+    Tap,
+    enough_labels,
+    epsilon_spent,
+    made_run,
+    many_rows,
+    same_calls,
+)
 from fastadmm.problem.problem import make_problem
 from fastadmm.settings.privacy import DifferentialPrivacy
 from fastadmm.solver.options import SolverOptions
@@ -55,11 +61,6 @@ class _Made:
     late: str
 
 
-def _enough(label_epsilon: float) -> int:
-    """Labels whose soft targets surely have a mean between 0 and 1."""
-    return math.ceil(50.0 / math.tanh(label_epsilon / 2.0) ** 2)
-
-
 class _Books:
     """Runs on one folder with one ledger."""
 
@@ -67,25 +68,23 @@ class _Books:
         self.settings, self.folder, self.file = settings, folder, folder / "ledger.jsonl"
         n = many_rows(_ROWS, settings.delta)
         if settings.label_epsilon is not None:
-            n = max(n, _enough(settings.label_epsilon))
+            n = max(n, enough_labels(settings.label_epsilon))
         rng = np.random.default_rng(7)
         blocks = [DenseBlock(rng.normal(size=(n, 3))) for _ in range(3)]
         self.problem = make_problem(blocks, (np.arange(n) % 2).astype(np.float64), lam=0.1)
         self.discrete = settings.sampler == "discrete"
 
-    def run(self, run: str, agents: Agents | None = None) -> _Made:
+    def run(self, run: str, path: str = "solver") -> _Made:
         """Make a run, and look after every exchange whether all that left is charged on disk."""
         late, tap = list[str](), Tap()
 
         def look() -> None:
-            for m, account in enumerate(() if agents else solver.accounts):
+            for m, account in enumerate(solver.accounts if path == "solver" else ()):
                 if self.charged(account, run).total_gdp < self.cost(tap, m).gdp * (1.0 - _ROUNDING):
                     late.append(f"what party {m} sent was not charged on disk when it left")
 
-        own: dict[str, Any] = {"messages": self.folder / "releases", "ledger": _LEDGERS.Ledger(self.file)}
-        solver = made_run(
-            self.settings, self.problem, SolverOptions(n_threads=1), agents, look, run=run, **own
-        )
+        options, held = SolverOptions(n_threads=1), _LEDGERS.Ledger(self.file)
+        solver = made_run(self.settings, self.problem, options, path, look, self.folder, run, ledger=held)
         try:
             with tap:
                 for _ in range(self.settings.exchanges):
@@ -118,7 +117,7 @@ def audit_books(settings: DifferentialPrivacy) -> list[Check]:
     """Recompute what runs cost; hold ledger and statement against it: ``docs/privacy.md#the-audit``."""
     settings = settings.of_any_parties().with_(total_epsilon=_ROOM * settings.epsilon)
     label = settings.label_epsilon
-    if label is not None and many_rows(_enough(label), settings.delta) < _enough(label):
+    if label is not None and many_rows(enough_labels(label), settings.delta) < enough_labels(label):
         settings = settings.with_(label_epsilon=None)  # of so few records soft targets may have no mean
     with TemporaryDirectory() as folder:
         books = _Books(settings, Path(folder))
@@ -131,18 +130,12 @@ def audit_books(settings: DifferentialPrivacy) -> list[Check]:
         stated = too_little_stated(first.solver.statement(), settings, _costs(books, first, 1))
         again = _again(books, first)
     return [
-        _check("charges against releases", charges, "every release is charged on disk before it is used"),
-        _check(
-            "statement against releases", stated, "no epsilon that is stated is below what the releases cost"
+        exact_check(
+            "charges against releases", charges, "every release is charged on disk before it is used"
         ),
-        _check(
-            "what is drawn or refused again", again, "nothing is drawn twice for one charge, or without room"
-        ),
+        exact_check("statement against releases", stated, "no epsilon stated is below what releases cost"),
+        exact_check("what is drawn or refused again", again, "nothing is drawn twice, or without room"),
     ]
-
-
-def _check(name: str, wrong: str, right: str) -> Check:
-    return Check(name, wrong or right, bool(wrong), power="exact")
 
 
 def _costs(books: _Books, made: _Made, times: int) -> list[_Cost]:
@@ -240,23 +233,10 @@ def _of_agents(settings: DifferentialPrivacy, folder: Path) -> str:
     """The same for parties that answer as agents do, each with a ledger of its own."""
     folder.mkdir()
     books = _Books(settings, folder)
-    held: list[Any] = list(books.problem.blocks)
-    if settings.mode == "fusion":
-        held[0] = None
-    files = [folder / f"ledger-{m}.jsonl" for m in range(len(held))]
-    agents = Agents(
-        settings,
-        held,
-        books.problem.names,
-        Engine(1),
-        [_LEDGERS.Ledger(file) for file in files],
-        "agents",
-        [folder / f"messages-{m}" for m in range(len(held))],
-    )
-    made = books.run("agents", agents)
-    for m, party in agents.parties.items():
+    made = books.run("agents", "agent")
+    for m, party in made.solver.driver.inner.parties.items():
         cost = books.cost(made.tap, m, made.solver)
-        spent = _LEDGERS.Ledger(files[m]).spent(party.books.account, "agents")
+        spent = _LEDGERS.Ledger(folder / f"ledger-{m}").spent(party.books.account, "agents")
         stated = f"epsilon stated by agent {m}", party.statement().epsilon, books.epsilon(cost)
         if wrong := _less(_charges(f"agent {m}", spent, cost), _ROUNDING) or _less([stated], 1e-4):
             return wrong

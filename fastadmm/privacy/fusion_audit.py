@@ -17,16 +17,14 @@ from fastadmm.blocks.block import DenseBlock
 from fastadmm.engine.engine import Engine
 from fastadmm.privacy import fusion_party
 from fastadmm.privacy.fusion_party import FusionBudget, FusionMessage
-from fastadmm.privacy.message_audit import STORED, public_check, replay_check
+from fastadmm.privacy.message_audit import STORED, cost_check, public_check, replay_check
 from fastadmm.privacy.noise import Calibration, NoiseSource
 from fastadmm.privacy.noise_tests import Check
 from fastadmm.privacy.public import PublicLabels
 from fastadmm.privacy.response_audit import public_labels, symbol_checks
 from fastadmm.privacy.source_audit import DrawnNoise, audit_source
 from fastadmm.privacy.transcript import (
-    ROUNDING,
     UNLIMITED,
-    Agents,
     Comparison,
     Release,
     Tap,
@@ -92,9 +90,7 @@ def recorded_cost(settings: FusionPrivacy, budget: FusionBudget) -> Check:
     """The exact total cost of the releases that a run recorded."""
     gdp = math.sqrt(budget.norm**2 + budget.model**2 + budget.moments**2)
     cost = epsilon_spent(gdp, settings.delta, (budget.symbol,))
-    found = f"epsilon = {cost:.4g} at delta {settings.delta:g}, claim {settings.epsilon:.4g}"
-    refuted = cost > settings.epsilon * (1.0 + ROUNDING)
-    return Check("cost of the releases on record, exact", found, refuted, cost)
+    return cost_check("cost of the releases on record, exact", cost, settings, "by the record", "")
 
 
 def audit_fusion_code(settings: FusionPrivacy, trials: int, note: Callable[[str], None]) -> list[Check]:
@@ -139,8 +135,7 @@ def _run(settings: FusionPrivacy, blocks: list[Any], path: str = "solver", threa
     """A run of a label holder and one or more other parties."""
     n = blocks[0].shape[0]
     problem = make_problem([np.ones((n, 1)), *blocks], (np.arange(n) % 2).astype(np.float64), lam=1.0)
-    agents = Agents(settings, [None, *blocks], problem.names, Engine(threads)) if path == "agent" else None
-    return made_run(settings, problem, SolverOptions(n_threads=threads), agents)
+    return made_run(settings, problem, SolverOptions(n_threads=threads), path)
 
 
 def _idle(settings: FusionPrivacy) -> Any:

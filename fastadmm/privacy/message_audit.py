@@ -19,16 +19,14 @@ import scipy.sparse as sp
 
 from fastadmm.blocks.block import CSRBlock, DenseBlock
 from fastadmm.coordinator.admm.order import SHARING
-from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError, InputError
 from fastadmm.privacy.adversary import concrete_rows, find_worst_pair
-from fastadmm.privacy.noise_tests import Check, directions_check
+from fastadmm.privacy.noise_tests import Check, directions_check, exact_check
 from fastadmm.privacy.sensitivity import message_sensitivity
 from fastadmm.privacy.source_audit import DrawnNoise, audit_source
 from fastadmm.privacy.transcript import (
     ROUNDING,
     UNLIMITED,
-    Agents,
     Comparison,
     Release,
     Tap,
@@ -91,11 +89,8 @@ def declared_cost(settings: MessagePrivacy, mu: float, sigma: float) -> Check:
     """Is a noise level enough for the claim, according to the theorems?"""
     bound = message_sensitivity(settings, mu, 1)
     cost = cost_of_messages(math.sqrt(settings.rounds) * bound.value / sigma, settings)
-    found = (
-        f"epsilon = {cost:.4g} at delta {settings.delta:g} for {settings.rounds} message(s) with sigma "
-        f"{sigma:.4g} and sensitivity {bound.value:.4g} ({bound.theorem}), claim {settings.epsilon:.4g}"
-    )
-    return Check("cost of the noise on record", found, cost > settings.epsilon * (1.0 + ROUNDING), cost)
+    where = f"for {settings.rounds} message(s) with sigma {sigma:.4g} and sensitivity {bound.value:.4g}"
+    return cost_check("cost of the noise on record", cost, settings, f"{where} ({bound.theorem})", "")
 
 
 def audit_message_code(
@@ -175,19 +170,21 @@ def replay_check(
     claim, power = settings.epsilon, "exact"
     if 0.0 < declared <= claim:
         power = f"exact: would notice every fault that makes epsilon {claim / declared:.3f} times as large"
-    return Check(
-        f"cost of {what}, replayed",
-        f"epsilon = {epsilon:.4g} at delta {settings.delta:g} on {where}, claim {claim:.4g}",
-        not epsilon <= claim * (1.0 + ROUNDING),
-        epsilon,
-        power,
-    )
+    return cost_check(f"cost of {what}, replayed", epsilon, settings, f"on {where}", power)
+
+
+def cost_check(
+    name: str, cost: float, settings: DifferentialPrivacy, where: str, power: str = "exact"
+) -> Check:
+    """Is a cost within the claim, but for rounding?"""
+    claim = settings.epsilon
+    found = f"epsilon = {cost:.4g} at delta {settings.delta:g} {where}, claim {claim:.4g}"
+    return Check(name, found, not cost <= claim * (1.0 + ROUNDING), cost, power)
 
 
 def public_check(differ: str, right: str) -> Check:
     """What replays showed besides distances."""
-    found = differ or f"given what was sent before, {right}"
-    return Check("what is public, on neighbours", found, bool(differ))
+    return exact_check("what is public, on neighbours", differ, f"given what was sent before, {right}")
 
 
 class _Code:
@@ -216,8 +213,7 @@ class _Code:
         problem = make_problem(blocks, y, lam=self.mu * tau * problem.lam / problem.regularization)
         options = SolverOptions(penalty=1.0, n_threads=threads)
         settings = self.settings.with_(rounds=rounds, shrink=shrinks)
-        agents = Agents(settings, blocks, problem.names, Engine(threads)) if path == "agent" else None
-        made = made_run(settings, problem, options, agents)
+        made = made_run(settings, problem, options, path)
         self.solvers.append(made)
         return made
 
@@ -322,27 +318,17 @@ class _Code:
     def level_check(self, worst: Comparison) -> Check:
         """Is the noise at every number of records enough for the worst that was replayed?"""
         settings, found = self.settings, []
-        rounds = settings.rounds
         for n in sorted({many_rows(n, settings.delta) for n in _LADDER} - {0}):
-            solver = self.solver([DenseBlock(np.ones((n, 1)))] * 3, rounds)
-            agents = self.solver([DenseBlock(np.ones((n, 1)))] * 3, rounds, path="agent").driver.inner
-            levels = [party.level for party in solver.parties]
-            levels += [agents.parties[m].level for m in range(3)]
-            for level in levels:
+            blocks = [DenseBlock(np.ones((n, 1)))] * 3
+            agents = self.solver(blocks, settings.rounds, path="agent").driver.inner.parties.values()
+            for party in (*self.solver(blocks, settings.rounds).parties, *agents):
                 # Distances of the worst pair in units of its own noise, which is that of few records.
-                found.append((level.sigma, n, level.sensitivity / level.sigma))
+                found.append((party.level.sigma, n, party.level.gdp))
         sigma, n, _ = min(found)
-        declared = max(gdp for _, _, gdp in found) * math.sqrt(rounds)
-        replayed_now = cost_of_messages(worst.gdp * worst.sigma / sigma, settings)
-        cost = max(replayed_now, cost_of_messages(declared, settings))
-        return Check(
-            "noise at every number of records",
-            f"sigma is {sigma:.4g} at least, for {n} records: epsilon = {cost:.4g} as replayed, "
-            f"claim {settings.epsilon:.4g}",
-            not cost <= settings.epsilon * (1.0 + ROUNDING),
-            cost,
-            "exact",
-        )
+        declared = max(gdp for _, _, gdp in found) * math.sqrt(settings.rounds)
+        cost = cost_of_messages(max(worst.gdp * worst.sigma / sigma, declared), settings)
+        where = f"as replayed with sigma of {sigma:.4g} at least, for {n} records"
+        return cost_check("noise at every number of records", cost, settings, where)
 
     def draw(self, trials: int) -> None:
         """Noise of long messages on two threads, of three parties, by both paths; and of many short ones."""

@@ -45,6 +45,11 @@ class Check:
         return values
 
 
+def exact_check(name: str, wrong: str, right: str) -> Check:
+    """A check without chance: what is wrong, or that nothing is."""
+    return Check(name, wrong or right, bool(wrong), power="exact")
+
+
 def _often(what: str) -> str:
     return f"would notice {what} in {100 * POWER:.0f} % of audits"
 

@@ -25,6 +25,7 @@ from fastadmm.privacy.noise_tests import (
     counts_check,
     distances_check,
     drawn_in_a_child,
+    exact_check,
     frequency_check,
     reuse_check,
     uniform_check,
@@ -32,7 +33,16 @@ from fastadmm.privacy.noise_tests import (
 from fastadmm.privacy.public import PublicLabels, label_payment
 from fastadmm.privacy.releases import Releases
 from fastadmm.privacy.source_audit import key_check
-from fastadmm.privacy.transcript import UNLIMITED, Tap, made_run, many_rows, on_grid, replayed, same_calls
+from fastadmm.privacy.transcript import (
+    UNLIMITED,
+    Tap,
+    enough_labels,
+    made_run,
+    many_rows,
+    on_grid,
+    replayed,
+    same_calls,
+)
 from fastadmm.problem.problem import make_problem
 from fastadmm.settings.privacy import DifferentialPrivacy, FusionPrivacy, MessagePrivacy
 from fastadmm.solver.options import SolverOptions
@@ -52,8 +62,7 @@ def audit_labels(settings: DifferentialPrivacy, trials: int, publish: Callable[.
     if claim is None:
         return []
     settings = settings.of_any_parties().with_(total_epsilon=UNLIMITED)
-    # Enough labels for soft targets whose mean is surely between 0 and 1.
-    n = max(trials, math.ceil(50.0 / math.tanh(claim / 2.0) ** 2))
+    n = max(trials, enough_labels(claim))
     y = (np.arange(n) % 2).astype(np.float64)
     due = 1.0 / (1.0 + math.exp(claim))
 
@@ -127,9 +136,9 @@ def _what_leaves(settings: DifferentialPrivacy) -> Check:
     name = "what is public, on labels that differ in one"
     n = many_rows(_ROWS, settings.delta)
     claim = settings.label_epsilon or 0.0
-    if n <= _CHANGED or 50.0 / math.tanh(claim / 2.0) ** 2 > 1e6:
+    if n <= _CHANGED or enough_labels(claim) > 1e6:
         return Check(name, "too few records", False)
-    n = max(n, min(math.ceil(50.0 / math.tanh(claim / 2.0) ** 2), many_rows(10**6, settings.delta)))
+    n = max(n, min(enough_labels(claim), many_rows(10**6, settings.delta)))
     rng = np.random.default_rng(4)
     blocks = [rng.normal(size=(n, 3)) for _ in range(3)]
     y = (rng.random(n) < 0.5).astype(np.float64)
@@ -144,14 +153,8 @@ def _what_leaves(settings: DifferentialPrivacy) -> Check:
     except ConfigError as error:
         return Check(name, f"no run: {error}", False)
     differ = same_calls(first, second)
-    found = (
-        f"{differ} depends on a true label"
-        if differ
-        else "given the randomised labels, all calls are the same"
-    )
-    if not first:
-        found = "no call was made"
-    return Check(name, found, bool(differ) or not first, power="exact")
+    wrong = f"{differ} depends on a true label" if differ else "" if first else "no call was made"
+    return exact_check(name, wrong, "given the randomised labels, all calls are the same")
 
 
 def _flipped_too(record: Tap, n: int, claim: float) -> Tap:

@@ -19,6 +19,7 @@ from fastadmm.privacy.noise_tests import (
     directions_check,
     distances_check,
     drawn_in_a_child,
+    exact_check,
     law_check,
     link_check,
     mean_check,
@@ -106,7 +107,7 @@ def key_check(
         wrong = f"other randomness than the operating system's decides {what}"
     bits = sum(bool(moves(under(flip) != base)) for flip in range(min(8 * asked, _KEY_BITS)))
     found = f"{bits} of {_KEY_BITS} bits of the operating system's randomness decide {what}"
-    return Check(name, wrong or found, bool(wrong) or bits < _KEY_BITS, power="exact")
+    return exact_check(name, wrong or (found if bits < _KEY_BITS else ""), found)
 
 
 def parts_of(noises: Sequence[Array], exact: Sequence[Array], names: Sequence[str]) -> dict[str, Array]:

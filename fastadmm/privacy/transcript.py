@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ import numpy as np
 from fastadmm.conversation.exchange import Answers, Exchange
 from fastadmm.engine.engine import Engine
 from fastadmm.privacy import fusion_party, message, message_party, noise
+from fastadmm.privacy import ledger as ledgers
 from fastadmm.privacy.accounts import Account
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.noise import Calibration, GridMessage, NoiseSource
@@ -131,6 +133,11 @@ def many_rows(most: int, delta: float) -> int:
     return int(min(most, 0.8 / delta))
 
 
+def enough_labels(label_epsilon: float) -> int:
+    """Labels whose soft targets surely have a mean between 0 and 1."""
+    return math.ceil(50.0 / math.tanh(label_epsilon / 2.0) ** 2)
+
+
 def on_grid(chosen: Array, level: Calibration) -> GridMessage:
     """A chosen value as a message on the grid of its noise."""
     return GridMessage(np.rint(chosen / level.grid).astype(np.int64), level.grid)
@@ -194,6 +201,7 @@ def compare_transcripts(first: Tap, second: Tap, party: int | None = None) -> Co
 
 #: Looked up when they are called, as the party's process does.
 _MODES, _FUSION, _MESSAGE, _NOISE = message, fusion_party, message_party, noise  # type: Any, Any, Any, Any
+_LEDGERS: Any = ledgers
 
 
 #: A call or an answer: party, name, values.
@@ -228,30 +236,24 @@ class Agents:
     """Parties that are opened as an agent opens them, each with its books."""
 
     settings: DifferentialPrivacy
-    blocks: Sequence[Any]
-    names: Sequence[str]
+    problem: Problem
     engine: Engine
-    ledgers: Sequence[Ledger] | None = None
-    run: str = "audit"
-    releases: Sequence[Any] | None = None
+    run: str
+    folder: Path | None = None  # of their ledgers and releases, which without it are in memory
     parties: dict[int, Any] = field(default_factory=dict)
     local: bool = True
 
     def open(self, terms: dict[str, Any]) -> None:
         """Open the parties."""
         family = _FUSION.FusionParty if isinstance(self.settings, FusionPrivacy) else _MESSAGE.MessageParty
-        for m, (block, name) in enumerate(zip(self.blocks, self.names)):
-            if block is None:
-                continue
-            books = Books(
-                self.settings,
-                self.ledgers[m] if self.ledgers else Ledger(),
-                self.run,
-                Account(name, name),
-                name,
-                None if self.releases is None else self.releases[m],
-                partial(_source, self.settings, m),
-            )
+        for m, (block, name) in enumerate(zip(self.problem.blocks, self.problem.names)):
+            if m == 0 and self.settings.mode == "fusion":
+                continue  # the label holder
+            ledger, releases = Ledger(), None
+            if self.folder is not None:
+                ledger, releases = _LEDGERS.Ledger(self.folder / f"ledger-{m}"), self.folder / f"party-{m}"
+            source = partial(_source, self.settings, m)
+            books = Books(self.settings, ledger, self.run, Account(name, name), name, releases, source)
             told = {**terms, "books": books, "position": m, "n_samples": block.shape[0]}
             self.parties[m] = family.opened(name, block, self.engine, told)
             self.parties[m].prepare()
@@ -273,11 +275,15 @@ def made_run(
     settings: DifferentialPrivacy,
     problem: Problem,
     options: SolverOptions,
-    agents: Agents | None = None,
+    path: str = "solver",
     look: Callable[[], None] | None = None,
+    folder: Path | None = None,
+    run: str = "audit",
     **common: Any,
 ) -> Any:
     """A run of the product's own code, watched; its parties are its own, or opened as agents open them."""
+    agents = Agents(settings, problem, Engine(options.n_threads), run, folder) if path == "agent" else None
+    common |= {"run": run, "messages": None if folder is None else folder / "releases"}
     solver = _MODES.private_solver(problem, options, settings, driver=agents, **common)
     if agents is not None:
         agents.open({**solver.terms(), "regularization": problem.regularization})
