@@ -100,12 +100,9 @@ def _of_few_rows(
     gram: tuple[float, float, float], image: Pair, target: float, most: float, longest: float
 ) -> tuple[tuple[float, float, float], Pair]:
     """The nearest G and q that ``most`` rows along each eigenvector make (see :func:`concrete_rows`)."""
-    mean, half = 0.5 * (gram[0] + gram[2]), math.hypot(0.5 * (gram[0] - gram[2]), gram[1])
-    angle = 0.5 * math.atan2(2.0 * gram[1], gram[0] - gram[2])
-    c, s = math.cos(angle), math.sin(angle)
+    high, low, c, s = _eigen(*gram)
     largest = most * longest * longest
-    high = min(mean + half, largest)
-    low = min(max((gram[0] * gram[2] - gram[1] * gram[1]) / (mean + half), 1e-9), largest)
+    high, low = min(high, largest), min(max(low, 1e-9), largest)
     q1, q2 = c * image[0] + s * image[1], -s * image[0] + c * image[1]
     limit1, limit2 = target * math.sqrt(high * most), target * math.sqrt(low * most)
     q1, q2 = min(max(q1, -limit1), limit1), min(max(q2, -limit2), limit2)
@@ -156,13 +153,17 @@ def _measure(
     return measure
 
 
+def _eigen(k11: float, k12: float, k22: float) -> tuple[float, float, float, float]:
+    """Larger and smaller eigenvalue, and cosine and sine of the larger one's direction."""
+    high = 0.5 * (k11 + k22) + math.hypot(0.5 * (k11 - k22), k12)
+    angle = 0.5 * math.atan2(2.0 * k12, k11 - k22)
+    low = (k11 * k22 - k12 * k12) / high if high > 0.0 else 0.0
+    return high, low, math.cos(angle), math.sin(angle)
+
+
 def _solve(k11: float, k12: float, k22: float, q1: float, q2: float, ball: float) -> Pair:
     """Minimise 1/2 x'Kx - q'x over |x| <= B, in the eigenbasis of K."""
-    mean, half = 0.5 * (k11 + k22), math.hypot(0.5 * (k11 - k22), k12)
-    angle = 0.5 * math.atan2(2.0 * k12, k11 - k22)
-    c, s = math.cos(angle), math.sin(angle)
-    high = mean + half
-    low = (k11 * k22 - k12 * k12) / high if high > 0.0 else 0.0
+    high, low, c, s = _eigen(k11, k12, k22)
     p1, p2 = c * q1 + s * q2, -s * q1 + c * q2
     low = max(low, 1e-300)
     x1, x2 = p1 / high, p2 / low

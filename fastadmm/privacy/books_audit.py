@@ -207,26 +207,20 @@ def too_little_stated(statement: Any, settings: DifferentialPrivacy, costs: Sequ
 
 def _written(statement: Any) -> list[tuple[str, float, float]]:
     """Numbers in the texts of a statement, and what they stand for: they are rounded up."""
-    texts = {
+    text = "\n".join([statement.one_line(), *(f"{row}: {cell}" for row, cell in statement.table())])
+    patterns = {
         r"epsilon = ([\d.]+) at": statement.epsilon,
+        r"^epsilon per party: ([\d.]+)$": statement.epsilon,
         r"([\d.]+) for a person in all": statement.joint_epsilon,
+        r"^epsilon, one person in all parties: ([\d.]+)$": statement.joint_epsilon,
         r"label epsilon = ([\d.]+)": statement.label_epsilon,
+        r"^label epsilon: ([\d.]+)$": statement.label_epsilon,
     }
-    line = statement.one_line()
-    pairs = []
-    for pattern, due in texts.items():
-        found = re.search(pattern, line)
-        if math.isfinite(due):
-            pairs.append(("epsilon in words", float(found[1]) if found else math.inf, due))
-    rows = dict(statement.table())
-    for row, due in (
-        ("epsilon per party", statement.epsilon),
-        ("epsilon, one person in all parties", statement.joint_epsilon),
-        ("label epsilon", statement.label_epsilon),
-    ):
-        if math.isfinite(due) and row in rows:
-            pairs.append((f"{row}, in the table", float(rows[row]), due))
-    return [(what, found * (1.0 + 1e-4), due) for what, found, due in pairs]
+    return [
+        (f"in words, {pattern}", float(found[1]) * (1.0 + 1e-4), due)
+        for pattern, due in patterns.items()
+        if math.isfinite(due) and (found := re.search(pattern, text, re.MULTILINE))
+    ]
 
 
 def _of_agents(settings: DifferentialPrivacy, folder: Path) -> str:

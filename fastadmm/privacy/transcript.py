@@ -226,10 +226,6 @@ class Watched:
             self.look()
         return answers
 
-    def notes(self) -> list[tuple[str, str, str]]:
-        """Name of each party, of its update, and why it was chosen."""
-        return self.inner.notes()
-
 
 @dataclass
 class Agents:
@@ -261,10 +257,6 @@ class Agents:
     def carry(self, exchange: Exchange) -> Answers:
         """The answers of an exchange, in the order of its calls."""
         return [self.parties[call.party].answer(call.name, call.made()) for call in exchange.calls]
-
-    def notes(self) -> list[tuple[str, str, str]]:
-        """Name of each party, of its update, and why it was chosen."""
-        return [(party.name, party.kind, party.reason) for party in self.parties.values()]
 
 
 def _source(settings: DifferentialPrivacy, m: int) -> Any:
