@@ -152,8 +152,8 @@ class Charge:
     @classmethod
     def to(cls, account: Account, run: str, release: str, **cost: Any) -> Charge:
         """A charge to an account; the cost is ``gdp``, ``pure`` or ``rho``, with its ``draw``."""
-        of = {"role": account.role, "columns": account.columns}
-        return cls(run, account.rows, account.party, release, **of, **cost)
+        a = account
+        return cls(run, a.rows, a.party, release, role=a.role, columns=a.columns, **cost)
 
     @property
     def account(self) -> Account:

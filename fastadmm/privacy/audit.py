@@ -18,9 +18,8 @@ from scipy.stats import beta, binom, norm
 
 from fastadmm.engine.engine import Engine
 from fastadmm.privacy.accounting import epsilon_of
-from fastadmm.privacy.message_audit import UNLIMITED
 from fastadmm.privacy.noise import Calibration, NoiseSource
-from fastadmm.privacy.transcript import bisected, made_run
+from fastadmm.privacy.transcript import UNLIMITED, bisected, made_run
 from fastadmm.settings.privacy import MessagePrivacy
 
 if TYPE_CHECKING:

@@ -225,7 +225,7 @@ def _replay(settings: FusionPrivacy, case: _Case) -> _Cost:
             with replayed(taps[0]) if taps else past as tap:
                 answers += _answers(settings, [block], labels, case.path, case.threads)
             taps.append(tap)
-        compared = compare_transcripts(*taps)
+        compared = compare_transcripts(taps[0], taps[1])
         made.append((compared, FusionMessage.from_arrays(answers[0]).channel))
         for answer in answers:
             answer["levels"] = np.delete(answer["levels"], case.place)
