@@ -168,25 +168,17 @@ def _solve(k11: float, k12: float, k22: float, q1: float, q2: float, ball: float
     low = max(low, 1e-300)
     x1, x2 = p1 / high, p2 / low
     if math.hypot(x1, x2) > ball:
-        below, above = 0.0, math.hypot(p1, p2) / ball
         nu = 0.0
-        for _ in range(60):
-            x1, x2 = p1 / (high + nu), p2 / (low + nu)
-            norm = math.hypot(x1, x2)
-            if norm > ball:
-                below = nu
-            else:
-                above = nu
+        for _ in range(60):  # Newton's method for 1/|x|, which is concave in nu: it comes from below
             slope = x1 * x1 / (high + nu) + x2 * x2 / (low + nu)
-            following = nu + (norm / ball - 1.0) * norm * norm / slope if slope > 0.0 else above
-            if not below < following < above:
-                following = 0.5 * (below + above)
-            if abs(following - nu) <= 1e-15 * nu:
+            square = x1 * x1 + x2 * x2
+            move = (math.sqrt(square) / ball - 1.0) * square / slope
+            nu += move
+            x1, x2 = p1 / (high + nu), p2 / (low + nu)
+            if move <= 1e-15 * nu:
                 break
-            nu = following
-        norm = math.hypot(x1, x2)
-        if norm > ball:
-            x1, x2 = x1 * ball / norm, x2 * ball / norm
+        norm = max(math.hypot(x1, x2), ball)
+        x1, x2 = x1 * ball / norm, x2 * ball / norm
     return c * x1 - s * x2, s * x1 + c * x2
 
 

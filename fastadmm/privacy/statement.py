@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from types import UnionType
 from typing import Any, Self, get_args, get_origin, get_type_hints
 
@@ -269,18 +270,9 @@ def _rounded_down(value: float) -> str:
 def _rounded(value: float, whole: Callable[[float], int]) -> str:
     if math.isinf(value):
         return "infinity"
-    if value == 0.0:
-        return "0"
-    digits = 4 - math.ceil(math.log10(abs(value)) + 1e-12)
-    scale = 10.0**digits
+    context = Context(prec=4, rounding=ROUND_CEILING if whole is math.ceil else ROUND_FLOOR)
     # What is within rounding of a short number is that number.
-    near = round(value * scale)
-    count = near if abs(value * scale - near) < 1e-6 else whole(value * scale)
-    return _plainly(count / scale, digits)
-
-
-def _plainly(value: float, digits: int) -> str:
-    text = f"{value:.{max(digits, 0)}f}"
+    text = f"{context.create_decimal(f'{value:.10g}'):f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
