@@ -3,7 +3,8 @@
 The worst neighbours of a party: one record turns from a long row into its opposite, or, where the row norm is
 found with noise, into the opposite row of the smallest norm, so that nearly every count differs as well.
 Theorems hold for every past, so the audit chooses the noisy values: they drive the local model to where one
-record moves gradient, moments and symbol farthest.
+record moves gradient, moments and symbol farthest. Of every symbol and every kind of score theorem F4 says
+how often it comes.
 """
 
 import math
@@ -15,13 +16,20 @@ import numpy as np
 
 from fastadmm.blocks.block import DenseBlock
 from fastadmm.engine.engine import Engine
-from fastadmm.privacy import fusion_party
+from fastadmm.privacy import fusion_party, public
+from fastadmm.privacy.fusion_mechanisms import MAX_EPSILON
 from fastadmm.privacy.fusion_party import FusionBudget, FusionMessage
 from fastadmm.privacy.message_audit import STORED, cost_check, public_check, replay_check
 from fastadmm.privacy.noise import Calibration, NoiseSource
-from fastadmm.privacy.noise_tests import Check
+from fastadmm.privacy.noise_tests import (
+    Check,
+    counts_check,
+    distances_check,
+    frequency_check,
+    reuse_check,
+    uniform_check,
+)
 from fastadmm.privacy.public import PublicLabels
-from fastadmm.privacy.response_audit import public_labels, symbol_checks
 from fastadmm.privacy.source_audit import DrawnNoise, audit_source
 from fastadmm.privacy.transcript import (
     UNLIMITED,
@@ -104,11 +112,6 @@ def audit_fusion_code(settings: FusionPrivacy, trials: int, note: Callable[[str]
         note("drawing noise and symbols")
         noise = _drawn_noise(settings, trials)
 
-        def message(rows: Array, labels: PublicLabels, script: Any, threads: int) -> tuple[Any, Tap]:
-            with Tap(script) as tap:
-                made = _answers(settings, [DenseBlock(rows)], labels, threads=threads)[0]
-            return FusionMessage.from_arrays(made), tap
-
         def cost(share: float) -> float:
             return epsilon_spent(share_cost(worst.compared.gdp, share), settings.delta, (worst.symbol,))
 
@@ -119,7 +122,7 @@ def audit_fusion_code(settings: FusionPrivacy, trials: int, note: Callable[[str]
             replay_check("a whole message", epsilon, epsilon, settings, where),
             public_check(differ, "all but the record's own symbol is the same"),
             *noise.checks("steps, releases, parties, runs", "steps", _name_of, cost, "gradients"),
-            *symbol_checks(message, settings, idle.budget.symbol, trials),
+            *symbol_checks(settings, idle.budget.symbol, trials),
             *audit_source(idle.noise_source, "messages"),
         ]
 
@@ -149,11 +152,11 @@ def _answers(
     settings: FusionPrivacy, blocks: list[Any], labels: PublicLabels, path: str = "solver", threads: int = 1
 ) -> list[Any]:
     """What the parties answer."""
-    public = {"target": labels.target, "classes": labels.classes}
+    asked = {"target": labels.target, "classes": labels.classes}
     made = _run(settings, blocks, path, threads)
     try:
         parties = (made.driver.inner if path == "agent" else made).parties
-        return [party.answer("fuse", public) for party in parties.values()]
+        return [party.answer("fuse", asked) for party in parties.values()]
     finally:
         made.close()
 
@@ -313,3 +316,133 @@ def _norm(budget: FusionBudget, source: Any, round: int, engine: Engine) -> None
 def _name_of(kind: str, release: Release) -> str:
     same = 16 if kind != "gradients" else 1_000
     return f"{kind}, release {release.round % same} of party {release.party}"
+
+
+#: Places of the scores in units of the range: beyond its ends, at them, and inside.
+_PLACES = np.array([-3.0, -1.0, -0.9, -0.7, -0.5, -0.31, -0.1, 0.0, 0.13, 0.4, 0.55, 0.8, 0.99, 1.0, 2.0])
+
+
+def symbol_checks(settings: FusionPrivacy, claimed: float, trials: int) -> list[Check]:
+    """Compare symbols with the law that the claim allows: ``docs/privacy.md#the-audit``."""
+    claimed = min(claimed, MAX_EPSILON)
+    n = max(many_rows(max(trials // 3, 300), settings.delta), 2)
+    labels = public_labels(settings, ((np.arange(n) // 2) % 2).astype(np.float64))
+
+    def message(rows: Array, threads: int) -> tuple[FusionMessage, Tap]:
+        with Tap(_moderate(n)) as tap:
+            made = _answers(settings, [DenseBlock(rows)], labels, threads=threads)[0]
+        return FusionMessage.from_arrays(made), tap
+
+    # Scores lie at the places: the model of these noisy values does not depend on rows.
+    probe, _ = message(np.ones((n, 2)), 1)
+    weights, channel = probe.model.weights, probe.channel
+    wanted = channel.center + channel.clip * _PLACES[np.arange(n) % len(_PLACES)] - probe.model.intercept
+    rows = np.outer(wanted, weights / float(weights @ weights))
+    symbols, scores, uniforms, channels = [], [], [], []
+    for turn in range(max(2, math.ceil(trials / n))):
+        found, tap = message(rows, 1 + turn % 2)
+        scores.append(rows @ found.model.weights + found.model.intercept)
+        symbols.append(found.levels.astype(np.int64))
+        channels.append(found.channel)
+        uniforms += [drawn.numbers for drawn in tap.uniforms]
+    channel = channels[0]
+    if any(other != channel for other in channels):
+        return [Check("law of the symbols", "the channel is another although the past is the same", True)]
+    place = (scores[0] - channel.center) / channel.clip
+    checks = [
+        _law_check(np.array(symbols), place, channel.n_levels, claimed),
+        _truth_check(np.concatenate(symbols), np.tile(place, len(symbols)), channel.n_levels, claimed),
+    ]
+    if not uniforms:
+        return [*checks, Check("uniform numbers of the symbols", "none was drawn", True, math.inf)]
+    from scipy.special import ndtri
+
+    normal = [ndtri(np.clip(numbers, 2.0**-54, 1.0 - 2.0**-54)) for numbers in uniforms]
+    return [
+        *checks,
+        uniform_check(np.concatenate(uniforms), "of the symbols"),
+        distances_check(normal, "uniform numbers of a message"),
+        reuse_check(np.concatenate(normal), "symbols of messages"),
+    ]
+
+
+def public_labels(settings: FusionPrivacy, classes: Array) -> PublicLabels:
+    """Classes of shape (n,) as everybody may know them, with the targets that they make."""
+    epsilon = settings.label_epsilon
+    return PublicLabels(classes, classes if epsilon is None else public.soft_targets(classes, epsilon))
+
+
+def _moderate(n: int) -> Callable[[int, Array, Calibration], Any]:
+    """Noisy values of moderate size: a row norm, weights, and a mean square of the scores of about 1."""
+    ends = [0, 255]
+
+    def script(call: int, exact: Array, level: Calibration) -> Any:
+        if len(exact) == 1:
+            middle = sum(ends) // 2
+            long = call > 0 and middle < 80
+            if call > 0:
+                ends[0 if long else 1] = middle + long
+            return on_grid(np.array([float(n) if call == 0 or long else 0.0]), level)
+        if len(exact) == 4:
+            return on_grid(np.array([0.0, 0.0, n / 32.0, n / 32.0]), level)
+        return on_grid(np.array([-1.0, -0.5, 0.0]) * 1e-3 * n, level)
+
+    return script
+
+
+def _law(place: Array, levels: int, epsilon: float) -> Array:
+    """Probability of each symbol by theorem F4, of shape (places, levels), in the audit's own words."""
+    gain = math.exp(epsilon)
+    low = np.floor(0.5 * (np.clip(place, -1.0, 1.0) + 1.0) * (levels - 1))
+    low = np.minimum(low, levels - 2)
+    upper = 0.5 * (np.clip(place, -1.0, 1.0) + 1.0) * (levels - 1) - low
+    share = np.zeros((len(place), levels))
+    rows, first = np.arange(len(place)), low.astype(np.int64)
+    share[rows, first] = 1.0 - upper
+    share[rows, first + 1] += upper
+    return (share * (gain - 1.0) + 1.0) / (gain + levels - 1.0)
+
+
+def _law_check(symbols: Array, place: Array, levels: int, claimed: float) -> Check:
+    """Every symbol of every kind of score: as often as the law says, and never beyond what epsilon allows."""
+    messages, n = symbols.shape
+    kinds = np.arange(n) % len(_PLACES)
+    # Parts of a message: by kind of score, and by piece, so that a fault of some rows is seen.
+    parts: list[tuple[str, Array]] = [
+        (f"scores at {p:+.2f} of the range", kinds == k) for k, p in enumerate(_PLACES)
+    ]
+    parts += [(f"rows {a} to {a + 4_095}", np.arange(n) // 4_096 == a // 4_096) for a in range(0, n, 4_096)]
+    parts += [("the first rows", np.arange(n) < 15), ("the last rows", np.arange(n) >= n - 15)]
+    inside = np.abs(place) < 1.0
+    parts += [("scores inside the range", inside), ("scores at the ends and beyond", ~inside)]
+    law = _law(place, levels, claimed)
+    found = [
+        (
+            f"{name}, symbol {j}",
+            int((symbols[:, mask] == j).sum()),
+            messages * int(mask.sum()),
+            float(law[mask, j].mean()),
+        )
+        for name, mask in parts
+        if mask.any()
+        for j in range(levels)
+    ]
+    return counts_check("law of the symbols", found, f"{messages * n} symbols come as the law says")
+
+
+def _truth_check(symbols: Array, place: Array, levels: int, claimed: float) -> Check:
+    """At the ends, where one level is the true one: is it sent more often than epsilon allows?"""
+    ends = np.abs(place) >= 1.0
+    if not ends.any():
+        return Check("frequency of the symbols", "no score is at an end of the range", False)
+    true = np.where(place[ends] < 0.0, 0, levels - 1)
+    gain = math.exp(claimed)
+
+    def epsilon_at(p: float) -> float:
+        return math.log(p * (levels - 1) / (1.0 - p)) if p < 1.0 else math.inf
+
+    count = int((symbols[ends] == true).sum())
+    n = int(ends.sum())
+    return frequency_check(
+        count, n, gain / (gain + levels - 1), "frequency of the symbols", epsilon_at, claimed
+    )
