@@ -351,19 +351,9 @@ class Reservation:
 def _free(descriptor: int, path: Path, process: int) -> None:
     os.close(descriptor)
     if os.getpid() == process:  # a forked child leaves its parent's
-        for _ in range(
-            2
-        ):  # an error of the disk may pass; what stays is nobody's, and goes with the next run
+        for _ in range(2):  # an error of the disk may pass; what stays goes with the next run
             with suppress(OSError):
                 path.unlink(missing_ok=True)
-
-
-def _is_free(descriptor: int) -> bool:
-    try:
-        lock_file(descriptor, wait=False)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _prefix(target: Path) -> str:
@@ -383,7 +373,8 @@ def reserved_by_others(ledger: Path, own: Reservation | None) -> Iterable[tuple[
         except FileNotFoundError:
             continue
         try:
-            if _is_free(descriptor):
+            with suppress(BlockingIOError):
+                lock_file(descriptor, wait=False)
                 with suppress(OSError):
                     path.unlink()  # nobody holds it: its process is gone, and what it used is charged
                 continue

@@ -8,7 +8,6 @@ randomised, once; the unbiased soft targets that parties then learn from keep th
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 
@@ -50,8 +49,6 @@ def preparation_not_covered(
     )
 
 
-Settings = TypeVar("Settings", bound=DifferentialPrivacy)
-
 #: Part of the nonce of randomised labels, where parties have their number.
 _LABELS = 2**32 - 1
 
@@ -83,7 +80,9 @@ def label_payment(settings: DifferentialPrivacy, ledger: Ledger, run: str, accou
     return Payment(ledger, charges, epsilon * runs, settings.delta)
 
 
-def with_labels_spent(settings: Settings, ledger: Ledger, run: str, account: Account) -> Settings:
+def with_labels_spent(
+    settings: DifferentialPrivacy, ledger: Ledger, run: str, account: Account
+) -> DifferentialPrivacy:
     """Settings for a run's statement: labels that had to be drawn twice cost twice."""
     spent = math.fsum(ledger.spent(account, run).pure)
     if settings.label_epsilon is None or spent <= settings.label_epsilon:

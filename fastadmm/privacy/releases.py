@@ -66,19 +66,14 @@ class Payment:
     def check(self) -> None:
         """Refuse a release that the budget does not allow, before it is drawn."""
         # Older versions charged a name, not a draw: what is missing for it is a further charge as well.
-        charges = [of_draw(c, "again") if self.ledger.holds(c) else c for c in self.charges]
+        charges = [replace(c, draw="again") if self.ledger.holds(c) else c for c in self.charges]
         self.ledger.check_all(charges, self.epsilon, self.delta)
 
     def charge(self, draw: str) -> None:
         """Charge a draw; one that was charged before costs nothing."""
         if self.charges:
-            charges = [of_draw(charge, draw) for charge in self.charges]
+            charges = [replace(charge, draw=draw) for charge in self.charges]
             self.ledger.charge_all(charges, self.epsilon, self.delta)
-
-
-def of_draw(charge: Charge, draw: str) -> Charge:
-    """The charge of one draw of a release; a second draw of it is another charge."""
-    return replace(charge, draw=draw)
 
 
 def reserve(ledger: Ledger, payments: Sequence[Payment]) -> None:
@@ -279,15 +274,11 @@ def _answering(path: Path, found: dict[str, np.ndarray], question: str) -> dict[
 
 def _write(path: Path, values: dict[str, Any]) -> None:
     """Write an archive whose comment is the digest of all that precedes it; synchronise it."""
-    with open(path, "w+b", opener=owner_only) as file:
-        np.savez(file, **values)
-        file.seek(-2, os.SEEK_END)
-        file.write(_COMMENT.to_bytes(2, "little"))
-        file.flush()
-        file.seek(0)
-        digest = hashlib.file_digest(file, "sha256")
-        file.seek(0, os.SEEK_END)
-        file.write(_MARK + digest.hexdigest().encode())
+    archive = io.BytesIO()
+    np.savez(archive, **values)
+    raw = archive.getvalue()[:-2] + _COMMENT.to_bytes(2, "little")
+    with open(path, "wb", opener=owner_only) as file:
+        file.write(raw + _MARK + hashlib.sha256(raw).hexdigest().encode())
         file.flush()
         os.fsync(file.fileno())
     synchronise(path.parent)

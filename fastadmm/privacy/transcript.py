@@ -53,9 +53,8 @@ class Release:
     exact: Array  # of shape (n,): the value before noise
     level: Calibration  # the noise that was asked for
     sent: GridMessage  # what came back
-    party: int = 0  # whose source it was, and which of its releases
-    round: int = 0  # whose source it was, and which of its releases
-    stream: int = 0  # whose source it was, and which of its releases
+    party: int  # whose source it was
+    round: int
 
     @property
     def noise(self) -> Array:
@@ -74,9 +73,7 @@ class Drawn:
     """One call for uniform numbers. Shapes: numbers (n,)."""
 
     numbers: Array  # of shape (n,)
-    party: int  # whose source it was, and which of its calls
-    round: int  # whose source it was, and which of its calls
-    stream: int  # whose source it was, and which of its calls
+    party: int  # whose source it was
 
 
 class Tap:
@@ -96,27 +93,22 @@ class Tap:
         release, uniform = self._own
 
         def tapped(
-            source: NoiseSource,
-            values: Array,
-            level: Calibration,
-            round: int,
-            engine: Engine,
-            stream: int = 0,
+            source: NoiseSource, values: Array, level: Calibration, round: int, *more: Any, **named: Any
         ) -> GridMessage:
             if threading.get_ident() != here:
-                return release(source, values, level, round, engine, stream)
+                return release(source, values, level, round, *more, **named)
             exact, number = np.array(values, dtype=np.float64), len(self.releases)
             chosen = None if self._script is None else self._script(number, exact, level)
-            sent = release(source, values, level, round, engine, stream) if chosen is None else chosen
-            self.releases.append(Release(exact, level, sent, source.party, round, stream))
+            sent = release(source, values, level, round, *more, **named) if chosen is None else chosen
+            self.releases.append(Release(exact, level, sent, source.party, round))
             return sent
 
-        def numbers(source: NoiseSource, n_values: int, round: int, engine: Engine, stream: int = 0) -> Array:
+        def numbers(source: NoiseSource, n_values: int, *more: Any, **named: Any) -> Array:
             if threading.get_ident() != here:
-                return uniform(source, n_values, round, engine, stream)
+                return uniform(source, n_values, *more, **named)
             chosen = None if self._numbers is None else self._numbers(len(self.uniforms), n_values)
-            drawn = uniform(source, n_values, round, engine, stream) if chosen is None else chosen
-            self.uniforms.append(Drawn(np.array(drawn), source.party, round, stream))
+            drawn = uniform(source, n_values, *more, **named) if chosen is None else chosen
+            self.uniforms.append(Drawn(np.array(drawn), source.party))
             return drawn
 
         patched: Any = NoiseSource
