@@ -249,7 +249,9 @@ def _again(books: _Books, first: _Made) -> str:
     if wrong := _too_little_charged(books, first, "first", 1):
         return wrong
     shutil.rmtree(books.folder / "releases")
-    statement, twice = books.run("first").solver.statement(), _with_labels(books.settings, 2)
+    statement, twice = books.run("first").solver.statement(), books.settings
+    if twice.label_epsilon is not None:
+        twice = twice.with_(label_epsilon=2.0 * twice.label_epsilon)
     wrong = _too_little_charged(books, first, "first", 2)
     if wrong := wrong or too_little_stated(statement, twice, _costs(books, first, 2)):
         return f"drawn twice: {wrong}"
@@ -260,12 +262,6 @@ def _again(books: _Books, first: _Made) -> str:
     told = max((float(text) for text in re.findall(r"epsilon ([\d.]+) at", tuning)), default=0.0)
     spent = max(map(books.epsilon, _costs(books, first, 3)))
     return _less([("epsilon of all runs in the ledger, as stated", told, spent)], 1e-4) or _no_room(books)
-
-
-def _with_labels(settings: DifferentialPrivacy, times: int) -> DifferentialPrivacy:
-    if settings.label_epsilon is None:
-        return settings
-    return settings.with_(label_epsilon=times * settings.label_epsilon)
 
 
 def _no_room(books: _Books) -> str:

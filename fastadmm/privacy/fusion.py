@@ -123,7 +123,11 @@ class FusionSolver(PrivateRun):
         self.unproved = others
         self.budget = fusion_budget(settings)
         self.others = [m for m in range(problem.n_parties) if m != self.holder]
-        self.parties = {m: self._party(m) for m in self.others if driver is None}
+        self.parties = {
+            m: FusionParty(problem.names[m], problem.blocks[m], self.books(m), self.engine)
+            for m in self.others
+            if driver is None
+        }
         self.senders = list(self.parties.values())
         here = [self.parties.get(m) for m in range(problem.n_parties)]
         self.driver: Driver = driver or Threads(self.engine, here)
@@ -131,9 +135,6 @@ class FusionSolver(PrivateRun):
         self.own: tuple[Array, float] | None = None
         self.labels: PublicLabels | None = None
         self.fit: FusionFit | None = None
-
-    def _party(self, m: int) -> FusionParty:
-        return FusionParty(self.problem.names[m], self.problem.blocks[m], self.books(m), self.engine)
 
     def ask_all(self) -> Talk[None]:
         """Publish the labels, collect the messages, and fit."""

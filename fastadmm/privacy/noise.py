@@ -132,7 +132,9 @@ class NoiseSource:
 
     def _integers(self, scale: float, n: int, nonce: np.ndarray, engine: Engine) -> np.ndarray:
         if self.sampler == "discrete":
-            return _discrete_gaussian(n, scale)
+            dp = _opendp()  # exact: Canonne, Kamath, Steinke 2020, with randomness of the system
+            space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
+            return np.array(dp.m.make_gaussian(*space, scale=scale)([0] * n), dtype=np.int64)
         from fastadmm.kernels.gaussian_noise import grid_normal
 
         key, out = self._key, np.empty(n, dtype=np.int64)
@@ -157,10 +159,3 @@ def _opendp() -> Any:
         ) from None
     prelude.enable_features("contrib")
     return prelude
-
-
-def _discrete_gaussian(n: int, scale: float) -> np.ndarray:
-    """Exact discrete Gaussian integers (Canonne, Kamath, Steinke 2020), randomness of the system."""
-    dp = _opendp()
-    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
-    return np.array(dp.m.make_gaussian(space[0], space[1], scale=scale)([0] * n), dtype=np.int64)

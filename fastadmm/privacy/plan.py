@@ -155,12 +155,9 @@ def lemma_counter_example(
     second = np.column_stack([math.sqrt(1.0 - s * s) * signs, flipped])
     target = np.full(rows, bound * s)
     mu = lam / penalty
-    messages = [_ridge_message(D, target, mu) for D in (first, second)]
+    ridge = mu * np.eye(n_columns)
+    messages = [D @ np.linalg.solve(D.T @ D + ridge, D.T @ target) for D in (first, second)]
     distance = float(np.linalg.norm(messages[0] - messages[1]))
     return CounterExample(
         first, second, target, distance, lemma_sensitivity(n_columns, penalty, lam, 1.0, bound, 1)
     )
-
-
-def _ridge_message(D: np.ndarray, w: np.ndarray, mu: float) -> np.ndarray:
-    return D @ np.linalg.solve(D.T @ D + mu * np.eye(D.shape[1]), D.T @ w)

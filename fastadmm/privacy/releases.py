@@ -143,11 +143,11 @@ class Releases:
         path = self._path(name)
         if path is None:
             return build(self._draw(None, question, payment, draw))
-        found = self._find(path, question)
-        if found is None:
-            found = self._complete(path, question, payment)
-        else:
+        if os.path.lexists(path):
+            found = _answering(path, read_release(path), question)
             payment.charge(_draw_of(found))
+        else:
+            found = self._complete(path, question, payment)
         values = found if found is not None else self._draw(path, question, payment, draw)
         self._remove(self._leftovers(path))
         try:
@@ -189,15 +189,13 @@ class Releases:
     def _path(self, name: str) -> Path | None:
         return None if self.directory is None else self.directory / f"{name}.npz"
 
-    def _find(self, path: Path, question: str) -> dict[str, np.ndarray] | None:
-        """A release that is complete under its final name, or None."""
-        return _answering(path, read_release(path), question) if os.path.lexists(path) else None
-
     def _complete(self, path: Path, question: str, payment: Payment) -> dict[str, np.ndarray] | None:
         """Use a release that a kill kept from its final name; remove what is not whole."""
         for pending in self._leftovers(path):
+            # Older versions cut a long name, so that two parties could meet.
+            tells = pending == _pending(path) or len(path.name) <= _SHOWN
             with storage_errors(pending, "read"):
-                found = _read(pending) if _tells(pending, path) else None
+                found = _read(pending) if tells else None
             if found is not None:
                 _answering(pending, found, question)
                 self._use(pending, path, _draw_of(found), payment)
@@ -253,11 +251,6 @@ def _pending(path: Path) -> Path:
     return path.with_name(f".{path.name[:_SHOWN]}.{digest}.pending")
 
 
-def _tells(pending: Path, path: Path) -> bool:
-    """Whether a pending name tells its release: older versions cut it, so that two parties could meet."""
-    return pending == _pending(path) or len(path.name) <= _SHOWN
-
-
 def _draw_of(values: dict[str, np.ndarray]) -> str:
     return str(values[_DRAW]) if _DRAW in values else ""
 
@@ -289,7 +282,9 @@ def _read(path: Path) -> dict[str, np.ndarray] | None:
     if not stat.S_ISREG(path.stat().st_mode):
         return None  # a pipe would never end
     raw = path.read_bytes()
-    if not (_verifies(raw) or _is_old(raw)):
+    verified = raw[-_COMMENT:] == _MARK + hashlib.sha256(memoryview(raw)[:-_COMMENT]).hexdigest().encode()
+    # Old archives never had a comment: one of ours that lost it says that there was one.
+    if not verified and not (raw[-22:-18] == _END_OF_ZIP and raw[-2:] == b"\0\0"):
         return None
     try:
         with np.load(io.BytesIO(raw), allow_pickle=False) as archive:
@@ -297,13 +292,3 @@ def _read(path: Path) -> dict[str, np.ndarray] | None:
     except Exception:
         # Old files alone come here damaged, and zip has a dozen ways to say so, down to struct.error.
         return None
-
-
-def _verifies(raw: bytes) -> bool:
-    digest = hashlib.sha256(memoryview(raw)[:-_COMMENT]).hexdigest()
-    return raw[-_COMMENT:] == _MARK + digest.encode()
-
-
-def _is_old(raw: bytes) -> bool:
-    """Whether an archive never had a comment: one of ours that lost it says that there was one."""
-    return raw[-22:-18] == _END_OF_ZIP and raw[-2:] == b"\0\0"

@@ -64,7 +64,10 @@ def audit_labels(settings: DifferentialPrivacy, trials: int, publish: Callable[.
         return found
 
     flips = [draw(), draw(threads=2)]
-    checks = [_class_check(flips[0][y == k], k, due, claim) for k in (0, 1)]
+    checks = []
+    for k in (0, 1):
+        kept, name = ~flips[0][y == k], f"randomised labels of class {k}"
+        checks.append(frequency_check(int(kept.sum()), len(kept), 1.0 - due, name, _log_odds, claim))
     checks.append(_parts_check(flips, y, due))
     checks.append(_key_check(draw, due, min(n, 400) if claim > 0.5 else n, y))
     checks.append(_independence_check(flips, draw, due))
@@ -72,15 +75,8 @@ def audit_labels(settings: DifferentialPrivacy, trials: int, publish: Callable[.
     return checks
 
 
-def _class_check(flipped: Array, k: int, due: float, claim: float) -> Check:
-    return frequency_check(
-        int((~flipped).sum()),
-        len(flipped),
-        1.0 - due,
-        f"randomised labels of class {k}",
-        lambda p: math.log(p / (1.0 - p)) if p < 1.0 else math.inf,
-        claim,
-    )
+def _log_odds(p: float) -> float:
+    return math.log(p / (1.0 - p)) if p < 1.0 else math.inf
 
 
 def _parts_check(flips: Sequence[Array], y: Array, due: float) -> Check:

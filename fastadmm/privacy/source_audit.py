@@ -196,7 +196,8 @@ def audit_source(make: Maker, what: str, discrete: bool = False) -> list[Check]:
     """Examine one kind of source: ``docs/privacy.md#the-audit``."""
     numbers, uniforms = _at_all_sizes(make, discrete)
     noises, zeros = [n for _, n in numbers], [np.zeros(len(n)) for _, n in numbers]
-    side = _side_draws(make, _TIMES // 4 if discrete else _TIMES)
+    source, engine, times = make(0), Engine(1), _TIMES // 4 if discrete else _TIMES
+    side = np.array([_draw(source, _SIDE, t, engine, _SIGMAS[t % 3]) for t in range(times)])
     checks = [
         _key_check(make, discrete),
         *([] if discrete else [_nonce_check(make)]),
@@ -294,12 +295,6 @@ def _at_all_sizes(make: Maker, discrete: bool) -> tuple[list[tuple[str, Array]],
             numbers.append((f"{n} numbers on two threads, which are others than on one", np.zeros(n)))
             uniforms.append(np.zeros(n))
     return numbers, uniforms
-
-
-def _side_draws(make: Maker, times: int) -> Array:
-    """Many short releases of one size, as rows."""
-    source, engine = make(0), Engine(1)
-    return np.array([_draw(source, _SIDE, t, engine, _SIGMAS[t % 3]) for t in range(times)])
 
 
 def _process_check(make: Maker) -> Check:

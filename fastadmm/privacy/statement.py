@@ -209,6 +209,14 @@ def _epsilon(settings: DifferentialPrivacy, gdp: float, pure: Sequence[float]) -
 def no_privacy(names: Sequence[str]) -> PrivacyStatement:
     """The statement of a run without differential privacy."""
     reason = "messages are exact functions of the data: no noise was drawn"
+    others = "the other party's messages" if len(names) == 2 else "the sum of all messages"
+    seen = {
+        "coordinator": "record order, N, labels, every party's exact message in every round: enough to "
+        "rebuild features, given as many known records as a party has columns, and every column where the "
+        "coordinator does not follow the protocol",
+        "other parties": f"gradients or targets: enough to work out all labels and {others}",
+        "outsiders": "nothing, until a model or predictions are given out",
+    }
     return PrivacyStatement(
         mode="none",
         unit="nothing",
@@ -220,29 +228,18 @@ def no_privacy(names: Sequence[str]) -> PrivacyStatement:
         delta=0.0,
         sampler="none",
         parties=tuple(PartyGuarantee(name, "exact message", reason=reason) for name in names),
-        seen=seen_without_privacy(len(names)),
+        seen=seen,
         not_covered=("features, labels, the local models and predictions made with them", *NOT_COVERED),
         reason=reason,
         assumed=_ASSUMED["none"],
     )
 
 
-def seen_without_privacy(n_parties: int) -> dict[str, str]:
-    """Who sees what in a run without privacy."""
-    others = "the other party's messages" if n_parties == 2 else "the sum of all messages"
-    return {
-        "coordinator": "record order, N, labels, every party's exact message in every round: enough to "
-        "rebuild features, given as many known records as a party has columns, and every column where the "
-        "coordinator does not follow the protocol",
-        "other parties": f"gradients or targets: enough to work out all labels and {others}",
-        "outsiders": "nothing, until a model or predictions are given out",
-    }
-
-
 def _party_cell(party: PartyGuarantee, delta: float) -> str:
     parts = [party.mechanism]
+    given = party.sensitivity
     if party.theorem:
-        parts.append(f"{party.theorem}: sensitivity {_optional(party.sensitivity)}")
+        parts.append(f"{party.theorem}: sensitivity {'–' if given is None else rounded_up(given)}")
     if party.sigma is not None:
         parts.append(f"sigma {_rounded_down(party.sigma)}")
     if party.rounds:
@@ -251,10 +248,6 @@ def _party_cell(party: PartyGuarantee, delta: float) -> str:
     if party.reason:
         parts.append(party.reason)
     return ", ".join(parts)
-
-
-def _optional(value: float | None) -> str:
-    return "–" if value is None else rounded_up(value)
 
 
 def rounded_up(value: float) -> str:
