@@ -97,7 +97,8 @@ def make_bound(
             )
         # |u'theta| <= |u|_1 max|theta|, and <= |u|_2 sqrt(p) max|theta|.
         score = theta_max * row * (math.sqrt(n_features + intercept) if euclidean else 1.0)
-    xi = loss.slope_bound(score, 0.0 if loss.name != "squared" else target) * row
+    slope = score + target if loss.name == "squared" else 1.0  # largest, for such scores and targets
+    xi = slope * row
     return Bound(kind, xi, euclidean, value, target, theta_max, row)
 
 
@@ -109,10 +110,6 @@ class OwnerLoss:
     code: int  # as in owner_gradient
     task: str  # which labels it takes
     curvature: float  # largest second derivative in z; infinite for the hinge
-
-    def slope_bound(self, score: float, target: float) -> float:
-        """Largest absolute derivative for scores and targets of these sizes; may be infinite."""
-        return score + target if self.name == "squared" else 1.0
 
     def values(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Loss of every record, the shape of ``z``; y is broadcast against z."""

@@ -89,16 +89,6 @@ def check_fusion_mode(problem: Problem, options: SolverOptions, settings: Fusion
     return problem.names.index(settings.label_party)
 
 
-def who_sees_fusion(settings: FusionPrivacy, holder: str) -> dict[str, str]:
-    """Who sees what in mode "fusion"."""
-    labels = "all labels" if settings.label_epsilon is None else "every label after randomised response"
-    return {
-        f"label holder ({holder})": HOLDER_SEES,
-        "other parties": f"record ids and order, N, {labels}; nothing about other parties' features",
-        "outsiders": "nothing, until the label holder gives out a model or predictions",
-    }
-
-
 class FusionSolver(PrivateRun):
     """A fusion run, with one round."""
 
@@ -280,7 +270,12 @@ class FusionSolver(PrivateRun):
             spent, why = self.ledger.spent(self.accounts[m], self.run), self.unproved.get(name, "")
             parties.append(fusion_guarantee(name, s, self.messages.get(m), spent, why))
         labels = () if s.label_epsilon is not None else ("labels: every party learns all of them",)
-        seen = who_sees_fusion(s, self.problem.names[self.holder])
+        told = "all labels" if s.label_epsilon is None else "every label after randomised response"
+        seen = {
+            f"label holder ({self.problem.names[self.holder]})": HOLDER_SEES,
+            "other parties": f"record ids and order, N, {told}; nothing about other parties' features",
+            "outsiders": "nothing, until the label holder gives out a model or predictions",
+        }
         proved = not self.unproved and s.sampler != "insecure_test"
         weights = _WEIGHTS if proved else UNPROVED_WEIGHTS
         return self.stated(parties, seen, (*labels, *self.open, *_NOT_COVERED), weights)

@@ -81,17 +81,6 @@ def clipped_problem(problem: Problem) -> Problem:
     return replace(problem, blocks=blocks, test=test)
 
 
-def who_sees_messages(n_parties: int, rounds: int) -> dict[str, str]:
-    """Who sees what in mode "message"."""
-    others = "the other party's noisy messages" if n_parties == 2 else "the sum of the noisy messages"
-    return {
-        "coordinator": "record ids and order, N, labels (randomised where label_epsilon is set), "
-        f"{rounds} noisy message(s) of every party, z, u",
-        "other parties": f"public targets: from them all labels, as the coordinator sees them, and {others}",
-        "outsiders": "nothing, until a model or predictions are given out",
-    }
-
-
 class MessageSolver(PrivateRun):
     """A run of mode "message" in progress."""
 
@@ -269,7 +258,14 @@ class MessageSolver(PrivateRun):
             for name, account in zip(self.problem.names, self.accounts)
         ]
         labels = () if s.label_epsilon is not None else ("labels",)
-        seen = who_sees_messages(len(parties), s.rounds)
+        others = "the other party's noisy messages" if len(parties) == 2 else "the sum of the noisy messages"
+        seen = {
+            "coordinator": "record ids and order, N, labels (randomised where label_epsilon is set), "
+            f"{s.rounds} noisy message(s) of every party, z, u",
+            "other parties": "public targets: from them all labels, as the coordinator sees them, and "
+            + others,
+            "outsiders": "nothing, until a model or predictions are given out",
+        }
         return self.stated(parties, seen, (MODELS_NOT_COVERED, *labels, *self.open))
 
     def advice(self) -> str:

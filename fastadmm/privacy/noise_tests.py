@@ -294,18 +294,14 @@ def frequency_check(
     return Check(name, found, flagged, least, _often(f"{epsilon_at(high):.4g} in place of {claim:.4g}"))
 
 
-def least_and_most(n: int, probability: float, level: float) -> tuple[float, float]:
-    """Between what a number of successes lies, also of several biases with this mean (Hoeffding 1956)."""
-    low, high = float(binom.ppf(level, n, probability)), float(binom.isf(level, n, probability))
-    return min(low, n * probability - 1.0), max(high, n * probability + 1.0)
-
-
 def counts_check(name: str, parts: Iterable[tuple[str, int, int, float]], right: str) -> Check:
     """Are as many of the trials of every part (its name, successes, trials, probability) as is due?"""
     parts = [part for part in parts if part[2]]
     level, odd = LEVEL / max(2 * len(parts), 1), ""
     for part, count, trials, due in parts:
-        low, high = least_and_most(trials, due, level)
+        # Trials of several biases with this mean spread no more, as far out as these are (Hoeffding 1956).
+        low = min(binom.ppf(level, trials, due), trials * due - 1.0)
+        high = max(binom.isf(level, trials, due), trials * due + 1.0)
         if not low <= count <= high:
             odd = odd or f"{part}: {count} of {trials}, {due * trials:.0f} are due"
     return Check(name, odd or f"{right}, in {len(parts)} parts", bool(odd))

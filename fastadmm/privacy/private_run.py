@@ -20,7 +20,7 @@ from fastadmm.errors import ConfigError
 from fastadmm.privacy.accounts import ARRAYS, FEATURES, LABELS, Account
 from fastadmm.privacy.ledger import Charge, Ledger, other_runs
 from fastadmm.privacy.noise import NoiseSource
-from fastadmm.privacy.public import label_payment, preparation_not_covered, with_labels_spent
+from fastadmm.privacy.public import label_payment, preparation_not_covered
 from fastadmm.privacy.releases import Books, Payment, Releases, reserve
 from fastadmm.privacy.statement import EXACT_WEIGHTS, PartyGuarantee, PrivacyStatement, state
 from fastadmm.problem.problem import Problem
@@ -124,7 +124,9 @@ class PrivateRun(Run):
     ) -> PrivacyStatement:
         """The statement of all parties, with what the ledger says of this run and of others."""
         tuning = other_runs(self.ledger, self.accounts, self.settings, self.label_account)
-        settings = with_labels_spent(self.settings, self.ledger, self.run, self.label_account)
+        settings, labels = self.settings, math.fsum(self.ledger.spent(self.label_account, self.run).pure)
+        if settings.label_epsilon is not None and labels > settings.label_epsilon:
+            settings = settings.with_(label_epsilon=labels)  # labels that were drawn twice cost twice
         return state(settings, parties, seen, not_covered, tuning, weights)
 
     def terms(self) -> dict[str, Any]:

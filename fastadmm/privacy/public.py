@@ -80,16 +80,6 @@ def label_payment(settings: DifferentialPrivacy, ledger: Ledger, run: str, accou
     return Payment(ledger, charges, epsilon * runs, settings.delta)
 
 
-def with_labels_spent(
-    settings: DifferentialPrivacy, ledger: Ledger, run: str, account: Account
-) -> DifferentialPrivacy:
-    """Settings for a run's statement: labels that had to be drawn twice cost twice."""
-    spent = math.fsum(ledger.spent(account, run).pure)
-    if settings.label_epsilon is None or spent <= settings.label_epsilon:
-        return settings
-    return settings.with_(label_epsilon=spent)
-
-
 def publish_labels(
     y: np.ndarray, settings: DifferentialPrivacy, releases: Releases, payment: Payment, engine: Engine
 ) -> PublicLabels:
