@@ -178,7 +178,7 @@ def measure_case(name: str, case: Case, data: Path) -> dict[str, Any]:
             print(name, runs[-1], flush=True)
     with solver.engine.limited():
         pooled = mean_loss(problem, test, result.weights, result.intercept, solver.engine)
-        exact = mean_loss(problem, test, late.weights, late.intercept, solver.engine)
+        exact = mean_loss(problem, test, *late, solver.engine)
     return {
         "title": case.title,
         "n_train": len(y),

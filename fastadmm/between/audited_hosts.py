@@ -23,11 +23,18 @@ from fastadmm.between.schema import Message, answer_of, encode_message, open_env
 from fastadmm.engine.engine import Engine
 from fastadmm.files.reading import read_json
 from fastadmm.privacy.ledger import Ledger
-from fastadmm.privacy.message_audit import ROUNDING, UNLIMITED, worst_pairs
+from fastadmm.privacy.message_audit import worst_pairs
 from fastadmm.privacy.noise_tests import Check, reuse_check, size_check
 from fastadmm.privacy.public import PublicLabels
 from fastadmm.privacy.statement import PrivacyStatement
-from fastadmm.privacy.transcript import Tap, compare_transcripts, epsilon_spent, replayed
+from fastadmm.privacy.transcript import (
+    ROUNDING,
+    UNLIMITED,
+    Tap,
+    compare_transcripts,
+    epsilon_spent,
+    replayed,
+)
 from fastadmm.settings.privacy import DifferentialPrivacy, FusionPrivacy, MessagePrivacy
 from fastadmm.store.party_file import PartyWriter, open_party
 
@@ -119,8 +126,8 @@ def _replay(
     epsilon = epsilon_spent(compared.gdp, settings.delta, symbols, discrete)
     declared = math.hypot(0.0, *(r.level.sensitivity / r.level.sigma for r in one.tap.releases))
     due = epsilon_spent(declared, settings.delta, symbols, discrete)
-    if not compared.public or compared.beyond > 1.0 + ROUNDING:
-        return epsilon, "number, size, noise or distance of the releases is not what is declared"
+    if compared.wrong:
+        return epsilon, compared.wrong
     for answer, again in zip(one.answers, other.answers):
         for key, value in answer.items():
             same = slice(None, -1) if key == "levels" else ...

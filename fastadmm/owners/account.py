@@ -1,11 +1,7 @@
 """What an owner run charges: all rounds beforehand, and rounds that have to be answered once more.
 
-The answers of an owner run on disk: drawn once, marked in the ledger, and only then used.
-
-All rounds of an owner are charged before the first answer, so an answer costs nothing more. The ledger
-notes each draw of a round all the same, at no cost: so it knows which rounds were answered, whatever became
-of their files. A round that is answered once more, because its answer was lost or because a copy of the run
-goes on by itself, is a further charge, or the budget refuses it.
+The ledger notes each draw of a round at no cost, so that it knows which rounds were answered, whatever became
+of their files. A round that is answered once more is a further charge, or the budget refuses it.
 """
 
 from __future__ import annotations
@@ -28,7 +24,7 @@ from fastadmm.owners.setup import Setup
 from fastadmm.privacy.accounting import gdp_of
 from fastadmm.privacy.accounts import Account, record_account
 from fastadmm.privacy.ledger import Charge, Ledger
-from fastadmm.privacy.releases import Payment, Releases, digest_of, draws_of, of_draw, reserve
+from fastadmm.privacy.releases import Payment, Releases, digest_of, draws_of, reserve
 from fastadmm.settings.owners import parse_epsilons
 from fastadmm.store.collection import Owners
 
@@ -82,23 +78,23 @@ class RunAccount:
     def charge_all_rounds(self) -> None:
         """Charge every owner's answers of all rounds, once per run; refused for one, nothing is charged."""
         release = f"answers to {self.setup.settings.rounds} gradient queries"
-        payments = [
-            Payment(self.ledger, [member.charge(self.identifier, release)], member.budget, self.delta)
-            for member in self.private
-        ]
+        payments = self._payments(release)
         # Set aside first: another run that comes between two owners would stop this one half way.
         reserve(self.ledger, [p for p in payments if not self.ledger.holds(p.charges[0])])
         for payment in payments:
             payment.charge("")
 
+    def _payments(self, release: str, share: float = 1.0) -> list[Payment]:
+        """What a share of all rounds costs each owner."""
+        run = self.identifier
+        return [
+            Payment(self.ledger, [m.charge(run, release, share)], m.budget, self.delta) for m in self.private
+        ]
+
     def payment(self, number: int) -> RoundPayment:
         """What a round costs."""
         note = Charge.to(self.private[0].account, self.identifier, f"answers to query {number}")
-        release, share = f"answers to query {number} again", 1.0 / self.setup.settings.rounds
-        again = [
-            (member.charge(self.identifier, release, share), member.budget, self.delta)
-            for member in self.private
-        ]
+        again = self._payments(f"answers to query {number} again", 1.0 / self.setup.settings.rounds)
         return RoundPayment(self.ledger, [note], math.inf, 0.0, None if self.batches else again)
 
     def add_repeated(self, statement: dict[str, Any]) -> None:
@@ -119,18 +115,15 @@ class RunAccount:
 
 @dataclass(frozen=True)
 class RoundPayment(Payment):
-    """What one round costs: nothing the first time, which was charged beforehand, a share of all after that.
+    """What one round costs: the note of the first draw nothing, any later draw a share of all rounds."""
 
-    ``charges`` holds the note that costs nothing; it is empty where nothing is claimed.
-    """
-
-    again: Sequence[tuple[Charge, float, float]] | None = ()
+    again: Sequence[Payment] | None = ()
 
     def check(self) -> None:
         """Refuse a round that the budget does not allow, before anything is drawn."""
         if self.charges and draws_of(self.ledger, self.charges[0]):
-            for charge, epsilon, delta in self._priced():
-                self.ledger.check_all([of_draw(charge, "again")], epsilon, delta)
+            for payment in self._priced():
+                payment.check()
 
     def charge(self, draw: str) -> None:
         """Note a draw, and charge it unless it is the first of its round."""
@@ -138,10 +131,10 @@ class RoundPayment(Payment):
             return
         super().charge(draw)
         if draws_of(self.ledger, self.charges[0])[0] != draw:
-            for charge, epsilon, delta in self._priced():
-                self.ledger.charge_all([of_draw(charge, draw)], epsilon, delta)
+            for payment in self._priced():
+                payment.charge(draw)
 
-    def _priced(self) -> Sequence[tuple[Charge, float, float]]:
+    def _priced(self) -> Sequence[Payment]:
         if self.again is None:
             raise PrivacyBudgetError(
                 f"{self.charges[0].release}: was answered before, and that answer is lost; what another one "
@@ -167,10 +160,7 @@ class Answers:
         return self._releases.holds(_name(number)) or self._old(number) is not None
 
     def obtain(self, number: int, ask: Callable[[], np.ndarray]) -> np.ndarray:
-        """The answers of a round: the stored ones, or new ones, stored and noted before they are used.
-
-        Shapes: the result (owners, p).
-        """
+        """A round's answers, stored, or drawn and noted before their use. Shapes: the result (owners, p)."""
         old = self._old(number)
         if old is not None:
             answers = self._checked(old, _read_old(old))

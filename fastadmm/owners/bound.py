@@ -1,37 +1,10 @@
-r"""How the gradient of one record is bounded, which is what any claim of privacy rests on.
+"""How the gradient of one record is bounded, which is what any claim of privacy rests on; and the losses.
 
-An owner's answer protects one record only as far as Xi, the largest norm that a
-record's gradient can have for *any* record and *any* query, is enforced:
-
-``clip:XI``
-    Each record's gradient is scaled to norm at most Xi. The sum is then no longer
-    the gradient of the objective where records are clipped.
-``features:R``
-    Each record's features are scaled to norm at most R and, for the squared loss,
-    its target to ``target_bound``; with parameters in the box
-    :math:`\|\theta\|_\infty \le \theta_{max}` a bound on the gradient follows, by
-    :math:`|u^\top\theta| \le \|u\|_1 \theta_{max}`
-    (l2: :math:`\|u\|_2 \sqrt p\, \theta_{max}`). The sum is the gradient of the
-    objective of the scaled records.
-``assumed:XI``
-    Nothing is enforced, as in the paper. Noise is added for that Xi, and no
-    epsilon is claimed.
-
-Norms are l1 for Laplace answers, l2 for Gaussian ones.
-
-The losses that owners of rows answer gradients of.
-
-Per record, with score z and target y:
-
-- ``squared``: :math:`(z - y)^2 / 2`. The paper writes :math:`(z - y)^2`: its
-  gradients and its Xi are twice ours, its step constants half.
-- ``hinge``: :math:`\max(0, 1 - y z)`, labels -1 and 1.
-- ``logistic``: :math:`\log(1 + e^{-y z})`, labels -1 and 1.
-
-The objective is per mean loss, with the whole parameter vector penalised, the
-constant included, as in the paper:
-
-.. math:: f(\theta) = \tfrac\lambda2 \|\theta\|^2 + \tfrac1n \sum_i \ell(u_i^\top\theta, y_i).
+``clip:XI`` scales each record's gradient to norm at most Xi: where it does, the sum is no longer the gradient
+of the objective. ``features:R`` scales features (and the squared loss's targets), from which a bound on the
+gradient follows in the box of parameters. ``assumed:XI`` enforces nothing, and no epsilon is claimed. Norms
+are l1 for Laplace answers, l2 for Gaussian ones. The objective is per mean loss, and its penalty takes in the
+constant; the paper's squared loss, gradients and Xi are twice ours, its step constants half.
 """
 
 from __future__ import annotations
@@ -124,7 +97,8 @@ def make_bound(
             )
         # |u'theta| <= |u|_1 max|theta|, and <= |u|_2 sqrt(p) max|theta|.
         score = theta_max * row * (math.sqrt(n_features + intercept) if euclidean else 1.0)
-    xi = loss.slope_bound(score, 0.0 if loss.name != "squared" else target) * row
+    slope = score + target if loss.name == "squared" else 1.0  # largest, for such scores and targets
+    xi = slope * row
     return Bound(kind, xi, euclidean, value, target, theta_max, row)
 
 
@@ -136,13 +110,6 @@ class OwnerLoss:
     code: int  # as in owner_gradient
     task: str  # which labels it takes
     curvature: float  # largest second derivative in z; infinite for the hinge
-
-    def slope_bound(self, score: float, target: float) -> float:
-        """Largest absolute derivative for scores and targets of at most these sizes.
-
-        Returns: infinite where there is none.
-        """
-        return score + target if self.name == "squared" else 1.0
 
     def values(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Loss of every record, the shape of ``z``; y is broadcast against z."""

@@ -1,14 +1,8 @@
-r"""What a collaboration will achieve, before anybody trains: theorems in ``docs/owners.md``.
+"""What a collaboration will achieve, before anybody trains: theorems in ``docs/owners.md``.
 
-Near its minimum the objective is a quadratic with eigenvalues :math:`h_i`; the
-learner's iteration is linear there, so that mean and variance of every coordinate
-obey an exact recursion. With a constant step, :math:`a_i = 1 - \eta h_i`,
-
-.. math:: E f(\theta_T) - f^* = \sum_i \frac{h_i}{2} \Bigl[ a_i^{2T} e_i^2
-          + \eta^2 v \frac{1 - a_i^{2T}}{1 - a_i^2} \Bigr],
-
-the first term being optimisation, the second noise (of variance v per coordinate).
-To both comes what a finite sample costs, :math:`s^2 p / (2 n)`.
+Near its minimum the objective is a quadratic; the learner's iteration is linear there, so that mean and
+variance of every coordinate obey an exact recursion. To optimisation and noise comes what a finite sample
+costs, :math:`s^2 p / (2 n)`.
 """
 
 import itertools
@@ -58,13 +52,7 @@ class Gap:
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionary with the sums."""
-        return {
-            "optimisation": self.optimisation,
-            "noise": self.noise,
-            "statistical": self.statistical,
-            "total": self.total,
-            "rounds": self.rounds,
-        }
+        return {**vars(self), "total": self.total}
 
 
 def linear_response(
@@ -99,12 +87,7 @@ def linear_response(
 def corrected_bound(
     low: float, high: float, step: float, rounds: int, start: float, variance: float
 ) -> float:
-    r"""The corrected form of the paper's Theorem 2 for a constant step :math:`\eta \le 1/\beta`.
-
-    .. math:: E f(\theta_T) - f^* \le (1 - \eta L)^T (f_0 - f^*) + \frac{\eta \beta V}{2 L}
-
-    Returns: infinite where the theorem does not apply.
-    """
+    """The paper's Theorem 2 corrected, for constant steps; infinite where it does not apply."""
     if low <= 0 or step > (1 + 1e-12) / high:
         return math.inf
     return (1 - step * low) ** rounds * start + step * high * variance / (2 * low)
@@ -137,13 +120,6 @@ class Forecast:
     kappa: int = 1  # most owners with one and the same record
 
     def __post_init__(self) -> None:
-        if not self.members:
-            raise ConfigError("owners: none given; the forecast needs at least one")
-        for member in self.members:
-            if member.n_samples < 1:
-                raise ConfigError(f"owners: {member.name!r} has no rows; an owner needs at least one")
-            if not member.epsilon > 0:
-                raise ConfigError(f"owners: epsilon {member.epsilon:g} of {member.name!r} is not positive")
         if self.rounds < 1 or (self.method in PRINTED and self.rounds < 2):
             raise ConfigError(f"rounds: {self.rounds} is too few")
         if self.mechanism == "gaussian" and (self.delta is None or not 0 < self.delta < 1):
@@ -228,23 +204,12 @@ class Forecast:
         return tuple(member for member in self.members if member.name != name)
 
     def marginal_value(self, name: str) -> float:
-        """By how much the total gap is smaller with an owner than without; negative where it harms.
-
-        Returns: infinite where there is no other owner.
-        """
+        """By how much an owner lowers the total gap, which may be infinite; negative where it harms."""
         others = self.without(name)
         return math.inf if not others else self.gap(others).total - self.gap().total
 
     def noise_threshold(self, name: str) -> float | None:
-        r"""Records above which an owner lowers the noise term, at weights n_l/n and Laplace answers.
-
-        .. math:: n_j > n \Bigl(\sqrt{1 + 1 / (\varepsilon_j^2 S)} - 1\Bigr), \quad
-                  S = \sum_{\ell \ne j} 1 / \varepsilon_\ell^2,
-
-        with n the records of the others.
-
-        Returns: None where the formula does not apply.
-        """
+        """Records above which an owner lowers the noise term, if weights are n_l/n and answers Laplace's."""
         others = self.without(name)
         total = sum(1 / m.epsilon**2 for m in others)
         if self.mechanism != "laplace" or self.weights != "size" or total == 0:
@@ -316,35 +281,25 @@ class Forecast:
     def warnings(self) -> list[str]:
         """Where the paper's laws, or the forecast itself, do not apply."""
         gap = self.gap()
-        found = []
-        if gap.noise < 3 * gap.optimisation:
-            found.append(
-                "noise does not dominate: the paper's law (1/n^2) sum 1/eps^2 ignores the optimisation term "
-                f"{gap.optimisation:.3g} beside the noise {gap.noise:.3g}"
-            )
-        if self.method == "algorithm1":
-            found.append(
-                "algorithm 1 steps by rho/(T^2 k): the steps add up to about rho ln(T)/T^2, so the "
-                "iterate does "
-                "not move; its Theorem 2 does not hold"
-            )
-        if self.mechanism == "gaussian":
-            found.append(
-                "the paper's law is for Laplace answers; Gaussian ones follow (1/n^2) sum nu(eps, delta)^2"
-            )
-        if self.weights == "budget":
-            found.append(
-                "weights by budget change the objective where owners differ: it is then their weighted mean"
-            )
-        if not self.pilot.quadratic:
-            found.append(
-                "the loss is not quadratic: the forecast is its second-order form at the pilot's optimum"
-            )
-        if self.method == "adaptive":
-            found.append(
-                "an adaptive step depends on the noise: forecast as the constant step it begins with"
-            )
-        return found
+        texts = {
+            "noise does not dominate: the paper's law (1/n^2) sum 1/eps^2 ignores the optimisation term "
+            f"{gap.optimisation:.3g} beside the noise {gap.noise:.3g}": gap.noise < 3 * gap.optimisation,
+            "algorithm 1 steps by rho/(T^2 k): the steps add up to about rho ln(T)/T^2, so the iterate does "
+            "not move; its Theorem 2 does not hold": self.method == "algorithm1",
+            "the paper's law is for Laplace answers; Gaussian ones follow (1/n^2) sum nu(eps, delta)^2": (
+                self.mechanism == "gaussian"
+            ),
+            "weights by budget change the objective where owners differ: it is then their weighted mean": (
+                self.weights == "budget"
+            ),
+            "the loss is not quadratic: the forecast is its second-order form at the pilot's optimum": (
+                not self.pilot.quadratic
+            ),
+            "an adaptive step depends on the noise: forecast as the constant step it begins with": (
+                self.method == "adaptive"
+            ),
+        }
+        return [text for text, holds in texts.items() if holds]
 
     def to_json(self, most_rounds: int = 1000) -> dict[str, Any]:
         """The whole forecast as plain values; infinities become None."""

@@ -1,17 +1,18 @@
 """A forecast from the settings of the command line."""
 
 import math
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fastadmm.errors import ConfigError
 from fastadmm.files.atomic import shown
-from fastadmm.owners.bound import Bound, OwnerLoss, get_loss, make_bound
+from fastadmm.owners.bound import Bound, OwnerLoss, get_loss
 from fastadmm.owners.forecast import Forecast, Member
 from fastadmm.owners.owner import Rows
 from fastadmm.owners.pilot import Pilot, assumed_pilot, fit_pilot, private_pilot
-from fastadmm.owners.setup import default_step, refuse_others
+from fastadmm.owners.setup import bound_of, default_step, refuse_others
 from fastadmm.settings.owners import OwnerSettings, make_settings, parse_epsilons
 from fastadmm.store.collection import Owners, open_owners, record_digests, shared_rows
 
@@ -76,25 +77,12 @@ def make_forecast(
     public = open_owners(pilot) if pilot is not None else opened if private is not None else None
     if private is not None and opened is None:
         raise ConfigError("private-pilot: needs the owners' directory, whose rows are released")
-    task = (
-        public.task
-        if public is not None
-        else "regression"
-        if chosen.loss in ("auto", "squared")
-        else "classification"
-    )
+    assumed = "regression" if chosen.loss in ("auto", "squared") else "classification"
+    task = assumed if public is None else public.task
     loss = get_loss(chosen.loss, task, str(pilot or data))
     refuse_others(chosen, loss)
     n_features = public.owners[0].n_features if public is not None else max(1, parameters - chosen.intercept)
-    bound = make_bound(
-        chosen.bound,
-        loss,
-        euclidean=chosen.mechanism == "gaussian",
-        n_features=n_features,
-        intercept=chosen.intercept,
-        theta_max=chosen.theta_max,
-        target_bound=chosen.target_bound,
-    )
+    bound = bound_of(chosen, loss, n_features)
     if opened is not None and pilot is not None and public is not None:
         _, reason = shared_rows(_digests(public), _digests(opened))
         if reason:
@@ -109,18 +97,8 @@ def make_forecast(
     local = _pilot(chosen, loss, bound, public, private, curvature, parameters, distance, ledger)
     # The pilot knows the curvature better than the bound on the features does.
     method, step = _step(chosen, loss, bound, local)
-    return Forecast(
-        members,
-        local,
-        chosen.mechanism,
-        chosen.delta,
-        bound.xi,
-        chosen.rounds,
-        method,
-        step,
-        chosen.weights,
-        kappa,
-    )
+    noise = chosen.mechanism, chosen.delta, bound.xi
+    return Forecast(members, local, *noise, chosen.rounds, method, step, chosen.weights, kappa)
 
 
 def _digests(owners: Owners) -> list[bytes]:
@@ -160,24 +138,15 @@ def _pilot(
         raise ConfigError(
             "private-pilot: its cost has to be charged; pass --ledger FILE, also to the training"
         )
-    from uuid import uuid4
-
+    if not 0 < epsilon < math.inf:
+        raise ConfigError(f"private-pilot: epsilon {epsilon:g} is not positive and finite")
     from fastadmm.privacy.accounts import record_account
     from fastadmm.privacy.ledger import Charge, Ledger
 
-    charge = Charge.to(
-        record_account(file),
-        f"forecast-{uuid4().hex[:12]}",
-        "second moments for a forecast",
-        pure=epsilon / public.kappa,
-    )
-    # Refuse what is not a budget before anything is charged.
-    if not 0 < epsilon < math.inf:
-        raise ConfigError(f"private-pilot: epsilon {epsilon:g} is not positive and finite")
+    run, epsilon = f"forecast-{secrets.token_hex(6)}", epsilon / public.kappa
+    charge = Charge.to(record_account(file), run, "second moments for a forecast", pure=epsilon)
     Ledger(ledger).charge(charge, math.inf, 0.0)
-    return private_pilot(
-        Rows(file), bound, settings.lambda_, settings.intercept, epsilon / public.kappa, loss
-    )
+    return private_pilot(Rows(file), bound, settings.lambda_, settings.intercept, epsilon, loss)
 
 
 def _step(settings: OwnerSettings, loss: OwnerLoss, bound: Bound, pilot: Pilot) -> tuple[str, float]:

@@ -1,24 +1,9 @@
-r"""The learner's side: where to query, and what to make of the answers. It sees answers only.
+"""The learner's side: where to query, and what to make of the answers. It sees answers only.
 
-Every method is a function of released values, so it costs no privacy. With
-gradient estimates :math:`q_k = \lambda\theta_k + \sum_\ell w_\ell \bar q_{\ell,k}` and
-the projection onto the box :math:`\|\theta\|_\infty \le \theta_{max}`:
-
-``constant``
-    :math:`\theta_{k+1} = \Pi[\theta_k - \eta q_k]`, :math:`\eta \le 1/\beta`; the last
-    iterate. The corrected form of the paper's Theorem 2 holds for it (docs/owners.md).
-``adaptive``
-    The same with a step that grows while successive released gradients agree and
-    shrinks when they oppose each other by more than their known noise explains.
-``strongly_convex``
-    :math:`\eta_k = 2 / (\lambda (k + 1))` with averages weighted by k, for losses with
-    kinks (Lacoste-Julien, Schmidt and Bach 2012).
-``algorithm1``
-    As printed: step :math:`\rho / (T^2 k)`, T - 1 queries, no projection.
-``algorithm2``
-    As printed: step :math:`c_1 / \sqrt k`, projection, T - 1 queries, and the average
-    :math:`\bar\theta_{k+1} = \frac{k-1}{1/\sqrt T + k}\bar\theta_k
-    + \frac{1/\sqrt T + 1}{1/\sqrt T + k}\theta_k`.
+Every method is a function of released values, so it costs no privacy: ``constant`` steps in the box (the
+corrected Theorem 2 of ``docs/owners.md`` holds for it), ``adaptive`` ones by how successive gradients agree,
+``strongly_convex`` ones with averages weighted by k for losses with kinks (Lacoste-Julien, Schmidt and Bach
+2012), and the paper's ``algorithm1`` and ``algorithm2`` as printed.
 """
 
 import math
@@ -71,8 +56,6 @@ class Learner:
     ) -> None:
         if method not in METHODS:
             raise ConfigError(f"method: {method!r} is not one of auto, {', '.join(METHODS)}")
-        if rounds < 1:
-            raise ConfigError(f"rounds: {rounds}; at least one is needed")
         if not 0 < step < math.inf:
             raise ConfigError(f"step: {step:g} must be positive and finite")
         self.method, self.rounds, self.step = method, rounds, step

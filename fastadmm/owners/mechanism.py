@@ -1,22 +1,9 @@
 r"""Noise on an owner's answers: scale, lattice and law.
 
-An answer is a sum of bounded gradients, of which replacing one record moves at most
-:math:`\Delta = 2\Xi` in the mechanism's norm. It is published as an integer number of
-steps g of a lattice, with noise that is an integer as well, so that no low-order bit
-of the data survives (textbook Laplace noise in floating point gives records away).
-
-Laplace
-    Discrete Laplace noise of scale t (:mod:`fastadmm.kernels.owner_noise`), exact.
-    Rounding the sum to the lattice adds at most one step per coordinate to the
-    difference of two neighbours, so every answer is
-    :math:`(\Delta / g + p) / t`-differentially private, and
-    :math:`t = \lceil (\Delta / g + p)\, T / \varepsilon \rceil` makes T adaptive answers
-    epsilon-differentially private (basic composition; no delta). In units of the mean
-    gradient the scale is the paper's :math:`b = 2 \Xi T / (n \varepsilon)`.
-Gaussian
-    Every answer is :math:`\Delta / \sigma`-GDP and T adaptive ones are exactly
-    :math:`\sqrt T \Delta / \sigma`-GDP, so :math:`\sigma = \nu \sqrt T \Delta` with
-    the noise multiplier nu of one analytic Gaussian mechanism.
+An answer is a sum of bounded gradients, which replacing one record moves by at most :math:`\Delta = 2\Xi`. It
+is published in whole steps of a lattice, with whole noise, so that no low-order bit of the data survives:
+discrete Laplace noise whose T answers add up to epsilon, rounding included, or Gaussian noise whose T answers
+are exactly :math:`\sqrt T \Delta / \sigma`-GDP.
 """
 
 import math
@@ -127,6 +114,18 @@ def _step(unit: float, scale: float) -> float:
     return max(unit, float(2.0 ** (math.floor(math.log2(scale)) - _SCALE_BITS)))
 
 
+def laplace_answers(
+    unit: float, sensitivity: float, n_values: int, epsilon: float, rounds: int
+) -> LaplaceAnswers:
+    """Noise for T answers of so many numbers, which one record moves by so much before they are rounded."""
+    step = _step(unit, sensitivity * rounds / epsilon)
+    steps = sensitivity / step + n_values
+    scale = math.ceil(steps * rounds / epsilon * (1.0 + 2.0**-40))
+    if scale > 2**55:
+        raise ConfigError(f"epsilon: {epsilon:g} over {rounds} rounds is too small for the noise's lattice")
+    return LaplaceAnswers(step, scale, steps / scale)
+
+
 def make_answers(
     mechanism: str,
     bound: Bound,
@@ -140,12 +139,6 @@ def make_answers(
     slack: float = 0.0,
 ) -> NoNoise | LaplaceAnswers | GaussianAnswers:
     """Calibrate one owner's answers."""
-    if mechanism not in MECHANISMS:
-        raise ConfigError(f"mechanism: {mechanism!r} is not one of {', '.join(MECHANISMS)}")
-    if rounds < 1:
-        raise ConfigError(f"rounds: {rounds} answers; at least one is needed")
-    if not epsilon > 0:
-        raise ConfigError(f"epsilon: {epsilon:g} is not positive; inf means exact answers")
     if not 0 < batch <= 1:
         raise ConfigError(f"batch: {batch:g} is not a share of the records, above 0 and at most 1")
     if math.isinf(epsilon):
@@ -163,14 +156,7 @@ def make_answers(
             )
         # Contributions were rounded to the unit: half a unit per coordinate and record.
         sensitivity += n_parameters * unit
-        step = _step(unit, sensitivity * rounds / epsilon)
-        steps = sensitivity / step + n_parameters
-        scale = math.ceil(steps * rounds / epsilon * (1.0 + 2.0**-40))
-        if scale > 2**55:
-            raise ConfigError(
-                f"epsilon: {epsilon:g} over {rounds} rounds is too small for the noise's lattice"
-            )
-        return LaplaceAnswers(step, scale, steps / scale)
+        return laplace_answers(unit, sensitivity, n_parameters, epsilon, rounds)
     if delta is None or not 0 < delta < 1:
         raise ConfigError("delta: Gaussian answers need a delta between 0 and 1, such as 1e-6")
     if delta * n_records >= 1:
@@ -191,12 +177,7 @@ def make_answers(
 
 @lru_cache(maxsize=256)
 def batch_multiplier(epsilon: float, delta: float, rounds: int, n_records: int, size: int) -> float:
-    r""":math:`\sigma / \Delta` of each of T answers on secret batches, drawn without replacement.
-
-    Accounted by ``dp-accounting``: Renyi differential privacy of sampling without
-    replacement under replacement of one record (Wang, Balle and Kasiviswanathan
-    2019). Where that bound is worse than leaving the sampling out, the latter counts.
-    """
+    r""":math:`\sigma / \Delta` of answers on secret batches (Wang, Balle and Kasiviswanathan 2019)."""
     try:
         import dp_accounting
         from dp_accounting import rdp
@@ -237,11 +218,7 @@ def batch_multiplier(epsilon: float, delta: float, rounds: int, n_records: int, 
 
 
 def gaussian_steps(scale: float, size: int) -> np.ndarray:
-    """Gaussian noise of standard deviation `scale`, rounded to integers, int64 of shape (size,).
-
-    The key is the operating system's and lives for this call alone, so that no
-    part of the keystream can be used twice, nor be drawn again by a resumed run.
-    """
+    """Whole Gaussian noise, int64 of shape (size,), by a key of this call alone."""
     from fastadmm.kernels.gaussian_noise import grid_normal
 
     key = np.frombuffer(os.urandom(32), dtype=np.uint32)

@@ -141,10 +141,7 @@ class Owner:
         return self.answers.answer(total) / self.batch_size
 
     def total(self, theta: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
-        """Exact sum of bounded gradients: never leaves the owner without noise.
-
-        Shapes: theta, the result (p,); mask (n,).
-        """
+        """Exact sum of bounded gradients, which never leaves. Shapes: theta, the result (p,); mask (n,)."""
         if mask is None and self.uses_moments:
             gram, cross, _ = self.moments
             result: np.ndarray = gram @ theta - cross
@@ -213,10 +210,7 @@ class Owner:
         return total[:-1, :-1].copy(), total[:-1, -1].copy(), float(total[-1, -1])
 
     def loss_sum(self, theta: np.ndarray) -> float:
-        """Summed loss of the (scaled) records: reads the data without any noise, for simulations only.
-
-        Shapes: theta (p,).
-        """
+        """Summed loss of the (scaled) records, without noise, for simulations only. Shapes: theta (p,)."""
         if self.uses_moments:
             gram, cross, square = self.moments
             return float(0.5 * theta @ gram @ theta - cross @ theta + 0.5 * square)

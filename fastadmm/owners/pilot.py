@@ -1,9 +1,7 @@
-r"""What the forecast has to know about the data: curvature, distance, residuals.
+"""What the forecast has to know about the data: curvature, distance, residuals.
 
-From public rows as they are, or from one owner's rows through a private release of
-their second moments, which is charged. The moments of bounded records [u, t] are
-released with discrete Laplace noise: replacing one record moves the upper triangle by
-at most :math:`2 (\|u\|_1 + |t|)^2` in l1 norm.
+From public rows as they are, or from a charged release of the second moments of one owner's bounded records
+with discrete Laplace noise: one record moves their upper triangle by at most twice its squared l1 norm.
 """
 
 import math
@@ -13,7 +11,7 @@ import numpy as np
 
 from fastadmm.errors import ConfigError
 from fastadmm.owners.bound import Bound, OwnerLoss
-from fastadmm.owners.mechanism import discrete_laplace_integers, lattice_unit
+from fastadmm.owners.mechanism import laplace_answers, lattice_unit
 from fastadmm.owners.owner import Owner, Rows
 from fastadmm.store.collection import Owners
 
@@ -117,18 +115,15 @@ def private_pilot(
     gram, cross, square = owner.moments
     p = len(cross)
     size = p + 1
-    moments = np.empty((size, size))
-    moments[:-1, :-1], moments[:-1, -1], moments[-1, :-1], moments[-1, -1] = gram, cross, cross, square
+    moments = np.block([[gram, cross[:, None]], [cross[None], np.array([[square]])]])
     # |u|_1 <= sqrt(p) |u|_2 where the bound is in l2.
     row = bound.row_norm * (math.sqrt(p) if bound.euclidean else 1.0)
     upper = np.triu_indices(size)
     unit = lattice_unit(rows.n_samples, max(bound.row_norm, bound.target_limit) ** 2)
     sensitivity = 2 * (row + bound.target_limit) ** 2 + len(upper[0]) * unit
-    step = max(unit, float(2.0 ** (math.floor(math.log2(sensitivity / epsilon)) - 32)))
-    scale = math.ceil((sensitivity / step + len(upper[0])) / epsilon * (1 + 2.0**-40))
-    steps = np.rint(moments[upper] / step).astype(np.int64) + discrete_laplace_integers(scale, len(upper[0]))
+    answers = laplace_answers(unit, sensitivity, len(upper[0]), epsilon, 1)
     noisy = np.zeros((size, size))
-    noisy[upper] = steps * step
+    noisy[upper] = answers.answer(moments[upper])
     noisy += np.triu(noisy, 1).T
     # Nearest positive semidefinite matrix: what noise made negative is no curvature.
     values, vectors = np.linalg.eigh(noisy)

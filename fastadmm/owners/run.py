@@ -1,9 +1,7 @@
 """A run with owners of rows on disk: charge, answer, store, step; resume without asking twice.
 
-All T answers of an owner are charged in a privacy ledger, and the charge is on disk,
-before any owner draws noise. Answers are stored before the learner uses them
-(:mod:`fastadmm.owners.account`). A resumed run feeds the stored answers to a new learner,
-which comes to the bit-identical state, and asks only for what was never answered.
+All T answers of an owner are charged, on disk, before any owner draws noise. A resumed run feeds the stored
+answers to a new learner, which comes to the bit-identical state, and asks only for what was never answered.
 """
 
 import hashlib
@@ -193,11 +191,7 @@ def _round(setup: Setup, learner: Learner, store: Answers) -> dict[str, Any]:
     def ask() -> np.ndarray:
         return np.stack([owner.answer(learner.theta) for owner in setup.owners])
 
-    return _record(setup, learner, store.obtain(learner.k, ask))
-
-
-def _record(setup: Setup, learner: Learner, answers: np.ndarray) -> dict[str, Any]:
-    """Let the learner take a step; what the round log says of it."""
+    answers = store.obtain(learner.k, ask)
     record: dict[str, Any] = {"round": learner.k, **learner.receive(setup.weights @ answers)}
     record["noise"] = math.sqrt(setup.noise_variance)
     return record

@@ -71,16 +71,7 @@ def make_setup(settings: OwnerSettings, data: Owners, engine: Engine, *, in_memo
         if settings.learner not in names:
             raise ConfigError(f"learner: {settings.learner!r} is no owner; there are {', '.join(names)}")
         epsilons[names.index(settings.learner)] = math.inf
-    n_features = data.owners[0].n_features
-    bound = make_bound(
-        settings.bound,
-        loss,
-        euclidean=settings.mechanism == "gaussian",
-        n_features=n_features,
-        intercept=settings.intercept,
-        theta_max=settings.theta_max,
-        target_bound=settings.target_bound,
-    )
+    bound = bound_of(settings, loss, data.owners[0].n_features)
     if math.isinf(bound.xi) and not all(math.isinf(epsilon) for epsilon in epsilons):
         raise ConfigError(
             "bound: gradients are unbounded, so no noise gives epsilon; pass --bound clip:XI or features:R"
@@ -118,6 +109,19 @@ def make_setup(settings: OwnerSettings, data: Owners, engine: Engine, *, in_memo
     )
 
 
+def bound_of(settings: OwnerSettings, loss: OwnerLoss, n_features: int) -> Bound:
+    """The bound on every record's gradient that settings ask for."""
+    return make_bound(
+        settings.bound,
+        loss,
+        euclidean=settings.mechanism == "gaussian",
+        n_features=n_features,
+        intercept=settings.intercept,
+        theta_max=settings.theta_max,
+        target_bound=settings.target_bound,
+    )
+
+
 def refuse_others(settings: OwnerSettings, loss: OwnerLoss) -> None:
     """Refuse settings of another mechanism or loss, which only runs of older versions have."""
     if settings.delta is not None and settings.mechanism == "laplace":
@@ -140,10 +144,7 @@ def owner_weights(kind: str, sizes: np.ndarray, variances: np.ndarray) -> np.nda
 
 
 def smoothness_bound(loss: OwnerLoss, bound: Bound, lam: float) -> float | None:
-    """A bound on the curvature of the objective that follows from the bound on the features alone.
-
-    Returns: None where features are not bounded or the loss has kinks.
-    """
+    """The objective's curvature bound by the features' alone; None where these are not bounded."""
     if math.isinf(loss.curvature) or math.isinf(bound.row_norm):
         return None
     # With l1 norms, |[x, 1]|_2 <= sqrt(R^2 + 1), below the l1 bound R + 1.

@@ -1,18 +1,8 @@
-r"""The total cost of releases: the exact law of Gaussian noise, alone and composed with pure mechanisms.
+"""The total cost of releases: the exact law of Gaussian noise, alone and composed with pure mechanisms.
 
-A Gaussian release with sensitivity :math:`\Delta` and standard deviation :math:`\sigma` is
-:math:`\mu`-GDP with :math:`\mu = \Delta/\sigma` (Dong, Roth, Su 2022), which is the same as
-
-.. math:: \delta(\varepsilon) = \Phi\!\left(-\tfrac{\varepsilon}{\mu} + \tfrac{\mu}{2}\right)
-          - e^{\varepsilon}\, \Phi\!\left(-\tfrac{\varepsilon}{\mu} - \tfrac{\mu}{2}\right)
-          \qquad\text{for every } \varepsilon,
-
-an equality (Balle, Wang 2018). Adaptive releases add in squares, exactly: T rounds at :math:`\sigma` are
-:math:`\sqrt T\,\mu`-GDP. The theorem is ``docs/privacy.md#t5-composition``.
-
-Every function whose result is a claim rounds towards safety: a returned epsilon is never below the exact
-one, and a returned mu never above it, by more than the root finder's last digits; the claim is checked
-against the law before it is returned.
+A Gaussian release with sensitivity D and standard deviation s is mu-GDP with mu = D/s, and T adaptive ones
+are exactly sqrt(T) mu-GDP (Dong, Roth, Su 2022; Balle, Wang 2018). Every function whose result is a claim
+rounds towards safety: the claim is checked against the law before it is returned.
 """
 
 import math
@@ -37,13 +27,7 @@ _MAX_PATTERNS = 4096
 
 
 def log_delta_of(mu: float, epsilon: float) -> float:
-    r"""Natural logarithm of :math:`\delta(\varepsilon)` of a mu-GDP release, exact also far in the tail.
-
-    With the Mills ratio :math:`R = \Phi/\varphi`, the law is
-    :math:`\varphi(a)\,(R(a) - R(b))` at :math:`a, b = -\varepsilon/\mu \pm \mu/2`: nothing underflows.
-
-    Law: ``docs/privacy.md#t5-composition``.
-    """
+    """Logarithm of delta(epsilon) of a mu-GDP release, exact in tails: ``docs/privacy.md#t5-composition``."""
     from scipy.special import log_ndtr, ndtr
 
     if mu == 0.0:
@@ -88,10 +72,7 @@ def _mills_slope(x: np.ndarray) -> np.ndarray:
 
 
 def compose_gdp(mus: Iterable[float]) -> float:
-    r"""mu of several adaptive Gaussian releases on the same record: :math:`\sqrt{\sum_k \mu_k^2}`.
-
-    Theorem: ``docs/privacy.md#t5-composition``.
-    """
+    """mu of adaptive Gaussian releases together: theorem ``docs/privacy.md#t5-composition``."""
     return math.hypot(*mus)
 
 
@@ -116,15 +97,7 @@ def _pure_losses(pure: tuple[float, ...]) -> tuple[dict[float, float], float]:
 
 
 def delta_of(mu: float, epsilon: float, pure: Sequence[float] = ()) -> float:
-    r"""Exact delta at epsilon of a mu-GDP release, together with pure-epsilon mechanisms.
-
-    A mechanism with pure :math:`\varepsilon_k` is dominated by randomised response (Kairouz, Oh,
-    Viswanath 2015), whose privacy loss is :math:`\pm\varepsilon_k`; given those, the law of the
-    Gaussian holds at the shifted epsilon:
-    :math:`\delta(\varepsilon) = \sum_s \Pr(s)\, \delta_\mu(\varepsilon - \sum_k s_k \varepsilon_k)`.
-
-    Theorem: ``docs/privacy.md#t5-composition``.
-    """
+    """Exact delta at epsilon of a mu-GDP release with pure mechanisms: ``docs/privacy.md#t5-composition``."""
     if not pure:
         return math.exp(log_delta_of(mu, epsilon))
     losses, left = _pure_losses(tuple(pure))
@@ -140,12 +113,7 @@ def delta_of(mu: float, epsilon: float, pure: Sequence[float] = ()) -> float:
 
 
 def epsilon_of(mu: float, delta: float, pure: Sequence[float] = ()) -> float:
-    """Smallest epsilon that a mu-GDP release with pure mechanisms satisfies at delta.
-
-    Theorem: ``docs/privacy.md#t5-composition``.
-
-    Returns: infinite where there is none.
-    """
+    """Smallest epsilon at delta of the same; infinite for none: ``docs/privacy.md#t5-composition``."""
     _check_delta(delta)
     if not mu >= 0.0:
         raise ConfigError(f"mu: {mu!r} must not be negative")
@@ -161,18 +129,12 @@ def epsilon_of(mu: float, delta: float, pure: Sequence[float] = ()) -> float:
     if math.isinf(high):
         return math.inf
     root = _root(lambda e: _log(delta_of(mu, e, pure)) - math.log(delta), 0.0, high, xtol=1e-13, rtol=1e-14)
-    step = _NUDGE
-    while delta_of(mu, root, pure) > delta:  # towards safety
-        root += step * max(root, 1.0)
-        step *= 2.0
-    return min(float(root), total) if mu == 0.0 else float(root)
+    root = _enlarged(root, lambda e: delta_of(mu, e, pure) <= delta)
+    return min(root, total) if mu == 0.0 else root
 
 
 def gdp_of(epsilon: float, delta: float, pure: Sequence[float] = ()) -> float:
-    """Largest mu whose release, together with pure mechanisms, is (epsilon, delta)-private.
-
-    Theorem: ``docs/privacy.md#t5-composition``.
-    """
+    """Largest mu for (epsilon, delta) beside pure mechanisms: ``docs/privacy.md#t5-composition``."""
     _check_delta(delta)
     if not epsilon >= 0.0:
         raise ConfigError(f"epsilon: {epsilon!r} must not be negative")
@@ -197,18 +159,11 @@ def gdp_of(epsilon: float, delta: float, pure: Sequence[float] = ()) -> float:
     while excess(high) < 0.0:
         high += 2.0
     mu = math.exp(_root(excess, low, high, xtol=1e-15, rtol=1e-14))
-    step = _NUDGE
-    while delta_of(mu, epsilon, pure) > delta:
-        mu *= 1.0 - step
-        step *= 2.0
-    return mu
+    return _reduced(mu, lambda mu: delta_of(mu, epsilon, pure) <= delta)
 
 
 def noise_multiplier(epsilon: float, delta: float, rounds: int = 1, pure: Sequence[float] = ()) -> float:
-    r"""Smallest :math:`\sigma/\Delta` per round for which T rounds are (epsilon, delta)-private.
-
-    Theorem: ``docs/privacy.md#t5-composition``.
-    """
+    r"""Smallest :math:`\sigma/\Delta` of each of T rounds in a budget: ``docs/privacy.md#t5-composition``."""
     if rounds < 1:
         raise ConfigError(f"rounds: {rounds!r} must be at least 1")
     mu = gdp_of(epsilon, delta, pure)
@@ -216,10 +171,7 @@ def noise_multiplier(epsilon: float, delta: float, rounds: int = 1, pure: Sequen
 
 
 def rounds_within(epsilon: float, delta: float, multiplier: float, pure: Sequence[float] = ()) -> int:
-    r"""Largest number of rounds at :math:`\sigma/\Delta` = ``multiplier`` that stays in the budget.
-
-    Theorem: ``docs/privacy.md#t5-composition``.
-    """
+    """Largest number of rounds at this noise multiplier in the budget: ``docs/privacy.md#t5-composition``."""
     if not multiplier > 0.0:
         return 0
     mu = gdp_of(epsilon, delta, pure)
@@ -237,13 +189,7 @@ def zcdp_of(mus: Iterable[float]) -> float:
 
 
 def zcdp_delta(rho: float, epsilon: float) -> float:
-    r"""An upper bound on delta at epsilon of a rho-zCDP release.
-
-    .. math:: \delta = \min_{\alpha > 1} \frac{e^{(\alpha - 1)(\alpha\rho - \varepsilon)}}{\alpha - 1}
-              \left(1 - \frac1\alpha\right)^{\alpha}
-
-    (Canonne, Kamath, Steinke 2020, corollary 13.)
-    """
+    """An upper bound on delta of a rho-zCDP release (Canonne, Kamath, Steinke 2020, corollary 13)."""
     if rho == 0.0:
         return 0.0
     if math.isinf(rho):
@@ -277,11 +223,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     if zcdp_delta(rho, high) > delta:
         high *= 1.0 + 1e-9
     root = _root(lambda e: _log(zcdp_delta(rho, e)) - math.log(delta), 0.0, high, xtol=1e-12, rtol=1e-13)
-    step = _NUDGE
-    while zcdp_delta(rho, root) > delta:
-        root += step * max(root, 1.0)
-        step *= 2.0
-    return float(root)
+    return _enlarged(root, lambda e: zcdp_delta(rho, e) <= delta)
 
 
 def zcdp_budget(epsilon: float, delta: float) -> float:
@@ -295,11 +237,7 @@ def zcdp_budget(epsilon: float, delta: float) -> float:
     if delta == 0.0 or excess(low) > 0.0:
         return 0.0
     rho = math.exp(_root(excess, low, high, xtol=1e-14, rtol=1e-14))
-    step = _NUDGE
-    while zcdp_delta(rho, epsilon) > delta:
-        rho *= 1.0 - step
-        step *= 2.0
-    return rho
+    return _reduced(rho, lambda rho: zcdp_delta(rho, epsilon) <= delta)
 
 
 def _root(function: Callable[[float], float], low: float, high: float, **tolerances: float) -> float:
@@ -308,6 +246,24 @@ def _root(function: Callable[[float], float], low: float, high: float, **toleran
     from scipy.optimize import brentq
 
     return float(brentq(function, low, high, **tolerances))
+
+
+def _enlarged(epsilon: float, holds: Callable[[float], bool]) -> float:
+    """A root moved towards safety until the claim holds."""
+    step = _NUDGE
+    while not holds(epsilon):
+        epsilon += step * max(epsilon, 1.0)
+        step *= 2.0
+    return epsilon
+
+
+def _reduced(cost: float, holds: Callable[[float], bool]) -> float:
+    """The same of a cost, which safety makes smaller."""
+    step = _NUDGE
+    while not holds(cost):
+        cost *= 1.0 - step
+        step *= 2.0
+    return cost
 
 
 def _log(value: float) -> float:

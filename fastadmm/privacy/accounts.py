@@ -1,17 +1,9 @@
-"""Accounts of a ledger: a charge belongs to data and a role, whatever their names.
+"""Accounts of a ledger, and its charges with their sums by account.
 
-Two accounts are one if they have the same role and
-
-* the same columns: the same values, rounded to float32, for the same rows, in whatever order of rows and
-  columns, whatever storage, and whatever the party and its columns are called; or
-* the same rows and the same party name, whatever its columns are now; for labels the rows alone.
-
-Rows are identified by their ids, in any order. A table without ids has the numbers 0 … N-1, so all tables
-of N rows without ids count as the same rows: this errs on the side of charging too much. Digests are
-computed from the data in use, never read from an attribute. They are sums of hashes, so order does not
-matter. They recognise the same data; they do not stop owners of data who want to deceive their own ledger.
-
-Charges of a ledger and their sums by account, for which earlier charges need not be added up again.
+Two accounts are one if they have the same role and the same columns (the same values for the same rows, in
+whatever order and under whatever names), or the same rows and party name; for labels the rows alone. A table
+without ids has the numbers 0 … N-1, so that all such tables of N rows count as the same: this errs on the
+side of charging too much. Digests are computed from the data in use, never read from an attribute.
 """
 
 from __future__ import annotations
@@ -40,10 +32,7 @@ _SAMPLE = 2048
 
 @dataclass(frozen=True)
 class Account:
-    """What a charge belongs to.
-
-    Rules: ``docs/privacy.md#the-ledger``.
-    """
+    """What a charge belongs to: ``docs/privacy.md#the-ledger``."""
 
     rows: str  # which rows, see rows_digest; empty for charges of old ledgers, which do not record it
     party: str  # who holds the data
@@ -89,18 +78,12 @@ def rows_digest(ids: np.ndarray | Sequence[Any] | int) -> str:
 
 
 def row_sample(ids: np.ndarray | Sequence[Any] | int) -> list[int]:
-    """The least of all rows' numbers: two tables that share a good part of their rows share some of them.
-
-    Shapes: ids (N,).
-    """
+    """The least of all rows' numbers: tables that share many rows share some of them. Shapes: ids (N,)."""
     return [int(number) for number in np.sort(_mix(_row_keys(ids)))[:_SAMPLE]]
 
 
 def columns_digest(pieces: Iterable[tuple[int, Any]], ids: np.ndarray | Sequence[Any] | int) -> str:
-    """Digest of the values of a set of columns, independent of order, names, type and storage.
-
-    Shapes: ids (N,).
-    """
+    """Digest of the values of columns, whatever their order, names and storage. Shapes: ids (N,)."""
     keys, total = _row_keys(ids), None
     for start, block in pieces:
         if total is None:
@@ -167,20 +150,10 @@ class Charge:
     draw: str = ""  # name of the draw, see the module's rules; empty for releases of older versions
 
     @classmethod
-    def to(
-        cls,
-        account: Account,
-        run: str,
-        release: str,
-        *,
-        gdp: float = 0.0,
-        pure: float = 0.0,
-        rho: float = 0.0,
-        draw: str = "",
-    ) -> Charge:
-        """A charge to an account."""
+    def to(cls, account: Account, run: str, release: str, **cost: Any) -> Charge:
+        """A charge to an account; the cost is ``gdp``, ``pure`` or ``rho``, with its ``draw``."""
         a = account
-        return cls(run, a.rows, a.party, release, gdp, pure, rho, a.role, a.columns, draw)
+        return cls(run, a.rows, a.party, release, role=a.role, columns=a.columns, **cost)
 
     @property
     def account(self) -> Account:
@@ -258,10 +231,7 @@ class _Total:
 
 
 class Book:
-    """Charges by account and by release, in the order in which they came.
-
-    Rules: ``docs/privacy.md#the-ledger``.
-    """
+    """Charges by account and by release, in the order in which they came: ``docs/privacy.md#the-ledger``."""
 
     def __init__(self, charges: Iterable[Charge] = ()) -> None:
         self.charges: list[Charge] = []

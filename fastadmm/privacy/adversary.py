@@ -1,9 +1,8 @@
-r"""Search for the two neighbouring data sets that a message distinguishes best.
+"""Search for the two neighbouring data sets that a message distinguishes best.
 
-The other records enter the x-update only through their Gram matrix G and a vector q, and any (G, q) with G
-positive definite can be made of rows of norm at most 1 and targets in [-W, W] (many small rows; see
-:func:`concrete_rows`). So the worst case over *all* data sets in two columns is a search over nine
-numbers: G, q, the record before and after, and its target. Plain Python floats: two columns need no more.
+The other records enter the x-update only through their Gram matrix G and a vector q, and any (G, q) can be
+made of rows of norm at most 1 and targets in [-W, W]. So the worst case over all data sets in two columns is
+a search over nine numbers: G, q, the record before and after, and its target.
 """
 
 import math
@@ -19,10 +18,7 @@ Pair = tuple[float, float]
 
 @dataclass(frozen=True)
 class WorstPair:
-    """Neighbours found by the search, and how far their messages are apart.
-
-    Shapes: gram (2, 2); image, before, after (2,).
-    """
+    """Neighbours found by the search. Shapes: gram (2, 2); image, before, after (2,)."""
 
     distance: float  # l2 distance of the two messages (of the two weights, for ``kind="weights"``)
     gram: np.ndarray  # of shape (2, 2): g of the other records
@@ -104,12 +100,9 @@ def _of_few_rows(
     gram: tuple[float, float, float], image: Pair, target: float, most: float, longest: float
 ) -> tuple[tuple[float, float, float], Pair]:
     """The nearest G and q that ``most`` rows along each eigenvector make (see :func:`concrete_rows`)."""
-    mean, half = 0.5 * (gram[0] + gram[2]), math.hypot(0.5 * (gram[0] - gram[2]), gram[1])
-    angle = 0.5 * math.atan2(2.0 * gram[1], gram[0] - gram[2])
-    c, s = math.cos(angle), math.sin(angle)
+    high, low, c, s = _eigen(*gram)
     largest = most * longest * longest
-    high = min(mean + half, largest)
-    low = min(max((gram[0] * gram[2] - gram[1] * gram[1]) / (mean + half), 1e-9), largest)
+    high, low = min(high, largest), min(max(low, 1e-9), largest)
     q1, q2 = c * image[0] + s * image[1], -s * image[0] + c * image[1]
     limit1, limit2 = target * math.sqrt(high * most), target * math.sqrt(low * most)
     q1, q2 = min(max(q1, -limit1), limit1), min(max(q2, -limit2), limit2)
@@ -160,48 +153,39 @@ def _measure(
     return measure
 
 
+def _eigen(k11: float, k12: float, k22: float) -> tuple[float, float, float, float]:
+    """Larger and smaller eigenvalue, and cosine and sine of the larger one's direction."""
+    high = 0.5 * (k11 + k22) + math.hypot(0.5 * (k11 - k22), k12)
+    angle = 0.5 * math.atan2(2.0 * k12, k11 - k22)
+    low = (k11 * k22 - k12 * k12) / high if high > 0.0 else 0.0
+    return high, low, math.cos(angle), math.sin(angle)
+
+
 def _solve(k11: float, k12: float, k22: float, q1: float, q2: float, ball: float) -> Pair:
     """Minimise 1/2 x'Kx - q'x over |x| <= B, in the eigenbasis of K."""
-    mean, half = 0.5 * (k11 + k22), math.hypot(0.5 * (k11 - k22), k12)
-    angle = 0.5 * math.atan2(2.0 * k12, k11 - k22)
-    c, s = math.cos(angle), math.sin(angle)
-    high = mean + half
-    low = (k11 * k22 - k12 * k12) / high if high > 0.0 else 0.0
+    high, low, c, s = _eigen(k11, k12, k22)
     p1, p2 = c * q1 + s * q2, -s * q1 + c * q2
     low = max(low, 1e-300)
     x1, x2 = p1 / high, p2 / low
     if math.hypot(x1, x2) > ball:
-        below, above = 0.0, math.hypot(p1, p2) / ball
         nu = 0.0
-        for _ in range(60):
-            x1, x2 = p1 / (high + nu), p2 / (low + nu)
-            norm = math.hypot(x1, x2)
-            if norm > ball:
-                below = nu
-            else:
-                above = nu
+        for _ in range(60):  # Newton's method for 1/|x|, which is concave in nu: it comes from below
             slope = x1 * x1 / (high + nu) + x2 * x2 / (low + nu)
-            following = nu + (norm / ball - 1.0) * norm * norm / slope if slope > 0.0 else above
-            if not below < following < above:
-                following = 0.5 * (below + above)
-            if abs(following - nu) <= 1e-15 * nu:
+            square = x1 * x1 + x2 * x2
+            move = (math.sqrt(square) / ball - 1.0) * square / slope
+            nu += move
+            x1, x2 = p1 / (high + nu), p2 / (low + nu)
+            if move <= 1e-15 * nu:
                 break
-            nu = following
-        norm = math.hypot(x1, x2)
-        if norm > ball:
-            x1, x2 = x1 * ball / norm, x2 * ball / norm
+        norm = max(math.hypot(x1, x2), ball)
+        x1, x2 = x1 * ball / norm, x2 * ball / norm
     return c * x1 - s * x2, s * x1 + c * x2
 
 
 def concrete_rows(
     pair: WorstPair, target: float, longest: float = 1.0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Two data sets with these G and q, made of rows of norm at most 1 and targets in [-W, W].
-
-    Along each eigenvector of G lie equal rows; their number is what keeps both norm and target small enough.
-
-    Shapes: first, second (N, 2); w (N,).
-    """
+    """Two data sets with these G and q, within the theorems. Shapes: first, second (N, 2); w (N,)."""
     values, vectors = np.linalg.eigh(pair.gram)
     rows, goals = [], []
     for value, vector in zip(values, vectors.T):

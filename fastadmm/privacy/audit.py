@@ -18,9 +18,8 @@ from scipy.stats import beta, binom, norm
 
 from fastadmm.engine.engine import Engine
 from fastadmm.privacy.accounting import epsilon_of
-from fastadmm.privacy.message_audit import UNLIMITED
 from fastadmm.privacy.noise import Calibration, NoiseSource
-from fastadmm.privacy.transcript import made_run
+from fastadmm.privacy.transcript import UNLIMITED, bisected, made_run
 from fastadmm.settings.privacy import MessagePrivacy
 
 if TYPE_CHECKING:
@@ -63,13 +62,8 @@ def clopper_pearson(errors: int, trials: int, confidence: float = _ONE_SIDED) ->
 
 
 def distinguish(first: np.ndarray, second: np.ndarray, claim: float, delta: float) -> GameResult:
-    """Lower bounds on epsilon from scores of the two worlds.
-
-    The first half of the scores chooses the thresholds, the second half is judged by them.
-
-    Shapes: first, second (n,).
-    """
-    half = len(first) // 2
+    """Lower bounds on epsilon from scores of the two worlds. Shapes: first, second (n,)."""
+    half = len(first) // 2  # these scores choose the thresholds, the others are judged by them
     both = np.concatenate([first[:half], second[:half]])
     # A Gaussian is best measured where errors are common, an unknown mechanism in its tails.
     central = np.unique(np.quantile(both, np.linspace(0.05, 0.95, 91)))
@@ -114,10 +108,7 @@ def play(
     *,
     source: Callable[[], Any] = NoiseSource,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Release two exact values many times, with fastadmm's own noise, and score every outcome.
-
-    Shapes: first, second (N,) or (trials,).
-    """
+    """Scores of many releases of two exact values. Shapes: first, second (N,) or (trials,)."""
     apart = second - first
     direction = apart / max(float(np.linalg.norm(apart)), 1e-300)
     engine, n = Engine(), len(first)
@@ -142,16 +133,9 @@ def play(
 def canary_epsilon(
     scores: np.ndarray, included: np.ndarray, guesses: int, delta: float, confidence: float = 0.95
 ) -> float:
-    """One-run audit: a lower bound on epsilon from one run with many canaries (Steinke et al. 2023).
-
-    Each canary was included or left out by a fair coin. The canaries with the largest scores are guessed to
-    be in, those with the smallest out, and the rest are not guessed; a private run allows only so many
-    right guesses.
-
-    Returns: 0 where nothing is shown.
-    Shapes: scores, included (m,).
-    """
+    """A lower bound on epsilon from one run (Steinke et al. 2023). Shapes: scores, included (m,)."""
     m = len(scores)
+    # The largest scores are guessed to be in, the smallest out; of so many guesses few may be right.
     each = min(guesses, m) // 2
     order = np.argsort(scores, kind="stable")
     right = int(included[order[m - each :]].sum() + (~included[order[:each]]).sum())
@@ -165,15 +149,9 @@ def canary_epsilon(
         extra = float(shares.max()) if len(shares) else 0.0
         return min(1.0, tail + extra * delta * 2.0 * m)
 
-    low, high = 0.0, 1.0
     if p_value(0.0) > 1.0 - confidence:
         return 0.0
-    while p_value(high) < 1.0 - confidence and high < 64.0:
-        high *= 2.0
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if p_value(middle) < 1.0 - confidence else (low, middle)
-    return low
+    return bisected(lambda epsilon: p_value(epsilon) >= 1.0 - confidence, 64.0)[0]
 
 
 def audit_one_run(
@@ -184,11 +162,7 @@ def audit_one_run(
     seed: int = 0,
     noise_factor: float = 1.0,
 ) -> list[float]:
-    """One private training run in which every record of every party is a canary.
-
-    Each record's features are zeroed or not by a fair coin, fastadmm's own solver makes the run, and the
-    auditor, who knows all records and sees all messages, guesses the coins.
-    """
+    """Epsilon by party of a run in which the features of every record are zeroed or not by a coin."""
     from fastadmm.privacy.message import clipped_problem
 
     rng = np.random.default_rng(seed)
@@ -204,11 +178,9 @@ def audit_one_run(
         for m, call, answer in solver.driver.answers[-len(kept) :]:
             if call != "noisy":
                 continue
+            b, c = settings.message_clip or math.inf, settings.message_center
             ghost = given.blocks[m].product(solver.parties[m].weights, solver.engine)
-            b, c = settings.message_clip, settings.message_center
-            ghost, absent = (
-                (ghost, 0.0) if b is None else (np.clip(ghost, c - b, c + b), np.clip(0.0, c - b, c + b))
-            )
+            ghost, absent = np.clip(ghost, c - b, c + b), np.clip(0.0, c - b, c + b)
             apart = ghost - absent
             scores[m] += apart * (answer["message"] - absent - apart / 2.0)
 

@@ -17,14 +17,6 @@ Model = tuple[list[np.ndarray], float]
 
 
 @dataclass(frozen=True)
-class LateFusion:
-    """Local models, added up: nothing about features is sent while they are trained."""
-
-    weights: list[np.ndarray]  # one vector per party
-    intercept: float  # sum of the local intercepts, less M - 1 times the intercept of no features at all
-
-
-@dataclass(frozen=True)
 class Comparison:
     """A private result beside its zero-message baselines, as mean test loss."""
 
@@ -38,8 +30,8 @@ class Comparison:
         return {"test_loss": losses, "lines": self.lines, "warnings": self.warnings, "covered": False}
 
 
-def late_fusion(problem: Problem, n_threads: int | None = None) -> LateFusion:
-    """Train every party by itself on labels and its own block, and add the predictors."""
+def late_fusion(problem: Problem, n_threads: int | None = None) -> Model:
+    """Train every party by itself on labels and its own block, and add up the models; nothing is sent."""
     weights, intercepts = [], []
     options = SolverOptions(gap=1e-6, max_rounds=200, directions="one", n_threads=n_threads)
     common: dict[str, Any] = {
@@ -56,7 +48,7 @@ def late_fusion(problem: Problem, n_threads: int | None = None) -> LateFusion:
         weights.append(result.weights[0])
         intercepts.append(result.intercept)
     empty = solve(make_problem([np.zeros((problem.n_samples, 1))], problem.y, **common), options)
-    return LateFusion(weights, sum(intercepts) - (len(weights) - 1) * empty.intercept)
+    return weights, sum(intercepts) - (len(weights) - 1) * empty.intercept
 
 
 def mean_loss(

@@ -1,8 +1,7 @@
 """The audit of the books: what was charged and what is stated, against the releases that were made.
 
-Whole runs with a ledger on disk. Each release says what noise it was given for which distance; by the audit's
-own formulas these add up to an epsilon, and neither ledger nor statement may say less. What is begun again
-draws nothing; what is drawn again costs again; what there is no room for is refused before anything is drawn.
+Each release says what noise it was given for which distance; by the audit's own formulas these add up to an
+epsilon, and neither ledger nor statement may say less.
 """
 
 import math
@@ -17,14 +16,19 @@ from typing import Any
 import numpy as np
 
 from fastadmm.blocks.block import DenseBlock
-from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, PrivacyBudgetError
 from fastadmm.privacy import ledger as ledgers
 from fastadmm.privacy import message
 from fastadmm.privacy.accounts import Account
-from fastadmm.privacy.message_audit import many_rows
-from fastadmm.privacy.noise_tests import Check
-from fastadmm.privacy.transcript import Agents, Tap, epsilon_spent, made_run, same_calls
+from fastadmm.privacy.noise_tests import Check, exact_check
+from fastadmm.privacy.transcript import (
+    Tap,
+    enough_labels,
+    epsilon_spent,
+    made_run,
+    many_rows,
+    same_calls,
+)
 from fastadmm.problem.problem import make_problem
 from fastadmm.settings.privacy import DifferentialPrivacy
 from fastadmm.solver.options import SolverOptions
@@ -57,11 +61,6 @@ class _Made:
     late: str
 
 
-def _enough(label_epsilon: float) -> int:
-    """Labels whose soft targets surely have a mean between 0 and 1."""
-    return math.ceil(50.0 / math.tanh(label_epsilon / 2.0) ** 2)
-
-
 class _Books:
     """Runs on one folder with one ledger."""
 
@@ -69,29 +68,26 @@ class _Books:
         self.settings, self.folder, self.file = settings, folder, folder / "ledger.jsonl"
         n = many_rows(_ROWS, settings.delta)
         if settings.label_epsilon is not None:
-            n = max(n, _enough(settings.label_epsilon))
+            n = max(n, enough_labels(settings.label_epsilon))
         rng = np.random.default_rng(7)
         blocks = [DenseBlock(rng.normal(size=(n, 3))) for _ in range(3)]
         self.problem = make_problem(blocks, (np.arange(n) % 2).astype(np.float64), lam=0.1)
         self.discrete = settings.sampler == "discrete"
 
-    def run(self, run: str, **changes: Any) -> _Made:
+    def run(self, run: str, path: str = "solver") -> _Made:
         """Make a run, and look after every exchange whether all that left is charged on disk."""
-        settings = self.settings.with_(**changes) if changes else self.settings
-        late: list[str] = []
-        tap = Tap()
+        late, tap = list[str](), Tap()
 
         def look() -> None:
-            for m, account in enumerate(solver.accounts):
-                charged = _LEDGERS.Ledger(self.file).spent(account, run).total_gdp
-                if charged < self.cost(tap, m).gdp * (1.0 - _ROUNDING):
+            for m, account in enumerate(solver.accounts if path == "solver" else ()):
+                if self.charged(account, run).total_gdp < self.cost(tap, m).gdp * (1.0 - _ROUNDING):
                     late.append(f"what party {m} sent was not charged on disk when it left")
 
-        own = {"messages": self.folder / "releases", "ledger": _LEDGERS.Ledger(self.file), "run": run}
-        solver = made_run(settings, self.problem, SolverOptions(n_threads=1), look=look, **own)
+        options, held = SolverOptions(n_threads=1), _LEDGERS.Ledger(self.file)
+        solver = made_run(self.settings, self.problem, options, path, look, self.folder, run, ledger=held)
         try:
             with tap:
-                for _ in range(settings.exchanges):
+                for _ in range(self.settings.exchanges):
                     solver.round()
         finally:
             solver.close()
@@ -118,35 +114,28 @@ class _Books:
 
 
 def audit_books(settings: DifferentialPrivacy) -> list[Check]:
-    """Recompute what runs cost from their releases, and hold ledger and statement against it.
-
-    ``docs/privacy.md#the-audit``.
-    """
+    """Recompute what runs cost; hold ledger and statement against it: ``docs/privacy.md#the-audit``."""
     settings = settings.of_any_parties().with_(total_epsilon=_ROOM * settings.epsilon)
     label = settings.label_epsilon
-    if label is not None and many_rows(_enough(label), settings.delta) < _enough(label):
+    if label is not None and many_rows(enough_labels(label), settings.delta) < enough_labels(label):
         settings = settings.with_(label_epsilon=None)  # of so few records soft targets may have no mean
     with TemporaryDirectory() as folder:
         books = _Books(settings, Path(folder))
         first = books.run("first")
         charges = (
-            first.late or _too_little_charged(books, first, "first", 1) or _of_agents(settings, Path(folder))
+            first.late
+            or _too_little_charged(books, first, "first", 1)
+            or _of_agents(settings, Path(folder) / "agents")
         )
         stated = too_little_stated(first.solver.statement(), settings, _costs(books, first, 1))
         again = _again(books, first)
     return [
-        _check("charges against releases", charges, "every release is charged on disk before it is used"),
-        _check(
-            "statement against releases", stated, "no epsilon that is stated is below what the releases cost"
+        exact_check(
+            "charges against releases", charges, "every release is charged on disk before it is used"
         ),
-        _check(
-            "what is drawn or refused again", again, "nothing is drawn twice for one charge, or without room"
-        ),
+        exact_check("statement against releases", stated, "no epsilon stated is below what releases cost"),
+        exact_check("what is drawn or refused again", again, "nothing is drawn twice, or without room"),
     ]
-
-
-def _check(name: str, wrong: str, right: str) -> Check:
-    return Check(name, wrong or right, bool(wrong), power="exact")
 
 
 def _costs(books: _Books, made: _Made, times: int) -> list[_Cost]:
@@ -155,29 +144,37 @@ def _costs(books: _Books, made: _Made, times: int) -> list[_Cost]:
     return [_Cost(math.sqrt(times) * c.gdp, times * c.pure) for c in one]
 
 
+def _less(pairs: Sequence[tuple[str, float, float]], rounding: float) -> str:
+    """The first number that is less than what is due; empty for none."""
+    return next(
+        (
+            f"{what}: {found:.4g}, {due:.4g} are due"
+            for what, found, due in pairs
+            if not found >= due * (1.0 - rounding)
+        ),
+        "",
+    )
+
+
 def _too_little_charged(books: _Books, made: _Made, run: str | None, times: int) -> str:
     """What the ledger says too little of; empty for nothing."""
-    delta = books.settings.delta
+    delta, labels = books.settings.delta, books.settings.label_epsilon
+    charges, sums = [], []
     for m, cost in enumerate(_costs(books, made, times)):
         spent = books.charged(made.solver.accounts[m], run)
-        if wrong := _less_charged(f"party {m} is charged", spent, cost):
-            return wrong
-        if spent.epsilon(delta) < books.epsilon(cost) * (1.0 - 1e-4):
-            return f"the ledger adds up epsilon = {spent.epsilon(delta):.4g}, it is {books.epsilon(cost):.4g}"
-    labels = books.settings.label_epsilon
+        charges += _charges(f"party {m}", spent, cost)
+        sums.append((f"the ledger's epsilon of party {m}", spent.epsilon(delta), books.epsilon(cost)))
     if labels is not None:
         found = math.fsum(books.charged(made.solver.label_account, run).pure)
-        if found < times * labels * (1.0 - _ROUNDING):
-            return f"labels are charged {found:.4g}, they cost {times * labels:.4g}"
-    return ""
+        charges.append(("charged for labels", found, times * labels))
+    return _less(charges, _ROUNDING) or _less(sums, 1e-4)
 
 
-def _less_charged(who: str, spent: Any, cost: _Cost) -> str:
-    if spent.total_gdp < cost.gdp * (1.0 - _ROUNDING):
-        return f"{who} mu = {spent.total_gdp:.4g}, its releases cost {cost.gdp:.4g}"
-    if math.fsum(spent.pure) < math.fsum(cost.pure) * (1.0 - _ROUNDING):
-        return f"{who} {math.fsum(spent.pure):.4g} for symbols of {math.fsum(cost.pure):.4g}"
-    return ""
+def _charges(who: str, spent: Any, cost: _Cost) -> list[tuple[str, float, float]]:
+    return [
+        (f"mu charged by {who}", spent.total_gdp, cost.gdp),
+        (f"charged by {who} for symbols", math.fsum(spent.pure), math.fsum(cost.pure)),
+    ]
 
 
 def too_little_stated(statement: Any, settings: DifferentialPrivacy, costs: Sequence[Any]) -> str:
@@ -199,10 +196,8 @@ def too_little_stated(statement: Any, settings: DifferentialPrivacy, costs: Sequ
         ("epsilon with the label", statement.person_epsilon, person),
     ]
     pairs += [(f"epsilon of {p.name}", p.epsilon, e) for p, e in zip(statement.parties, each)]
-    pairs += _written(statement)
-    for what, found, due in pairs:
-        if not found >= due * (1.0 - 1e-4):
-            return f"{what} is stated as {found:.4g}, it is {due:.4g}"
+    if wrong := _less(pairs + _written(statement), 1e-4):
+        return f"stated: {wrong}"
     if statement.delta != delta or statement.adjacency != settings.adjacency:
         return (
             f"delta {statement.delta!r}, {statement.adjacency} are stated for {delta!r}, {settings.adjacency}"
@@ -212,62 +207,33 @@ def too_little_stated(statement: Any, settings: DifferentialPrivacy, costs: Sequ
 
 def _written(statement: Any) -> list[tuple[str, float, float]]:
     """Numbers in the texts of a statement, and what they stand for: they are rounded up."""
-    texts = {
+    text = "\n".join([statement.one_line(), *(f"{row}: {cell}" for row, cell in statement.table())])
+    patterns = {
         r"epsilon = ([\d.]+) at": statement.epsilon,
+        r"^epsilon per party: ([\d.]+)$": statement.epsilon,
         r"([\d.]+) for a person in all": statement.joint_epsilon,
+        r"^epsilon, one person in all parties: ([\d.]+)$": statement.joint_epsilon,
         r"label epsilon = ([\d.]+)": statement.label_epsilon,
+        r"^label epsilon: ([\d.]+)$": statement.label_epsilon,
     }
-    line = statement.one_line()
-    pairs = []
-    for pattern, due in texts.items():
-        found = re.search(pattern, line)
-        if math.isfinite(due):
-            pairs.append(("epsilon in words", float(found[1]) if found else math.inf, due))
-    rows = dict(statement.table())
-    for row, due in (
-        ("epsilon per party", statement.epsilon),
-        ("epsilon, one person in all parties", statement.joint_epsilon),
-        ("label epsilon", statement.label_epsilon),
-    ):
-        if math.isfinite(due) and row in rows:
-            pairs.append((f"{row}, in the table", float(rows[row]), due))
-    return [(what, found * (1.0 + 1e-4), due) for what, found, due in pairs]
+    return [
+        (f"in words, {pattern}", float(found[1]) * (1.0 + 1e-4), due)
+        for pattern, due in patterns.items()
+        if math.isfinite(due) and (found := re.search(pattern, text, re.MULTILINE))
+    ]
 
 
 def _of_agents(settings: DifferentialPrivacy, folder: Path) -> str:
     """The same for parties that answer as agents do, each with a ledger of its own."""
+    folder.mkdir()
     books = _Books(settings, folder)
-    n = books.problem.n_parties
-    held: list[Any] = list(books.problem.blocks)
-    if settings.mode == "fusion":
-        held[0] = None
-    files = [folder / f"ledger-{m}.jsonl" for m in range(n)]
-    states = [folder / f"party-{m}" for m in range(n)]
-    for directory in states:
-        directory.mkdir()
-    agents = Agents(
-        settings,
-        held,
-        books.problem.names,
-        Engine(1),
-        [_LEDGERS.Ledger(file) for file in files],
-        "agents",
-        [directory / "messages" for directory in states],
-    )
-    own: dict[str, Any] = {"messages": folder / "labels", "run": "agents"}
-    solver = made_run(settings, books.problem, SolverOptions(n_threads=1), agents, **own)
-    with Tap() as tap:
-        for _ in range(settings.exchanges):
-            solver.round()
-    solver.close()
-    for m, party in agents.parties.items():
-        cost = books.cost(tap, m, solver)
-        spent = _LEDGERS.Ledger(files[m]).spent(party.books.account, "agents")
-        if wrong := _less_charged(f"agent {m} charges", spent, cost):
+    made = books.run("agents", "agent")
+    for m, party in made.solver.driver.inner.parties.items():
+        cost = books.cost(made.tap, m, made.solver)
+        spent = _LEDGERS.Ledger(folder / f"ledger-{m}").spent(party.books.account, "agents")
+        stated = f"epsilon stated by agent {m}", party.statement().epsilon, books.epsilon(cost)
+        if wrong := _less(_charges(f"agent {m}", spent, cost), _ROUNDING) or _less([stated], 1e-4):
             return wrong
-        told = party.statement().epsilon
-        if told < books.epsilon(cost) * (1.0 - 1e-4):
-            return f"agent {m} states epsilon = {told:.4g}, its releases cost {books.epsilon(cost):.4g}"
         if not cost.gdp > 0.0:
             return f"agent {m} drew no noise"
     return ""
@@ -283,37 +249,19 @@ def _again(books: _Books, first: _Made) -> str:
     if wrong := _too_little_charged(books, first, "first", 1):
         return wrong
     shutil.rmtree(books.folder / "releases")
-    redrawn = books.run("first")
-    if wrong := _too_little_charged(books, first, "first", 2):
-        return f"drawn twice: {wrong}"
-    if wrong := too_little_stated(
-        redrawn.solver.statement(), _with_labels(books.settings, 2), _costs(books, first, 2)
-    ):
+    statement, twice = books.run("first").solver.statement(), books.settings
+    if twice.label_epsilon is not None:
+        twice = twice.with_(label_epsilon=2.0 * twice.label_epsilon)
+    wrong = _too_little_charged(books, first, "first", 2)
+    if wrong := wrong or too_little_stated(statement, twice, _costs(books, first, 2)):
         return f"drawn twice: {wrong}"
     shutil.rmtree(books.folder / "releases")
-    second = books.run("second")
+    tuning = books.run("second").solver.statement().tuning
     if wrong := _too_little_charged(books, first, None, 3):
         return f"after another run: {wrong}"
-    if wrong := _other_runs(second.solver.statement(), books, _costs(books, first, 3)):
-        return wrong
-    return _no_room(books)
-
-
-def _other_runs(statement: Any, books: _Books, costs: Sequence[_Cost]) -> str:
-    """What the statement of a second run says of the first; empty where it says enough."""
-    found = [float(text) for text in re.findall(r"epsilon ([\d.]+) at", statement.tuning)]
-    due = max(map(books.epsilon, costs))
-    if not found:
-        return "the statement does not say what other runs in the ledger have spent"
-    if max(found) < due * (1.0 - 1e-4):
-        return f"epsilon {max(found):.4g} is stated for all runs in the ledger, they have spent {due:.4g}"
-    return ""
-
-
-def _with_labels(settings: DifferentialPrivacy, times: int) -> DifferentialPrivacy:
-    if settings.label_epsilon is None:
-        return settings
-    return settings.with_(label_epsilon=times * settings.label_epsilon)
+    told = max((float(text) for text in re.findall(r"epsilon ([\d.]+) at", tuning)), default=0.0)
+    spent = max(map(books.epsilon, _costs(books, first, 3)))
+    return _less([("epsilon of all runs in the ledger, as stated", told, spent)], 1e-4) or _no_room(books)
 
 
 def _no_room(books: _Books) -> str:

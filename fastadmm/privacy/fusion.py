@@ -1,14 +1,10 @@
-r"""Mode "fusion": locally private models and one randomised symbol per record, fused by the label holder.
+"""Mode "fusion": locally private models and one randomised symbol per record, fused by the label holder.
 
-One round. The label holder publishes the labels (or randomised ones); every other party sends one
-:class:`~fastadmm.privacy.fusion_party.FusionMessage`; the label holder fits
-(:mod:`fastadmm.privacy.fusion_fit`). Nothing about the label holder's own features leaves it: its weights,
-the intercept and the scales stay there, and so do predictions until it gives them out. Theorems, proofs and
-measurements are in ``docs/fusion.md``.
+The label holder publishes the labels (or randomised ones), every other party sends one message, and the
+label holder fits; nothing about its own features leaves it. Theorems and proofs: ``docs/fusion.md``.
 """
 
 import math
-import time
 from typing import Any
 
 import numpy as np
@@ -93,16 +89,6 @@ def check_fusion_mode(problem: Problem, options: SolverOptions, settings: Fusion
     return problem.names.index(settings.label_party)
 
 
-def who_sees_fusion(settings: FusionPrivacy, holder: str) -> dict[str, str]:
-    """Who sees what in mode "fusion"."""
-    labels = "all labels" if settings.label_epsilon is None else "every label after randomised response"
-    return {
-        f"label holder ({holder})": HOLDER_SEES,
-        "other parties": f"record ids and order, N, {labels}; nothing about other parties' features",
-        "outsiders": "nothing, until the label holder gives out a model or predictions",
-    }
-
-
 class FusionSolver(PrivateRun):
     """A fusion run, with one round."""
 
@@ -127,7 +113,11 @@ class FusionSolver(PrivateRun):
         self.unproved = others
         self.budget = fusion_budget(settings)
         self.others = [m for m in range(problem.n_parties) if m != self.holder]
-        self.parties = {m: self._party(m) for m in self.others if driver is None}
+        self.parties = {
+            m: FusionParty(problem.names[m], problem.blocks[m], self.books(m), self.engine)
+            for m in self.others
+            if driver is None
+        }
         self.senders = list(self.parties.values())
         here = [self.parties.get(m) for m in range(problem.n_parties)]
         self.driver: Driver = driver or Threads(self.engine, here)
@@ -136,18 +126,8 @@ class FusionSolver(PrivateRun):
         self.labels: PublicLabels | None = None
         self.fit: FusionFit | None = None
 
-    def _party(self, m: int) -> FusionParty:
-        return FusionParty(self.problem.names[m], self.problem.blocks[m], self.books(m), self.engine)
-
-    def terms(self) -> dict[str, Any]:
-        """What parties elsewhere are told when the run begins: nothing beside what every run says."""
-        return {}
-
-    def next_round(self) -> Talk[RoundRecord]:
-        """The talk of :meth:`round`."""
-        if self.fit is not None:
-            raise ConfigError("privacy: mode 'fusion' has one round, and it is done")
-        begin = time.perf_counter()
+    def ask_all(self) -> Talk[None]:
+        """Publish the labels, collect the messages, and fit."""
         problem = self.problem
         with self.engine.limited():
             self.set_aside()
@@ -156,11 +136,10 @@ class FusionSolver(PrivateRun):
             public = {"target": self.labels.target, "classes": self.labels.classes}
             answers = yield Exchange([Call(m, "fuse", public) for m in self.others], Pace.IN_TURN)
             self.messages = {m: self._received(m, answer) for m, answer in zip(self.others, answers)}
-        block = problem.blocks[self.holder]
         self.own = self._own_fit()
         with self.engine.limited():
             self.fit = fit_scores(
-                block,
+                problem.blocks[self.holder],
                 problem.y,
                 self.labels.classes,
                 self.own,
@@ -168,10 +147,6 @@ class FusionSolver(PrivateRun):
                 [self.messages[m] for m in self.others],
                 self.engine,
             )
-        self.n_rounds = 1
-        self.seconds += time.perf_counter() - begin
-        self.last_record = self._record()
-        return self.last_record
 
     def _received(self, m: int, answer: dict[str, Any]) -> FusionMessage:
         name, width = self.problem.names[m], self.problem.blocks[m].shape[1]
@@ -238,8 +213,8 @@ class FusionSolver(PrivateRun):
 
     def baselines(self) -> dict[str, Model]:
         """Weights and intercept of the label holder alone, and of the released models added up."""
-        if self.own is None or self.labels is None:
-            raise ConfigError("privacy: the fusion round has not been made yet")
+        self._finished()
+        assert self.own is not None
         w, b = self.own
         prior = float(self.problem.y.mean())
         base = math.log(prior / (1.0 - prior))
@@ -262,17 +237,9 @@ class FusionSolver(PrivateRun):
 
     # --- what a run's record asks ----------------------------------------------------------------------
 
-    def stop_reason(self, record: RoundRecord) -> Status | None:
-        """One round, no more and no fewer."""
-        return Status.COMPLETED if self.n_rounds else None
-
     def describe(self, status: Status, record: RoundRecord) -> str:
         """One sentence on why the run stopped."""
         return "the fusion round is done; no certificate: a duality gap would have to read exact scores"
-
-    def reason(self) -> str:
-        """How many rounds there are."""
-        return "1 private round(s)"
 
     def compare(self, weights: list[Array], intercept: float) -> Comparison:
         """The result beside what sending nothing gives."""
@@ -303,7 +270,12 @@ class FusionSolver(PrivateRun):
             spent, why = self.ledger.spent(self.accounts[m], self.run), self.unproved.get(name, "")
             parties.append(fusion_guarantee(name, s, self.messages.get(m), spent, why))
         labels = () if s.label_epsilon is not None else ("labels: every party learns all of them",)
-        seen = who_sees_fusion(s, self.problem.names[self.holder])
+        told = "all labels" if s.label_epsilon is None else "every label after randomised response"
+        seen = {
+            f"label holder ({self.problem.names[self.holder]})": HOLDER_SEES,
+            "other parties": f"record ids and order, N, {told}; nothing about other parties' features",
+            "outsiders": "nothing, until the label holder gives out a model or predictions",
+        }
         proved = not self.unproved and s.sampler != "insecure_test"
         weights = _WEIGHTS if proved else UNPROVED_WEIGHTS
         return self.stated(parties, seen, (*labels, *self.open, *_NOT_COVERED), weights)

@@ -1,10 +1,10 @@
-r"""The audit of ``mode="fusion"``: its own code on the worst neighbours, its noise and its symbols.
+"""The audit of mode "fusion": its own code on the worst neighbours, its noise and its symbols.
 
-The worst neighbours of a party: one record turns from a long row into its opposite (so that rows have to be
-shortened), or, where the row norm is found with noise, into the opposite row of the smallest norm (so that
-nearly every count differs as well). The other rows are zero, or any: then everything that may leave beside
-the mechanism moves. Theorems hold for every past, so the audit chooses the noisy values: they drive the local
-model to where one record moves gradient, moments and symbol farthest.
+The worst neighbours of a party: one record turns from a long row into its opposite, or, where the row norm is
+found with noise, into the opposite row of the smallest norm, so that nearly every count differs as well.
+Theorems hold for every past, so the audit chooses the noisy values: they drive the local model to where one
+record moves gradient, moments and symbol farthest. Of every symbol and every kind of score theorem F4 says
+how often it comes.
 """
 
 import math
@@ -16,24 +16,33 @@ import numpy as np
 
 from fastadmm.blocks.block import DenseBlock
 from fastadmm.engine.engine import Engine
-from fastadmm.privacy import fusion_party
+from fastadmm.privacy import fusion_party, public
+from fastadmm.privacy.fusion_mechanisms import MAX_EPSILON
 from fastadmm.privacy.fusion_party import FusionBudget, FusionMessage
-from fastadmm.privacy.message_audit import ROUNDING, STORED, UNLIMITED, many_rows, replay_check
+from fastadmm.privacy.message_audit import STORED, cost_check, public_check, replay_check
 from fastadmm.privacy.noise import Calibration, NoiseSource
-from fastadmm.privacy.noise_tests import Check
+from fastadmm.privacy.noise_tests import (
+    Check,
+    counts_check,
+    distances_check,
+    frequency_check,
+    reuse_check,
+    uniform_check,
+)
 from fastadmm.privacy.public import PublicLabels
-from fastadmm.privacy.response_audit import public_labels, symbol_checks
 from fastadmm.privacy.source_audit import DrawnNoise, audit_source
 from fastadmm.privacy.transcript import (
-    Agents,
+    UNLIMITED,
     Comparison,
     Release,
     Tap,
     compare_transcripts,
     epsilon_spent,
     made_run,
+    many_rows,
     on_grid,
     replayed,
+    same_calls,
     share_cost,
 )
 from fastadmm.problem.problem import make_problem
@@ -89,16 +98,11 @@ def recorded_cost(settings: FusionPrivacy, budget: FusionBudget) -> Check:
     """The exact total cost of the releases that a run recorded."""
     gdp = math.sqrt(budget.norm**2 + budget.model**2 + budget.moments**2)
     cost = epsilon_spent(gdp, settings.delta, (budget.symbol,))
-    found = f"epsilon = {cost:.4g} at delta {settings.delta:g}, claim {settings.epsilon:.4g}"
-    refuted = cost > settings.epsilon * (1.0 + ROUNDING)
-    return Check("cost of the releases on record, exact", found, refuted, cost)
+    return cost_check("cost of the releases on record, exact", cost, settings, "by the record", "")
 
 
 def audit_fusion_code(settings: FusionPrivacy, trials: int, note: Callable[[str], None]) -> list[Check]:
-    """Replay worst neighbours with fastadmm's own code, and test its noise and its symbols.
-
-    ``docs/privacy.md#the-audit``.
-    """
+    """Replay worst neighbours, test noise and symbols: ``docs/privacy.md#the-audit``."""
     settings = settings.of_any_parties().with_(total_epsilon=UNLIMITED)
     engine = Engine(1)
     with engine.limited():
@@ -108,19 +112,17 @@ def audit_fusion_code(settings: FusionPrivacy, trials: int, note: Callable[[str]
         note("drawing noise and symbols")
         noise = _drawn_noise(settings, trials)
 
-        def message(rows: Array, labels: PublicLabels, script: Any, threads: int) -> tuple[Any, Tap]:
-            made, tap = _message(settings, DenseBlock(rows), labels, Tap(script), threads=threads)
-            return FusionMessage.from_arrays(made), tap
-
         def cost(share: float) -> float:
             return epsilon_spent(share_cost(worst.compared.gdp, share), settings.delta, (worst.symbol,))
 
-        idle = _idle(settings)
+        idle, epsilon = _idle(settings), worst.epsilon
+        where = f"{worst.name}, {worst.compared.n_releases} releases and a symbol of {worst.symbol:.4g}"
+        differ = next((f"{found.differ}, {found.name}" for found in costs if found.differ), "")
         return [
-            _cost(worst, settings),
-            _public(costs),
+            replay_check("a whole message", epsilon, epsilon, settings, where),
+            public_check(differ, "all but the record's own symbol is the same"),
             *noise.checks("steps, releases, parties, runs", "steps", _name_of, cost, "gradients"),
-            *symbol_checks(message, settings, idle.budget.symbol, trials),
+            *symbol_checks(settings, idle.budget.symbol, trials),
             *audit_source(idle.noise_source, "messages"),
         ]
 
@@ -136,8 +138,7 @@ def _run(settings: FusionPrivacy, blocks: list[Any], path: str = "solver", threa
     """A run of a label holder and one or more other parties."""
     n = blocks[0].shape[0]
     problem = make_problem([np.ones((n, 1)), *blocks], (np.arange(n) % 2).astype(np.float64), lam=1.0)
-    agents = Agents(settings, [None, *blocks], problem.names, Engine(threads)) if path == "agent" else None
-    return made_run(settings, problem, SolverOptions(n_threads=threads), agents)
+    return made_run(settings, problem, SolverOptions(n_threads=threads), path)
 
 
 def _idle(settings: FusionPrivacy) -> Any:
@@ -151,26 +152,13 @@ def _answers(
     settings: FusionPrivacy, blocks: list[Any], labels: PublicLabels, path: str = "solver", threads: int = 1
 ) -> list[Any]:
     """What the parties answer."""
-    public = {"target": labels.target, "classes": labels.classes}
+    asked = {"target": labels.target, "classes": labels.classes}
     made = _run(settings, blocks, path, threads)
     try:
         parties = (made.driver.inner if path == "agent" else made).parties
-        return [party.answer("fuse", public) for party in parties.values()]
+        return [party.answer("fuse", asked) for party in parties.values()]
     finally:
         made.close()
-
-
-def _message(
-    settings: FusionPrivacy,
-    block: Any,
-    labels: PublicLabels,
-    tap: Tap,
-    path: str = "solver",
-    threads: int = 1,
-) -> tuple[Any, Tap]:
-    """A party's message by the code of a run, and what was drawn for it."""
-    with tap:
-        return _answers(settings, [block], labels, path, threads)[0], tap
 
 
 def _cases(settings: FusionPrivacy) -> list[_Case]:
@@ -230,34 +218,31 @@ def _neighbours(case: _Case) -> tuple[Array, Array]:
 def _replay(settings: FusionPrivacy, case: _Case) -> _Cost:
     """What neighbours cost, in the worst past."""
     labels = _labels(settings, case, case.rows)
-    how: dict[str, Any] = {"path": case.path, "threads": case.threads}
-    first, second = map(STORED[case.stored], _neighbours(case))
-    made = []
+    blocks = list(map(STORED[case.stored], _neighbours(case)))
+    made: list[tuple[Comparison, Any]] = []
+    differ = ""
     for push in case.pushes or (None,):
-        one, record = _message(
-            settings, first, labels, Tap(None if push is None else _past(case, push)), **how
-        )
-        other, again = _message(settings, second, labels, replayed(record), **how)
-        compared = compare_transcripts(record, again)
-        differ = _more_than_one(one, other, case.place) or (
-            "" if compared.public else "size or noise of releases"
-        )
-        if compared.beyond > 1.0 + ROUNDING:
-            differ = f"a release that moves {compared.beyond:.3g} times as far as declared"
-        made.append((compared, differ, FusionMessage.from_arrays(one).channel))
-    worst, _, channel = max(made, key=lambda each: each[0].gdp)
+        answers, taps = [], list[Tap]()
+        for block in blocks:
+            past = Tap(None if push is None else _past(case, push))
+            with replayed(taps[0]) if taps else past as tap:
+                answers += _answers(settings, [block], labels, case.path, case.threads)
+            taps.append(tap)
+        compared = compare_transcripts(taps[0], taps[1])
+        made.append((compared, FusionMessage.from_arrays(answers[0]).channel))
+        for answer in answers:
+            answer["levels"] = np.delete(answer["levels"], case.place)
+        one, other = ([(1, "fuse", answer)] for answer in answers)
+        differ = differ or compared.wrong or same_calls(one, other)
+    worst, channel = max(made, key=lambda each: each[0].gdp)
     symbol = _symbol_epsilon(channel)
     cost = epsilon_spent(worst.gdp, settings.delta, (symbol,))
     where = f"{case.name}, {case.rows} rows of {case.columns} columns"
-    return _Cost(where, worst, symbol, cost, next((text for _, text, _ in made if text), ""))
+    return _Cost(where, worst, symbol, cost, differ)
 
 
 def _past(case: _Case, push: float) -> Callable[[int, Array, Calibration], Any]:
-    """Noisy values that lead to the smallest row norm and to a large, saturated local model.
-
-    Counts (one number) come out as zero but for the first, gradients push the weights along the record and
-    the intercept far to the other class, moments (four numbers) are moved as the case says.
-    """
+    """Noisy values that lead to the smallest row norm and to a large, saturated local model."""
     along = np.append(-_direction(case), 8.0 if case.label else -8.0)
     moved = np.full(4, case.moments)
 
@@ -272,8 +257,7 @@ def _past(case: _Case, push: float) -> Callable[[int, Array, Calibration], Any]:
 
 
 def _symbol_epsilon(channel: Any, n: int = 200_000) -> float:
-    """What a channel declares or, if that is more, the largest log-likelihood ratio of a symbol at either end
-    of its range, by its own code on evenly spaced randomness."""
+    """The larger of what a channel declares and the largest log ratio of its symbols' frequencies."""
     engine, source = Engine(1), NoiseSource()
     counts = []
     for number, end in enumerate((-1.0, 1.0)):
@@ -284,33 +268,6 @@ def _symbol_epsilon(channel: Any, n: int = 200_000) -> float:
     low, high = counts
     ratios = np.maximum((low - 2.0) / (high + 2.0), (high - 2.0) / (low + 2.0))
     return max(float(channel.epsilon), math.log(max(float(ratios.max()), 1.0)))
-
-
-def _more_than_one(one: dict[str, Any], other: dict[str, Any], place: int) -> str:
-    """In what two messages differ beside the record's own symbol; empty for nothing."""
-    first, second = dict(one), dict(other)
-    keys = [*first, *(key for key in second if key not in first)]
-    for arrays in (first, second):
-        arrays["levels"] = np.delete(arrays["levels"], place)
-    different = [
-        key
-        for key in keys
-        if key not in first or key not in second or not np.array_equal(first[key], second[key])
-    ]
-    return f"{different[0]!r} of the message" if different else ""
-
-
-def _cost(worst: _Cost, settings: FusionPrivacy) -> Check:
-    where = f"{worst.name}, {worst.compared.n_releases} releases and a symbol of {worst.symbol:.4g}"
-    return replay_check("a whole message", worst.epsilon, worst.epsilon, settings, where)
-
-
-def _public(costs: list[_Cost]) -> Check:
-    found = "given what was sent before, all but the record's own symbol is the same"
-    differ = [f"{cost.differ}, {cost.name}" for cost in costs if cost.differ]
-    if differ:
-        found = f"more than the noisy values depends on the record: {differ[0]}"
-    return Check("what is public, on neighbours", found, bool(differ))
 
 
 def _drawn_noise(settings: FusionPrivacy, trials: int) -> DrawnNoise:
@@ -359,3 +316,133 @@ def _norm(budget: FusionBudget, source: Any, round: int, engine: Engine) -> None
 def _name_of(kind: str, release: Release) -> str:
     same = 16 if kind != "gradients" else 1_000
     return f"{kind}, release {release.round % same} of party {release.party}"
+
+
+#: Places of the scores in units of the range: beyond its ends, at them, and inside.
+_PLACES = np.array([-3.0, -1.0, -0.9, -0.7, -0.5, -0.31, -0.1, 0.0, 0.13, 0.4, 0.55, 0.8, 0.99, 1.0, 2.0])
+
+
+def symbol_checks(settings: FusionPrivacy, claimed: float, trials: int) -> list[Check]:
+    """Compare symbols with the law that the claim allows: ``docs/privacy.md#the-audit``."""
+    claimed = min(claimed, MAX_EPSILON)
+    n = max(many_rows(max(trials // 3, 300), settings.delta), 2)
+    labels = public_labels(settings, ((np.arange(n) // 2) % 2).astype(np.float64))
+
+    def message(rows: Array, threads: int) -> tuple[FusionMessage, Tap]:
+        with Tap(_moderate(n)) as tap:
+            made = _answers(settings, [DenseBlock(rows)], labels, threads=threads)[0]
+        return FusionMessage.from_arrays(made), tap
+
+    # Scores lie at the places: the model of these noisy values does not depend on rows.
+    probe, _ = message(np.ones((n, 2)), 1)
+    weights, channel = probe.model.weights, probe.channel
+    wanted = channel.center + channel.clip * _PLACES[np.arange(n) % len(_PLACES)] - probe.model.intercept
+    rows = np.outer(wanted, weights / float(weights @ weights))
+    symbols, scores, uniforms, channels = [], [], [], []
+    for turn in range(max(2, math.ceil(trials / n))):
+        found, tap = message(rows, 1 + turn % 2)
+        scores.append(rows @ found.model.weights + found.model.intercept)
+        symbols.append(found.levels.astype(np.int64))
+        channels.append(found.channel)
+        uniforms += [drawn.numbers for drawn in tap.uniforms]
+    channel = channels[0]
+    if any(other != channel for other in channels):
+        return [Check("law of the symbols", "the channel is another although the past is the same", True)]
+    place = (scores[0] - channel.center) / channel.clip
+    checks = [
+        _law_check(np.array(symbols), place, channel.n_levels, claimed),
+        _truth_check(np.concatenate(symbols), np.tile(place, len(symbols)), channel.n_levels, claimed),
+    ]
+    if not uniforms:
+        return [*checks, Check("uniform numbers of the symbols", "none was drawn", True, math.inf)]
+    from scipy.special import ndtri
+
+    normal = [ndtri(np.clip(numbers, 2.0**-54, 1.0 - 2.0**-54)) for numbers in uniforms]
+    return [
+        *checks,
+        uniform_check(np.concatenate(uniforms), "of the symbols"),
+        distances_check(normal, "uniform numbers of a message"),
+        reuse_check(np.concatenate(normal), "symbols of messages"),
+    ]
+
+
+def public_labels(settings: FusionPrivacy, classes: Array) -> PublicLabels:
+    """Classes of shape (n,) as everybody may know them, with the targets that they make."""
+    epsilon = settings.label_epsilon
+    return PublicLabels(classes, classes if epsilon is None else public.soft_targets(classes, epsilon))
+
+
+def _moderate(n: int) -> Callable[[int, Array, Calibration], Any]:
+    """Noisy values of moderate size: a row norm, weights, and a mean square of the scores of about 1."""
+    ends = [0, 255]
+
+    def script(call: int, exact: Array, level: Calibration) -> Any:
+        if len(exact) == 1:
+            middle = sum(ends) // 2
+            long = call > 0 and middle < 80
+            if call > 0:
+                ends[0 if long else 1] = middle + long
+            return on_grid(np.array([float(n) if call == 0 or long else 0.0]), level)
+        if len(exact) == 4:
+            return on_grid(np.array([0.0, 0.0, n / 32.0, n / 32.0]), level)
+        return on_grid(np.array([-1.0, -0.5, 0.0]) * 1e-3 * n, level)
+
+    return script
+
+
+def _law(place: Array, levels: int, epsilon: float) -> Array:
+    """Probability of each symbol by theorem F4, of shape (places, levels), in the audit's own words."""
+    gain = math.exp(epsilon)
+    low = np.floor(0.5 * (np.clip(place, -1.0, 1.0) + 1.0) * (levels - 1))
+    low = np.minimum(low, levels - 2)
+    upper = 0.5 * (np.clip(place, -1.0, 1.0) + 1.0) * (levels - 1) - low
+    share = np.zeros((len(place), levels))
+    rows, first = np.arange(len(place)), low.astype(np.int64)
+    share[rows, first] = 1.0 - upper
+    share[rows, first + 1] += upper
+    return (share * (gain - 1.0) + 1.0) / (gain + levels - 1.0)
+
+
+def _law_check(symbols: Array, place: Array, levels: int, claimed: float) -> Check:
+    """Every symbol of every kind of score: as often as the law says, and never beyond what epsilon allows."""
+    messages, n = symbols.shape
+    kinds = np.arange(n) % len(_PLACES)
+    # Parts of a message: by kind of score, and by piece, so that a fault of some rows is seen.
+    parts: list[tuple[str, Array]] = [
+        (f"scores at {p:+.2f} of the range", kinds == k) for k, p in enumerate(_PLACES)
+    ]
+    parts += [(f"rows {a} to {a + 4_095}", np.arange(n) // 4_096 == a // 4_096) for a in range(0, n, 4_096)]
+    parts += [("the first rows", np.arange(n) < 15), ("the last rows", np.arange(n) >= n - 15)]
+    inside = np.abs(place) < 1.0
+    parts += [("scores inside the range", inside), ("scores at the ends and beyond", ~inside)]
+    law = _law(place, levels, claimed)
+    found = [
+        (
+            f"{name}, symbol {j}",
+            int((symbols[:, mask] == j).sum()),
+            messages * int(mask.sum()),
+            float(law[mask, j].mean()),
+        )
+        for name, mask in parts
+        if mask.any()
+        for j in range(levels)
+    ]
+    return counts_check("law of the symbols", found, f"{messages * n} symbols come as the law says")
+
+
+def _truth_check(symbols: Array, place: Array, levels: int, claimed: float) -> Check:
+    """At the ends, where one level is the true one: is it sent more often than epsilon allows?"""
+    ends = np.abs(place) >= 1.0
+    if not ends.any():
+        return Check("frequency of the symbols", "no score is at an end of the range", False)
+    true = np.where(place[ends] < 0.0, 0, levels - 1)
+    gain = math.exp(claimed)
+
+    def epsilon_at(p: float) -> float:
+        return math.log(p * (levels - 1) / (1.0 - p)) if p < 1.0 else math.inf
+
+    count = int((symbols[ends] == true).sum())
+    n = int(ends.sum())
+    return frequency_check(
+        count, n, gain / (gain + levels - 1), "frequency of the symbols", epsilon_at, claimed
+    )

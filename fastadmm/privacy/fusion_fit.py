@@ -1,34 +1,8 @@
-r"""The label holder's part of ``mode="fusion"``: joint weights from its own columns and noisy scores.
+"""The label holder's part of mode "fusion": joint weights from its own columns and noisy scores.
 
-The label holder has its columns :math:`D_1`, the labels and, per record, the noisy scores of the other
-parties.
-The model of the clean scores is
-
-.. math:: S \mid D_1, Y \sim N(c_0 + G^\top D_1 + c_1 Y,\ T)
-
-in which the log-odds of Y given :math:`D_1` and S are linear, by Bayes' rule:
-
-.. math:: \log\frac{P(Y=1 \mid D_1, S)}{P(Y=0 \mid D_1, S)} = D_1 w_1 + b_1
-          + \alpha^\top\bigl(S - c_0 - G^\top D_1 - \tfrac12 c_1\bigr), \qquad \alpha = T^{-1} c_1 .
-
-:math:`w_1, b_1` are the label holder's own logistic fit; G comes from a ridge regression within classes
-whose penalty the evidence chooses (nothing learned means G = 0: naive Bayes, late fusion); the class means
-come from released moments and from the symbols, weighted by their precision. A last logistic fit, over the
-posterior of S given :math:`D_1` and the symbols, lets the data correct :math:`w_1`, b and (held near the
-value above) :math:`\alpha`. See ``docs/fusion.md#the-label-holders-fit``.
-
-Ridge regression with class means taken out, its penalty chosen by marginal likelihood.
-
-The label holder regresses a party's noisy scores on its own columns. With weak symbols there is little to
-be learned about many coefficients, and how much is said by the evidence: for residuals
-:math:`N(0, s^2)` and coefficients :math:`N(0, s^2/\lambda)`, with :math:`s^2` profiled out,
-
-.. math:: -2 \log p = (n - k) \log q(\lambda) + \sum_j \log(1 + e_j/\lambda), \qquad
-          q(\lambda) = r^\top r - \sum_j \frac{b_j^2}{e_j + \lambda}
-
-where :math:`e_j` are the eigenvalues of the within-class Gram matrix and b the correlations with r in its
-eigenbasis. Small :math:`\lambda` is the full regression; large :math:`\lambda` leaves the class means alone,
-which is naive Bayes.
+The clean scores given columns and label are taken as Gaussian, so that the log-odds of the label are linear
+in them. Ridge regressions within classes, each with the penalty that its marginal likelihood chooses, and a
+last logistic fit over the scores' posterior: ``docs/fusion.md#the-label-holders-fit``.
 """
 
 from __future__ import annotations
@@ -64,10 +38,7 @@ _LEAST_RESIDUAL = 0.2
 
 @dataclass(frozen=True)
 class FusionFit:
-    """The joint model, linear in the label holder's columns and the parties' clean scores.
-
-    Shapes: weights (d_1,); scales (M - 1,).
-    """
+    """The joint model, linear in columns and clean scores. Shapes: weights (d_1,); scales (M - 1,)."""
 
     weights: Array  # of shape (d_1,): for the label holder's columns
     intercept: float
@@ -104,15 +75,11 @@ def fit_scores(
     y: Array,
     public_class: Array,
     own: tuple[Array, float],
-    ridge: float,
+    ridge: float,  # in summed scaling
     messages: Sequence[FusionMessage],
     engine: Engine,
 ) -> FusionFit:
-    """Fit the joint model.
-
-    Shapes: block (N, d_1); y, public_class (N,); each of own (d_1,).
-    Scaling: ridge summed scaling.
-    """
+    """Fit the joint model. Shapes: block (N, d_1); y, public_class (N,); each of own (d_1,)."""
     from scipy.special import expit
 
     design = ClassDesign(block, y, engine)
@@ -174,11 +141,7 @@ def _score_model(
 
 
 def _class_means(message: FusionMessage, noisy: Array, y: Array, public_class: Array) -> tuple[Array, float]:
-    """Mean score of each true class by precision of its sources, and the error of their difference.
-
-    The moments are by public class; with randomised labels each mixes the true classes in proportions
-    that the label holder knows.
-    """
+    """Mean score of each true class by precision of its sources, and the error of their difference."""
 
     moments = message.moments
     rows, targets, precisions = [], [], []
@@ -258,10 +221,7 @@ _DIRECTIONS, _PASSES = 256, 3
 
 
 class ClassDesign:
-    """The label holder's columns, prepared for regressions within classes.
-
-    Shapes: block (N, d); y (N,); class_means (2, d).
-    """
+    """Columns for regressions within classes. Shapes: block (N, d); y (N,); class_means (2, d)."""
 
     def __init__(self, block: FeatureBlock, y: Array, engine: Engine) -> None:
         self.block, self.y, self.engine = block, y, engine

@@ -1,35 +1,7 @@
-r"""The public row norm R: rows longer than R are shortened to R before anything is computed from them.
+"""The mechanisms of mode "fusion": the public row norm, private gradient descent, moments, and symbols.
 
-R is given, or found with noise: the smallest point of a public grid that at most a tenth of the rows that
-are not zero exceed, by bisection with noisy counts. A count changes by at most 1 when one record is replaced
-(theorem ``docs/fusion.md#f2-the-row-norm``).
-
-A local model by differentially private gradient descent: what a party may publish about its columns.
-
-Rows :math:`\tilde a_i = (a_i / \max(|a_i|, R),\ \kappa)`, score :math:`S_i = \tilde a_i^\top x + o`, logistic
-loss on public targets q. Each step sees
-
-.. math:: \sum_i \tilde a_i\,(\sigma(S_i) - q_i) + N(0, \sigma^2 I), \qquad \sigma = \Delta \sqrt T / \mu
-
-and nothing else of the data. With :math:`\bar q = \max_i \max(|q_i|, |1 - q_i|)` and
-:math:`\kappa \le \sqrt 3` the sensitivity is :math:`\Delta = 2 \bar q` when one record's features are
-replaced (theorem ``docs/fusion.md#f1-the-local-model``): the constant feature costs nothing. Step size,
-momentum, ridge and number of steps are functions of N alone.
-
-Mean and mean square of a party's scores per class, which give centre, range and weights.
-
-With :math:`t = \mathrm{clip}((S - o)/h, -1, 1)`, h = 4 log-odds, the vector
-:math:`(\sum t, \sum t^2)` of the records of each (public) class changes by at most 2 in l2 norm when one
-record's features are replaced, and only in that record's class: theorem ``docs/fusion.md#f3-the-moments``.
-
-One randomised symbol per record: the message of ``mode="fusion"``, pure epsilon-LDP.
-
-The score S of a record is cut to ``center`` ± ``clip``, mapped to t in [-1, 1], and sent through the
-channel of :mod:`fastadmm.kernels.randomised_level`. With :math:`\theta = \mathrm{keep} =
-(e^\varepsilon - 1)/(e^\varepsilon + k - 1)` a symbol has probability
-:math:`\theta\,[\text{level}=j] + (1-\theta)/k`, whose largest ratio between any two records is
-:math:`1 + k\theta/(1-\theta) = e^\varepsilon`: theorem ``docs/fusion.md#f4-the-symbol``. The released number
-``center + clip v / keep`` has mean ``center + clip t``: it is unbiased.
+Each function is one theorem of ``docs/fusion.md``, with the proof there. Step size, momentum, ridge and
+number of steps of the descent are functions of N alone.
 """
 
 import math
@@ -74,12 +46,7 @@ def row_norms(block: FeatureBlock, engine: Engine) -> Array:
 
 
 def find_row_norm(norms: Array, mu: float, noise: NoiseSource, round: int, engine: Engine) -> float:
-    r"""Find a row norm that most rows do not exceed, mu-GDP.
-
-    Guarantee: ``docs/fusion.md#f2-the-row-norm``.
-
-    Shapes: norms (N,).
-    """
+    """A norm that most rows do not exceed: ``docs/fusion.md#f2-the-row-norm``. Shapes: norms (N,)."""
     level = calibrate(1.0, math.sqrt(NORM_QUERIES) / mu, 1)
 
     def noisy_count(limit: float, query: int) -> float:
@@ -119,12 +86,7 @@ class LocalModel:
 
 
 def gradient_sensitivity(target: Array) -> float:
-    r"""Largest l2 change of the summed gradient when one record's features are replaced.
-
-    Theorem: ``docs/fusion.md#f1-the-local-model``.
-
-    Shapes: target (N,).
-    """
+    """Largest l2 change of a gradient: ``docs/fusion.md#f1-the-local-model``. Shapes: target (N,)."""
     q, rest = np.abs(target), np.abs(1.0 - target)
     return float(max(2.0 * q.max(), 2.0 * rest.max(), np.hypot(q + rest, CONSTANT).max()))
 
@@ -139,12 +101,7 @@ def private_descent(
     round: int,
     engine: Engine,
 ) -> LocalModel:
-    """Fit a logistic model of the public targets on one party's columns, mu-GDP.
-
-    Guarantee: ``docs/fusion.md#f1-the-local-model``.
-
-    Shapes: block (N, d); norms, target (N,).
-    """
+    """A local model: ``docs/fusion.md#f1-the-local-model``. Shapes: block (N, d); norms, target (N,)."""
     from scipy.special import expit
 
     n, d = block.shape
@@ -204,12 +161,7 @@ def release_moments(
     round: int,
     engine: Engine,
 ) -> ScoreMoments:
-    """Release the moments, mu-GDP.
-
-    Guarantee: ``docs/fusion.md#f3-the-moments``.
-
-    Shapes: score, public_class (N,).
-    """
+    """Release the moments, mu-GDP: ``docs/fusion.md#f3-the-moments``. Shapes: score, public_class (N,)."""
     t = np.clip((score - origin) / SCORE_RANGE, -1.0, 1.0)
     second = public_class > 0.5
     count = np.array([float((~second).sum()), float(second.sum())])
@@ -259,12 +211,7 @@ class Channel:
         return self.keep * level + (1.0 - self.keep) / self.n_levels
 
     def release(self, score: Array, noise: NoiseSource, round: int, engine: Engine) -> Array:
-        """Draw the symbols that leave the party.
-
-        Guarantee: ``docs/fusion.md#f4-the-symbol``.
-
-        Shapes: score, the result (N,).
-        """
+        """Draw the symbols that leave: ``docs/fusion.md#f4-the-symbol``. Shapes: score, the result (N,)."""
         from fastadmm.kernels.randomised_level import randomised_levels
 
         n = len(score)
@@ -282,10 +229,7 @@ class Channel:
 
 
 def keep_probability(epsilon: float, n_levels: int) -> float:
-    """Probability with which k-ary randomised response keeps a symbol, (e^eps - 1) / (e^eps + k - 1).
-
-    Theorem: ``docs/fusion.md#f4-the-symbol``.
-    """
+    """Probability that k-ary randomised response keeps a symbol: ``docs/fusion.md#f4-the-symbol``."""
     gain = math.expm1(min(epsilon, MAX_EPSILON))
     return gain / (gain + n_levels) - _ROUNDING
 
@@ -311,9 +255,7 @@ def _best_shape(epsilon: float) -> tuple[int, float]:
 
 
 def choose_channel(epsilon: float, mean: float, deviation: float) -> Channel:
-    """Choose levels and range from public numbers: the squared correlation with a Gaussian score is
-    largest.
-    """
+    """Levels and range, from public numbers: the best correlation with a Gaussian score."""
     epsilon = min(epsilon, MAX_EPSILON)
     levels, clip = _best_shape(epsilon)
     return Channel(epsilon, levels, mean, clip * deviation)

@@ -1,21 +1,7 @@
-r"""A party's part of ``mode="fusion"``: everything it ever sends, computed in one step.
+"""A party of mode "fusion": everything it ever sends is computed in one step, and is the answer to one call.
 
 Row norm, local model, moments, one symbol per record: each uses the data only through a mechanism with a
-theorem, and the releases before it. What they cost together is :class:`FusionBudget`
-(theorem ``docs/fusion.md#f5-the-budget``).
-
-How a party's budget in ``mode="fusion"`` is split, exactly.
-
-A party makes Gaussian releases (row norm, local model, moments), together :math:`\mu`-GDP, and one symbol
-per record, pure :math:`\varepsilon_s`. Their joint law is theorem ``docs/fusion.md#f5-the-budget``:
-
-.. math:: \delta(\varepsilon) = \pi\,\delta_\mu(\varepsilon - \varepsilon_s)
-          + (1 - \pi)\,\delta_\mu(\varepsilon + \varepsilon_s), \qquad
-          \pi = \frac{e^{\varepsilon_s}}{1 + e^{\varepsilon_s}}
-
-so :math:`\mu` is the root of that equation and nothing of (epsilon, delta) is wasted.
-
-A party of mode "fusion": it answers one call with its message, wherever the label holder is.
+theorem, and the releases before it. How the budget is split among them: ``docs/fusion.md#f5-the-budget``.
 """
 
 from __future__ import annotations
@@ -117,12 +103,7 @@ def make_message(
     engine: Engine,
     row_norm: float | None = None,
 ) -> FusionMessage:
-    """Compute a party's message.
-
-    Guarantee: ``docs/fusion.md#f5-the-budget``.
-
-    Shapes: block (N, d); target, public_class (N,).
-    """
+    """The message: ``docs/fusion.md#f5-the-budget``. Shapes: block (N, d); target, public_class (N,)."""
     norms = row_norms(block, engine)
     if row_norm is None:
         row_norm = find_row_norm(norms, budget.norm, noise, 0, engine)
@@ -161,10 +142,7 @@ class FusionBudget:
 def split_budget(
     epsilon: float, delta: float, model_share: float, model_max: float, public_norm: bool
 ) -> FusionBudget:
-    """Split (epsilon, delta) of one party.
-
-    Theorem: ``docs/fusion.md#f5-the-budget``.
-    """
+    """Split (epsilon, delta) of one party, exactly: ``docs/fusion.md#f5-the-budget``."""
     symbol = min(epsilon - min(model_share * epsilon, model_max), MAX_EPSILON)
     mu = gdp_of(epsilon, delta, (symbol,))
     norm = 0.0 if public_norm else NORM_SHARE
@@ -206,10 +184,7 @@ def fusion_budget(settings: FusionPrivacy) -> FusionBudget:
 def fusion_guarantee(
     name: str, settings: FusionPrivacy, message: FusionMessage | None, spent: Spent, reason: str
 ) -> PartyGuarantee:
-    """What a party that sends a message is guaranteed.
-
-    Theorem: ``docs/fusion.md#f5-the-budget``.
-    """
+    """What a party that sends a message is guaranteed: ``docs/fusion.md#f5-the-budget``."""
     budget = fusion_budget(settings)
     return PartyGuarantee(
         name=name,
@@ -225,10 +200,7 @@ def fusion_guarantee(
 
 
 class FusionParty(PrivateParty):
-    """Holder of a feature block that sends one message: drawn once, charged, stored, and only then sent.
-
-    Shapes: block (N, d); weights (d,).
-    """
+    """Holder of a block that sends one message, drawn once. Shapes: block (N, d); weights (d,)."""
 
     family = "fusion"
     clips_rows = False

@@ -1,24 +1,14 @@
 """The privacy ledger: a release is charged, on disk, before it is used, and none exceeds the budget.
 
-One ledger may serve several runs on the same data, for example when tuning: their costs add up. Its file
-(:mod:`fastadmm.privacy.ledger_file`) only grows, and two processes that charge at the same time take turns.
-
 * **A charge belongs to data and a role**, not to names: :mod:`fastadmm.privacy.accounts`.
-* **A charge is for one draw.** Each draw of noise has a random name, ``draw``, stored with the release. Draw,
-  store, charge, use, in this order: a stored release is charged under its own draw before every use, which
-  costs nothing if the ledger already holds that charge. So a release whose charge was lost with the ledger
-  is charged again. A release that was charged but is no longer stored is spent; drawing it again gets a new
-  name and a new charge. Two copies of a run that continue separately pay for two draws. A kill between any
-  two steps neither loses a charge nor makes one for nothing.
+* **A charge is for one draw.** Each draw of noise has a random name, stored with the release. Draw, store,
+  charge, use: a stored release is charged under its own draw before every use, which costs nothing if the
+  ledger holds that charge. A release that is no longer stored is spent; drawing it again is a new charge.
 * **Charges are the same only if their costs are.** At a different cost it is a different release.
 * **A ledger counts at its own delta**, that of its first charge unless its owner has stated another, and
-  never allows more than the epsilon that its owner stated, once: :meth:`Ledger.state_limit`. What a run is
-  allowed is checked besides, at the smaller delta of the two.
-* **A run reserves its whole budget before it draws anything**, :meth:`Ledger.reserve`, so that two runs
-  that share a ledger do not stop each other half way. A reservation ends with its process: what the process
-  used was charged, and the rest was never used.
-
-Budget that a run has set aside: a locked file beside the ledger, which counts while its process lives.
+  never allows more than the epsilon that its owner stated. What a run is allowed is checked besides.
+* **A run reserves its whole budget before it draws anything**, in a locked file beside the ledger, so that
+  two runs do not stop each other half way. A reservation ends with its process.
 """
 
 from __future__ import annotations
@@ -58,10 +48,7 @@ __all__ = ["Charge", "Ledger", "Reservation", "Spent", "other_runs", "refuse_to_
 
 
 class Ledger:
-    """Append-only account of releases.
-
-    Rules: ``docs/privacy.md#the-ledger``.
-    """
+    """Append-only account of releases: ``docs/privacy.md#the-ledger``."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
@@ -183,11 +170,7 @@ class Ledger:
             self._check(new, [*self._left(new), *self._others()], epsilon, delta)
 
     def reserve(self, charges: Sequence[Charge], epsilon: float, delta: float) -> None:
-        """Reserve what a run will charge, or refuse the run before it draws anything.
-
-        The charges themselves use it up; :meth:`free` or the end of the process releases the rest. A
-        resumed run reserves again what it will still draw.
-        """
+        """Reserve what a run will charge, until it ends, or refuse it before it draws anything."""
         self._refuse_early(charges, epsilon, delta)
         with self._held(delta):
             self._check(charges, [*self._planned, *self._others()], epsilon, delta)
@@ -342,10 +325,7 @@ def other_runs(
 
 
 class Reservation:
-    """One run's file of charges to come. All its methods are called while the ledger is locked.
-
-    Rules: ``docs/privacy.md#the-ledger``.
-    """
+    """One run's file of charges to come, used while the ledger is locked: ``docs/privacy.md#the-ledger``."""
 
     def __init__(self, ledger: Path) -> None:
         target = Path(os.path.realpath(ledger))
@@ -371,19 +351,9 @@ class Reservation:
 def _free(descriptor: int, path: Path, process: int) -> None:
     os.close(descriptor)
     if os.getpid() == process:  # a forked child leaves its parent's
-        for _ in range(
-            2
-        ):  # an error of the disk may pass; what stays is nobody's, and goes with the next run
+        for _ in range(2):  # an error of the disk may pass; what stays goes with the next run
             with suppress(OSError):
                 path.unlink(missing_ok=True)
-
-
-def _is_free(descriptor: int) -> bool:
-    try:
-        lock_file(descriptor, wait=False)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _prefix(target: Path) -> str:
@@ -403,7 +373,8 @@ def reserved_by_others(ledger: Path, own: Reservation | None) -> Iterable[tuple[
         except FileNotFoundError:
             continue
         try:
-            if _is_free(descriptor):
+            with suppress(BlockingIOError):
+                lock_file(descriptor, wait=False)
                 with suppress(OSError):
                     path.unlink()  # nobody holds it: its process is gone, and what it used is charged
                 continue

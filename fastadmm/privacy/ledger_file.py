@@ -1,23 +1,15 @@
 """The file of a privacy ledger: it stays readable, and changes to it are detected.
 
-A header line, then one line of JSON per charge. Every line ends with a digest of its own bytes and of the
-line before, from the header on. The header has two places for the number of lines and the last one's digest;
-after each charge the older of the two is written anew, in place. So:
+A header line, then one line of JSON per charge, each with a digest of its own bytes and of the line before.
+The header has two places for the number of lines and the last one's digest; after each charge the older of
+the two is written anew, in place. So a changed, added, moved or lost line does not verify, and a kill
 
-* a bit that was changed, a line that was added, moved or removed does not verify;
-* whole lines cut off at the end are missed by the header's count;
-* killed after the lines and before the header: there are more lines than the header counts. They verify, so
-  they count. Nothing was released for them: the header is on disk before a charge returns;
-* killed while the header is written: the other place holds the state before;
-* killed while lines are written: the last has no end. It was never acted upon, and is cut off by the next
-  charge; nothing else ever is.
+* after the lines and before the header leaves lines that verify, and count; nothing was released for them;
+* within the header leaves the other place, with the state before;
+* within a line leaves one without an end, which was never acted upon: the next charge cuts it off.
 
-The header states the delta at which the ledger counts, that of its first charge. A line may state its own
-limit: epsilon and delta, once its owner has said so.
-
-A ledger of version 1.0 has neither digests nor count. It is read as it is, and the first charge appends a
-header of this version, whose digest begins with all bytes before it. Ledgers of older versions have no limit
-until their owners state one.
+A line may state the ledger's own limit. A ledger of version 1.0 has neither digests nor count; the first
+charge appends a header of this version, whose digest begins with all bytes before it.
 """
 
 import hashlib
@@ -94,11 +86,7 @@ class _State:
     stamp: tuple[int, ...] = ()  # of the file when that was known of it
 
     def stands_in(self, file: IO[bytes]) -> bool:
-        """Whether a file is still this one, by its stamp, the newer head and the end of its last line.
-
-        What else changes in a file changes its times. Where these are too coarse to show it, it is found
-        when the ledger is opened again.
-        """
+        """Whether a file is still this one, by its stamp, the newer head and the end of its last line."""
         if self.places is None or not self.stamp or _stamp(file) != self.stamp:
             return False
         head = _read_at(file, self.places[self.newest], _HEAD_BYTES)
@@ -168,10 +156,7 @@ def _line_bytes(values: dict[str, Any], previous: str) -> tuple[bytes, str]:
 
 
 class LedgerFile:
-    """A ledger's file, read whole, and again only where somebody else has changed it, and appended to.
-
-    Rules: ``docs/privacy.md#the-ledger``.
-    """
+    """A ledger's file, read anew only where others changed it: ``docs/privacy.md#the-ledger``."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -281,10 +266,7 @@ class _Refused(Exception):
 
 
 def _parse(raw: bytes, known: _State | None = None) -> _State:
-    """All whole lines, or what is wrong with the first that does not verify.
-
-    A file that was read before and only grew is compared with what it was, and its new lines are read.
-    """
+    """All whole lines, of which those known from before are compared, or the first fault."""
     whole = raw[: raw.rfind(b"\n") + 1]
     if not whole.startswith(_BEGIN):
         begun = raw.startswith(_BEGIN)

@@ -1,12 +1,9 @@
-r"""Mode "message": ADMM sharing in which every message carries full-rank Gaussian noise.
+"""Mode "message": ADMM sharing in which every message carries full-rank Gaussian noise.
 
-The coordinator's arithmetic is that of :mod:`fastadmm.coordinator.admm.messages`, on noisy messages alone:
-the target of party m is :math:`w_m = \tilde a_m - (\tilde S - z)/\tau - u/(\tau r)` with its own *noisy*
-message :math:`\tilde a_m`. The start is the z-update of an empty sum, which knows labels only. T rounds are
-charged beforehand, one by one in the ledger before each message leaves, and T are run: there is no stopping
-rule, and no certificate, because a gap of clean messages would be an unprotected release. After the last
-round each party answers the last public target once more, for itself; that answer is the model, and is not
-sent."""
+The coordinator's arithmetic is that of :mod:`fastadmm.coordinator.admm.messages`, on noisy messages alone,
+the party's own among them. T rounds are charged beforehand and run: there is no stopping rule, and no
+certificate. Then each party answers the last public target for itself; that is the model, and is not sent.
+"""
 
 import math
 import time
@@ -82,17 +79,6 @@ def clipped_problem(problem: Problem) -> Problem:
     if test is not None:
         test = replace(test, blocks=[clipped_block(b, n) for b, n in zip(test.blocks, problem.names)])
     return replace(problem, blocks=blocks, test=test)
-
-
-def who_sees_messages(n_parties: int, rounds: int) -> dict[str, str]:
-    """Who sees what in mode "message"."""
-    others = "the other party's noisy messages" if n_parties == 2 else "the sum of the noisy messages"
-    return {
-        "coordinator": "record ids and order, N, labels (randomised where label_epsilon is set), "
-        f"{rounds} noisy message(s) of every party, z, u",
-        "other parties": f"public targets: from them all labels, as the coordinator sees them, and {others}",
-        "outsiders": "nothing, until a model or predictions are given out",
-    }
 
 
 class MessageSolver(PrivateRun):
@@ -175,32 +161,20 @@ class MessageSolver(PrivateRun):
         )
         self.z, self.u = z, u
 
-    def next_round(self) -> Talk[RoundRecord]:
-        """The talk of :meth:`round`."""
-        self.prepare()
-        begin = time.perf_counter()
+    def ask_all(self) -> Talk[None]:
+        """Ask for noisy messages and make the z-update; after the last round, let parties settle."""
         number = self.n_rounds + 1
-        if number > self.settings.rounds:
-            raise ConfigError(f"privacy: all {self.settings.rounds} rounds are spent; no further one is made")
         parties = range(self.problem.n_parties)
         with self.engine.limited():
             asked = [Call(m, "noisy", {"target": self._target(m), "round": number}) for m in parties]
             answers = yield Exchange(asked, Pace.IN_TURN)
             self.messages = np.array([self._shrunk(answer["message"]) for answer in answers])
             self._coordinate()
-            self.n_rounds = number
             if number == self.settings.rounds:
                 yield Exchange([Call(m, "settle", {"target": self._target(m)}) for m in parties])
-        self.seconds += time.perf_counter() - begin
-        self.last_record = self._record()
-        return self.last_record
 
     def _shrunk(self, message: np.ndarray) -> np.ndarray:
-        """James and Stein's factor towards the public centre: post-processing of a noisy message.
-
-        Under heavy noise the sum of messages is mostly noise, and a z-update that believes it is worse
-        than one that knows nothing.
-        """
+        """James and Stein's factor towards the public centre: a z-update believes less of a noisy message."""
         if not self.settings.shrink:
             return message
         away = message - self.settings.message_center
@@ -223,10 +197,6 @@ class MessageSolver(PrivateRun):
         """Name of the scheme in records."""
         return f"{self.scheme.name}, noisy messages"
 
-    def stop_reason(self, record: RoundRecord) -> Status | None:
-        """T rounds, no more and no fewer."""
-        return Status.COMPLETED if self.n_rounds >= self.settings.rounds else None
-
     def describe(self, status: Status, record: RoundRecord) -> str:
         """One sentence on why the run stopped."""
         if status is Status.INTERRUPTED:
@@ -242,18 +212,15 @@ class MessageSolver(PrivateRun):
             return [np.zeros(0)] * self.problem.n_parties
         return [party.weights.copy() for party in self.parties]
 
-    def reason(self) -> str:
-        """How many rounds there are."""
-        return f"{self.settings.rounds} private round(s)"
-
     def compare(self, weights: list[np.ndarray], intercept: float) -> Comparison:
         """The result beside what sending nothing gives."""
         losses = {}
         if self.problem.test is not None:
-            fused = late_fusion(self.problem, self.engine.n_threads)
             models = {
                 "private messages": (weights, intercept),
-                "late fusion of local models (nothing sent)": (fused.weights, fused.intercept),
+                "late fusion of local models (nothing sent)": late_fusion(
+                    self.problem, self.engine.n_threads
+                ),
                 "answers to labels alone (T = 0)": (self.start_weights, self.start_intercept),
             }
             losses = mean_losses(self.problem, models, self.engine)
@@ -291,7 +258,14 @@ class MessageSolver(PrivateRun):
             for name, account in zip(self.problem.names, self.accounts)
         ]
         labels = () if s.label_epsilon is not None else ("labels",)
-        seen = who_sees_messages(len(parties), s.rounds)
+        others = "the other party's noisy messages" if len(parties) == 2 else "the sum of the noisy messages"
+        seen = {
+            "coordinator": "record ids and order, N, labels (randomised where label_epsilon is set), "
+            f"{s.rounds} noisy message(s) of every party, z, u",
+            "other parties": "public targets: from them all labels, as the coordinator sees them, and "
+            + others,
+            "outsiders": "nothing, until a model or predictions are given out",
+        }
         return self.stated(parties, seen, (MODELS_NOT_COVERED, *labels, *self.open))
 
     def advice(self) -> str:

@@ -1,9 +1,7 @@
-"""The audit of ``mode="message"``: its own code on the worst neighbours, and its noise.
+"""The audit of mode "message": its own code on the worst neighbours, and its noise.
 
 Neighbours are found by search: those that the bounds are about, and for every clip those that would be
-farthest apart without it (messages beyond the interval, targets beyond W, rows longer than 1). They are
-replayed in two columns and in five, dense and sparse, among few rows and many, at either end, in one process
-and as an agent answers. The theorems hold for any public target, so the audit chooses the targets; all else
+farthest apart without it. The theorems hold for any public target, so the audit chooses the targets; all else
 is the code of a run.
 """
 
@@ -12,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,20 +19,21 @@ import scipy.sparse as sp
 
 from fastadmm.blocks.block import CSRBlock, DenseBlock
 from fastadmm.coordinator.admm.order import SHARING
-from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError, InputError
 from fastadmm.privacy.adversary import concrete_rows, find_worst_pair
-from fastadmm.privacy.noise_tests import Check, directions_check
+from fastadmm.privacy.noise_tests import Check, directions_check, exact_check
 from fastadmm.privacy.sensitivity import message_sensitivity
 from fastadmm.privacy.source_audit import DrawnNoise, audit_source
 from fastadmm.privacy.transcript import (
-    Agents,
+    ROUNDING,
+    UNLIMITED,
     Comparison,
     Release,
     Tap,
     compare_transcripts,
     epsilon_spent,
     made_run,
+    many_rows,
     replayed,
     same_calls,
     share_cost,
@@ -56,12 +56,6 @@ _LADDER = (2, 17, 300, 1_000, 5_001, 8_193, 20_001, 50_001, 131_073, 300_001)
 #: How much longer than allowed are rows and targets that have to be clipped.
 _BEYOND = 10.0
 
-#: Budget of the audit's own runs.
-UNLIMITED = 1e9
-
-#: What is written in double precision may be this share more than the claim.
-ROUNDING = 1e-6
-
 #: All that is drawn is of one kind.
 _ALL = "all messages"
 
@@ -78,10 +72,12 @@ class Pair:
     second: Array  # of shape (N, d): rows before clipping
     target: Array | None  # of shape (N,): none for the run's own
 
-
-def many_rows(most: int, delta: float) -> int:
-    """As many rows as a claim with this delta may be about, at most ``most``."""
-    return int(min(most, 0.8 / delta))
+    def made(
+        self, name: str, of_rows: Callable[[Array], Array], of_target: Callable[[Array], Array] = np.copy
+    ) -> Pair:
+        """The same neighbours with rows and target changed. Shapes: as of the pair's."""
+        target = None if self.target is None else of_target(self.target)
+        return Pair(f"{self.name}, {name}", of_rows(self.first), of_rows(self.second), target)
 
 
 def cost_of_messages(gdp: float, settings: MessagePrivacy) -> float:
@@ -93,44 +89,43 @@ def declared_cost(settings: MessagePrivacy, mu: float, sigma: float) -> Check:
     """Is a noise level enough for the claim, according to the theorems?"""
     bound = message_sensitivity(settings, mu, 1)
     cost = cost_of_messages(math.sqrt(settings.rounds) * bound.value / sigma, settings)
-    found = (
-        f"epsilon = {cost:.4g} at delta {settings.delta:g} for {settings.rounds} message(s) with sigma "
-        f"{sigma:.4g} and sensitivity {bound.value:.4g} ({bound.theorem}), claim {settings.epsilon:.4g}"
-    )
-    return Check("cost of the noise on record", found, cost > settings.epsilon * (1.0 + ROUNDING), cost)
+    where = f"for {settings.rounds} message(s) with sigma {sigma:.4g} and sensitivity {bound.value:.4g}"
+    return cost_check("cost of the noise on record", cost, settings, f"{where} ({bound.theorem})", "")
 
 
 def audit_message_code(
     settings: MessagePrivacy, mu: float, trials: int, note: Callable[[str], None]
 ) -> list[Check]:
-    """Replay worst neighbours with fastadmm's own code, and test its noise.
-
-    ``docs/privacy.md#the-audit``.
-    """
+    """Replay worst neighbours, and test noise: ``docs/privacy.md#the-audit``."""
     if settings.adjacency == "column":
         raise InputError("audit: the search covers adjacency replace_one and zero_out, not column")
     # What leaves a party is looked at as it is, labels have a check of their own, and the ledger shall not
     # stop what is to be measured.
     shrinks = settings.shrink
     settings = settings.with_(shrink=False, label_epsilon=None, total_epsilon=UNLIMITED)
-    with _Code(settings, mu, shrinks) as code:
+    with contextlib.closing(_Code(settings, mu, shrinks)) as code:
         note("searching for the worst neighbours")
         pairs = worst_pairs(settings, mu)
         note("replaying messages on neighbours")
-        found = _replays(code, pairs)
+        code.replay_all(pairs)
         code.clip_rows()
         note("drawing noise")
         code.draw(trials)
-        worst = max(found, key=lambda each: each[1].gdp)[1]
+        name, worst = max(code.found, key=lambda each: each[1].gdp)
 
-        def cost(share: float) -> float:
-            return cost_of_messages(share_cost(worst.gdp, share), settings)
+        def cost(gdp: float, share: float = 1.0) -> float:
+            return cost_of_messages(share_cost(gdp, share), settings)
 
-        checks = [_cost(found, settings), code.level_check(worst), code.public_check()]
-        checks += code.noise.checks("rounds, parties, runs", "rounds", _name_of, cost, _ALL)
-        checks.append(directions_check(code.side))
+        where = f"{name}, {worst.n_releases} message(s)"
         source = code.solver([DenseBlock(np.ones((2, 1)))] * 2, 1).noise_source
-        return checks + audit_source(source, "messages", settings.sampler == "discrete")
+        return [
+            replay_check("all messages", cost(worst.gdp), cost(code.found[0][1].gdp), settings, where),
+            code.level_check(worst),
+            public_check(code.differ, "targets, sizes and noise levels are the same"),
+            *code.noise.checks("rounds, parties, runs", "rounds", _name_of, partial(cost, worst.gdp), _ALL),
+            directions_check(code.side),
+            *audit_source(source, "messages", settings.sampler == "discrete"),
+        ]
 
 
 def worst_pairs(settings: MessagePrivacy, mu: float) -> list[Pair]:
@@ -155,54 +150,8 @@ def worst_pairs(settings: MessagePrivacy, mu: float) -> list[Pair]:
     return [pair for pair in pairs if len(pair.first) * settings.delta < 1.0] or pairs[:1]
 
 
-def _replays(code: _Code, pairs: list[Pair]) -> list[tuple[str, Comparison]]:
-    """Every pair in two columns and in five, asked in both ways; some among many rows, and at the end."""
-    found = []
-
-    def replay(pair: Pair, **how: Any) -> None:
-        found.append((pair.name, code.replay(pair, **how)))
-
-    for pair in pairs:
-        replay(pair)
-        replay(_in_columns(pair, 5), stored="sparse")
-        replay(_in_columns(pair, 5), path="agent")
-    worst, last = pairs[0], pairs[-1]
-    for pair in (worst, last):
-        replay(_at_the_end(pair), stored="sparse", path="agent", threads=2)
-    replay(_among(worst, many_rows(40_000, code.settings.delta)), threads=2)
-    others = _random_pair(code.settings)
-    for path in ("solver", "agent"):
-        code.replay(pairs[0] if path == "solver" else others, path=path, own_targets=True)
-    code.replay(replace(others, target=None), stored="sparse", own_targets=True, threads=2)
-    return found
-
-
 def _name_of(kind: str, release: Release) -> str:
     return f"round {release.round} of party {release.party}"
-
-
-def _in_columns(pair: Pair, columns: int) -> Pair:
-    """The same neighbours, turned into more columns: all lengths and products stay."""
-    turn = np.linalg.qr(np.random.default_rng(1).normal(size=(columns, 2)))[0].T
-    name = f"{pair.name}, in {columns} columns"
-    return replace(pair, name=name, first=pair.first @ turn, second=pair.second @ turn)
-
-
-def _at_the_end(pair: Pair) -> Pair:
-    """The same with the record in the last row."""
-    target = None if pair.target is None else pair.target[::-1].copy()
-    name = f"{pair.name}, the record last"
-    return Pair(name, pair.first[::-1].copy(), pair.second[::-1].copy(), target)
-
-
-def _among(pair: Pair, rows: int) -> Pair:
-    """The same with rows of zeros behind, which move nothing."""
-    more = max(0, rows - len(pair.first))
-    first, second = (
-        np.vstack([block, np.zeros((more, block.shape[1]))]) for block in (pair.first, pair.second)
-    )
-    target = None if pair.target is None else np.append(pair.target, np.zeros(more))
-    return Pair(f"{pair.name}, among {len(first)} rows", first, second, target)
 
 
 def _random_pair(settings: MessagePrivacy) -> Pair:
@@ -214,14 +163,6 @@ def _random_pair(settings: MessagePrivacy) -> Pair:
     return Pair("any neighbours", first, second, None)
 
 
-def _cost(found: list[tuple[str, Comparison]], settings: MessagePrivacy) -> Check:
-    name, worst = max(found, key=lambda item: item[1].gdp)
-    epsilon = cost_of_messages(worst.gdp, settings)
-    declared = cost_of_messages(found[0][1].gdp, settings)
-    where = f"{name}, {worst.n_releases} message(s)"
-    return replay_check("all messages", epsilon, declared, settings, where)
-
-
 def replay_check(
     what: str, epsilon: float, declared: float, settings: DifferentialPrivacy, where: str
 ) -> Check:
@@ -229,29 +170,36 @@ def replay_check(
     claim, power = settings.epsilon, "exact"
     if 0.0 < declared <= claim:
         power = f"exact: would notice every fault that makes epsilon {claim / declared:.3f} times as large"
-    return Check(
-        f"cost of {what}, replayed",
-        f"epsilon = {epsilon:.4g} at delta {settings.delta:g} on {where}, claim {claim:.4g}",
-        not epsilon <= claim * (1.0 + ROUNDING),
-        epsilon,
-        power,
-    )
+    return cost_check(f"cost of {what}, replayed", epsilon, settings, f"on {where}", power)
+
+
+def cost_check(
+    name: str, cost: float, settings: DifferentialPrivacy, where: str, power: str = "exact"
+) -> Check:
+    """Is a cost within the claim, but for rounding?"""
+    claim = settings.epsilon
+    found = f"epsilon = {cost:.4g} at delta {settings.delta:g} {where}, claim {claim:.4g}"
+    return Check(name, found, not cost <= claim * (1.0 + ROUNDING), cost, power)
+
+
+def public_check(differ: str, right: str) -> Check:
+    """What replays showed besides distances."""
+    return exact_check("what is public, on neighbours", differ, f"given what was sent before, {right}")
 
 
 class _Code:
-    """Runs of the product's own code, and the transcripts of them."""
+    """Runs of the product's own code, and what their transcripts show."""
 
     def __init__(self, settings: MessagePrivacy, mu: float, shrinks: bool) -> None:
         self.settings, self.mu, self.shrinks = settings, mu, shrinks
         self.solvers: list[Any] = []
         self.noise = DrawnNoise()
+        self.found: list[tuple[str, Comparison]] = []
         self.differ = ""
         self.side = np.zeros((0, _SIDE))
 
-    def __enter__(self) -> _Code:
-        return self
-
-    def __exit__(self, *exc: Any) -> None:
+    def close(self) -> None:
+        """End all runs."""
         for solver in self.solvers:
             solver.close()
 
@@ -259,17 +207,37 @@ class _Code:
         self, blocks: list[Any], rounds: int, threads: int = 1, path: str = "solver", shrinks: bool = False
     ) -> Any:
         """A run whose x-update has modulus mu."""
-        n = blocks[0].shape[0]
+        n, tau = blocks[0].shape[0], SHARING.tau(len(blocks))
         y = (np.arange(n) % 2).astype(np.float64)
         problem = make_problem(blocks, y, lam=1.0)
+        problem = make_problem(blocks, y, lam=self.mu * tau * problem.lam / problem.regularization)
         options = SolverOptions(penalty=1.0, n_threads=threads)
         settings = self.settings.with_(rounds=rounds, shrink=shrinks)
-        tau = SHARING.tau(len(blocks))
-        problem = make_problem(blocks, y, lam=self.mu * tau * problem.lam / problem.regularization)
-        agents = Agents(settings, blocks, problem.names, Engine(threads)) if path == "agent" else None
-        made = made_run(settings, problem, options, agents)
+        made = made_run(settings, problem, options, path)
         self.solvers.append(made)
         return made
+
+    def replay_all(self, pairs: list[Pair]) -> None:
+        """Every pair in two columns and in five, asked in both ways; some among many rows, and at the end."""
+        turn = np.linalg.qr(np.random.default_rng(1).normal(size=(5, 2)))[0].T
+        for pair in pairs:
+            wide = pair.made("in 5 columns", lambda rows: rows @ turn)
+            self.replay(pair)
+            self.replay(wide, stored="sparse")
+            self.replay(wide, path="agent")
+        for pair in (pairs[0], pairs[-1]):
+            last = pair.made("the record last", lambda rows: rows[::-1].copy(), lambda w: w[::-1].copy())
+            self.replay(last, stored="sparse", path="agent", threads=2)
+        most = max(many_rows(40_000, self.settings.delta), len(pairs[0].first))
+        more = most - len(pairs[0].first)  # rows of zeros move nothing
+        many = pairs[0].made(
+            f"among {most} rows", lambda r: np.pad(r, ((0, more), (0, 0))), lambda w: np.pad(w, (0, more))
+        )
+        self.replay(many, threads=2)
+        others = _random_pair(self.settings)
+        self.replay(pairs[0], own_targets=True)
+        self.replay(others, path="agent", own_targets=True)
+        self.replay(others, stored="sparse", own_targets=True, threads=2)
 
     def replay(
         self,
@@ -278,7 +246,7 @@ class _Code:
         path: str = "solver",
         threads: int = 1,
         own_targets: bool = False,
-    ) -> Comparison:
+    ) -> None:
         """One run on a data set, and the same past on its neighbour."""
         rounds = max(2, self.settings.rounds) if own_targets else self.settings.rounds
         made: list[Any] = []
@@ -295,17 +263,18 @@ class _Code:
                 self._one_round_more(solver, tap)
             made.append(solver)
             taps.append(tap)
-        compared = [compare_transcripts(taps[0], taps[1], m) for m in (0, 1)]
-        if not all(each.public and each.n_releases == rounds for each in compared) or compared[1].gdp > 0.0:
-            self.differ = self.differ or f"releases differ in number, size or noise on {pair.name}"
-        if compared[0].beyond > 1.0 + ROUNDING:
-            self.differ = self.differ or f"a message moves {compared[0].beyond:.3g} times as far as declared"
-        asked = same_calls(made[0].driver.calls, made[1].driver.calls)
-        told = same_calls(made[0].driver.answers, made[1].driver.answers)
-        if asked or told:
-            self.differ = self.differ or f"{asked or told} depends on more than what was sent"
+        compared, other = (compare_transcripts(taps[0], taps[1], m) for m in (0, 1))
+        one, again = (solver.driver for solver in made)
+        wrong = compared.wrong or other.wrong
+        if not compared.n_releases == other.n_releases == rounds or other.gdp > 0.0:
+            wrong = "releases differ in number, or are another party's"
+        elif differ := same_calls(one.calls, again.calls) or same_calls(one.answers, again.answers):
+            wrong = f"{differ} depends on more than what was sent"
+        if wrong:
+            self.differ = self.differ or f"{wrong} on {pair.name}"
         self.noise.keep(_ALL, taps[0].releases)
-        return compared[0]
+        if not own_targets:
+            self.found.append((pair.name, compared))
 
     def _look_at(self, solver: Any, tap: Tap, number: int, chosen: bool) -> None:
         """Is a message what the source gave, from within its interval?"""
@@ -349,27 +318,17 @@ class _Code:
     def level_check(self, worst: Comparison) -> Check:
         """Is the noise at every number of records enough for the worst that was replayed?"""
         settings, found = self.settings, []
-        rounds = settings.rounds
         for n in sorted({many_rows(n, settings.delta) for n in _LADDER} - {0}):
-            solver = self.solver([DenseBlock(np.ones((n, 1)))] * 3, rounds)
-            agents = self.solver([DenseBlock(np.ones((n, 1)))] * 3, rounds, path="agent").driver.inner
-            levels = [party.level for party in solver.parties]
-            levels += [agents.parties[m].level for m in range(3)]
-            for level in levels:
+            blocks = [DenseBlock(np.ones((n, 1)))] * 3
+            agents = self.solver(blocks, settings.rounds, path="agent").driver.inner.parties.values()
+            for party in (*self.solver(blocks, settings.rounds).parties, *agents):
                 # Distances of the worst pair in units of its own noise, which is that of few records.
-                found.append((level.sigma, n, level.sensitivity / level.sigma))
+                found.append((party.level.sigma, n, party.level.gdp))
         sigma, n, _ = min(found)
-        declared = max(gdp for _, _, gdp in found) * math.sqrt(rounds)
-        replayed_now = cost_of_messages(worst.gdp * worst.sigma / sigma, settings)
-        cost = max(replayed_now, cost_of_messages(declared, settings))
-        return Check(
-            "noise at every number of records",
-            f"sigma is {sigma:.4g} at least, for {n} records: epsilon = {cost:.4g} as replayed, "
-            f"claim {settings.epsilon:.4g}",
-            not cost <= settings.epsilon * (1.0 + ROUNDING),
-            cost,
-            "exact",
-        )
+        declared = max(gdp for _, _, gdp in found) * math.sqrt(settings.rounds)
+        cost = cost_of_messages(max(worst.gdp * worst.sigma / sigma, declared), settings)
+        where = f"as replayed with sigma of {sigma:.4g} at least, for {n} records"
+        return cost_check("noise at every number of records", cost, settings, where)
 
     def draw(self, trials: int) -> None:
         """Noise of long messages on two threads, of three parties, by both paths; and of many short ones."""
@@ -394,8 +353,3 @@ class _Code:
                     party.noised(np.sin(np.arange(_SIDE)), number)
         self.side = np.array([release.noise for release in tap.releases] or np.zeros((1, _SIDE)))
         self.noise.keep(_ALL, tap.releases)
-
-    def public_check(self) -> Check:
-        """What the replays showed besides distances."""
-        found = self.differ or "given what was sent before, targets, sizes and noise levels are the same"
-        return Check("what is public, on neighbours", found, bool(self.differ))

@@ -1,10 +1,7 @@
-r"""A private party: it answers a public target with a noisy message and never shows the clean one.
+"""A party of mode "message": it answers a public target with a noisy message and never shows the clean one.
 
 The order is fixed: clip the target, solve, certify, clip the message, draw noise, store, charge the ledger,
-send. Solving always takes the same number of steps, whatever the data, and ends in a release: where a
-certificate failed it would be of the centre (:mod:`fastadmm.conversation.gate`).
-
-A party of mode "message": in each round it answers a public target with one noisy message.
+send. Solving always takes the same number of steps, whatever the data, and ends in a release.
 """
 
 import hashlib
@@ -52,9 +49,6 @@ def clipped_block(block: FeatureBlock, name: str) -> FeatureBlock:
 def fixed_ball_solution(values: np.ndarray, right: np.ndarray, radius: float) -> tuple[np.ndarray, float]:
     r"""Minimise :math:`\tfrac12\sum_j \lambda_j x_j^2 - \langle p, x\rangle` over a ball, in constant time.
 
-    Like :func:`fastadmm.parties.xupdate.ball.ball_solution`, without early exits, so that the time reveals
-    nothing.
-
     Shapes: values, right, x (d,).
     """
     low, high, nu = 0.0, float(np.linalg.norm(right)) / radius, 0.0
@@ -80,10 +74,7 @@ MODELS_NOT_COVERED = (
 
 
 def message_level(settings: MessagePrivacy, mu: float, n_samples: int) -> tuple[Sensitivity, Calibration]:
-    """How far one record moves a message, and the noise that this takes.
-
-    Theorem: as the sensitivity names it, in ``docs/privacy.md``.
-    """
+    """How far one record moves a message, by a theorem of ``docs/privacy.md``, and the noise this takes."""
     s = settings
     if s.sampler == "discrete":
         multiplier = math.sqrt(s.rounds / (2.0 * zcdp_budget(s.epsilon, s.delta)))
@@ -96,10 +87,7 @@ def message_level(settings: MessagePrivacy, mu: float, n_samples: int) -> tuple[
 def message_guarantee(
     name: str, settings: MessagePrivacy, mu: float, n_samples: int, spent: Spent, reason: str
 ) -> PartyGuarantee:
-    """What a party is guaranteed, with all T rounds charged, and messages that had to be drawn again.
-
-    Theorem: as the sensitivity names it, in ``docs/privacy.md``.
-    """
+    """What a party is guaranteed, with all T rounds charged, and messages that had to be drawn again."""
     sensitivity, level = message_level(settings, mu, n_samples)
     return PartyGuarantee(
         name=name,
@@ -114,10 +102,7 @@ def message_guarantee(
 
 
 class MessageParty(PrivateParty):
-    """Holder of a feature block, rows clipped: every message is charged, stored, and only then sent.
-
-    Shapes: block (N, d); weights (d,).
-    """
+    """Holder of clipped rows that sends noisy messages. Shapes: block (N, d); weights (d,)."""
 
     family = "message"
     clips_rows = True
@@ -169,12 +154,7 @@ class MessageParty(PrivateParty):
         return np.clip(w, -limit, limit)
 
     def solve(self, w: np.ndarray) -> np.ndarray:
-        r"""Set the weights to the answer to a target; return the certified message, which stays here.
-
-        Theorem: ``docs/privacy.md#t6-inexact-solver``.
-
-        Shapes: w, the result (N,).
-        """
+        """The certified clean message: ``docs/privacy.md#t6-inexact-solver``. Shapes: w, result (N,)."""
         self.factorise()
         w = self.public_target(w)
         radius = self.settings.ball
@@ -195,10 +175,7 @@ class MessageParty(PrivateParty):
         return solver_error(float(np.linalg.norm(residual)) + moved, self.mu) + between
 
     def noised(self, w: np.ndarray, round: int) -> GridMessage:
-        """Solve, clip, add noise; the clean message is dropped here, and the release is charged by then.
-
-        Shapes: w (N,).
-        """
+        """Solve, clip, add noise; the clean message is dropped here. Shapes: w (N,)."""
         return self.noise.release(self.exact(w), self.level, round, self.engine)
 
     def exact(self, w: np.ndarray) -> np.ndarray:
@@ -226,10 +203,7 @@ class MessageParty(PrivateParty):
         return self.books.payment([self.charge(number)])
 
     def noisy(self, target: np.ndarray, round: int) -> dict[str, Any]:
-        """The message of a round; one that was stored is sent again, never drawn again.
-
-        Shapes: target (N,).
-        """
+        """The message of a round: stored, or drawn once. Shapes: target (N,)."""
         if round not in self._rounds:
             raise Unanswerable(f"call 'noisy': round {round} of {self.settings.rounds}")
 
@@ -247,10 +221,7 @@ class MessageParty(PrivateParty):
         return f"round-{round:06d}-{self.name}"
 
     def settle(self, target: np.ndarray) -> None:
-        """Answer the last public target once more, for itself: that is the model, and is not sent.
-
-        Shapes: target (N,).
-        """
+        """Answer the last public target for itself: the model, which is not sent. Shapes: target (N,)."""
         self.solve(target)
 
     def statement(self) -> PrivacyStatement:

@@ -1,17 +1,9 @@
 r"""Noise: full rank, on a grid, from a key of the operating system.
 
-A message v of N numbers leaves a party as integers k and a power of two g:
-
-.. math:: k = \mathrm{rint}(v / g) + \mathrm{rint}((\sigma / g)\, n), \qquad n \sim N(0, I_N), \qquad
-          g = 2^{\lfloor \log_2 \sigma \rfloor - 28}
-
-Value and noise lie on one lattice, so there are no low-order bits in which the value could show (Mironov
-2012). Rounding v first moves neighbours apart by at most g in each entry, so the sensitivity grows by
-:math:`g\sqrt N`; rounding the noise afterwards is post-processing. See ``docs/privacy.md#noise-on-a-grid``
-for what of this is proved, and what is engineering.
-
-Noise is drawn entry by entry and never passes through a feature matrix: noise of the form :math:`A\xi`
-protects nothing (``docs/privacy.md#noise-on-parameters``).
+A message v of N numbers leaves a party as integers :math:`\mathrm{rint}(v/g) + \mathrm{rint}((\sigma/g)\, n)`
+of a grid :math:`g = 2^{\lfloor \log_2 \sigma \rfloor - 28}`, so that no low-order bits show v (Mironov 2012);
+rounding v adds :math:`g\sqrt N` to the sensitivity. See ``docs/privacy.md#noise-on-a-grid``. Noise is drawn
+entry by entry and never passes through a feature matrix (``docs/privacy.md#noise-on-parameters``).
 """
 
 import hashlib
@@ -48,10 +40,7 @@ class Calibration:
 
 
 def calibrate(sensitivity: float, multiplier: float, n_values: int) -> Calibration:
-    r"""Choose sigma and the grid for a noise multiplier, the growth by rounding included.
-
-    ``docs/privacy.md#noise-on-a-grid``.
-    """
+    """Sigma and grid for a noise multiplier, rounding included: ``docs/privacy.md#noise-on-a-grid``."""
     sigma = sensitivity * multiplier
     if not 0.0 < sigma < 1e300:
         raise ConfigError(f"noise: standard deviation {sigma!r} must be positive and finite")
@@ -125,11 +114,6 @@ class NoiseSource:
         noise = self._integers(level.sigma / level.grid, len(values), self._nonce(round, stream), engine)
         return GridMessage(integers + noise, level.grid)
 
-    def normal(self, n_values: int, scale: float, round: int, engine: Engine, stream: int = 0) -> GridMessage:
-        """Noise by itself, for a value that its caller has rounded to the same grid."""
-        level = Calibration(scale, 2.0 ** (math.floor(math.log2(scale)) - _GRID_BITS), 0.0)
-        return self.release(np.zeros(n_values), level, round, engine, stream)
-
     def uniform(self, n_values: int, round: int, engine: Engine, stream: int = 0) -> np.ndarray:
         """Uniform numbers in [0, 1) with 53 bits, for Bernoulli releases. Shapes: the result (n_values,)."""
         from fastadmm.kernels.gaussian_noise import uniform
@@ -148,7 +132,9 @@ class NoiseSource:
 
     def _integers(self, scale: float, n: int, nonce: np.ndarray, engine: Engine) -> np.ndarray:
         if self.sampler == "discrete":
-            return _discrete_gaussian(n, scale)
+            dp = _opendp()  # exact: Canonne, Kamath, Steinke 2020, with randomness of the system
+            space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
+            return np.array(dp.m.make_gaussian(*space, scale=scale)([0] * n), dtype=np.int64)
         from fastadmm.kernels.gaussian_noise import grid_normal
 
         key, out = self._key, np.empty(n, dtype=np.int64)
@@ -173,10 +159,3 @@ def _opendp() -> Any:
         ) from None
     prelude.enable_features("contrib")
     return prelude
-
-
-def _discrete_gaussian(n: int, scale: float) -> np.ndarray:
-    """Exact discrete Gaussian integers (Canonne, Kamath, Steinke 2020), randomness of the system."""
-    dp = _opendp()
-    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
-    return np.array(dp.m.make_gaussian(space[0], space[1], scale=scale)([0] * n), dtype=np.int64)

@@ -1,13 +1,13 @@
-r"""Tests of the noise itself: size, mean, law, independence, rank, frequencies; with their power.
+"""Tests of the noise itself, each at the level :data:`LEVEL` from an exact or a dominating distribution.
 
-Every test is made at the level :data:`LEVEL` from an exact or a dominating distribution, so that an audit of
-honest noise with up to fifty of them raises a false alarm in at most one case in a thousand. Every test says
-which fault it would notice in 99 of 100 audits; that is computed from the same distributions.
+An audit of honest noise with up to fifty of them raises a false alarm in at most one case in a thousand.
+Every test says which fault it would notice in 99 of 100 audits, by the same distributions.
 """
 
 import math
-import os
-from collections.abc import Callable, Mapping, Sequence
+import multiprocessing
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -45,6 +45,11 @@ class Check:
         return values
 
 
+def exact_check(name: str, wrong: str, right: str) -> Check:
+    """A check without chance: what is wrong, or that nothing is."""
+    return Check(name, wrong or right, bool(wrong), power="exact")
+
+
 def _often(what: str) -> str:
     return f"would notice {what} in {100 * POWER:.0f} % of audits"
 
@@ -55,12 +60,7 @@ def noticed_share(n: int) -> float:
 
 
 def size_check(noise: Array, what: str, cost: Callable[[float], float] | None = None) -> Check:
-    """Is the noise as large as declared? Chi-squared test; larger noise refutes no claim.
-
-    ``docs/privacy.md#the-audit``.
-
-    Shapes: noise (n,).
-    """
+    """Is the noise as large as declared, or larger? ``docs/privacy.md#the-audit``. Shapes: noise (n,)."""
     n, square = len(noise), float(noise @ noise)
     flagged = not square >= chi2.ppf(LEVEL, n)
     # What it can be at most, at the level of the test.
@@ -88,31 +88,19 @@ def law_check(noise: Array) -> Check:
 
 
 def tails_check(noise: Array) -> Check:
-    """Are large numbers as frequent as normal ones, and none without noise? Exact binomial tests.
-
-    Shapes: noise (n,).
-    """
-    n, sizes, odd = len(noise), np.abs(noise), ""
-    limits = (1.0, 2.0, 2.5, 3.0, 3.5, 4.0)
-    level = LEVEL / (2 * len(limits) + 1)
-    for limit in limits:
-        count, due = int((sizes > limit).sum()), float(2.0 * norm.sf(limit))
-        low, high = binom.ppf(level, n, due), binom.isf(level, n, due)
-        if not low <= count <= high:
-            odd = odd or f"{count} of {n} numbers are beyond {limit:g} sigma, {due * n:.0f} are due"
+    """Are large numbers as frequent as normal ones, and none without noise? Shapes: noise (n,)."""
+    n, sizes, limits = len(noise), np.abs(noise), (1.0, 2.0, 2.5, 3.0, 3.5, 4.0)
+    parts = [
+        (f"numbers beyond {limit:g} sigma", int((sizes > limit).sum()), n, float(2.0 * norm.sf(limit)))
+        for limit in limits
+    ]
     # On a grid of 2**28 steps per sigma or more, hardly a number is zero by chance.
-    without = int((sizes <= 0.25 * _SAME).sum())
-    if without > int(poisson.isf(level, n * _SAME)):
-        odd = odd or f"{without} of {n} numbers have no noise at all"
-    found = odd or f"as many of {n} numbers as are due are beyond {limits[0]:g} to {limits[-1]:g} sigma"
-    return Check("tails of the noise", found, bool(odd))
+    parts.append(("numbers without noise", int((sizes <= 0.25 * _SAME).sum()), n, _SAME))
+    return counts_check("tails of the noise", parts, "as many numbers as are due are large")
 
 
 def uniform_check(uniforms: Array, what: str) -> Check:
-    """Are uniform numbers uniform, and is none drawn twice?
-
-    Shapes: uniforms (n,).
-    """
+    """Are uniform numbers uniform, and is none drawn twice? Shapes: uniforms (n,)."""
     if not len(uniforms):
         return Check(f"uniform numbers {what}", "none was drawn", True)
     ordered = np.sort(uniforms)
@@ -138,12 +126,8 @@ def _kolmogorov(name: str, ordered: Array) -> Check:
 def reuse_check(noise: Array, where: str) -> Check:
     """Is noise used twice, anywhere and with any sign? Pairs of equal numbers, against a Poisson law.
 
-    Numbers on a grid of 2**28 steps per sigma, or up to twice as many, are hardly ever the same by chance;
-    noise that is drawn again in another round, party or release, or by a process after ``fork``, is the same
-    everywhere. Within :math:`s = 2^{-28}` of a grid point lie others with a share of at most 3 s of the
-    density: the point itself and one on either side.
-
-    Shapes: noise (n,).
+    Within s = 2**-28 of a point of a grid of 1/s steps per sigma, or up to twice as many, are others with a
+    share of at most 3 s of the density: the point itself and one on either side. Shapes: noise (n,).
     """
     if not len(noise):
         return Check(f"noise used twice ({where})", "no noise was drawn", True)
@@ -239,11 +223,7 @@ def distances_check(noises: Sequence[Array], what: str = "numbers of a release")
 
 
 def patterns_check(noises: Sequence[Array], exact: Sequence[Array]) -> Check:
-    """Has every release the noise that is declared along fixed patterns, and along its own exact value?
-
-    Along a direction that does not depend on it, noise is one normal number for each release; the sum of
-    their squares is chi-squared. Too little is a direction without noise, too much is correlation.
-    """
+    """Has every release the declared noise along fixed patterns, and along its own exact value?"""
 
     def along(pattern: Callable[[Array], Array]) -> tuple[float, int]:
         square, count = 0.0, 0
@@ -276,12 +256,7 @@ def patterns_check(noises: Sequence[Array], exact: Sequence[Array]) -> Check:
 
 
 def directions_check(draws: Array) -> Check:
-    """Is there noise in every direction of a release? Bounds of Davidson and Szarek on the singular values.
-
-    ``docs/privacy.md#noise-on-parameters``.
-
-    Shapes: draws (K, n).
-    """
+    """Is there noise in all directions? ``docs/privacy.md#noise-on-parameters``. Shapes: draws (K, n)."""
     times, n = draws.shape
     if times < 4 * n:
         return Check("directions of the noise", f"{times} releases of {n} numbers are too few", True)
@@ -297,11 +272,7 @@ def directions_check(draws: Array) -> Check:
 
 
 def rank_bounds(n_values: int, n_draws: int) -> tuple[float, float]:
-    r"""Bounds on the singular values of (draws, values) independent normals.
-
-    They lie in :math:`\sqrt K - \sqrt n - t, \sqrt K + \sqrt n + t` but with probability
-    :math:`2 e^{-t^2/2}` (Davidson and Szarek 2001).
-    """
+    """Bounds on singular values of (draws, values) independent normals (Davidson and Szarek 2001)."""
     t = math.sqrt(-2.0 * math.log(LEVEL / 2))
     return math.sqrt(n_draws) - math.sqrt(n_values) - t, math.sqrt(n_draws) + math.sqrt(n_values) + t
 
@@ -323,49 +294,35 @@ def frequency_check(
     return Check(name, found, flagged, least, _often(f"{epsilon_at(high):.4g} in place of {claim:.4g}"))
 
 
-def least_and_most(n: int, probability: float, level: float) -> tuple[float, float]:
-    """Between what the number of successes lies, but with this probability at either end.
-
-    The number may be a sum of coins of several biases whose mean this is: it spreads no more (Hoeffding
-    1956), as far out as these are.
-    """
-    low, high = float(binom.ppf(level, n, probability)), float(binom.isf(level, n, probability))
-    return min(low, n * probability - 1.0), max(high, n * probability + 1.0)
+def counts_check(name: str, parts: Iterable[tuple[str, int, int, float]], right: str) -> Check:
+    """Are as many of the trials of every part (its name, successes, trials, probability) as is due?"""
+    parts = [part for part in parts if part[2]]
+    level, odd = LEVEL / max(2 * len(parts), 1), ""
+    for part, count, trials, due in parts:
+        # Trials of several biases with this mean spread no more, as far out as these are (Hoeffding 1956).
+        low = min(binom.ppf(level, trials, due), trials * due - 1.0)
+        high = max(binom.isf(level, trials, due), trials * due + 1.0)
+        if not low <= count <= high:
+            odd = odd or f"{part}: {count} of {trials}, {due * trials:.0f} are due"
+    return Check(name, odd or f"{right}, in {len(parts)} parts", bool(odd))
 
 
 def drawn_in_a_child(draw: Callable[[], Array], seconds: float = 30.0) -> Array | None:
     """What a child process draws after ``fork``; None where there is no fork, or no answer."""
-    import select
-    import signal
-    import time
-    import warnings
-
-    if not hasattr(os, "fork"):
+    if "fork" not in multiprocessing.get_all_start_methods():
         return None
-    inlet, outlet = os.pipe()
+    context = multiprocessing.get_context("fork")
+    inlet, outlet = context.Pipe(duplex=False)
+    child = context.Process(target=lambda: outlet.send_bytes(draw().astype(np.float64).tobytes()))
     with warnings.catch_warnings():
         # The child draws and ends: it takes no lock that another thread could hold.
         warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
-    if child == 0:
-        try:
-            os.close(inlet)
-            with os.fdopen(outlet, "wb") as pipe:
-                pipe.write(draw().astype(np.float64).tobytes())
-        finally:
-            os._exit(0)
-    os.close(outlet)
-    received, until = b"", time.monotonic() + seconds
+        child.start()
+    outlet.close()
     try:
-        while select.select([inlet], [], [], max(0.0, until - time.monotonic()))[0]:
-            piece = os.read(inlet, 1 << 16)
-            if not piece:
-                break
-            received += piece
-        else:
-            os.kill(child, signal.SIGKILL)
-            received = b""
+        return np.frombuffer(inlet.recv_bytes()) if inlet.poll(seconds) else None
+    except EOFError:
+        return None
     finally:
-        os.close(inlet)
-        os.waitpid(child, 0)
-    return np.frombuffer(received, dtype=np.float64) if received else None
+        child.kill()
+        child.join()

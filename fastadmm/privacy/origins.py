@@ -1,9 +1,8 @@
 """Where the constants of a transform come from, which decides whether an epsilon is proved for its columns.
 
-Every bound on a record's influence assumes that a record changes only its own row. A mean that replaces
-missing cells, a deviation that columns are divided by, a list of the categories that occur: each is
-computed from all rows, so one record changes many. Every step between a party's table and its columns
-therefore declares the origin of each of its fields; a step that does not is refused.
+Every bound on a record's influence assumes that a record changes only its own row. A mean, a deviation or a
+list of categories is computed from all rows, so one record changes many: every step between a party's table
+and its columns declares the origin of each of its fields.
 """
 
 from collections.abc import Iterable
@@ -59,20 +58,12 @@ def together(field: str, parts: Iterable[Constants]) -> Constants:
 
 
 def private_constants(steps: Iterable[Any]) -> list[str]:
-    """What was computed from a party's private rows and is not charged.
-
-    Theorem: ``docs/privacy.md#what-a-private-run-takes-as-public``.
-
-    Returns: in words; empty if every record changes only its own row.
-    """
+    """What comes from private rows, exactly: ``docs/privacy.md#what-a-private-run-takes-as-public``."""
     return [c.what for step in steps for c in declared(step) if c.origin == "private"]
 
 
 def label_constants(steps: Iterable[Any]) -> list[str]:
-    """What was computed from all labels besides: it tells them, however they are randomised elsewhere.
-
-    Theorem: ``docs/privacy.md#what-a-private-run-takes-as-public``.
-    """
+    """What was computed from all labels besides: ``docs/privacy.md#what-a-private-run-takes-as-public``."""
     return [c.what for step in steps for c in declared(step) if c.origin == "private" and c.labels]
 
 

@@ -14,20 +14,14 @@ _RANK = 1e-9
 def noisy_weights(
     weights: Array, sigma: float, rng: np.random.Generator, shape: Array | None = None
 ) -> Array:
-    """Weights plus N(0, sigma²) noise, or sigma times shape times a standard normal vector: ε is infinite.
-
-    Shapes: weights (d_m,); shape (d_m, rank).
-    """
+    """Weights plus noise of sigma times a shape. Shapes: weights (d_m,); shape (d_m, rank)."""
     if shape is None:
         return weights + sigma * rng.standard_normal(len(weights))
     return weights + sigma * (shape @ rng.standard_normal(shape.shape[1]))
 
 
 def inverse_root(block: Array) -> Array:
-    """V S⁻¹ of the singular values above zero: noise of this shape has the covariance (DᵀD)⁺.
-
-    Shapes: block (N, d_m).
-    """
+    """V S⁻¹ of the positive singular values: the root of (DᵀD)⁺. Shapes: block (N, d_m)."""
     values, vectors = np.linalg.eigh(block.T @ block)
     kept = values > _RANK * values[-1]
     return vectors[:, kept] / np.sqrt(values[kept])

@@ -1,10 +1,7 @@
-r"""Budget planning: epsilon, noise or rounds computed exactly from the other two, with the paper's figures.
+"""Budget planning: epsilon, noise or rounds computed exactly from the other two, with the paper's figures.
 
-The calibration of Hu et al. (2019), section 4: **unproved**, for comparison and demonstration only.
-
-Lemma 1 there is false by an unbounded factor, so Theorem 3 and Corollary 1 have no proof, and a mechanism
-with this noise is not private: :func:`lemma_counter_example` is the witness, ``fastadmm audit`` measures it.
-No training mode uses anything of this module. See ``docs/privacy.md#lemma-1-is-false``.
+The calibration of Hu et al. (2019) is **unproved**, for comparison only: Lemma 1 there is false, and
+:func:`lemma_counter_example` is the witness (``docs/privacy.md#lemma-1-is-false``).
 """
 
 import math
@@ -123,12 +120,7 @@ def theorem_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
 
 
 def corollary_epsilon(epsilon: float, rounds: int, slack: float) -> float:
-    r"""Corollary 1 (unproved here).
-
-    .. math:: \varepsilon' = \sqrt{2T\ln(1/\delta')}\,\varepsilon + T\varepsilon(e^\varepsilon - 1)
-
-    The composition itself is a known theorem, far from tight; each round's epsilon lacks a proof.
-    """
+    r"""Corollary 1, unproved: :math:`\sqrt{2T\ln(1/\delta')}\varepsilon + T\varepsilon(e^\varepsilon - 1)`"""
     if not 0.0 < slack < 1.0:
         raise ConfigError("paper calibration: the slack delta' must be between 0 and 1")
     advanced = math.sqrt(2.0 * rounds * math.log(1.0 / slack)) * epsilon
@@ -137,10 +129,7 @@ def corollary_epsilon(epsilon: float, rounds: int, slack: float) -> float:
 
 @dataclass(frozen=True)
 class CounterExample:
-    """Two neighbours within the paper's assumptions, but farther apart in messages than Lemma 1 allows.
-
-    Shapes: first, second (N, d); target (N,).
-    """
+    """Neighbours farther apart than Lemma 1 allows. Shapes: first, second (N, d); target (N,)."""
 
     first: np.ndarray  # of shape (N, d): rows of norm 1, full column rank, spectral distance 1
     second: np.ndarray  # of shape (N, d): rows of norm 1, full column rank, spectral distance 1
@@ -152,14 +141,7 @@ class CounterExample:
 def lemma_counter_example(
     n_columns: int, penalty: float = 1e3, lam: float = 1e-3, bound: float = 1.0
 ) -> CounterExample:
-    r"""The counter-example to Lemma 1: its ratio is about :math:`d / (2\sqrt3)`.
-
-    With n = d - 1 and N = 8n, D is :math:`\sqrt{1 - 1/N}` times (I, -I, I, -I, …) with one more column of
-    constant :math:`1/\sqrt N`; D' has the sign of that column flipped on the first 2n rows. y = 0, one
-    party, and z a constant vector of norm b_1.
-
-    ``docs/privacy.md#lemma-1-is-false``.
-    """
+    """The counter-example to Lemma 1, of ±I and a constant column: ``docs/privacy.md#lemma-1-is-false``."""
     n = n_columns - 1
     if n < 1:
         raise ConfigError("counter-example: at least two columns")
@@ -173,12 +155,9 @@ def lemma_counter_example(
     second = np.column_stack([math.sqrt(1.0 - s * s) * signs, flipped])
     target = np.full(rows, bound * s)
     mu = lam / penalty
-    messages = [_ridge_message(D, target, mu) for D in (first, second)]
+    ridge = mu * np.eye(n_columns)
+    messages = [D @ np.linalg.solve(D.T @ D + ridge, D.T @ target) for D in (first, second)]
     distance = float(np.linalg.norm(messages[0] - messages[1]))
     return CounterExample(
         first, second, target, distance, lemma_sensitivity(n_columns, penalty, lam, 1.0, bound, 1)
     )
-
-
-def _ridge_message(D: np.ndarray, w: np.ndarray, mu: float) -> np.ndarray:
-    return D @ np.linalg.solve(D.T @ D + mu * np.eye(D.shape[1]), D.T @ w)

@@ -1,33 +1,31 @@
 """What runs of both private modes hold: settings, engine, ledger, releases and accounts; fits of estimators.
 
-Every private fit is another release of its rows. Arrays have neither ids nor names that could tell whose rows
-they hold, and the folds of a cross-validation share rows. So all fits that are charged to one ledger count as
-fits on the same rows, whatever their arrays are, and however columns are divided among parties: one account
-for features, one for labels. A fit costs what it costs the party that pays most; the sum of these costs is at
-least what any one column has spent. Use separate ledgers for data that share no person. Charges of runs on
-partitions in the same ledger are added.
+Arrays have neither ids nor names, and the folds of a cross-validation share rows: all fits that are charged
+to one ledger count as fits on the same rows, one account for features and one for labels, at the cost of the
+party that pays most. Use separate ledgers for data that share no person.
 """
 
 import math
 import os
 import secrets
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fastadmm.conversation.exchange import Driver, converse
+from fastadmm.conversation.exchange import Driver, Talk, converse
 from fastadmm.conversation.gate import GatedParty
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.privacy.accounts import ARRAYS, FEATURES, LABELS, Account
 from fastadmm.privacy.ledger import Charge, Ledger, other_runs
 from fastadmm.privacy.noise import NoiseSource
-from fastadmm.privacy.public import label_payment, preparation_not_covered, with_labels_spent
+from fastadmm.privacy.public import label_payment, preparation_not_covered
 from fastadmm.privacy.releases import Books, Payment, Releases, reserve
 from fastadmm.privacy.statement import EXACT_WEIGHTS, PartyGuarantee, PrivacyStatement, state
 from fastadmm.problem.problem import Problem
 from fastadmm.settings.privacy import DifferentialPrivacy
-from fastadmm.solver.history import RoundRecord
+from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.run import Run
 
@@ -126,14 +124,47 @@ class PrivateRun(Run):
     ) -> PrivacyStatement:
         """The statement of all parties, with what the ledger says of this run and of others."""
         tuning = other_runs(self.ledger, self.accounts, self.settings, self.label_account)
-        settings = with_labels_spent(self.settings, self.ledger, self.run, self.label_account)
+        settings, labels = self.settings, math.fsum(self.ledger.spent(self.label_account, self.run).pure)
+        if settings.label_epsilon is not None and labels > settings.label_epsilon:
+            settings = settings.with_(label_epsilon=labels)  # labels that were drawn twice cost twice
         return state(settings, parties, seen, not_covered, tuning, weights)
+
+    def terms(self) -> dict[str, Any]:
+        """What parties elsewhere are told when the run begins, beside what every run says."""
+        return {}
 
     def round(self) -> RoundRecord:
         """Make a round: charge and collect what every party sends, and use it."""
         record = converse(self.next_round(), self.driver.carry)
         assert record is not None  # parties of this process answer at once
         return record
+
+    def next_round(self) -> Talk[RoundRecord]:
+        """The talk of :meth:`round`."""
+        self.prepare()
+        begin, most = time.perf_counter(), self.settings.exchanges
+        if self.n_rounds >= most:
+            raise ConfigError(f"privacy: all {most} rounds are spent; no further one is made")
+        yield from self.ask_all()
+        self.n_rounds += 1
+        self.seconds += time.perf_counter() - begin
+        self.last_record = self._record()
+        return self.last_record
+
+    def ask_all(self) -> Talk[None]:
+        """Ask every party once, and use what it sends."""
+        raise NotImplementedError
+
+    def _record(self) -> RoundRecord:
+        raise NotImplementedError
+
+    def stop_reason(self, record: RoundRecord) -> Status | None:
+        """As many rounds as are charged, no more and no fewer."""
+        return Status.COMPLETED if self.n_rounds >= self.settings.exchanges else None
+
+    def reason(self) -> str:
+        """How many rounds there are."""
+        return f"{self.settings.exchanges} private round(s)"
 
     def recorded(self, objective: float, weight_norms: list[float], **more: Any) -> RoundRecord:
         """What can be said of a round without exact messages: no certificate."""
@@ -175,10 +206,7 @@ def resolve_ledger(ledger: Any) -> Ledger | None:
 
 
 def charge_fit(ledger: Ledger, solver: Any) -> None:
-    """Charge all that a fit releases, before anything of it is drawn.
-
-    ``docs/privacy.md#estimators-and-tuning``.
-    """
+    """Charge all of a fit before it draws anything: ``docs/privacy.md#estimators-and-tuning``."""
     s, run = solver.settings, secrets.token_hex(8)
     if s.sampler == "insecure_test":
         return  # nothing is claimed, and nothing may be charged

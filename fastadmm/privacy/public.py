@@ -1,20 +1,13 @@
-r"""What a private run takes as public: its settings, record ids, N and widths, and nothing else; and labels.
+"""What a private run takes as public: its settings, record ids, N and widths, and nothing else; and labels.
 
-A theorem bounds what *messages* give away, given the public inputs. Anything else that enters a public
-target reveals the rows or labels that it was made from, however strong the noise: with weights that balance
-the classes, the first target of mode "message" takes four values, two for each true label.
-
-Parties learn the labels, or randomised ones, drawn once and charged: pure label-epsilon for all that follows.
-Each label then flips with probability :math:`p = 1/(1 + e^\varepsilon)`. What parties learn from is the
-unbiased soft target :math:`\tilde q = \tfrac12 (1 + \tilde Y/(1 - 2p))`, :math:`\tilde Y = \pm 1`: outside
-[0, 1], with mean 1 or 0 for the two classes, so that the logistic loss keeps its mean and its convexity.
-Theorem: ``docs/fusion.md#f6-labels``.
+Anything else that enters a public target reveals the rows or labels that it was made from. Labels may be
+randomised, once; the unbiased soft targets that parties then learn from keep the loss's mean and convexity
+(``docs/fusion.md#f6-labels``).
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 
@@ -29,11 +22,7 @@ from fastadmm.settings.privacy import DifferentialPrivacy
 
 
 def check_public_inputs(problem: Problem, settings: DifferentialPrivacy) -> None:
-    """Refuse weights and offsets, which a private run would publish although they may depend on labels or
-    rows.
-
-    Theorem: ``docs/privacy.md#what-a-private-run-takes-as-public``.
-    """
+    """Refuse weights and offsets: ``docs/privacy.md#what-a-private-run-takes-as-public``."""
     for what, found in (("sample_weight", (problem.weight != 1.0).any()), ("offset", problem.offset.any())):
         if found:
             raise ConfigError(
@@ -43,10 +32,7 @@ def check_public_inputs(problem: Problem, settings: DifferentialPrivacy) -> None
 
 
 def curvature_unit(problem: Problem, settings: DifferentialPrivacy) -> float:
-    """Curvature of the loss, which scales the public penalty: without labels where these are protected.
-
-    Theorem: ``docs/privacy.md#what-a-private-run-takes-as-public``.
-    """
+    """The loss's curvature, without secret labels: ``docs/privacy.md#what-a-private-run-takes-as-public``."""
     y = problem.y if settings.label_epsilon is None else problem.y[:0]
     return problem.loss.penalty_unit(y, problem.weight, problem.offset, problem.lam)
 
@@ -54,10 +40,7 @@ def curvature_unit(problem: Problem, settings: DifferentialPrivacy) -> float:
 def preparation_not_covered(
     settings: DifferentialPrivacy, unproved: Mapping[str, str] | None
 ) -> tuple[str, ...]:
-    """What a statement does not cover if nobody said how columns were prepared (arrays, in estimators).
-
-    Theorem: ``docs/privacy.md#what-a-private-run-takes-as-public``.
-    """
+    """What is not covered of unknown preparation: ``docs/privacy.md#what-a-private-run-takes-as-public``."""
     if unproved is not None or settings.public_scaling:
         return ()
     return (
@@ -65,8 +48,6 @@ def preparation_not_covered(
         "private rows void epsilon",
     )
 
-
-Settings = TypeVar("Settings", bound=DifferentialPrivacy)
 
 #: Part of the nonce of randomised labels, where parties have their number.
 _LABELS = 2**32 - 1
@@ -99,23 +80,10 @@ def label_payment(settings: DifferentialPrivacy, ledger: Ledger, run: str, accou
     return Payment(ledger, charges, epsilon * runs, settings.delta)
 
 
-def with_labels_spent(settings: Settings, ledger: Ledger, run: str, account: Account) -> Settings:
-    """Settings for a run's statement: labels that had to be drawn twice cost twice."""
-    spent = math.fsum(ledger.spent(account, run).pure)
-    if settings.label_epsilon is None or spent <= settings.label_epsilon:
-        return settings
-    return settings.with_(label_epsilon=spent)
-
-
 def publish_labels(
     y: np.ndarray, settings: DifferentialPrivacy, releases: Releases, payment: Payment, engine: Engine
 ) -> PublicLabels:
-    """Randomise the labels if requested: once, stored and charged before they are used.
-
-    Theorem: ``docs/fusion.md#f6-labels``.
-
-    Shapes: y (N,).
-    """
+    """Labels, randomised if requested, once: ``docs/fusion.md#f6-labels``. Shapes: y (N,)."""
     epsilon = settings.label_epsilon
     if epsilon is None:
         return PublicLabels(y, y)
@@ -142,10 +110,7 @@ Array = np.ndarray
 
 
 def flip_probability(epsilon: float) -> float:
-    """p = 1 / (1 + e^epsilon), rounded towards privacy.
-
-    Theorem: ``docs/fusion.md#f6-labels``.
-    """
+    """1 / (1 + e^epsilon), rounded towards privacy: ``docs/fusion.md#f6-labels``."""
     if math.isinf(epsilon):
         return 0.0
     # 2**-50: what 53-bit uniforms can miss.
@@ -153,12 +118,7 @@ def flip_probability(epsilon: float) -> float:
 
 
 def randomise_labels(y: Array, epsilon: float, noise: NoiseSource, round: int, engine: Engine) -> Array:
-    """Randomised response on labels.
-
-    Guarantee: ``docs/fusion.md#f6-labels``.
-
-    Shapes: y, the result (N,).
-    """
+    """Randomised response on labels: ``docs/fusion.md#f6-labels``. Shapes: y, the result (N,)."""
     flip = noise.uniform(len(y), round, engine) < flip_probability(epsilon)
     return ((y > 0.5) ^ flip).astype(np.uint8)
 

@@ -1,9 +1,7 @@
 """What may leave a run: the one filter for logs, reports, comparisons, model cards and models.
 
-Digests of data and directories never leave, because a digest of columns or labels confirms a guess of them.
-A run without privacy shows everything else. In a private run, objective, intercept, weight norms, metrics
-and times are exact functions of private data or depend on them, and no theorem covers them
-(``docs/privacy.md``), so only what was fixed before any data were read leaves.
+Digests of data and directories never leave. Of a private run only what was fixed before any data were read
+does: no theorem covers objective, intercept, norms, metrics and times.
 """
 
 import math
@@ -84,11 +82,7 @@ def settings_of(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def exact_parties(lines: Mapping[str, str | None], statement: PrivacyStatement | None = None) -> list[str]:
-    """Parties of a private model whose weights no epsilon covers, though their run claims a finite one.
-
-    Noise of mode "message" covers messages, not weights (T7 in ``docs/privacy.md``); in mode "fusion" the
-    label holder's weights are no release.
-    """
+    """Parties of a private model whose weights no epsilon covers (T7), though their run claims one."""
     said = {
         name: [line or "", statement.weights_line(name) if statement else ""] for name, line in lines.items()
     }
@@ -117,10 +111,7 @@ def require_covered(
     *,
     allow_infinite_epsilon: bool,
 ) -> None:
-    """Refuse to give out what tells weights that no epsilon covers, unless their owner agrees.
-
-    The one decision for all doors: ``docs/privacy.md#what-may-leave``.
-    """
+    """Refuse to give out exact weights unless their owner agrees: ``docs/privacy.md#what-may-leave``."""
     names = [] if allow_infinite_epsilon else exact_parties(lines, statement)
     if names:
         raise PrivacyBudgetError(

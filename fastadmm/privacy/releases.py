@@ -1,19 +1,9 @@
 """Noisy releases on disk: drawn once, written ahead, charged, and only then used.
 
-A release goes through four steps, and a kill between any two of them loses nothing and repeats nothing:
-
-1. it is *drawn*, and gets a random number of its own, the draw;
-2. it is written whole under a pending name that follows from its name, and synchronised;
-3. its draw is charged in the ledger, which knows a draw again;
-4. it is renamed to its final name, the directory is synchronised, and only now is it used.
-
-A resumed run finishes a complete pending file (charge, rename) and draws nothing. An incomplete one was
-never used: it is removed, and the next draw gets its own charge. The same holds for a release that was
-charged but is missing: its next draw is charged again, or refused by the budget.
-
-A file is an NPZ archive whose comment is a digest of everything before it: any damage is found before a byte
-is interpreted, and :func:`numpy.load` still reads the file. Files of older versions have no digest: damage
-that zip's own checksums miss goes unnoticed.
+A release is drawn, under a random number of its own; written whole under a pending name, and synchronised;
+charged in the ledger, which knows a draw again; renamed, and only now used. A resumed run finishes a complete
+pending file and draws nothing; an incomplete one was never used, and is removed. A file is an NPZ archive
+whose comment is a digest of everything before it; files of older versions have none.
 """
 
 import hashlib
@@ -76,19 +66,14 @@ class Payment:
     def check(self) -> None:
         """Refuse a release that the budget does not allow, before it is drawn."""
         # Older versions charged a name, not a draw: what is missing for it is a further charge as well.
-        charges = [of_draw(c, "again") if self.ledger.holds(c) else c for c in self.charges]
+        charges = [replace(c, draw="again") if self.ledger.holds(c) else c for c in self.charges]
         self.ledger.check_all(charges, self.epsilon, self.delta)
 
     def charge(self, draw: str) -> None:
         """Charge a draw; one that was charged before costs nothing."""
         if self.charges:
-            charges = [of_draw(charge, draw) for charge in self.charges]
+            charges = [replace(charge, draw=draw) for charge in self.charges]
             self.ledger.charge_all(charges, self.epsilon, self.delta)
-
-
-def of_draw(charge: Charge, draw: str) -> Charge:
-    """The charge of one draw of a release; a second draw of it is another charge."""
-    return replace(charge, draw=draw)
 
 
 def reserve(ledger: Ledger, payments: Sequence[Payment]) -> None:
@@ -111,10 +96,7 @@ Settings_co = TypeVar("Settings_co", bound=DifferentialPrivacy, covariant=True)
 
 @dataclass(frozen=True)
 class Books(Generic[Settings_co]):
-    """The books of one party in one run.
-
-    Rules: ``docs/privacy.md#the-ledger``.
-    """
+    """The books of one party in one run: ``docs/privacy.md#the-ledger``."""
 
     settings: Settings_co  # what was agreed; ``total_epsilon``: what the ledger allows over all runs
     ledger: Ledger
@@ -143,10 +125,7 @@ class Books(Generic[Settings_co]):
 
 
 class Releases:
-    """The releases of a run, one file each.
-
-    Rules: ``docs/privacy.md#the-ledger``.
-    """
+    """The releases of a run, one file each: ``docs/privacy.md#the-ledger``."""
 
     def __init__(self, directory: Path | None = None) -> None:
         self.directory = directory
@@ -164,11 +143,11 @@ class Releases:
         path = self._path(name)
         if path is None:
             return build(self._draw(None, question, payment, draw))
-        found = self._find(path, question)
-        if found is None:
-            found = self._complete(path, question, payment)
-        else:
+        if os.path.lexists(path):
+            found = _answering(path, read_release(path), question)
             payment.charge(_draw_of(found))
+        else:
+            found = self._complete(path, question, payment)
         values = found if found is not None else self._draw(path, question, payment, draw)
         self._remove(self._leftovers(path))
         try:
@@ -210,15 +189,13 @@ class Releases:
     def _path(self, name: str) -> Path | None:
         return None if self.directory is None else self.directory / f"{name}.npz"
 
-    def _find(self, path: Path, question: str) -> dict[str, np.ndarray] | None:
-        """A release that is complete under its final name, or None."""
-        return _answering(path, read_release(path), question) if os.path.lexists(path) else None
-
     def _complete(self, path: Path, question: str, payment: Payment) -> dict[str, np.ndarray] | None:
         """Use a release that a kill kept from its final name; remove what is not whole."""
         for pending in self._leftovers(path):
+            # Older versions cut a long name, so that two parties could meet.
+            tells = pending == _pending(path) or len(path.name) <= _SHOWN
             with storage_errors(pending, "read"):
-                found = _read(pending) if _tells(pending, path) else None
+                found = _read(pending) if tells else None
             if found is not None:
                 _answering(pending, found, question)
                 self._use(pending, path, _draw_of(found), payment)
@@ -274,11 +251,6 @@ def _pending(path: Path) -> Path:
     return path.with_name(f".{path.name[:_SHOWN]}.{digest}.pending")
 
 
-def _tells(pending: Path, path: Path) -> bool:
-    """Whether a pending name tells its release: older versions cut it, so that two parties could meet."""
-    return pending == _pending(path) or len(path.name) <= _SHOWN
-
-
 def _draw_of(values: dict[str, np.ndarray]) -> str:
     return str(values[_DRAW]) if _DRAW in values else ""
 
@@ -295,15 +267,11 @@ def _answering(path: Path, found: dict[str, np.ndarray], question: str) -> dict[
 
 def _write(path: Path, values: dict[str, Any]) -> None:
     """Write an archive whose comment is the digest of all that precedes it; synchronise it."""
-    with open(path, "w+b", opener=owner_only) as file:
-        np.savez(file, **values)
-        file.seek(-2, os.SEEK_END)
-        file.write(_COMMENT.to_bytes(2, "little"))
-        file.flush()
-        file.seek(0)
-        digest = hashlib.file_digest(file, "sha256")
-        file.seek(0, os.SEEK_END)
-        file.write(_MARK + digest.hexdigest().encode())
+    archive = io.BytesIO()
+    np.savez(archive, **values)
+    raw = archive.getvalue()[:-2] + _COMMENT.to_bytes(2, "little")
+    with open(path, "wb", opener=owner_only) as file:
+        file.write(raw + _MARK + hashlib.sha256(raw).hexdigest().encode())
         file.flush()
         os.fsync(file.fileno())
     synchronise(path.parent)
@@ -314,7 +282,9 @@ def _read(path: Path) -> dict[str, np.ndarray] | None:
     if not stat.S_ISREG(path.stat().st_mode):
         return None  # a pipe would never end
     raw = path.read_bytes()
-    if not (_verifies(raw) or _is_old(raw)):
+    verified = raw[-_COMMENT:] == _MARK + hashlib.sha256(memoryview(raw)[:-_COMMENT]).hexdigest().encode()
+    # Old archives never had a comment: one of ours that lost it says that there was one.
+    if not verified and not (raw[-22:-18] == _END_OF_ZIP and raw[-2:] == b"\0\0"):
         return None
     try:
         with np.load(io.BytesIO(raw), allow_pickle=False) as archive:
@@ -322,13 +292,3 @@ def _read(path: Path) -> dict[str, np.ndarray] | None:
     except Exception:
         # Old files alone come here damaged, and zip has a dozen ways to say so, down to struct.error.
         return None
-
-
-def _verifies(raw: bytes) -> bool:
-    digest = hashlib.sha256(memoryview(raw)[:-_COMMENT]).hexdigest()
-    return raw[-_COMMENT:] == _MARK + digest.encode()
-
-
-def _is_old(raw: bytes) -> bool:
-    """Whether an archive never had a comment: one of ours that lost it says that there was one."""
-    return raw[-22:-18] == _END_OF_ZIP and raw[-2:] == b"\0\0"

@@ -1,13 +1,7 @@
 """The audit of randomised labels: how often they are true, what decides it, and what else tells of them.
 
 One label is changed, the same randomised labels come out, and everything that leaves the label holder has to
-be the same, bit for bit: targets of every round, and whatever else a party is asked.
-
-The audit of symbols: what a whole message says of scores at the ends of its range, inside, and beyond.
-
-Rows of a few known kinds go through the code of a run, with noisy values that the audit chooses (the local
-model is then known) and with the run's own random numbers. Of every symbol and every kind theorem F4 says how
-often it comes; exact binomial tests compare.
+be the same, bit for bit.
 """
 
 import math
@@ -19,28 +13,30 @@ import numpy as np
 from fastadmm.blocks.block import DenseBlock
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
-from fastadmm.privacy import public
 from fastadmm.privacy.accounts import LABELS, Account
-from fastadmm.privacy.fusion_mechanisms import MAX_EPSILON
 from fastadmm.privacy.ledger import Ledger
-from fastadmm.privacy.message_audit import UNLIMITED, many_rows
-from fastadmm.privacy.noise import Calibration
 from fastadmm.privacy.noise_tests import (
     LEVEL,
     Check,
-    distances_check,
+    counts_check,
     drawn_in_a_child,
+    exact_check,
     frequency_check,
-    least_and_most,
-    reuse_check,
-    uniform_check,
 )
-from fastadmm.privacy.public import PublicLabels, label_payment
+from fastadmm.privacy.public import label_payment
 from fastadmm.privacy.releases import Releases
-from fastadmm.privacy.source_audit import flipped_draws
-from fastadmm.privacy.transcript import Tap, made_run, on_grid, replayed, same_calls
+from fastadmm.privacy.source_audit import key_check
+from fastadmm.privacy.transcript import (
+    UNLIMITED,
+    Tap,
+    enough_labels,
+    made_run,
+    many_rows,
+    replayed,
+    same_calls,
+)
 from fastadmm.problem.problem import make_problem
-from fastadmm.settings.privacy import DifferentialPrivacy, FusionPrivacy, MessagePrivacy
+from fastadmm.settings.privacy import DifferentialPrivacy, MessagePrivacy
 from fastadmm.solver.options import SolverOptions
 
 Array = np.ndarray
@@ -53,16 +49,12 @@ _DISTANCES = (1, 2, 3, 4, 16, 64, 128, 1_024, 8_192)
 
 
 def audit_labels(settings: DifferentialPrivacy, trials: int, publish: Callable[..., Any]) -> list[Check]:
-    """Are randomised labels random enough? None without randomised labels.
-
-    ``docs/privacy.md#the-audit``.
-    """
+    """Are randomised labels, where there are any, random enough? ``docs/privacy.md#the-audit``."""
     claim = settings.label_epsilon
     if claim is None:
         return []
     settings = settings.of_any_parties().with_(total_epsilon=UNLIMITED)
-    # Enough labels for soft targets whose mean is surely between 0 and 1.
-    n = max(trials, math.ceil(50.0 / math.tanh(claim / 2.0) ** 2))
+    n = max(trials, enough_labels(claim))
     y = (np.arange(n) % 2).astype(np.float64)
     due = 1.0 / (1.0 + math.exp(claim))
 
@@ -72,7 +64,10 @@ def audit_labels(settings: DifferentialPrivacy, trials: int, publish: Callable[.
         return found
 
     flips = [draw(), draw(threads=2)]
-    checks = [_class_check(flips[0][y == k], k, due, claim) for k in (0, 1)]
+    checks = []
+    for k in (0, 1):
+        kept, name = ~flips[0][y == k], f"randomised labels of class {k}"
+        checks.append(frequency_check(int(kept.sum()), len(kept), 1.0 - due, name, _log_odds, claim))
     checks.append(_parts_check(flips, y, due))
     checks.append(_key_check(draw, due, min(n, 400) if claim > 0.5 else n, y))
     checks.append(_independence_check(flips, draw, due))
@@ -80,46 +75,30 @@ def audit_labels(settings: DifferentialPrivacy, trials: int, publish: Callable[.
     return checks
 
 
-def _class_check(flipped: Array, k: int, due: float, claim: float) -> Check:
-    return frequency_check(
-        int((~flipped).sum()),
-        len(flipped),
-        1.0 - due,
-        f"randomised labels of class {k}",
-        lambda p: math.log(p / (1.0 - p)) if p < 1.0 else math.inf,
-        claim,
-    )
+def _log_odds(p: float) -> float:
+    return math.log(p / (1.0 - p)) if p < 1.0 else math.inf
 
 
 def _parts_check(flips: Sequence[Array], y: Array, due: float) -> Check:
-    """Flips of parts of the labels, by place and class: as often as is due, neither more nor less."""
+    """Flips of parts of the labels, by place and class."""
     n = len(y)
     at = np.arange(n)
     parts = {f"labels {a} to {a + 2_047}": at // 2_048 == a // 2_048 for a in range(0, n, 2_048)}
     parts |= {f"label {k} of every 16": at % 16 == k for k in range(16)}
     parts |= {"class 0": y == 0.0, "class 1": y == 1.0, "all": at >= 0}
-    level, odd = LEVEL / (2 * len(parts)), ""
-    for name, mask in parts.items():
-        drawn = sum(int(flip[mask].sum()) for flip in flips)
-        total = len(flips) * int(mask.sum())
-        low, high = least_and_most(total, due, level)
-        if not low <= drawn <= high:
-            odd = odd or f"{name}: {drawn / total:.4f} of {total} are flipped, {due:.4f} are due"
-    found = odd or f"{due:.4f} of every part are flipped, in {len(parts)} parts"
-    return Check("flips of the labels in every part", found, bool(odd))
+    found = [
+        (name, sum(int(flip[mask].sum()) for flip in flips), len(flips) * int(mask.sum()), due)
+        for name, mask in parts.items()
+    ]
+    return counts_check("flips of the labels in every part", found, f"{due:.4f} are flipped")
 
 
 def _key_check(draw: Callable[..., Array], due: float, n: int, y: Array) -> Check:
-    """The system's randomness decides the flips, all of it, and nothing else does; no sampling."""
+    name = "key of the labels"
     # Two independent draws of n labels are the same with a chance that n makes as small as a key's.
     if (due * due + (1.0 - due) ** 2) ** n * 256.0 > LEVEL:
-        return Check("key of the labels", "too few labels are flipped to see it", False)
-    same, flipped = flipped_draws(lambda: draw(y[:n]))
-    bits = sum(not equal.all() for equal in flipped)
-    found = f"{bits} of 256 bits of the operating system's randomness decide the flips"
-    if not same:
-        found = "other randomness than the operating system's decides the flips"
-    return Check("key of the labels", found, not same or bits < 256, power="exact")
+        return Check(name, "too few labels are flipped to see it", False)
+    return key_check(name, "the flips", lambda: draw(y[:n]), np.any)
 
 
 def _independence_check(flips: Sequence[Array], draw: Callable[..., Array], due: float) -> Check:
@@ -135,14 +114,9 @@ def _independence_check(flips: Sequence[Array], draw: Callable[..., Array], due:
     child = drawn_in_a_child(lambda: draw().astype(np.float64))
     if child is not None:
         pairs.append(("of two processes", child > 0.5, flips[0]))
-    level, odd = LEVEL / (2 * len(pairs)), ""
-    for name, one, other in pairs:
-        # Among those whose partner is flipped; too many or too few both say that one knows of the other.
-        both, given = int((one & other).sum()), int(other.sum())
-        low, high = least_and_most(given, due, level)
-        if not low <= both <= high:
-            odd = odd or f"flips {name} know of each other: {both} of {given}, {due * given:.0f} are due"
-    return Check("independence of the labels' flips", odd or f"{len(pairs)} kinds of pairs", bool(odd))
+    # Among those whose partner is flipped; too many or too few both say that one knows of the other.
+    found = [(f"flips {pair}", int((a & b).sum()), int(b.sum()), due) for pair, a, b in pairs]
+    return counts_check("independence of the labels' flips", found, "flips know nothing of each other")
 
 
 def _what_leaves(settings: DifferentialPrivacy) -> Check:
@@ -150,9 +124,9 @@ def _what_leaves(settings: DifferentialPrivacy) -> Check:
     name = "what is public, on labels that differ in one"
     n = many_rows(_ROWS, settings.delta)
     claim = settings.label_epsilon or 0.0
-    if n <= _CHANGED or 50.0 / math.tanh(claim / 2.0) ** 2 > 1e6:
+    if n <= _CHANGED or enough_labels(claim) > 1e6:
         return Check(name, "too few records", False)
-    n = max(n, min(math.ceil(50.0 / math.tanh(claim / 2.0) ** 2), many_rows(10**6, settings.delta)))
+    n = max(n, min(enough_labels(claim), many_rows(10**6, settings.delta)))
     rng = np.random.default_rng(4)
     blocks = [rng.normal(size=(n, 3)) for _ in range(3)]
     y = (rng.random(n) < 0.5).astype(np.float64)
@@ -167,14 +141,8 @@ def _what_leaves(settings: DifferentialPrivacy) -> Check:
     except ConfigError as error:
         return Check(name, f"no run: {error}", False)
     differ = same_calls(first, second)
-    found = (
-        f"{differ} depends on a true label"
-        if differ
-        else "given the randomised labels, all calls are the same"
-    )
-    if not first:
-        found = "no call was made"
-    return Check(name, found, bool(differ) or not first, power="exact")
+    wrong = f"{differ} depends on a true label" if differ else "" if first else "no call was made"
+    return exact_check(name, wrong, "given the randomised labels, all calls are the same")
 
 
 def _flipped_too(record: Tap, n: int, claim: float) -> Tap:
@@ -190,9 +158,8 @@ def _flipped_too(record: Tap, n: int, claim: float) -> Tap:
 def _asked(settings: DifferentialPrivacy, blocks: Sequence[Array], y: Array) -> list[Any]:
     """Every call to a party in a run."""
     problem = make_problem([DenseBlock(block) for block in blocks], y, lam=0.1)
-    if isinstance(
-        settings, MessagePrivacy
-    ):  # the first target is of labels alone, the second of messages, too
+    # Of mode "message" the first target is of labels alone, the second of messages, too.
+    if isinstance(settings, MessagePrivacy):
         settings = settings.with_(rounds=max(2, settings.rounds))
     solver = made_run(settings, problem, SolverOptions(n_threads=1))
     try:
@@ -202,149 +169,3 @@ def _asked(settings: DifferentialPrivacy, blocks: Sequence[Array], y: Array) -> 
         solver.close()
     calls: list[Any] = solver.driver.calls
     return calls
-
-
-#: Places of the scores in units of the range: beyond its ends, at them, and inside.
-_PLACES = np.array([-3.0, -1.0, -0.9, -0.7, -0.5, -0.31, -0.1, 0.0, 0.13, 0.4, 0.55, 0.8, 0.99, 1.0, 2.0])
-
-#: Makes one message: rows, public labels, script of the noisy values, threads.
-Maker = Callable[[Array, PublicLabels, Any, int], tuple[Any, Tap]]
-
-
-def symbol_checks(message: Maker, settings: FusionPrivacy, claimed: float, trials: int) -> list[Check]:
-    """Compare symbols with the law that the claim allows.
-
-    ``docs/privacy.md#the-audit``.
-    """
-    claimed = min(claimed, MAX_EPSILON)
-    n = many_rows(max(trials // 3, 300), settings.delta)
-    n = max(n, 2)
-    kinds = np.arange(n) % len(_PLACES)
-    symbols, scores, uniforms, channels = [], [], [], []
-    rows = _rows_at(message, settings, kinds)
-    for turn in range(max(2, math.ceil(trials / n))):
-        found, tap = message(rows, _labels(settings, n), _script(n), 1 + turn % 2)
-        scores.append(rows @ found.model.weights + found.model.intercept)
-        symbols.append(found.levels.astype(np.int64))
-        channels.append(found.channel)
-        uniforms += [drawn.numbers for drawn in tap.uniforms]
-    channel = channels[0]
-    if any(other != channel for other in channels):
-        return [Check("law of the symbols", "the channel is another although the past is the same", True)]
-    place = (scores[0] - channel.center) / channel.clip
-    checks = [
-        _law_check(np.array(symbols), place, channel.n_levels, claimed),
-        _truth_check(np.concatenate(symbols), np.tile(place, len(symbols)), channel.n_levels, claimed),
-    ]
-    if not uniforms:
-        return [*checks, Check("uniform numbers of the symbols", "none was drawn", True, math.inf)]
-    from scipy.special import ndtri
-
-    normal = [ndtri(np.clip(numbers, 2.0**-54, 1.0 - 2.0**-54)) for numbers in uniforms]
-    return [
-        *checks,
-        uniform_check(np.concatenate(uniforms), "of the symbols"),
-        distances_check(normal, "uniform numbers of a message"),
-        reuse_check(np.concatenate(normal), "symbols of messages"),
-    ]
-
-
-def _labels(settings: FusionPrivacy, n: int) -> PublicLabels:
-    return public_labels(settings, ((np.arange(n) // 2) % 2).astype(np.float64))
-
-
-def public_labels(settings: FusionPrivacy, classes: Array) -> PublicLabels:
-    """Classes of shape (n,) as everybody may know them, with the targets that they make."""
-    epsilon = settings.label_epsilon
-    return PublicLabels(classes, classes if epsilon is None else public.soft_targets(classes, epsilon))
-
-
-def _rows_at(message: Maker, settings: FusionPrivacy, kinds: Array) -> Array:
-    """Rows of two columns whose scores lie at the places: the script's model does not depend on rows."""
-    n = len(kinds)
-    probe, _ = message(np.ones((n, 2)), _labels(settings, n), _script(n), 1)
-    weights, channel = probe.model.weights, probe.channel
-    wanted = channel.center + channel.clip * _PLACES[kinds] - probe.model.intercept
-    found: Array = np.outer(wanted, weights / float(weights @ weights))
-    return found
-
-
-def _script(n: int) -> Callable[[int, Array, Calibration], Any]:
-    """Noisy values of moderate size: a row norm, weights, and a mean square of the scores of about 1."""
-    ends = [0, 255]
-
-    def script(call: int, exact: Array, level: Calibration) -> Any:
-        if len(exact) == 1:
-            middle = sum(ends) // 2
-            long = call > 0 and middle < 80
-            if call > 0:
-                ends[0 if long else 1] = middle + long
-            return on_grid(np.array([float(n) if call == 0 or long else 0.0]), level)
-        if len(exact) == 4:
-            return on_grid(np.array([0.0, 0.0, n / 32.0, n / 32.0]), level)
-        return on_grid(np.array([-1.0, -0.5, 0.0]) * 1e-3 * n, level)
-
-    return script
-
-
-def _law(place: Array, levels: int, epsilon: float) -> Array:
-    """Probability of each symbol by theorem F4, of shape (places, levels), in the audit's own words."""
-    gain = math.exp(epsilon)
-    low = np.floor(0.5 * (np.clip(place, -1.0, 1.0) + 1.0) * (levels - 1))
-    low = np.minimum(low, levels - 2)
-    upper = 0.5 * (np.clip(place, -1.0, 1.0) + 1.0) * (levels - 1) - low
-    share = np.zeros((len(place), levels))
-    rows, first = np.arange(len(place)), low.astype(np.int64)
-    share[rows, first] = 1.0 - upper
-    share[rows, first + 1] += upper
-    return (share * (gain - 1.0) + 1.0) / (gain + levels - 1.0)
-
-
-def _law_check(symbols: Array, place: Array, levels: int, claimed: float) -> Check:
-    """Every symbol of every kind of score: as often as the law says, and never beyond what epsilon allows."""
-    messages, n = symbols.shape
-    kinds = np.arange(n) % len(_PLACES)
-    # Parts of a message: by kind of score, and by piece, so that a fault of some rows is seen.
-    parts: list[tuple[str, Array]] = [
-        (f"scores at {p:+.2f} of the range", kinds == k) for k, p in enumerate(_PLACES)
-    ]
-    parts += [(f"rows {a} to {a + 4_095}", np.arange(n) // 4_096 == a // 4_096) for a in range(0, n, 4_096)]
-    parts += [("the first rows", np.arange(n) < 15), ("the last rows", np.arange(n) >= n - 15)]
-    inside = np.abs(place) < 1.0
-    parts += [("scores inside the range", inside), ("scores at the ends and beyond", ~inside)]
-    law = _law(place, levels, claimed)
-    level = LEVEL / (2 * levels * len(parts))
-    worst: tuple[float, str] = (1.0, "")
-    for name, mask in parts:
-        total = messages * int(mask.sum())
-        if not total:
-            continue
-        for j in range(levels):
-            count, due = int((symbols[:, mask] == j).sum()), float(law[mask, j].mean())
-            # A sum of coins of several biases spreads no more than one of equal ones (Hoeffding 1956).
-            low, high = least_and_most(total, due, level)
-            if not low <= count <= high:
-                found = abs(count / total - due) / due
-                if not worst[1] or found > worst[0]:
-                    worst = found, f"{name}: symbol {j} comes in {count / total:.4f}, {due:.4f} is due"
-    tests = 2 * levels * len(parts)
-    text = worst[1] or f"{levels} symbols of {len(parts)} kinds of scores come as often as the law says"
-    return Check("law of the symbols", f"{text} ({messages * n} symbols, {tests} tests)", bool(worst[1]))
-
-
-def _truth_check(symbols: Array, place: Array, levels: int, claimed: float) -> Check:
-    """At the ends, where one level is the true one: is it sent more often than epsilon allows?"""
-    ends = np.abs(place) >= 1.0
-    if not ends.any():
-        return Check("frequency of the symbols", "no score is at an end of the range", False)
-    true = np.where(place[ends] < 0.0, 0, levels - 1)
-    gain = math.exp(claimed)
-
-    def epsilon_at(p: float) -> float:
-        return math.log(p * (levels - 1) / (1.0 - p)) if p < 1.0 else math.inf
-
-    count = int((symbols[ends] == true).sum())
-    n = int(ends.sum())
-    return frequency_check(
-        count, n, gain / (gain + levels - 1), "frequency of the symbols", epsilon_at, claimed
-    )

@@ -6,10 +6,7 @@ A party answers a public target w with :math:`m = A x^*`,
           \qquad \|a_i\| \le 1,
 
 R convex with modulus :math:`\mu`, and may clip each entry to [c - b, c + b]. Each function here is one
-theorem of ``docs/privacy.md``, with the proof there; tests search for counter-examples. Everything is a
-number per release: composition over rounds is :mod:`fastadmm.privacy.accounting`'s.
-
-Rows of norm at most 1: what every bound on a record's influence starts from.
+theorem of ``docs/privacy.md``, with formula and proof there; tests search for counter-examples.
 """
 
 import math
@@ -38,11 +35,7 @@ class Sensitivity:
 def zero_out_sensitivity(
     ball: float, target: float, mu: float = 0.0, clip: float | None = None, center: float = 0.0
 ) -> Sensitivity:
-    r"""Message change when one record's features become zero, by T1 and T3.
-
-    T1: :math:`\Delta^2 = \max_{0 \le t \le 2B} B^2 + (W - B)_+ t - \mu t^2`.
-    T3, clipped: :math:`\Delta^2 = (b + |c|)^2 + (W + B)^2 / (4(1 + \mu))`; the first term is the
-    largest distance of a clipped entry from the clipped zero of an absent record, at most 2b.
+    """Message change when one record's features become zero, by T1 and T3.
 
     Theorems: ``docs/privacy.md#t1-zero-out``, ``docs/privacy.md#t3-clipped-messages``.
     """
@@ -60,11 +53,7 @@ def zero_out_sensitivity(
 def replace_one_sensitivity(
     ball: float, target: float, mu: float = 0.0, clip: float | None = None
 ) -> Sensitivity:
-    r"""Message change when one record's features are replaced by any others, by T2 and T3.
-
-    T2: twice T1, and :math:`\Delta^2 = \max\{2B^2 + 2B\max(B, W),\, 4B(W - B)\}`.
-    T3, clipped: :math:`\Delta^2 = (2b)^2 + \min\{(W+B)^2/(1+\mu),\, (W + Bc^*)^2(1 - c^{*2})/\mu\}`
-    with :math:`c^* = (\sqrt{W^2 + 8B^2} - W)/(4B)`.
+    """Message change when one record's features are replaced by any others, by T2 and T3.
 
     Theorems: ``docs/privacy.md#t2-replace-one``, ``docs/privacy.md#t3-clipped-messages``.
     """
@@ -82,16 +71,9 @@ def replace_one_sensitivity(
 
 
 def column_sensitivity(move: float, target_norm: float, mu: float, ball: float | None = None) -> Sensitivity:
-    r"""Message change when A, rows clipped, moves by at most U in spectral norm, squared l2 only: T4.
+    """Message change when A moves by at most U in spectral norm, l2 only: ``docs/privacy.md#t4-one-column``.
 
-    A raw column that moves by at most U in l2 norm moves the clipped rows by no more than that in
-    Frobenius norm, so it is such a move.
-
-    Without a ball :math:`\Delta = \min(|w|, \tfrac{3\sqrt3}{8} U|w|/\sqrt\mu)`; in a ball
-    :math:`\Delta = \min(|w|, \tfrac U2 (X + \sqrt{X^2 + |w|^2/\mu}))`, :math:`X = \min(B, |w|/(2\sqrt\mu))`.
-
-    Theorem: ``docs/privacy.md#t4-one-column``. This protects a small move: not a person, and not a
-    feature.
+    This protects a small move: not a person, and not a feature.
     """
     if not (move >= 0.0 and target_norm >= 0.0 and mu > 0.0 and (ball is None or ball > 0.0)):
         raise ConfigError("column sensitivity: mu and the ball must be positive, the norms not negative")
@@ -104,39 +86,24 @@ def column_sensitivity(move: float, target_norm: float, mu: float, ball: float |
 
 
 def slack_sensitivity(sensitivity: Sensitivity, slack: float) -> Sensitivity:
-    r"""Add what an inexact solver may be off, on both of two neighbours: T6.
-
-    Theorem: ``docs/privacy.md#t6-inexact-solver``.
-    """
+    """Add what a solver may be off on both neighbours: ``docs/privacy.md#t6-inexact-solver``."""
     return Sensitivity(sensitivity.value + 2.0 * slack, sensitivity.theorem)
 
 
 def solver_error(residual_norm: float, mu: float) -> float:
-    r"""Certified bound on :math:`|A(\hat x - x^*)|` of a computed x-update: T6.
-
-    Theorem: ``docs/privacy.md#t6-inexact-solver``.
-    """
+    """Certified error of a computed x-update: ``docs/privacy.md#t6-inexact-solver``."""
     return residual_norm / (2.0 * math.sqrt(mu))
 
 
 def solver_slack(settings: MessagePrivacy, mu: float, n_samples: int) -> float:
-    r"""What a message may be off, known before any data are: T6.
-
-    Theorem: ``docs/privacy.md#t6-inexact-solver``.
-    """
+    """What a message may be off, known before any data: ``docs/privacy.md#t6-inexact-solver``."""
     ball, target = settings.ball, settings.clip_of_targets
     size = n_samples * (ball + target) + mu * ball
     return max(settings.slack, 2.0**-53 * (n_samples + 4 * MAX_EIGEN_SIDE) * size / math.sqrt(mu))
 
 
 def weights_sensitivity(ball: float, target: float, mu: float, adjacency: str = "replace_one") -> Sensitivity:
-    r"""How far one record can move the local weights themselves: T7.
-
-    Zeroed: :math:`|x - x'| \le (W+B)/(1+\mu)` for :math:`\mu \ge 1`, else :math:`(W+B)/(2\sqrt\mu)`;
-    replaced: twice; never more than 2B.
-
-    Theorem: ``docs/privacy.md#t7-the-local-model``.
-    """
+    """How far one record can move the local weights: ``docs/privacy.md#t7-the-local-model``."""
     _check(ball, target, mu, None)
     if mu >= 1.0:
         one = (target + ball) / (1.0 + mu)
@@ -147,10 +114,7 @@ def weights_sensitivity(ball: float, target: float, mu: float, adjacency: str = 
 
 
 def weighted_sensitivity(ball: float, target: float, ratio: float, adjacency: str) -> Sensitivity:
-    r"""Message change where the least squares carry public weights: :math:`B\sqrt\kappa` for :math:`W \le B`.
-
-    Theorem: ``docs/privacy.md#public-weights``.
-    """
+    """Message change under public weights of a ratio: ``docs/privacy.md#public-weights``."""
     _check(ball, target, 0.0, None)
     if target > ball or ratio < 1.0:
         raise ConfigError("weighted sensitivity: proved for targets clipped within the ball, and kappa >= 1")
@@ -180,12 +144,7 @@ def _check(ball: float, target: float, mu: float, clip: float | None) -> None:
 
 
 def clip_rows(matrix: Any) -> Any:
-    r"""Rows of norm at most 1: each a becomes :math:`a / \max(1, \|a\|)`.
-
-    A record is changed by itself alone, which is what the bounds need.
-
-    Shapes: matrix, the result (N, d).
-    """
+    r"""Rows of norm at most 1: each a becomes :math:`a / \max(1, \|a\|)`. Shapes: matrix, result (N, d)."""
     if sp.issparse(matrix):
         rows = sp.csr_array(matrix, dtype=np.float64, copy=True)
         lengths = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)).ravel())

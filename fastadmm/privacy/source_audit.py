@@ -1,9 +1,4 @@
-"""The audit of a source of noise by itself: its key, its nonces, its noise at every size, in every process.
-
-Mode "message", mode "fusion" and the labels have a source each; what they do with it is audited by
-:mod:`fastadmm.privacy.message_audit`, :mod:`fastadmm.privacy.fusion_audit` and
-:mod:`fastadmm.privacy.response_audit`.
-"""
+"""The audit of a source of noise: its key, its nonces, its noise at every size, in every process."""
 
 import itertools
 import math
@@ -24,6 +19,7 @@ from fastadmm.privacy.noise_tests import (
     directions_check,
     distances_check,
     drawn_in_a_child,
+    exact_check,
     law_check,
     link_check,
     mean_check,
@@ -86,11 +82,10 @@ def from_system(answer: Callable[[int], bytes]) -> Iterator[None]:
         os.urandom = own
 
 
-def flipped_draws(draw: Callable[[], Array]) -> tuple[bool, list[Array]]:
-    """Whether the system's randomness alone decides a draw; and, each bit of 256 of it flipped, what stays.
-
-    Shapes: what stays, for each bit that was asked for, that of a draw.
-    """
+def key_check(
+    name: str, what: str, draw: Callable[[], Array], moves: Callable[[Array], Any], wrong: str = ""
+) -> Check:
+    """Do 256 bits of the system's randomness, each by itself, and nothing else decide a draw? No sampling."""
     given, asked = os.urandom(_KEY_BITS // 8), 0
 
     def under(flip: int | None) -> Array:
@@ -108,8 +103,11 @@ def flipped_draws(draw: Callable[[], Array]) -> tuple[bool, list[Array]]:
             return draw()
 
     base = under(None)
-    same = np.array_equal(base, under(None))
-    return same, [under(flip) == base for flip in range(min(8 * asked, _KEY_BITS))]
+    if not np.array_equal(base, under(None)):
+        wrong = f"other randomness than the operating system's decides {what}"
+    bits = sum(bool(moves(under(flip) != base)) for flip in range(min(8 * asked, _KEY_BITS)))
+    found = f"{bits} of {_KEY_BITS} bits of the operating system's randomness decide {what}"
+    return exact_check(name, wrong or (found if bits < _KEY_BITS else ""), found)
 
 
 def parts_of(noises: Sequence[Array], exact: Sequence[Array], names: Sequence[str]) -> dict[str, Array]:
@@ -195,13 +193,11 @@ class DrawnNoise:
 
 
 def audit_source(make: Maker, what: str, discrete: bool = False) -> list[Check]:
-    """Examine one kind of source.
-
-    ``docs/privacy.md#the-audit``.
-    """
+    """Examine one kind of source: ``docs/privacy.md#the-audit``."""
     numbers, uniforms = _at_all_sizes(make, discrete)
     noises, zeros = [n for _, n in numbers], [np.zeros(len(n)) for _, n in numbers]
-    side = _side_draws(make, _TIMES // 4 if discrete else _TIMES)
+    source, engine, times = make(0), Engine(1), _TIMES // 4 if discrete else _TIMES
+    side = np.array([_draw(source, _SIDE, t, engine, _SIGMAS[t % 3]) for t in range(times)])
     checks = [
         _key_check(make, discrete),
         *([] if discrete else [_nonce_check(make)]),
@@ -235,21 +231,14 @@ def _draw(source: Any, n: int, number: int, engine: Engine, sigma: float = 1.0, 
 
 
 def _key_check(make: Maker, discrete: bool) -> Check:
-    """Which bits of the system's randomness decide the noise; no sampling."""
     engine = Engine(1)
 
     def drawn() -> Array:
         source = make(1)  # discrete noise has no key of ours, its uniform numbers have
         return _normal_of(source.uniform(8, 1, engine)) if discrete else _draw(source, 8, 1, engine)
 
-    same, flipped = flipped_draws(drawn)
-    bits = sum(not equal.any() for equal in flipped)
-    found = f"{bits} of {_KEY_BITS} bits of the operating system's randomness decide every number"
-    if _leaves(make(1)):
-        bits, found = 0, "a source can be stored or sent, with its key"
-    if not same:
-        found = "other randomness than the operating system's decides the noise"
-    return Check("key", found, not same or bits < _KEY_BITS, power="exact")
+    wrong = "a source can be stored or sent, with its key" if _leaves(make(1)) else ""
+    return key_check("key", "every number", drawn, np.all, wrong)
 
 
 def _leaves(source: Any) -> bool:
@@ -306,12 +295,6 @@ def _at_all_sizes(make: Maker, discrete: bool) -> tuple[list[tuple[str, Array]],
             numbers.append((f"{n} numbers on two threads, which are others than on one", np.zeros(n)))
             uniforms.append(np.zeros(n))
     return numbers, uniforms
-
-
-def _side_draws(make: Maker, times: int) -> Array:
-    """Many short releases of one size, as rows."""
-    source, engine = make(0), Engine(1)
-    return np.array([_draw(source, _SIDE, t, engine, _SIGMAS[t % 3]) for t in range(times)])
 
 
 def _process_check(make: Maker) -> Check:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Self
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+from types import UnionType
+from typing import Any, Self, get_args, get_origin, get_type_hints
 
 from fastadmm.errors import FormatError
 from fastadmm.privacy.accounting import compose_gdp, epsilon_of, zcdp_epsilon, zcdp_of
@@ -207,6 +209,14 @@ def _epsilon(settings: DifferentialPrivacy, gdp: float, pure: Sequence[float]) -
 def no_privacy(names: Sequence[str]) -> PrivacyStatement:
     """The statement of a run without differential privacy."""
     reason = "messages are exact functions of the data: no noise was drawn"
+    others = "the other party's messages" if len(names) == 2 else "the sum of all messages"
+    seen = {
+        "coordinator": "record order, N, labels, every party's exact message in every round: enough to "
+        "rebuild features, given as many known records as a party has columns, and every column where the "
+        "coordinator does not follow the protocol",
+        "other parties": f"gradients or targets: enough to work out all labels and {others}",
+        "outsiders": "nothing, until a model or predictions are given out",
+    }
     return PrivacyStatement(
         mode="none",
         unit="nothing",
@@ -218,29 +228,18 @@ def no_privacy(names: Sequence[str]) -> PrivacyStatement:
         delta=0.0,
         sampler="none",
         parties=tuple(PartyGuarantee(name, "exact message", reason=reason) for name in names),
-        seen=seen_without_privacy(len(names)),
+        seen=seen,
         not_covered=("features, labels, the local models and predictions made with them", *NOT_COVERED),
         reason=reason,
         assumed=_ASSUMED["none"],
     )
 
 
-def seen_without_privacy(n_parties: int) -> dict[str, str]:
-    """Who sees what in a run without privacy."""
-    others = "the other party's messages" if n_parties == 2 else "the sum of all messages"
-    return {
-        "coordinator": "record order, N, labels, every party's exact message in every round: enough to "
-        "rebuild features, given as many known records as a party has columns, and every column where the "
-        "coordinator does not follow the protocol",
-        "other parties": f"gradients or targets: enough to work out all labels and {others}",
-        "outsiders": "nothing, until a model or predictions are given out",
-    }
-
-
 def _party_cell(party: PartyGuarantee, delta: float) -> str:
     parts = [party.mechanism]
+    given = party.sensitivity
     if party.theorem:
-        parts.append(f"{party.theorem}: sensitivity {_optional(party.sensitivity)}")
+        parts.append(f"{party.theorem}: sensitivity {'–' if given is None else rounded_up(given)}")
     if party.sigma is not None:
         parts.append(f"sigma {_rounded_down(party.sigma)}")
     if party.rounds:
@@ -249,10 +248,6 @@ def _party_cell(party: PartyGuarantee, delta: float) -> str:
     if party.reason:
         parts.append(party.reason)
     return ", ".join(parts)
-
-
-def _optional(value: float | None) -> str:
-    return "–" if value is None else rounded_up(value)
 
 
 def rounded_up(value: float) -> str:
@@ -268,18 +263,9 @@ def _rounded_down(value: float) -> str:
 def _rounded(value: float, whole: Callable[[float], int]) -> str:
     if math.isinf(value):
         return "infinity"
-    if value == 0.0:
-        return "0"
-    digits = 4 - math.ceil(math.log10(abs(value)) + 1e-12)
-    scale = 10.0**digits
+    context = Context(prec=4, rounding=ROUND_CEILING if whole is math.ceil else ROUND_FLOOR)
     # What is within rounding of a short number is that number.
-    near = round(value * scale)
-    count = near if abs(value * scale - near) < 1e-6 else whole(value * scale)
-    return _plainly(count / scale, digits)
-
-
-def _plainly(value: float, digits: int) -> str:
-    text = f"{value:.{max(digits, 0)}f}"
+    text = f"{context.create_decimal(f'{value:.10g}'):f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
@@ -292,34 +278,26 @@ def _known(kind: Any, values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-#: What a field may hold, by the word that its annotation begins with.
-_FIELD_TYPES: dict[str, Any] = {
-    "str": str,
-    "int": int,
-    "float": (int, float),
-    "tuple[str": (tuple, str),
-    "dict": (dict, str),
-}
-
-
 def _checked(statement: Any) -> Any:
     """Refuse fields of another type than declared: the statement may come from an edited file."""
-    for f in fields(statement):
-        value, text = getattr(statement, f.name), str(f.type)
-        if value is None and "None" in text:
-            continue
-        wanted = next((kind for word, kind in _FIELD_TYPES.items() if text.startswith(word)), object)
-        items = [value]
-        if wanted in ((tuple, str), (dict, str)):
-            if not isinstance(value, wanted[0]):
-                raise TypeError(f"{f.name!r} is {value!r}")
-            items, wanted = [*value, *(value.values() if wanted[0] is dict else ())], str
-        for item in items:
-            if not isinstance(item, wanted) or isinstance(item, bool):
-                raise TypeError(f"{f.name!r} is {item!r}")
-            if isinstance(item, float) and math.isnan(item):
-                raise ValueError(f"{f.name!r} is not a number")
+    for name, hint in get_type_hints(type(statement)).items():
+        value = getattr(statement, name)
+        if not _fits(value, hint):
+            raise TypeError(f"{name!r} is {value!r}")
     return statement
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    kind, inner = get_origin(hint), get_args(hint)
+    if kind is UnionType:
+        return any(_fits(value, one) for one in inner)
+    if kind is tuple:
+        return isinstance(value, tuple) and all(_fits(item, inner[0]) for item in value)
+    if kind is dict:
+        return isinstance(value, dict) and all(isinstance(text, str) for text in (*value, *value.values()))
+    if hint is float:
+        return type(value) in (int, float) and not math.isnan(value)
+    return type(value) is hint
 
 
 def _plain(value: Any) -> Any:

@@ -1,22 +1,12 @@
-r"""The transcript of a private run: every value before its noise, and what was sent of it.
+"""The transcript of a private run: every value before its noise, and what was sent of it.
 
-A :class:`Tap` stands in every source of noise of this thread, wherever fastadmm makes one: in the
-parties of a run, in those that answer requests from elsewhere, and where labels are randomised. It keeps
-both sides of every call, so that an audit sees what fastadmm's own code releases. With :func:`replayed` a
-neighbour's run gets the recorded noisy values: the past is then the same, the exact values may differ by the
-sensitivity, and nothing else may differ at all.
+A :class:`Tap` stands in every source of noise of this thread and keeps both sides of every call. With
+:func:`replayed` a neighbour's run gets the recorded noisy values: the exact values may then differ by the
+sensitivity, and nothing else may differ at all. Parties are those of one process, or opened from what the
+call ``start`` says, with books of their own, as agents open them.
 
-A private run asks its parties in one process, or as agents answer: both are the product's own code from the
-exchange on. Parties of one process are made by the run's solver; a party elsewhere is opened by its family
-from what the call ``start`` says, with books of its own, and answers every call by its name, as
-:class:`fastadmm.between.host.Host` does for files and agents.
-
-What releases cost, by formulas of the audit's own: it must not believe the accountant that it examines.
-
-:math:`\delta(\varepsilon) = \sum_s P(s)\,\bigl[\Phi(-e/\mu + \mu/2) - \exp(e)\,\Phi(-e/\mu - \mu/2)\bigr]`
-with :math:`e = \varepsilon - \sum_k s_k \varepsilon_k`, over all patterns of signs s, in as many words as the
-theorem has (``docs/privacy.md#t5-composition``). :mod:`fastadmm.privacy.accounting` computes the same with
-more care about rounding, and finds roots.
+What releases cost is computed by formulas of the audit's own: it must not believe the accountant that it
+examines (``docs/privacy.md#t5-composition``).
 """
 
 from __future__ import annotations
@@ -25,8 +15,9 @@ import itertools
 import math
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,6 +25,7 @@ import numpy as np
 from fastadmm.conversation.exchange import Answers, Exchange
 from fastadmm.engine.engine import Engine
 from fastadmm.privacy import fusion_party, message, message_party, noise
+from fastadmm.privacy import ledger as ledgers
 from fastadmm.privacy.accounts import Account
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.noise import Calibration, GridMessage, NoiseSource
@@ -43,6 +35,12 @@ from fastadmm.settings.privacy import DifferentialPrivacy, FusionPrivacy
 from fastadmm.solver.options import SolverOptions
 
 Array = np.ndarray
+
+#: Budget of the audit's own runs.
+UNLIMITED = 1e9
+
+#: What is written in double precision may be this share more than the claim.
+ROUNDING = 1e-6
 
 #: What an audit sends in place of noise: number of the call, exact value, level; None draws.
 Script = Callable[[int, Array, Calibration], Any]
@@ -55,9 +53,8 @@ class Release:
     exact: Array  # of shape (n,): the value before noise
     level: Calibration  # the noise that was asked for
     sent: GridMessage  # what came back
-    party: int = 0  # whose source it was, and which of its releases
-    round: int = 0  # whose source it was, and which of its releases
-    stream: int = 0  # whose source it was, and which of its releases
+    party: int  # whose source it was
+    round: int
 
     @property
     def noise(self) -> Array:
@@ -67,8 +64,7 @@ class Release:
 
     @property
     def on_grid(self) -> bool:
-        """Whether no digit is below the grid of the noise: such a digit would be the exact value's (Mironov
-        2012)."""
+        """Whether no digit, which would be the exact value's, is below the grid (Mironov 2012)."""
         return self.sent.grid == self.level.grid
 
 
@@ -77,9 +73,7 @@ class Drawn:
     """One call for uniform numbers. Shapes: numbers (n,)."""
 
     numbers: Array  # of shape (n,)
-    party: int  # whose source it was, and which of its calls
-    round: int  # whose source it was, and which of its calls
-    stream: int  # whose source it was, and which of its calls
+    party: int  # whose source it was
 
 
 class Tap:
@@ -99,27 +93,22 @@ class Tap:
         release, uniform = self._own
 
         def tapped(
-            source: NoiseSource,
-            values: Array,
-            level: Calibration,
-            round: int,
-            engine: Engine,
-            stream: int = 0,
+            source: NoiseSource, values: Array, level: Calibration, round: int, *more: Any, **named: Any
         ) -> GridMessage:
             if threading.get_ident() != here:
-                return release(source, values, level, round, engine, stream)
+                return release(source, values, level, round, *more, **named)
             exact, number = np.array(values, dtype=np.float64), len(self.releases)
             chosen = None if self._script is None else self._script(number, exact, level)
-            sent = release(source, values, level, round, engine, stream) if chosen is None else chosen
-            self.releases.append(Release(exact, level, sent, source.party, round, stream))
+            sent = release(source, values, level, round, *more, **named) if chosen is None else chosen
+            self.releases.append(Release(exact, level, sent, source.party, round))
             return sent
 
-        def numbers(source: NoiseSource, n_values: int, round: int, engine: Engine, stream: int = 0) -> Array:
+        def numbers(source: NoiseSource, n_values: int, *more: Any, **named: Any) -> Array:
             if threading.get_ident() != here:
-                return uniform(source, n_values, round, engine, stream)
+                return uniform(source, n_values, *more, **named)
             chosen = None if self._numbers is None else self._numbers(len(self.uniforms), n_values)
-            drawn = uniform(source, n_values, round, engine, stream) if chosen is None else chosen
-            self.uniforms.append(Drawn(np.array(drawn), source.party, round, stream))
+            drawn = uniform(source, n_values, *more, **named) if chosen is None else chosen
+            self.uniforms.append(Drawn(np.array(drawn), source.party))
             return drawn
 
         patched: Any = NoiseSource
@@ -129,6 +118,16 @@ class Tap:
     def __exit__(self, *exc: Any) -> None:
         patched: Any = NoiseSource
         patched.release, patched.uniform = self._own
+
+
+def many_rows(most: int, delta: float) -> int:
+    """As many rows as a claim with this delta may be about, at most ``most``."""
+    return int(min(most, 0.8 / delta))
+
+
+def enough_labels(label_epsilon: float) -> int:
+    """Labels whose soft targets surely have a mean between 0 and 1."""
+    return math.ceil(50.0 / math.tanh(label_epsilon / 2.0) ** 2)
 
 
 def on_grid(chosen: Array, level: Calibration) -> GridMessage:
@@ -154,7 +153,7 @@ def replayed(record: Tap) -> Tap:
 
 @dataclass(frozen=True)
 class Comparison:
-    r"""Two neighbours' transcripts with the same past."""
+    """Two neighbours' transcripts with the same past."""
 
     gdp: float
     n_releases: int
@@ -162,12 +161,17 @@ class Comparison:
     beyond: float  # largest distance over the sensitivity that was declared for it; at most 1
     sigma: float  # noise of the first release
 
+    @property
+    def wrong(self) -> str:
+        """What differs that must not; empty for nothing."""
+        if not self.public:
+            return "number, size or noise of the releases is another"
+        far = f"a release moves {self.beyond:.3g} times as far as declared"
+        return far if self.beyond > 1.0 + ROUNDING else ""
+
 
 def compare_transcripts(first: Tap, second: Tap, party: int | None = None) -> Comparison:
-    """Add up what the releases of two neighbours give away.
-
-    ``docs/privacy.md#the-audit``; the sum is that of theorem T5.
-    """
+    """Add up by T5 what the releases of two neighbours give away: ``docs/privacy.md#the-audit``."""
     one, other = (
         [release for release in tap.releases if party in (None, release.party)] for tap in (first, second)
     )
@@ -189,16 +193,19 @@ def compare_transcripts(first: Tap, second: Tap, party: int | None = None) -> Co
 
 #: Looked up when they are called, as the party's process does.
 _MODES, _FUSION, _MESSAGE, _NOISE = message, fusion_party, message_party, noise  # type: Any, Any, Any, Any
+_LEDGERS: Any = ledgers
+
+
+#: A call or an answer: party, name, values.
+Said = tuple[int, str, dict[str, Any]]
 
 
 class Watched:
     """A driver that keeps what was asked and answered."""
 
     def __init__(self, inner: Any, look: Callable[[], None] | None = None) -> None:
-        self.inner, self.look = inner, look
-        self.local = inner.local
-        self.calls: list[tuple[int, str, dict[str, Any]]] = []
-        self.answers: list[tuple[int, str, dict[str, Any]]] = []
+        self.inner, self.look, self.local = inner, look, inner.local
+        self.calls, self.answers = list[Said](), list[Said]()
 
     def carry(self, exchange: Exchange) -> Answers | None:
         """The answers of the driver inside, to the calls of an exchange."""
@@ -211,46 +218,30 @@ class Watched:
             self.look()
         return answers
 
-    def notes(self) -> list[tuple[str, str, str]]:
-        """Name of each party, of its update, and why it was chosen."""
-        return self.inner.notes()
 
-
+@dataclass
 class Agents:
     """Parties that are opened as an agent opens them, each with its books."""
 
-    local = True
-
-    def __init__(
-        self,
-        settings: DifferentialPrivacy,
-        blocks: Sequence[Any],
-        names: Sequence[str],
-        engine: Engine,
-        ledgers: Sequence[Ledger] | None = None,
-        run: str = "audit",
-        releases: Sequence[Any] | None = None,
-    ) -> None:
-        self.settings, self.blocks, self.names, self.engine = settings, blocks, names, engine
-        self.ledgers = list(ledgers or [Ledger() for _ in names])
-        self.run, self.releases = run, releases
-        self.parties: dict[int, Any] = {}
+    settings: DifferentialPrivacy
+    problem: Problem
+    engine: Engine
+    run: str
+    folder: Path | None = None  # of their ledgers and releases, which without it are in memory
+    parties: dict[int, Any] = field(default_factory=dict)
+    local: bool = True
 
     def open(self, terms: dict[str, Any]) -> None:
         """Open the parties."""
         family = _FUSION.FusionParty if isinstance(self.settings, FusionPrivacy) else _MESSAGE.MessageParty
-        for m, (block, name) in enumerate(zip(self.blocks, self.names)):
-            if block is None:
-                continue
-            books = Books(
-                self.settings,
-                self.ledgers[m],
-                self.run,
-                Account(name, name),
-                name,
-                None if self.releases is None else self.releases[m],
-                partial(_source, self.settings, m),
-            )
+        for m, (block, name) in enumerate(zip(self.problem.blocks, self.problem.names)):
+            if m == 0 and self.settings.mode == "fusion":
+                continue  # the label holder
+            ledger, releases = Ledger(), None
+            if self.folder is not None:
+                ledger, releases = _LEDGERS.Ledger(self.folder / f"ledger-{m}"), self.folder / f"party-{m}"
+            source = partial(_source, self.settings, m)
+            books = Books(self.settings, ledger, self.run, Account(name, name), name, releases, source)
             told = {**terms, "books": books, "position": m, "n_samples": block.shape[0]}
             self.parties[m] = family.opened(name, block, self.engine, told)
             self.parties[m].prepare()
@@ -258,10 +249,6 @@ class Agents:
     def carry(self, exchange: Exchange) -> Answers:
         """The answers of an exchange, in the order of its calls."""
         return [self.parties[call.party].answer(call.name, call.made()) for call in exchange.calls]
-
-    def notes(self) -> list[tuple[str, str, str]]:
-        """Name of each party, of its update, and why it was chosen."""
-        return [(party.name, party.kind, party.reason) for party in self.parties.values()]
 
 
 def _source(settings: DifferentialPrivacy, m: int) -> Any:
@@ -272,11 +259,15 @@ def made_run(
     settings: DifferentialPrivacy,
     problem: Problem,
     options: SolverOptions,
-    agents: Agents | None = None,
+    path: str = "solver",
     look: Callable[[], None] | None = None,
+    folder: Path | None = None,
+    run: str = "audit",
     **common: Any,
 ) -> Any:
     """A run of the product's own code, watched; its parties are its own, or opened as agents open them."""
+    agents = Agents(settings, problem, Engine(options.n_threads), run, folder) if path == "agent" else None
+    common |= {"run": run, "messages": None if folder is None else folder / "releases"}
     solver = _MODES.private_solver(problem, options, settings, driver=agents, **common)
     if agents is not None:
         agents.open({**solver.terms(), "regularization": problem.regularization})
@@ -288,9 +279,7 @@ def _copied(values: dict[str, Any]) -> dict[str, Any]:
     return {key: value.copy() if isinstance(value, np.ndarray) else value for key, value in values.items()}
 
 
-def same_calls(
-    one: Sequence[tuple[int, str, dict[str, Any]]], other: Sequence[tuple[int, str, dict[str, Any]]]
-) -> str:
+def same_calls(one: Sequence[Said], other: Sequence[Said]) -> str:
     """What differs between two lists of calls or answers, bit for bit; empty for nothing."""
     if [(m, name) for m, name, _ in one] != [(m, name) for m, name, _ in other]:
         return "number or order of the exchanges"
@@ -302,9 +291,6 @@ def same_calls(
                 return f"{key!r} of call {name!r}, party {m}"
     return ""
 
-
-#: A claim counts as kept where delta is more by no more than this share: rounding of either computation.
-_ROUNDING = 1e-6
 
 #: Pure mechanisms of one record whose signs are enumerated; more are added to epsilon plainly.
 _MOST_SIGNS = 10
@@ -349,7 +335,7 @@ def epsilon_spent(mu: float, delta: float, pure: Sequence[float] = (), discrete:
     """Epsilon that all of it costs at delta, by bisection."""
     if not math.isfinite(mu):
         return math.inf
-    allowed = delta * (1.0 + _ROUNDING)
+    allowed = delta * (1.0 + ROUNDING)
     rest = math.fsum(pure) if discrete else 0.0
 
     def spent(epsilon: float) -> float:
@@ -357,10 +343,15 @@ def epsilon_spent(mu: float, delta: float, pure: Sequence[float] = (), discrete:
 
     if (mu == 0.0 and not pure) or spent(0.0) <= allowed:
         return rest
+    return bisected(lambda epsilon: spent(epsilon) <= allowed, 1e6)[1] + rest
+
+
+def bisected(holds: Callable[[float], bool], most: float) -> tuple[float, float]:
+    """Positive numbers just below and above the least one for which something holds."""
     low, high = 0.0, 1.0
-    while spent(high) > allowed and high < 1e6:
+    while not holds(high) and high < most:
         low, high = high, 2.0 * high
     for _ in range(60):
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if spent(middle) > allowed else (low, middle)
-    return high + rest
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return low, high

@@ -38,11 +38,7 @@ def new_private_key() -> bytes:
 
 
 def kept_private_key(path: Path, digests: Callable[[], Mapping[str, str]]) -> tuple[bytes, dict[str, str]]:
-    """The private key of a run, of what a file keeps that only its owner can read; made where there is none.
-
-    It is derived from random bytes and from digests of the data that the run begins with: other data have
-    another key, and so no mask of this one.
-    """
+    """The private key of a run, kept in a file of its owner's; with other data it is another."""
     if not path.exists():
         text = json.dumps(dict(digests()), sort_keys=True)
         with atomic_file(path) as temporary:
