@@ -91,10 +91,7 @@ FALLBACKS = ("zero", "mean")
 
 @dataclass(frozen=True)
 class Summand:
-    """What one party adds to the scores of some rows.
-
-    Shapes: values (N,) or (N, C); ids (N,).
-    """
+    """What one party adds to the scores of some rows. Shapes: values (N,) or (N, C); ids (N,)."""
 
     name: str  # the party
     model_id: str  # of the model whose weights these are

@@ -137,10 +137,7 @@ def _rows(parties: Sequence[PartyData], like: Sequence[Any]) -> Rows:
 
 
 def _marks(rows: Rows) -> Array:
-    """A number for each row, which equal rows share.
-
-    Shapes: the result (N,).
-    """
+    """A number for each row, which equal rows share. Shapes: the result (N,)."""
     from scipy.sparse import csr_array, issparse
 
     spread, one = np.uint64(0x9E3779B97F4A7C15), np.uint64(1)

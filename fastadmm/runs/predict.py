@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Predictions:
-    """Predictions for N rows.
-
-    Shapes: ids (N,); score, mean (N,) or (N, C).
-    """
+    """Predictions for N rows. Shapes: ids (N,); score, mean (N,) or (N, C)."""
 
     ids: np.ndarray  # of shape (N,): row ids of the partition
     score: np.ndarray  # of shape (N,) or (N, C): linear predictor z; of a multinomial model one per class
@@ -78,10 +75,7 @@ def score_tables(
 def make_predictions(
     shared: SharedPart, ids: np.ndarray, z: np.ndarray, missing: dict[str, str]
 ) -> Predictions:
-    """Predictions from scores that were added up elsewhere.
-
-    Shapes: ids (N,); z (N,) or (N, C).
-    """
+    """Predictions from scores that were added up elsewhere. Shapes: ids (N,); z (N,) or (N, C)."""
     mean, labels = _interpret(shared, z)
     return Predictions(ids, z, mean, labels, shared, None, missing)
 
