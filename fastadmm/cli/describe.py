@@ -13,10 +13,11 @@ import numpy as np
 
 from fastadmm.errors import FormatError, StorageError
 from fastadmm.files.atomic import shown, storage_errors
-from fastadmm.files.reading import json_of, read_json, read_toml, require_regular
+from fastadmm.files.reading import json_of, require_regular
 from fastadmm.privacy.origins import private_constants
 from fastadmm.runs.claim import said_of_model, said_of_run, without_claim
 from fastadmm.runs.config import check_settings
+from fastadmm.runs.folder import document_in
 from fastadmm.store.elements import key_of, read_attribute
 from fastadmm.store.h5file import h5_errors, read_h5
 from fastadmm.store.label_file import LABELS_TYPE, LabelData, open_labels
@@ -233,7 +234,7 @@ def _owners(path: Path, check: bool) -> dict[str, Any]:
     from fastadmm.store.collection import open_owners
 
     data = open_owners(path)
-    manifest = _parsed(path / _OWNERS_MANIFEST) or {}
+    manifest = document_in(path / _OWNERS_MANIFEST) or {}
     return {
         "kind": "owners",
         "n_samples": data.n_samples,
@@ -244,17 +245,6 @@ def _owners(path: Path, check: bool) -> dict[str, Any]:
         "sources": manifest.get("sources"),
         "owners": [_owner(owner, check) for owner in data.owners],
     }
-
-
-def _parsed(path: Path) -> dict[str, Any] | None:
-    """Read a JSON or TOML document; None where the file is absent."""
-    with storage_errors(path, "read"):
-        if not path.exists():
-            return None
-    document: Any = read_toml(path) if path.suffix == ".toml" else read_json(path)
-    if not isinstance(document, dict):
-        raise FormatError(f"{shown(path)}: key '/': is {type(document).__name__}, not an object")
-    return document
 
 
 def _last_round(path: Path) -> dict[str, Any] | None:
@@ -279,12 +269,12 @@ def _last_round(path: Path) -> dict[str, Any] | None:
 
 
 def _run(path: Path, names: set[str]) -> dict[str, Any]:
-    result = _parsed(path / "result.json")
-    config = _parsed(path / "run.toml") or _parsed(path / "owners-run.toml")
+    result = document_in(path / "result.json")
+    config = document_in(path / "run.toml") or document_in(path / "owners-run.toml")
     check_settings(config or {}, path / "run.toml")
-    environment = _parsed(path / "environment.json")
+    environment = document_in(path / "environment.json")
     said = said_of_run(path, result, config or {})
-    statement = (_parsed(path / "privacy.json") or {}).get("statement")
+    statement = (document_in(path / "privacy.json") or {}).get("statement")
     last = _last_round(path / "rounds.jsonl")
     checkpoints = path / "checkpoints"
     with storage_errors(checkpoints, "read"):
@@ -307,7 +297,7 @@ def _run(path: Path, names: set[str]) -> dict[str, Any]:
 
 
 def _model(path: Path) -> dict[str, Any]:
-    manifest = _parsed(path / "model.toml")
+    manifest = document_in(path / "model.toml")
     files = []
     with storage_errors(path, "read"):
         names = sorted(name for name in os.listdir(path) if name.endswith(".h5") and not name.startswith("."))

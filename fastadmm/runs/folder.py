@@ -25,7 +25,7 @@ from fastadmm.files.atomic import (
 )
 from fastadmm.files.file_lock import lock_file
 from fastadmm.files.modes import owner_only
-from fastadmm.files.reading import json_of, read_bytes, read_json
+from fastadmm.files.reading import json_of, read_bytes, read_json, read_toml
 from fastadmm.files.seal import SEAL, seal_of
 from fastadmm.privacy.ledger import refuse_to_forget
 from fastadmm.privacy.statement import PrivacyStatement
@@ -297,6 +297,17 @@ class RunFolder:
                     shutil.rmtree(leftover, ignore_errors=True)
                 else:
                     leftover.unlink(missing_ok=True)
+
+
+def document_in(path: Path) -> dict[str, Any] | None:
+    """The object in a JSON or TOML file; None where the file is absent."""
+    with storage_errors(path, "read"):
+        if not path.exists():
+            return None
+    document: Any = read_toml(path) if path.suffix == ".toml" else read_json(path)
+    if not isinstance(document, dict):
+        raise FormatError(f"{shown(path)}: key '/': is {type(document).__name__}, not an object")
+    return document
 
 
 def keep(run: Path, name: str, document: Mapping[str, Any]) -> None:
