@@ -89,10 +89,15 @@ def notes_of(model: Model | SharedPart) -> list[str]:
     return [exact_note(names, "such scores")] if names else []
 
 
+def first_not_finite(values: np.ndarray) -> int | None:
+    """The first row that holds something else than finite numbers. Shapes: values (N,) or (N, C)."""
+    bad = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
+    return int(bad[0]) if len(bad) else None
+
+
 def _interpret(trained: Model | SharedPart, z: np.ndarray) -> tuple[np.ndarray, list[str] | None]:
     """Means and class labels of scores."""
-    if not np.isfinite(z).all():
-        row = int(np.flatnonzero(~np.isfinite(z.reshape(len(z), -1)).all(axis=1))[0])
+    if (row := first_not_finite(z)) is not None:
         raise InputError(
             f"row {row}: its score overflows; weights of the model or values of the row are too large"
         )
