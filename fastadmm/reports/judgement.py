@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from fastadmm.figures.figure import DASHES, MUTED, SERIES_COLOURS, render
+from fastadmm.figures.figure import DASHES, MUTED, SERIES_COLOURS
 from fastadmm.figures.numbers import NONE, format_number
 from fastadmm.judging.judgement import event_in
-from fastadmm.reports.plots import Plot, safe_label
+from fastadmm.reports.plots import Plot, safe_label, unit_square
 from fastadmm.reports.records import GROUP
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 def judgement_section(evaluation: dict[str, Any]) -> dict[str, Any]:
@@ -33,10 +30,7 @@ def judgement_section(evaluation: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plot(key: str, title: str, caption: str, alt: str, draw: Callable[[Any], None]) -> Plot:
-    def whole(figure: Figure) -> None:
-        draw(figure.add_subplot())
-
-    return Plot(key=key, title=title, caption=caption, alt=alt, svg=render(key, whole))
+    return Plot.of(key, title, caption, alt, lambda figure: draw(figure.add_subplot()))
 
 
 def _roc(ranking: dict[str, Any]) -> Plot:
@@ -47,7 +41,7 @@ def _roc(ranking: dict[str, Any]) -> Plot:
     area = "" if interval is None else f" AUC: {interval[0]:.3f} to {interval[1]:.3f} (95 % interval)."
 
     def draw(ax: Any) -> None:
-        ax.plot([0, 1], [0, 1], color=MUTED, linestyle=(0, (4, 3)), linewidth=1.2, label="chance")
+        unit_square(ax, "false positive rate", "true positive rate", "chance")
         ax.plot(false, true, color=SERIES_COLOURS[0], label="model")
         ax.plot(
             [false[best]] * 2,
@@ -55,9 +49,6 @@ def _roc(ranking: dict[str, Any]) -> Plot:
             color=SERIES_COLOURS[1],
             linestyle=DASHES[1],
             label="KS",
-        )
-        ax.set(
-            xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel="false positive rate", ylabel="true positive rate"
         )
         ax.legend(loc="lower right")
 
@@ -80,7 +71,7 @@ def _precision_recall(ranking: dict[str, Any]) -> Plot:
             where="pre",
             label="model",
         )
-        ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel="recall", ylabel="precision")
+        unit_square(ax, "recall", "precision")
         ax.legend(loc="best")
 
     said = f"The average precision is {average:.3f}."
@@ -91,11 +82,9 @@ def _gain(ranking: dict[str, Any], event: str) -> Plot:
     curves, groups = ranking["curves"], ranking["groups"]
 
     def draw(ax: Any) -> None:
-        ax.plot([0, 1], [0, 1], color=MUTED, linestyle=(0, (4, 3)), linewidth=1.2, label="chance")
+        unit_square(ax, "share of the rows, highest scores first", f"share of {event} found", "chance")
         share, found = np.r_[0.0, curves["share"]], np.r_[0.0, curves["true_positive_rate"]]
         ax.plot(share, found, color=SERIES_COLOURS[0], label="model")
-        ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel="share of the rows, highest scores first")
-        ax.set_ylabel(f"share of {event} found")
         ax.legend(loc="lower right")
 
     said = f"The first tenth of the rows holds {100 * groups[0]['gain']:.3g} % of {event}."

@@ -6,6 +6,7 @@ import math
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,28 @@ class Plot:
     svg: str  # an ``<svg>`` element, ready for an HTML page
     wide: bool = False  # whether it takes the whole width of the page
 
+    @classmethod
+    def of(
+        cls,
+        key: str,
+        title: str,
+        caption: str,
+        alt: str,
+        draw: Callable[[Figure], None],
+        *,
+        wide: bool = False,
+        height: float = 2.9,
+    ) -> Plot:
+        """Draw a figure."""
+        return cls(key, title, caption, alt, render(key, draw, wide=wide, height=height), wide)
+
+
+def unit_square(ax: Any, xlabel: str, ylabel: str, diagonal: str = "") -> None:
+    """Let both axes be shares, with a dashed diagonal by a name."""
+    if diagonal:
+        ax.plot([0, 1], [0, 1], color=MUTED, linestyle=(0, (4, 3)), linewidth=1.2, label=diagonal)
+    ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel=xlabel, ylabel=ylabel)
+
 
 def history_plots(history: History, target: float | None, party_names: Sequence[str]) -> list[Plot]:
     """Draw the figures that the round log has data for."""
@@ -87,31 +110,24 @@ def calibration_plot(calibration: dict[str, Any]) -> Plot | None:
 
     def draw(figure: Figure) -> None:
         ax = figure.add_subplot()
-        ax.plot([0, 1], [0, 1], color=MUTED, linestyle=(0, (4, 3)), linewidth=1.2, label="perfect")
+        unit_square(ax, "mean predicted probability", "observed rate", "perfect")
         if np.isfinite(bars).all():
             ax.errorbar(predicted, observed, bars, fmt="none", ecolor=MUTED, elinewidth=1.0, capsize=2.0)
         ax.plot(predicted, observed, color=SERIES_COLOURS[0], marker="o", label="model")
-        ax.set(
-            xlim=(-0.02, 1.02),
-            ylim=(-0.02, 1.02),
-            xlabel="mean predicted probability",
-            ylabel="observed rate",
-        )
         ax.legend(loc="upper left")
 
     error = calibration.get("expected_calibration_error")
     summary = "" if error is None else f" The expected calibration error is {error:.4f}."
-    return Plot(
-        key="calibration",
-        title="Calibration",
-        caption="Each point is a group of rows with similar predictions; on the diagonal, "
-        "predicted probabilities are what is observed."
-        + (" Bars are 95 % intervals." if np.isfinite(bars).all() else "")
-        + summary,
-        alt=f"Observed rate against mean predicted probability in {len(bins)} groups: from "
-        f"{observed[0]:.3f} at {predicted[0]:.3f} to {observed[-1]:.3f} at {predicted[-1]:.3f}.{summary}",
-        svg=render("calibration", draw),
+    intervals = " Bars are 95 % intervals." if np.isfinite(bars).all() else ""
+    caption = (
+        "Each point is a group of rows with similar predictions; on the diagonal, predicted probabilities "
+        f"are what is observed.{intervals}{summary}"
     )
+    alt = (
+        f"Observed rate against mean predicted probability in {len(bins)} groups: from "
+        f"{observed[0]:.3f} at {predicted[0]:.3f} to {observed[-1]:.3f} at {predicted[-1]:.3f}.{summary}"
+    )
+    return Plot.of("calibration", "Calibration", caption, alt, draw)
 
 
 # --- the figures -------------------------------------------------------------------------------
@@ -140,14 +156,10 @@ def _objective(history: History) -> Plot | None:
             ax.legend(loc="upper right")
         round_axes(ax, history.round, log=log)
 
-    return Plot(
-        key="objective",
-        title="Objective",
-        caption="Mean loss plus λ times the penalty, on the training data."
-        + (" The lower bound is that of the rounds." if band else ""),
-        alt="Objective against rounds: " + _story(history.round, objective),
-        svg=render("objective", draw),
-    )
+    caption = "Mean loss plus λ times the penalty, on the training data."
+    caption += " The lower bound is that of the rounds." if band else ""
+    alt = f"Objective against rounds: {_story(history.round, objective)}"
+    return Plot.of("objective", "Objective", caption, alt, draw)
 
 
 def _falling(
@@ -189,24 +201,17 @@ def _falling(
     return plot(alt=said + (f" The target is {target:.3g}." if target else ""), draw=draw)
 
 
-def _plot(key: str, title: str, caption: str, wide: bool = False) -> Callable[..., Plot]:
-    """What makes a figure, once it is known what it shows and how that is drawn."""
-
-    def made(alt: str, draw: Callable[[Figure], None], wide: bool = wide) -> Plot:
-        return Plot(key, title, caption, alt, render(key, draw, wide=wide), wide)
-
-    return made
-
-
 def _gaps(history: History, target: float | None) -> list[Plot | None]:
     """The gap against rounds, and against time."""
     s, words = history.series, "Relative duality gap against"
-    by_rounds = _plot(
+    by_rounds = partial(
+        Plot.of,
         "gap-rounds",
         "Relative gap against rounds",
         "Logarithmic scale. A proved bound, not an estimate.",
     )
-    by_time = _plot(
+    by_time = partial(
+        Plot.of,
         "gap-time",
         "Relative gap against time",
         "Logarithmic scale. Time counts from the start of the run, pauses left out.",
@@ -218,7 +223,8 @@ def _gaps(history: History, target: float | None) -> list[Plot | None]:
 
 
 def _stationarity(history: History, target: float | None) -> Plot | None:
-    plot = _plot(
+    plot = partial(
+        Plot.of,
         "stationarity",
         "Stationarity against rounds",
         "Size of the gradient as a share of that at zero weights. The problem is not convex: a small "
@@ -229,7 +235,8 @@ def _stationarity(history: History, target: float | None) -> Plot | None:
 
 
 def _residuals(history: History) -> Plot | None:
-    plot = _plot(
+    plot = partial(
+        Plot.of,
         "residuals",
         "Residuals",
         "Primal: how far the parties' messages are from the shared predictor. "
@@ -243,7 +250,8 @@ def _residuals(history: History) -> Plot | None:
 def _lagrangian(history: History) -> Plot | None:
     if not any_finite(finite(history.series["penalty"])):
         return None  # no penalty, no augmented Lagrangian: this is not ADMM
-    plot = _plot(
+    plot = partial(
+        Plot.of,
         "lagrangian",
         "What the theory of ADMM sharing follows",
         "Under the paper's assumptions and with a large enough penalty, the augmented Lagrangian decreases "
@@ -256,7 +264,8 @@ def _lagrangian(history: History) -> Plot | None:
 
 
 def _test_metrics(history: History) -> Plot | None:
-    plot = _plot(
+    plot = partial(
+        Plot.of,
         "test",
         "Test metrics",
         "Measured on the test partition after every round; never used for training.",
@@ -309,17 +318,14 @@ def _weights(history: History, party_names: Sequence[str]) -> Plot | None:
         right.set_ylim(bottom=0)
 
     hidden = n_parties - shown.size
-    return Plot(
-        key="weights",
-        title="Weights of the parties",
-        caption="Euclidean norm of each party's weights; lines have the colour of their bar."
-        + (f" The {shown.size} largest of {n_parties} parties." if hidden else ""),
-        alt="Weight norms after the last round: "
-        + ", ".join(f"{name} {value:.3g}" for name, value in zip(names, final[shown]))
-        + (f", and {hidden} parties more." if hidden else "."),
-        svg=render("weights", draw, wide=True, height=max(2.5, 1.2 + 0.21 * shown.size)),
-        wide=True,
+    caption = "Euclidean norm of each party's weights; lines have the colour of their bar."
+    caption += f" The {shown.size} largest of {n_parties} parties." if hidden else ""
+    listed = ", ".join(f"{name} {value:.3g}" for name, value in zip(names, final[shown]))
+    alt = f"Weight norms after the last round: {listed}" + (
+        f", and {hidden} parties more." if hidden else "."
     )
+    height = max(2.5, 1.2 + 0.21 * shown.size)
+    return Plot.of("weights", "Weights of the parties", caption, alt, draw, wide=True, height=height)
 
 
 def _panels(
@@ -383,18 +389,13 @@ def path_plot(table: dict[str, Any]) -> Plot:
         else "Objective and number of weights that are not zero. Without folds nothing chooses: the model is "
         "that of the smallest value."
     )
-    return Plot(
-        key="path",
-        title="Held-out loss over λ" if with_folds else "Objective over λ",
-        caption=caption,
-        alt="; ".join(
-            f"λ {format_number(row['lambda'], 4)}: {name.replace('_', ' ')} "
-            f"{format_number(row[name], 5, zeros=True)}, {row['nonzero']} weights not zero"
-            for row in rows
-        ),
-        svg=render("path", lambda figure: draw_path(figure, table), wide=True, height=5.0),
-        wide=True,
+    title = "Held-out loss over λ" if with_folds else "Objective over λ"
+    alt = "; ".join(
+        f"λ {format_number(row['lambda'], 4)}: {name.replace('_', ' ')} "
+        f"{format_number(row[name], 5, zeros=True)}, {row['nonzero']} weights not zero"
+        for row in rows
     )
+    return Plot.of("path", title, caption, alt, partial(draw_path, table=table), wide=True, height=5.0)
 
 
 def write_privacy_plot(path: Path, plan: BudgetPlan, n_parties: int) -> Path:

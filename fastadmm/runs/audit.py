@@ -180,7 +180,7 @@ def claim_of(run: Path) -> tuple[DifferentialPrivacy, float]:
 
 def _on_record(run: Path, canaries: bool = False) -> tuple[Any, Any]:
     """Configuration of a private run, and the numbers behind its statement."""
-    from fastadmm.runs.config import make_config, read_config
+    from fastadmm.runs.config import recorded
     from fastadmm.runs.private import STATEMENT
 
     path = run / STATEMENT
@@ -191,14 +191,12 @@ def _on_record(run: Path, canaries: bool = False) -> tuple[Any, Any]:
             mechanism = read_json(path).get("mechanism")
         except AttributeError as error:
             raise FormatError(f"{shown(path)}: not a privacy record: {error}") from None
-    values = read_config(run / "run.toml", sealed=True)
-    values.pop("provenance", None)
-    if values.pop("rounds_by_files", None) is not None and canaries:
+    found = recorded(run)
+    if found.by_files and canaries:
         raise ConfigError("audit: --canaries trains with all parties' features, which a run by files has not")
-    config = make_config(values, shown(run / "run.toml"))
-    if mechanism is None or config.privacy.mode == "none":
+    if mechanism is None or found.config.privacy.mode == "none":
         raise ConfigError(f"{shown(run)}: nothing to audit: the run made no claim about messages")
-    return config, mechanism
+    return found.config, mechanism
 
 
 def _of_messages(mechanism: Any, path: Path) -> tuple[float, float]:

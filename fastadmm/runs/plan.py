@@ -12,15 +12,11 @@ from fastadmm.engine.spilled import resident_bytes
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.method.scheme import Scheme, Shape
 from fastadmm.problem.constraints import get_constraint
-from fastadmm.problem.losses import parse_loss
-from fastadmm.problem.penalty import is_log_sum, is_one_sum, is_ridge
-from fastadmm.problem.regularizers import get_regularizer
-from fastadmm.problem.traits import Traits
-from fastadmm.runs.config import party_constraints, penalty_arguments
+from fastadmm.runs.config import party_constraints, traits_of
 from fastadmm.runs.environment import BASE_BYTES, COMPILER_BYTES, compiles
 from fastadmm.schemes.registry import choose_scheme
 from fastadmm.settings.checks import format_bytes
-from fastadmm.settings.run import RunConfig, is_convex
+from fastadmm.settings.run import RunConfig
 from fastadmm.store.elements import CHUNK_BYTES
 from fastadmm.store.party_file import PartyData
 from fastadmm.store.streamed import buffer_bytes
@@ -277,19 +273,11 @@ def _shape(
     parties: Sequence[PartyData], n_samples: int, config: RunConfig, n_outputs: int, n_threads: int
 ) -> Shape:
     """What the scheme's needs follow from."""
-    regularizer = get_regularizer(penalty_arguments(config)["regularizer"])
     sets = party_constraints(config, [p.name for p in parties])
     own = [get_constraint(text) for text in ([sets] if isinstance(sets, str) else sets)]
-    traits = Traits(
-        smooth=config.loss == "auto" or parse_loss(config.loss).smooth,
-        ridge=all(is_ridge(regularizer, one) for one in own),
-        convex=is_convex(config),
-        a_sum=is_one_sum([regularizer] * len(own), own),
-        vector=n_outputs > 1,
-        n_parties=len(parties),
-        n_outputs=n_outputs,
-        ball=any(math.isfinite(one.radius) for one in own),
-        log_sum=all(is_log_sum(regularizer, one) for one in own),
+    ball = any(math.isfinite(one.radius) for one in own)
+    traits = traits_of(
+        config, own, vector=n_outputs > 1, n_parties=len(parties), n_outputs=n_outputs, ball=ball
     )
     densities = [1.0 if p.nnz is None else p.nnz / max(1, n_samples * p.n_features) for p in parties]
     widths = [p.n_features for p in parties]
