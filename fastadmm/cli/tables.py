@@ -20,10 +20,7 @@ _ENDLESS = 100_000
 
 
 def show(*parts: RenderableType) -> None:
-    """Print tables and sentences; in a file or a pipe a table is as wide as it is.
-
-    A table that a terminal is too narrow for is printed as several, with its first columns in each.
-    """
+    """Print tables and sentences: whole into a pipe, as several tables where a terminal is too narrow."""
     import sys
 
     from rich.console import Console

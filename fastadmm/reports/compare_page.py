@@ -148,7 +148,7 @@ def comparison_rows(comparison: RunComparison) -> list[tuple[str, list[tuple[str
 
     result = [
         row("status", [status(run) for run in runs]),
-        row("data", [run.data or NONE for run in runs]),
+        row("data", [run.same["data"] or NONE for run in runs]),
         row("rounds", [format_number(run.rounds) for run in runs]),
         row("time", [format_duration(run.seconds) for run in runs]),
         row("objective", [format_number(run.objective, 7, zeros=True) for run in runs]),

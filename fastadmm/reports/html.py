@@ -1,8 +1,4 @@
-"""One run as one HTML page that needs nothing else: no scripts, no fonts, no network.
-
-The page depends on the run's files alone (no clock, no machine), so that writing it twice
-gives the same bytes. Every text from a file is escaped by the template.
-"""
+"""One run as one HTML page that needs nothing else, and is a function of the run's files alone."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from fastadmm.figures.figure import (
     SERIES_COLOURS,
     TEXT,
     any_finite,
+    draw_path,
     finite,
     line,
     log_axis,
@@ -30,7 +31,6 @@ from fastadmm.figures.figure import (
     x_axis,
 )
 from fastadmm.figures.numbers import format_number
-from fastadmm.figures.path import draw_path
 from fastadmm.privacy.accounting import epsilon_of
 from fastadmm.privacy.plan import BudgetPlan
 
@@ -84,7 +84,8 @@ def history_plots(history: History, target: float | None, party_names: Sequence[
         return []
     plots: list[Plot | None] = [
         _objective(history),
-        *_gaps(history, target),
+        _gap(history, target, "round"),
+        _gap(history, target, "seconds"),
         _stationarity(history, target),
         _residuals(history),
         _lagrangian(history),
@@ -95,10 +96,7 @@ def history_plots(history: History, target: float | None, party_names: Sequence[
 
 
 def calibration_plot(calibration: dict[str, Any]) -> Plot | None:
-    """Draw observed rates against predicted probabilities.
-
-    Returns: ``None`` without bins.
-    """
+    """Draw observed rates against predicted probabilities; None without bins."""
     bins = calibration["bins"]
     if not bins:
         return None
@@ -163,7 +161,7 @@ def _objective(history: History) -> Plot | None:
 
 
 def _falling(
-    plot: Callable[..., Plot],
+    texts: tuple[str, str, str],
     x: NDArray[Any],
     lines: Sequence[tuple[str, str, NDArray[np.float64]]],
     target: float | None = None,
@@ -198,79 +196,59 @@ def _falling(
             ax.legend(loc="best")
 
     said = " ".join(f"{words}: {_story(x, y, unit)}" for _, words, y in lines)
-    return plot(alt=said + (f" The target is {target:.3g}." if target else ""), draw=draw)
+    return Plot.of(*texts, said + (f" The target is {target:.3g}." if target else ""), draw)
 
 
-def _gaps(history: History, target: float | None) -> list[Plot | None]:
-    """The gap against rounds, and against time."""
-    s, words = history.series, "Relative duality gap against"
-    by_rounds = partial(
-        Plot.of,
-        "gap-rounds",
-        "Relative gap against rounds",
-        "Logarithmic scale. A proved bound, not an estimate.",
-    )
-    by_time = partial(
-        Plot.of,
-        "gap-time",
-        "Relative gap against time",
-        "Logarithmic scale. Time counts from the start of the run, pauses left out.",
-    )
-    return [
-        _falling(by_rounds, history.round, [("", f"{words} rounds", s["gap"])], target),
-        _falling(by_time, s["seconds"], [("", f"{words} seconds", s["gap"])], target, "seconds"),
-    ]
+def _gap(history: History, target: float | None, unit: str) -> Plot | None:
+    """The gap against rounds, or against time."""
+    said = "A proved bound, not an estimate."
+    x: NDArray[Any] = history.round
+    if unit == "seconds":
+        said, x = "Time counts from the start of the run, pauses left out.", history.series["seconds"]
+    key, name = ("gap-time", "time") if unit == "seconds" else ("gap-rounds", "rounds")
+    texts = key, f"Relative gap against {name}", f"Logarithmic scale. {said}"
+    words = f"Relative duality gap against {'rounds' if unit == 'round' else unit}"
+    return _falling(texts, x, [("", words, history.series["gap"])], target, unit)
 
 
 def _stationarity(history: History, target: float | None) -> Plot | None:
-    plot = partial(
-        Plot.of,
-        "stationarity",
-        "Stationarity against rounds",
-        "Size of the gradient as a share of that at zero weights. The problem is not convex: a small "
-        "value means a stationary point, and no global optimum is claimed.",
+    caption = (
+        "Size of the gradient as a share of that at zero weights. The problem is not convex: a small value "
+        "means a stationary point, and no global optimum is claimed."
     )
+    texts = "stationarity", "Stationarity against rounds", caption
     measure = ("", "Relative stationarity against rounds", history.series["stationarity"])
-    return _falling(plot, history.round, [measure], target)
+    return _falling(texts, history.round, [measure], target)
 
 
 def _residuals(history: History) -> Plot | None:
-    plot = partial(
-        Plot.of,
-        "residuals",
-        "Residuals",
+    caption = (
         "Primal: how far the parties' messages are from the shared predictor. "
-        "Dual: how far the parties' weights are from optimal at the shared dual variable.",
+        "Dual: how far the parties' weights are from optimal at the shared dual variable."
     )
     kinds = ("primal", "dual")
     lines = [(kind, f"{kind.capitalize()} residual", history.series[f"{kind}_residual"]) for kind in kinds]
-    return _falling(plot, history.round, lines)
+    return _falling(("residuals", "Residuals", caption), history.round, lines)
 
 
 def _lagrangian(history: History) -> Plot | None:
     if not any_finite(finite(history.series["penalty"])):
         return None  # no penalty, no augmented Lagrangian: this is not ADMM
-    plot = partial(
-        Plot.of,
-        "lagrangian",
-        "What the theory of ADMM sharing follows",
+    caption = (
         "Under the paper's assumptions and with a large enough penalty, the augmented Lagrangian decreases "
         "and Vᵗ (summed over the samples, not their mean) tends to zero: the first round with Vᵗ ≤ ε comes "
         "within O(1/ε) rounds. The assumptions do not hold in general, and neither curve certifies a model"
-        + (": the gap does." if any_finite(positive(history.series["gap"])) else "."),
     )
+    caption += ": the gap does." if any_finite(positive(history.series["gap"])) else "."
+    texts = "lagrangian", "What the theory of ADMM sharing follows", caption
     names = {"augmented_lagrangian": "augmented Lagrangian", "lyapunov": "Lyapunov Vᵗ"}
-    return _panels(plot, history, [(label, history.series[name]) for name, label in names.items()])
+    return _panels(texts, history, [(label, history.series[name]) for name, label in names.items()])
 
 
 def _test_metrics(history: History) -> Plot | None:
-    plot = partial(
-        Plot.of,
-        "test",
-        "Test metrics",
-        "Measured on the test partition after every round; never used for training.",
-    )
-    return _panels(plot, history, [(metric_label(name), y) for name, y in history.test.items()])
+    caption = "Measured on the test partition after every round; never used for training."
+    texts = "test", "Test metrics", caption
+    return _panels(texts, history, [(metric_label(name), y) for name, y in history.test.items()])
 
 
 def _weights(history: History, party_names: Sequence[str]) -> Plot | None:
@@ -329,7 +307,7 @@ def _weights(history: History, party_names: Sequence[str]) -> Plot | None:
 
 
 def _panels(
-    plot: Callable[..., Plot], history: History, lines: Sequence[tuple[str, NDArray[np.float64]]]
+    texts: tuple[str, str, str], history: History, lines: Sequence[tuple[str, NDArray[np.float64]]]
 ) -> Plot | None:
     """One panel per line, three at most, side by side: their scales have nothing in common."""
     lines = [(name, finite(y)) for name, y in lines]
@@ -344,7 +322,7 @@ def _panels(
             round_axes(ax, history.round, log=wide_range(y))
 
     said = " ".join(f"{name[0].upper()}{name[1:]}: {_story(history.round, y)}" for name, y in lines)
-    return plot(alt=said, draw=draw, wide=len(lines) > 1)
+    return Plot.of(*texts, said, draw, wide=len(lines) > 1)
 
 
 # --- words ---------------------------------------------------------------------------------------

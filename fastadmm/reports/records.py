@@ -226,7 +226,7 @@ def _check(value: Any, shape: Any, place: str) -> None:
         if value is not None:
             _check(value, shape.of, place)
         return
-    kind = {dict: "an object", list: "a list"}.get(type(shape), shape)
+    kind = shape if isinstance(shape, str) else "an object" if isinstance(shape, dict) else "a list"
     if not _KINDS[kind](value):
         names = {
             dict: "an object",
@@ -282,7 +282,9 @@ def _read_path(path: Path) -> dict[str, Any] | None:
     if rule is not None:
         _check(table, _FOLDS, shown(path))
     if table["chosen"] >= len(rows) or not all(row["lambda"] > 0 for row in rows):
-        raise FormatError(f"{shown(path)}: key chosen or a lambda of values is none: damaged; resume the run")
+        raise FormatError(
+            f"{shown(path)}: key chosen must be the number of one of the values, whose lambdas are positive"
+        )
     return {**table, "rule": rule}
 
 

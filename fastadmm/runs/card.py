@@ -109,15 +109,13 @@ def card_text(card: dict[str, Any]) -> str:
     lines += _table(
         {key: v for key, v in card["model"].items() if v is not None and of_parties.get(key) is None}
     )
-    scaled = all("scale" in p for p in card["parties"])
-    head = ["party", "features", *(["counts"] if scaled else []), *(["lambda"] if own is not None else [])]
-    head += ["constraint"] if sets is not None else []
-    rows = []
-    for p in card["parties"]:
-        cells = [p["name"], str(p["n_features"]), *([f"{p['scale']:g}"] if scaled else [])]
-        cells += [] if own is None else [_cell(own.get(p["name"]))]
-        rows.append([*cells, *([] if sets is None else [_cell(sets.get(p["name"]))])])
-    lines += ["## Parties", "", *_grid(head, rows), "## Certificate", ""]
+    parties = [{"party": p["name"], "features": str(p["n_features"])} for p in card["parties"]]
+    for row, p in zip(parties, card["parties"]):
+        row |= {"counts": f"{p['scale']:g}"} if "scale" in p else {}
+        row |= {} if own is None else {"lambda": _cell(own.get(p["name"]))}
+        row |= {} if sets is None else {"constraint": _cell(sets.get(p["name"]))}
+    lines += ["## Parties", "", *_grid(parties[0], (list(row.values()) for row in parties))]
+    lines += ["## Certificate", ""]
     lines += [f"{_cell(card['claim'])}.", ""] if card["claim"] else []
     asked = _flat({"asked": card["asked"]} if card["asked"] else {})
     lines += _table(_flat(card["certificate"]) | asked) if card["certificate"] else ["Not recorded.", ""]

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fastadmm.errors import ConfigError, FormatError, InputError
-from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.files.atomic import shown
+from fastadmm.files.reading import is_directory
 from fastadmm.privacy.published import require_covered
 from fastadmm.runs.predict import Predictions, first_not_finite, make_predictions
 from fastadmm.store.compression import refuse_packed
@@ -143,9 +144,7 @@ def weights_of_party(
 ) -> tuple[PartyModel, str]:
     """A party's weights, for contributions that leave, and the id of their model; errors name its data."""
     statement = None
-    with storage_errors(model, "read"):
-        is_directory = model.is_dir()
-    if is_directory:
+    if is_directory(model):
         if name is None:
             raise ConfigError("--party: whose table is it? Name the party, or give its own model file")
         # The other parties' files need not be here, and are not read.
@@ -187,10 +186,7 @@ def combine_contributions(
     allow_missing: Sequence[str] = (),
     fallback: str | None = None,
 ) -> Predictions:
-    """Add the parties' contributions up to predictions.
-
-    Returns: ``missing`` says who was absent.
-    """
+    """Add the parties' contributions up to predictions, which say who was absent."""
     shared, directory = open_shared_part(model)
     _check_fallback(shared, directory, allow_missing, fallback)
     given: dict[str, Contribution] = {}

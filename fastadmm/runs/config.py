@@ -287,10 +287,7 @@ def recorded(run: Path, options: Mapping[str, Any] | None = None) -> Recorded:
 
 
 def read_config(path: str | os.PathLike[str], *, sealed: bool = False) -> dict[str, Any]:
-    """Read a TOML configuration as a flat dictionary; :func:`make_config` checks it.
-
-    Relative ``data`` and ``test`` paths count from the file's directory.
-    """
+    """Read a TOML configuration as a flat dictionary; its paths count from the file's directory."""
     values = read_values(RunConfig, path)
     provenance, privacy = values.get("provenance"), values.get("privacy")
     if sealed and isinstance(provenance, dict):

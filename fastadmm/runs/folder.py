@@ -54,11 +54,7 @@ class RunLock:
 
 @contextmanager
 def run_lock(run: Path, name: Path | None = None) -> Iterator[RunLock]:
-    """Hold a run directory while training in it.
-
-    The operating system releases the lock when the process ends, however it
-    ends, so a killed run can be resumed at once.
-    """
+    """Hold a run directory while training in it; the system releases it however the process ends."""
     name = run if name is None else name
     with storage_errors(name, "read"):
         # The directory itself: nothing to leave behind. Windows opens files only.
@@ -196,10 +192,7 @@ class RunFolder:
 
     @contextmanager
     def begin(self, fill: Callable[[RunFolder], None], *, force: bool) -> Iterator[None]:
-        """Make the folder and hold it from the moment it appears.
-
-        An older run that it replaces is held first, so one that another process works on is never replaced.
-        """
+        """Make the folder and hold it once it appears; an older run that it replaces is held before."""
         with ExitStack() as stack:
             if force and self.path.is_dir():
                 stack.enter_context(run_lock(self.path))

@@ -64,13 +64,13 @@ class Plan:
     scheme: str
     parties: list[PartyPlan]
     data: int  # feature blocks in memory, of the training and the test partition
-    buffers: int  # what is read ahead of the computation, and written of a checkpoint at a time
-    factorisation: int  # preparing the x-updates
-    state: int  # messages, z, u and work vectors
-    acceleration: int  # anderson history
     limit: int | None  # what the run may take; None where neither the user nor the system says
     history: int  # directions per party, or differences of the acceleration
-    reduced: bool  # whether the limit made the history shorter
+    buffers: int = 0  # what is read ahead of the computation, and written of a checkpoint at a time
+    factorisation: int = 0  # preparing the x-updates
+    state: int = 0  # messages, z, u and work vectors
+    acceleration: int = 0  # anderson history
+    reduced: bool = False  # whether the limit made the history shorter
     test_streamed: bool = False  # whether some block of the test partition is streamed
     streamed_tests: list[bool] = field(default_factory=list)
     kept: str = ""  # what ``history`` counts, in words
@@ -189,13 +189,8 @@ def make_plan(
         scheme=scheme.name,
         parties=[],
         data=sum(_memory_bytes(p) for p in blocks),
-        buffers=0,
-        factorisation=0,
-        state=0,
-        acceleration=0,
         limit=limit,
         history=most,
-        reduced=False,
         rarely=scheme.rare,
         compiler=COMPILER_BYTES if compiles() else 0,
     )

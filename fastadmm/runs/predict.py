@@ -81,9 +81,7 @@ def make_predictions(
 
 
 def notes_of(model: Model | SharedPart) -> list[str]:
-    """What whoever passes predictions on should know: none where they tell no exact weights of a private
-    run.
-    """
+    """What whoever passes predictions on should know; nothing where they tell no exact weights."""
     parties = model.parties if isinstance(model, Model) else []
     names = exact_parties({party.name: party.privacy for party in parties}, model.privacy)
     return [exact_note(names, "such scores")] if names else []
@@ -111,12 +109,7 @@ def _interpret(trained: Model | SharedPart, z: np.ndarray) -> tuple[np.ndarray, 
 
 
 def write_predictions(file: TextIO, predictions: Predictions) -> None:
-    """Write predictions as CSV: ``id,score,probability,label`` or ``id,prediction``.
-
-    A hinge loss has no probabilities, and no column of them. A multinomial model
-    has a column for each class: ``id,probability_A,probability_B,...,label``. Where parties
-    were absent, a last column ``missing`` says who, and what stood for them.
-    """
+    """Write predictions as CSV, with a last column ``missing`` where parties were absent."""
     columns: dict[str, Iterable[Any]] = {
         name: values if name in ("id", "label") else map(repr, values)
         for name, values in columns_of(predictions).items()

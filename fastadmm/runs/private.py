@@ -125,10 +125,7 @@ def read_run_id(run: Path) -> str:
 
 
 def ledger_rows(run: Path) -> list[tuple[str, str]]:
-    """Rows for a statement's table: what all runs together have spent, to this day, on the data of this one.
-
-    Returns: empty for a run without privacy.
-    """
+    """Rows for a statement's table: what all runs have spent, to this day, on the data of this one."""
     path = run / "run.toml"
     with storage_errors(run, "read"):
         if not path.exists():

@@ -19,10 +19,7 @@ from fastadmm.store.partition import Partition
 
 
 def problem_digest(config: RunConfig, provenance: dict[str, Any]) -> str:
-    """Digest of what decides the result: not of limits, paths, threads and memory, which may change.
-
-    Settings that have their default are left out, so that one which a later version adds changes nothing.
-    """
+    """Digest of what decides the result, but for defaults: a setting added later changes nothing."""
     usual = RunConfig(config.data).to_toml()
     settings = {
         key: value

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from fastadmm.errors import ConfigError, InputError
-from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.files.atomic import shown
+from fastadmm.files.reading import is_directory
 from fastadmm.runs.combine import weights_of_party
 from fastadmm.runs.export import open_covered
 from fastadmm.runs.predict import columns_of, first_not_finite, make_predictions
@@ -179,14 +180,13 @@ def open_service(
     path: Path, party: str | None, combine: bool, max_rows: int, *, allow_infinite_epsilon: bool = False
 ) -> Service:
     """Load what is served."""
-    with storage_errors(path, "read"):
-        is_directory = path.is_dir()
-    if combine and (party is not None or not is_directory):
+    whole = is_directory(path)
+    if combine and (party is not None or not whole):
         raise ConfigError("--combine: needs a model directory, and no party")
     if combine:
         shared, _ = open_shared_part(path)
         return Service([], shared, shared.model_id, max_rows)
-    if party is not None or not is_directory:
+    if party is not None or not whole:
         weights, model_id = weights_of_party(path, party, path, allow_infinite_epsilon=allow_infinite_epsilon)
         return Service([weights], None, model_id, max_rows)
     model = open_covered(path, "scores of chosen rows", allow_infinite_epsilon=allow_infinite_epsilon)

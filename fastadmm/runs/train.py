@@ -101,11 +101,7 @@ def resume_run(
     display: Display | None = None,
     comm: Comm | None = None,
 ) -> dict[str, Any]:
-    """Continue a run from its last checkpoint.
-
-    Without changes the result is bit-identical to that of a run that was
-    never interrupted.
-    """
+    """Continue a run from its last checkpoint, without changes to the result of one never interrupted."""
     with leading(comm) as ended:
         return ended(_resume(RunFolder(run), changes, display or Silent(), comm))
 

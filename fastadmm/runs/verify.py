@@ -1,7 +1,4 @@
-"""Prove a written model again: files are read, :mod:`fastadmm.runs.recompute` computes, digests are compared.
-
-Nothing here has a part in training: the mathematics are plain NumPy, without kernels, engine or solver.
-"""
+"""Prove a written model again by plain NumPy, and compare digests: nothing here has a part in training."""
 
 from __future__ import annotations
 

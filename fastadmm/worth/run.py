@@ -54,13 +54,7 @@ def worth_of_run(
     threads: int | None = None,
     display: WorthDisplay | None = None,
 ) -> Worth | None:
-    """Train the coalitions of a run's parties with the run's settings, and keep the result beside it.
-
-    The run directory gets ``worth.json``. An interrupted call leaves the finished coalitions in
-    ``worth.partial``, and the next one goes on from there; a finished one is not computed again.
-
-    Returns: None where Ctrl-C or SIGTERM ended it.
-    """
+    """Train the coalitions of a run's parties, and keep the result in it; None where it was interrupted."""
     display, folder = display or Silent(), RunFolder(run)
     folder.require()
     found = recorded(run, {} if threads is None else {"threads": threads})
