@@ -52,7 +52,8 @@ def grid(
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(printable(title)), box=SIMPLE if simple else HEAVY_HEAD)
+    heading = Text(printable(title)) if title else None
+    table = Table(title=heading, box=SIMPLE if simple else HEAVY_HEAD)
     for k, name in enumerate(header):
         table.add_column(Text(printable(name)), justify="left" if k == 0 or name in words else "right")
     for row in rows:

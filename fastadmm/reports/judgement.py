@@ -23,7 +23,7 @@ def judgement_section(evaluation: dict[str, Any]) -> dict[str, Any]:
         plots += [_roc(ranking), _precision_recall(ranking), _gain(ranking, event), _lift(ranking, event)]
         tables.append(_group_table(ranking))
     if evaluation.get("confusion") is not None:
-        tables.append(_confusion_table(evaluation["confusion"]))
+        tables.append(confusion_table(evaluation["confusion"]))
     if drift is not None:
         plots.append(_drift(drift))
     return {"plots": plots, "tables": tables, "notes": [str(note) for note in evaluation.get("notes", [])]}
@@ -139,7 +139,25 @@ def _group_table(ranking: dict[str, Any]) -> dict[str, Any]:
     return {"title": "Tenths of the rows, highest scores first", "header": header, "rows": rows}
 
 
-def _confusion_table(confusion: dict[str, Any]) -> dict[str, Any]:
+def plain_value(value: Any) -> bool:
+    """Whether a metric is one number, or none."""
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def class_table(classes: Any) -> dict[str, Any] | None:
+    """Weight and metrics of each class of a multinomial model."""
+    if not isinstance(classes, list) or not all(isinstance(row, dict) for row in classes):
+        return None
+    names = ("weight", "precision", "recall", "auc")
+    numbers = ([row.get(n) if plain_value(row.get(n)) else None for n in names] for row in classes)
+    cells = ([format_number(number, 4) for number in own] for own in numbers)
+    header = ["class", *("AUC" if name == "auc" else name for name in names)]
+    rows = [[str(row.get("name")), *own] for row, own in zip(classes, cells)]
+    return {"title": "Classes", "header": header, "rows": rows}
+
+
+def confusion_table(confusion: dict[str, Any]) -> dict[str, Any]:
+    """Rows by true and predicted class, and what follows from them of two."""
     names = [safe_label(str(name)) for name in confusion["classes"]]
     threshold = confusion.get("threshold")
     title = "True and predicted classes" + ("" if threshold is None else f", threshold {threshold:g}")

@@ -228,14 +228,9 @@ def _check(value: Any, shape: Any, place: str) -> None:
         return
     kind = shape if isinstance(shape, str) else "an object" if isinstance(shape, dict) else "a list"
     if not _KINDS[kind](value):
-        names = {
-            dict: "an object",
-            list: "a list",
-            str: "a text",
-            bool: "a truth value",
-            type(None): "nothing",
-        }
-        raise FormatError(f"{place} must be {kind}, found {names.get(type(value), 'a number')}")
+        known = (words for words, holds in _KINDS.items() if holds(value))
+        found = "nothing" if value is None else next(known, "something else")
+        raise FormatError(f"{place} must be {kind}, found {found}")
     if isinstance(shape, dict):
         for key, own in shape.items():
             _check(value.get(key), own, f"{place}: key {key}")

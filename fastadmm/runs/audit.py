@@ -58,7 +58,7 @@ def audit_settings(
     note: Callable[[str], None] = _quiet,
 ) -> list[Check]:
     """Audit mode "message": the noise on record, the code on worst neighbours, the noise it draws."""
-    recorded = None if sigma is None else declared_cost(settings, mu, sigma)
+    recorded = None if sigma is None else partial(declared_cost, settings, mu, sigma)
     code = partial(audit_message_code, settings, mu)
     return _audited(settings, recorded, code, _MESSAGE.publish_labels, trials or _TRIALS, note)
 
@@ -70,14 +70,14 @@ def audit_fusion(
     note: Callable[[str], None] = _quiet,
 ) -> list[Check]:
     """Audit mode "fusion": the budget on record, the code on worst neighbours, its noise, symbols, labels."""
-    recorded = None if budget is None else recorded_cost(settings, budget)
+    recorded = None if budget is None else partial(recorded_cost, settings, budget)
     code = partial(audit_fusion_code, settings)
     return _audited(settings, recorded, code, _FUSION.publish_labels, trials or _TRIALS, note)
 
 
 def _audited(
     settings: DifferentialPrivacy,
-    recorded: Check | None,
+    recorded: Callable[[], Check] | None,
     code: Callable[[int, Callable[[str], None]], list[Check]],
     publish: Any,
     trials: int,
@@ -86,7 +86,7 @@ def _audited(
     """What is on record and the code of a mode, and labels and books, which both modes have."""
     if settings.sampler == "insecure_test":
         raise ConfigError("audit: nothing to audit: sampler 'insecure_test' is for tests and claims nothing")
-    checks = [] if recorded is None else [recorded]
+    checks = [] if recorded is None else [recorded()]
     checks += or_its_end("runs", lambda: code(trials, note))
     note("drawing labels")
     checks += or_its_end("labels", lambda: audit_labels(settings, trials, publish))

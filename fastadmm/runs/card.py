@@ -11,12 +11,12 @@ import numpy as np
 from fastadmm.errors import ConfigError, FormatError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.escapes import markdown
-from fastadmm.files.reading import read_json, read_toml
+from fastadmm.files.reading import read_toml
 from fastadmm.privacy.published import KEPT_BACK, certificate_of_model, config_of, fixed_result, is_private
 from fastadmm.runs.claim import DIGESTS, said_of_model, said_of_run, without_claim
 from fastadmm.runs.coefficients import read_coefficients
 from fastadmm.runs.config import check_settings
-from fastadmm.runs.folder import RunFolder
+from fastadmm.runs.folder import RunFolder, document_in
 from fastadmm.store.model import open_shared_part
 
 
@@ -87,13 +87,11 @@ def _data(config: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _metrics(path: Path) -> dict[str, Any] | None:
-    if not _has(path):
-        return None
     try:
-        document = read_json(path)
+        document = document_in(path)
     except FormatError as error:
         raise FormatError(f"{error}; evaluate again") from None
-    if not isinstance(document, dict) or not isinstance(document.get("metrics"), dict):
+    if document is not None and not isinstance(document.get("metrics"), dict):
         raise FormatError(f"{shown(path)}: key 'metrics' is missing; evaluate again")
     return document
 

@@ -262,13 +262,13 @@ class RunFolder:
 
     def finished(self) -> dict[str, Any] | None:
         """Content of ``result.json``; None where there is none yet."""
-        if not self.result.exists():
-            return None
         try:
-            values = read_json(self.result)
+            values = document_in(self.result)
         except FormatError as error:
             raise FormatError(f"{error}; delete it to resume from the checkpoint") from None
-        if not isinstance(values, dict) or "status" not in values or "message" not in values:
+        if values is None:
+            return None
+        if "status" not in values or "message" not in values:
             raise FormatError(
                 f"{shown(self.result)}: keys 'status' and 'message' are missing; delete it to resume"
             )

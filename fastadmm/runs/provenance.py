@@ -63,10 +63,9 @@ def check_provenance(run: Path, began: Any, current: dict[str, Any], partition: 
     changed = {key for key in began.keys() | current.keys() if began.get(key) != current.get(key)}
     if changed <= others.keys():
         what = f"{others[min(changed)]} not what"
-        raise InputError(f"{what} {shown(run)} began with (digests differ); train anew")
     else:
-        what = f"{shown(partition.path)}: not the data"
-    raise InputError(f"{what} that {shown(run)} began with (digests differ); train anew")
+        what = f"{shown(partition.path)}: not the data that"
+    raise InputError(f"{what} {shown(run)} began with (digests differ); train anew")
 
 
 def model_digest(model: Model) -> str:

@@ -110,9 +110,7 @@ class _Hints:
 
 def keep(estimator: Any, given: dict[str, Any]) -> None:
     """Keep the parameters that ``__init__`` was given, as scikit-learn asks."""
-    vars(estimator).update(
-        (name, value) for name, value in given.items() if name not in ("self", "__class__")
-    )
+    vars(estimator).update((name, value) for name, value in given.items() if name != "self")
 
 
 class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
