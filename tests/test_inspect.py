@@ -72,7 +72,7 @@ def test_partition(parts, capsys):
     for word in ("bank", "shop", "dense float64", "csr float64", "scale, rows l2", "-1: 1", "1: 3", "a.csv"):
         assert word in out
     assert "digests agree" not in out
-    assert "All digests agree" in call(capsys, parts, "--check")[1]
+    assert "digests agree" in call(capsys, parts, "--check")[1]
     found = as_json(capsys, parts)
     assert (found["kind"], found["n_samples"], found["n_features"]) == ("partition", 4, 6)
     assert [party["name"] for party in found["parties"]] == ["bank", "shop"]
@@ -121,7 +121,7 @@ def test_unfinished_run(run, capsys):
     (run / "checkpoints" / "2.h5").touch()
     found = as_json(capsys, run)
     assert (found["status"], found["checkpoints"], found["has_model"]) == ("unfinished", 1, False)
-    assert "last round: gap" in call(capsys, run)[1]
+    assert "last round.gap" in call(capsys, run)[1]
     (run / "rounds.jsonl").unlink()
     assert as_json(capsys, run)["last_round"] is None
     assert call(capsys, run)[0] == 0
@@ -195,7 +195,7 @@ def test_owners_of_rows(task, tmp_path, capsys):
         assert found["owners"][1]["max"] == y.max()
     code, out, _ = call(capsys, path, "--check")
     assert code == 0
-    assert "checksums agree" in out
+    assert "checksums and digests agree" in out
     found = as_json(capsys, path / "b.h5")
     assert (found["kind"], found["n_samples"], found["checked"]) == ("owner", 50, False)
     code, out, _ = call(capsys, path / "b.h5")

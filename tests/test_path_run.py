@@ -218,7 +218,7 @@ def test_the_report_shows_the_path(data, finished, tmp_path):
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("values", [], "key values must be a list"),
+        ("values", 3, "key values must be a list"),
         ("chosen", 99, "key chosen must be the number"),
         ("rule", 3, "key rule must be a text"),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fastadmm.cli.app import new_group
-from fastadmm.cli.convert import Duplicates
+from fastadmm.cli.convert import DUPLICATES, Duplicates
 from fastadmm.cli.options import ID_PATTERN, LEDGER, TEST, THREADS, VALIDATION, argument, flag, option
 from fastadmm.cli.terminal import say
 from fastadmm.errors import ConfigError, InputError
@@ -102,10 +102,7 @@ def approve(
     ),
     id: str | None = _ID,
     id_pattern: str | None = ID_PATTERN,
-    duplicates: Duplicates = option(
-        "Repeated ids in the table: refuse, keep the first or last row, or drop all.",
-        default=Duplicates.refuse,
-    ),
+    duplicates: Duplicates = DUPLICATES,
     separator: str | None = option("Separator between CSV cells (default: recognised).", metavar="CHAR"),
     force: bool = flag("Replace an earlier approval of the same request.", "--force"),
     confirm: str | None = option(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from fastadmm.cli.app import new_group
-from fastadmm.cli.convert import Duplicates
+from fastadmm.cli.convert import DUPLICATES, Duplicates
 from fastadmm.cli.options import argument, flag, option, with_options
 from fastadmm.cli.terminal import say
 from fastadmm.errors import ConfigError
@@ -37,9 +37,7 @@ class _Reading:
     pattern: list[str] | None = option(
         "What of ids is compared, as 'C-0*([0-9]+)'; TABLE:REGEX for one.", "--id-pattern", metavar="REGEX"
     )
-    duplicates: Duplicates = option(
-        "Repeated ids in a table: refuse, keep the first or last row, or drop all.", default=Duplicates.refuse
-    )
+    duplicates: Duplicates = DUPLICATES
     separator: list[str] | None = option(
         "Separator between CSV cells (default: recognised); TABLE:CHAR for one.", metavar="CHAR"
     )

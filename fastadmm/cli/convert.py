@@ -44,6 +44,11 @@ Unseen = StrEnum("Unseen", "zeros refuse")
 Duplicates = StrEnum("Duplicates", "refuse first last drop")
 Compression = StrEnum("Compression", "none gzip zstd blosc2")
 
+#: For commands that read the ids of tables.
+DUPLICATES = option(
+    "Repeated ids in a table: refuse, keep the first or last row, or drop all.", default=Duplicates.refuse
+)
+
 _TABLES, _CELLS, _PUBLIC, _SPLIT, _VALUES, _LIBSVM, _CSV, _NPZ = (
     "One table per party, with ids",
     "Columns of tables",

@@ -1,15 +1,7 @@
-"""The demonstration: scikit-learn's breast cancer data as three laboratories.
-
-Ten measurements of the cell nuclei in an image, each as mean, standard error and
-worst value. Here one laboratory has measured how large the nuclei are, one their
-surface, and one their outline, about the same patients. The data are real; the
-division between laboratories is ours. Every step is the one that the commands run,
-on real files.
-"""
+"""The demonstration: scikit-learn's breast cancer data as three laboratories; all steps are the commands'."""
 
 from __future__ import annotations
 
-import csv
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -106,25 +98,27 @@ def convert_tables(directory: Path, say: Callable[[str], None]) -> tuple[Partiti
     )
 
 
+def patients() -> tuple[dict[str, list[str]], Any, np.ndarray]:
+    """Names of each laboratory's columns, a frame of all columns, and the diagnoses."""
+    from sklearn.datasets import load_breast_cancer
+
+    data = load_breast_cancer(as_frame=True)
+    frame = data.data.rename(columns=lambda name: name.replace(" ", "_"))
+    of_lab = {lab: [n for n in frame if any(what in n for what in kinds)] for lab, kinds in MEASURED.items()}
+    return of_lab, frame, np.array(["malignant", "benign"])[data.target]
+
+
 def _write_tables(directory: Path) -> str:
     """Write train.csv and test.csv, one laboratory's columns after the other's; return how many each has."""
-    from sklearn.datasets import load_breast_cancer
     from sklearn.model_selection import train_test_split
 
-    data = load_breast_cancer()
-    names = [str(name).replace(" ", "_") for name in data.feature_names]
-    of_lab = [[n for n in names if any(what in n for what in kinds)] for kinds in MEASURED.values()]
-    order = [names.index(name) for own in of_lab for name in own]
-    diagnosis = np.array(["malignant", "benign"])[data.target]
-    parts = train_test_split(
-        data.data[:, order], diagnosis, test_size=0.25, random_state=0, stratify=diagnosis
-    )
+    of_lab, frame, diagnosis = patients()
+    order = [name for own in of_lab.values() for name in own]
+    parts = train_test_split(frame[order], diagnosis, test_size=0.25, random_state=0, stratify=diagnosis)
     for file_name, X, y in (("train.csv", parts[0], parts[2]), ("test.csv", parts[1], parts[3])):
-        with open(directory / file_name, "w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["diagnosis", *(names[k] for k in order)])
-            writer.writerows([label, *map(repr, row)] for label, row in zip(y, X.tolist()))
-    return ",".join(str(len(own)) for own in of_lab)
+        X.insert(0, "diagnosis", y)
+        X.to_csv(directory / file_name, index=False, lineterminator="\n")
+    return ",".join(str(len(own)) for own in of_lab.values())
 
 
 def _row(name: str, n_features: int, metrics: dict[str, Any], *, joint: bool = False) -> dict[str, Any]:

@@ -13,10 +13,11 @@ import numpy as np
 
 from fastadmm.errors import FormatError, StorageError
 from fastadmm.files.atomic import shown, storage_errors
-from fastadmm.files.reading import json_of, read_json, read_toml, require_regular
+from fastadmm.files.reading import json_of, require_regular
 from fastadmm.privacy.origins import private_constants
 from fastadmm.runs.claim import said_of_model, said_of_run, without_claim
 from fastadmm.runs.config import check_settings
+from fastadmm.runs.folder import document_in
 from fastadmm.store.elements import key_of, read_attribute
 from fastadmm.store.h5file import h5_errors, read_h5
 from fastadmm.store.label_file import LABELS_TYPE, LabelData, open_labels
@@ -127,16 +128,16 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
 
 
+def _of(what: Any, *names: str) -> dict[str, Any]:
+    return {name: getattr(what, name) for name in names}
+
+
 def _party(party: PartyData, check: bool, *, names: bool = False) -> dict[str, Any]:
     if check:
         party.verify()
     transform = party.transform
     cells = party.n_samples * party.n_features
-    result: dict[str, Any] = {
-        "name": party.name,
-        "file": party.path.name,
-        "n_samples": party.n_samples,
-        "n_features": party.n_features,
+    result = _of(party, "name", "n_samples", "n_features") | {
         "storage": party.kind,
         "dtype": party.dtype.name,
         "nnz": party.nnz,
@@ -150,13 +151,11 @@ def _party(party: PartyData, check: bool, *, names: bool = False) -> dict[str, A
             "digest": transform.digest(),
         },
         "private_constants": private_constants(party.steps),
-        "row_digest": party.row_digest,
-        "content_digest": party.content_digest,
+        **_of(party, "row_digest", "content_digest"),
         "checked": check,
+        "file": party.path.name,
     }
-    if names:
-        result["first_features"] = party.feature_names[:_NAMES_SHOWN]
-    return result
+    return result | ({"first_features": party.feature_names[:_NAMES_SHOWN]} if names else {})
 
 
 def _bytes_of(data: PartyData | LabelData) -> int:
@@ -165,13 +164,10 @@ def _bytes_of(data: PartyData | LabelData) -> int:
 
 def _labels(labels: LabelData) -> dict[str, Any]:
     y = labels.y
-    result: dict[str, Any] = {
+    result = _of(labels, "n_samples", "task", "row_digest") | {
         "file": labels.path.name,
-        "n_samples": labels.n_samples,
-        "task": labels.task,
         "sample_weight": labels.sample_weight is not None,
         "offset": labels.offset is not None,
-        "row_digest": labels.row_digest,
         "file_bytes": _bytes_of(labels),
     }
     numbers = None if labels.classes is None else range(len(labels.classes))
@@ -195,11 +191,8 @@ def _partition(path: Path, check: bool) -> dict[str, Any]:
         extra["shards"] = [{"path": part.path.name, "n_samples": part.n_samples} for part in partition.shards]
     return extra | {
         "kind": "partition",
-        "n_samples": partition.n_samples,
+        **_of(partition, "n_samples", "task", "source", "row_digest"),
         "n_features": sum(party.n_features for party in partition.parties),
-        "task": partition.task,
-        "source": partition.source,
-        "row_digest": partition.row_digest,
         "parties": [_party(party, check) for party in partition.parties],
         "labels": None if partition.labels is None else _labels(partition.labels),
     }
@@ -210,51 +203,30 @@ def _owner(owner: OwnerFile, check: bool, *, names: bool = False) -> dict[str, A
     if check:
         for _ in owner.iter_rows():  # checksums, indices, finite values
             pass
-    result: dict[str, Any] = {
-        "name": owner.name,
-        "file": owner.path.name,
-        "n_samples": owner.n_samples,
-        "n_features": owner.n_features,
+    result = _of(owner, "name", "n_samples", "n_features", "task", "content_digest") | {
         "storage": owner.kind,
         "memory_bytes": owner.nbytes,
         "file_bytes": owner.path.stat().st_size,
-        "task": owner.task,
         "recipe": sorted(owner.recipe),
-        "content_digest": owner.content_digest,
         "checked": check,
+        "file": owner.path.name,
     }
     result |= _values(y, owner.classes, (-1, 1))
-    if names:
-        result["first_features"] = owner.feature_names[:_NAMES_SHOWN]
-    return result
+    return result | ({"first_features": owner.feature_names[:_NAMES_SHOWN]} if names else {})
 
 
 def _owners(path: Path, check: bool) -> dict[str, Any]:
     from fastadmm.store.collection import open_owners
 
     data = open_owners(path)
-    manifest = _parsed(path / _OWNERS_MANIFEST) or {}
+    manifest = document_in(path / _OWNERS_MANIFEST) or {}
     return {
         "kind": "owners",
-        "n_samples": data.n_samples,
+        **_of(data, "n_samples", "task", "kappa", "public_share"),
         "n_features": data.owners[0].n_features,
-        "task": data.task,
-        "kappa": data.kappa,
-        "public_share": data.public_share,
         "sources": manifest.get("sources"),
         "owners": [_owner(owner, check) for owner in data.owners],
     }
-
-
-def _parsed(path: Path) -> dict[str, Any] | None:
-    """Read a JSON or TOML document; None where the file is absent."""
-    with storage_errors(path, "read"):
-        if not path.exists():
-            return None
-    document: Any = read_toml(path) if path.suffix == ".toml" else read_json(path)
-    if not isinstance(document, dict):
-        raise FormatError(f"{shown(path)}: key '/': is {type(document).__name__}, not an object")
-    return document
 
 
 def _last_round(path: Path) -> dict[str, Any] | None:
@@ -279,12 +251,12 @@ def _last_round(path: Path) -> dict[str, Any] | None:
 
 
 def _run(path: Path, names: set[str]) -> dict[str, Any]:
-    result = _parsed(path / "result.json")
-    config = _parsed(path / "run.toml") or _parsed(path / "owners-run.toml")
+    result = document_in(path / "result.json")
+    config = document_in(path / "run.toml") or document_in(path / "owners-run.toml")
     check_settings(config or {}, path / "run.toml")
-    environment = _parsed(path / "environment.json")
+    environment = document_in(path / "environment.json")
     said = said_of_run(path, result, config or {})
-    statement = (_parsed(path / "privacy.json") or {}).get("statement")
+    statement = (document_in(path / "privacy.json") or {}).get("statement")
     last = _last_round(path / "rounds.jsonl")
     checkpoints = path / "checkpoints"
     with storage_errors(checkpoints, "read"):
@@ -307,7 +279,7 @@ def _run(path: Path, names: set[str]) -> dict[str, Any]:
 
 
 def _model(path: Path) -> dict[str, Any]:
-    manifest = _parsed(path / "model.toml")
+    manifest = document_in(path / "model.toml")
     files = []
     with storage_errors(path, "read"):
         names = sorted(name for name in os.listdir(path) if name.endswith(".h5") and not name.startswith("."))

@@ -53,6 +53,8 @@ def evaluate(
 
 def print_evaluation(document: dict[str, Any], as_json: bool) -> None:
     """Print metrics, as a table or as JSON."""
+    from fastadmm.reports.judgement import class_table, confusion_table
+
     if as_json:
         print_json(document)
         return
@@ -62,10 +64,11 @@ def print_evaluation(document: dict[str, Any], as_json: bool) -> None:
         say(f"class 1 = {printable(confusion['classes'][1])} ({share:.3g} % of rows)")
     title = f"{document['data']} ({document['n_samples']} rows)"
     show(grid(title, ("metric", "value"), _metric_rows(document)))
-    if "classes" in document["metrics"]:
-        show(_class_table(document["metrics"]["classes"]))
-    elif "confusion" in document:
-        show(_confusion_table(document["confusion"]))
+    table = class_table(document["metrics"].get("classes"))
+    if table is None and confusion:
+        table = confusion_table(confusion)
+    if table is not None:
+        show(grid(table["title"], table["header"], table["rows"]))
     for note in document.get("notes", ()):
         say(f"note: {note}")
     for look in document.get("looks", ()):
@@ -94,19 +97,3 @@ def _metric_rows(document: dict[str, Any]) -> list[tuple[str, str]]:
         beyond = f", {drift['outside']} rows outside" if drift.get("outside") else ""
         rows.append((f"PSI of scores since {printable(drift['reference'])}", f"{drift['psi']:.4f}{beyond}"))
     return rows
-
-
-def _confusion_table(confusion: dict[str, Any]) -> Any:
-    names = confusion["classes"]
-    rows = [
-        (name, *(f"{value:,.10g}" for value in row))
-        for name, row in zip(names, confusion["matrix"], strict=True)
-    ]
-    title = f"rows by class (threshold {confusion['threshold']:g})"
-    return grid(title, ["true", *(f"predicted {name}" for name in names)], rows)
-
-
-def _class_table(rows: list[dict[str, Any]]) -> Any:
-    names = ("weight", "precision", "recall", "auc")
-    cells = ([row["name"], *(v if (v := row[n]) is None else f"{v:.6g}" for n in names)] for row in rows)
-    return grid("classes", ("class", *names), cells)

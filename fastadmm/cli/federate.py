@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from fastadmm.cli.app import new_group
 from fastadmm.cli.coefficients import COVARIANCE, LEVEL
-from fastadmm.cli.convert import Duplicates, Task
+from fastadmm.cli.convert import DUPLICATES, Duplicates, Task
 from fastadmm.cli.options import ID_PATTERN, JSON, argument, flag, option, seconds_of
 from fastadmm.cli.terminal import say
 from fastadmm.errors import ConfigError, FastadmmError, WaitingError
@@ -154,10 +154,7 @@ def align(
         "Column of exposures of counts: the logarithm is the offset.", metavar="NAME"
     ),
     like: Path | None = option("Label file whose classes to use, for test rows.", metavar="LABELS.h5"),
-    duplicates: Duplicates = option(
-        "Repeated ids in the table: refuse, keep the first or last row, or drop all.",
-        default=Duplicates.refuse,
-    ),
+    duplicates: Duplicates = DUPLICATES,
     separator: str | None = option("Separator between CSV cells (default: recognised).", metavar="CHAR"),
     id_pattern: str | None = ID_PATTERN,
     wait: str | None = _WAIT,

@@ -1,11 +1,7 @@
-"""The demonstration of ``fastadmm federate``: a whole project of three laboratories and a coordinator.
-
-Everybody begins with a table. Between their directories nothing is copied: what passes, passes over NVFlare.
-"""
+"""The demonstration of ``fastadmm federate``: all of a project, where what passes, passes over NVFlare."""
 
 from __future__ import annotations
 
-import csv
 import os
 import signal
 import sys
@@ -26,7 +22,7 @@ from fastadmm.between.kit import INSTALL_HINT
 from fastadmm.between.party_tasks import FEATURES
 from fastadmm.between.predict import PREDICTIONS
 from fastadmm.between.stage import ADMIN, SERVER, Stage
-from fastadmm.cli.demo_run import LAMBDA, MEASURED, PARTIES
+from fastadmm.cli.demo_run import LAMBDA, PARTIES, patients
 from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.data_tools.predict_tables import TableRows
 from fastadmm.data_tools.psi import library
@@ -276,25 +272,17 @@ class _Project:
 
 def _write_tables(homes: dict[str, Path]) -> None:
     """Patients of scikit-learn's breast cancer data: columns by laboratory, rows in an order of its own."""
-    from sklearn.datasets import load_breast_cancer
+    import pandas as pd
     from sklearn.model_selection import train_test_split
 
-    data = load_breast_cancer()
-    names = [str(name).replace(" ", "_") for name in data.feature_names]
-    diagnosis = np.array(["malignant", "benign"])[data.target][:, np.newaxis]
-    patients = np.arange(len(data.data))
-    parts = train_test_split(patients, test_size=0.25, random_state=0, stratify=data.target)
+    of_lab, frame, diagnosis = patients()
+    numbers = np.arange(len(frame))
+    parts = train_test_split(numbers, test_size=0.25, random_state=0, stratify=diagnosis == "benign")
     order = np.random.default_rng(0)
     for kind, rows in zip(("train", "test"), parts):
-        _write_table(homes["coordinator"] / f"{kind}.csv", ["diagnosis"], order.permutation(rows), diagnosis)
-        for name, measured in MEASURED.items():
-            columns = [k for k, column in enumerate(names) if any(what in column for what in measured)]
-            own = order.permutation(rows)[_ABSENT:]
-            _write_table(homes[name] / f"{kind}.csv", [names[k] for k in columns], own, data.data[:, columns])
-
-
-def _write_table(path: Path, header: list[str], rows: np.ndarray, values: np.ndarray) -> None:
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["id", *header])
-        writer.writerows([f"patient-{i}", *map(str, values[i].tolist())] for i in rows.tolist())
+        tables = {"coordinator": (pd.DataFrame({"diagnosis": diagnosis}), order.permutation(rows))}
+        tables |= {name: (frame[own], order.permutation(rows)[_ABSENT:]) for name, own in of_lab.items()}
+        for name, (table, held) in tables.items():
+            own = table.iloc[held].copy()
+            own.insert(0, "id", [f"patient-{i}" for i in held])
+            own.to_csv(homes[name] / f"{kind}.csv", index=False, lineterminator="\n")

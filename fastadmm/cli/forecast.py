@@ -7,7 +7,7 @@ from typing import Any
 
 from fastadmm.cli.app import app
 from fastadmm.cli.options import JSON, argument, option, with_options
-from fastadmm.cli.tables import show
+from fastadmm.cli.tables import grid, show
 from fastadmm.cli.terminal import print_json, say
 from fastadmm.errors import ConfigError
 
@@ -80,47 +80,34 @@ def _number(value: float | None) -> str:
 
 
 def _show(document: dict[str, Any]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    from fastadmm.files.escapes import printable
-
     gap, best = document["gap"], document["best_rounds"]
-    table = Table(title=Text(printable(f"expected gap to the best model; pilot: {document['pilot']}")))
-    for name in ("", "rounds", "optimisation", "noise", "statistical", "total"):
-        table.add_column(name, justify="left" if not name else "right")
     rows = [("as asked", gap), ("best number of rounds", best)]
     rows += [(f"weights by {kind}", document["weighting"][kind]) for kind in ("size", "budget")]
-    rows.append(
-        (
-            "best coalition: " + ", ".join(document["best_coalition"]["owners"]),
-            document["best_coalition"]["gap"],
-        )
-    )
-    for name, item in rows:
-        cells = [_number(item[key]) for key in ("optimisation", "noise", "statistical", "total")]
-        table.add_row(name, str(item["rounds"]), *cells)
-    show(table)
-    members = Table(title="owners")
-    for name in (
+    coalition = document["best_coalition"]
+    rows.append((f"best coalition: {', '.join(coalition['owners'])}", coalition["gap"]))
+    parts = ("optimisation", "noise", "statistical", "total")
+    title = f"expected gap to the best model; pilot: {document['pilot']}"
+    cells = ([name, item["rounds"], *(_number(item[part]) for part in parts)] for name, item in rows)
+    show(grid(title, ("", "rounds", *parts), cells))
+    header = (
         "owner", "records", "epsilon", "value of joining", "joins from epsilon", "joins from records",
         "trains alone", "best with help", "helpers"
-    ):  # fmt: skip
-        members.add_column(name, justify="left" if name in ("owner", "helpers") else "right")
-    for owner in document["owners"]:
-        learner = owner["as_learner"]
-        members.add_row(
+    )  # fmt: skip
+    owners = (
+        (
             owner["name"],
-            str(owner["n_samples"]),
-            _number(owner["epsilon"]) if owner["epsilon"] is not None else "inf",
+            owner["n_samples"],
+            "inf" if owner["epsilon"] is None else _number(owner["epsilon"]),
             _number(owner["marginal_value"]),
             _number(owner["needed_epsilon"]),
-            "–" if owner["needed_records"] is None else str(owner["needed_records"]),
-            _number(learner["alone"]),
-            _number(learner["best"]),
-            ", ".join(learner["helpers"]) or "nobody",
+            owner["needed_records"],
+            _number(owner["as_learner"]["alone"]),
+            _number(owner["as_learner"]["best"]),
+            ", ".join(owner["as_learner"]["helpers"]) or "nobody",
         )
-    show(members)
+        for owner in document["owners"]
+    )
+    show(grid("owners", header, owners, ("helpers",)))
     if document["leave_out"]:
         say(f"Leave out: {', '.join(document['leave_out'])}.")
     bound = document["bound"]

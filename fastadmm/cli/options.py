@@ -136,10 +136,7 @@ def plain_values(group: Any) -> dict[str, Any]:
 
 
 def in_a_file(context: Any, option: str, argv: list[str]) -> str:
-    """What to write into a file, for an option that is a key which only files have.
-
-    Returns: one sentence; empty for any other option.
-    """
+    """What to write into a file for an option that only files have as a key; empty for any other."""
     command = getattr(getattr(context.command, "callback", None), "__wrapped__", None)
     if not isinstance(command, _Command):
         return ""
@@ -259,9 +256,7 @@ THREADS = option("Threads; answers do not depend on it.", min=1)
 
 @contextmanager
 def settings_of(config: Path | None) -> Iterator[None]:
-    """Name the configuration file in every :class:`ConfigError` that does not say where its value came
-    from.
-    """
+    """Name the configuration file in every ConfigError that does not say where its value came from."""
     try:
         yield
     except ConfigError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -123,7 +124,7 @@ def predict(
 ) -> None:
     """Predict the rows of a partition or of tables: score, probability and label, or value."""
 
-    from fastadmm.runs.combine import partial_predict, partial_predict_table
+    from fastadmm.runs.combine import partial_predict
     from fastadmm.runs.predict import notes_of, predict_partition, predict_tables
 
     if partial and out is None:
@@ -132,30 +133,25 @@ def predict(
         raise ConfigError("--partial: one party's file or table at a time")
     if not partial:
         check_csv(out)
-    choices = {"force": force, "allow_infinite_epsilon": allow_infinite_epsilon}
     options = rows.of(data, "predict")
-    if options is None:
-        if partial and out is not None:
-            name, n_samples = partial_predict(model, data[0], out, **choices)
-            say(f"contribution of {name} to {n_samples} rows in {out}")
-        else:
-            predictions = predict_partition(model, data[0])
-            write_csv(predictions, out, force)
-            _say_all(notes_of(predictions.model))
-        return
     if partial and out is not None:
-        name, n_samples, notes = partial_predict_table(model, rows.party, data[0], out, options, **choices)
-        say(f"contribution of {name} to {n_samples} rows in {out}")
+        how = {"force": force, "allow_infinite_epsilon": allow_infinite_epsilon}
+        found = partial_predict(model, data[0], out, rows.party, options, **how)
+        say(f"contribution of {found.name} to {len(found.values)} rows in {out}")
+        _say_all(found.notes)
+        return
+    if rows.party is not None:
+        raise ConfigError("--party: belongs to --partial")
+    notes: list[str] = []
+    if options is None:
+        predictions = predict_partition(model, data[0])
     else:
-        if rows.party is not None:
-            raise ConfigError("--party: belongs to --partial")
         predictions, notes = predict_tables(model, data, options)
-        write_csv(predictions, out, force)
-        notes = [*notes, *notes_of(predictions.model)]
-    _say_all(notes)
+    write_csv(predictions, out, force)
+    _say_all([*notes, *notes_of(predictions.model)])
 
 
-def _say_all(notes: list[str]) -> None:
+def _say_all(notes: Iterable[str]) -> None:
     for line in notes:
         say(f"fastadmm: {line}", error=True)
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from fastadmm.cli.app import app
 from fastadmm.cli.options import FORCE, JSON, argument, flag, option
-from fastadmm.cli.tables import show
+from fastadmm.cli.tables import grid, show
 from fastadmm.cli.terminal import print_json, say
-from fastadmm.files.escapes import printable
 
 
 @app.command()
@@ -70,6 +68,7 @@ def compare(
     as_json: bool = flag("Print one JSON document instead of the table.", "--json"),
 ) -> None:
     """Compare runs: results, metrics, differing settings, and curves of gap and objective."""
+    from fastadmm.figures.numbers import NONE
     from fastadmm.reports import compare_runs, write_comparison
     from fastadmm.reports.compare_page import comparison_rows
 
@@ -79,28 +78,15 @@ def compare(
         document = {**comparison.to_json(), "written": [str(path) for path in written]}
         print_json(document, allow_nan=False)
         return
-    show(_table([run.name for run in comparison.runs], comparison_rows(comparison)))
+    rows = [
+        [label, *texts]
+        for _, group in comparison_rows(comparison)
+        for label, texts in group
+        if any(text != NONE for text in texts)
+    ]
+    show(grid("", ["run", *(run.name for run in comparison.runs)], rows))
     for line in (*comparison.notes, *written):
         say(str(line))
-
-
-def _table(names: list[str], groups: Any) -> Any:
-    from rich.table import Table
-    from rich.text import Text
-
-    from fastadmm.figures.numbers import NONE
-
-    table = Table()
-    table.add_column("run")
-    for name in names:
-        # A name in brackets must not be taken for markup.
-        table.add_column(Text(printable(name)), justify="right", overflow="fold")
-    for _, rows in groups:
-        for label, texts in rows:
-            if any(text != NONE for text in texts):
-                table.add_row(Text(label), *map(Text, texts))
-        table.add_section()
-    return table
 
 
 @app.command()

@@ -22,10 +22,7 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 
 def listen() -> None:
-    """Let every signal that asks for an end raise, so that what is half-written goes.
-
-    Rounds have handlers of their own. A signal that is ignored, as under nohup, stays so.
-    """
+    """Let every signal that asks for an end raise, unless it is ignored: what is half-written goes."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) != signal.SIG_IGN:

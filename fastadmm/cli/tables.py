@@ -20,10 +20,7 @@ _ENDLESS = 100_000
 
 
 def show(*parts: RenderableType) -> None:
-    """Print tables and sentences; in a file or a pipe a table is as wide as it is.
-
-    A table that a terminal is too narrow for is printed as several, with its first columns in each.
-    """
+    """Print tables and sentences: whole into a pipe, as several tables where a terminal is too narrow."""
     import sys
 
     from rich.console import Console
@@ -55,7 +52,8 @@ def grid(
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(printable(title)), box=SIMPLE if simple else HEAVY_HEAD)
+    heading = Text(printable(title)) if title else None
+    table = Table(title=heading, box=SIMPLE if simple else HEAVY_HEAD)
     for k, name in enumerate(header):
         table.add_column(Text(printable(name)), justify="left" if k == 0 or name in words else "right")
     for row in rows:

@@ -36,11 +36,7 @@ _THREADS = 2
 
 
 def warm_up(everything: bool = False, say: Callable[[str, float], None] | None = None) -> dict[str, Any]:
-    """Compile the kernels of the default path, or all, unless their compiled form is there already.
-
-    The default path is ``train`` with the loss that the labels ask for, dense
-    and sparse blocks, and a test set.
-    """
+    """Compile the kernels of the default path, or all, unless their compiled form is there already."""
     from fastadmm.engine.rows import NUMBA_THREADS
     from fastadmm.kernels.cache import cache_base
     from fastadmm.kernels.compilation import watching

@@ -21,10 +21,7 @@ def measure_of(record: RoundRecord) -> float:
 
 
 def seconds_left(records: deque[RoundRecord], target: float) -> float | None:
-    """Estimate the time until gap or stationarity reaches the target, from the slope of its logarithm.
-
-    Returns: seconds; None while it is not falling or not finite.
-    """
+    """Time until the target by the slope of its measure's logarithm; None while that does not fall."""
     if len(records) < 5 or target <= 0:
         return None
     first, last = records[0], records[-1]

@@ -34,6 +34,12 @@ def require_regular(path: str | os.PathLike[str]) -> int:
     return status.st_size
 
 
+def is_directory(path: Path) -> bool:
+    """Whether a path is a directory; a place that cannot be looked at is an error."""
+    with storage_errors(path, "read"):
+        return path.is_dir()
+
+
 def read_bytes(path: str | os.PathLike[str], most: int = _MOST) -> bytes:
     """Content of a regular file of at most so many bytes."""
     size = require_regular(path)

@@ -22,8 +22,8 @@ from fastadmm.inference.estimate import (
     Estimate,
     Factor,
     Fit,
-    Test,
     check_penalty,
+    overall_test,
     refuse_separated,
 )
 from fastadmm.inference.likelihood import Family, joint_gram, joint_products
@@ -38,9 +38,7 @@ def contrasts(weights: Array) -> Array:
 
 
 def order_of(widths: Sequence[int], n_others: int, intercept: bool) -> Array:
-    """Of weights class by class, each with the columns of all parties, the numbers in the order of the
-    table.
-    """
+    """Places in the table of weights that stand class by class, each with the columns of all parties."""
     each = sum(widths) + intercept
     ends = np.cumsum([0, *widths, *[1] * intercept])
     places = [c * each + np.arange(a, b) for a, b in pairwise(ends) for c in range(n_others)]
@@ -104,7 +102,7 @@ def estimate_classes(
     fit = _fit(problem, z, weight, n, df)
     shrunk = size - df > SHRUNK
     tested = size - others * ones
-    overall = None if shrunk or not tested else _overall(fit, tested)
+    overall = None if shrunk or not tested else overall_test(_FAMILY, fit, tested)
     return Estimate(deltas, covered, _FAMILY, fit, overall, shrunk, step, distance)
 
 
@@ -138,11 +136,6 @@ def _fit(problem: Problem, z: Array, weight: Array, n: int, df: float) -> Fit:
         adjusted_r2=None,
         dispersion=1.0,
     )
-
-
-def _overall(fit: Fit, k: int) -> Test:
-    statistic = 2.0 * (fit.log_likelihood - fit.null_log_likelihood)
-    return Test("likelihood ratio of all weights", statistic, (k,), float(special.chdtrc(k, statistic)))
 
 
 def _not_by_one_predictor(z: Array, y: Array, weight: Array, dispersion: float) -> float:

@@ -176,7 +176,7 @@ def estimate(
     step = solve(joint_products(own, slope, ones, engine) + penalty @ estimates)
     distance = float(np.max(np.abs(step) / np.sqrt(np.diag(covered)), initial=0.0))
     shrunk = p - df > SHRUNK
-    overall = None if shrunk or p == ones else _overall(family, fit, p - ones)
+    overall = None if shrunk or p == ones else overall_test(family, fit, p - ones)
     return Estimate(estimates, covered, family, fit, overall, shrunk, step, distance)
 
 
@@ -323,7 +323,8 @@ def _null_predictor(problem: Problem, weight: Array, engine: Engine) -> Array:
     return problem.offset + increasing_root(derivative, 0.0)
 
 
-def _overall(family: Family, fit: Fit, k: int) -> Test:
+def overall_test(family: Family, fit: Fit, k: int) -> Test:
+    """Whether k weights together, which nothing shrinks, are zero."""
     if family.has_dispersion:
         statistic, rest = (fit.null_deviance - fit.deviance) / k / fit.dispersion, fit.n - fit.df
         return Test("F test of all weights", statistic, (k, rest), float(special.fdtrc(k, rest, statistic)))

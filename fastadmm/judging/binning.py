@@ -56,10 +56,7 @@ class Cells:
 
     @classmethod
     def of_numbers(cls, values: Array, absent: Array) -> Cells:
-        """Ranks of numbers, in double precision.
-
-        Shapes: values, absent (N,).
-        """
+        """Ranks of numbers, in double precision. Shapes: values, absent (N,)."""
         numbers, at = np.unique(values[~absent], return_inverse=True)
         codes = np.full(len(values), len(numbers))
         codes[~absent] = at

@@ -13,10 +13,7 @@ _ROUNDING = 1e-12
 
 
 def correlations(covariance: Array) -> Array:
-    """Correlation matrix; rows and columns of constants are NaN.
-
-    Shapes: covariance (d, d).
-    """
+    """Correlation matrix; rows and columns of constants are NaN. Shapes: covariance (d, d)."""
     diagonal = np.diag(covariance)
     with np.errstate(invalid="ignore", divide="ignore"):
         scale = np.where(diagonal > 0.0, 1.0 / np.sqrt(diagonal), np.nan)
@@ -73,10 +70,7 @@ def bin_edges(values: Array, weight: Array | None = None, count: int = 10) -> Ar
 
 
 def bin_weights(values: Array, edges: Array, weight: Array | None = None) -> Array:
-    """Summed weight in each bin.
-
-    Shapes: values, weight (N,).
-    """
+    """Summed weight in each bin. Shapes: values, weight (N,)."""
     return np.bincount(np.searchsorted(edges, values, "left"), weight, minlength=len(edges) + 1).astype(float)
 
 

@@ -46,10 +46,7 @@ class Ranking:
         )
 
     def precision_recall(self) -> tuple[Array, Array, Array]:
-        """Precision-recall curve.
-
-        Shapes: precision, recall, threshold (K,).
-        """
+        """Precision-recall curve. Shapes: precision, recall, threshold (K,)."""
         return self.hits / (self.hits + self.false_alarms), self.hits / self.positives, self.scores
 
     def average_precision(self) -> float:
@@ -114,10 +111,7 @@ class Ranking:
 
 
 def rank_rows(y: Array, score: Array, weight: Array) -> Ranking:
-    """Order rows by their scores.
-
-    Shapes: y, score, weight (N,).
-    """
+    """Order rows by their scores. Shapes: y, score, weight (N,)."""
     counted = weight > 0.0
     y, score, weight = y[counted], score[counted], weight[counted]
     order = np.argsort(-score, kind="stable")

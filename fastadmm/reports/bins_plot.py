@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fastadmm.figures.figure import MUTED, SERIES_COLOURS, render
+from fastadmm.figures.figure import MUTED, SERIES_COLOURS
 from fastadmm.figures.numbers import format_number
 from fastadmm.reports.plots import Plot, safe_label
 from fastadmm.store.model import open_model, open_shared_part
@@ -59,15 +59,10 @@ def bins_plot(path: Path) -> Plot | None:
         f"{name}: {', '.join(f'{cells} {rate:.3g}' for cells, _, rate in _bars(column, bins))}"
         for _, name, column, bins in shown
     ]
-    return Plot(
-        key="bins",
-        title="Rates by bin",
-        caption=f"Bars: share of the training rows. Points: rate of {event!r} in a bin."
-        + (f" The {_MOST} columns of {len(found)} that move the score most." if len(found) > _MOST else ""),
-        alt="; ".join(texts),
-        svg=render("bins", draw, wide=True, height=height),
-        wide=True,
-    )
+    caption = f"Bars: share of the training rows. Points: rate of {event!r} in a bin."
+    if len(found) > _MOST:
+        caption += f" The {_MOST} columns of {len(found)} that move the score most."
+    return Plot.of("bins", "Rates by bin", caption, "; ".join(texts), draw, wide=True, height=height)
 
 
 def _bars(column: ColumnEncoding, bins: Bins) -> list[tuple[str, float, float]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,6 @@ from fastadmm.figures.figure import (
     finite,
     line,
     positive,
-    render,
     round_axes,
     wide_range,
     write_figure,
@@ -148,7 +148,7 @@ def comparison_rows(comparison: RunComparison) -> list[tuple[str, list[tuple[str
 
     result = [
         row("status", [status(run) for run in runs]),
-        row("data", [run.data or NONE for run in runs]),
+        row("data", [run.same["data"] or NONE for run in runs]),
         row("rounds", [format_number(run.rounds) for run in runs]),
         row("time", [format_duration(run.seconds) for run in runs]),
         row("objective", [format_number(run.objective, 7, zeros=True) for run in runs]),
@@ -201,32 +201,23 @@ def write_comparison(comparison: RunComparison, out: str | Path) -> Path:
 def _context(comparison: RunComparison) -> dict[str, Any]:
     names = [run.name for run in comparison.runs]
     title = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-    plot = Plot(
-        key="comparison",
-        title="Gap and objective",
-        caption="Logarithmic scale where the values span decades. "
-        + (
-            "All runs minimise the same function of the same data, so the objective is drawn as its "
+    caption = "Logarithmic scale where the values span decades."
+    if comparison.lower_bound is not None:
+        caption += (
+            " All runs minimise the same function of the same data, so the objective is drawn as its "
             "distance from the best lower bound that their rounds found."
-            if comparison.lower_bound is not None
-            else "The objectives are not of one problem: see the notes above."
-            if not comparison.same_problem
-            else ""
         )
-        + (f" The first {MAX_RUNS} of {len(names)} runs are drawn." if len(names) > MAX_RUNS else ""),
-        alt="; ".join(
-            f"{run.name}: gap {format_number(run.gap, 3)} after {format_number(run.rounds)} rounds and "
-            f"{format_duration(run.seconds)}, objective {format_number(run.objective, 7)}"
-            for run in comparison.runs
-        ),
-        svg=render(
-            "comparison",
-            lambda figure: draw_comparison(figure, comparison),
-            wide=True,
-            height=picture_height(comparison) if curve_kinds(comparison) else 1.0,
-        ),
-        wide=True,
+    elif not comparison.same_problem:
+        caption += " The objectives are not of one problem: see the notes above."
+    caption += f" The first {MAX_RUNS} of {len(names)} runs are drawn." if len(names) > MAX_RUNS else ""
+    alt = "; ".join(
+        f"{run.name}: gap {format_number(run.gap, 3)} after {format_number(run.rounds)} rounds and "
+        f"{format_duration(run.seconds)}, objective {format_number(run.objective, 7)}"
+        for run in comparison.runs
     )
+    height = picture_height(comparison) if curve_kinds(comparison) else 1.0
+    draw = partial(draw_comparison, comparison=comparison)
+    plot = Plot.of("comparison", "Gap and objective", caption, alt, draw, wide=True, height=height)
     return {
         "title": title,
         "n_runs": len(names),

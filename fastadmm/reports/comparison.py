@@ -1,9 +1,4 @@
-"""Several runs side by side: what was asked for, what came out, and what may be compared.
-
-Two objectives mean the same only where the runs minimise the same function of the same data, and
-two test metrics only where they were measured on the same samples. The comparison says where that
-does not hold.
-"""
+"""Several runs side by side: what was asked for, what came out, and what may be compared."""
 
 from __future__ import annotations
 
@@ -27,6 +22,16 @@ if TYPE_CHECKING:
     from fastadmm.reports.records import History
     from fastadmm.runs.claim import Said
 
+#: What runs may have in common, by its key in their provenance.
+_PROVENANCE = {"data": "content", "rows": "row_digest", "labels": "labels", "test": "test"}
+
+#: What runs on different data were trained on, by the first of it that is not the same.
+_DIFFERENT = {
+    "rows": "different rows",
+    "labels": "the same rows with different labels or weights",
+    "data": "the same rows and labels with different features, scaling or parties",
+}
+
 #: Letter of what a run does not record.
 _UNKNOWN = "?"
 
@@ -49,10 +54,7 @@ class ComparedRun:
     test: dict[str, float]  # metrics of the last logged round on the run's test partition
     evaluation: dict[str, float]  # metrics of ``fastadmm evaluate``
     evaluated_on: str  # name of the partition that was evaluated; empty for none
-    data: str  # letters: runs with one letter have it in common (features, labels, row ids, test partition)
-    labels: str  # letters: runs with one letter have it in common (features, labels, row ids, test partition)
-    rows: str  # letters: runs with one letter have it in common (features, labels, row ids, test partition)
-    test_data: str
+    same: dict[str, str]  # letters of data, rows, labels and test: runs with one letter have that in common
     history: History
     gap_within: float | None = None
     said: Said | None = None  # what may be said of the run's claim
@@ -70,7 +72,7 @@ class ComparedRun:
             "test": self.test,
             "evaluation": self.evaluation,
             "evaluated_on": self.evaluated_on,
-            "same": {"data": self.data, "rows": self.rows, "labels": self.labels, "test": self.test_data},
+            "same": self.same,
         }
 
 
@@ -113,13 +115,17 @@ class RunComparison:
             "stationarity",
             "epsilon",
             "delta",
-            "data",
         ]
         text = io.StringIO()
-        header = [*plain, *(f"test_{name}" for name in tested), *(f"evaluation_{name}" for name in evaluated)]
+        header = [
+            *plain,
+            "data",
+            *(f"test_{name}" for name in tested),
+            *(f"evaluation_{name}" for name in evaluated),
+        ]
         csv_rows(text, [[*header, *(f"setting_{name}" for name in self.differing)]])
         for run in self.runs:
-            cells: list[Any] = [getattr(run, name) for name in plain]
+            cells: list[Any] = [*(getattr(run, name) for name in plain), run.same["data"]]
             cells += [run.test.get(name) for name in tested]
             cells += [run.evaluation.get(name) for name in evaluated]
             cells += [run.settings.get(name) for name in self.differing]
@@ -138,8 +144,7 @@ def compare_runs(paths: Sequence[str | Path]) -> RunComparison:
             raise ConfigError(f"compare: {shown(directories[k])} is given twice")
     records = [read_records(path) for path in directories]
     letters = {
-        key: _letters([_provenance(record, key) for record in records])
-        for key in ("content", "row_digest", "labels", "test")
+        name: _letters([_provenance(record, key) for record in records]) for name, key in _PROVENANCE.items()
     }
     # Of digests nothing is passed on but which of them are equal.
     records = [published(record) for record in records]
@@ -148,7 +153,7 @@ def compare_runs(paths: Sequence[str | Path]) -> RunComparison:
         for k, (record, name) in enumerate(zip(records, _names(resolved)))
     ]
     differing = _differing(runs)
-    same_data = all(_one([getattr(run, key) for run in runs]) for key in ("data", "rows", "labels"))
+    same_data = all(_one(letters[name]) for name in ("data", "rows", "labels"))
     # A private run minimises over rows that it clipped, and shows no objective.
     private = any(run.settings["privacy.mode"] != "none" for run in runs)
     same_problem = same_data and not private and not _of_objective(differing, runs)
@@ -205,10 +210,7 @@ def _compared(records: RunRecords, name: str, letters: dict[str, str]) -> Compar
             if isinstance(value, int | float) and not isinstance(value, bool)
         },
         evaluated_on=str(evaluation.get("data") or ""),
-        data=letters["content"],
-        rows=letters["row_digest"],
-        labels=letters["labels"],
-        test_data=letters["test"],
+        same=letters,
         history=history,
         gap_within=result.get("gap_within"),
         said=records.said,
@@ -271,11 +273,11 @@ def _differing(runs: list[ComparedRun]) -> list[str]:
     return [key for key in keys if differs(key)]
 
 
-def _groups(runs: list[ComparedRun], attribute: str) -> str:
+def _groups(runs: list[ComparedRun], what: str) -> str:
     """Which runs share a letter, in words: ``A: one, two; B: three``."""
-    letters = dict.fromkeys(getattr(run, attribute) for run in runs)
+    letters = dict.fromkeys(run.same[what] for run in runs)
     return "; ".join(
-        f"{letter or 'none'}: {', '.join(run.name for run in runs if getattr(run, attribute) == letter)}"
+        f"{letter or 'none'}: {', '.join(run.name for run in runs if run.same[what] == letter)}"
         for letter in letters
     )
 
@@ -288,29 +290,19 @@ def _notes(
     unknown = [
         run.name
         for run in runs
-        if _UNKNOWN in (run.data, run.rows, run.labels) and (run.rows == _UNKNOWN or run.name not in private)
+        if _UNKNOWN in [run.same[what] for what in ("data", "rows", "labels")]
+        and (run.same["rows"] == _UNKNOWN or run.name not in private)
     ]
     if unknown:
         notes.append(f"Data unknown: {', '.join(unknown)} do not record digests of their data.")
-    elif private and _one([run.rows for run in runs]):
+    elif private and _one([run.same["rows"] for run in runs]):
         notes.append(
             "Data not compared: whether labels and features are the same is not said of "
             f"{', '.join(private)}: it would confirm a guess of them."
         )
     elif not same_data:
-        if not _one([run.rows for run in runs]):
-            what = "The runs were trained on different rows (digests differ)"
-            groups = _groups(runs, "rows")
-        elif not _one([run.labels for run in runs]):
-            what = "The runs were trained on the same rows with different labels or weights (digests differ)"
-            groups = _groups(runs, "labels")
-        else:
-            what = (
-                "The runs were trained on the same rows and labels with different features, "
-                "scaling or parties (digests differ)"
-            )
-            groups = _groups(runs, "data")
-        notes.append(f"{what}: {groups}.")
+        what = next(what for what in _DIFFERENT if not _one([run.same[what] for run in runs]))
+        notes.append(f"The runs were trained on {_DIFFERENT[what]} (digests differ): {_groups(runs, what)}.")
     objective = _of_objective(differing, runs)
     if private:
         pass  # of these no objective is shown
@@ -319,10 +311,10 @@ def _notes(
     elif objective:
         verb = "differs" if len(objective) == 1 else "differ"
         notes.append(f"Objectives are not comparable: {', '.join(objective)} {verb}.")
-    if len({run.test_data for run in runs if run.test}) > 1:
+    if len({run.same["test"] for run in runs if run.test}) > 1:
         notes.append(
             "Test metrics are not comparable: the test partitions differ (digests differ): "
-            f"{_groups(runs, 'test_data')}."
+            f"{_groups(runs, 'test')}."
         )
     evaluated = {run.evaluated_on for run in runs if run.evaluation}
     if len(evaluated) > 1:

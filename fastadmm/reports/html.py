@@ -1,8 +1,4 @@
-"""One run as one HTML page that needs nothing else: no scripts, no fonts, no network.
-
-The page depends on the run's files alone (no clock, no machine), so that writing it twice
-gives the same bytes. Every text from a file is escaped by the template.
-"""
+"""One run as one HTML page that needs nothing else, and is a function of the run's files alone."""
 
 from __future__ import annotations
 
@@ -21,7 +17,7 @@ from fastadmm.judging.judgement import event_in
 from fastadmm.privacy.published import KEPT_BACK, is_private
 from fastadmm.reports.bins_plot import bins_plot
 from fastadmm.reports.committee import coefficient_section, limits, points_section
-from fastadmm.reports.judgement import judgement_section
+from fastadmm.reports.judgement import class_table, judgement_section, plain_value
 from fastadmm.reports.plots import calibration_plot, history_plots, metric_label
 from fastadmm.reports.records import RunRecords, published, read_records
 
@@ -516,39 +512,18 @@ def _evaluation(evaluation: dict[str, Any] | None) -> dict[str, Any] | None:
         models.append((str(baseline.get("name") or f"baseline {k}"), baseline["metrics"]))
 
     def scalars(metrics: dict[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in metrics.items() if _plain_value(value)}
+        return {name: value for name, value in metrics.items() if plain_value(value)}
 
     names = list(dict.fromkeys(name for _, metrics in models for name in scalars(metrics)))
     return {
         "data": str(evaluation.get("data") or ""),
-        "classes": _class_rows(evaluation["metrics"].get("classes")),
+        "classes": class_table(evaluation["metrics"].get("classes")),
         "header": ["metric", *(model for model, _ in models)],
         "rows": [
             [metric_label(name), *(format_number(metrics.get(name), 5, zeros=True) for _, metrics in models)]
             for name in names
         ],
     }
-
-
-def _class_rows(classes: Any) -> dict[str, Any] | None:
-    """Table of a multinomial model's classes."""
-    if not isinstance(classes, list) or not all(isinstance(row, dict) for row in classes):
-        return None
-    names = ("weight", "precision", "recall", "auc")
-    return {
-        "header": ["class", *("AUC" if name == "auc" else name for name in names)],
-        "rows": [
-            [
-                str(row.get("name")),
-                *(format_number(row.get(n) if _plain_value(row.get(n)) else None, 4) for n in names),
-            ]
-            for row in classes
-        ],
-    }
-
-
-def _plain_value(value: Any) -> bool:
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
 def _groups(document: dict[str, Any]) -> list[dict[str, Any]]:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from fastadmm.figures.figure import DASHES, MUTED, SERIES_COLOURS, render
+from fastadmm.figures.figure import DASHES, MUTED, SERIES_COLOURS
 from fastadmm.figures.numbers import NONE, format_number
 from fastadmm.judging.judgement import event_in
-from fastadmm.reports.plots import Plot, safe_label
+from fastadmm.reports.plots import Plot, safe_label, unit_square
 from fastadmm.reports.records import GROUP
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 def judgement_section(evaluation: dict[str, Any]) -> dict[str, Any]:
@@ -26,17 +23,14 @@ def judgement_section(evaluation: dict[str, Any]) -> dict[str, Any]:
         plots += [_roc(ranking), _precision_recall(ranking), _gain(ranking, event), _lift(ranking, event)]
         tables.append(_group_table(ranking))
     if evaluation.get("confusion") is not None:
-        tables.append(_confusion_table(evaluation["confusion"]))
+        tables.append(confusion_table(evaluation["confusion"]))
     if drift is not None:
         plots.append(_drift(drift))
     return {"plots": plots, "tables": tables, "notes": [str(note) for note in evaluation.get("notes", [])]}
 
 
 def _plot(key: str, title: str, caption: str, alt: str, draw: Callable[[Any], None]) -> Plot:
-    def whole(figure: Figure) -> None:
-        draw(figure.add_subplot())
-
-    return Plot(key=key, title=title, caption=caption, alt=alt, svg=render(key, whole))
+    return Plot.of(key, title, caption, alt, lambda figure: draw(figure.add_subplot()))
 
 
 def _roc(ranking: dict[str, Any]) -> Plot:
@@ -47,7 +41,7 @@ def _roc(ranking: dict[str, Any]) -> Plot:
     area = "" if interval is None else f" AUC: {interval[0]:.3f} to {interval[1]:.3f} (95 % interval)."
 
     def draw(ax: Any) -> None:
-        ax.plot([0, 1], [0, 1], color=MUTED, linestyle=(0, (4, 3)), linewidth=1.2, label="chance")
+        unit_square(ax, "false positive rate", "true positive rate", "chance")
         ax.plot(false, true, color=SERIES_COLOURS[0], label="model")
         ax.plot(
             [false[best]] * 2,
@@ -55,9 +49,6 @@ def _roc(ranking: dict[str, Any]) -> Plot:
             color=SERIES_COLOURS[1],
             linestyle=DASHES[1],
             label="KS",
-        )
-        ax.set(
-            xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel="false positive rate", ylabel="true positive rate"
         )
         ax.legend(loc="lower right")
 
@@ -80,7 +71,7 @@ def _precision_recall(ranking: dict[str, Any]) -> Plot:
             where="pre",
             label="model",
         )
-        ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel="recall", ylabel="precision")
+        unit_square(ax, "recall", "precision")
         ax.legend(loc="best")
 
     said = f"The average precision is {average:.3f}."
@@ -91,11 +82,9 @@ def _gain(ranking: dict[str, Any], event: str) -> Plot:
     curves, groups = ranking["curves"], ranking["groups"]
 
     def draw(ax: Any) -> None:
-        ax.plot([0, 1], [0, 1], color=MUTED, linestyle=(0, (4, 3)), linewidth=1.2, label="chance")
+        unit_square(ax, "share of the rows, highest scores first", f"share of {event} found", "chance")
         share, found = np.r_[0.0, curves["share"]], np.r_[0.0, curves["true_positive_rate"]]
         ax.plot(share, found, color=SERIES_COLOURS[0], label="model")
-        ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel="share of the rows, highest scores first")
-        ax.set_ylabel(f"share of {event} found")
         ax.legend(loc="lower right")
 
     said = f"The first tenth of the rows holds {100 * groups[0]['gain']:.3g} % of {event}."
@@ -150,7 +139,25 @@ def _group_table(ranking: dict[str, Any]) -> dict[str, Any]:
     return {"title": "Tenths of the rows, highest scores first", "header": header, "rows": rows}
 
 
-def _confusion_table(confusion: dict[str, Any]) -> dict[str, Any]:
+def plain_value(value: Any) -> bool:
+    """Whether a metric is one number, or none."""
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def class_table(classes: Any) -> dict[str, Any] | None:
+    """Weight and metrics of each class of a multinomial model."""
+    if not isinstance(classes, list) or not all(isinstance(row, dict) for row in classes):
+        return None
+    names = ("weight", "precision", "recall", "auc")
+    numbers = ([row.get(n) if plain_value(row.get(n)) else None for n in names] for row in classes)
+    cells = ([format_number(number, 4) for number in own] for own in numbers)
+    header = ["class", *("AUC" if name == "auc" else name for name in names)]
+    rows = [[str(row.get("name")), *own] for row, own in zip(classes, cells)]
+    return {"title": "Classes", "header": header, "rows": rows}
+
+
+def confusion_table(confusion: dict[str, Any]) -> dict[str, Any]:
+    """Rows by true and predicted class, and what follows from them of two."""
     names = [safe_label(str(name)) for name in confusion["classes"]]
     threshold = confusion.get("threshold")
     title = "True and predicted classes" + ("" if threshold is None else f", threshold {threshold:g}")

@@ -6,6 +6,7 @@ import math
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from fastadmm.figures.figure import (
     SERIES_COLOURS,
     TEXT,
     any_finite,
+    draw_path,
     finite,
     line,
     log_axis,
@@ -29,7 +31,6 @@ from fastadmm.figures.figure import (
     x_axis,
 )
 from fastadmm.figures.numbers import format_number
-from fastadmm.figures.path import draw_path
 from fastadmm.privacy.accounting import epsilon_of
 from fastadmm.privacy.plan import BudgetPlan
 
@@ -54,6 +55,28 @@ class Plot:
     svg: str  # an ``<svg>`` element, ready for an HTML page
     wide: bool = False  # whether it takes the whole width of the page
 
+    @classmethod
+    def of(
+        cls,
+        key: str,
+        title: str,
+        caption: str,
+        alt: str,
+        draw: Callable[[Figure], None],
+        *,
+        wide: bool = False,
+        height: float = 2.9,
+    ) -> Plot:
+        """Draw a figure."""
+        return cls(key, title, caption, alt, render(key, draw, wide=wide, height=height), wide)
+
+
+def unit_square(ax: Any, xlabel: str, ylabel: str, diagonal: str = "") -> None:
+    """Let both axes be shares, with a dashed diagonal by a name."""
+    if diagonal:
+        ax.plot([0, 1], [0, 1], color=MUTED, linestyle=(0, (4, 3)), linewidth=1.2, label=diagonal)
+    ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel=xlabel, ylabel=ylabel)
+
 
 def history_plots(history: History, target: float | None, party_names: Sequence[str]) -> list[Plot]:
     """Draw the figures that the round log has data for."""
@@ -61,7 +84,8 @@ def history_plots(history: History, target: float | None, party_names: Sequence[
         return []
     plots: list[Plot | None] = [
         _objective(history),
-        *_gaps(history, target),
+        _gap(history, target, "round"),
+        _gap(history, target, "seconds"),
         _stationarity(history, target),
         _residuals(history),
         _lagrangian(history),
@@ -72,10 +96,7 @@ def history_plots(history: History, target: float | None, party_names: Sequence[
 
 
 def calibration_plot(calibration: dict[str, Any]) -> Plot | None:
-    """Draw observed rates against predicted probabilities.
-
-    Returns: ``None`` without bins.
-    """
+    """Draw observed rates against predicted probabilities; None without bins."""
     bins = calibration["bins"]
     if not bins:
         return None
@@ -87,31 +108,24 @@ def calibration_plot(calibration: dict[str, Any]) -> Plot | None:
 
     def draw(figure: Figure) -> None:
         ax = figure.add_subplot()
-        ax.plot([0, 1], [0, 1], color=MUTED, linestyle=(0, (4, 3)), linewidth=1.2, label="perfect")
+        unit_square(ax, "mean predicted probability", "observed rate", "perfect")
         if np.isfinite(bars).all():
             ax.errorbar(predicted, observed, bars, fmt="none", ecolor=MUTED, elinewidth=1.0, capsize=2.0)
         ax.plot(predicted, observed, color=SERIES_COLOURS[0], marker="o", label="model")
-        ax.set(
-            xlim=(-0.02, 1.02),
-            ylim=(-0.02, 1.02),
-            xlabel="mean predicted probability",
-            ylabel="observed rate",
-        )
         ax.legend(loc="upper left")
 
     error = calibration.get("expected_calibration_error")
     summary = "" if error is None else f" The expected calibration error is {error:.4f}."
-    return Plot(
-        key="calibration",
-        title="Calibration",
-        caption="Each point is a group of rows with similar predictions; on the diagonal, "
-        "predicted probabilities are what is observed."
-        + (" Bars are 95 % intervals." if np.isfinite(bars).all() else "")
-        + summary,
-        alt=f"Observed rate against mean predicted probability in {len(bins)} groups: from "
-        f"{observed[0]:.3f} at {predicted[0]:.3f} to {observed[-1]:.3f} at {predicted[-1]:.3f}.{summary}",
-        svg=render("calibration", draw),
+    intervals = " Bars are 95 % intervals." if np.isfinite(bars).all() else ""
+    caption = (
+        "Each point is a group of rows with similar predictions; on the diagonal, predicted probabilities "
+        f"are what is observed.{intervals}{summary}"
     )
+    alt = (
+        f"Observed rate against mean predicted probability in {len(bins)} groups: from "
+        f"{observed[0]:.3f} at {predicted[0]:.3f} to {observed[-1]:.3f} at {predicted[-1]:.3f}.{summary}"
+    )
+    return Plot.of("calibration", "Calibration", caption, alt, draw)
 
 
 # --- the figures -------------------------------------------------------------------------------
@@ -140,18 +154,14 @@ def _objective(history: History) -> Plot | None:
             ax.legend(loc="upper right")
         round_axes(ax, history.round, log=log)
 
-    return Plot(
-        key="objective",
-        title="Objective",
-        caption="Mean loss plus λ times the penalty, on the training data."
-        + (" The lower bound is that of the rounds." if band else ""),
-        alt="Objective against rounds: " + _story(history.round, objective),
-        svg=render("objective", draw),
-    )
+    caption = "Mean loss plus λ times the penalty, on the training data."
+    caption += " The lower bound is that of the rounds." if band else ""
+    alt = f"Objective against rounds: {_story(history.round, objective)}"
+    return Plot.of("objective", "Objective", caption, alt, draw)
 
 
 def _falling(
-    plot: Callable[..., Plot],
+    texts: tuple[str, str, str],
     x: NDArray[Any],
     lines: Sequence[tuple[str, str, NDArray[np.float64]]],
     target: float | None = None,
@@ -186,82 +196,59 @@ def _falling(
             ax.legend(loc="best")
 
     said = " ".join(f"{words}: {_story(x, y, unit)}" for _, words, y in lines)
-    return plot(alt=said + (f" The target is {target:.3g}." if target else ""), draw=draw)
+    return Plot.of(*texts, said + (f" The target is {target:.3g}." if target else ""), draw)
 
 
-def _plot(key: str, title: str, caption: str, wide: bool = False) -> Callable[..., Plot]:
-    """What makes a figure, once it is known what it shows and how that is drawn."""
-
-    def made(alt: str, draw: Callable[[Figure], None], wide: bool = wide) -> Plot:
-        return Plot(key, title, caption, alt, render(key, draw, wide=wide), wide)
-
-    return made
-
-
-def _gaps(history: History, target: float | None) -> list[Plot | None]:
-    """The gap against rounds, and against time."""
-    s, words = history.series, "Relative duality gap against"
-    by_rounds = _plot(
-        "gap-rounds",
-        "Relative gap against rounds",
-        "Logarithmic scale. A proved bound, not an estimate.",
-    )
-    by_time = _plot(
-        "gap-time",
-        "Relative gap against time",
-        "Logarithmic scale. Time counts from the start of the run, pauses left out.",
-    )
-    return [
-        _falling(by_rounds, history.round, [("", f"{words} rounds", s["gap"])], target),
-        _falling(by_time, s["seconds"], [("", f"{words} seconds", s["gap"])], target, "seconds"),
-    ]
+def _gap(history: History, target: float | None, unit: str) -> Plot | None:
+    """The gap against rounds, or against time."""
+    said = "A proved bound, not an estimate."
+    x: NDArray[Any] = history.round
+    if unit == "seconds":
+        said, x = "Time counts from the start of the run, pauses left out.", history.series["seconds"]
+    key, name = ("gap-time", "time") if unit == "seconds" else ("gap-rounds", "rounds")
+    texts = key, f"Relative gap against {name}", f"Logarithmic scale. {said}"
+    words = f"Relative duality gap against {'rounds' if unit == 'round' else unit}"
+    return _falling(texts, x, [("", words, history.series["gap"])], target, unit)
 
 
 def _stationarity(history: History, target: float | None) -> Plot | None:
-    plot = _plot(
-        "stationarity",
-        "Stationarity against rounds",
-        "Size of the gradient as a share of that at zero weights. The problem is not convex: a small "
-        "value means a stationary point, and no global optimum is claimed.",
+    caption = (
+        "Size of the gradient as a share of that at zero weights. The problem is not convex: a small value "
+        "means a stationary point, and no global optimum is claimed."
     )
+    texts = "stationarity", "Stationarity against rounds", caption
     measure = ("", "Relative stationarity against rounds", history.series["stationarity"])
-    return _falling(plot, history.round, [measure], target)
+    return _falling(texts, history.round, [measure], target)
 
 
 def _residuals(history: History) -> Plot | None:
-    plot = _plot(
-        "residuals",
-        "Residuals",
+    caption = (
         "Primal: how far the parties' messages are from the shared predictor. "
-        "Dual: how far the parties' weights are from optimal at the shared dual variable.",
+        "Dual: how far the parties' weights are from optimal at the shared dual variable."
     )
     kinds = ("primal", "dual")
     lines = [(kind, f"{kind.capitalize()} residual", history.series[f"{kind}_residual"]) for kind in kinds]
-    return _falling(plot, history.round, lines)
+    return _falling(("residuals", "Residuals", caption), history.round, lines)
 
 
 def _lagrangian(history: History) -> Plot | None:
     if not any_finite(finite(history.series["penalty"])):
         return None  # no penalty, no augmented Lagrangian: this is not ADMM
-    plot = _plot(
-        "lagrangian",
-        "What the theory of ADMM sharing follows",
+    caption = (
         "Under the paper's assumptions and with a large enough penalty, the augmented Lagrangian decreases "
         "and Vᵗ (summed over the samples, not their mean) tends to zero: the first round with Vᵗ ≤ ε comes "
         "within O(1/ε) rounds. The assumptions do not hold in general, and neither curve certifies a model"
-        + (": the gap does." if any_finite(positive(history.series["gap"])) else "."),
     )
+    caption += ": the gap does." if any_finite(positive(history.series["gap"])) else "."
+    texts = "lagrangian", "What the theory of ADMM sharing follows", caption
     names = {"augmented_lagrangian": "augmented Lagrangian", "lyapunov": "Lyapunov Vᵗ"}
-    return _panels(plot, history, [(label, history.series[name]) for name, label in names.items()])
+    return _panels(texts, history, [(label, history.series[name]) for name, label in names.items()])
 
 
 def _test_metrics(history: History) -> Plot | None:
-    plot = _plot(
-        "test",
-        "Test metrics",
-        "Measured on the test partition after every round; never used for training.",
-    )
-    return _panels(plot, history, [(metric_label(name), y) for name, y in history.test.items()])
+    caption = "Measured on the test partition after every round; never used for training."
+    texts = "test", "Test metrics", caption
+    return _panels(texts, history, [(metric_label(name), y) for name, y in history.test.items()])
 
 
 def _weights(history: History, party_names: Sequence[str]) -> Plot | None:
@@ -309,21 +296,18 @@ def _weights(history: History, party_names: Sequence[str]) -> Plot | None:
         right.set_ylim(bottom=0)
 
     hidden = n_parties - shown.size
-    return Plot(
-        key="weights",
-        title="Weights of the parties",
-        caption="Euclidean norm of each party's weights; lines have the colour of their bar."
-        + (f" The {shown.size} largest of {n_parties} parties." if hidden else ""),
-        alt="Weight norms after the last round: "
-        + ", ".join(f"{name} {value:.3g}" for name, value in zip(names, final[shown]))
-        + (f", and {hidden} parties more." if hidden else "."),
-        svg=render("weights", draw, wide=True, height=max(2.5, 1.2 + 0.21 * shown.size)),
-        wide=True,
+    caption = "Euclidean norm of each party's weights; lines have the colour of their bar."
+    caption += f" The {shown.size} largest of {n_parties} parties." if hidden else ""
+    listed = ", ".join(f"{name} {value:.3g}" for name, value in zip(names, final[shown]))
+    alt = f"Weight norms after the last round: {listed}" + (
+        f", and {hidden} parties more." if hidden else "."
     )
+    height = max(2.5, 1.2 + 0.21 * shown.size)
+    return Plot.of("weights", "Weights of the parties", caption, alt, draw, wide=True, height=height)
 
 
 def _panels(
-    plot: Callable[..., Plot], history: History, lines: Sequence[tuple[str, NDArray[np.float64]]]
+    texts: tuple[str, str, str], history: History, lines: Sequence[tuple[str, NDArray[np.float64]]]
 ) -> Plot | None:
     """One panel per line, three at most, side by side: their scales have nothing in common."""
     lines = [(name, finite(y)) for name, y in lines]
@@ -338,7 +322,7 @@ def _panels(
             round_axes(ax, history.round, log=wide_range(y))
 
     said = " ".join(f"{name[0].upper()}{name[1:]}: {_story(history.round, y)}" for name, y in lines)
-    return plot(alt=said, draw=draw, wide=len(lines) > 1)
+    return Plot.of(*texts, said, draw, wide=len(lines) > 1)
 
 
 # --- words ---------------------------------------------------------------------------------------
@@ -383,18 +367,13 @@ def path_plot(table: dict[str, Any]) -> Plot:
         else "Objective and number of weights that are not zero. Without folds nothing chooses: the model is "
         "that of the smallest value."
     )
-    return Plot(
-        key="path",
-        title="Held-out loss over λ" if with_folds else "Objective over λ",
-        caption=caption,
-        alt="; ".join(
-            f"λ {format_number(row['lambda'], 4)}: {name.replace('_', ' ')} "
-            f"{format_number(row[name], 5, zeros=True)}, {row['nonzero']} weights not zero"
-            for row in rows
-        ),
-        svg=render("path", lambda figure: draw_path(figure, table), wide=True, height=5.0),
-        wide=True,
+    title = "Held-out loss over λ" if with_folds else "Objective over λ"
+    alt = "; ".join(
+        f"λ {format_number(row['lambda'], 4)}: {name.replace('_', ' ')} "
+        f"{format_number(row[name], 5, zeros=True)}, {row['nonzero']} weights not zero"
+        for row in rows
     )
+    return Plot.of("path", title, caption, alt, partial(draw_path, table=table), wide=True, height=5.0)
 
 
 def write_privacy_plot(path: Path, plan: BudgetPlan, n_parties: int) -> Path:

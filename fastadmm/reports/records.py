@@ -1,28 +1,24 @@
-"""Reads what a run left behind: its round log, result, configuration, environment and evaluation.
-
-Only ``rounds.jsonl`` may end in the middle of a line (the process was killed while it wrote);
-any other damage is a :class:`FormatError` that names the file and the line.
-"""
+"""Reads what a run left behind: its round log, result, configuration, environment and evaluation."""
 
 from __future__ import annotations
 
-import json
-import tomllib
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from fastadmm.errors import FormatError, StorageError
 from fastadmm.files.atomic import shown, storage_errors
-from fastadmm.files.reading import json_of, read_bytes
+from fastadmm.files.reading import json_of, parse_json, read_bytes
 from fastadmm.privacy.published import config_of, fixed_result, is_private
 from fastadmm.runs.claim import said_of_run, without_claim
 from fastadmm.runs.config import check_settings
+from fastadmm.runs.folder import document_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -43,9 +39,6 @@ SERIES = (
     "penalty",
     "stationarity",
 )
-
-#: What a bin of the calibration curve must hold.
-BIN_KEYS = ("mean_predicted", "observed_rate", "count")
 
 
 @dataclass(frozen=True)
@@ -97,7 +90,7 @@ def read_records(run_dir: str | Path) -> RunRecords:
             f"{shown(path)}: not a run directory (no run.toml, rounds.jsonl or result.json in it); give what "
             "'fastadmm train' wrote"
         )
-    result, config = _read_result(path / "result.json"), _read_toml(path / "run.toml")
+    result, config = _read(path / "result.json", _RESULT), document_in(path / "run.toml") or {}
     check_settings(config, path / "run.toml")
     said = said_of_run(path, result, config)
     return RunRecords(
@@ -105,35 +98,30 @@ def read_records(run_dir: str | Path) -> RunRecords:
         history=read_rounds(path / "rounds.jsonl"),
         result=None if result is None else without_claim(result, said),
         config=config,
-        environment=_read_json(path / "environment.json") or {},
+        environment=document_in(path / "environment.json") or {},
         evaluation=_read_evaluation(path / "evaluation.json"),
         privacy=_read_privacy(path / "privacy.json"),
         worth=_read_worth(path / "worth.json"),
         path_table=_read_path(path / "path.json"),
-        inference=_read_json(path / "inference.json"),
-        points=_read_json(path / "points.json"),
+        inference=document_in(path / "inference.json"),
+        points=document_in(path / "points.json"),
         said=said,
     )
 
 
-def read_rounds(path: str | Path) -> History:
-    """Read a round log into columns.
-
-    A last line without its newline that is not complete is dropped: the process was killed
-    while it wrote. Where round numbers go back (a run resumed from a checkpoint repeats the
-    rounds after it), the later lines replace the earlier ones.
-    """
-    path = Path(path)
+def read_rounds(path: Path) -> History:
+    """Read a round log into columns; rounds that a resumed run repeats replace the earlier ones."""
     records: list[dict[str, Any]] = []
     n_parties: int | None = None
     for number, record in _lines(path):
-        _check_round(record, path, number)
+        place = f"{shown(path)}, line {number}"
+        _check(record, _ROUND, place)
         norms = record.get("weight_norms")
         if norms is not None:
             if n_parties is not None and len(norms) != n_parties:
                 raise FormatError(
-                    f"{shown(path)}, line {number}: weight_norms has {len(norms)} values, earlier lines "
-                    f"have {n_parties}; the log mixes two runs"
+                    f"{place}: weight_norms has {len(norms)} values, earlier lines have {n_parties}; the log "
+                    "mixes two runs"
                 )
             n_parties = len(norms)
         while records and records[-1]["round"] >= record["round"]:
@@ -142,46 +130,18 @@ def read_rounds(path: str | Path) -> History:
     return history_of(records, n_parties or 0)
 
 
-def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    raw = _read_bytes(path)
-    if raw is None:
-        return
-    lines = raw.split(b"\n")
+def _lines(path: Path) -> Iterator[tuple[int, Any]]:
+    """Every line but a last one that is not complete: the process was killed while it wrote."""
+    with storage_errors(path, "read"):
+        lines = read_bytes(path).split(b"\n") if path.exists() else [b""]
     # A file system may pad a file with zero bytes after a power cut: part of the torn tail.
     torn = lines.pop().rstrip(b"\0")
-    if torn.strip():
-        try:
-            record = json_of(torn)
-        except ValueError:
-            record = None
-        if isinstance(record, dict):  # complete but for its newline
+    with suppress(ValueError):
+        if isinstance(json_of(torn), dict):  # complete but for its newline
             lines.append(torn)
     for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            record = json_of(line)
-        except ValueError as error:
-            raise FormatError(f"{shown(path)}, line {number}: not valid JSON: {_reason(error)}") from error
-        if not isinstance(record, dict):
-            raise FormatError(f"{shown(path)}, line {number}: expected a JSON object, found {_kind(record)}")
-        yield number, record
-
-
-def _check_round(record: dict[str, Any], path: Path, line: int) -> None:
-    where = f"{shown(path)}, line {line}"
-    number = record.get("round")
-    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**40:
-        raise FormatError(f"{where}: key round must be a whole number, found {_kind(number)}")
-    for name in SERIES:
-        if not _is_number(record.get(name)):
-            raise FormatError(f"{where}: key {name} must be a number, found {_kind(record[name])}")
-    norms = record.get("weight_norms")
-    if norms is not None and not (isinstance(norms, list) and all(map(_is_number, norms))):
-        raise FormatError(f"{where}: key weight_norms must be a list of numbers")
-    test = record.get("test")
-    if test is not None and not (isinstance(test, dict) and all(map(_is_number, test.values()))):
-        raise FormatError(f"{where}: key test must be a table of numbers")
+        if line.strip():
+            yield number, parse_json(line, f"{shown(path)}, line {number}")
 
 
 def history_of(records: list[dict[str, Any]], n_parties: int) -> History:
@@ -205,62 +165,98 @@ def history_of(records: list[dict[str, Any]], n_parties: int) -> History:
     )
 
 
+# --- what files hold ---------------------------------------------------------------------------
+
+
+class _Maybe(NamedTuple):
+    """A shape of what may be absent."""
+
+    of: Any
+
+
 def _is_number(value: Any) -> bool:
     if isinstance(value, int):
         return not isinstance(value, bool) and value.bit_length() < 1000  # within the range of float64
-    return value is None or isinstance(value, float)
+    return isinstance(value, float)
 
 
-def _kind(value: Any) -> str:
-    names = {dict: "an object", list: "a list", str: "a text", bool: "a truth value", type(None): "nothing"}
-    return names.get(type(value), "a number")
+#: Kinds of values by the words for them.
+_KINDS: dict[str, Callable[[Any], bool]] = {
+    "an object": lambda value: isinstance(value, dict),
+    "a list": lambda value: isinstance(value, list),
+    "a text": lambda value: isinstance(value, str),
+    "a number": _is_number,
+    "a whole number": lambda value: type(value) is int and 0 <= value < 2**40,
+    "a table of numbers": lambda value: (
+        isinstance(value, dict) and all(v is None or _is_number(v) for v in value.values())
+    ),
+}
+
+_NUMBER, _TABLE = _Maybe("a number"), _Maybe("a table of numbers")
+
+# Shapes: the words for a kind, an object of shapes by key, or a list of one shape.
+_ROUND: dict[str, Any] = {
+    "round": "a whole number",
+    **dict.fromkeys(SERIES, _NUMBER),
+    "weight_norms": _Maybe([_NUMBER]),
+    "test": _TABLE,
+}
+
+_RESULT: dict[str, Any] = {
+    "status": "a text",
+    **dict.fromkeys(("rounds", "seconds", "objective", "gap", "gap_absolute", "gap_within"), _NUMBER),
+    **dict.fromkeys(("stationarity", "lambda", "n_samples", "intercept", "exchanges"), _NUMBER),
+    "parties": _Maybe([dict.fromkeys(("n_features", "weight_norm", "lambda", "bytes"), _NUMBER)]),
+}
+
+_BIN: dict[str, Any] = dict.fromkeys(("mean_predicted", "observed_rate", "count"), "a number")
+_BIN |= {"low": _NUMBER, "high": _NUMBER}
+_METRICS = {"calibration": _Maybe({"bins": [_BIN], "expected_calibration_error": _NUMBER})}
+_EVALUATION = {"metrics": _METRICS, "baselines": _Maybe([{"metrics": _METRICS}])}
+
+_POINT: dict[str, Any] = dict.fromkeys(("lambda", "objective", "nonzero", "rounds"), "a number")
+_POINT |= {"gap": _NUMBER, "test": _TABLE}
+_PATH = {"values": [_POINT], "chosen": "a whole number", "rule": _Maybe("a text")}
+_FOLDS = {"values": [dict.fromkeys(("held_out_loss", "standard_error"), "a number")]}
 
 
-# --- the small files ---------------------------------------------------------------------------
+def _check(value: Any, shape: Any, place: str) -> None:
+    """Refuse a value that is not of a shape."""
+    if isinstance(shape, _Maybe):
+        if value is not None:
+            _check(value, shape.of, place)
+        return
+    kind = shape if isinstance(shape, str) else "an object" if isinstance(shape, dict) else "a list"
+    if not _KINDS[kind](value):
+        known = (words for words, holds in _KINDS.items() if holds(value))
+        found = "nothing" if value is None else next(known, "something else")
+        raise FormatError(f"{place} must be {kind}, found {found}")
+    if isinstance(shape, dict):
+        for key, own in shape.items():
+            _check(value.get(key), own, f"{place}: key {key}")
+    elif isinstance(shape, list):
+        for k, own in enumerate(value, start=1):
+            _check(own, shape[0], f"{place}, entry {k}")
 
 
-def _read_result(path: Path) -> dict[str, Any] | None:
-    result = _read_json(path)
-    if result is None:
-        return None
-    if not isinstance(result.get("status"), str):
-        raise FormatError(f"{shown(path)}: key status must be a text, found {_kind(result.get('status'))}")
-    numbers = ("rounds", "seconds", "objective", "gap", "gap_absolute", "gap_within", "stationarity")
-    for name in (*numbers, "lambda", "n_samples", "intercept", "exchanges"):
-        if not _is_number(result.get(name)):
-            raise FormatError(f"{shown(path)}: key {name} must be a number, found {_kind(result[name])}")
-    for k, party in _entries(path, "parties", result.get("parties", [])):
-        for name in ("n_features", "weight_norm", "lambda", "bytes"):
-            if not _is_number(party.get(name)):
-                raise FormatError(f"{shown(path)}: entry {k} of parties: {name} must be a number")
-    return result
-
-
-def _entries(path: Path, key: str, rows: Any) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a list, counted from 1."""
-    if not isinstance(rows, list):
-        raise FormatError(f"{shown(path)}: key {key} must be a list, found {_kind(rows)}")
-    for k, row in enumerate(rows, start=1):
-        if not isinstance(row, dict):
-            raise FormatError(f"{shown(path)}: entry {k} of {key} must be an object, found {_kind(row)}")
-        yield k, row
+def _read(path: Path, shape: Any) -> dict[str, Any] | None:
+    document = document_in(path)
+    if document is not None:
+        _check(document, shape, shown(path))
+    return document
 
 
 def _read_evaluation(path: Path) -> dict[str, Any] | None:
-    evaluation = _read_json(path)
-    if evaluation is None:
-        return None
-    _check_metrics(evaluation.get("metrics"), f"{shown(path)}: key metrics")
-    for k, baseline in _entries(path, "baselines", evaluation.get("baselines") or []):
-        _check_metrics(baseline.get("metrics"), f"{shown(path)}: entry {k} of baselines: key metrics")
-    check_judgement(evaluation, path)
+    evaluation = _read(path, _EVALUATION)
+    if evaluation is not None:
+        check_judgement(evaluation, path)
     return evaluation
 
 
 def _read_privacy(path: Path) -> PrivacyStatement | None:
     from fastadmm.privacy.statement import PrivacyStatement
 
-    document = _read_json(path)
+    document = document_in(path)
     return None if document is None else PrivacyStatement.from_json(document.get("statement"), shown(path))
 
 
@@ -274,93 +270,17 @@ def _read_worth(path: Path) -> Worth | None:
 
 
 def _read_path(path: Path) -> dict[str, Any] | None:
-    table = _read_json(path)
+    table = _read(path, _PATH)
     if table is None:
         return None
-    rows, chosen, rule = table.get("values"), table.get("chosen"), table.get("rule")
-    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
-        raise FormatError(f"{shown(path)}: key values must be a list of objects")
-    if not isinstance(chosen, int) or isinstance(chosen, bool) or not 0 <= chosen < len(rows):
-        raise FormatError(f"{shown(path)}: key chosen must be the number of one of the values")
-    if rule is not None and not isinstance(rule, str):
-        raise FormatError(f"{shown(path)}: key rule must be a text, found {_kind(rule)}")
-    needed = ["lambda", "objective", "nonzero", "rounds"]
-    needed += ["held_out_loss", "standard_error"] if rule is not None else []
-    for k, row in enumerate(rows, start=1):
-        for name in needed:
-            if row.get(name) is None or not _is_number(row[name]):
-                raise FormatError(f"{shown(path)}: entry {k} of values: {name} must be a number")
-        if not row["lambda"] > 0 or not _is_number(row.get("gap")):
-            raise FormatError(f"{shown(path)}: entry {k} of values: lambda must be positive and gap a number")
-        test = row.get("test")
-        if test is not None and not (isinstance(test, dict) and all(map(_is_number, test.values()))):
-            raise FormatError(f"{shown(path)}: entry {k} of values: test must be a table of numbers")
+    rule, rows = table.get("rule"), table["values"]
+    if rule is not None:
+        _check(table, _FOLDS, shown(path))
+    if table["chosen"] >= len(rows) or not all(row["lambda"] > 0 for row in rows):
+        raise FormatError(
+            f"{shown(path)}: key chosen must be the number of one of the values, whose lambdas are positive"
+        )
     return {**table, "rule": rule}
-
-
-def _check_metrics(metrics: Any, where: str) -> None:
-    if not isinstance(metrics, dict):
-        raise FormatError(f"{where} must be an object, found {_kind(metrics)}")
-    calibration = metrics.get("calibration")
-    if calibration is None:
-        return
-    bins = calibration.get("bins") if isinstance(calibration, dict) else None
-    if not isinstance(bins, list) or not all(map(_is_bin, bins)):
-        raise FormatError(f"{where}: calibration must hold bins with {', '.join(BIN_KEYS)}")
-    if not _is_number(calibration.get("expected_calibration_error")):
-        raise FormatError(f"{where}: expected_calibration_error must be a number")
-
-
-def _is_bin(value: Any) -> bool:
-    return (
-        isinstance(value, dict)
-        and all(value.get(key) is not None and _is_number(value[key]) for key in BIN_KEYS)
-        and all(_is_number(value.get(key)) for key in ("low", "high"))
-    )
-
-
-def _read_json(path: Path) -> dict[str, Any] | None:
-    raw = _read_bytes(path)
-    if raw is None:
-        return None
-    try:
-        document = json_of(raw)
-    except UnicodeDecodeError as error:
-        raise FormatError(f"{shown(path)}, line {_line_of(raw, error)}: not UTF-8 text") from error
-    except ValueError as error:
-        place = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise FormatError(f"{shown(path)}{place}: not valid JSON: {_reason(error)}") from error
-    if not isinstance(document, dict):
-        raise FormatError(f"{shown(path)}, line 1: expected a JSON object, found {_kind(document)}")
-    return document
-
-
-def _reason(error: Exception) -> str:
-    # The decoder's own text counts lines from the start of what it was given.
-    if isinstance(error, json.JSONDecodeError):
-        return f"{error.msg} at column {error.colno}"
-    return str(error)
-
-
-def _line_of(raw: bytes, error: UnicodeDecodeError) -> int:
-    return raw.count(b"\n", 0, error.start) + 1
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    raw = _read_bytes(path)
-    if raw is None:
-        return {}
-    try:
-        return tomllib.loads(raw.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise FormatError(f"{shown(path)}, line {_line_of(raw, error)}: not UTF-8 text") from error
-    except (ValueError, RecursionError) as error:  # its text names line and column
-        raise FormatError(f"{shown(path)}: not valid TOML: {error}") from error
-
-
-def _read_bytes(path: Path) -> bytes | None:
-    with storage_errors(path, "read"):
-        return read_bytes(path) if path.exists() else None
 
 
 _CURVES = ("threshold", "false_positive_rate", "true_positive_rate", "precision", "share")
@@ -411,13 +331,5 @@ def published(records: RunRecords) -> RunRecords:
     if not is_private(records.privacy, records.config):
         return records
     result = None if records.result is None else fixed_result(records.result)
-    history = records.history
-    nothing = replace(
-        history,
-        round=history.round[:0],
-        series={name: values[:0] for name, values in history.series.items()},
-        weight_norms=np.empty((0, 0)),
-        test={},
-    )
     gone: dict[str, Any] = dict.fromkeys(("evaluation", "worth", "path_table", "inference", "points"))
-    return replace(records, history=nothing, result=result, **gone)
+    return replace(records, history=history_of([], 0), result=result, **gone)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,24 +34,19 @@ def draw_worth(figure: Figure, worth: Worth) -> None:
 
 def worth_plot(worth: Worth) -> Plot:
     """The picture for the page of a run."""
-    from fastadmm.figures.figure import render
-
-    label, rows = metric_label(worth.metric), worth.table()
-    return Plot(
-        key="worth",
-        title=f"What each party adds to the test {label}",
-        caption="Positive is better, whatever the metric. The Shapley value is the mean of what a party "
-        "adds over all orders in which the parties may come together; the values sum to what all reach "
-        "beyond nobody. A party whose data others hold too adds much alone and little to all others.",
-        alt="; ".join(
-            f"{row['name']}: alone {format_number(row['alone'], 4)}, adds "
-            f"{format_number(row['adds_last'], 3)} to all others, Shapley value "
-            f"{format_number(row['shapley'], 3)}"
-            for row in rows
-        ),
-        svg=render("worth", lambda figure: draw_worth(figure, worth), wide=True, height=worth_height(worth)),
-        wide=True,
+    label = metric_label(worth.metric)
+    caption = (
+        "Positive is better, whatever the metric. The Shapley value is the mean of what a party adds over "
+        "all orders in which the parties may come together; the values sum to what all reach beyond nobody. "
+        "A party whose data others hold too adds much alone and little to all others."
     )
+    alt = "; ".join(
+        f"{row['name']}: alone {format_number(row['alone'], 4)}, adds {format_number(row['adds_last'], 3)} "
+        f"to all others, Shapley value {format_number(row['shapley'], 3)}"
+        for row in worth.table()
+    )
+    title, draw = f"What each party adds to the test {label}", partial(draw_worth, worth=worth)
+    return Plot.of("worth", title, caption, alt, draw, wide=True, height=worth_height(worth))
 
 
 def _bars(ax: Axes, worth: Worth) -> None:

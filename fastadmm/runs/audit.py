@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,6 +39,9 @@ __all__ = ["Check", "audit_fusion", "audit_paper", "audit_run", "audit_settings"
 _MESSAGE: Any = message
 _FUSION: Any = fusion
 
+#: What a fusion run writes down of its releases, in the order of :class:`FusionBudget`.
+_BUDGET = ("symbol_epsilon", "norm_gdp", "model_gdp", "moments_gdp")
+
 #: Numbers of noise that are tested, and runs of each world of the game on the paper's calibration.
 _TRIALS, _GAMES = 200_000, 100_000
 
@@ -54,10 +58,9 @@ def audit_settings(
     note: Callable[[str], None] = _quiet,
 ) -> list[Check]:
     """Audit mode "message": the noise on record, the code on worst neighbours, the noise it draws."""
-    _check_sampler(settings)
-    checks = [] if sigma is None else [declared_cost(settings, mu, sigma)]
-    checks += or_its_end("runs", lambda: audit_message_code(settings, mu, trials or _TRIALS, note))
-    return _few(checks + _rest(settings, trials or _TRIALS, _MESSAGE.publish_labels, note))
+    recorded = None if sigma is None else partial(declared_cost, settings, mu, sigma)
+    code = partial(audit_message_code, settings, mu)
+    return _audited(settings, recorded, code, _MESSAGE.publish_labels, trials or _TRIALS, note)
 
 
 def audit_fusion(
@@ -67,27 +70,35 @@ def audit_fusion(
     note: Callable[[str], None] = _quiet,
 ) -> list[Check]:
     """Audit mode "fusion": the budget on record, the code on worst neighbours, its noise, symbols, labels."""
-    _check_sampler(settings)
-    checks = [] if budget is None else [recorded_cost(settings, budget)]
-    checks += or_its_end("runs", lambda: audit_fusion_code(settings, trials or _TRIALS, note))
-    return _few(checks + _rest(settings, trials or _TRIALS, _FUSION.publish_labels, note))
+    recorded = None if budget is None else partial(recorded_cost, settings, budget)
+    code = partial(audit_fusion_code, settings)
+    return _audited(settings, recorded, code, _FUSION.publish_labels, trials or _TRIALS, note)
 
 
-def _rest(
-    settings: DifferentialPrivacy, trials: int, publish: Any, note: Callable[[str], None]
+def _audited(
+    settings: DifferentialPrivacy,
+    recorded: Callable[[], Check] | None,
+    code: Callable[[int, Callable[[str], None]], list[Check]],
+    publish: Any,
+    trials: int,
+    note: Callable[[str], None],
 ) -> list[Check]:
-    """Labels and books, which both modes have."""
+    """What is on record and the code of a mode, and labels and books, which both modes have."""
+    if settings.sampler == "insecure_test":
+        raise ConfigError("audit: nothing to audit: sampler 'insecure_test' is for tests and claims nothing")
+    checks = [] if recorded is None else [recorded()]
+    checks += or_its_end("runs", lambda: code(trials, note))
     note("drawing labels")
-    labels = or_its_end("labels", lambda: audit_labels(settings, trials, publish))
+    checks += or_its_end("labels", lambda: audit_labels(settings, trials, publish))
     note("comparing ledger and statement with releases")
-    return labels + or_its_end("ledger and statement", lambda: audit_books(settings))
+    checks += or_its_end("ledger and statement", lambda: audit_books(settings))
+    if len(checks) > MOST_TESTS:
+        raise AssertionError(f"{len(checks)} checks, each at a level for {MOST_TESTS}")
+    return checks
 
 
 def or_its_end(what: str, checks: Callable[[], list[Check]]) -> list[Check]:
-    """The checks; where the code refuses the audit's own data, that is what they find.
-
-    Whether a run ends may depend on its settings, which :exc:`ConfigError` says, but not on rows or labels.
-    """
+    """The checks; where the code refuses the audit's own data, that is what they find."""
     try:
         return checks()
     except ConfigError:
@@ -96,18 +107,6 @@ def or_its_end(what: str, checks: Callable[[], list[Check]]) -> list[Check]:
         kind = "" if isinstance(error, FastadmmError) else f"{type(error).__name__}: "
         found = f"the code ends with: {kind}{error}"
         return [Check(f"{what} on data that are allowed", found, True)]
-
-
-def _check_sampler(settings: DifferentialPrivacy) -> None:
-    if settings.sampler == "insecure_test":
-        raise ConfigError("audit: nothing to audit: sampler 'insecure_test' is for tests and claims nothing")
-
-
-def _few(checks: list[Check]) -> list[Check]:
-    """The checks, of which there are no more than the level of each allows."""
-    if len(checks) > MOST_TESTS:
-        raise AssertionError(f"{len(checks)} checks, each at a level for {MOST_TESTS}")
-    return checks
 
 
 def audit_paper(n_columns: int, epsilon: float, delta: float, trials: int | None = None) -> list[Check]:
@@ -142,9 +141,9 @@ def audit_run(
     if config.privacy.mode == "fusion":
         if canaries:
             raise ConfigError("audit: --canaries is for mode 'message'; leave it out for a fusion run")
-        checks = audit_fusion(config.privacy, _recorded_budget(mechanism, path), trials, note)
+        checks = audit_fusion(config.privacy, FusionBudget(*_parts(mechanism, path, *_BUDGET)), trials, note)
         return checks + recorded_books(run, config.privacy, mechanism, held, path)
-    mu, sigma = _of_messages(mechanism, path)
+    mu, sigma = _parts(mechanism, path, "mu", "sigma")
     checks = audit_settings(config.privacy, mu, trials, sigma, note)
     checks += recorded_books(run, config.privacy, mechanism, held, path)
     if canaries:
@@ -175,12 +174,12 @@ def claim_of(run: Path) -> tuple[DifferentialPrivacy, float]:
     config, mechanism = _on_record(run)
     if config.privacy.mode == "fusion":
         return config.privacy, 1.0
-    return config.privacy, _of_messages(mechanism, run / STATEMENT)[0]
+    return config.privacy, _parts(mechanism, run / STATEMENT, "mu", "sigma")[0]
 
 
 def _on_record(run: Path, canaries: bool = False) -> tuple[Any, Any]:
     """Configuration of a private run, and the numbers behind its statement."""
-    from fastadmm.runs.config import make_config, read_config
+    from fastadmm.runs.config import recorded
     from fastadmm.runs.private import STATEMENT
 
     path = run / STATEMENT
@@ -191,37 +190,23 @@ def _on_record(run: Path, canaries: bool = False) -> tuple[Any, Any]:
             mechanism = read_json(path).get("mechanism")
         except AttributeError as error:
             raise FormatError(f"{shown(path)}: not a privacy record: {error}") from None
-    values = read_config(run / "run.toml", sealed=True)
-    values.pop("provenance", None)
-    if values.pop("rounds_by_files", None) is not None and canaries:
+    found = recorded(run)
+    if found.by_files and canaries:
         raise ConfigError("audit: --canaries trains with all parties' features, which a run by files has not")
-    config = make_config(values, shown(run / "run.toml"))
-    if mechanism is None or config.privacy.mode == "none":
+    if mechanism is None or found.config.privacy.mode == "none":
         raise ConfigError(f"{shown(run)}: nothing to audit: the run made no claim about messages")
-    return config, mechanism
+    return found.config, mechanism
 
 
-def _of_messages(mechanism: Any, path: Path) -> tuple[float, float]:
-    """mu and sigma of a run of mode "message"."""
+def _parts(mechanism: Any, path: Path, *keys: str) -> list[float]:
+    """Positive numbers that a run wrote down of its noise; that of norms may be zero."""
     try:
-        mu, sigma = (float(mechanism[key]) for key in ("mu", "sigma"))
+        parts = {key: float(mechanism[key]) for key in keys}
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(f"{shown(path)}: key 'mechanism' is damaged: {error}") from None
-    if not (0.0 < mu < math.inf and 0.0 < sigma < math.inf):
+    if not all(0.0 < part < math.inf or (key == "norm_gdp" and part == 0.0) for key, part in parts.items()):
         raise FormatError(f"{shown(path)}: key 'mechanism' is damaged: its parts must be positive numbers")
-    return mu, sigma
-
-
-def _recorded_budget(mechanism: Any, path: Path) -> FusionBudget:
-    """What a fusion run wrote down of its releases."""
-    keys = ("symbol_epsilon", "norm_gdp", "model_gdp", "moments_gdp")
-    try:
-        parts = [float(mechanism[key]) for key in keys]
-    except (KeyError, TypeError, ValueError) as error:
-        raise FormatError(f"{shown(path)}: key 'mechanism' is damaged: {error}") from None
-    if not all(math.isfinite(part) and part >= 0.0 for part in parts) or not min(parts[0], *parts[2:]) > 0.0:
-        raise FormatError(f"{shown(path)}: key 'mechanism' is damaged: its parts must be positive numbers")
-    return FusionBudget(*parts)
+    return list(parts.values())
 
 
 def _game(result: Any) -> Check:
@@ -241,11 +226,7 @@ _ROUNDING = 1e-6
 def recorded_books(
     run: Path, settings: DifferentialPrivacy, mechanism: Mapping[str, Any], ledger: Path, statement: Path
 ) -> list[Check]:
-    """Compare stored releases, ledger and statement of a run; nothing is run.
-
-    The ledger has a charge of each release's draw that is no less than its cost, and neither the statement
-    nor the ledger's total is below what all of them cost together.
-    """
+    """Compare charges, statement and total of a run with what its stored releases cost; nothing is run."""
     name = "releases, ledger and statement on record"
     paths = sorted((run / "messages").glob("[!.]*.npz"))
     stored = {path.stem: read_release(path) for path in paths}

@@ -11,12 +11,12 @@ import numpy as np
 from fastadmm.errors import ConfigError, FormatError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.escapes import markdown
-from fastadmm.files.reading import read_json, read_toml
+from fastadmm.files.reading import read_toml
 from fastadmm.privacy.published import KEPT_BACK, certificate_of_model, config_of, fixed_result, is_private
 from fastadmm.runs.claim import DIGESTS, said_of_model, said_of_run, without_claim
 from fastadmm.runs.coefficients import read_coefficients
 from fastadmm.runs.config import check_settings
-from fastadmm.runs.folder import RunFolder
+from fastadmm.runs.folder import RunFolder, document_in
 from fastadmm.store.model import open_shared_part
 
 
@@ -87,13 +87,11 @@ def _data(config: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _metrics(path: Path) -> dict[str, Any] | None:
-    if not _has(path):
-        return None
     try:
-        document = read_json(path)
+        document = document_in(path)
     except FormatError as error:
         raise FormatError(f"{error}; evaluate again") from None
-    if not isinstance(document, dict) or not isinstance(document.get("metrics"), dict):
+    if document is not None and not isinstance(document.get("metrics"), dict):
         raise FormatError(f"{shown(path)}: key 'metrics' is missing; evaluate again")
     return document
 
@@ -109,15 +107,13 @@ def card_text(card: dict[str, Any]) -> str:
     lines += _table(
         {key: v for key, v in card["model"].items() if v is not None and of_parties.get(key) is None}
     )
-    scaled = all("scale" in p for p in card["parties"])
-    head = ["party", "features", *(["counts"] if scaled else []), *(["lambda"] if own is not None else [])]
-    head += ["constraint"] if sets is not None else []
-    rows = []
-    for p in card["parties"]:
-        cells = [p["name"], str(p["n_features"]), *([f"{p['scale']:g}"] if scaled else [])]
-        cells += [] if own is None else [_cell(own.get(p["name"]))]
-        rows.append([*cells, *([] if sets is None else [_cell(sets.get(p["name"]))])])
-    lines += ["## Parties", "", *_grid(head, rows), "## Certificate", ""]
+    parties = [{"party": p["name"], "features": str(p["n_features"])} for p in card["parties"]]
+    for row, p in zip(parties, card["parties"]):
+        row |= {"counts": f"{p['scale']:g}"} if "scale" in p else {}
+        row |= {} if own is None else {"lambda": _cell(own.get(p["name"]))}
+        row |= {} if sets is None else {"constraint": _cell(sets.get(p["name"]))}
+    lines += ["## Parties", "", *_grid(parties[0], (list(row.values()) for row in parties))]
+    lines += ["## Certificate", ""]
     lines += [f"{_cell(card['claim'])}.", ""] if card["claim"] else []
     asked = _flat({"asked": card["asked"]} if card["asked"] else {})
     lines += _table(_flat(card["certificate"]) | asked) if card["certificate"] else ["Not recorded.", ""]

@@ -74,9 +74,7 @@ def memory_limit(config: RunConfig, processes: int = 1) -> tuple[int | None, int
 
 
 def open_run(config: RunConfig) -> tuple[Partition, Partition | None, Loss]:
-    """Open the partitions of a configuration and choose the loss; what headers show to be wrong is
-    refused.
-    """
+    """Open a configuration's partitions and choose the loss; what headers show to be wrong is refused."""
     partition = open_partition(config.data)
     if partition.labels is None:
         raise InputError(f"{shown(config.data)}: no labels: training needs the label holder's file")

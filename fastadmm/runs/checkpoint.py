@@ -1,9 +1,4 @@
-"""Checkpoints: the coordinator's state in one file, each party's weights alone in its own.
-
-A checkpoint is a directory that appears by one rename, so a kill at any moment
-leaves either the old one or the new one, whole. It says which run, settings and
-data it is of, and a file of digests says what was written: nothing else is gone on from.
-"""
+"""Checkpoints, which appear by one rename: the coordinator's state, and each party's weights, in files."""
 
 from __future__ import annotations
 

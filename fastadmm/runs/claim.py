@@ -89,10 +89,7 @@ def of_model(statement: Mapping[str, Any], part: SharedPart | Model) -> Any:
 
 
 def write_dual(run: Path, dual: np.ndarray | None) -> None:
-    """Write the dual vector into a run, or remove that of an earlier result.
-
-    Shapes: dual (N,) or (C N,).
-    """
+    """Write the dual vector into a run, or remove that of an earlier result. Shapes: dual (N,) or (C N,)."""
     if dual is None:
         with storage_errors(run / DUAL):
             (run / DUAL).unlink(missing_ok=True)

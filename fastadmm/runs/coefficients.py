@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from fastadmm.errors import ConfigError, FormatError, InputError
-from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.files.atomic import shown
+from fastadmm.files.reading import is_directory
 from fastadmm.privacy.published import exact_note, exact_parties
 from fastadmm.privacy.statement import PrivacyStatement
 from fastadmm.store.coefficients import Coefficients, coefficients
@@ -18,9 +19,7 @@ def read_coefficients(
     path: Path, party: str | None = None, references: Mapping[str, str] | None = None
 ) -> Coefficients:
     """The table of a model's coefficients."""
-    with storage_errors(path, "read"):
-        is_directory = path.is_dir()
-    if not is_directory:
+    if not is_directory(path):
         own, _ = open_party_model(path)
         if party not in (None, own.name):
             raise InputError(f"{shown(path)}: holds the weights of {own.name}, not of {party}")

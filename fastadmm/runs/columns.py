@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from fastadmm.errors import InputError
-from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.files.atomic import shown
+from fastadmm.files.reading import is_directory
 from fastadmm.judging.binning import Rules, fit_bins, information_value, parting
 from fastadmm.judging.columns import bin_edges, bin_weights, correlations, stability_index, variance_inflation
 from fastadmm.runs.scorecard import raw_columns, said_of_labels, two_classes
@@ -27,9 +28,7 @@ _MOST_FEATURES = 5000
 
 
 def _parties(path: Path) -> list[PartyData]:
-    with storage_errors(path, "read"):
-        is_directory = path.is_dir()
-    return open_partition(path, require_labels=False).parties if is_directory else [open_party(path)]
+    return open_partition(path, require_labels=False).parties if is_directory(path) else [open_party(path)]
 
 
 def column_drift(reference: Path, new: Path) -> list[dict[str, Any]]:

@@ -6,14 +6,15 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fastadmm.errors import ConfigError, FormatError, InputError
-from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.files.atomic import shown
+from fastadmm.files.reading import is_directory
 from fastadmm.privacy.published import require_covered
-from fastadmm.runs.predict import Predictions, make_predictions
+from fastadmm.runs.predict import Predictions, first_not_finite, make_predictions
 from fastadmm.store.compression import refuse_packed
 from fastadmm.store.elements import array_dataset, read_array, read_attribute, write_array
 from fastadmm.store.h5file import create_h5, read_h5
@@ -44,23 +45,15 @@ class Contribution:
             return read_ids(file, len(self.values))
 
 
-def write_contribution(
-    path: str | os.PathLike[str],
-    *,
-    name: str,
-    model_id: str,
-    values: np.ndarray,
-    ids: np.ndarray,
-    force: bool = False,
-) -> None:
-    """Write a contribution file. Shapes: values (N,) or (N, C); ids (N,)."""
+def write_contribution(path: str | os.PathLike[str], found: Summand, *, force: bool = False) -> None:
+    """Write a contribution file."""
     with create_h5(path, CONTRIBUTION, force=force) as file:
-        file.attrs["name"] = name
-        file.attrs["model-id"] = model_id
-        file.attrs["n_samples"] = np.int64(len(values))
-        write_array(file, "contribution", np.asarray(values, dtype=np.float64))
+        file.attrs["name"] = found.name
+        file.attrs["model-id"] = found.model_id
+        file.attrs["n_samples"] = np.int64(len(found.values))
+        write_array(file, "contribution", np.asarray(found.values, dtype=np.float64))
         writer = IdWriter(file, path)
-        writer.append(writer.prepare(ids, len(values)), len(values))
+        writer.append(writer.prepare(found.ids, len(found.values)), len(found.values))
         file.attrs["row-digest"] = writer.close()
 
 
@@ -79,8 +72,7 @@ def open_contribution(path: str | os.PathLike[str]) -> Contribution:
         digest = verified_digest(file, n)
     if values.ndim not in (1, 2):
         raise FormatError(f"{shown(path)}: key 'contribution' has {values.ndim} dimensions, not 1 or 2")
-    if not np.isfinite(values).all():
-        row = int(np.flatnonzero(~np.isfinite(values.reshape(n, -1)).all(axis=1))[0])
+    if (row := first_not_finite(values)) is not None:
         raise FormatError(f"{shown(path)}: key 'contribution': row {row + 1} is not finite")
     return Contribution(Path(path), name, model_id, values, digest)
 
@@ -91,58 +83,44 @@ FALLBACKS = ("zero", "mean")
 
 @dataclass(frozen=True)
 class Summand:
-    """What one party adds to the scores of some rows.
-
-    Shapes: values (N,) or (N, C); ids (N,).
-    """
+    """What one party adds to the scores of some rows. Shapes: values (N,) or (N, C); ids (N,)."""
 
     name: str  # the party
     model_id: str  # of the model whose weights these are
     values: np.ndarray  # of shape (N,) or (N, C): ``D_m x_m``
     ids: np.ndarray  # of shape (N,): row ids
-    notes: list[str]  # what a user should know of a table
-
-    def content(self) -> dict[str, Any]:
-        """What a contribution file holds."""
-        return {"name": self.name, "model_id": self.model_id, "values": self.values, "ids": self.ids}
+    notes: Sequence[str] = ()  # what a user should know of a table
 
 
 def partial_predict(
-    model: Path, party_file: Path, out: Path, *, force: bool = False, allow_infinite_epsilon: bool = False
-) -> tuple[str, int]:
-    """Write one party's contribution to the scores of its rows."""
-    found = summand_of_file(model, open_party(party_file), allow_infinite_epsilon=allow_infinite_epsilon)
-    write_contribution(out, **found.content(), force=force)
-    return found.name, len(found.values)
-
-
-def partial_predict_table(
     model: Path,
-    name: str | None,
-    table: Path,
+    source: Path,
     out: Path,
-    options: TableRows,
+    name: str | None = None,
+    options: TableRows | None = None,
     *,
     force: bool = False,
     allow_infinite_epsilon: bool = False,
-) -> tuple[str, int, list[str]]:
-    """Write one party's contribution to the scores of rows of a table."""
-    found = summand_of_table(model, name, table, options, allow_infinite_epsilon=allow_infinite_epsilon)
-    write_contribution(out, **found.content(), force=force)
-    return found.name, len(found.values), found.notes
+) -> Summand:
+    """Write one party's contribution to the scores of its rows, from its file or, with options, a table."""
+    agreed = allow_infinite_epsilon
+    if options is None:
+        found = summand_of_file(model, open_party(source), allow_infinite_epsilon=agreed)
+    else:
+        found = summand_of_table(model, name, source, options, allow_infinite_epsilon=agreed)
+    write_contribution(out, found, force=force)
+    return found
 
 
 def summand_of_file(model: Path, party: PartyData, *, allow_infinite_epsilon: bool = False) -> Summand:
     """One party's contribution to the scores of its rows."""
-    with storage_errors(model, "read"):
-        is_directory = model.is_dir()
     weights, model_id = weights_of_party(
-        model, is_directory, party.name, party.path, allow_infinite_epsilon=allow_infinite_epsilon
+        model, party.name, party.path, allow_infinite_epsilon=allow_infinite_epsilon
     )
     values = weights.contribution(party)
-    if (row := _not_finite(values)) is not None:
+    if (row := first_not_finite(values)) is not None:
         raise InputError(f"{shown(party.path)}: row {row + 1}: the contribution is not finite")
-    return Summand(party.name, model_id, values, party.ids(), [])
+    return Summand(party.name, model_id, values, party.ids())
 
 
 def summand_of_table(
@@ -151,34 +129,24 @@ def summand_of_table(
     """One party's contribution to the scores of rows of a table."""
     from fastadmm.data_tools.predict_tables import read_features
 
-    with storage_errors(model, "read"):
-        is_directory = model.is_dir()
-    if is_directory and name is None:
-        raise ConfigError("--party: whose table is it? Name the party, or give its own model file")
-    weights, model_id = weights_of_party(
-        model, is_directory, name, table, allow_infinite_epsilon=allow_infinite_epsilon
-    )
+    weights, model_id = weights_of_party(model, name, table, allow_infinite_epsilon=allow_infinite_epsilon)
     if options.offset is not None or options.exposure is not None:
         raise ConfigError("--offset: belongs to the sum, not to one party: give it to 'combine --labels'")
     found = read_features([weights], [table], options)
     values = weights.contribution_of(found.blocks[0])
-    if (row := _not_finite(values)) is not None:
+    if (row := first_not_finite(values)) is not None:
         raise InputError(f"{shown(table)}: id {found.ids[row]}: the contribution is not finite")
     return Summand(weights.name, model_id, values, found.ids, found.notes)
 
 
-def _not_finite(values: np.ndarray) -> int | None:
-    """The first row that is not finite."""
-    bad = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
-    return int(bad[0]) if len(bad) else None
-
-
 def weights_of_party(
-    model: Path, is_directory: bool, name: str | None, place: Path, *, allow_infinite_epsilon: bool
+    model: Path, name: str | None, place: Path, *, allow_infinite_epsilon: bool
 ) -> tuple[PartyModel, str]:
     """A party's weights, for contributions that leave, and the id of their model; errors name its data."""
     statement = None
-    if is_directory:
+    if is_directory(model):
+        if name is None:
+            raise ConfigError("--party: whose table is it? Name the party, or give its own model file")
         # The other parties' files need not be here, and are not read.
         shared, directory = open_shared_part(model)
         if name not in shared.names:
@@ -218,10 +186,7 @@ def combine_contributions(
     allow_missing: Sequence[str] = (),
     fallback: str | None = None,
 ) -> Predictions:
-    """Add the parties' contributions up to predictions.
-
-    Returns: ``missing`` says who was absent.
-    """
+    """Add the parties' contributions up to predictions, which say who was absent."""
     shared, directory = open_shared_part(model)
     _check_fallback(shared, directory, allow_missing, fallback)
     given: dict[str, Contribution] = {}

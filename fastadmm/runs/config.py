@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastadmm.errors import ConfigError
@@ -21,6 +22,7 @@ from fastadmm.settings.values import check_values, read_values
 if TYPE_CHECKING:
     from fastadmm.problem.constraints import Constraint
     from fastadmm.problem.party_lambda import PartyLambda
+    from fastadmm.problem.traits import Traits
 
 #: Tables that have an entry for a party by its name.
 _OF_PARTIES = ("party_lambda", "party_constraint")
@@ -145,8 +147,7 @@ def _check_values(values: Mapping[str, Any], place: str) -> dict[str, Any]:
 def _check_choices(config: RunConfig) -> None:
     from fastadmm.problem.constraints import get_constraint
     from fastadmm.problem.losses import LOSSES, parse_loss
-    from fastadmm.problem.penalty import check_compatible, is_log_sum, is_one_sum, is_ridge
-    from fastadmm.problem.traits import Traits
+    from fastadmm.problem.penalty import check_compatible
     from fastadmm.schemes.registry import choose_scheme
 
     if config.loss != "auto" and config.loss.partition(":")[0] not in LOSSES:
@@ -162,18 +163,27 @@ def _check_choices(config: RunConfig) -> None:
         sets = [constraint, *_own_constraints(config)]
         for own in sets[1:]:
             check_compatible(regularizer, own, loss)
-        traits = Traits(
-            smooth=loss is None or loss.smooth,
-            ridge=all(is_ridge(regularizer, own) for own in sets),
-            convex=is_convex(config),
-            a_sum=is_one_sum([regularizer] * len(sets), sets),
-            vector=loss is not None and loss.vector,
-            log_sum=all(is_log_sum(regularizer, own) for own in sets),
-        )
-        choose_scheme(options, traits)
+        choose_scheme(options, traits_of(config, sets, vector=loss is not None and loss.vector))
     except ConfigError as error:
         key, _, reason = str(error).partition(": ")
         raise _WrongKey(key, reason) from None
+
+
+def traits_of(config: RunConfig, sets: Sequence[Constraint], **known: Any) -> Traits:
+    """What decides how a problem is solved: what a configuration says of it, and what else is known."""
+    from fastadmm.problem.losses import parse_loss
+    from fastadmm.problem.penalty import is_log_sum, is_one_sum, is_ridge
+    from fastadmm.problem.traits import Traits
+
+    regularizer = penalty_arguments(config)["regularizer"]
+    return Traits(
+        smooth=config.loss == "auto" or parse_loss(config.loss).smooth,
+        ridge=all(is_ridge(regularizer, own) for own in sets),
+        convex=is_convex(config),
+        a_sum=is_one_sum([regularizer] * len(sets), sets),
+        log_sum=all(is_log_sum(regularizer, own) for own in sets),
+        **known,
+    )
 
 
 def _own_constraints(config: RunConfig) -> list[Constraint]:
@@ -259,11 +269,25 @@ def check_settings(document: Mapping[str, Any], path: str | os.PathLike[str]) ->
         )
 
 
-def read_config(path: str | os.PathLike[str], *, sealed: bool = False) -> dict[str, Any]:
-    """Read a TOML configuration as a flat dictionary; :func:`make_config` checks it.
+@dataclass(frozen=True)
+class Recorded:
+    """What a run has on record of its settings."""
 
-    Relative ``data`` and ``test`` paths count from the file's directory.
-    """
+    config: RunConfig
+    provenance: Any  # what it was computed from; None where that is not recorded
+    by_files: bool  # whether its parties are elsewhere
+
+
+def recorded(run: Path, options: Mapping[str, Any] | None = None) -> Recorded:
+    """Read ``run.toml``, which nobody has changed, with options that win over it."""
+    path = run / "run.toml"
+    values = read_config(path, sealed=True)
+    provenance, by_files = values.pop("provenance", None), values.pop("rounds_by_files", None) is not None
+    return Recorded(make_config(values, shown(path), options), provenance, by_files)
+
+
+def read_config(path: str | os.PathLike[str], *, sealed: bool = False) -> dict[str, Any]:
+    """Read a TOML configuration as a flat dictionary; its paths count from the file's directory."""
     values = read_values(RunConfig, path)
     provenance, privacy = values.get("provenance"), values.get("privacy")
     if sealed and isinstance(provenance, dict):

@@ -39,11 +39,7 @@ def _processor() -> str:
 
 
 def available_memory() -> int | None:
-    """Bytes of memory that a new allocation may take, where the system tells; else None.
-
-    Inside control groups with a limit (a container, a unit of systemd), what each of them leaves counts; and
-    what a limit of the process's own address space (``ulimit -v``) does.
-    """
+    """Bytes that machine, control groups and ``ulimit -v`` leave to a new allocation; None if unknown."""
     found = (_machine_memory(), _group_memory(), _address_space())
     known = [amount for amount in found if amount is not None]
     return min(known, default=None)

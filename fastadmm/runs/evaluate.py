@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,27 +19,15 @@ if TYPE_CHECKING:
     from fastadmm.data_tools.tables import Table
 
 
-def evaluate_partition(
-    model: Path,
-    data: Path,
-    *,
-    threshold: float | None = None,
-    reference: Path | None = None,
-    curves: Path | None = None,
-    force: bool = False,
-) -> dict[str, Any]:
-    """Measure a model; a run directory keeps the result as ``evaluation.json``."""
+def evaluate_partition(model: Path, data: Path, **how: Any) -> dict[str, Any]:
+    """Measure a model on a partition; what may be told beside is that of :func:`evaluate_predictions`."""
     predictions = predict_partition(model, data, require_labels=True)
     partition = predictions.partition
     assert partition is not None
-    labels = partition.labels
-    if labels is None:
+    if partition.labels is None:
         raise InputError(f"{shown(data)}: no labels: evaluation needs them")
-    drift = None if reference is None else lambda: _drift(model, reference, predictions, labels)
-    return evaluate_predictions(
-        model, predictions, labels, data, threshold=threshold, curves=curves, force=force, drift=drift,
-        looks=seen_in_training(Path(model), partition, open_model(model)),
-    )  # fmt: skip
+    looks = seen_in_training(Path(model), partition, open_model(model))
+    return evaluate_predictions(model, predictions, partition.labels, data, looks=looks, **how)
 
 
 def evaluate_tables(
@@ -49,20 +37,15 @@ def evaluate_tables(
     *,
     label: str | None = None,
     weight: str | None = None,
-    threshold: float | None = None,
-    reference: Path | None = None,
-    curves: Path | None = None,
-    force: bool = False,
+    **how: Any,
 ) -> dict[str, Any]:
     """Measure a model on the rows of tables; labels and weights are columns of the first."""
     trained = open_model(model)
     predictions, found = score_tables(trained, paths, options, labelled=True)
     labels = _labels(trained, found, options, label, weight)
-    drift = None if reference is None else lambda: _drift(model, reference, predictions, labels)
-    return evaluate_predictions(
-        model, predictions, labels, paths[0], threshold=threshold, curves=curves, force=force, drift=drift,
-        notes=found.notes, looks=seen_in_tables(Path(model), paths[0], found.blocks, trained),
-    )  # fmt: skip
+    looks = seen_in_tables(Path(model), paths[0], found.blocks, trained)
+    how |= {"notes": found.notes, "looks": looks}
+    return evaluate_predictions(model, predictions, labels, paths[0], **how)
 
 
 def _labels(
@@ -108,13 +91,13 @@ def evaluate_predictions(
     data: Path,
     *,
     threshold: float | None = None,
+    reference: Path | None = None,
     curves: Path | None = None,
     force: bool = False,
-    drift: Callable[[], dict[str, Any]] | None = None,
     looks: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Measure predictions of labelled rows."""
+    """Measure predictions of labelled rows; a run directory keeps the result as ``evaluation.json``."""
     from fastadmm.judging.judgement import add_rate_intervals, judgement
     from fastadmm.problem.losses import parse_loss
     from fastadmm.solver.metrics import evaluation_metrics
@@ -141,8 +124,8 @@ def evaluate_predictions(
     if said := [*notes, *notes_of(trained)]:
         document["notes"] = [*document.get("notes", ()), *said]
     document["looks"] = [*looks, *document.get("looks", ())]
-    if drift is not None:
-        document["drift"] = drift()
+    if reference is not None:
+        document["drift"] = _drift(model, reference, predictions, labels)
     if curves is not None:
         _write_curves(curves, predictions, labels, force)
     if (Path(model) / "run.toml").exists():

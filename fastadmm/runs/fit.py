@@ -6,6 +6,8 @@ import errno
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +44,17 @@ def write_settings(
     folder.write_configuration(config.to_toml(), paths, tables, final=final, sealed=sealed_part)
 
 
+@dataclass
 class Job:
     """A run in a folder that this process holds: its first files, its work, and how it ends."""
 
-    def __init__(
-        self, folder: RunFolder, config: RunConfig, loaded: LoadedRun, run_id: str, display: Display
-    ) -> None:
-        self.folder, self.config, self.loaded = folder, config, loaded
-        self.run_id, self.display = run_id, display
+    folder: RunFolder
+    config: RunConfig
+    loaded: LoadedRun
+    run_id: str
+    display: Display
+
+    def __post_init__(self) -> None:
         self.solver = self.new_solver()
 
     def new_solver(self) -> Run:
@@ -103,11 +108,10 @@ class Job:
 class Fit(Job):
     """Rounds at one lambda."""
 
-    def __init__(
-        self, folder: RunFolder, config: RunConfig, loaded: LoadedRun, run_id: str, display: Display
-    ) -> None:
-        super().__init__(folder, config, loaded, run_id, display)
-        self.subject = Subject(run_id, problem_digest(config, loaded.provenance))
+    @cached_property
+    def subject(self) -> Subject:
+        """What its checkpoints are of."""
+        return Subject(self.run_id, problem_digest(self.config, self.loaded.provenance))
 
     def restore(self) -> None:
         """Go on from the newest whole checkpoint; damaged ones are removed."""

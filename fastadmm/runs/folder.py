@@ -25,7 +25,7 @@ from fastadmm.files.atomic import (
 )
 from fastadmm.files.file_lock import lock_file
 from fastadmm.files.modes import owner_only
-from fastadmm.files.reading import json_of, read_bytes, read_json
+from fastadmm.files.reading import json_of, read_bytes, read_json, read_toml
 from fastadmm.files.seal import SEAL, seal_of
 from fastadmm.privacy.ledger import refuse_to_forget
 from fastadmm.privacy.statement import PrivacyStatement
@@ -54,11 +54,7 @@ class RunLock:
 
 @contextmanager
 def run_lock(run: Path, name: Path | None = None) -> Iterator[RunLock]:
-    """Hold a run directory while training in it.
-
-    The operating system releases the lock when the process ends, however it
-    ends, so a killed run can be resumed at once.
-    """
+    """Hold a run directory while training in it; the system releases it however the process ends."""
     name = run if name is None else name
     with storage_errors(name, "read"):
         # The directory itself: nothing to leave behind. Windows opens files only.
@@ -196,10 +192,7 @@ class RunFolder:
 
     @contextmanager
     def begin(self, fill: Callable[[RunFolder], None], *, force: bool) -> Iterator[None]:
-        """Make the folder and hold it from the moment it appears.
-
-        An older run that it replaces is held first, so one that another process works on is never replaced.
-        """
+        """Make the folder and hold it once it appears; an older run that it replaces is held before."""
         with ExitStack() as stack:
             if force and self.path.is_dir():
                 stack.enter_context(run_lock(self.path))
@@ -269,13 +262,13 @@ class RunFolder:
 
     def finished(self) -> dict[str, Any] | None:
         """Content of ``result.json``; None where there is none yet."""
-        if not self.result.exists():
-            return None
         try:
-            values = read_json(self.result)
+            values = document_in(self.result)
         except FormatError as error:
             raise FormatError(f"{error}; delete it to resume from the checkpoint") from None
-        if not isinstance(values, dict) or "status" not in values or "message" not in values:
+        if values is None:
+            return None
+        if "status" not in values or "message" not in values:
             raise FormatError(
                 f"{shown(self.result)}: keys 'status' and 'message' are missing; delete it to resume"
             )
@@ -297,6 +290,17 @@ class RunFolder:
                     shutil.rmtree(leftover, ignore_errors=True)
                 else:
                     leftover.unlink(missing_ok=True)
+
+
+def document_in(path: Path) -> dict[str, Any] | None:
+    """The object in a JSON or TOML file; None where the file is absent."""
+    with storage_errors(path, "read"):
+        if not path.exists():
+            return None
+    document: Any = read_toml(path) if path.suffix == ".toml" else read_json(path)
+    if not isinstance(document, dict):
+        raise FormatError(f"{shown(path)}: key '/': is {type(document).__name__}, not an object")
+    return document
 
 
 def keep(run: Path, name: str, document: Mapping[str, Any]) -> None:

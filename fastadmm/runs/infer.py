@@ -15,7 +15,7 @@ from fastadmm.inference.table import Inference, infer
 from fastadmm.privacy.published import is_private
 from fastadmm.problem.class_names import sign_of
 from fastadmm.runs.check import check_run
-from fastadmm.runs.config import make_config, read_config
+from fastadmm.runs.config import recorded
 from fastadmm.runs.display import Silent
 from fastadmm.runs.folder import RunFolder, keep
 from fastadmm.runs.load import load_run
@@ -33,22 +33,17 @@ def infer_run(
     threads: int | None = None,
 ) -> Inference:
     """Standard errors, tests and fit statistics of a run's model."""
-    folder = RunFolder(run)
-    folder.require()
-    values = read_config(folder.configuration, sealed=True)
-    began = values.pop("provenance", None)
-    model = open_model(run)
-    if is_private(model.privacy, values):
+    RunFolder(run).require()
+    found, model = recorded(run), open_model(run)
+    if found.config.privacy.mode != "none" or is_private(model.privacy):
         raise ConfigError(
             f"{shown(run)}: a private run: standard errors are exact functions of the private rows, and its "
             "budget does not cover them"
         )
-    config = replace(
-        make_config(values, shown(folder.configuration)), test=None, warm_start=None, threads=threads
-    )
+    config = replace(found.config, test=None, warm_start=None, threads=threads)
     loaded = load_run(config, check_run(config, Silent()))
     problem, partition = loaded.problem, loaded.partition
-    check_provenance(run, _training(began), _training(loaded.provenance), partition)
+    check_provenance(run, _training(found.provenance), _training(loaded.provenance), partition)
     features = [name for party in model.parties for name in party.feature_names]
     weights = [np.asarray(party.weights) for party in model.parties]
     units, notes = (None, []) if standardized else _raw_units(model, problem.fit_intercept)

@@ -55,10 +55,7 @@ class LoadedRun:
 
 
 def weigh_labels(config: RunConfig, labels: LabelData) -> np.ndarray | None:
-    """Sample weights of a run: those of the labels times the class weights.
-
-    Shapes: the result (N,).
-    """
+    """Sample weights of a run: those of the labels times the class weights. Shapes: the result (N,)."""
     if config.class_weight is None:
         return labels.sample_weight
     if labels.classes is None:

@@ -14,9 +14,8 @@ from fastadmm.errors import FastadmmError
 from fastadmm.files.atomic import shown
 from fastadmm.judging.looks import say, separation
 from fastadmm.runs.check import CheckedRun
-from fastadmm.runs.config import make_config, read_config
+from fastadmm.runs.config import recorded
 from fastadmm.runs.display import Display
-from fastadmm.runs.folder import RunFolder
 from fastadmm.runs.load import LoadedRun
 from fastadmm.runs.provenance import provenance_of
 from fastadmm.store.label_file import LabelData, open_labels
@@ -137,10 +136,7 @@ def _rows(parties: Sequence[PartyData], like: Sequence[Any]) -> Rows:
 
 
 def _marks(rows: Rows) -> Array:
-    """A number for each row, which equal rows share.
-
-    Shapes: the result (N,).
-    """
+    """A number for each row, which equal rows share. Shapes: the result (N,)."""
     from scipy.sparse import csr_array, issparse
 
     spread, one = np.uint64(0x9E3779B97F4A7C15), np.uint64(1)
@@ -202,16 +198,14 @@ def seen_in_tables(run: Path, path: Path, blocks: Sequence[Any], model: Model) -
 
 
 def _seen_by(run: Path, place: str, n: int, rows: Rows, content: Any) -> list[str]:
-    folder = RunFolder(run)
     try:
-        values = read_config(folder.configuration)
-        began = values.pop("provenance", {}).get("content", {})
+        found = recorded(run)
+        began = (found.provenance or {}).get("content", {})
         if content == began:
             return [say("seen", place=place, count=n, n=n)]
-        config = make_config(values, shown(folder.configuration))
-        trained = open_partition(config.data)
+        trained = open_partition(found.config.data)
         if provenance_of(trained)["content"] != began:
             return []
-        return _seen(place, n, rows, content, trained, config.privacy.mode != "none")
+        return _seen(place, n, rows, content, trained, found.config.privacy.mode != "none")
     except FastadmmError:
         return []  # of a model alone, or without its data, nothing is known

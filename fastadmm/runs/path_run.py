@@ -1,9 +1,4 @@
-"""A regularisation path on disk: folds choose lambda, and a resumed path ends in the same bytes.
-
-A path is a fixed sequence of fits, each of which depends on the data and on the fits
-before it alone. Each is kept in ``fits/`` by one rename; a resumed path goes
-through the sequence again and makes only what is not there.
-"""
+"""A regularisation path on disk: each fit is kept by one rename; a resumed path makes what is not there."""
 
 from __future__ import annotations
 
@@ -48,12 +43,10 @@ _MOST_LINES = 40
 class PathJob(Job):
     """A sequence of fits, of which one becomes the model."""
 
-    def __init__(
-        self, folder: RunFolder, config: RunConfig, loaded: LoadedRun, run_id: str, display: Display
-    ) -> None:
+    def __post_init__(self) -> None:
         # What the data refuse is refused before there is a directory.
-        self.fold, self.grid = _folds(config, loaded), _grid(config, loaded.problem)
-        super().__init__(folder, config, loaded, run_id, display)
+        self.fold, self.grid = _folds(self.config, self.loaded), _grid(self.config, self.loaded.problem)
+        super().__post_init__()
 
     def fill(self, new: RunFolder) -> None:
         """Write the first files, for :meth:`RunFolder.begin`."""
@@ -237,7 +230,7 @@ def table_lines(table: dict[str, Any]) -> list[str]:
 
 def _draw(path: Path, table: dict[str, Any], display: Display) -> None:
     """Held-out loss over lambda, where matplotlib is installed."""
-    from fastadmm.figures.path import write_path_plot
+    from fastadmm.figures.figure import write_path_plot
 
     try:
         write_path_plot(path, table)

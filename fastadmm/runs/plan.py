@@ -12,15 +12,11 @@ from fastadmm.engine.spilled import resident_bytes
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.method.scheme import Scheme, Shape
 from fastadmm.problem.constraints import get_constraint
-from fastadmm.problem.losses import parse_loss
-from fastadmm.problem.penalty import is_log_sum, is_one_sum, is_ridge
-from fastadmm.problem.regularizers import get_regularizer
-from fastadmm.problem.traits import Traits
-from fastadmm.runs.config import party_constraints, penalty_arguments
+from fastadmm.runs.config import party_constraints, traits_of
 from fastadmm.runs.environment import BASE_BYTES, COMPILER_BYTES, compiles
 from fastadmm.schemes.registry import choose_scheme
 from fastadmm.settings.checks import format_bytes
-from fastadmm.settings.run import RunConfig, is_convex
+from fastadmm.settings.run import RunConfig
 from fastadmm.store.elements import CHUNK_BYTES
 from fastadmm.store.party_file import PartyData
 from fastadmm.store.streamed import buffer_bytes
@@ -68,13 +64,13 @@ class Plan:
     scheme: str
     parties: list[PartyPlan]
     data: int  # feature blocks in memory, of the training and the test partition
-    buffers: int  # what is read ahead of the computation, and written of a checkpoint at a time
-    factorisation: int  # preparing the x-updates
-    state: int  # messages, z, u and work vectors
-    acceleration: int  # anderson history
     limit: int | None  # what the run may take; None where neither the user nor the system says
     history: int  # directions per party, or differences of the acceleration
-    reduced: bool  # whether the limit made the history shorter
+    buffers: int = 0  # what is read ahead of the computation, and written of a checkpoint at a time
+    factorisation: int = 0  # preparing the x-updates
+    state: int = 0  # messages, z, u and work vectors
+    acceleration: int = 0  # anderson history
+    reduced: bool = False  # whether the limit made the history shorter
     test_streamed: bool = False  # whether some block of the test partition is streamed
     streamed_tests: list[bool] = field(default_factory=list)
     kept: str = ""  # what ``history`` counts, in words
@@ -193,13 +189,8 @@ def make_plan(
         scheme=scheme.name,
         parties=[],
         data=sum(_memory_bytes(p) for p in blocks),
-        buffers=0,
-        factorisation=0,
-        state=0,
-        acceleration=0,
         limit=limit,
         history=most,
-        reduced=False,
         rarely=scheme.rare,
         compiler=COMPILER_BYTES if compiles() else 0,
     )
@@ -277,19 +268,11 @@ def _shape(
     parties: Sequence[PartyData], n_samples: int, config: RunConfig, n_outputs: int, n_threads: int
 ) -> Shape:
     """What the scheme's needs follow from."""
-    regularizer = get_regularizer(penalty_arguments(config)["regularizer"])
     sets = party_constraints(config, [p.name for p in parties])
     own = [get_constraint(text) for text in ([sets] if isinstance(sets, str) else sets)]
-    traits = Traits(
-        smooth=config.loss == "auto" or parse_loss(config.loss).smooth,
-        ridge=all(is_ridge(regularizer, one) for one in own),
-        convex=is_convex(config),
-        a_sum=is_one_sum([regularizer] * len(own), own),
-        vector=n_outputs > 1,
-        n_parties=len(parties),
-        n_outputs=n_outputs,
-        ball=any(math.isfinite(one.radius) for one in own),
-        log_sum=all(is_log_sum(regularizer, one) for one in own),
+    ball = any(math.isfinite(one.radius) for one in own)
+    traits = traits_of(
+        config, own, vector=n_outputs > 1, n_parties=len(parties), n_outputs=n_outputs, ball=ball
     )
     densities = [1.0 if p.nnz is None else p.nnz / max(1, n_samples * p.n_features) for p in parties]
     widths = [p.n_features for p in parties]

@@ -14,7 +14,7 @@ import numpy as np
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.atomic import atomic_directory, shown, storage_errors
 from fastadmm.files.escapes import csv_rows, printable_lines, sql_identifier, sql_text
-from fastadmm.files.reading import read_json
+from fastadmm.files.reading import is_directory, read_json
 from fastadmm.privacy.published import require_covered
 from fastadmm.problem.class_names import good_of
 from fastadmm.runs.folder import keep
@@ -58,12 +58,8 @@ class Scaling:
 def write_card(
     path: Path, out: Path, scaling: Scaling, *, force: bool = False, allow_infinite_epsilon: bool = False
 ) -> tuple[list[dict[str, Any]], str]:
-    """Write points of a model whose columns have bins.
-
-    Returns: the bins' points, and which class has the fewer points.
-    """
-    with storage_errors(path, "read"):
-        model = open_model(path) if path.is_dir() else None
+    """Write points of a model whose columns have bins; return these, and which class has the fewer points."""
+    model = open_model(path) if is_directory(path) else None
     parties = [open_party_model(path)[0]] if model is None else model.parties
     require_covered(
         {party.name: party.privacy for party in parties},

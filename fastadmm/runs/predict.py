@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Predictions:
-    """Predictions for N rows.
-
-    Shapes: ids (N,); score, mean (N,) or (N, C).
-    """
+    """Predictions for N rows. Shapes: ids (N,); score, mean (N,) or (N, C)."""
 
     ids: np.ndarray  # of shape (N,): row ids of the partition
     score: np.ndarray  # of shape (N,) or (N, C): linear predictor z; of a multinomial model one per class
@@ -78,27 +75,27 @@ def score_tables(
 def make_predictions(
     shared: SharedPart, ids: np.ndarray, z: np.ndarray, missing: dict[str, str]
 ) -> Predictions:
-    """Predictions from scores that were added up elsewhere.
-
-    Shapes: ids (N,); z (N,) or (N, C).
-    """
+    """Predictions from scores that were added up elsewhere. Shapes: ids (N,); z (N,) or (N, C)."""
     mean, labels = _interpret(shared, z)
     return Predictions(ids, z, mean, labels, shared, None, missing)
 
 
 def notes_of(model: Model | SharedPart) -> list[str]:
-    """What whoever passes predictions on should know: none where they tell no exact weights of a private
-    run.
-    """
+    """What whoever passes predictions on should know; nothing where they tell no exact weights."""
     parties = model.parties if isinstance(model, Model) else []
     names = exact_parties({party.name: party.privacy for party in parties}, model.privacy)
     return [exact_note(names, "such scores")] if names else []
 
 
+def first_not_finite(values: np.ndarray) -> int | None:
+    """The first row that holds something else than finite numbers. Shapes: values (N,) or (N, C)."""
+    bad = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
+    return int(bad[0]) if len(bad) else None
+
+
 def _interpret(trained: Model | SharedPart, z: np.ndarray) -> tuple[np.ndarray, list[str] | None]:
     """Means and class labels of scores."""
-    if not np.isfinite(z).all():
-        row = int(np.flatnonzero(~np.isfinite(z.reshape(len(z), -1)).all(axis=1))[0])
+    if (row := first_not_finite(z)) is not None:
         raise InputError(
             f"row {row}: its score overflows; weights of the model or values of the row are too large"
         )
@@ -112,12 +109,7 @@ def _interpret(trained: Model | SharedPart, z: np.ndarray) -> tuple[np.ndarray, 
 
 
 def write_predictions(file: TextIO, predictions: Predictions) -> None:
-    """Write predictions as CSV: ``id,score,probability,label`` or ``id,prediction``.
-
-    A hinge loss has no probabilities, and no column of them. A multinomial model
-    has a column for each class: ``id,probability_A,probability_B,...,label``. Where parties
-    were absent, a last column ``missing`` says who, and what stood for them.
-    """
+    """Write predictions as CSV, with a last column ``missing`` where parties were absent."""
     columns: dict[str, Iterable[Any]] = {
         name: values if name in ("id", "label") else map(repr, values)
         for name, values in columns_of(predictions).items()

@@ -15,7 +15,7 @@ from fastadmm.privacy.message import private_solver
 from fastadmm.privacy.origins import why_no_labels, why_unproved
 from fastadmm.privacy.statement import PrivacyStatement, no_privacy, rounded_up
 from fastadmm.problem.problem import Problem
-from fastadmm.runs.config import make_config, read_config, solver_options
+from fastadmm.runs.config import recorded, solver_options
 from fastadmm.settings.privacy import DifferentialPrivacy
 from fastadmm.settings.run import RunConfig
 from fastadmm.solver.early_stopping import EarlyStopping
@@ -125,27 +125,18 @@ def read_run_id(run: Path) -> str:
 
 
 def ledger_rows(run: Path) -> list[tuple[str, str]]:
-    """Rows for a statement's table: what all runs together have spent, to this day, on the data of this one.
-
-    Returns: empty for a run without privacy.
-    """
+    """Rows for a statement's table: what all runs have spent, to this day, on the data of this one."""
     path = run / "run.toml"
     with storage_errors(run, "read"):
         if not path.exists():
             return []
-    values = read_config(path)
-    values.pop("provenance", None)
-    by_files = values.pop("rounds_by_files", None) is not None
-    config = make_config(values, shown(path))
+    found = recorded(run)
+    config = found.config
     if not isinstance(config.privacy, DifferentialPrivacy):
         return []
-    if by_files:
-        return [
-            (
-                "ledger",
-                "each party's own, which it charges: the party's STATE/privacy.json says what was spent",
-            )
-        ]
+    if found.by_files:
+        own = "each party's own, which it charges: the party's STATE/privacy.json says what was spent"
+        return [("ledger", own)]
     file = Path(config.ledger) if config.ledger is not None else run / LEDGER
     with storage_errors(file, "read"):
         if not file.exists():

@@ -19,10 +19,7 @@ from fastadmm.store.partition import Partition
 
 
 def problem_digest(config: RunConfig, provenance: dict[str, Any]) -> str:
-    """Digest of what decides the result: not of limits, paths, threads and memory, which may change.
-
-    Settings that have their default are left out, so that one which a later version adds changes nothing.
-    """
+    """Digest of what decides the result, but for defaults: a setting added later changes nothing."""
     usual = RunConfig(config.data).to_toml()
     settings = {
         key: value
@@ -66,10 +63,9 @@ def check_provenance(run: Path, began: Any, current: dict[str, Any], partition: 
     changed = {key for key in began.keys() | current.keys() if began.get(key) != current.get(key)}
     if changed <= others.keys():
         what = f"{others[min(changed)]} not what"
-        raise InputError(f"{what} {shown(run)} began with (digests differ); train anew")
     else:
-        what = f"{shown(partition.path)}: not the data"
-    raise InputError(f"{what} that {shown(run)} began with (digests differ); train anew")
+        what = f"{shown(partition.path)}: not the data that"
+    raise InputError(f"{what} {shown(run)} began with (digests differ); train anew")
 
 
 def model_digest(model: Model) -> str:

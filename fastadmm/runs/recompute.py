@@ -54,10 +54,7 @@ def recompute(
     reach: float | None,
     digits: int = 0,
 ) -> Recomputed:
-    """Objective and absolute gap of weights and intercept.
-
-    Shapes: intercept (C,); dual (C, N).
-    """
+    """Objective and absolute gap of weights and intercept. Shapes: intercept (C,); dual (C, N)."""
     num, total = Numbers(digits), math.fsum(rows.weight)
     of, weight = num.of, num.of(rows.weight)
     classes, z = range(len(intercept)), predictor(rows, parties, intercept, fitted, num)

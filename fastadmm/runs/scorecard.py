@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from fastadmm.errors import ConfigError, InputError
-from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.files.atomic import shown
+from fastadmm.files.reading import is_directory
 from fastadmm.judging.binning import MONOTONE, Cells, Fitted, Rules, fit_bins
 from fastadmm.privacy.public import randomise_labels, soft_targets
 from fastadmm.store.bins import Bins
@@ -111,8 +112,7 @@ def bin_data(
     path: Path, out: Path, binning: Binning, labels: Path | None = None, *, force: bool = False
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Bin columns against labels of two classes, and write their weights of evidence as features."""
-    with storage_errors(path, "read"):
-        whole = open_partition(path, require_labels=False) if path.is_dir() else None
+    whole = open_partition(path, require_labels=False) if is_directory(path) else None
     parties = [open_party(path)] if whole is None else whole.parties
     found = two_classes(labels, None if whole is None else whole.labels, path)
     names = {column.name for party in parties for column in table_columns(party)}

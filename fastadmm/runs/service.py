@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from fastadmm.errors import ConfigError, InputError
-from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.files.atomic import shown
+from fastadmm.files.reading import is_directory
 from fastadmm.runs.combine import weights_of_party
 from fastadmm.runs.export import open_covered
-from fastadmm.runs.predict import columns_of, make_predictions
+from fastadmm.runs.predict import columns_of, first_not_finite, make_predictions
 from fastadmm.store.model import PartyModel, SharedPart, open_shared_part
 
 Array = np.ndarray
@@ -129,8 +130,8 @@ class Service:
         found = self._features(self.parties, rows, str(document.get("unseen", "zeros")))
         values = [party.contribution_of(X) for party, X in zip(self.parties, found.blocks, strict=True)]
         for own in values:
-            if len(bad := np.flatnonzero(~np.isfinite(own.reshape(len(own), -1)).all(axis=1))):
-                raise InputError(f"request: row {bad[0] + 1}: the contribution is not finite")
+            if (row := first_not_finite(own)) is not None:
+                raise InputError(f"request: row {row + 1}: the contribution is not finite")
         return values, found.notes, _ids(document, len(rows), "request")
 
     def _predictions(self, values: list[Array], ids: list[Any]) -> dict[str, Any]:
@@ -179,17 +180,14 @@ def open_service(
     path: Path, party: str | None, combine: bool, max_rows: int, *, allow_infinite_epsilon: bool = False
 ) -> Service:
     """Load what is served."""
-    with storage_errors(path, "read"):
-        is_directory = path.is_dir()
-    if combine and (party is not None or not is_directory):
+    whole = is_directory(path)
+    if combine and (party is not None or not whole):
         raise ConfigError("--combine: needs a model directory, and no party")
     if combine:
         shared, _ = open_shared_part(path)
         return Service([], shared, shared.model_id, max_rows)
-    if party is not None or not is_directory:
-        weights, model_id = weights_of_party(
-            path, is_directory, party, path, allow_infinite_epsilon=allow_infinite_epsilon
-        )
+    if party is not None or not whole:
+        weights, model_id = weights_of_party(path, party, path, allow_infinite_epsilon=allow_infinite_epsilon)
         return Service([weights], None, model_id, max_rows)
     model = open_covered(path, "scores of chosen rows", allow_infinite_epsilon=allow_infinite_epsilon)
     columns = [name for p in model.parties for name in Service([p], None, "", 1).columns]

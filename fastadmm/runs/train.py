@@ -11,7 +11,7 @@ from fastadmm.cluster.comm import Comm
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.files.atomic import shown
 from fastadmm.runs.check import check_run
-from fastadmm.runs.config import make_config, read_config
+from fastadmm.runs.config import read_config, recorded
 from fastadmm.runs.display import Display, Silent
 from fastadmm.runs.fit import Fit, Job, write_settings
 from fastadmm.runs.folder import RunFolder
@@ -101,11 +101,7 @@ def resume_run(
     display: Display | None = None,
     comm: Comm | None = None,
 ) -> dict[str, Any]:
-    """Continue a run from its last checkpoint.
-
-    Without changes the result is bit-identical to that of a run that was
-    never interrupted.
-    """
+    """Continue a run from its last checkpoint, without changes to the result of one never interrupted."""
     with leading(comm) as ended:
         return ended(_resume(RunFolder(run), changes, display or Silent(), comm))
 
@@ -115,12 +111,11 @@ def _resume(
 ) -> dict[str, Any]:
     run = folder.path
     folder.require()
-    values = read_config(folder.configuration, sealed=True)
-    if "rounds_by_files" in values:
-        raise ConfigError(f"{shown(run)}: a run by files: 'fastadmm coordinator step' goes on with it")
-    provenance = values.pop("provenance", {})
     changes = {k: v for k, v in (changes or {}).items() if v is not None}
-    config = make_config(values, shown(folder.configuration), changes)
+    found = recorded(run, changes)
+    if found.by_files:
+        raise ConfigError(f"{shown(run)}: a run by files: 'fastadmm coordinator step' goes on with it")
+    config, provenance = found.config, found.provenance or {}
     finished = _finished(folder, config, changes, display)
     if finished is not None:
         return finished

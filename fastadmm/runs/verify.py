@@ -1,7 +1,4 @@
-"""Prove a written model again: files are read, :mod:`fastadmm.runs.recompute` computes, digests are compared.
-
-Nothing here has a part in training: the mathematics are plain NumPy, without kernels, engine or solver.
-"""
+"""Prove a written model again by plain NumPy, and compare digests: nothing here has a part in training."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from fastadmm.errors import ConfigError, ExitCode, FormatError, InputError, Stor
 from fastadmm.files.atomic import shown
 from fastadmm.files.reading import read_json
 from fastadmm.runs.claim import DUAL, OLD, data_digest, read_dual, settings_digest
-from fastadmm.runs.config import make_config, own_lambdas, party_constraints, read_config
+from fastadmm.runs.config import own_lambdas, party_constraints, recorded
 from fastadmm.runs.plain import Columns, Rows
 from fastadmm.runs.provenance import model_digest, provenance_of
 from fastadmm.runs.recompute import Recomputed, recompute
@@ -63,14 +60,12 @@ class Verified:
 
 def verify_run(run: Path, data: Path | None = None, digits: int = 0) -> Verified:
     """Prove the model of a run again, and compare with what is written."""
-    place, settings = shown(run), run / "run.toml"
-    if not settings.exists():
+    place = shown(run)
+    if not (run / "run.toml").exists():
         kind = FormatError if run.exists() else StorageError
         raise kind(f"{place}: no run.toml: not a run; give the directory that 'fastadmm train' wrote")
-    values = read_config(settings, sealed=True)
-    by_files = values.pop("rounds_by_files", None)
-    values.pop("provenance", None)
-    config = make_config(values, shown(settings))
+    told = recorded(run)
+    config = told.config
     if config.privacy.mode != "none" or not is_convex(config):
         why = "private" if config.privacy.mode != "none" else "of a problem that is not convex"
         raise ConfigError(f"{place}: the run is {why}: it claims no gap, and there is nothing to verify")
@@ -81,10 +76,10 @@ def verify_run(run: Path, data: Path | None = None, digits: int = 0) -> Verified
     if not isinstance(statement, dict) or not isinstance(statement.get("claim"), str):
         raise FormatError(f"{shown(run / 'result.json')}: key 'certificate' is damaged")
     model, claim = open_model(run / "model"), statement["claim"]
-    if by_files is not None and data is None:
+    if told.by_files and data is None:
         raise ConfigError(f"{place}: a run by files knows the labels alone; name the whole partition, too")
     partition = open_partition(config.data if data is None else data)
-    differing = _differing(statement, config, model, partition, whole=by_files is None)
+    differing = _differing(statement, config, model, partition, whole=not told.by_files)
     if differing:
         return Verified(False, claim, f"does not hold: {differing}")
     for party in partition.parties:

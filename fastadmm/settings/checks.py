@@ -1,7 +1,4 @@
-"""Checks of single settings that type and range do not say, and readers of their texts on the command line.
-
-A check returns the value, or raises ValueError with the reason against it.
-"""
+"""Checks of single settings beyond type and range, which raise ValueError, and readers of their texts."""
 
 from __future__ import annotations
 

@@ -10,11 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from fastadmm.solver.history import RoundRecord
-
 if TYPE_CHECKING:
-    from fastadmm.solver.solver import Solver
-
     Method = TypeVar("Method", bound=Callable[..., Any])
 
     class CallbackSupportMixin:
@@ -48,48 +44,52 @@ class FitCallbacks:
     def __init__(
         self,
         estimator: Any,
-        max_rounds: int,
+        most: int,
         X: Any,
         y: Any,
         metadata: dict[str, Any] | None,
         columns: list[np.ndarray],
+        task: str = "round",
     ) -> None:
-        self.estimator, self.columns, self.solver = estimator, columns, None
+        self.estimator, self.columns, self.task = estimator, columns, task
         self.data = {"X": X, "y": y, "metadata": metadata}
+        #: Weights and intercept of the last round.
+        self.model: Callable[[], tuple[list[np.ndarray], Any]] | None = None
         self._stop = False
         self._fit: Any = None
         self._round: Any = None
         # Without callbacks nothing of this is kept.
         if getattr(estimator, "_skl_callbacks", None):
-            self._fit = estimator._init_callback_context(max_subtasks=max_rounds)
+            self._fit = estimator._init_callback_context(max_subtasks=most)
             self._fit.call_on_fit_task_begin(estimator=estimator, **self.data)
             self._begin()
 
-    solver: Solver | None
-
     def _begin(self) -> None:
-        self._round = self._fit.subcontext(task_name="round")
+        self._round = self._fit.subcontext(task_name=self.task)
         self._round.call_on_fit_task_begin(estimator=self.estimator, **self.data)
 
-    def _attributes(self) -> dict[str, Any]:
-        """What makes an estimator predict with the model of the current round."""
-        assert self.solver is not None
-        weights = [w.copy() for w in self.solver.party_weights()]
-        return self.estimator._fitted(self.columns, weights, self.solver.intercept)
+    def _end(self, task: Any) -> bool:
+        """End a task; whether a callback asks to stop."""
 
-    def __call__(self, record: RoundRecord) -> None:
+        def attributes() -> dict[str, Any]:
+            """What makes an estimator predict with the model of the current round."""
+            assert self.model is not None
+            weights, intercept = self.model()
+            return self.estimator._fitted(self.columns, [w.copy() for w in weights], intercept)
+
+        told = None if self.model is None else attributes
+        return bool(
+            task.call_on_fit_task_end(estimator=self.estimator, **self.data, reconstruction_attributes=told)
+        )
+
+    def __call__(self, record: Any) -> None:
         """One round is done."""
         if self._fit is None:
             return
         if self._round is None:
             self._begin()
-        attributes = None if self.solver is None else self._attributes
         done, self._round = self._round, None
-        self._stop = bool(
-            done.call_on_fit_task_end(
-                estimator=self.estimator, **self.data, reconstruction_attributes=attributes
-            )
-        )
+        self._stop = self._end(done)
 
     def should_stop(self) -> bool:
         """Whether a callback has asked to stop; otherwise the next round begins."""
@@ -99,9 +99,5 @@ class FitCallbacks:
 
     def close(self) -> None:
         """End the fit."""
-        if self._fit is None:
-            return
-        attributes = None if self.solver is None else self._attributes
-        self._fit.call_on_fit_task_end(
-            estimator=self.estimator, **self.data, reconstruction_attributes=attributes
-        )
+        if self._fit is not None:
+            self._end(self._fit)

@@ -182,10 +182,7 @@ def _is_table(block: Any) -> bool:
 
 
 def block_names(blocks: Sequence[Any], parties: Sequence[str]) -> list[str] | None:
-    """Column names of all blocks, one after another; None unless every block names its columns.
-
-    A name that several blocks have gets its party's before it.
-    """
+    """Column names of all blocks, after their party's where several share one; None unless all have names."""
     names = [list(getattr(block, "columns", ())) for block in blocks]
     if not all(own and all(isinstance(name, str) for name in own) for own in names):
         return None

@@ -1,8 +1,4 @@
-"""The scikit-learn estimators: generalised linear models over features that several parties hold.
-
-Nothing is computed here. The input is checked and cut into blocks and passed to
-:func:`fastadmm.solver.solver.solve`; the result becomes the attributes that scikit-learn users expect.
-"""
+"""The scikit-learn estimators: generalised linear models over features that several parties hold."""
 
 from __future__ import annotations
 
@@ -24,7 +20,7 @@ from fastadmm.problem.losses import parse_loss
 from fastadmm.problem.regularizers import Regularizer
 from fastadmm.problem.targets import weigh_classes
 from fastadmm.sklearn.columns import Parties
-from fastadmm.sklearn.sharing_model import Callback, Constraints, _SharingModel
+from fastadmm.sklearn.sharing_model import Callback, Constraints, _SharingModel, keep
 
 if TYPE_CHECKING:
     import os
@@ -249,7 +245,7 @@ class JointClassifier(ClassifierMixin, _SharingModel):
         verbose: int = 0,
         positive: Any = None,
     ) -> None:
-        self._keep(locals())
+        keep(self, locals())
 
     def _class_weighted(self, encoded: Array, sample_weight: Array | None) -> Array | None:
         return weigh_classes(self.class_weight, encoded, self.classes_.tolist(), sample_weight)

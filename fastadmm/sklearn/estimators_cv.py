@@ -14,10 +14,10 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, DivergenceError, InputError
 from fastadmm.privacy.statement import no_privacy
 from fastadmm.problem.regularizers import Regularizer
-from fastadmm.sklearn.callbacks import with_callbacks
+from fastadmm.sklearn.callbacks import FitCallbacks, with_callbacks
 from fastadmm.sklearn.columns import Parties, tables_of
 from fastadmm.sklearn.estimators import JointClassifier, JointRegressor
-from fastadmm.sklearn.sharing_model import Constraints, _check_number, _SharingModel
+from fastadmm.sklearn.sharing_model import Constraints, _check_number, _SharingModel, keep
 from fastadmm.solver.cross_validation import CrossValidation, cross_validate
 from fastadmm.solver.history import Status
 from fastadmm.solver.loop import SolveResult
@@ -38,12 +38,6 @@ class _PathModel(_SharingModel):
     early_stopping = False
     random_state = None
 
-    alphas: Any
-    eps: Any
-    cv: Any
-    selection: Any
-    gap_share: Any
-
     def __init__(
         self,
         parties: Parties = None,
@@ -63,7 +57,7 @@ class _PathModel(_SharingModel):
         constraint: Constraints = None,
         loss: str = "auto",
     ) -> None:
-        self._keep(locals())
+        keep(self, locals())
 
     @with_callbacks
     def fit(  # type: ignore[override]  # the path has starts of its own
@@ -116,29 +110,20 @@ class _PathModel(_SharingModel):
             share=float(self.gap_share),
             score_weight=own_weight,
         )
-        context = self._init_callback_context(max_subtasks=len(alphas)) if self._watched() else None
-        if context is not None:
-            context.call_on_fit_task_begin(estimator=self, X=X, y=y)
+        callbacks = FitCallbacks(self, len(alphas), X, y, None, columns, "alpha")
 
         def monitor(point: PathPoint) -> None:
-            if context is not None:
-                task = context.subcontext(task_name="alpha")
-                task.call_on_fit_task_begin(estimator=self, X=X, y=y)
-                fitted = self._fitted(columns, point.weights, point.intercept)
-                task.call_on_fit_task_end(estimator=self, X=X, y=y, reconstruction_attributes=fitted)
+            callbacks.model = lambda: (point.weights, point.intercept)
+            callbacks(point.record)
 
         points = path(problem, alphas, options, monitor=monitor)
         self._take(chosen, points, columns, problem.n_samples)
         self.privacy_ = no_privacy(problem.names)
         self.clips_rows_ = False
-        if context is not None:
-            best = points[chosen.chosen]
-            fitted = self._fitted(columns, best.weights, best.intercept)
-            context.call_on_fit_task_end(estimator=self, X=X, y=y, reconstruction_attributes=fitted)
+        best = points[chosen.chosen]
+        callbacks.model = lambda: (best.weights, best.intercept)
+        callbacks.close()
         return self
-
-    def _watched(self) -> bool:
-        return bool(getattr(self, "_skl_callbacks", None))
 
     def _take(
         self, chosen: CrossValidation, points: list[PathPoint], columns: list[Array], n_samples: int
@@ -274,7 +259,7 @@ class JointClassifierCV(_PathModel, JointClassifier):
         class_weight: str | Mapping[Any, float] | None = None,
         positive: Any = None,
     ) -> None:
-        self._keep(locals())
+        keep(self, locals())
 
 
 class JointRegressorCV(_PathModel, JointRegressor):

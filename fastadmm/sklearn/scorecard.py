@@ -16,7 +16,7 @@ from fastadmm.errors import ConfigError
 from fastadmm.runs.points import Scaling, add_up, card_of, point_rows
 from fastadmm.sklearn.columns import resolve_parties, tables_of
 from fastadmm.sklearn.estimators import JointClassifier
-from fastadmm.sklearn.sharing_model import _check_number, _party_names
+from fastadmm.sklearn.sharing_model import _check_number, _party_names, keep
 from fastadmm.sklearn.woe import WoeTransformer, naming_parameters
 from fastadmm.store.encoder import Encoder
 from fastadmm.store.model import Model, PartyModel
@@ -77,14 +77,7 @@ class Scorecard(BaseEstimator):
         digits: int = 0,
         positive: Any = None,
     ) -> None:
-        self.woe = woe
-        self.model = model
-        self.base = base
-        self.odds = odds
-        self.pdo = pdo
-        self.good = good
-        self.digits = digits
-        self.positive = positive
+        keep(self, locals())
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Bin columns, train the model on their weights of evidence, and give points.

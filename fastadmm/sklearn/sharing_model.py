@@ -108,6 +108,11 @@ class _Hints:
                 raise _UnknownParameter(f"{cls.__name__}: unknown parameter {name!r}; {meant}")
 
 
+def keep(estimator: Any, given: dict[str, Any]) -> None:
+    """Keep the parameters that ``__init__`` was given, as scikit-learn asks."""
+    vars(estimator).update((name, value) for name, value in given.items() if name != "self")
+
+
 class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
     """What the two estimators share; the loss and the meaning of y are theirs."""
 
@@ -147,31 +152,7 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
         ledger: str | os.PathLike[str] | Ledger | None = None,
         verbose: int = 0,
     ) -> None:
-        self.parties = parties
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.tol = tol
-        self.max_rounds = max_rounds
-        self.scheme = scheme
-        self.penalty = penalty
-        self.random_state = random_state
-        self.n_threads = n_threads
-        self.callbacks = callbacks
-        self.regularizer = regularizer
-        self.l1_ratio = l1_ratio
-        self.constraint = constraint
-        self.loss = loss
-        self.privacy = privacy
-        self.warm_start = warm_start
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.ledger = ledger
-        self.verbose = verbose
-
-    def _keep(self, given: dict[str, Any]) -> None:
-        """Keep the parameters that ``__init__`` was given, as scikit-learn asks."""
-        self.__dict__.update({name: value for name, value in given.items() if name != "self"})
+        keep(self, locals())
 
     @with_callbacks
     def fit(
@@ -551,7 +532,7 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
                 more = options.max_rounds + int(left[1]["n_rounds"])
                 open_solver = Solver(problem, replace(options, max_rounds=more))
                 open_solver.restore(*left[1:])
-            callbacks.solver = open_solver
+            callbacks.model = lambda: (open_solver.party_weights(), open_solver.intercept)
             try:
                 result = run_rounds(open_solver, _each(own, callbacks), callbacks.should_stop)
                 if same and result.status is Status.MAX_ROUNDS:

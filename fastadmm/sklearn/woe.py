@@ -25,7 +25,7 @@ from fastadmm.runs.points import bin_rows
 from fastadmm.runs.scorecard import Binning, bin_columns
 from fastadmm.sklearn.columns import check_index, consecutive, tables_of
 from fastadmm.sklearn.estimators import classes_of
-from fastadmm.sklearn.sharing_model import _check_number, _party_names, check_features
+from fastadmm.sklearn.sharing_model import _check_number, _party_names, check_features, keep
 from fastadmm.store.encoder import ColumnEncoding, Encoder
 
 Array = np.ndarray
@@ -90,13 +90,7 @@ class WoeTransformer(TransformerMixin, BaseEstimator):
         monotone: str | Mapping[str, str] = "auto",
         positive: Any = None,
     ) -> None:
-        self.max_bins = max_bins
-        self.min_share = min_share
-        self.min_events = min_events
-        self.min_iv = min_iv
-        self.bins = bins
-        self.monotone = monotone
-        self.positive = positive
+        keep(self, locals())
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Choose bins.

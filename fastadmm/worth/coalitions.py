@@ -210,10 +210,7 @@ def measure_worth(
     monitor: Monitor | None = None,
     should_stop: Callable[[], bool] | None = None,
 ) -> Worth | None:
-    """Train the coalitions of a problem's parties and measure each on the test set.
-
-    Returns: None where ``should_stop`` ended it; what was done is known to ``monitor``.
-    """
+    """Train the coalitions of a problem's parties and measure each on the test set; None if stopped."""
     options, n_parties = options or SolverOptions(), problem.n_parties
     test = problem.test
     if test is None:

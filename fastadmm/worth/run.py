@@ -15,7 +15,7 @@ from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.atomic import atomic_file, shown, storage_errors, write_json
 from fastadmm.files.reading import read_json, require_regular
 from fastadmm.problem.problem import Problem
-from fastadmm.runs.config import make_config, read_config, solver_options, without
+from fastadmm.runs.config import recorded, solver_options, without
 from fastadmm.runs.display import Notes, Silent
 from fastadmm.runs.folder import RunFolder
 from fastadmm.runs.interrupt import stop_on_signal
@@ -54,19 +54,11 @@ def worth_of_run(
     threads: int | None = None,
     display: WorthDisplay | None = None,
 ) -> Worth | None:
-    """Train the coalitions of a run's parties with the run's settings, and keep the result beside it.
-
-    The run directory gets ``worth.json``. An interrupted call leaves the finished coalitions in
-    ``worth.partial``, and the next one goes on from there; a finished one is not computed again.
-
-    Returns: None where Ctrl-C or SIGTERM ended it.
-    """
+    """Train the coalitions of a run's parties, and keep the result in it; None where it was interrupted."""
     display, folder = display or Silent(), RunFolder(run)
     folder.require()
-    path = folder.configuration
-    values = read_config(path, sealed=True)
-    provenance = values.pop("provenance", None)
-    config = make_config(values, shown(path), {} if threads is None else {"threads": threads})
+    found = recorded(run, {} if threads is None else {"threads": threads})
+    config, provenance = found.config, found.provenance
     if config.privacy.mode != "none":
         raise ConfigError(
             f"{shown(run)}: a private run: every coalition's model would be one more release of the same "
