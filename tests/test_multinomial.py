@@ -287,49 +287,6 @@ def test_offsets_per_class():
     )
 
 
-PENALTIES = [
-    *(("l1", None, None), ("elastic_net", None, {"l1_ratio": 0.5}), ("group_lasso", None, None)),
-    *(("l2", "nonnegative", None), ("l2", "ball:1", None), ("l2", "box:-1,1", None)),
-]
-
-
-@pytest.mark.representatives(2)
-@pytest.mark.parametrize(("regularizer", "constraint", "parameters"), PENALTIES, ids=str)
-def test_other_penalties_class_by_class(regularizer, constraint, parameters):
-    import cvxpy as cp
-
-    X, y = iris()
-    X, y, lam = X[::3], y[::3], 1e-2
-    blocks = [X[:, :1], X[:, 1:]]
-    more = {"regularizer_parameters": parameters, "constraint": constraint}
-    problem = make_problem(blocks, y, loss="multinomial", lam=lam, regularizer=regularizer, **more)
-    result = solve(problem, SolverOptions(gap=1e-6, max_rounds=1000))
-    assert result.status is Status.CONVERGED
-    parts, b = [cp.Variable((d.shape[1], 3)) for d in blocks], cp.Variable(3)
-    z = sum(d @ x for d, x in zip(blocks, parts)) + np.ones((len(y), 1)) @ cp.reshape(b, (1, 3), order="C")
-    fit = cp.sum(cp.log_sum_exp(z, axis=1)) - cp.sum(cp.multiply(np.eye(3)[y], z))
-    terms = {
-        "l1": lambda x: cp.sum(cp.abs(x)),
-        "elastic_net": lambda x: 0.5 * cp.sum(cp.abs(x)) + 0.25 * cp.sum_squares(x),
-        "group_lasso": lambda x: math.sqrt(x.shape[0]) * sum(cp.norm(x[:, c]) for c in range(3)),
-        "l2": lambda x: 0.5 * cp.sum_squares(x),
-    }
-    sets = {
-        None: lambda x: [],
-        "nonnegative": lambda x: [x >= 0],
-        "ball:1": lambda x: [cp.norm(x[:, c]) <= 1 for c in range(3)],
-        "box:-1,1": lambda x: [x >= -1, x <= 1],
-    }
-    best = cp.Problem(
-        cp.Minimize(fit / len(y) + lam * sum(terms[regularizer](x) for x in parts)),
-        [condition for x in parts for condition in sets[constraint](x)],
-    ).solve(solver=cp.CLARABEL)
-    assert result.objective == pytest.approx(best, rel=3e-6)
-    for x in result.weights:
-        assert constraint != "nonnegative" or x.min() >= 0
-        assert constraint != "ball:1" or np.linalg.norm(x, axis=0).max() <= 1 + 1e-12
-
-
 # --- the certificate
 @pytest.mark.parametrize("scheme", ["subspace", "sharing", "jacobi"])
 @pytest.mark.parametrize("intercept", [True, False])
@@ -461,18 +418,6 @@ def test_a_span_is_minimised_to_its_tolerance():
     assert np.sum(slope * slope) / (2.0 * problem.regularization) <= 1.1e-10
 
 
-def test_merging_the_oldest_directions_keeps_model_and_descent(monkeypatch):
-    X, y = load_digits(return_X_y=True)
-    problem = make_problem(np.array_split(X / 16.0, 2, axis=1), y, loss="multinomial", lam=1e-3)
-    monkeypatch.setattr(multinomial, "class_directions_per_party", lambda *a: 2)
-    solver = Solver(problem, SolverOptions(gap=0.0, directions="one"))
-    values = [solver.round().objective for _ in range(12)]
-    assert all(b <= a * (1 + 1e-14) for a, b in pairwise(values))
-    assert len(solver.coordinator.messages) == 2 * 2 * 10
-    total = sum(x.T @ block.matrix.T for x, block in zip(solver.party_weights(), problem.blocks))
-    np.testing.assert_allclose(solver.coordinator.point.total, total.ravel(), atol=1e-9)
-
-
 @pytest.mark.parametrize("history", [1, 3])
 def test_history_is_obeyed(history):
     X, y = load_digits(return_X_y=True)
@@ -587,26 +532,3 @@ def test_estimator_with_two_classes_asked_for():
     half = ADMMSharingClassifier(2, 5e-3, tol=1e-12).fit(X, y)
     np.testing.assert_allclose(model.predict_proba(X), half.predict_proba(X), atol=1e-5)
     np.testing.assert_array_equal(model.predict(X), half.predict(X))
-
-
-def test_a_round_that_ends_a_run_takes_no_step_in_the_span(monkeypatch):
-    # All weights are spanned after two rounds; the last one only certifies what they found.
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(300, 8)), rng.integers(3, size=300)
-    problem = make_problem([X[:, :4], X[:, 4:]], y, loss="multinomial", lam=1e-2, n_classes=3)
-    n_steps, advance = [], type(LOSS).advance_classes
-
-    def counted(*arguments):
-        n_steps[-1] += 1
-        return advance(*arguments)
-
-    monkeypatch.setattr(type(LOSS), "advance_classes", counted)
-    solver = Solver(problem, SolverOptions(gap=1e-6, n_threads=1, directions="one"))
-    status = None
-    while status is None:
-        n_steps.append(0)
-        record = solver.round()
-        status = solver.stop_reason(record)
-    assert status is Status.CONVERGED
-    assert n_steps[0] > 0
-    assert n_steps[-1] == 0

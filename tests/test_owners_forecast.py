@@ -276,32 +276,3 @@ def test_the_owners_rows_among_others_and_stored_otherwise_are_no_public_pilot(t
         "44.4% of its rows have the features of an owner's row, where at most 10.0% may, and a pilot" in error
     )
     assert run(*arguments, "--pilot", tmp_path / "fine") == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "match"),
-    [
-        (["--owners", "a:10:1"], "where is the curvature from"),
-        (["--curvature", "1,2"], "give the owners' directory"),
-        (["--owners", "a:10:0", "--curvature", "1,2"], "not positive"),
-        (["--owners", "a:0:1", "--curvature", "1,2"], "needs at least one"),
-        (["--owners", "a:1:1,a:2:1", "--curvature", "1,2"], "occurs twice"),
-        (["--owners", "a", "--curvature", "1,2"], "name:records:epsilon"),
-        (["--owners", "a:10:1", "--curvature", "2,1", "--bound", "clip:1"], "0 < L <= beta"),
-        (["--owners", "a:10:1", "--curvature", "1,2"], "gradients are unbounded"),
-        (["--owners", "a:10:1", "--curvature", "1,2", "--bound", "clip:1", "--rounds", "0"], "at least one"),
-        (["--owners", "a:10:1", "--curvature", "x", "--bound", "clip:1"], "is not L,BETA"),
-        (["--owners", "a:10:1", "--curvature", "1,2", "--ledger", "x"], "only --private-pilot is charged"),
-        (["--owners", "a:10:1", "--pilot", "x", "--distance", "1"], "goes with --curvature"),
-        (
-            ["--owners", "a:10:1", "--curvature", "1,2", "--bound", "clip:1", "--mechanism", "gaussian"],
-            "delta",
-        ),
-        (
-            ["--owners", "a:10:1", "--curvature", "1,2", "--bound", "clip:1", "--plot", "x.gif"],
-            "ends in .svg",
-        ),
-    ],
-)
-def test_bad_settings_end_with_one_line(capsys, arguments, match):
-    assert match in refused(capsys, 5, "forecast", *arguments)

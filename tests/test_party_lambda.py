@@ -22,7 +22,6 @@ from run_tools import (
     assert_same_run,
     in_file,
     logged,
-    refused,
     result_of,
     run,
     write_blocks,
@@ -268,52 +267,6 @@ def test_options_win_name_by_name(key, one, two, three):
     config = make_config({"data": "a", key: {"x": one, "y": two}}, "f", {key: {"y": three, "z": one}})
     assert getattr(config, key) == {"x": one, "y": three, "z": one}
     assert make_config(config.to_toml()) == config
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"party_lambda": {"a": 0}}, "key 'party_lambda': 0.0 of 'a' must be a positive number"),
-        ({"party_lambda": {"a": float("nan")}}, "key 'party_lambda': nan of 'a' must be"),
-        ({"party_lambda": {"a": -1.0}}, "key 'party_lambda': -1.0 of 'a' must be"),
-        ({"party_lambda": {"a": True}}, "key 'party_lambda': True of 'a' must be"),
-        ({"party_lambda": {"a": "x"}}, "key 'party_lambda': 'x' of 'a' must be"),
-        ({"party_lambda": {"a": 10**400}}, "key 'party_lambda': "),
-        ({"party_lambda": {}}, "key 'party_lambda': the table is empty"),
-        ({"party_lambda": 0.1}, "key 'party_lambda': 0.1 is not a table of numbers"),
-        ({"party_lambda": {"a": 1.0}, "regularizer": "elastic_net"}, "key 'party_lambda': goes with"),
-        ({"party_lambda": {"a": 1.0}, "regularizer": "none"}, "key 'party_lambda': goes with"),
-        ({"party_lambda": {"a": 1.0}, "regularizer": "log_sum:1"}, "key 'party_lambda': goes with"),
-        ({"party_lambda": {"a": 1.0}, "constraint": "box:-1,1"}, "key 'party_lambda': goes with"),
-        ({"party_lambda": {"a": 1.0}, "constraint": "ball:2"}, "key 'party_lambda': goes with"),
-        ({"party_lambda": {"a": 1.0}, "path": True}, "key 'party_lambda': a path has one"),
-        (
-            {"party_lambda": {"a": 1.0}, "privacy": {"mode": "fusion", "epsilon": 1.0}},
-            "key 'party_lambda': the noise",
-        ),
-    ],
-)
-def test_what_does_not_go_is_refused(values, message):
-    with pytest.raises(ConfigError) as caught:
-        make_config({"data": "a.parts", **values}, "here")
-    assert str(caught.value).startswith(f"here: {message}")
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("key", "own", "message"),
-    [
-        ("lambda", {"party1": 0.1}, " has no party 'party1'; did you mean 'party-1'?"),
-        ("constraint", {"party1": "all"}, " has no party 'party1'; did you mean 'party-1'?"),
-        ("lambda", {"party-1": 1e-90, "party-2": 1.0}, "1e-90 and 1 are too far apart"),
-    ],
-)
-def test_wrong_entries_are_named(data, tmp_path, capsys, key, own, message):
-    own = in_file(**{f"party_{key}": own})
-    error = refused(capsys, 5, "train", data / "a.parts", "-o", tmp_path / "no", "-q", *own)
-    assert f"key 'party_{key}': " in error
-    assert message in error
-    assert not (tmp_path / "no").exists()
 
 
 def test_rounds_by_files_refuse_them(data, tmp_path):

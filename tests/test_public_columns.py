@@ -143,41 +143,6 @@ def test_a_template_holds_names_and_types_and_no_number_of_a_cell(tables, capsys
     assert not (bank.parent / "q").exists()
 
 
-NUMBER = '[columns.age]\ntype = "number"\n'
-CATEGORY = '[columns.age]\ntype = "category"\n'
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[columns", "not TOML"),
-        ("low = 1", "one table [columns.NAME]"),
-        ("[columns]\nage = 1", "one table [columns.NAME]"),
-        ("[columns.age]\nlow = 1", "key 'type'"),
-        (NUMBER + "low = 1", "no bounds"),
-        (NUMBER + "low = 2\nhigh = 2", "low = 2 must be below high = 2"),
-        (NUMBER + "low = nan\nhigh = 2", "key 'low': nan is not a finite number"),
-        (NUMBER + "low = -1e300\nhigh = 1e999", "key 'high': inf is not"),
-        (NUMBER + "low = true\nhigh = 2", "key 'low': True is not"),
-        (NUMBER + "low = 0\nhigh = 2\nfill = 3", "key 'fill': 3 is not between"),
-        (NUMBER + "low = 0\nhigh = 2\nlevels = []", "unknown key 'levels'; a number has low, high, fill"),
-        (CATEGORY, "no levels"),
-        (CATEGORY + "levels = []", "no levels"),
-        (CATEGORY + 'levels = ["a", ["b"]]', "is not the text of a category"),
-        (CATEGORY + 'levels = ["1", 1.0]', "'1' is given twice"),
-        (CATEGORY + 'levels = ["a"]\nfill = "b"', "key 'fill': 'b' is none of the levels"),
-    ],
-)
-def test_mistakes_in_a_description_are_one_line(tmp_path, text, message):
-    path = tmp_path / "columns.toml"
-    path.write_text(text)
-    with pytest.raises(ConfigError) as error:
-        read_description(path)
-    assert message in str(error.value)
-    assert str(error.value).startswith(f"{path}: ")
-    assert "\n" not in str(error.value)
-
-
 def test_options_that_would_learn_what_is_described(tables):
     for options in (
         {"missing": "mean"}, {"categorical": ["zone"]}, {"standardize": True}, {"like": tables[0].parent},

@@ -5,7 +5,6 @@ import math
 
 import numpy as np
 import pytest
-import scipy.optimize
 import scipy.sparse as sp
 from fastadmm import ADMMSharingClassifier, ADMMSharingRegressor
 from fastadmm.blocks.block import as_block
@@ -35,7 +34,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.linear_model import ElasticNet as SkElasticNet
-from sklearn.linear_model import Lasso, LinearRegression, LogisticRegression
+from sklearn.linear_model import Lasso, LinearRegression
 from sklearn.preprocessing import scale
 
 from run_tools import run, write_blocks
@@ -237,22 +236,6 @@ def test_lasso_and_elastic_net_as_scikit_learn(diabetes, parties, ratio):
 
 
 @pytest.mark.representatives(1)
-@pytest.mark.parametrize("parties", [1, 3])
-def test_l1_logistic_as_scikit_learn(cancer, parties):
-    X, y = cancer
-    lam = 0.02
-    result = fit(X, y, parties, lam=lam, regularizer="l1", gap=1e-7)
-    with np.errstate(all="ignore"):
-        peer = LogisticRegression(
-            l1_ratio=1.0, solver="saga", C=1 / (len(y) * lam), tol=1e-9, max_iter=20_000
-        ).fit(X, y)
-    problem = make_problem(split(X, parties), y, lam=lam, regularizer="l1")
-    assert result.objective == pytest.approx(
-        objective(problem, peer.coef_[0], float(peer.intercept_[0])), rel=1e-6
-    )
-
-
-@pytest.mark.representatives(1)
 @pytest.mark.parametrize("parties", [1, 5])
 def test_non_negative_as_scikit_learn(diabetes, parties):
     X, y = diabetes
@@ -268,62 +251,6 @@ def test_non_negative_as_scikit_learn(diabetes, parties):
     assert "no column contributes more" in result.message
     least = LinearRegression(positive=True).fit(X, y)
     assert np.allclose(np.concatenate(result.weights), least.coef_, atol=1e-6)
-
-
-@pytest.mark.parametrize("parties", [1, 5])
-def test_box_as_scipy(diabetes, parties):
-    X, y = diabetes
-    peer = scipy.optimize.lsq_linear(X, y, (-0.1, 0.15), tol=1e-14)
-    result = fit(
-        X, y, parties, loss="squared", regularizer="none", constraint="box:-0.1,0.15", fit_intercept=False
-    )
-    assert result.objective == pytest.approx(peer.cost / len(y), rel=1e-7)
-    assert np.allclose(np.concatenate(result.weights), peer.x, atol=2e-4)
-
-
-@pytest.mark.parametrize("regularizer", ["l2", "none", "l1"])
-def test_ball_as_scipy(diabetes, regularizer):
-    X, y = diabetes
-    arguments = {"loss": "squared", "lam": 0.02, "regularizer": regularizer, "constraint": "ball:0.3"}
-    result = fit(X, y, 2, **arguments)
-    problem = make_problem(split(X, 2), y, **arguments)
-    assert max(np.linalg.norm(w) for w in result.weights) <= 0.3 * (1 + 1e-14)
-    step = 1.0 / (np.linalg.norm(X, 2) ** 2 / len(y))
-    x, halves = np.zeros(10), (slice(0, 5), slice(5, 10))
-    for _ in range(3000):
-        moved = x - step * X.T @ (X @ x + y.mean() - y) / len(y)  # X is centred
-        for part, rule in zip(halves, problem.party_regularizers):
-            x[part] = Ball(0.3).project(rule.prox(moved[part], step * 0.02))
-    assert result.objective == pytest.approx(objective(problem, x, y.mean()), rel=1e-7)
-
-
-@pytest.mark.representatives(1)
-@pytest.mark.parametrize("parties", [1, 2])
-def test_group_lasso_as_proximal_gradient(cancer, parties):
-    X, y = cancer
-    X = X[:, :10]
-    width = 10 // parties
-    groups = [[list(range(0, width, 2)), list(range(1, width, 2))]] * parties
-    arguments = {
-        "lam": 0.02,
-        "regularizer": "group_lasso",
-        "regularizer_parameters": {"groups": groups},
-        "fit_intercept": False,
-    }
-    result = fit(X, y, parties, **arguments, gap=1e-7)
-    members = [np.array(g) + width * m for m in range(parties) for g in groups[m]]
-    step, x, ahead, t = 4.0 * len(y) / np.linalg.norm(X, 2) ** 2, np.zeros(10), np.zeros(10), 1.0
-    for _ in range(5000):
-        v = ahead - step * X.T @ (1 / (1 + np.exp(-X @ ahead)) - y) / len(y)
-        new = np.zeros(10)
-        for g in members:
-            norm = np.linalg.norm(v[g])
-            new[g] = max(0.0, 1.0 - step * 0.02 * math.sqrt(len(g)) / norm) * v[g]
-        t, before = 0.5 * (1 + math.sqrt(1 + 4 * t * t)), t
-        ahead = new + (before - 1) / t * (new - x)
-        x = new
-    problem = make_problem(split(X, parties), y, **arguments)
-    assert result.objective == pytest.approx(objective(problem, x, 0.0), rel=1e-6)
 
 
 def test_duplicated_and_empty_columns(diabetes):

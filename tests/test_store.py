@@ -528,22 +528,6 @@ def test_line_break_in_a_name_stays_one_line(tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def test_device_full():
-    """/dev/full answers every write with ENOSPC, like a full disk."""
-    from fastadmm.store.h5file import FileSink
-
-    if not Path("/dev/full").exists():
-        pytest.skip("no /dev/full here")
-    sink = FileSink.__new__(FileSink)
-    sink._public_path, sink._error, sink._at, sink._unwritten = "out.h5", None, 0, []
-    sink._file = open("/dev/full", "rb+", buffering=0)  # noqa: SIM115 (closed below)
-    assert sink.write(b"abc") == 3
-    assert sink._unwritten == [(0, b"abc")]
-    sink.close()
-    with pytest.raises(StorageError, match=r"out\.h5: cannot write: No space left on device; the disk"):
-        sink.check()
-
-
 SCRIPT = """
     import resource, signal, sys, os
     import numpy as np

@@ -372,35 +372,6 @@ def test_weights_and_exposures_are_kept_beside_the_labels(tmp_path, capsys):
         evaluate_tables(tmp_path / "other", tables, rows, label="claims", weight="weight")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"weight": "u"}, "line 3, weight column 'u': -2 is negative"),
-        ({"exposure": "u"}, "line 3, exposure column 'u': -2 is not above 0"),
-        (
-            {"exposure": "v", "label": "u"},
-            "--exposure: belongs to counts, but the labels are negative numbers",
-        ),
-        ({"exposure": "v", "task": None}, "--exposure: belongs to counts, but the labels are classes"),
-        ({"exposure": "v", "offset": "u"}, "--offset and --exposure: the logarithm"),
-        ({"offset": "x"}, "no offset column 'x'"),
-        ({"offset": "word"}, "offset column 'word': not all cells are numbers"),
-        ({"weight": "y"}, "--weight: names a column that another option names, too"),
-        ({"weight": "v", "label": None}, "--weight: is kept beside the labels: name them with --label"),
-        ({"weight": "orders"}, "holds the weight column 'orders', but weights belong to the guest alone"),
-    ],
-)
-def test_columns_beside_the_labels_are_checked(tmp_path, options, message):
-    (tmp_path / "a.csv").write_text(
-        "id,y,u,v,word,orders,age\n1,0,1,1,a,1,3\n2,1,-2,2,b,1,4\n3,1,2,3,a,2,5\n"
-    )
-    (tmp_path / "b.csv").write_text("id,orders\n1,1\n2,2\n3,3\n")
-    with pytest.raises(FastadmmError) as caught:
-        convert(tmp_path / "a.csv", tmp_path / "b.csv", **{"task": "regression", **options})
-    assert message in str(caught.value)
-    assert not (tmp_path / "p").exists()
-
-
 def _visits(tmp_path):
     rng = np.random.default_rng(1)
     y = np.where(rng.random(100) < 0.4, "yes", "no")
@@ -451,23 +422,3 @@ def test_a_split_is_the_same_for_one_table_and_again(tmp_path, capsys):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
     assert run("convert", *common, "-o", tmp_path / "one") == 6
     assert run("convert", *common, "-o", tmp_path / "one", "--force") == 0
-
-
-@pytest.mark.parametrize(
-    ("split", "message"),
-    [
-        ("30%", "--split '30%': give 0.3, time:COLUMN=0.3"),
-        ("1.5", "--split '1.5': give"),
-        ("clinic=0.3", "--split 'clinic=0.3': give"),
-        ("time:=0.3", "--split 'time:=0.3': give"),
-        ("group:clinics=0.3", "no split column 'clinics'"),
-        ("time:day=soon", "'soon' is no date; write it as 2024-01-31"),
-        ("time:day=2034-01-01", "leaves no row for the test"),
-        ("time:clinic=0.3", "is not a date"),
-    ],
-)
-def test_splits_that_cannot_be(tmp_path, split, message):
-    with pytest.raises(FastadmmError) as caught:
-        convert(*_visits(tmp_path), split=split, types=["day=days"])
-    assert message in str(caught.value)
-    assert not (tmp_path / "p").exists()
