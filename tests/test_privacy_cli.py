@@ -5,7 +5,7 @@ import math
 
 import pytest
 from fastadmm.data_tools.synthetic import make_vertical_classification
-from fastadmm.errors import ConfigError, ExitCode
+from fastadmm.errors import ExitCode
 from fastadmm.privacy.accounting import epsilon_of, noise_multiplier
 from fastadmm.privacy.plan import plan_budget
 from fastadmm.privacy.sensitivity import replace_one_sensitivity
@@ -47,27 +47,6 @@ def test_plot(tmp_path, capsys):
         assert run("privacy", "--epsilon", 1, "--rounds", 5, "--plot", tmp_path / name) == ExitCode.OK
         assert (tmp_path / name).stat().st_size > 1000
     refused(capsys, ExitCode.CONFIG, "privacy", "--epsilon", 1, "--rounds", 5, "--plot", tmp_path / "a.txt")
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        [],
-        ["--epsilon", 1],
-        ["--epsilon", 1, "--rounds", 1, "--noise", 1],
-        ["--epsilon", -1, "--rounds", 1],
-        ["--epsilon", 1, "--rounds", 1, "--delta", 2],
-        ["--epsilon", 1, "--noise", 0.001],
-        ["--epsilon", 1, "--rounds", 1, "--mu", 1, "--adjacency", "column"],
-    ],
-)
-def test_mistakes_are_one_line(arguments, capsys):
-    refused(capsys, ExitCode.CONFIG, "privacy", *arguments)
-
-
-def test_plans_need_two_of_three():
-    with pytest.raises(ConfigError, match="give two of"):
-        plan_budget(1e-5, epsilon=1.0)
 
 
 @pytest.mark.repeats

@@ -36,7 +36,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rounds_tools import NAMES, answer, begin, change, data_of, separate, train
-from run_tools import refused, write_problem
 
 N = 60
 WORD = st.integers(0, 2**64 - 1)
@@ -517,24 +516,6 @@ def test_refused_where_it_makes_no_sense(options, loss, widths, what):
     problem = make_problem(blocks, (rng.normal(size=N) > 0).astype(float), loss=loss)
     with pytest.raises(ConfigError, match=what):
         Solver(problem, SolverOptions(secrecy="sums", **options))
-
-
-@pytest.mark.parametrize(
-    ("words", "what"),
-    [
-        (("--privacy", "message", "--epsilon", "1", "--delta", "1e-3"), "masks do not make noise smaller"),
-        (("--path",), "a path is trained where all features are"),
-        (("--scheme", "proximal", "--regularizer", "l1"), "not with 'proximal'"),
-        (("--loss", "multinomial"), "one predictor per sample"),
-    ],
-)
-def test_refused_in_one_line(tmp_path, capsys, words, what):
-    write_problem(tmp_path / "d.parts", 30, (2, 3))
-    (tmp_path / "sums.toml").write_text("secrecy = 'sums'\n")
-    given = ("--config", tmp_path / "sums.toml", *words, "-o", tmp_path / "run")
-    error = refused(capsys, 5, "train", tmp_path / "d.parts", *given)
-    assert "key 'secrecy'" in error
-    assert what in error
 
 
 # --- by files ---------------------------------------------------------------------------------------------

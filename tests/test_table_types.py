@@ -8,7 +8,7 @@ import pytest
 from fastadmm.data_tools.convert import convert
 from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.data_tools.predict_tables import TableRows, read_features
-from fastadmm.errors import FastadmmError, InputError
+from fastadmm.errors import InputError
 from fastadmm.store import open_partition
 from fastadmm.store.cell_reading import CellReading
 from fastadmm.store.encoder import ColumnEncoding, Encoder
@@ -313,22 +313,6 @@ def test_german_converts_as_it_is(shared_data, tmp_path):
     german = shared_data / "tables" / "german.csv"
     partition = convert(german, tmp_path / "p", label="c21", columns="10,10", header=False)
     assert [party.n_features for party in partition.parties] == [39, 22]
-
-
-def test_unknown_words_of_options_are_named(tmp_path):
-    (tmp_path / "x.csv").write_text("a,y\nu,0\nv,1\n")
-    for options, message in (
-        ({"types": ["a"]}, "give NAME=KIND"),
-        ({"types": ["a=nmber"]}, "unknown kind 'nmber'; did you mean 'number'"),
-        ({"types": ["b=number"]}, "no table has a column 'b'"),
-        ({"na_values": ["b=1"]}, "no table has a column 'b'"),
-        ({"na_values": ["a="]}, "give a word"),
-        ({"decimal": ";"}, r"--decimal ';': choose one of"),
-        ({"encoding": "utf-9"}, "--encoding 'utf-9': unknown"),
-        ({"separator": [";", ","]}, "TABLE:VALUE; the tables are x"),
-    ):
-        with pytest.raises(FastadmmError, match=message):
-            convert(tmp_path / "x.csv", tmp_path / "p", label="y", parties=1, **options)
 
 
 def test_all_columns_that_ask_are_told_in_one_line(tmp_path):

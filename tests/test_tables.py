@@ -2,7 +2,6 @@
 
 import os
 import re
-from typing import Any
 
 import numpy as np
 import pytest
@@ -155,48 +154,6 @@ def test_parquet_without_its_package(pair, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(ConfigError, match=r"pip install 'fastadmm\[parquet\]'"):
         convert(*pair)
-
-
-MISTAKES: list[tuple[str, str, dict[str, Any], str]] = [
-    (BANK, SHOP, {"id": "key"}, r"bank\.csv: no id column 'key'; there are: id, y, age, city"),
-    (BANK, "key,orders\n1,2\n", {}, r"shop\.csv: no id column 'id'"),
-    (BANK + "3,no,1,Oslo\n", SHOP, {}, r"1 id occurs more than once \(1 row too many\), first '3' in"),
-    (BANK + ",no,1,Oslo\n", SHOP, {}, r"bank\.csv: line 6, id column 'id': no id"),
-    (BANK, "id,orders\n1,2\n2,3\n", {}, r"no id is in all tables \(.*'7', '3', '5'; .*'1', '2'\).* written$"),
-    (BANK, "id,orders\nC-007,2\n", {}, r"no id is in all tables .*, or pass --id-pattern '\[\^1-9\]"),
-    (BANK + "1,no,1\n", SHOP, {}, r"bank\.csv: line 6: 3 cells, but there are 4 columns"),
-    ("", SHOP, {}, r"bank\.csv: file is empty"),
-    ("id,y,age,city\n", SHOP, {}, r"bank\.csv: no data rows, only the header"),
-    (BANK, SHOP, {"label": "target"}, r"bank\.csv: no label column 'target'"),
-    (BANK, "id,orders,y\n7,1,1\n3,1,0\n", {}, r"shop\.csv: holds the label column 'y'"),
-    (BANK.replace("yes,30", ",30"), SHOP, {}, r"bank\.csv: line 2, label column 'y': missing label"),
-    (BANK, SHOP, {"task": "regression"}, r"label 'no' is not a number|label 'yes' is not a number"),
-    (BANK.replace("30,", "inf,"), SHOP, {}, r"line 2, column 'age': 'inf' is not finite"),
-    (BANK.replace("30,", "3O,"), SHOP, {}, r"line 2, column 'age': '3O' is not a number, as other cells"),
-    (BANK.replace("30,", ","), SHOP, {}, r"line 2, column 'age': missing value \(1 of 3 rows\): choose"),
-    (BANK, SHOP, {"missing": "mode"}, r"--missing 'mode': choose one of refuse, mean, median"),
-    (BANK, SHOP, {"duplicates": "lst"}, r"--duplicates 'lst'"),
-    (BANK, SHOP, {"id_pattern": "C-(.*)"}, r"line 2, id column 'id': '7' does not fit --id-pattern"),
-    (BANK, SHOP, {"id_pattern": "C-("}, r"--id-pattern 'C-\(': no regular expression"),
-    (BANK, SHOP, {"categorical": ["ag"]}, r"--categorical: no table has a column 'ag'; did you mean 'age'"),
-    (BANK, SHOP, {"label": "id"}, r"--id and --label: both are 'id'"),
-    (BANK, SHOP, {"label": None}, r"--label: which of the guest's columns"),
-    (BANK, SHOP, {"names": "a"}, r"--names 'a': 1 names for 2 parties"),
-    (BANK, SHOP, {"drop": ["orders"]}, r"shop\.csv: no feature column besides the id"),
-    ("id,y,age,age\n1,0,1,1\n", SHOP, {}, r"column name 'age' appears twice"),
-    ('id,y,age\n1,0,"1\n', SHOP, {}, r"bank\.csv: line 2"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("bank", "shop", "options", "message"), MISTAKES)
-def test_mistakes_are_one_line_and_leave_nothing(pair, bank, shop, options, message):
-    pair[0].write_text(bank)
-    pair[1].write_text(shop)
-    before = sorted(os.listdir(pair[0].parent))
-    with pytest.raises(FastadmmError, match=message) as caught:
-        convert(*pair, **options)
-    assert "\n" not in str(caught.value)
-    assert sorted(os.listdir(pair[0].parent)) == before
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "latin-1", "cp1252", "utf-16", "utf-16-le", "utf-16-be"])
