@@ -3,7 +3,6 @@
 import json
 import math
 import shutil
-import signal
 
 import numpy as np
 import pytest
@@ -23,7 +22,7 @@ from fastadmm.store.model import open_model
 from fastadmm.store.owner_file import OwnerWriter
 
 from owners_data import write_owners
-from run_tools import Killed, n_lines, refused, result_of, run, start, wait_for
+from run_tools import Killed, refused, result_of, run
 
 
 def settings_of(path, **options):
@@ -127,20 +126,6 @@ def test_bound_of_theorem_three_fails_without_noise(rounds):
             learner.receive(h * (learner.theta - 1.0))
         # q(c1 h), of degree T - 2, is not zero everywhere; the start has 1 in each coordinate
         assert np.abs(learner.model - 1.0).max() > 1e-3
-
-
-def test_corrected_theorem_three_bounds_a_noisy_average():
-    """f = |theta - 1|_1 / sqrt(2) in two dimensions, subgradients of length 1, Laplace noise."""
-    rng = np.random.default_rng(0)
-    for rounds, scale in ((10, 0.0), (10, 1.0), (100, 0.3), (100, 3.0)):
-        distance, square = np.sqrt(2.0), 1.0 + 2 * 2 * scale**2
-        eta = distance / np.sqrt(rounds * square)
-        theta, total = np.zeros((2, 2000)), np.zeros((2, 2000))
-        for _ in range(rounds):
-            total += theta
-            theta = theta - eta * (np.sign(theta - 1.0) / np.sqrt(2.0) + rng.laplace(0.0, scale, theta.shape))
-        gap = float((np.abs(total / rounds - 1.0).sum(axis=0) / np.sqrt(2.0)).mean())
-        assert gap <= distance * np.sqrt(square / rounds)
 
 
 def test_adaptive_step_beats_a_timid_one_without_noise():
@@ -411,22 +396,6 @@ def test_everything_a_run_writes_follows_from_its_answers(tmp_path, monkeypatch)
             del record["seconds"]
         documents.append((result, rounds, json.loads((out / "statement.json").read_text())))
     assert documents[0] == documents[1]
-
-
-@pytest.mark.repeats
-def test_interrupted_process_resumes(tmp_path):
-    path, _ = write_owners(tmp_path / "o")
-    out = tmp_path / "run"
-    options = ("--epsilon", 1, "--bound", "clip:1", "--step", 0.01, "--rounds", 100_000)
-    with start("owners", "train", path, *options, "-o", out) as process:
-        assert wait_for(lambda: n_lines(out / "rounds.jsonl") >= 5, process)
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "owners resume" in err
-    done = result_of(out)["rounds"]
-    assert 0 < done < 100000
-    assert len(list((out / "answers").iterdir())) == done
 
 
 def test_statement_and_kappa(tmp_path):

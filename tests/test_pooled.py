@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from fastadmm import ADMMSharingClassifier, SolverOptions, make_problem, solve
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
-from fastadmm.pooled import cost, newton
+from fastadmm.pooled import newton
 from fastadmm.pooled.goal import Goal
 from fastadmm.pooled.method import MINIMISERS, ways_of
 from fastadmm.solver.early_stopping import EarlyStopping
@@ -263,35 +263,3 @@ def test_a_much_slower_run_of_parties_says_so():
         assert pooled_hint(given, engine, 0.5) == ""  # not worth a line
         assert "--pooled" in pooled_hint(given, engine, 60.0)
         assert pooled_hint(problem(regularizer="log_sum"), engine, 60.0) == ""
-
-
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
-def test_the_cost_model_is_not_off_by_three(kind):
-    """Ratios of costs, measured in one run: their unit is whatever this machine takes."""
-    import time
-
-    from fastadmm.blocks.columns import some_columns
-
-    rng = np.random.default_rng(0)
-    X: Any = rng.normal(size=(12_000, 150))
-    if kind == "sparse":
-        X = sp.random_array((12_000, 400), density=0.1, rng=rng, format="csr")
-    given = make_problem([X], rng.normal(size=12_000), loss="squared")
-
-    def least(work):
-        found = math.inf
-        for _ in range(7):
-            begin = time.process_time()
-            work()
-            found = min(found, time.process_time() - begin)
-        return found
-
-    with Engine(1) as engine, engine.limited():
-        goal = Goal(given, engine)
-        rows, _ = some_columns(given.blocks, np.arange(X.shape[1]), engine)
-        weight, x = np.ones(12_000), rng.normal(size=X.shape[1])
-        told, ratios = cost.gram(goal) / cost.product(goal), []
-        while len(ratios) < 5 and not any(told / 3.0 <= own <= 3.0 * told for own in ratios):
-            product = least(lambda: [rows.hessian_product(x, weight, engine) for _ in range(5)]) / 5.0
-            ratios.append(least(lambda: rows.gram(engine, weight)) / product)  # beside others' work
-    assert any(told / 3.0 <= own <= 3.0 * told for own in ratios), (told, ratios)

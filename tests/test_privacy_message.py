@@ -136,15 +136,6 @@ def test_noise_does_not_depend_on_threads():
     assert all((results[0] == other).all() for other in results)
 
 
-def test_a_missing_opendp_is_one_clear_line(monkeypatch):
-    import sys
-
-    monkeypatch.setitem(sys.modules, "opendp.prelude", None)
-    monkeypatch.setitem(sys.modules, "opendp", None)
-    with pytest.raises(ConfigError, match=r"pip install 'fastadmm\[privacy\]'"):
-        NoiseSource("discrete")
-
-
 # --- the solver
 def test_message_is_the_certified_clipped_answer_plus_noise():
     made = solver()

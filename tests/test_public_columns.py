@@ -212,55 +212,6 @@ def test_a_table_with_numbers_and_categories_ends_in_a_finite_epsilon(tmp_path, 
     assert Encoder.from_json(document, "host.json") == open_model(out).parties[1].encoder
 
 
-@pytest.mark.repeats
-def test_one_table_that_is_split_between_parties(tmp_path, capsys):
-    """Numbers and words of a CSV file without ids, as German credit has them."""
-    rng = np.random.default_rng(0)
-    lines = [
-        f"A{rng.integers(1, 3)},{rng.integers(6, 72)},{rng.integers(1, 5)},{i % 2 + 1}\n" for i in range(60)
-    ]
-    source, columns = tmp_path / "t.csv", tmp_path / "columns.toml"
-    source.write_text("".join(lines))
-    arguments = ("convert", source, "--no-header", "--label", "c4")
-    assert run(*arguments, "--describe", columns) == ExitCode.OK
-    assert columns.read_text().count("[columns.") == 3
-    columns.write_text(
-        '[columns.c1]\ntype = "category"\nlevels = ["A1", "A2"]\n'
-        '[columns.c2]\ntype = "number"\nlow = 0\nhigh = 72\n'
-        '[columns.c3]\ntype = "category"\nlevels = [1, 2, 3, 4]\n'
-    )
-    described = ("--public-columns", columns)
-    assert run(*arguments, *described, "--columns", "c1,c3;c2", "--names", "a,b", "-o", tmp_path / "p") == 0
-    a, b = open_partition(tmp_path / "p").parties
-    assert a.feature_names == ["c1=A1", "c1=A2", "c1=other", *(f"c3={k}" for k in (1, 2, 3, 4, "other"))]
-    first = lines[0].split(",")
-    assert b.load()[0, 0] == 2 * (int(first[1]) / 72) - 1
-    assert a.load()[0].tolist() == [
-        first[0] == "A1",
-        first[0] == "A2",
-        0,
-        *(first[2] == k for k in "1234"),
-        0,
-    ]
-    # The same features of another file: by --like, and as many by widths.
-    convert(source, tmp_path / "q", like=tmp_path / "p", header=False, label="c4")
-    convert(source, tmp_path / "r", like=tmp_path / "p", header=False)
-    for name in "qr":
-        again = open_partition(tmp_path / name).parties
-        assert [p.content_digest for p in again] == [a.content_digest, b.content_digest]
-    assert run(*arguments, *described, "--columns", "2,1", "-o", tmp_path / "s") == 0
-    assert [p.n_features for p in open_partition(tmp_path / "s").parties] == [4, 5]
-    capsys.readouterr()
-    assert run(*arguments, *described, "--columns", "2,2", "-o", tmp_path / "t") == ExitCode.INPUT
-    assert "do not add up to the 3 feature columns" in capsys.readouterr().err
-    (tmp_path / "t.txt").write_text("1 1:2\n-1 2:1\n")
-    assert (
-        run("convert", tmp_path / "t.txt", *described, "--parties", 2, "-o", tmp_path / "t")
-        == ExitCode.CONFIG
-    )
-    assert "--public-columns is for CSV tables, not for libsvm" in capsys.readouterr().err
-
-
 def test_the_page_shows_the_description_that_its_example_uses(tmp_path):
     from fastadmm.data_tools.synthetic import write_description
 

@@ -13,7 +13,6 @@ from fastadmm.problem.problem import TestSet, make_problem
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 from sklearn.datasets import load_svmlight_file
-from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import accuracy_score, log_loss
 
 import naive
@@ -89,23 +88,6 @@ def test_the_result_does_not_change_when_the_run_goes_on():
     solver.round()
     for a, b in zip(result.weights, before):
         np.testing.assert_array_equal(a, b)
-
-
-# --- what is trained
-@pytest.mark.parametrize("intercept", [False, True])
-def test_same_model_as_scikit_learn(intercept):
-    matrix, y, problem = small(lam=1e-2, fit_intercept=intercept)
-    result = solve(problem, SolverOptions(gap=1e-10))
-    peer = LogisticRegression(C=1 / (len(y) * 1e-2), fit_intercept=intercept, tol=1e-10, max_iter=1000).fit(
-        matrix, y
-    )
-    np.testing.assert_allclose(np.concatenate(result.weights), peer.coef_[0], atol=1e-4)
-    assert result.intercept == pytest.approx(float(np.ravel(peer.intercept_)[0]), abs=1e-4)
-    matrix, y, problem = small("squared", lam=1e-2, fit_intercept=intercept)
-    result = solve(problem, SolverOptions(gap=1e-10))
-    peer = Ridge(alpha=len(y) * 1e-2, fit_intercept=intercept).fit(matrix, y)
-    np.testing.assert_allclose(np.concatenate(result.weights), peer.coef_, atol=1e-4)
-    assert result.intercept == pytest.approx(float(np.ravel(peer.intercept_)[0]), abs=1e-4)
 
 
 def test_sample_weights_count_samples():

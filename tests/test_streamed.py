@@ -252,45 +252,6 @@ def test_kernels_that_read_and_tiles_made_for_them_are_the_same_to_the_bit(
     slow.stream.close()
 
 
-@pytest.mark.parametrize("kind", ["dense", "csr"])
-def test_the_system_is_told_of_every_tile_but_the_first_before_it_is_read(tmp_path, monkeypatch, kind):
-    block = stream_block(open_party(write(tmp_path / "p.h5", matrix(kind))))
-    events: list[tuple[str, int, int]] = []
-    stream, key = block.stream, "X" if kind == "dense" else "X/data"
-
-    def advise(name, start, stop):
-        if name == key:
-            events.append(("told", start, stop))
-
-    def read(name, start, stop, out, plain=stream.read):
-        if name == key:
-            events.append(("read", start, stop))
-        plain(name, start, stop, out)
-
-    monkeypatch.setattr(stream.reader, "advise", advise)
-    monkeypatch.setattr(stream, "read", read)
-    with Engine(1) as engine:
-        block.column_squares(engine)  # tile by tile
-        by_tile = list(events)
-        events.clear()
-        block.transposed_product(np.ones(N), engine)  # by a kernel
-    tiles = [event for event in by_tile if event[0] == "read"]
-    assert len(tiles) > 100
-    told: set[int] = set()
-    late = 0
-    for what, start, stop in by_tile:
-        if what == "told":
-            told |= set(range(start, stop))
-        else:
-            late += not told.issuperset(range(start, stop))
-    assert late == len(block._leaves(engine, block.shape[1]))
-    batches = {(start, stop) for what, start, stop in events if what == "told"}
-    assert {"told"} == {what for what, *_ in events}
-    whole = len(told | {k for _, start, stop in tiles for k in range(start, stop)})
-    assert 0.5 * whole < sum(stop - start for start, stop in batches) < whole
-    stream.close()
-
-
 @pytest.mark.parametrize("row", [0, 100, 9001, 9013, 9020, 15000])
 def test_a_pass_ends_where_the_file_does(tmp_path, monkeypatch, row):
     """One line that names the file, also where a kernel was reading it."""

@@ -286,29 +286,6 @@ def test_what_rows_decide_is_not_public():
     assert [Encoder((one,)).constants()[1].origin for one in (found, stated)] == ["private", "public"]
 
 
-@pytest.mark.repeats
-def test_adult_as_two_parties(shared_data, tmp_path):
-    from fastadmm.runs.config import make_config
-    from fastadmm.runs.train import start_run
-    from sklearn.metrics import accuracy_score
-
-    tables = shared_data / "tables"
-    train = tables / "adult-train.csv"
-    convert(train, tmp_path / "p", label="c15", positive=">50K", columns="7,7", header=False,
-            na_values=["?"], missing="most-frequent", standardize=True)  # fmt: skip
-    start_run(make_config({"data": str(tmp_path / "p"), "lambda": 1e-4}), tmp_path / "run")
-    assert not run(
-        "predict", tmp_path / "run", tables / "adult-test.csv", "--no-header", "-o", tmp_path / "out.csv"
-    )
-    said = [line.rsplit(",", 1)[1] for line in (tmp_path / "out.csv").read_text().splitlines()[1:]]
-    true = [
-        line.rsplit(", ", 1)[1].rstrip(".")
-        for line in (tables / "adult-test.csv").read_text().split("\n")
-        if line
-    ]
-    assert accuracy_score(true, said) == pytest.approx(0.85, abs=0.005)
-
-
 def test_german_converts_as_it_is(shared_data, tmp_path):
     german = shared_data / "tables" / "german.csv"
     partition = convert(german, tmp_path / "p", label="c21", columns="10,10", header=False)

@@ -149,13 +149,6 @@ def test_damaged_parquet_is_one_line(pair, tmp_path):
         convert(tmp_path / "bad.parquet", pair[1])
 
 
-def test_parquet_without_its_package(pair, monkeypatch):
-    pair[1].write_bytes(b"PAR1 and so on")
-    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-    with pytest.raises(ConfigError, match=r"pip install 'fastadmm\[parquet\]'"):
-        convert(*pair)
-
-
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "latin-1", "cp1252", "utf-16", "utf-16-le", "utf-16-be"])
 def test_encodings_are_recognised(pair, encoding):
     pair[0].write_bytes(BANK.replace("Rome", "Zürich").encode(encoding))

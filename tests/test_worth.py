@@ -15,7 +15,7 @@ from fastadmm.runs.config import make_config
 from fastadmm.runs.train import start_run
 from fastadmm.solver.metrics import classification_metrics, regression_metrics
 from fastadmm.solver.solver import SolverOptions
-from fastadmm.worth import coalitions, measure_worth, shapley_values
+from fastadmm.worth import measure_worth, shapley_values
 from fastadmm.worth.coalitions import plan_coalitions
 from fastadmm.worth.run import PARTIAL, read_worth, worth_of_run
 from hypothesis import given
@@ -180,19 +180,6 @@ def test_many_parties_are_left_out_one_by_one():
     assert "2048 coalitions" in worth.reason
     with pytest.raises(ConfigError, match="at most 10"):
         measure_worth(problem, exact=True)
-
-
-@pytest.mark.repeats
-def test_coalitions_begin_where_smaller_ones_ended(monkeypatch):
-    problem, *_ = a_problem(n_parties=5, n=400)
-    options = SolverOptions(gap=1e-4, directions="both")
-    warm = measure_worth(problem, options, pooled=False)
-    monkeypatch.setattr(coalitions, "_MOST_WEIGHTS", 0)
-    cold = measure_worth(problem, options, pooled=False)
-    assert sum(c.rounds for c in warm.coalitions.values()) < sum(c.rounds for c in cold.coalitions.values())
-    for mask, coalition in cold.coalitions.items():
-        assert warm.of(mask, "log_loss") == pytest.approx(cold.of(mask, "log_loss"), abs=1e-3)
-        assert warm.coalitions[mask].objective == pytest.approx(coalition.objective, rel=2e-4)
 
 
 def test_plan_has_every_coalition_once():
