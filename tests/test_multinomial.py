@@ -423,11 +423,13 @@ def test_history_is_obeyed(history):
     X, y = load_digits(return_X_y=True)
     problem = make_problem(np.array_split(X / 16.0, 2, axis=1), y, loss="multinomial", lam=1e-3)
     solver = Solver(problem, SolverOptions(gap=0.0, history=history))
-    values = [solver.round().objective for _ in range(9)]
+    values = [solver.round().objective for _ in range(12)]
     limit = 10 * max(2, history)
     assert len(solver.coordinator.messages) == 2 * min(limit, 32)
     assert len(solver.coordinator.store.rows) == 2 * min(limit + 10, 32)
     assert all(b <= a * (1 + 1e-14) for a, b in pairwise(values))
+    total = sum(x.T @ block.matrix.T for x, block in zip(solver.party_weights(), problem.blocks))
+    np.testing.assert_allclose(solver.coordinator.point.total, total.ravel(), atol=1e-9)
 
 
 def test_few_directions_cost_few_rounds():

@@ -1,6 +1,5 @@
 """Non-convex losses and the log-sum penalty: global proximal operators, descent, stationary points."""
 
-import copy
 import json
 import math
 import re
@@ -29,6 +28,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.preprocessing import scale
 
+from resumed import assert_resumed_is_the_same
 from run_tools import in_file, run, write_blocks
 
 ENGINE = Engine(1)
@@ -572,16 +572,7 @@ def test_runs_resume_to_the_bit(loss, regularizer, scheme, after):
     X, y = problem_data(loss)
     problem = make_problem(np.array_split(X, 3, axis=1), y, loss=loss, lam=1e-3, regularizer=regularizer)
     options = SolverOptions(scheme=scheme, stationarity=0.0, n_threads=1)
-    whole, half = Solver(problem, options), Solver(problem, options)
-    for _ in range(after):
-        whole.round()
-    half.restore(*copy.deepcopy((whole.export(), whole.export_parties())))
-    for _ in range(6):
-        one, other = whole.round(), half.round()
-        for name in ("objective", "lyapunov", "stationarity"):
-            assert getattr(one, name) == getattr(other, name)
-    for a, b in zip([*whole.party_weights(), whole.intercept], [*half.party_weights(), half.intercept]):
-        np.testing.assert_array_equal(a, b)
+    assert_resumed_is_the_same(problem, options, after, 6)
 
 
 def test_from_the_command_line(tmp_path, capsys):

@@ -14,6 +14,8 @@ from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions
 from sklearn.datasets import load_iris
 
+from resumed import assert_resumed_is_the_same
+
 N, C = 40, 3
 
 
@@ -195,9 +197,7 @@ def test_directions_in_common_span_all_columns_in_few_rounds():
         shared = solver.method.coordinator.shared
         assert shared.common
         assert len(shared) == C * len(shared.messages)
-        again = Solver(problem, SolverOptions(scheme="proximal", gap=0.0), engine)
-        again.restore(solver.export(), solver.export_parties())
-        assert {**solver.round().to_json(), "seconds": 0} == {**again.round().to_json(), "seconds": 0}
+    assert_resumed_is_the_same(problem, SolverOptions(scheme="proximal", gap=0.0), 4, 1)
 
 
 def test_what_several_classes_answer_is_packed_and_checked():

@@ -36,6 +36,7 @@ from sklearn.linear_model import ElasticNet as SkElasticNet
 from sklearn.linear_model import Lasso, LinearRegression
 from sklearn.preprocessing import scale
 
+from resumed import assert_resumed_is_the_same
 from run_tools import run, write_blocks
 
 D = 8
@@ -334,23 +335,7 @@ def test_a_resumed_run_is_bit_identical(cancer, regularizer, constraint, loss, s
     problem = make_problem(
         split(X, 3), y, loss=loss, lam=1e-2, regularizer=regularizer, constraint=constraint
     )
-    options = SolverOptions(scheme=scheme, gap=0, max_rounds=30)
-    whole, first, second = Solver(problem, options), Solver(problem, options), Solver(problem, options)
-    for _ in range(25):
-        whole.round()
-    for _ in range(11):
-        first.round()
-    saved, parties = first.export(), first.export_parties()
-    second.restore(saved, [{k: v.copy() for k, v in p.items()} for p in parties])
-    for _ in range(14):
-        second.round()
-    for a, b in zip(whole.party_weights(), second.party_weights()):
-        assert np.array_equal(a, b)
-    assert whole.last_record is not None
-    assert second.last_record is not None
-    assert whole.last_record.gap == second.last_record.gap
-    for solver in (whole, first, second):
-        solver.close()
+    assert_resumed_is_the_same(problem, SolverOptions(scheme=scheme, gap=0, max_rounds=30), 11, 14)
 
 
 def test_the_penalty_rule():
