@@ -296,22 +296,6 @@ def test_every_adjacency_trains(adjacency):
     assert made.sensitivity.theorem == ("T4" if adjacency == "column" else "T3")
 
 
-@pytest.mark.parametrize(
-    ("options", "of_problem", "text"),
-    [
-        ({"scheme": "subspace"}, {}, "scheme: privacy mode 'message' runs"),
-        ({"scheme": "gauss-seidel"}, {}, "scheme: privacy mode 'message' runs"),
-        ({"acceleration": "anderson"}, {}, "neither acceleration"),
-        ({"x_update": "cg"}, {}, "neither acceleration"),
-        ({}, {"regularizer": "l1"}, "regularizer l2 and its own ball"),
-        ({}, {"loss": "hinge"}, "needs a smooth convex loss"),
-    ],
-)
-def test_what_no_theorem_covers_is_refused(options, of_problem, text):
-    with pytest.raises(ConfigError, match=text):
-        MessageSolver(problem(**of_problem), SolverOptions(**options), SETTINGS)
-
-
 def test_a_label_budget_is_claimed_with_randomised_labels_only():
     chosen, X = SETTINGS.with_(label_epsilon=1.0), np.eye(400)[:, :2]
     private = solver(chosen, problem(2000))

@@ -485,26 +485,6 @@ def test_keys_that_are_not_those_of_a_run_are_refused():
     solver.close()
 
 
-# --- settings ---------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    ("options", "loss", "widths", "what"),
-    [
-        ({}, "logistic", (4,), "at least two parties"),
-        ({"scheme": "jacobi"}, "logistic", (4, 3), "goes with the scheme 'subspace', not with 'jacobi'"),
-        ({"scheme": "gauss-seidel"}, "logistic", (4, 3), "not with 'gauss-seidel'"),
-        ({"scheme": "sharing"}, "logistic", (4, 3), "not with 'sharing'"),
-        ({"directions": "both"}, "logistic", (4, 3), "directions: there is no choice"),
-        ({}, "welsch", (4, 3), "a convex problem"),
-    ],
-)
-def test_refused_where_it_makes_no_sense(options, loss, widths, what):
-    rng = np.random.default_rng(0)
-    blocks = [rng.normal(size=(N, d)) for d in widths]
-    problem = make_problem(blocks, (rng.normal(size=N) > 0).astype(float), loss=loss)
-    with pytest.raises(ConfigError, match=what):
-        Solver(problem, SolverOptions(secrecy="sums", **options))
-
-
 # --- by files ---------------------------------------------------------------------------------------------
 def test_parties_show_the_same_fingerprints(tmp_path, capsys):
     world = tmp_path / "world"

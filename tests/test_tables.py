@@ -19,7 +19,7 @@ from fastadmm.store.label_file import open_labels
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from run_tools import refused, run
+from run_tools import run
 
 BANK = "id,y,age,city\n7,yes,30,Rome\n3,no,40,Oslo\n5,yes,50,Rome\n9,no,20,Bern\n"
 SHOP = "id,orders\n9,1\n7,2\n4,9\n3,4\n"
@@ -183,17 +183,6 @@ def test_ids_that_differ_by_prefix_and_zeros(pair):
     assert run("align", *tables, "-o", rows) == 0
     again = convert(*pair, out="q", alignment=rows, id_pattern="shop:C-0*([0-9]+)")
     assert again.row_digest == joined.row_digest
-
-
-def test_options_that_do_not_go_together(pair, tmp_path, capsys):
-    tables = ["--guest", pair[0], "--host", pair[1]]
-    for extra, word in (
-        (["--parties", "2", "--id", "id", *tables], "--parties does not go with --guest"),
-        (["--align", "rows.json", pair[0]], "--align is for tables with ids"),
-        (tables, "--id: which column"),
-        (["--like", tmp_path / "p", "--missing", "mean", "--id", "id", *tables], "--missing and --like"),
-    ):
-        assert word in refused(capsys, 5, "convert", "-o", tmp_path / "x", *extra)
 
 
 def test_dry_run_shows_types_and_writes_nothing(pair, tmp_path, capsys):
