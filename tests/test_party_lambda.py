@@ -13,7 +13,6 @@ from fastadmm.runs.config import make_config
 from fastadmm.runs.train import plan_run, resume_run, start_run
 from fastadmm.store import open_partition
 from fastadmm.store.model import open_model
-from fastadmm.store.streamed import load_block
 from scipy import sparse
 
 from run_tools import (
@@ -62,21 +61,6 @@ def train(path, out, display=None, **keys):
 
 def weights_of(run_directory):
     return np.concatenate([party.weights for party in open_model(run_directory).parties])
-
-
-def test_ridge_has_its_closed_form(data, tmp_path):
-    result = train(data / "ar.parts", tmp_path / "run", gap=1e-12)
-    X, y = matrix(data / "ar.parts")
-    own = np.repeat(VALUES, WIDTHS)
-    centred = X - X.mean(axis=0)
-    expected = np.linalg.solve(
-        centred.T @ centred / len(y) + np.diag(own), centred.T @ (y - y.mean()) / len(y)
-    )
-    np.testing.assert_allclose(weights_of(tmp_path / "run"), expected, atol=1e-6)
-    b = y.mean() - X.mean(axis=0) @ expected
-    assert result["intercept"] == pytest.approx(b, abs=1e-6)
-    objective = np.mean((X @ expected + b - y) ** 2) / 2 + own @ expected**2 / 2
-    assert result["objective"] == pytest.approx(objective, rel=1e-9)
 
 
 @pytest.mark.representatives(1)
@@ -159,23 +143,6 @@ def test_interrupted_and_resumed_to_the_bit(data, tmp_path, keys):
         train(data / "a.parts", tmp_path / "k", CrashAfter(3), checkpoint_rounds=1, **keys)
     resume_run(tmp_path / "k")
     assert_same_run(tmp_path / "run", tmp_path / "k")
-
-
-def test_streamed_columns_have_the_bits_of_those_in_memory(data):
-    from fastadmm.engine.engine import Engine
-
-    partition, rng = open_partition(data / "a.parts"), np.random.default_rng(5)
-    with Engine(2) as engine:
-        for party in partition.parties:
-            held, away = load_block(party, False, 0.3), load_block(party, True, 0.3)
-            x, v = rng.normal(size=party.n_features), rng.normal(size=party.n_samples)
-            np.testing.assert_array_equal(held.product(x, engine), away.product(x, engine))
-            np.testing.assert_array_equal(held.gram(engine), away.gram(engine))
-            images = [b.transposed_product(v, engine) for b in (held, away)]
-            np.testing.assert_array_equal(*images)
-            stored = party.load()
-            stored = (stored.toarray() if sparse.issparse(stored) else stored).astype(np.float64)
-            np.testing.assert_allclose(held.product(x, engine), 0.3 * (stored @ x), atol=1e-14)
 
 
 def test_warm_starts_and_validation_partitions(data, tmp_path):

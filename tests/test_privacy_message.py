@@ -127,15 +127,6 @@ def test_what_is_out_of_range_leaves_with_noise_all_the_same(bad):
     assert np.abs(sent.values - [0.0, end, 1.0]).max() < 10.0
 
 
-def test_noise_does_not_depend_on_threads():
-    level, values = calibrate(1.0, 1.0, 40_000), np.zeros(40_000)
-    results = [
-        NoiseSource("insecure_test", 1).release(values, level, 1, Engine(threads)).integers
-        for threads in (1, 2, 3)
-    ]
-    assert all((results[0] == other).all() for other in results)
-
-
 # --- the solver
 def test_message_is_the_certified_clipped_answer_plus_noise():
     made = solver()

@@ -2,8 +2,6 @@
 
 import doctest
 import os
-import shutil
-import textwrap
 from pathlib import Path
 
 import h5py
@@ -526,93 +524,6 @@ def test_line_break_in_a_name_stays_one_line(tmp_path):
     with pytest.raises(StorageError) as caught:
         open_party(tmp_path / "a\nb.h5")
     assert "\n" not in str(caught.value)
-
-
-SCRIPT = """
-    import resource, signal, sys, os
-    import numpy as np
-    from fastadmm.errors import StorageError
-    from fastadmm.store import create_partition, create_h5, write_array
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    limit = int(sys.argv[2])
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-    os.chdir(sys.argv[1])
-    done = 0
-    try:
-        with create_partition("a.parts", task="regression") as partition:
-            dense, sparse = partition.party(kind="dense", n_features=10), partition.party(n_features=10)
-            labels = partition.labels()
-            for done in range(40):
-                dense.append(np.full((20000, 10), 1.0 + done))
-                sparse.append(np.full((20000, 10), 2.0 + done))
-                labels.append(np.ones(20000))
-        print("written")
-    except StorageError as error:
-        print(type(error).__name__, error)
-    try:
-        with create_h5("b.h5", "fastadmm-test") as file:
-            write_array(file, "a", np.ones(10_000_000))
-        print("written")
-    except StorageError as error:
-        print(type(error).__name__, error)
-    print(sorted(os.listdir(".")), done)
-"""
-
-
-@pytest.mark.representatives(1)
-@pytest.mark.parametrize("limit", [100, 5_000, 3 << 20, 9_500_001])
-def test_disk_full(tmp_path, limit):
-    """A file size limit stands for a full disk: HDF5 itself would crash at exit."""
-    run = python(textwrap.dedent(SCRIPT), tmp_path, limit)
-    assert run.stderr == ""
-    assert run.returncode == 0
-    first, second, rest = run.stdout.splitlines()
-    assert first.startswith("StorageError a.parts")
-    assert second.startswith("StorageError b.h5: cannot write: File too large; the disk, quota")
-    assert rest.startswith("[] ")  # nothing half-written remains
-    assert int(rest.split()[-1]) < 39  # noticed early, not after the whole conversion
-
-
-def test_no_permission(tmp_path):
-    script = """
-        import os, sys
-        # Before the rights are given up: the interpreter may be private.
-        import encodings.utf_8_sig, h5py, scipy.sparse
-        from fastadmm.errors import StorageError
-        from fastadmm.store import create_partition, open_partition, open_party
-        os.chdir(sys.argv[1])
-        if os.geteuid() == 0:
-            os.seteuid(65534)
-        for action in (
-            lambda: create_partition("new.parts", task="regression").__enter__(),
-            lambda: open_partition("a.parts"),
-            lambda: open_party("a.parts/shop.h5"),
-            lambda: open_partition("b.parts"),
-        ):
-            try:
-                action()
-                print("allowed")
-            except StorageError as error:
-                print(error)
-    """
-    tmp_path.parent.parent.chmod(0o755)
-    tmp_path.parent.chmod(0o755)
-    build(tmp_path / "a.parts")
-    shutil.copytree(tmp_path / "a.parts", tmp_path / "b.parts")
-    for path in [tmp_path / "a.parts", *(tmp_path / "a.parts").iterdir()]:  # what its owner lets others read
-        path.chmod(0o755)
-    (tmp_path / "a.parts" / "shop.h5").chmod(0)
-    tmp_path.chmod(0o555)
-    try:
-        run = python(textwrap.dedent(script), tmp_path)
-    finally:
-        tmp_path.chmod(0o755)
-    assert run.stderr == ""
-    lines = run.stdout.splitlines()
-    assert lines[0].startswith("new.parts: cannot write: Permission denied; you may not write here")
-    assert lines[1].startswith("a.parts/shop.h5: cannot read: Permission denied")
-    assert lines[2].startswith("a.parts/shop.h5: cannot read: Permission denied")
-    assert lines[3].startswith("b.parts: cannot read: Permission denied")
 
 
 # --- transform

@@ -11,13 +11,11 @@ from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.data_tools.label_table import write_label_table
 from fastadmm.data_tools.predict_tables import TableRows
 from fastadmm.data_tools.synthetic import write_tables
-from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError
+from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.runs.evaluate import evaluate_partition, evaluate_tables
 from fastadmm.store import Encoder, open_partition
 from fastadmm.store.encoder import ColumnEncoding
 from fastadmm.store.label_file import open_labels
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from run_tools import run
 
@@ -230,40 +228,6 @@ def test_tutorial_tables_are_reproducible(tmp_path):
     (tmp_path / "b").mkdir()
     for one, other in zip(write_tables(tmp_path / "a"), write_tables(tmp_path / "b")):
         assert one.read_bytes() == other.read_bytes()
-
-
-@given(data=st.data())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_mutated_tables_never_surprise(tmp_path_factory, data):
-    # A partition that opens, or one line; never a traceback, never something half-written.
-    directory = tmp_path_factory.getbasetemp() / "mutated"
-    directory.mkdir(exist_ok=True)
-    texts = [BANK.encode(), SHOP.encode()]
-    for _ in range(data.draw(st.integers(1, 4))):
-        which = data.draw(st.integers(0, 1))
-        raw = texts[which]
-        start = data.draw(st.integers(0, len(raw)))
-        stop = data.draw(st.integers(start, min(len(raw), start + 6)))
-        piece = data.draw(
-            st.sampled_from([b"", b",", b"\n", b'"', b"\r", b"\x00", b"\xff", b"NA", b"1e400", b"-", b"7"])
-            | st.binary(max_size=5)
-        )  # fmt: skip
-        texts[which] = raw[:start] + piece + raw[stop:]
-    for name, raw in zip(("bank.csv", "shop.csv"), texts):
-        (directory / name).write_bytes(raw)
-    missing = data.draw(st.sampled_from(["refuse", "mean", "median", "most-frequent", "indicator"]))
-    duplicates = data.draw(st.sampled_from(["refuse", "first", "drop"]))
-    options = {"missing": missing, "duplicates": duplicates, "standardize": data.draw(st.booleans())}
-    try:
-        partition = convert(directory / "bank.csv", directory / "shop.csv", force=True, **options)
-    except FastadmmError as error:
-        message = str(error)
-    else:
-        message = "none"
-        assert all(np.isfinite(party.load()).all() for party in partition.parties)
-    assert message
-    assert "\n" not in message
-    assert set(os.listdir(directory)) <= {"bank.csv", "shop.csv", "p"}
 
 
 def test_weights_and_exposures_are_kept_beside_the_labels(tmp_path, capsys):

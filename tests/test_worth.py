@@ -21,7 +21,7 @@ from fastadmm.worth.run import PARTIAL, read_worth, worth_of_run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from run_tools import refused, run, write_blocks, write_problem
+from run_tools import refused, run, write_problem
 
 games = st.integers(1, 5).flatmap(
     lambda m: st.lists(
@@ -313,20 +313,3 @@ def test_a_damaged_file_is_one_line(trained, tmp_path, capsys):
     assert "worth.json: not what" in refused(capsys, 4, "worth", place, "-q")
     with pytest.raises(FormatError, match=r"worth\.json"):
         write_report(place)
-
-
-def test_regression_partition(tmp_path):
-    rng = np.random.default_rng(0)
-    for name, n in (("a", 120), ("t", 60)):
-        blocks = [rng.normal(size=(n, 2)), rng.normal(size=(n, 3))]
-        y = blocks[0] @ [1.0, -2.0] + 0.1 * rng.normal(size=n)
-        write_blocks(tmp_path / f"{name}.parts", blocks, y, task="regression")
-    start_run(
-        make_config({"data": str(tmp_path / "a.parts"), "test": str(tmp_path / "t.parts")}), tmp_path / "run"
-    )
-    worth = worth_of_run(tmp_path / "run")
-    assert worth.metric == "r2"
-    # All of the target comes from the first party.
-    first, second = worth.shapley()
-    assert first > 0.9
-    assert abs(second) < 0.05
