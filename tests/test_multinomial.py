@@ -12,7 +12,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import InputError
 from fastadmm.method import class_certificate
 from fastadmm.method.class_certificate import class_root
-from fastadmm.method.class_span import ClassSpanHessian, minimise_over_class_span
+from fastadmm.method.class_span import ClassSpanHessian
 from fastadmm.parties.classes import choose_class_solver
 from fastadmm.problem.losses import get_loss
 from fastadmm.problem.problem import make_problem
@@ -207,30 +207,6 @@ def reference(X, y, lam, fit_intercept=True, s=None):
     return model.fit(X, y, sample_weight=s)
 
 
-@pytest.mark.representatives(3)
-@pytest.mark.parametrize("scheme", ["subspace", "sharing"])
-@pytest.mark.parametrize("intercept", [True, False])
-@pytest.mark.parametrize("lam", [1e-2, 1e-4])
-def test_iris_is_scikit_learns(scheme, intercept, lam):
-    X, y = iris()
-    s = np.random.default_rng(0).uniform(0.2, 2.0, len(y))
-    more = {"fit_intercept": intercept, "sample_weight": s}
-    problem = make_problem([X[:, :1], sp.csr_array(X[:, 1:])], y, loss="multinomial", lam=lam, **more)
-    # With an intercept rounding of the proof leaves some more.
-    gap = 1e-10 if scheme != "subspace" else 1e-11 if intercept else 1e-12
-    result = solve(problem, SolverOptions(scheme=scheme, gap=gap, max_rounds=2000))
-    other = reference(X, y, lam, intercept, s)
-    weights = np.vstack(result.weights)
-    best = naive.objective(other.coef_.T, other.intercept_, X, y, s, lam)
-    assert result.status is Status.CONVERGED
-    assert result.objective == pytest.approx(
-        naive.objective(weights, result.intercept, X, y, s, lam), rel=1e-12
-    )
-    assert abs(result.objective - best) <= 1e-9 * best
-    np.testing.assert_allclose(weights, other.coef_.T, atol=3e-6 if scheme == "subspace" else 1e-3)
-    np.testing.assert_allclose(weights.sum(axis=1), 0, atol=1e-6)
-
-
 def test_digits_is_scikit_learns_for_any_number_of_parties():
     X, y = load_digits(return_X_y=True)
     X, lam = X / 16.0, 1e-4
@@ -242,19 +218,6 @@ def test_digits_is_scikit_learns_for_any_number_of_parties():
         assert result.status is Status.CONVERGED
         assert len(result.history) <= most
         assert -1e-11 * best <= result.objective - best <= 1.01e-6 * best
-
-
-def test_two_classes_are_the_logistic_model_with_half_the_strength():
-    # Two opposite vectors w/2 and -w/2 share the penalty of w: |w/2|^2 + |w/2|^2 = |w|^2 / 2.
-    X, y = iris()
-    X, y = X[y > 0], (y[y > 0] == 2).astype(float)
-    blocks = [X[:, :2], X[:, 2:]]
-    pair = solve(make_problem(blocks, y, loss="multinomial", lam=1e-2), SolverOptions(gap=1e-12))
-    one = solve(make_problem(blocks, y, loss="logistic", lam=5e-3), SolverOptions(gap=1e-12))
-    assert pair.objective == pytest.approx(one.objective, rel=1e-10)
-    difference = np.concatenate([w[:, 1] - w[:, 0] for w in pair.weights])
-    np.testing.assert_allclose(difference, np.concatenate(one.weights), atol=1e-5)
-    assert pair.intercept[1] - pair.intercept[0] == pytest.approx(one.intercept, abs=1e-5)
 
 
 def test_offsets_per_class():
@@ -358,26 +321,6 @@ def test_the_hessians_stand_in_solves_its_kronecker_product(intercept):
     whole += np.kron(np.eye(3), np.diag([0.0] * int(intercept) + [ridge] * 4))
     slope = rng.normal(size=len(whole))
     np.testing.assert_allclose(stand_in.solver(ridge, 90.0)(slope), np.linalg.solve(whole, slope), rtol=1e-9)
-
-
-def test_a_span_is_minimised_to_its_tolerance():
-    X, y = load_digits(return_X_y=True)
-    problem = make_problem([X / 16.0], y, loss="multinomial", lam=1e-3, fit_intercept=False)
-    solver = Solver(problem, SolverOptions(scheme="subspace", gap=0.0))
-    for _ in range(3):
-        solver.round()
-    coordinator = solver.coordinator
-    point = minimise_over_class_span(
-        problem, coordinator.messages, coordinator.point, 1e-10, ENGINE, coordinator.hessian
-    )
-    V, c = coordinator.messages, point.coefficients
-    z = c @ V
-    np.testing.assert_allclose(point.total, z.ravel(), atol=1e-11)
-    g = np.empty(z.size)
-    value = problem.loss.evaluate(z.ravel(), problem.y, problem.weight, g, ENGINE)
-    assert value == pytest.approx(point.loss, rel=1e-14)
-    slope = g.reshape(z.shape) @ V.T + problem.regularization * c
-    assert np.sum(slope * slope) / (2.0 * problem.regularization) <= 1.1e-10
 
 
 @pytest.mark.parametrize("history", [1, 3])

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.optimize
 import scipy.sparse as sp
 from fastadmm import ADMMSharingClassifier, SolverOptions, make_problem, solve
 from fastadmm.engine.engine import Engine
@@ -96,27 +95,6 @@ def test_logistic_and_lasso_are_those_of_scikit_learn():
     x = np.concatenate(found.weights)
     np.testing.assert_allclose(x, lasso.coef_, rtol=1e-5, atol=1e-7)
     np.testing.assert_array_equal(x == 0.0, lasso.coef_ == 0.0)
-
-
-@pytest.mark.parametrize("rows", [30, 200])
-def test_hinge_is_that_of_a_quadratic_program(rows):
-    """With fewer rows than columns, columns are rotated; the dual program has a variable for each row."""
-    rng = np.random.default_rng(3)
-    X, lam = rng.normal(size=(rows, 60)), 0.05
-    sign = np.where(X[:, 0] + 0.5 * rng.normal(size=rows) > 0.0, 1.0, -1.0)
-    given = make_problem([X[:, :20], X[:, 20:]], (sign > 0) * 1.0, loss="hinge", lam=lam, fit_intercept=False)
-    found = solve(given, SolverOptions(scheme="pooled", gap=1e-9))
-    K = (sign[:, None] * X) @ (sign[:, None] * X).T / (lam * rows)
-    dual = scipy.optimize.minimize(
-        lambda a: (0.5 * a @ K @ a - a.sum(), K @ a - 1.0),
-        np.full(rows, 0.5),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[(0.0, 1.0)] * rows,
-        options={"maxiter": 20_000, "maxfun": 100_000, "ftol": 1e-16, "gtol": 1e-12},
-    )
-    assert found.certified
-    assert found.objective * rows == pytest.approx(-dual.fun, rel=1e-6)
 
 
 @pytest.mark.parametrize("way", MINIMISERS, ids=lambda way: way.name)

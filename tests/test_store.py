@@ -225,20 +225,6 @@ def test_width_from_the_rows(tmp_path):
     assert open_party(tmp_path / "c.h5").n_features == 3
 
 
-def test_memory_does_not_grow_with_the_file(tmp_path):
-    import tracemalloc
-
-    block = np.ones((20_000, 10))
-    with PartyWriter(tmp_path / "a.h5", name="a", n_features=10, kind="dense") as writer:
-        writer.append(block)
-        tracemalloc.start()
-        for _ in range(30):  # 48 MB
-            writer.append(block)
-        _, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-    assert peak < 12 << 20
-
-
 @pytest.mark.parametrize(
     ("value", "words"),
     [

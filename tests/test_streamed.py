@@ -218,40 +218,6 @@ def test_buffers_are_two_for_each_thread_at_most(tmp_path, direct):
     block.stream.close()
 
 
-@pytest.mark.representatives(3)
-@pytest.mark.parametrize("factor", [1.0, 0.3])
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("kind", ["dense", "csr"])
-def test_kernels_that_read_and_tiles_made_for_them_are_the_same_to_the_bit(
-    tmp_path, monkeypatch, kind, dtype, factor
-):
-    path = write(tmp_path / "p.h5", matrix(kind, dtype), dtype)
-    if kind == "csr":
-        rechunk(path, {"X/indices": {"dtype": "<i8", "chunks": (1000,)}})
-    party = open_party(path)
-    fast, slow = load_block(party, True, factor), load_block(party, True, factor)
-    here = load_block(party, factor=factor)
-    slow.stream.direct = False  # through threads that read ahead
-    for name in ("once", "tiles"):
-        monkeypatch.setattr(fast, name, None)
-    rng = np.random.default_rng(0)
-    x, v, w = rng.normal(size=D), rng.normal(size=N), rng.normal(size=(N, 2))[:, 1]
-    with Engine(2) as engine:
-        for call in (
-            lambda b: b.product(x, engine),
-            lambda b: b.transposed_product(v, engine),
-            lambda b: np.array(b.transposed_products([v, w, x[0] * v], engine)),
-            lambda b: np.array(b.transposed_products([v, w, v, w, w], engine)),
-        ):
-            expected = call(here)
-            np.testing.assert_array_equal(call(fast), expected)
-            np.testing.assert_array_equal(call(slow), expected)
-    assert slow.stream._thread is not None
-    assert fast.stream._thread is None
-    fast.stream.close()
-    slow.stream.close()
-
-
 @pytest.mark.parametrize("row", [0, 100, 9001, 9013, 9020, 15000])
 def test_a_pass_ends_where_the_file_does(tmp_path, monkeypatch, row):
     """One line that names the file, also where a kernel was reading it."""

@@ -286,12 +286,6 @@ def test_what_rows_decide_is_not_public():
     assert [Encoder((one,)).constants()[1].origin for one in (found, stated)] == ["private", "public"]
 
 
-def test_german_converts_as_it_is(shared_data, tmp_path):
-    german = shared_data / "tables" / "german.csv"
-    partition = convert(german, tmp_path / "p", label="c21", columns="10,10", header=False)
-    assert [party.n_features for party in partition.parties] == [39, 22]
-
-
 def test_all_columns_that_ask_are_told_in_one_line(tmp_path):
     rows = "k.A.,,01/15/2024,0\n1,x,02/15/2024,1\n2,,03/15/2024,0\n3,x,04/15/2024,1\n"
     (tmp_path / "x.csv").write_text("pay,note,seen,y\n" + rows)
