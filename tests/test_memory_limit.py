@@ -25,6 +25,7 @@ from fastadmm.store import open_partition
 from run_tools import CrashAfter, Notes, assert_same_run, logged, python, result_of, run, write_blocks
 from scripts import script_of
 
+pytestmark = pytest.mark.usefixtures("small_tiles")
 N = 9000
 #: What reads blocks in other ways.
 SCHEMES: dict[str, dict[str, object]] = {
@@ -33,14 +34,6 @@ SCHEMES: dict[str, dict[str, object]] = {
     "cg": {"scheme": "sharing", "x_update": "cg", "rounds": 3},
     "lasso": {"regularizer": "l1"},
 }
-
-
-@pytest.fixture(autouse=True)
-def small_tiles(monkeypatch):
-    """Buffers far smaller than the small files of these tests."""
-    for module in ("fastadmm.blocks.tiles", "fastadmm.blocks.block", "fastadmm.store.streamed"):
-        monkeypatch.setattr(f"{module}.TILE_BYTES", 8192, raising=False)
-        monkeypatch.setattr(f"{module}.TILE_ENTRIES", 600, raising=False)
 
 
 @pytest.fixture(scope="module")

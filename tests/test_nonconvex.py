@@ -373,10 +373,6 @@ def problem_data(name):
     return scale(X), y
 
 
-#: What SciPy reaches for a loss, whatever scheme it is compared with.
-SCIPY: dict[str, float] = {}
-
-
 def penalised(name, regularizer, lam, parties):
     X, y = problem_data(name)
     return make_problem(np.array_split(X, parties, axis=1), y, loss=name, lam=lam, regularizer=regularizer)

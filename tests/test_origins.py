@@ -24,8 +24,8 @@ from run_tools import refused, run
 N = 240
 CHANGED = 7
 
-# Commands that write files of parties or owners, which the tests below run, and all others. A new command
-# fails until it is in one of the two.
+# Commands that write files of parties or owners, which the tests below and test_owners_files.py run, and all
+# others. A new command fails until it is in one of the two.
 WRITE_COLUMNS = {"convert", "scorecard bins", "owners convert"}
 OTHERS = {
     *("demo", "federate demo"),  # of data that come with the package; they convert
@@ -220,41 +220,6 @@ def test_origins_are_carried_on(way, tmp_path):
     assert run("convert", first, "--shards", "2", "-o", tmp_path / "cut") == ExitCode.OK
     for shard in sorted((tmp_path / "cut").glob("*/")):
         assert [private_constants(party.steps) for party in parties(shard)] == said
-
-
-def test_owners_take_constants_of_public_rows_alone(tmp_path, capsys):
-    """What would be fitted on the owners' own rows is refused, whatever else is in the file."""
-    rng = np.random.default_rng(5)
-    own, junk = (
-        [f"{i % 2},{a!r},{b!r}\n" for i, (a, b) in enumerate(rng.normal(size=(300, 2)).tolist())]
-        for _ in "ab"
-    )
-    flipped = [f"{1 - int(line[0])}{line[1:]}" for line in own]
-
-    def asked(*options):
-        source = ("owners", "convert", tmp_path / "own.csv", "--label", "y", "--sizes", "150,150")
-        return run(*source, "-o", tmp_path / "o", *options, "--standardize")
-
-    def write(name, lines):
-        (tmp_path / name).write_text("y,a,b\n" + "".join(lines))
-        return tmp_path / name
-
-    write("own.csv", own)
-    assert asked() != ExitCode.OK
-    assert "must come from public data" in capsys.readouterr().err
-    for lines in (
-        own, own + own, own + junk[:1], own[::-1] + junk, flipped + junk, own[:20],
-        own[:40] + junk, junk + own * 2,
-    ):  # fmt: skip
-        assert asked("--public", write("p.csv", lines)) == ExitCode.INPUT
-        error = capsys.readouterr().err
-        assert re.search(
-            r"where at most [0-9.]+% may, so it is not|every row of it is .* owner, so it is not", error
-        )
-        assert error.count("\n") == 1
-        assert not (tmp_path / "o").exists()
-    assert asked("--public", write("p.csv", junk + own[:3])) == ExitCode.OK
-    assert "1.0% are in both, at most" in capsys.readouterr().out
 
 
 # --- a private run on bins

@@ -75,12 +75,3 @@ def test_slopes_of_a_small_run(script):
     assert high >= -2.05
     value, _, _ = script.slope(np.array([200, 400, 600]), np.stack([psi[n][0] for n in (200, 400, 600)]))
     assert -2.2 <= value <= -1.8
-
-
-def test_svm_optimum_is_certified(script):
-    X, y = script.synthetic_fraud(3000)
-    optimum = script.best_objective(script.people(X, y, "hinge"))
-    cvxpy = pytest.importorskip("cvxpy")
-    theta = cvxpy.Variable(X.shape[1])
-    value = cvxpy.sum(cvxpy.pos(1 - cvxpy.multiply(y, X @ theta))) / len(y) + 0.5 * cvxpy.sum_squares(theta)
-    assert optimum == pytest.approx(cvxpy.Problem(cvxpy.Minimize(value)).solve(solver="CLARABEL"), rel=1e-5)

@@ -251,12 +251,6 @@ def test_command_line(tmp_path, capsys):
     assert '"pure": 0.5' in (tmp_path / "ledger").read_text()
 
 
-def test_the_owners_rows_are_no_public_pilot(tmp_path, capsys):
-    path, _ = write_owners(tmp_path / "o", task="regression")
-    arguments = ["forecast", path, "--epsilon", "1", "--bound", "features:4", "--target-bound", 4]
-    assert "a pilot is read without noise" in refused(capsys, 5, *arguments, "--pilot", path)
-
-
 def test_the_owners_rows_among_others_and_stored_otherwise_are_no_public_pilot(tmp_path, capsys):
     rng = np.random.default_rng(3)
     X, more = rng.normal(size=(120, 4)), rng.normal(size=(150, 4))

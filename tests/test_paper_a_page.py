@@ -2,8 +2,6 @@
 
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -115,17 +113,3 @@ def test_no_noise_is_the_solvers_own_scheme(script, case):
     options = SolverOptions(scheme="jacobi", penalty=0.5, gap=0.0, max_rounds=20)
     theirs = [record.objective for record in solve(shop.problem, options).history]
     np.testing.assert_allclose(mine[1:], theirs, rtol=1e-10)
-
-
-def test_missing_data_end_with_one_line(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-P", str(ROOT / "bench" / "paper_a.py")],
-        env={"PATH": "", "FASTADMM_DATA": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode != 0
-    assert done.stderr.strip() == (
-        "bench/paper_a.py: a9a.bz2 not found; set FASTADMM_DATA to the directory with the data sets"
-    )

@@ -420,13 +420,6 @@ def test_a_message_for_another_target_is_not_sent(data, tmp_path):
         resume_run(tmp_path / "run")
 
 
-def test_a_private_run_has_no_new_limits(data, tmp_path):
-    start_run(configured(data), tmp_path / "run")
-    with pytest.raises(ConfigError, match="fixed and charged beforehand"):
-        resume_run(tmp_path / "run", changes={"rounds": 9})
-    assert resume_run(tmp_path / "run")["status"] == "completed"  # nothing to do
-
-
 def test_scaling_by_private_constants_is_not_private(data, tmp_path):
     from fastadmm.runs.private import unproved_parties
     from fastadmm.store import open_partition

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fastadmm.data_tools.convert import convert
 from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.data_tools.public_columns import read_description
 from fastadmm.errors import ConfigError, ExitCode
@@ -219,45 +218,3 @@ def test_the_page_shows_the_description_that_its_example_uses(tmp_path):
     page = (Path(__file__).parents[1] / "docs" / "converting.md").read_text(encoding="utf-8")
     assert f"```toml\n{(tmp_path / 'columns.toml').read_text()}```" in page
     assert len(read_description(tmp_path / "columns.toml").columns) == 6
-
-
-#: From the data set's public documentation; nothing here was looked up in the rows.
-GERMAN = {
-    "c1": ["A11", "A12", "A13", "A14"], "c2": (0, 72), "c3": ["A30", "A31", "A32", "A33", "A34"],
-    "c4": [f"A4{k}" for k in range(11)], "c5": (0, 20000), "c6": ["A61", "A62", "A63", "A64", "A65"],
-    "c7": ["A71", "A72", "A73", "A74", "A75"], "c8": (1, 4), "c9": ["A91", "A92", "A93", "A94", "A95"],
-    "c10": ["A101", "A102", "A103"], "c11": (1, 4), "c12": ["A121", "A122", "A123", "A124"],
-    "c13": (18, 80), "c14": ["A141", "A142", "A143"], "c15": ["A151", "A152", "A153"], "c16": (1, 4),
-    "c17": ["A171", "A172", "A173", "A174"], "c18": (1, 2), "c19": ["A191", "A192"], "c20": ["A201", "A202"],
-}  # fmt: skip
-
-
-def test_german_credit_from_the_file_to_a_private_model(shared_data, tmp_path):
-    import tomli_w
-
-    source = shared_data / "tables" / "german.csv"
-    if not source.is_file():
-        pytest.skip("german.csv not found")
-    columns = {
-        name: {"type": "number", "low": said[0], "high": said[1]}
-        if isinstance(said, tuple)
-        else {"type": "category", "levels": said}
-        for name, said in GERMAN.items()
-    }
-    (tmp_path / "columns.toml").write_text(tomli_w.dumps({"columns": columns}))
-    lines = source.read_text().splitlines(keepends=True)
-    (tmp_path / "train.csv").write_text("".join(lines[:700]))
-    (tmp_path / "test.csv").write_text("".join(lines[700:]))
-    common = {"header": False, "label": "c21"}
-    more = {"public_columns": tmp_path / "columns.toml", "columns": "10,10"}
-    convert(tmp_path / "train.csv", tmp_path / "p", **common, **more)
-    convert(tmp_path / "test.csv", tmp_path / "t", like=tmp_path / "p", **common)
-    losses = []
-    for k in range(3):
-        asked = ("--privacy", "fusion", "--epsilon", 4, "--lambda", 1e-2, "--quiet", "--test", tmp_path / "t")
-        assert run("train", tmp_path / "p", *asked, "-o", tmp_path / f"run{k}") == ExitCode.OK
-        statement = json.loads((tmp_path / f"run{k}" / "privacy.json").read_text())["statement"]
-        assert statement["epsilon"] == pytest.approx(4.0)
-        losses.append(log_loss(tmp_path / f"run{k}"))
-    # 700 records: most of what is learned is the label holder's. Without features it is 0.61.
-    assert np.median(losses) < 0.60

@@ -26,14 +26,12 @@ from fastadmm.problem.regularizers import (
 from fastadmm.problem.traits import Traits
 from fastadmm.runs.config import make_config
 from fastadmm.schemes.registry import choose_scheme
-from fastadmm.solver.history import Status
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 from fastadmm.store.model import open_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_breast_cancer, load_diabetes
-from sklearn.linear_model import ElasticNet as SkElasticNet
-from sklearn.linear_model import Lasso, LinearRegression
+from sklearn.linear_model import Lasso
 from sklearn.preprocessing import scale
 
 from resumed import assert_resumed_is_the_same
@@ -204,64 +202,6 @@ def test_more_columns_than_a_gram_matrix_holds():
 
 
 # --- whole fits
-def fit(X, y, parties=3, gap=1e-8, **arguments):
-    problem = make_problem(split(X, parties), y, **arguments)  # type: ignore[arg-type]
-    result = solve(problem, SolverOptions(gap=gap, max_rounds=1500, n_threads=1))
-    assert result.status is Status.CONVERGED
-    return result
-
-
-def objective(problem, x, intercept):
-    z = np.hstack([b.matrix for b in problem.blocks]) @ x + intercept  # type: ignore[attr-defined]
-    if problem.loss.name == "squared":
-        loss = 0.5 * (z - problem.y) ** 2
-    else:
-        loss = np.logaddexp(0, z) - problem.y * z
-    edges = np.cumsum([0] + [b.shape[1] for b in problem.blocks])
-    parts = zip(problem.party_regularizers, edges[:-1], edges[1:])
-    return float(loss.mean()) + problem.lam * sum(r.value(x[a:b]) for r, a, b in parts)
-
-
-@pytest.mark.parametrize("parties", [1, 2, 5])
-@pytest.mark.parametrize("ratio", [1.0, 0.4])
-def test_lasso_and_elastic_net_as_scikit_learn(diabetes, parties, ratio):
-    X, y = diabetes
-    arguments = {"loss": "squared", "lam": 0.02, "regularizer": "elastic_net"}
-    result = fit(X, y, parties, **arguments, regularizer_parameters={"l1_ratio": ratio})
-    peer = SkElasticNet(alpha=0.02, l1_ratio=ratio, tol=1e-12, max_iter=100_000).fit(X, y)
-    problem = make_problem(split(X, parties), y, **arguments, regularizer_parameters={"l1_ratio": ratio})
-    assert result.objective == pytest.approx(objective(problem, peer.coef_, peer.intercept_), rel=1e-7)
-    assert np.allclose(np.concatenate(result.weights), peer.coef_, atol=2e-4)
-    assert np.array_equal(np.concatenate(result.weights) == 0, peer.coef_ == 0)
-
-
-@pytest.mark.representatives(1)
-@pytest.mark.parametrize("parties", [1, 5])
-def test_non_negative_as_scikit_learn(diabetes, parties):
-    X, y = diabetes
-    peer = Lasso(alpha=0.01, positive=True, tol=1e-12).fit(X, y)
-    result = fit(X, y, parties, loss="squared", lam=0.01, regularizer="l1", constraint="nonnegative")
-    assert min(w.min() for w in result.weights) >= 0
-    assert np.allclose(np.concatenate(result.weights), peer.coef_, atol=2e-4)
-    # Without a regulariser the gap is one to the best model of bounded size.
-    problem = make_problem(split(X, parties), y, loss="squared", regularizer="none", constraint="nonnegative")
-    result = solve(problem, SolverOptions(gap=1e-9, max_rounds=150, n_threads=1))
-    assert result.status is Status.CONVERGED
-    assert result.gap == math.inf
-    assert "no column contributes more" in result.message
-    least = LinearRegression(positive=True).fit(X, y)
-    assert np.allclose(np.concatenate(result.weights), least.coef_, atol=1e-6)
-
-
-def test_duplicated_and_empty_columns(diabetes):
-    X, y = diabetes
-    plain = fit(X, y, 1, loss="squared", lam=0.02, regularizer="l1")
-    wide = np.hstack([X, X[:, :5], np.zeros((len(y), 3))])
-    result = fit(wide, y, 3, loss="squared", lam=0.02, regularizer="l1")
-    assert result.objective == pytest.approx(plain.objective, rel=1e-7)
-    assert (result.weights[2][-3:] == 0).all()
-
-
 # --- certificates
 # One loss for each pair, so that every loss meets every regulariser and every set.
 @pytest.mark.representatives(6)
@@ -298,24 +238,6 @@ def test_no_gap_below_the_truth(loss, regularizer, constraint):
     elif loss != "hinge":
         assert records[-1].gap <= 1e-4
         assert records[-1].lyapunov <= 1e-2 * records[0].lyapunov
-
-
-@pytest.mark.parametrize(
-    ("regularizer", "constraint", "limit"),
-    [
-        *(("l1", None, 60), ("elastic_net", None, 60), ("group_lasso", None, 60)),
-        *(("l2", "nonnegative", 40), ("none", "box:-0.1,0.1", 40), ("l2", "ball:0.5", 40)),
-    ],
-)
-def test_rounds_with_default_options(cancer, diabetes, regularizer, constraint, limit):
-    for (X, y), loss, parties in itertools.product([cancer, diabetes], ["auto"], [1, 3]):
-        name = "logistic" if set(y) == {0.0, 1.0} else "squared"
-        assert loss == "auto"
-        problem = make_problem(
-            split(X, parties), y, loss=name, lam=1e-2, regularizer=regularizer, constraint=constraint
-        )
-        result = solve(problem, SolverOptions(gap=1e-4, max_rounds=limit, n_threads=1))
-        assert result.status is Status.CONVERGED
 
 
 # --- determinism, choice and errors

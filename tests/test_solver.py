@@ -139,17 +139,6 @@ def test_metrics_on_held_out_samples_are_recorded_and_decide_nothing():
     assert metrics["accuracy"] == pytest.approx(np.mean((z > 0) == labels))
 
 
-def test_a_constant_column_and_a_zero_block_are_harmless():
-    _, y, _ = small()
-    result = solve(make_problem([np.ones((60, 2)), np.zeros((60, 3))], y, lam=1e-2))
-    assert result.status is Status.CONVERGED
-    assert not result.weights[1].any()
-    np.testing.assert_allclose(result.weights[0], 0.0, atol=1e-3)
-    assert result.intercept + result.weights[0].sum() == pytest.approx(
-        math.log(y.mean() / (1 - y.mean())), abs=1e-3
-    )
-
-
 # --- records
 def test_records_survive_json():
     result = solve(small()[2], SolverOptions(max_rounds=4, gap=0.0))

@@ -32,7 +32,7 @@ from fastadmm.store.elements import CHUNK_BYTES, GrowingArray
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from scipy.sparse import csr_array, random_array
+from scipy.sparse import csr_array
 
 from run_tools import python
 
@@ -198,19 +198,6 @@ def test_party_round_trip(tmp_path, dense, kind, dtype, step, sparse_input, stri
         assert pieces[0][0] == 0
         stacked = np.vstack([b if kind == "dense" else b.toarray() for _, b in pieces])
         np.testing.assert_array_equal(stacked, dense)
-
-
-def test_digest_does_not_depend_on_the_pieces(tmp_path):
-    matrix = random_array((50, 8), density=0.3, format="csr", rng=np.random.default_rng(0))
-    digests = set()
-    for step in (1, 7, 50):
-        with PartyWriter(tmp_path / f"{step}.h5", name="a", n_features=8) as writer:
-            for start in range(0, 50, step):
-                writer.append(matrix[start : start + step])
-        digests.add((writer.content_digest, writer.row_digest))
-        digests.add((open_party(writer.path).content_digest, open_party(writer.path).row_digest))
-    assert len(digests) == 1
-    assert (tmp_path / "1.h5").read_bytes() == (tmp_path / "50.h5").read_bytes()  # reproducible files
 
 
 def test_width_from_the_rows(tmp_path):
@@ -402,25 +389,6 @@ def test_partition_without_labels(tmp_path):
         open_partition(tmp_path / "a.parts")
 
 
-def test_failure_leaves_nothing(tmp_path):
-    with pytest.raises(KeyboardInterrupt):
-        build(tmp_path / "a.parts", fail=True)
-    assert not list(tmp_path.iterdir())
-
-
-def test_existing_target(tmp_path):
-    path = tmp_path / "a.parts"
-    build(path)
-    with pytest.raises(StorageError, match="exists already; choose another name or pass --force"):
-        build(path, n=30)
-    with pytest.raises(KeyboardInterrupt):
-        build(path, n=30, force=True, fail=True)
-    assert open_partition(path).n_samples == 20
-    build(path, n=30, force=True)
-    assert open_partition(path).n_samples == 30
-    assert hidden(tmp_path) == []
-
-
 def test_force_spares_what_is_not_ours(tmp_path):
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "thesis.tex").write_text("dear")
@@ -504,12 +472,6 @@ def test_missing_parent_and_directory_as_file(tmp_path):
         open_partition(tmp_path / "none")
     with pytest.raises(StorageError, match="check the path"):
         open_labels(tmp_path / "none.h5")
-
-
-def test_line_break_in_a_name_stays_one_line(tmp_path):
-    with pytest.raises(StorageError) as caught:
-        open_party(tmp_path / "a\nb.h5")
-    assert "\n" not in str(caught.value)
 
 
 # --- transform

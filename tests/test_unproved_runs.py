@@ -63,18 +63,6 @@ def test_the_attack_two_neighbours_are_told_apart_at_epsilon_one(tmp_path):
     assert min(norms[1]) > max(norms[0])
 
 
-def test_numbers_without_gaps_move_their_own_row_alone(tmp_path):
-    bank, _ = write_tables(tmp_path)
-    shops = []
-    for k, value in enumerate((1.5, 1e6)):
-        shop = tmp_path / f"shop{k}.csv"
-        shop.write_text("id,spent\n" + "".join(f"{i},{value if i == 7 else i / 10}\n" for i in range(N)))
-        made = convert_tables(bank, [shop], tmp_path / f"p{k}", id="id", label="y", normalize="l2")
-        shops.append(made.parties[1])
-    assert [private_constants(shop.steps) for shop in shops] == [[], []]
-    assert not (np.delete(shops[0].load(), 7, 0) != np.delete(shops[1].load(), 7, 0)).any()
-
-
 @dataclass(frozen=True)
 class Silent:
     """A toy step that forgets to declare itself."""

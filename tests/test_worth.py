@@ -122,19 +122,6 @@ def test_table_says_what_the_coalitions_say():
     assert type(worth).from_json(json.loads(json.dumps(document))) == worth
 
 
-def test_a_party_of_constant_columns_is_worth_nothing():
-    problem, train, held, y, _ = a_problem(n_parties=2)
-    nothing = [np.zeros((len(block), 2)) for block in (train[0], held[0])]
-    test = problem.test
-    more = TestSet(
-        [*test.blocks, make_problem([nothing[1]], test.y).blocks[0]], test.y, test.weight, test.offset
-    )
-    worth = measure_worth(make_problem([*train, nothing[0]], y, lam=1e-2, test=more))
-    for metric in ("auc", "accuracy"):
-        assert worth.shapley(metric)[2] == pytest.approx(0.0, abs=1e-6)
-        assert worth.table(metric)[2]["adds_last"] == pytest.approx(0.0, abs=1e-6)
-
-
 @pytest.mark.parametrize(("loss", "metric"), [("squared", "r2"), ("hinge", "auc"), ("huber", "r2")])
 def test_the_metric_follows_the_loss(loss, metric):
     problem, train, held, y, y_test = a_problem(loss=loss)
