@@ -337,23 +337,6 @@ def test_history_is_obeyed(history):
     np.testing.assert_allclose(solver.coordinator.point.total, total.ravel(), atol=1e-9)
 
 
-def test_few_directions_cost_few_rounds():
-    rng = np.random.default_rng(0)
-    n, d, classes = 400, 120, 3
-    turn = np.linalg.qr(rng.normal(size=(d, d)))[0]
-    X = (rng.normal(size=(n, d)) * np.geomspace(3.0, 0.03, d)) @ turn
-    y = np.argmax(X @ rng.normal(size=(d, classes)) + rng.gumbel(size=(n, classes)), axis=1)
-    problem = make_problem(np.array_split(X, 2, axis=1), y, loss="multinomial", lam=1e-4)
-
-    def rounds(history):
-        result = solve(problem, SolverOptions(gap=1e-6, history=history, n_threads=1))
-        assert result.status is Status.CONVERGED
-        return len(result.history)
-
-    # 46 rounds where the oldest directions are merged, 27 with all of them.
-    assert rounds(8) <= 1.5 * rounds(64)
-
-
 def test_directions_fit_the_memory():
     assert class_directions_per_party(2, 1000, 3) == 64
     assert class_directions_per_party(2, 1000, 10) == 1024 // 20

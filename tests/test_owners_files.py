@@ -205,13 +205,6 @@ def test_arrays_that_name_no_owners(tmp_path):
             convert_owners([tmp_path / "t.npz"], tmp_path / "o", by=by)
 
 
-def test_mismatched_features_are_named(table, tmp_path):
-    other = tmp_path / "other.csv"
-    other.write_text("age,height,sick\n1,2,yes\n")
-    with pytest.raises(InputError, match="'bmi' is in only one of them"):
-        convert_owners([table, other], tmp_path / "o", reading=Reading(label="sick", drop=[]), task="auto")
-
-
 def test_damage_is_found(table, tmp_path):
     data = convert_owners([table], tmp_path / "o", by="clinic", reading=CSV)
     path = data.owners[0].path

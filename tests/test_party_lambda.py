@@ -6,7 +6,6 @@ import tomllib
 import numpy as np
 import pytest
 from fastadmm import ADMMSharingClassifier
-from fastadmm.errors import ConfigError
 from fastadmm.problem.party_lambda import party_lambda
 from fastadmm.problem.regularizers import L1, SquaredL2
 from fastadmm.runs.config import make_config
@@ -234,17 +233,6 @@ def test_options_win_name_by_name(key, one, two, three):
     config = make_config({"data": "a", key: {"x": one, "y": two}}, "f", {key: {"y": three, "z": one}})
     assert getattr(config, key) == {"x": one, "y": three, "z": one}
     assert make_config(config.to_toml()) == config
-
-
-def test_rounds_by_files_refuse_them(data, tmp_path):
-    from fastadmm.between.train import coordinator_start
-
-    labels = next((data / "a.parts").glob("labels*"))
-    with pytest.raises(ConfigError, match="key 'party_lambda': a round by files has none"):
-        coordinator_start(
-            labels, ["party-1", "party-2", "party-3"], tmp_path / "c", {"party_lambda": OWN}, "here"
-        )
-    assert not (tmp_path / "c").exists()
 
 
 def test_the_worth_of_parties_is_measured_with_them(data, tmp_path):

@@ -90,19 +90,6 @@ def test_the_grid_of_ridge_begins_at_the_largest_curvature():
     assert lambda_grid(cancer(), 1) == [grid[0]]
 
 
-def test_what_has_no_path_is_refused():
-    for problem in (diabetes(regularizer="none"),):
-        with pytest.raises(ConfigError, match="none has no lambda"):
-            lambda_grid(problem)
-    X, y = DIABETES
-    with pytest.raises(ConfigError, match="needs a convex problem"):
-        path(make_problem([X], y, loss="tukey"))
-    with pytest.raises(ConfigError, match="must be positive"):
-        path(diabetes(), [1.0, 0.0])
-    with pytest.raises(ConfigError, match="path_ratio"):
-        lambda_grid(diabetes(), 5, 1.5)
-
-
 # --- the path
 @pytest.mark.parametrize("l1_ratio", [1.0, 0.5])
 def test_the_path_is_scikit_learns_enet_path(l1_ratio):

@@ -33,13 +33,6 @@ def test_settings_survive_toml():
             Privacy.from_dict({key: 1}, "run.toml: privacy")
 
 
-def test_delta_has_to_be_below_one_over_n():
-    settings = Privacy(mode="fusion", epsilon=1.0, delta=1e-3)
-    settings.check_samples(999)
-    with pytest.raises(ConfigError, match="not below 1/N"):
-        settings.check_samples(1000)
-
-
 def party(name, epsilon, **more):
     return PartyGuarantee(name, "gaussian message", "T2", 2.0, 7.46, 1, gdp_of(epsilon, 1e-5), **more)
 

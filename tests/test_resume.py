@@ -11,7 +11,7 @@ import pytest
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import ConfigError, FormatError
 from fastadmm.files.seal import digest_of_files
-from fastadmm.runs.checkpoint import _check_digests, write_tree
+from fastadmm.runs.checkpoint import write_tree
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import resume_run, start_run
 from fastadmm.solver.history import Status
@@ -264,13 +264,6 @@ def test_arrays_that_a_party_no_longer_keeps_are_ignored(folder, uninterrupted, 
     resume_run(out, display=notes)
     assert "resuming after round 10" in notes.lines
     assert_same_run(out, uninterrupted["squared"])
-
-
-def test_a_damaged_list_of_digests_is_named_once(tmp_path):
-    (tmp_path / "digests.json").write_text('{"coordinator.h5": ')
-    with pytest.raises(FormatError, match=r"not JSON") as caught:
-        _check_digests(tmp_path)
-    assert str(caught.value).count("digests.json") == 1
 
 
 def test_all_checkpoints_damaged(folder, tmp_path, capsys):

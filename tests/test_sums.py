@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from fastadmm.between.train import coordinator_start, coordinator_step
+from fastadmm.between.train import coordinator_step
 from fastadmm.conversation.answering import Unanswerable
 from fastadmm.conversation.calls import CALLS, SUMS
 from fastadmm.conversation.exchange import Answers, Exchange
@@ -13,7 +13,7 @@ from fastadmm.conversation.gate import saturated
 from fastadmm.coordinator.final_proof import _sums as sums_proof
 from fastadmm.coordinator.sums import Sums
 from fastadmm.engine.engine import Engine
-from fastadmm.errors import ConfigError, FormatError, InputError
+from fastadmm.errors import FormatError, InputError
 from fastadmm.parties.masked_direction import MaskedDirectionParty
 from fastadmm.problem.problem import make_problem
 from fastadmm.proof.feasible import Balanced
@@ -511,14 +511,6 @@ def test_a_message_that_is_no_part_of_the_sum_is_refused(tmp_path):
     change(message, lambda values: values.update(numbers=values["numbers"][:4]))
     with pytest.raises(FormatError, match="'numbers' has 4 words instead of 8"):
         coordinator_step(directory, [message])
-
-
-def test_one_party_is_refused_by_files(tmp_path):
-    separate(data_of(tmp_path), tmp_path / "world")
-    with pytest.raises(ConfigError, match="at least two parties"):
-        coordinator_start(
-            tmp_path / "world" / "labels" / "labels.h5", NAMES[:1], tmp_path / "run", {"secrecy": "sums"}
-        )
 
 
 def test_masks_depend_on_the_terms_of_the_run():

@@ -140,13 +140,6 @@ def test_parquet_gives_what_csv_gives(pair, tmp_path):
         assert (tmp_path / "p" / name).read_bytes() == (tmp_path / "q" / name).read_bytes()
 
 
-def test_damaged_parquet_is_one_line(pair, tmp_path):
-    pytest.importorskip("pyarrow")
-    (tmp_path / "bad.parquet").write_bytes(b"PAR1" + b"\x00" * 50 + b"PAR1")
-    with pytest.raises(InputError, match=r"bad\.parquet: a damaged Parquet file"):
-        convert(tmp_path / "bad.parquet", pair[1])
-
-
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "latin-1", "cp1252", "utf-16", "utf-16-le", "utf-16-be"])
 def test_encodings_are_recognised(pair, encoding):
     pair[0].write_bytes(BANK.replace("Rome", "Zürich").encode(encoding))
