@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-from scipy.optimize import brentq
 
 Array = np.ndarray
 
@@ -30,33 +29,6 @@ def hessian(z: Array) -> Array:
     """``diag(p) - p p'``."""
     p = probabilities(z)
     return np.diag(p) - np.outer(p, p)
-
-
-def prox(v: Array, label: int, s: float, r: float) -> Array:
-    """Minimiser of ``s l(z) + r/2 |z - v|^2``, by nested bisection.
-
-    ``z_c + (s/r) exp(z_c - eta) = v_c + (s/r) [c = label]`` for each class, and eta such that the
-    exponentials sum to one.
-    """
-    a = v + s / r * (np.arange(len(v)) == label)
-
-    def shares(eta: float) -> Array:
-        levels = a - eta
-        roots = []
-        for level in levels:
-            # log p + (s/r) p = level, in x = log p
-            low = min(level, 0.0) - s / r - 1.0
-            high = max(level, 0.0) + 1.0
-            x = brentq(
-                lambda x, level=level: x + s / r * math.exp(min(x, 700.0)) - level, low, high, xtol=1e-15
-            )
-            roots.append(math.exp(x))
-        return np.array(roots)
-
-    low, high = a.max() - s / r - 1.0, a.max() + math.log(len(a)) + 1.0
-    eta = brentq(lambda eta: math.fsum(shares(eta)) - 1.0, low, high, xtol=1e-14)
-    p = shares(eta)
-    return a - s / r * p
 
 
 def conjugate(u: Array, label: int, s: float) -> float:

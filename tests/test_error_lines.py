@@ -22,7 +22,10 @@ from run_tools import run, write_problem
 TABLE = Path(__file__).with_name("error_lines.txt")
 FILES = Path(__file__).with_name("file_mistakes.txt")
 ERROR = "fastadmm: error: "
-FOREIGN = re.compile(r"(not TOML:|Unable to synchronously open file|a damaged Parquet file \() ?[^;)]*")
+FOREIGN = re.compile(
+    r"(not TOML:|not valid (?:JSON|TOML):|no regular expression:|Unable to synchronously open file|"
+    r"a damaged Parquet file \() ?[^;)]*"
+)
 
 
 @pytest.fixture(scope="module")

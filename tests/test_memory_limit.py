@@ -1,7 +1,6 @@
 """Runs under a limit of memory: the same model to the bit, a plan that holds, one line where nothing fits."""
 
 import json
-import os
 import re
 import shutil
 from dataclasses import replace
@@ -10,10 +9,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from fastadmm.coordinator import metric_limits
-from fastadmm.coordinator.proximal.scheme import Proximal
 from fastadmm.coordinator.subspace import subspace
 from fastadmm.coordinator.subspace.scheme import Subspace
-from fastadmm.coordinator.subspace.subspace import SOME_FIRST
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import ConfigError
 from fastadmm.method.scheme import Shape
@@ -28,6 +25,7 @@ from fastadmm.store import open_partition
 from run_tools import CrashAfter, Notes, assert_same_run, logged, python, result_of, run, write_blocks
 from scripts import script_of
 
+pytestmark = pytest.mark.usefixtures("small_tiles")
 N = 9000
 #: What reads blocks in other ways.
 SCHEMES: dict[str, dict[str, object]] = {
@@ -36,14 +34,6 @@ SCHEMES: dict[str, dict[str, object]] = {
     "cg": {"scheme": "sharing", "x_update": "cg", "rounds": 3},
     "lasso": {"regularizer": "l1"},
 }
-
-
-@pytest.fixture(autouse=True)
-def small_tiles(monkeypatch):
-    """Buffers far smaller than the small files of these tests."""
-    for module in ("fastadmm.blocks.tiles", "fastadmm.blocks.block", "fastadmm.store.streamed"):
-        monkeypatch.setattr(f"{module}.TILE_BYTES", 8192, raising=False)
-        monkeypatch.setattr(f"{module}.TILE_ENTRIES", 600, raising=False)
 
 
 @pytest.fixture(scope="module")
@@ -124,30 +114,6 @@ def test_history_adapts_and_is_written_down(folder, tmp_path, monkeypatch):
     assert_same_run(tmp_path / "memory", tmp_path / "run")
     start_run(replace(config, scheme="sharing", history=0), tmp_path / "plain")
     assert not any(record["accelerated"] for record in logged(tmp_path / "plain"))
-
-
-def test_narrow_parties_keep_no_more_directions_than_columns():
-    scheme, traits = Subspace(), Traits(True, True, True, False)
-
-    def state(width):
-        shape = Shape(traits, 10**6, 1, [width, width], [1.0, 1.0], 1)
-        state = scheme.state_bytes(shape, 64)[0] - shape.piece_bytes(2 * min(64, width))
-        return state - shape.direction_bytes(64)
-
-    assert state(64) - state(3) == 8 * 10**6 * (2 * 61 + SOME_FIRST // 2 - 2)
-    assert state(64) == state(1000)
-
-
-def test_no_more_messages_are_planned_than_rounds_send():
-    traits = Traits(True, True, True, False)
-    few, many = (Shape(traits, 10**6, 1, [100, 100], [1.0, 1.0], 1, rounds) for rounds in (5, 1000))
-    free = Shape(traits, 10**6, 1, [100, 100], [1.0, 1.0], 1)
-    for scheme, sent in ((Subspace(), 11 + SOME_FIRST), (Proximal(), 7)):
-        kept = min(64, 100) if isinstance(scheme, Subspace) else min(64 + 2, 100)
-        states = [scheme.state_bytes(shape, 64)[0] for shape in (few, many, free)]
-        assert states[1] == states[2]
-        # Every message takes part in pieces, too, and with faces in Hessians.
-        assert 1.0 <= (states[2] - states[0]) / (8 * 10**6 * 2 * (kept - sent)) <= 1.02
 
 
 def test_a_piece_of_all_messages_for_each_thread_is_planned():
@@ -258,27 +224,6 @@ def test_dry_run(folder, tmp_path, capsys):
     assert {p["streamed"] for p in plan["parties"]} <= {True, False}
     assert plan["round_bytes"] == sum(p["passes"] * p["pass_bytes"] for p in plan["parties"])
     assert not (tmp_path / "run").exists()
-
-
-def test_truncated_while_it_runs(folder, tmp_path):
-    partition = tmp_path / "a.parts"
-    blocks, y, _ = make_vertical_classification(N, (12, 9), seed=3)
-    write_blocks(partition, blocks, y)
-    config = make_config({"data": str(partition), "rounds": 50, "gap": 0.0, "threads": 2})
-    config = limited(config)
-    streamed = next(p.name for p in plan_run(config).parties if p.streamed)
-
-    class Truncate(Notes):
-        def round(self, record):
-            if record.round == 3:
-                file = partition / f"{streamed}.h5"
-                os.truncate(file, file.stat().st_size // 2)
-
-    with pytest.raises(
-        Exception, match=rf"{streamed}\.h5: .*(changed|truncated) while it was in use"
-    ) as caught:
-        start_run(config, tmp_path / "run", display=Truncate())
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.slow

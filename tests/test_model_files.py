@@ -151,14 +151,6 @@ def test_existing_models_are_kept(model, tmp_path):
     assert open_model(tmp_path / "m").intercept == 2.0
 
 
-def test_force_replaces_models_only(model, tmp_path):
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.txt").write_text("")
-    with pytest.raises(StorageError, match=r"not replaced: it holds no model\.toml"):
-        write_model(tmp_path / "mine", model, force=True)
-    assert (tmp_path / "mine" / "thesis.txt").exists()
-
-
 def test_a_failure_leaves_nothing(model, tmp_path):
     model.certificate["status"] = object()
     with pytest.raises(TypeError):

@@ -148,30 +148,6 @@ def test_two_parties_do_not_forget_the_same():
     assert np.linalg.matrix_rank(kept @ own, tol=1e-8) == 4
 
 
-def test_the_hessian_and_the_moves_follow():
-    rng = np.random.default_rng(2)
-    messages, mine = rng.normal(size=(6, 40)), np.array([1, 3, 4])
-    hessian, curvature = SpanHessian(intercept=True), rng.random(40)
-    hessian.refresh(messages, curvature, Engine(1))
-    moves = Moves()
-    moves.rows = rng.normal(size=(2, 6))
-    images = moves.rows @ messages
-    unit, row = reflection(np.array([0.5, -1.0, 2.0]))
-    turned = messages.copy()
-    for i in range(3):
-        turned[mine[i]] -= 2.0 * unit[i] * sum(unit[j] * messages[mine[j]] for j in range(3))
-    gone = turned[mine[row]].copy()
-    lost = 2.0 * unit[row] * (moves.rows[:, mine] @ unit)
-    shares = moves.rows[:, mine[row]] - lost
-    turned = np.delete(turned, mine[row], axis=0)
-    for followed in (hessian, moves):
-        followed.reflect(unit, mine)
-        followed.drop([int(mine[row])])
-    full = np.vstack([np.ones(40), turned])
-    np.testing.assert_allclose(hessian.matrix, (full * curvature) @ full.T, rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(moves.rows @ turned + np.outer(shares, gone), images, rtol=1e-12, atol=1e-12)
-
-
 def test_rows_are_reflected_in_any_cut_of_the_columns():
     rng = np.random.default_rng(5)
     matrix, rows, unit = rng.normal(size=(5, 2100)), np.array([4, 0, 2]), rng.normal(size=3)

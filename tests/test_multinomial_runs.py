@@ -118,17 +118,6 @@ def test_resume_is_bit_identical_from_toml(folder, tmp_path, scheme):
     assert_clean(tmp_path / "half")
 
 
-@pytest.mark.parametrize("loss", ["logistic", "hinge", "squared"])
-def test_two_class_losses_are_refused(folder, tmp_path, loss, capsys):
-    capsys.readouterr()
-    assert run("train", folder / "train.parts", "--loss", loss, "-o", tmp_path / "run") != 0
-    error = capsys.readouterr().err.strip()
-    assert "\n" not in error
-    assert f"{loss} is for two classes, but" in error
-    assert "has 3; choose multinomial" in error
-    assert not list(tmp_path.iterdir())
-
-
 def test_multinomial_of_two_classes_and_of_none(folder, tmp_path, capsys):
     lines = (folder / "train.csv").read_text().splitlines()
     (tmp_path / "two.csv").write_text("\n".join(line for line in lines if "setosa" not in line))

@@ -1,6 +1,5 @@
 """Non-convex losses and the log-sum penalty: global proximal operators, descent, stationary points."""
 
-import copy
 import json
 import math
 import re
@@ -9,28 +8,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fastadmm import ADMMSharingClassifier, ADMMSharingRegressor
+from fastadmm import ADMMSharingRegressor
 from fastadmm.blocks.block import as_block
 from fastadmm.coordinator.stationarity import descent_penalty
-from fastadmm.coordinator.subspace import subspace
 from fastadmm.engine.engine import Engine
-from fastadmm.errors import ConfigError
 from fastadmm.parties.log_sum_direction import LogSumDirectionParty
 from fastadmm.parties.xupdate.choose import choose_penalised
 from fastadmm.parties.xupdate.majorised import MajorisedGradient
-from fastadmm.problem.constraints import AllSpace, Ball, Box, NonNegative, get_constraint
+from fastadmm.problem.constraints import AllSpace, Ball, Box, NonNegative
 from fastadmm.problem.losses import LOSSES, get_loss
 from fastadmm.problem.problem import make_problem
 from fastadmm.problem.regularizers import LogSum, get_regularizer
-from fastadmm.solver.history import RoundRecord, Status
+from fastadmm.solver.history import Status
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 from fastadmm.store.model import open_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import minimize
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.preprocessing import scale
 
+from resumed import assert_resumed_is_the_same
 from run_tools import in_file, run, write_blocks
 
 ENGINE = Engine(1)
@@ -152,26 +149,6 @@ def test_prox_is_the_global_minimiser(loss, exponent):
         assert f(z[i]) <= best + 1e-13 * size[i] * (abs(v[i]) + abs(y[i]) + 1) * 4
 
 
-@every_loss
-@given(data=st.data())
-@settings(max_examples=60, deadline=None)
-def test_prox_on_any_numbers(loss, data):
-    number = st.floats(-1e3, 1e3)
-    v, shift, other = data.draw(number), data.draw(number), data.draw(number)
-    s, r = data.draw(st.floats(0, 1e3)), 10.0 ** data.draw(st.floats(-6, 6))
-    y = data.draw(st.sampled_from([0.0, 1.0]) if loss.name == "sigmoid" else number)
-    z, g = np.array([math.nan]), np.empty(1)
-    loss.prox(np.array([v]), np.array([shift]), np.array([y]), np.array([s]), r, z, g, ENGINE)
-
-    def f(x):
-        return s * float(value(loss, x + shift, y)) + r / 2 * (x - v) ** 2
-
-    size = r * (abs(v) + abs(y) + abs(shift) + abs(z[0])) + s
-    assert abs(g[0] - r * (v - z[0])) <= 64 * EPS * size
-    for x in (v, y - shift, other, z[0] + 1e-3, z[0] - 1e-3):
-        assert f(z[0]) <= f(x) + 1e-13 * size * (abs(v) + abs(y) + abs(shift) + abs(z[0]) + 1)
-
-
 @pytest.mark.parametrize("name", ["tukey", "welsch"])
 def test_prox_at_the_border_between_one_minimum_and_two(name):
     loss = get_loss(name)
@@ -260,14 +237,6 @@ def test_log_sum_by_name():
     assert get_regularizer("log_sum") == LogSum(1.0)
     assert get_regularizer("log_sum:0.25") == get_regularizer("log_sum", {"width": 0.25}) == LogSum(0.25)
     assert get_regularizer(LogSum(0.25).text) == LogSum(0.25)
-    for wrong, message in (
-        ("log_sum:wide", "regularizer: log_sum: width 'wide' is not a number"),
-        ("log_sum:-1", "regularizer: log_sum: width '-1' must be positive and finite"),
-        ("l2:1", "regularizer: unknown regularizer 'l2:1'"),
-    ):
-        with pytest.raises(ConfigError) as caught:
-            get_regularizer(wrong)
-        assert str(caught.value).startswith(message)
 
 
 # --- descent at the default penalty
@@ -404,69 +373,6 @@ def problem_data(name):
     return scale(X), y
 
 
-def whole_objective(problem, matrix, c_penalty=None):
-    """Objective and gradient in (x, b), from the formulas alone."""
-    loss, y, s = problem.loss, problem.y, problem.weight
-
-    def objective(xb):
-        x, z = xb[:-1], matrix @ xb[:-1] + xb[-1] + problem.offset
-        g = s * slope(loss, z, y) / s.sum()
-        if c_penalty is None:
-            penalty, pull = 0.5 * float(x @ x), x
-        else:
-            penalty = float(np.sum(np.log1p((x / c_penalty) ** 2))) * c_penalty**2 / 2
-            pull = x / (1 + (x / c_penalty) ** 2)
-        f = float(s @ value(loss, z, y)) / s.sum() + problem.lam * penalty
-        return f, np.append(matrix.T @ g + problem.lam * pull, g.sum())
-
-    return objective
-
-
-#: What SciPy reaches for a loss, whatever scheme it is compared with.
-SCIPY: dict[str, float] = {}
-
-
-@pytest.mark.representatives(1)
-@pytest.mark.parametrize("scheme", ["auto", "sharing"])
-@pytest.mark.parametrize("name", ["sigmoid", "tukey", "welsch"])
-def test_the_result_is_stationary_and_as_good_as_that_of_scipy(name, scheme):
-    X, y = problem_data(name)
-    problem = make_problem(np.array_split(X, 2, axis=1), y, loss=name, lam=1e-2)
-    result = solve(problem, SolverOptions(scheme=scheme, stationarity=1e-7, max_rounds=3000, n_threads=1))
-    assert result.status is Status.STATIONARY
-    objective = whole_objective(problem, X)
-    found = np.append(np.concatenate(result.weights), result.intercept)
-    f, gradient = objective(found)
-    assert f == pytest.approx(result.objective, rel=1e-12)
-    start = np.append(np.zeros(X.shape[1]), np.median(y) if name != "sigmoid" else 0.0)
-    assert np.linalg.norm(gradient) <= 1e-5 * np.linalg.norm(objective(start)[1])
-    options = {"maxiter": 20000, "maxfun": 20000, "ftol": 0, "gtol": 1e-11, "maxcor": 30}
-    if name not in SCIPY:
-        SCIPY[name] = minimize(objective, start, jac=True, method="L-BFGS-B", options=options).fun
-    assert result.objective <= SCIPY[name] * (1 + 1e-8)
-    # SciPy goes nowhere from here
-    assert minimize(objective, found, jac=True, method="L-BFGS-B", options=options).fun >= f * (1 - 1e-9)
-
-
-@pytest.mark.repeats
-@pytest.mark.parametrize("constraint", ["all", "nonnegative", "box:-0.2,0.2"])
-def test_log_sum_is_stationary_and_as_good_as_that_of_scipy(constraint):
-    X, y = problem_data("welsch")
-    more = {"regularizer": "log_sum:0.1", "constraint": constraint}
-    problem = make_problem(np.array_split(X, 2, axis=1), y, loss="welsch", lam=0.05, **more)
-    result = solve(problem, SolverOptions(stationarity=1e-4, max_rounds=3000, n_threads=1))
-    assert result.status is Status.STATIONARY
-    objective = whole_objective(problem, X, 0.1)
-    low, high = get_constraint(constraint).bounds
-    bounds = [*[(low, high)] * X.shape[1], (None, None)]
-    start = np.append(np.zeros(X.shape[1]), np.median(y))
-    found = np.append(np.concatenate(result.weights), result.intercept)
-    assert objective(found)[0] == pytest.approx(result.objective, rel=1e-12)
-    options = {"maxiter": 20000, "maxfun": 20000, "ftol": 0, "gtol": 1e-11}
-    other = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    assert result.objective == pytest.approx(other.fun, rel=1e-6)
-
-
 def penalised(name, regularizer, lam, parties):
     X, y = problem_data(name)
     return make_problem(np.array_split(X, parties, axis=1), y, loss=name, lam=lam, regularizer=regularizer)
@@ -504,19 +410,6 @@ def test_log_sum_takes_tens_of_rounds_and_ends_about_as_low_as_sharing(name, lam
     assert measure == pytest.approx(record.lyapunov, rel=1e-3)
     other = solve(problem, SolverOptions(scheme="sharing", max_rounds=300, n_threads=1))
     assert record.objective <= other.objective * 1.02  # of several local solutions each may find another
-
-
-@pytest.mark.repeats
-@pytest.mark.parametrize("shape", [(40, 90), (1500, 1100)])
-def test_log_sum_with_more_columns_than_a_gram_matrix_is_for(shape):
-    rng = np.random.default_rng(3)
-    X = rng.normal(size=shape) / math.sqrt(shape[0])
-    y = X[:, :5].sum(axis=1) + 0.1 * rng.normal(size=shape[0])
-    problem = make_problem([X], y, loss="squared", lam=1e-3, regularizer="log_sum:0.3")
-    solver = Solver(problem, SolverOptions(n_threads=1))
-    assert solver.method.parties[0].kind == ("kernel" if shape[0] < shape[1] else "gradient")
-    result = solve(problem, SolverOptions(n_threads=1, max_rounds=60))
-    assert result.status is Status.STATIONARY
 
 
 @pytest.mark.parametrize("width", [0.05, 1.0])
@@ -569,15 +462,6 @@ def test_log_sum_in_subspace_never_gets_worse(seed, case, width, lam):
             before = record.objective
 
 
-def test_with_log_sum_parties_are_asked_also_of_a_whole_span(monkeypatch):
-    asked, respond = [], LogSumDirectionParty.respond
-    monkeypatch.setattr(LogSumDirectionParty, "respond", lambda *a, **k: asked.append(1) or respond(*a, **k))
-    X, more = np.random.default_rng(0).normal(size=(60, 4)), {"loss": "squared", "regularizer": "log_sum:0.3"}
-    solver = Solver(make_problem([X[:, :2], X[:, 2:]], X[:, 0], lam=1e-2, **more))
-    assert [solver.round() and solver.coordinator.complete for _ in range(6)][-1]
-    assert len(asked) == 12
-
-
 @pytest.mark.representatives(5)
 @pytest.mark.parametrize("name", ["sigmoid", "tukey", "welsch"])
 @pytest.mark.parametrize(("lam", "parties"), [(1e-1, 1), (1e-3, 8), (1e-5, 3)])
@@ -587,20 +471,6 @@ def test_subspace_descends_to_a_stationary_point_in_few_rounds(name, lam, partie
     solver = Solver(problem, SolverOptions(n_threads=1))
     assert solver.method.name == "subspace"
     descended(solver, 60)
-
-
-def test_history_is_obeyed(monkeypatch):
-    monkeypatch.setattr(subspace, "directions_of_few_numbers", lambda *_: 0)  # messages are long
-    X, y = problem_data("tukey")
-    problem = make_problem(np.array_split(X, 2, axis=1), y, loss="tukey", lam=1e-2)
-    solver = Solver(problem, SolverOptions(n_threads=1, history=3))
-    before = math.inf
-    for _ in range(12):
-        record = solver.round()
-        if not solver.method.starting:
-            assert record.objective <= before * (1 + 1e-14)
-            before = record.objective
-    assert len(solver.coordinator.messages) == 6
 
 
 # --- robustness, on real data
@@ -621,17 +491,6 @@ def test_outliers_do_not_spoil_the_model(name):
     clean, squared, robust = error("squared", y), error("squared", broken), error(f"{name}:3.0", broken)
     assert squared > 5 * clean
     assert robust < 1.05 * clean
-
-
-def test_mislabelled_points_do_not_turn_the_sigmoid_loss():
-    rng = np.random.default_rng(1)
-    X = rng.normal(size=(400, 4))
-    y = (X[:, 0] + 0.2 * rng.normal(size=400) > 0).astype(int)
-    broken_X, broken_y = np.vstack([X, np.tile([-6.0, 0, 0, 0], (40, 1))]), np.append(y, np.ones(40, int))
-    convex = ADMMSharingClassifier(parties=2, alpha=1e-3).fit(broken_X, broken_y).score(X, y)
-    sigmoid = ADMMSharingClassifier(parties=2, alpha=1e-3, loss="sigmoid").fit(broken_X, broken_y).score(X, y)
-    assert convex < 0.7
-    assert sigmoid > 0.9
 
 
 # --- what is said, and what is refused
@@ -658,42 +517,6 @@ def test_no_global_optimum_is_claimed():
         assert "certified" not in message
 
 
-def test_records_travel_through_json():
-    X, y = problem_data("tukey")
-    record = solve(make_problem([X], y, loss="tukey"), SolverOptions(max_rounds=2)).history[-1]
-    text = json.dumps(record.to_json(), allow_nan=False)
-    assert RoundRecord.from_json(json.loads(text)) == record
-    convex = solve(make_problem([X], y, loss="squared"), SolverOptions(max_rounds=2)).history[-1]
-    assert "stationarity" not in convex.to_json()
-    assert RoundRecord.from_json(convex.to_json()).stationarity is None
-
-
-@pytest.mark.parametrize(
-    ("problem", "options", "message"),
-    [
-        *(
-            ({"loss": name, "regularizer": "log_sum"}, {}, f"regularizer: log_sum is not convex, and {said}")
-            for name, said in zip(
-                ("hinge", "quantile", "poisson", "multinomial"),
-                ("hinge has no", "quantile", "poisson", "no desc"),
-            )
-        ),
-        ({"loss": "sigmoid"}, {"acceleration": "anderson"}, "acceleration: 'anderson' does not keep the"),
-        (
-            {"loss": "sigmoid", "regularizer": "log_sum", "constraint": "nonnegative"},
-            {"scheme": "subspace"},
-            "scheme: 'subspace' needs reg",
-        ),
-        ({"loss": "tukey", "loss_parameters": {"c": 0}}, {}, "loss: tukey: c 0 must be positive and finite"),
-    ],
-)
-def test_refusals_are_one_line(problem, options, message):
-    with pytest.raises(ConfigError) as caught:
-        Solver(make_problem([np.eye(4)], [0, 1, 1, 0], **problem), SolverOptions(**options))
-    assert str(caught.value).startswith(message)
-    assert "\n" not in str(caught.value)
-
-
 # --- resuming, files and the command line
 @pytest.mark.parametrize(
     ("loss", "regularizer", "scheme", "after"),
@@ -710,16 +533,7 @@ def test_runs_resume_to_the_bit(loss, regularizer, scheme, after):
     X, y = problem_data(loss)
     problem = make_problem(np.array_split(X, 3, axis=1), y, loss=loss, lam=1e-3, regularizer=regularizer)
     options = SolverOptions(scheme=scheme, stationarity=0.0, n_threads=1)
-    whole, half = Solver(problem, options), Solver(problem, options)
-    for _ in range(after):
-        whole.round()
-    half.restore(*copy.deepcopy((whole.export(), whole.export_parties())))
-    for _ in range(6):
-        one, other = whole.round(), half.round()
-        for name in ("objective", "lyapunov", "stationarity"):
-            assert getattr(one, name) == getattr(other, name)
-    for a, b in zip([*whole.party_weights(), whole.intercept], [*half.party_weights(), half.intercept]):
-        np.testing.assert_array_equal(a, b)
+    assert_resumed_is_the_same(problem, options, after, 6)
 
 
 def test_from_the_command_line(tmp_path, capsys):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from fastadmm.between.private_terms import Protection, books_of, privacy_text
 from fastadmm.cli import app as command_line
-from fastadmm.errors import ConfigError, ExitCode, PrivacyBudgetError
+from fastadmm.errors import ExitCode, PrivacyBudgetError
 from fastadmm.privacy.origins import declared, label_constants, private_constants
 from fastadmm.settings.privacy import Privacy
 from fastadmm.store import open_partition
@@ -24,8 +24,8 @@ from run_tools import refused, run
 N = 240
 CHANGED = 7
 
-# Commands that write files of parties or owners, which the tests below run, and all others. A new command
-# fails until it is in one of the two.
+# Commands that write files of parties or owners, which the tests below and test_owners_files.py run, and all
+# others. A new command fails until it is in one of the two.
 WRITE_COLUMNS = {"convert", "scorecard bins", "owners convert"}
 OTHERS = {
     *("demo", "federate demo"),  # of data that come with the package; they convert
@@ -222,41 +222,6 @@ def test_origins_are_carried_on(way, tmp_path):
         assert [private_constants(party.steps) for party in parties(shard)] == said
 
 
-def test_owners_take_constants_of_public_rows_alone(tmp_path, capsys):
-    """What would be fitted on the owners' own rows is refused, whatever else is in the file."""
-    rng = np.random.default_rng(5)
-    own, junk = (
-        [f"{i % 2},{a!r},{b!r}\n" for i, (a, b) in enumerate(rng.normal(size=(300, 2)).tolist())]
-        for _ in "ab"
-    )
-    flipped = [f"{1 - int(line[0])}{line[1:]}" for line in own]
-
-    def asked(*options):
-        source = ("owners", "convert", tmp_path / "own.csv", "--label", "y", "--sizes", "150,150")
-        return run(*source, "-o", tmp_path / "o", *options, "--standardize")
-
-    def write(name, lines):
-        (tmp_path / name).write_text("y,a,b\n" + "".join(lines))
-        return tmp_path / name
-
-    write("own.csv", own)
-    assert asked() != ExitCode.OK
-    assert "must come from public data" in capsys.readouterr().err
-    for lines in (
-        own, own + own, own + junk[:1], own[::-1] + junk, flipped + junk, own[:20],
-        own[:40] + junk, junk + own * 2,
-    ):  # fmt: skip
-        assert asked("--public", write("p.csv", lines)) == ExitCode.INPUT
-        error = capsys.readouterr().err
-        assert re.search(
-            r"where at most [0-9.]+% may, so it is not|every row of it is .* owner, so it is not", error
-        )
-        assert error.count("\n") == 1
-        assert not (tmp_path / "o").exists()
-    assert asked("--public", write("p.csv", junk + own[:3])) == ExitCode.OK
-    assert "1.0% are in both, at most" in capsys.readouterr().out
-
-
 # --- a private run on bins
 @pytest.fixture(scope="module")
 def bins_of_described(tmp_path_factory):
@@ -311,13 +276,6 @@ def test_every_field_of_a_column_says_where_it_comes_from():
         assert described == (name in ("reading", "bins", "indicator")), name
     for name, value in STATED.items():
         assert private_constants([Encoder((replace(column, **{name: value}),))]) == []
-
-
-def test_a_new_field_of_a_column_is_refused_until_it_says_so(monkeypatch):
-    silent = ColumnEncoding.constants
-    monkeypatch.setattr(ColumnEncoding, "constants", lambda self, missing: silent(self, missing)[1:])
-    with pytest.raises(ConfigError, match="ColumnEncoding does not say where its 'name' comes from"):
-        private_constants([Encoder((ColumnEncoding("x"),))])
 
 
 @pytest.mark.parametrize("label_epsilon", [0.5, None])

@@ -251,12 +251,6 @@ def test_command_line(tmp_path, capsys):
     assert '"pure": 0.5' in (tmp_path / "ledger").read_text()
 
 
-def test_the_owners_rows_are_no_public_pilot(tmp_path, capsys):
-    path, _ = write_owners(tmp_path / "o", task="regression")
-    arguments = ["forecast", path, "--epsilon", "1", "--bound", "features:4", "--target-bound", 4]
-    assert "a pilot is read without noise" in refused(capsys, 5, *arguments, "--pilot", path)
-
-
 def test_the_owners_rows_among_others_and_stored_otherwise_are_no_public_pilot(tmp_path, capsys):
     rng = np.random.default_rng(3)
     X, more = rng.normal(size=(120, 4)), rng.normal(size=(150, 4))
@@ -276,32 +270,3 @@ def test_the_owners_rows_among_others_and_stored_otherwise_are_no_public_pilot(t
         "44.4% of its rows have the features of an owner's row, where at most 10.0% may, and a pilot" in error
     )
     assert run(*arguments, "--pilot", tmp_path / "fine") == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "match"),
-    [
-        (["--owners", "a:10:1"], "where is the curvature from"),
-        (["--curvature", "1,2"], "give the owners' directory"),
-        (["--owners", "a:10:0", "--curvature", "1,2"], "not positive"),
-        (["--owners", "a:0:1", "--curvature", "1,2"], "needs at least one"),
-        (["--owners", "a:1:1,a:2:1", "--curvature", "1,2"], "occurs twice"),
-        (["--owners", "a", "--curvature", "1,2"], "name:records:epsilon"),
-        (["--owners", "a:10:1", "--curvature", "2,1", "--bound", "clip:1"], "0 < L <= beta"),
-        (["--owners", "a:10:1", "--curvature", "1,2"], "gradients are unbounded"),
-        (["--owners", "a:10:1", "--curvature", "1,2", "--bound", "clip:1", "--rounds", "0"], "at least one"),
-        (["--owners", "a:10:1", "--curvature", "x", "--bound", "clip:1"], "is not L,BETA"),
-        (["--owners", "a:10:1", "--curvature", "1,2", "--ledger", "x"], "only --private-pilot is charged"),
-        (["--owners", "a:10:1", "--pilot", "x", "--distance", "1"], "goes with --curvature"),
-        (
-            ["--owners", "a:10:1", "--curvature", "1,2", "--bound", "clip:1", "--mechanism", "gaussian"],
-            "delta",
-        ),
-        (
-            ["--owners", "a:10:1", "--curvature", "1,2", "--bound", "clip:1", "--plot", "x.gif"],
-            "ends in .svg",
-        ),
-    ],
-)
-def test_bad_settings_end_with_one_line(capsys, arguments, match):
-    assert match in refused(capsys, 5, "forecast", *arguments)

@@ -3,7 +3,6 @@
 import json
 import math
 import shutil
-import signal
 
 import numpy as np
 import pytest
@@ -23,7 +22,7 @@ from fastadmm.store.model import open_model
 from fastadmm.store.owner_file import OwnerWriter
 
 from owners_data import write_owners
-from run_tools import Killed, n_lines, refused, result_of, run, start, wait_for
+from run_tools import Killed, refused, result_of, run
 
 
 def settings_of(path, **options):
@@ -117,16 +116,6 @@ def test_strongly_convex_average_weighs_by_k():
     assert learner.model[0] == pytest.approx(expected)
 
 
-def test_step_of_theorem_two_does_not_move():
-    """The counter-example to the paper's Theorem 2: no noise, f = |theta - 1|^2 / 2."""
-    for rounds, least in ((10, 0.94), (100, 0.998), (1000, 0.9999)):
-        learner = Learner("algorithm1", 1, rounds, step=1.0)
-        for _ in range(learner.queries):
-            learner.receive(learner.theta - 1.0)
-        gap = float((learner.theta[0] - 1.0) ** 2)
-        assert gap > least  # the theorem says: to 0 as T grows
-
-
 @pytest.mark.parametrize("rounds", [2, 3, 10])
 def test_bound_of_theorem_three_fails_without_noise(rounds):
     """T - 1 curvatures: the bound is zero at eps = inf, and no c1 brings T rounds to the optimum."""
@@ -137,20 +126,6 @@ def test_bound_of_theorem_three_fails_without_noise(rounds):
             learner.receive(h * (learner.theta - 1.0))
         # q(c1 h), of degree T - 2, is not zero everywhere; the start has 1 in each coordinate
         assert np.abs(learner.model - 1.0).max() > 1e-3
-
-
-def test_corrected_theorem_three_bounds_a_noisy_average():
-    """f = |theta - 1|_1 / sqrt(2) in two dimensions, subgradients of length 1, Laplace noise."""
-    rng = np.random.default_rng(0)
-    for rounds, scale in ((10, 0.0), (10, 1.0), (100, 0.3), (100, 3.0)):
-        distance, square = np.sqrt(2.0), 1.0 + 2 * 2 * scale**2
-        eta = distance / np.sqrt(rounds * square)
-        theta, total = np.zeros((2, 2000)), np.zeros((2, 2000))
-        for _ in range(rounds):
-            total += theta
-            theta = theta - eta * (np.sign(theta - 1.0) / np.sqrt(2.0) + rng.laplace(0.0, scale, theta.shape))
-        gap = float((np.abs(total / rounds - 1.0).sum(axis=0) / np.sqrt(2.0)).mean())
-        assert gap <= distance * np.sqrt(square / rounds)
 
 
 def test_adaptive_step_beats_a_timid_one_without_noise():
@@ -423,22 +398,6 @@ def test_everything_a_run_writes_follows_from_its_answers(tmp_path, monkeypatch)
     assert documents[0] == documents[1]
 
 
-@pytest.mark.repeats
-def test_interrupted_process_resumes(tmp_path):
-    path, _ = write_owners(tmp_path / "o")
-    out = tmp_path / "run"
-    options = ("--epsilon", 1, "--bound", "clip:1", "--step", 0.01, "--rounds", 100_000)
-    with start("owners", "train", path, *options, "-o", out) as process:
-        assert wait_for(lambda: n_lines(out / "rounds.jsonl") >= 5, process)
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "owners resume" in err
-    done = result_of(out)["rounds"]
-    assert 0 < done < 100000
-    assert len(list((out / "answers").iterdir())) == done
-
-
 def test_statement_and_kappa(tmp_path):
     path, _ = write_owners(tmp_path / "o", kappa=2)
     setup = make_setup(settings_of(path, **PRIVATE), open_owners(path), Engine(1))
@@ -488,44 +447,6 @@ def test_batches_are_accounted(tmp_path):
     answers = np.stack([owner.answer(theta) for _ in range(400)])
     spread = answers.std(axis=0) / math.sqrt(400)
     assert (np.abs(answers.mean(axis=0) - exact) < 5 * spread).all()
-
-
-@pytest.mark.parametrize(
-    ("options", "code", "match"),
-    [
-        ({"epsilon": "0"}, 5, "not positive"),
-        ({"epsilon": "-1,1"}, 5, "-1 of owner 'a' is not positive"),
-        ({"epsilon": "nan"}, 5, "not positive"),
-        ({"epsilon": "1,1,1"}, 5, "3 budgets for 2 owners"),
-        ({"epsilon": "much"}, 5, "not a list of numbers"),
-        ({"rounds": 0}, 5, "at least one"),
-        ({"method": "algorithm2", "rounds": 1}, 5, "asks rounds - 1 times"),
-        ({"bound": None}, 5, "gradients are unbounded"),
-        ({"bound": "clip:0"}, 5, "not clip:XI"),
-        ({"loss": "squared", "bound": "features:1"}, 5, "bound on the targets"),
-        (
-            {"loss": "squared", "bound": "features:1", "target-bound": 1, "theta-max": "inf"},
-            5,
-            "theta_max = inf",
-        ),
-        ({"mechanism": "gaussian"}, 5, "need a delta"),
-        ({"mechanism": "gaussian", "delta": 0.5}, 5, "at 1/n or above"),
-        ({"mechanism": "magic"}, 5, "not one of laplace, gaussian"),
-        ({"delta": 1e-5}, 5, "mechanism 'laplace' has none, mechanism 'gaussian' has"),
-        ({"target-bound": 1}, 5, "loss 'logistic' has none, loss 'squared' has"),
-        ({"step": None}, 5, "needs the curvature"),
-        ({"method": "algorithm1", "step": None}, 5, "leaves rho"),
-        ({"batch": 0.5}, 5, "Gaussian answers only"),
-        ({"learner": "z"}, 5, "no owner"),
-        ({"method": "newton"}, 5, "not one of auto"),
-        ({"loss": "huber"}, 5, "unknown loss"),
-    ],
-)
-def test_bad_settings_end_with_one_line(tmp_path, capsys, options, code, match):
-    path, _ = write_owners(tmp_path / "o")
-    arguments = options_of({**PRIVATE, **options})
-    assert match in refused(capsys, code, "owners", "train", path, "-o", tmp_path / "run", *arguments)
-    assert not (tmp_path / "run").exists()
 
 
 def test_labels_that_are_not_classes(tmp_path, capsys):

@@ -1,15 +1,11 @@
 """The page on the paper's experiments: made from measurements, true in words, with the paper's equations."""
 
-import itertools
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
 
 from scripts import script_of
 
@@ -90,106 +86,6 @@ def test_what_the_page_says_in_words_is_true(script, measured):
             assert (np.mean(shaped["last"]) < np.mean(plain["last"])) is np.bool_(better)
 
 
-def test_note_on_mnist_is_true(script, measured):
-    mnist = measured["cases"]["mnist"]
-    assert mnist["rho"] == min(script.PENALTIES)
-    assert max(mnist["curves"]["admm"]["objective"]) > 2.0 * math.log(2.0)
-
-
-def test_some_penalty_diverges_with_two_and_with_three_parties(measured):
-    for parties in (2, 3):
-        assert any(
-            run["diverged"] is not None or run["last"] > 1.0
-            for case in measured["cases"].values()
-            for tried in case["penalties"]
-            if tried["parties"] == parties
-            for run in tried["runs"]
-        )
-
-
-def test_agreement_is_said_where_it_is_measured(script, measured):
-    rows = script.claims(measured)
-    assert rows[-1][2] == "**no**"
-    assert "ε = ∞" in rows[-1][1]
-    # what depends on the threshold of 0.08, once more from the curves
-    for case in list(measured["cases"].values())[1:]:
-        row = next(r for r in rows if "0.08" in r[0] and r[1].startswith(case["title"]))
-        below = [k for k, v in enumerate(case["curves"]["admm"]["test"]) if v <= 0.08]
-        assert (row[2] == "yes") == bool(below and below[0] <= 10)
-
-
-def test_other_noise_and_baselines_are_measured_on_the_same_problem(script, measured):
-    for case in measured["cases"].values():
-        assert [row["staleness"] for row in case["asynchronous"]] == list(script.STALENESS)
-        curves = script.all_curves(case)
-        assert set(curves) == set(script.LINES)
-        assert {len(c["objective"]) for name, c in curves.items() if name != "subspace"} == {
-            case["epochs"] + 1
-        }
-        optimum = case["optimum"]["objective"]
-        assert all(min(curve["objective"]) >= optimum * (1 - 2e-6) for curve in curves.values())
-        # the shaped noise is calibrated to the plain one's size, so it grows with it
-        sizes = [
-            row["sigma"][0] / plain["sigma"] for row, plain in zip(case["shaped"], case["noise"], strict=True)
-        ]
-        assert max(sizes) == pytest.approx(min(sizes), rel=1e-4)
-    a9a = measured["cases"]["a9a"]
-    assert (a9a["rank"], a9a["widths"]) == ([56, 53], [66, 57])
-
-
-# --- what is run
-def paper_epochs(case, bounds, rho, sigma, seed, epochs, shapes=None):
-    """Equations 6 to 8 with noise on the parameters, by a general optimiser; the objective of each epoch."""
-    blocks = [case.X[:, a:b] for a, b in itertools.pairwise(bounds)]
-    n, lam = len(case.y), case.lam * len(case.y)
-    generators = [np.random.default_rng([seed, m]) for m in range(len(blocks))]
-    x = [np.zeros(block.shape[1]) for block in blocks]
-    z, dual = np.zeros(n), np.zeros(n)
-    found = []
-    for _ in range(epochs):
-        messages = [block @ v for block, v in zip(blocks, x, strict=True)]
-        new = []
-        for m, block in enumerate(blocks):
-            others = sum(messages) - messages[m] - z
-
-            def lagrangian(v, block=block, others=others, dual=dual):
-                gap = others + block @ v
-                value = 0.5 * lam * (v @ v) + dual @ (block @ v) + 0.5 * rho * (gap @ gap)
-                return value, lam * v + block.T @ (dual + rho * gap)
-
-            new.append(minimize(lagrangian, x[m], jac=True, tol=1e-13).x)
-        for m, (v, g) in enumerate(zip(new, generators, strict=True)):
-            x[m] = v + sigma * (
-                shapes[m] @ g.standard_normal(shapes[m].shape[1]) if shapes else g.standard_normal(len(v))
-            )
-        total = sum(block @ v for block, v in zip(blocks, x, strict=True))
-
-        def central(v, total=total, dual=dual):
-            value = (
-                np.sum(np.logaddexp(0.0, v) - case.y * v) - dual @ v + 0.5 * rho * np.sum((total - v) ** 2)
-            )
-            return value, 1.0 / (1.0 + np.exp(-v)) - case.y - dual - rho * (total - v)
-
-        z = minimize(central, z, jac=True, tol=1e-13).x
-        dual = dual + rho * (total - z)
-        loss = np.mean(np.logaddexp(0.0, total) - case.y * total)
-        found.append(loss + 0.5 * case.lam * sum(v @ v for v in x))
-    return found
-
-
-@pytest.mark.parametrize(("sigma", "shaped"), [(0.0, False), (0.1, False), (1.0, True)])
-@pytest.mark.parametrize("bounds", [[0, 4, 7], [0, 3, 5, 7]])
-def test_curves_are_the_papers_equations(script, case, bounds, sigma, shaped):
-    shop = script.Workshop(case, bounds)
-    shapes = [script.inverse_root(block) for block in shop.blocks] if shaped else None
-    got = shop.run_paper(case.epochs, 0.5, sigma, seed=5, shapes=shapes)["objective"]
-    assert got[0] == math.log(2.0)
-    expected = paper_epochs(case, bounds, 0.5, sigma, 5, case.epochs, shapes)
-    np.testing.assert_allclose(got[1:], expected, rtol=1e-5)
-    # the second run takes over the factorisations
-    assert shop.run_paper(case.epochs, 0.5, sigma, seed=5, shapes=shapes)["objective"] == got
-
-
 def test_no_noise_is_the_solvers_own_scheme(script, case):
     from fastadmm.solver.solver import SolverOptions, solve
 
@@ -198,17 +94,3 @@ def test_no_noise_is_the_solvers_own_scheme(script, case):
     options = SolverOptions(scheme="jacobi", penalty=0.5, gap=0.0, max_rounds=20)
     theirs = [record.objective for record in solve(shop.problem, options).history]
     np.testing.assert_allclose(mine[1:], theirs, rtol=1e-10)
-
-
-def test_missing_data_end_with_one_line(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-P", str(ROOT / "bench" / "paper_a.py")],
-        env={"PATH": "", "FASTADMM_DATA": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode != 0
-    assert done.stderr.strip() == (
-        "bench/paper_a.py: a9a.bz2 not found; set FASTADMM_DATA to the directory with the data sets"
-    )

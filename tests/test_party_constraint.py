@@ -135,33 +135,6 @@ def test_the_estimators_result(data, tmp_path):
         both.set_params(constraint=["box:0,1", None, None]).fit(np.hstack(blocks), y)
 
 
-BOXED = {"party_constraint": {"a": "box:0,1"}}
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"party_constraint": {"a": "cube:1"}}, "key 'party_constraint': of 'a': unknown constraint 'cube"),
-        ({"party_constraint": {"a": "box:1,0"}}, "key 'party_constraint': of 'a': box [1, 0] is empty"),
-        ({"party_constraint": {"a": 3}}, "key 'party_constraint': 3 of 'a' is not text"),
-        ({"party_constraint": {}}, "key 'party_constraint': the table is empty"),
-        ({"party_constraint": "box:0,1"}, "key 'party_constraint': 'box:0,1' is not a table of texts"),
-        ({**BOXED, "regularizer": "group_lasso"}, "key 'constraint': group_lasso in a box"),
-        ({**BOXED, "scheme": "subspace"}, "key 'scheme': 'subspace' needs"),
-        (
-            {**BOXED, "party_lambda": {"a": 1.0}},
-            "key 'party_lambda': goes with regularizer l2, l1 or group_lasso and no constraint",
-        ),
-        ({**BOXED, "privacy": {"mode": "fusion", "epsilon": 1.0}}, "key 'party_constraint': the guarantees"),
-    ],
-)
-def test_what_does_not_go_is_refused(values, message):
-    with pytest.raises(ConfigError) as caught:
-        make_config({"data": "a.parts", **values}, "here")
-    assert str(caught.value).startswith(f"here: {message}")
-    assert "\n" not in str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("constraint", "message"),
     [

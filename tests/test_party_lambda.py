@@ -6,14 +6,12 @@ import tomllib
 import numpy as np
 import pytest
 from fastadmm import ADMMSharingClassifier
-from fastadmm.errors import ConfigError
 from fastadmm.problem.party_lambda import party_lambda
 from fastadmm.problem.regularizers import L1, SquaredL2
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import plan_run, resume_run, start_run
 from fastadmm.store import open_partition
 from fastadmm.store.model import open_model
-from fastadmm.store.streamed import load_block
 from scipy import sparse
 
 from run_tools import (
@@ -22,7 +20,6 @@ from run_tools import (
     assert_same_run,
     in_file,
     logged,
-    refused,
     result_of,
     run,
     write_blocks,
@@ -63,21 +60,6 @@ def train(path, out, display=None, **keys):
 
 def weights_of(run_directory):
     return np.concatenate([party.weights for party in open_model(run_directory).parties])
-
-
-def test_ridge_has_its_closed_form(data, tmp_path):
-    result = train(data / "ar.parts", tmp_path / "run", gap=1e-12)
-    X, y = matrix(data / "ar.parts")
-    own = np.repeat(VALUES, WIDTHS)
-    centred = X - X.mean(axis=0)
-    expected = np.linalg.solve(
-        centred.T @ centred / len(y) + np.diag(own), centred.T @ (y - y.mean()) / len(y)
-    )
-    np.testing.assert_allclose(weights_of(tmp_path / "run"), expected, atol=1e-6)
-    b = y.mean() - X.mean(axis=0) @ expected
-    assert result["intercept"] == pytest.approx(b, abs=1e-6)
-    objective = np.mean((X @ expected + b - y) ** 2) / 2 + own @ expected**2 / 2
-    assert result["objective"] == pytest.approx(objective, rel=1e-9)
 
 
 @pytest.mark.representatives(1)
@@ -160,23 +142,6 @@ def test_interrupted_and_resumed_to_the_bit(data, tmp_path, keys):
         train(data / "a.parts", tmp_path / "k", CrashAfter(3), checkpoint_rounds=1, **keys)
     resume_run(tmp_path / "k")
     assert_same_run(tmp_path / "run", tmp_path / "k")
-
-
-def test_streamed_columns_have_the_bits_of_those_in_memory(data):
-    from fastadmm.engine.engine import Engine
-
-    partition, rng = open_partition(data / "a.parts"), np.random.default_rng(5)
-    with Engine(2) as engine:
-        for party in partition.parties:
-            held, away = load_block(party, False, 0.3), load_block(party, True, 0.3)
-            x, v = rng.normal(size=party.n_features), rng.normal(size=party.n_samples)
-            np.testing.assert_array_equal(held.product(x, engine), away.product(x, engine))
-            np.testing.assert_array_equal(held.gram(engine), away.gram(engine))
-            images = [b.transposed_product(v, engine) for b in (held, away)]
-            np.testing.assert_array_equal(*images)
-            stored = party.load()
-            stored = (stored.toarray() if sparse.issparse(stored) else stored).astype(np.float64)
-            np.testing.assert_allclose(held.product(x, engine), 0.3 * (stored @ x), atol=1e-14)
 
 
 def test_warm_starts_and_validation_partitions(data, tmp_path):
@@ -268,63 +233,6 @@ def test_options_win_name_by_name(key, one, two, three):
     config = make_config({"data": "a", key: {"x": one, "y": two}}, "f", {key: {"y": three, "z": one}})
     assert getattr(config, key) == {"x": one, "y": three, "z": one}
     assert make_config(config.to_toml()) == config
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"party_lambda": {"a": 0}}, "key 'party_lambda': 0.0 of 'a' must be a positive number"),
-        ({"party_lambda": {"a": float("nan")}}, "key 'party_lambda': nan of 'a' must be"),
-        ({"party_lambda": {"a": -1.0}}, "key 'party_lambda': -1.0 of 'a' must be"),
-        ({"party_lambda": {"a": True}}, "key 'party_lambda': True of 'a' must be"),
-        ({"party_lambda": {"a": "x"}}, "key 'party_lambda': 'x' of 'a' must be"),
-        ({"party_lambda": {"a": 10**400}}, "key 'party_lambda': "),
-        ({"party_lambda": {}}, "key 'party_lambda': the table is empty"),
-        ({"party_lambda": 0.1}, "key 'party_lambda': 0.1 is not a table of numbers"),
-        ({"party_lambda": {"a": 1.0}, "regularizer": "elastic_net"}, "key 'party_lambda': goes with"),
-        ({"party_lambda": {"a": 1.0}, "regularizer": "none"}, "key 'party_lambda': goes with"),
-        ({"party_lambda": {"a": 1.0}, "regularizer": "log_sum:1"}, "key 'party_lambda': goes with"),
-        ({"party_lambda": {"a": 1.0}, "constraint": "box:-1,1"}, "key 'party_lambda': goes with"),
-        ({"party_lambda": {"a": 1.0}, "constraint": "ball:2"}, "key 'party_lambda': goes with"),
-        ({"party_lambda": {"a": 1.0}, "path": True}, "key 'party_lambda': a path has one"),
-        (
-            {"party_lambda": {"a": 1.0}, "privacy": {"mode": "fusion", "epsilon": 1.0}},
-            "key 'party_lambda': the noise",
-        ),
-    ],
-)
-def test_what_does_not_go_is_refused(values, message):
-    with pytest.raises(ConfigError) as caught:
-        make_config({"data": "a.parts", **values}, "here")
-    assert str(caught.value).startswith(f"here: {message}")
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("key", "own", "message"),
-    [
-        ("lambda", {"party1": 0.1}, " has no party 'party1'; did you mean 'party-1'?"),
-        ("constraint", {"party1": "all"}, " has no party 'party1'; did you mean 'party-1'?"),
-        ("lambda", {"party-1": 1e-90, "party-2": 1.0}, "1e-90 and 1 are too far apart"),
-    ],
-)
-def test_wrong_entries_are_named(data, tmp_path, capsys, key, own, message):
-    own = in_file(**{f"party_{key}": own})
-    error = refused(capsys, 5, "train", data / "a.parts", "-o", tmp_path / "no", "-q", *own)
-    assert f"key 'party_{key}': " in error
-    assert message in error
-    assert not (tmp_path / "no").exists()
-
-
-def test_rounds_by_files_refuse_them(data, tmp_path):
-    from fastadmm.between.train import coordinator_start
-
-    labels = next((data / "a.parts").glob("labels*"))
-    with pytest.raises(ConfigError, match="key 'party_lambda': a round by files has none"):
-        coordinator_start(
-            labels, ["party-1", "party-2", "party-3"], tmp_path / "c", {"party_lambda": OWN}, "here"
-        )
-    assert not (tmp_path / "c").exists()
 
 
 def test_the_worth_of_parties_is_measured_with_them(data, tmp_path):

@@ -22,12 +22,9 @@ from fastadmm.errors import ConfigError, InputError
 from fastadmm.solver import regularization_path
 from fastadmm.solver.cross_validation import choose
 from fastadmm.solver.regularization_path import largest_lambda
-from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from sklearn.linear_model import (
     LassoCV,
-    LogisticRegression,
-    LogisticRegressionCV,
     Ridge,
     RidgeCV,
     enet_path,
@@ -91,19 +88,6 @@ def test_the_grid_of_ridge_begins_at_the_largest_curvature():
     assert grid[-1] == pytest.approx(1e-6 * grid[0])
     assert lambda_grid(cancer(), 3, 0.01)[1] == pytest.approx(0.1 * grid[0])
     assert lambda_grid(cancer(), 1) == [grid[0]]
-
-
-def test_what_has_no_path_is_refused():
-    for problem in (diabetes(regularizer="none"),):
-        with pytest.raises(ConfigError, match="none has no lambda"):
-            lambda_grid(problem)
-    X, y = DIABETES
-    with pytest.raises(ConfigError, match="needs a convex problem"):
-        path(make_problem([X], y, loss="tukey"))
-    with pytest.raises(ConfigError, match="must be positive"):
-        path(diabetes(), [1.0, 0.0])
-    with pytest.raises(ConfigError, match="path_ratio"):
-        lambda_grid(diabetes(), 5, 1.5)
 
 
 # --- the path
@@ -198,33 +182,6 @@ def test_ridge():
     reference = RidgeCV(352 * alphas, cv=folds, scoring="neg_mean_squared_error").fit(X, y)
     assert model.alpha_ == pytest.approx(reference.alpha_ / 352)
     np.testing.assert_allclose(model.coef_, Ridge(440 * model.alpha_).fit(X, y).coef_, atol=1e-2)
-
-
-@pytest.mark.repeats
-def test_logistic_regression():
-    X, y = CANCER
-    X, y = X[:560], y[:560]
-    folds, alphas = StratifiedKFold(4, shuffle=True, random_state=1), np.logspace(0, -5, 8)
-    model = ADMMSharingClassifierCV(3, alphas=alphas, cv=folds, tol=1e-9).fit(X, y)
-    reference = LogisticRegressionCV(
-        Cs=1 / (420 * alphas),
-        cv=folds,
-        scoring="neg_log_loss",
-        solver="newton-cholesky",
-        tol=1e-10,
-        l1_ratios=(0,),
-        use_legacy_attributes=False,
-    ).fit(X, y)
-    assert 1 / (420 * model.alpha_) == pytest.approx(np.ravel(reference.C_)[0])
-    refit = LogisticRegression(C=1 / (560 * model.alpha_), solver="newton-cholesky", tol=1e-12).fit(X, y)
-    np.testing.assert_allclose(model.coef_, refit.coef_, atol=1e-3)
-    np.testing.assert_array_equal(model.predict(X), refit.predict(X))
-    one = clone(model).set_params(selection="1se").fit(X, y)
-    assert one.alpha_ >= model.alpha_
-    best = np.argmin(model.loss_path_.mean(axis=1))
-    threshold = one.loss_path_.mean(axis=1)[best] + one.loss_se_[best]
-    within = one.loss_path_.mean(axis=1) <= threshold
-    assert one.alpha_ == one.alphas_[np.flatnonzero(within)[0]]
 
 
 def test_several_classes_weights_and_blocks():

@@ -3,7 +3,6 @@
 import csv
 import hashlib
 import json
-import signal
 
 import numpy as np
 import pytest
@@ -17,13 +16,10 @@ from fastadmm.store.model import open_model
 
 from run_tools import (
     Notes,
-    assert_clean,
     in_file,
     model_digests,
     result_of,
     run,
-    start,
-    wait_for,
     write_problem,
 )
 
@@ -87,23 +83,6 @@ def test_the_chosen_model_is_the_one_of_its_lambda(data, finished, tmp_path):
         rows = list(csv.DictReader(file))
     assert [float(row["lambda"]) for row in rows] == [row["lambda"] for row in table["values"]]
     assert [row["chosen"] for row in rows].index("1") == table["chosen"]
-
-
-@pytest.mark.repeats
-def test_an_interrupted_path_ends_in_the_same_bytes(data, finished, tmp_path):
-    options = in_file(path=True, path_length=5, folds=3, seed=7)
-    train = ["train", data / "a.parts", "--test", data / "t.parts", *options]
-    with start(*train, "-o", tmp_path / "run", "-q") as process:
-        assert wait_for((tmp_path / "run" / "fits" / "lambda-0001-fold-000").exists, process)
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
-    assert process.returncode in (130, 0)
-    if process.returncode:
-        assert "interrupted after" in err
-        assert result_of(tmp_path / "run")["status"] == "interrupted"
-    assert run("resume", tmp_path / "run", "--threads", "1", "-q") == 0
-    assert digests(tmp_path / "run") == digests(finished)
-    assert_clean(tmp_path / "run")
 
 
 def test_a_killed_path_ends_in_the_same_bytes(data, finished, tmp_path, monkeypatch):

@@ -122,19 +122,6 @@ def test_compare_judges_timings_by_the_spread_of_their_repetitions(tmp_path):
     assert compare(old, tmp_path / "absent").returncode == 2
 
 
-def test_a_baseline_is_kept_for_each_processor(tmp_path):
-    baselines, new = tmp_path / "baselines.json", tmp_path / "new.json"
-    for processor, ratio in (("a", 1.0), ("b", 2.0)):
-        new.write_text(tracked(ratio, processor=processor))
-        assert compare(baselines, new, "--keep").returncode == 0
-    assert set(json.loads(baselines.read_text())["baselines"]) == {"a", "b"}
-    for processor, code, said in (("a", 1, "REGRESSION"), ("b", 0, "1.00"), ("c", 0, "not judged")):
-        new.write_text(tracked(2.0, processor=processor))
-        done = compare(baselines, new)
-        assert done.returncode == code
-        assert said in done.stdout
-
-
 @pytest.mark.slow
 def test_quick_run(tmp_path):
     """The scripts themselves, on small problems: fits with every installed peer, rounds, bandwidth."""

@@ -5,12 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.optimize
 import scipy.sparse as sp
 from fastadmm import ADMMSharingClassifier, SolverOptions, make_problem, solve
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
-from fastadmm.pooled import cost, newton
+from fastadmm.pooled import newton
 from fastadmm.pooled.goal import Goal
 from fastadmm.pooled.method import MINIMISERS, ways_of
 from fastadmm.solver.early_stopping import EarlyStopping
@@ -96,27 +95,6 @@ def test_logistic_and_lasso_are_those_of_scikit_learn():
     x = np.concatenate(found.weights)
     np.testing.assert_allclose(x, lasso.coef_, rtol=1e-5, atol=1e-7)
     np.testing.assert_array_equal(x == 0.0, lasso.coef_ == 0.0)
-
-
-@pytest.mark.parametrize("rows", [30, 200])
-def test_hinge_is_that_of_a_quadratic_program(rows):
-    """With fewer rows than columns, columns are rotated; the dual program has a variable for each row."""
-    rng = np.random.default_rng(3)
-    X, lam = rng.normal(size=(rows, 60)), 0.05
-    sign = np.where(X[:, 0] + 0.5 * rng.normal(size=rows) > 0.0, 1.0, -1.0)
-    given = make_problem([X[:, :20], X[:, 20:]], (sign > 0) * 1.0, loss="hinge", lam=lam, fit_intercept=False)
-    found = solve(given, SolverOptions(scheme="pooled", gap=1e-9))
-    K = (sign[:, None] * X) @ (sign[:, None] * X).T / (lam * rows)
-    dual = scipy.optimize.minimize(
-        lambda a: (0.5 * a @ K @ a - a.sum(), K @ a - 1.0),
-        np.full(rows, 0.5),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[(0.0, 1.0)] * rows,
-        options={"maxiter": 20_000, "maxfun": 100_000, "ftol": 1e-16, "gtol": 1e-12},
-    )
-    assert found.certified
-    assert found.objective * rows == pytest.approx(-dual.fun, rel=1e-6)
 
 
 @pytest.mark.parametrize("way", MINIMISERS, ids=lambda way: way.name)
@@ -263,35 +241,3 @@ def test_a_much_slower_run_of_parties_says_so():
         assert pooled_hint(given, engine, 0.5) == ""  # not worth a line
         assert "--pooled" in pooled_hint(given, engine, 60.0)
         assert pooled_hint(problem(regularizer="log_sum"), engine, 60.0) == ""
-
-
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
-def test_the_cost_model_is_not_off_by_three(kind):
-    """Ratios of costs, measured in one run: their unit is whatever this machine takes."""
-    import time
-
-    from fastadmm.blocks.columns import some_columns
-
-    rng = np.random.default_rng(0)
-    X: Any = rng.normal(size=(12_000, 150))
-    if kind == "sparse":
-        X = sp.random_array((12_000, 400), density=0.1, rng=rng, format="csr")
-    given = make_problem([X], rng.normal(size=12_000), loss="squared")
-
-    def least(work):
-        found = math.inf
-        for _ in range(7):
-            begin = time.process_time()
-            work()
-            found = min(found, time.process_time() - begin)
-        return found
-
-    with Engine(1) as engine, engine.limited():
-        goal = Goal(given, engine)
-        rows, _ = some_columns(given.blocks, np.arange(X.shape[1]), engine)
-        weight, x = np.ones(12_000), rng.normal(size=X.shape[1])
-        told, ratios = cost.gram(goal) / cost.product(goal), []
-        while len(ratios) < 5 and not any(told / 3.0 <= own <= 3.0 * told for own in ratios):
-            product = least(lambda: [rows.hessian_product(x, weight, engine) for _ in range(5)]) / 5.0
-            ratios.append(least(lambda: rows.gram(engine, weight)) / product)  # beside others' work
-    assert any(told / 3.0 <= own <= 3.0 * told for own in ratios), (told, ratios)

@@ -161,64 +161,6 @@ def test_parties_alone_and_their_sum(trained, tmp_path):
     assert (tmp_path / "sum.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("change", "options", "message"),
-    [
-        ({}, ["--unseen", "refuse"], "column 'job': category 'diver' is not in the training table"),
-        ({"age": None}, [], "no feature column 'age'"),
-        ({"age": "old"}, [], "column 'age'"),
-        ({"job": None}, [], "no feature column 'job'"),
-        ({"id": "p1"}, [], "1 id occurs more than once (39 rows too many)"),
-        ({}, ["--offset", "shift"], "no offset column 'shift'"),
-        ({}, ["--offset", "job"], "offset column 'job': not all cells are numbers"),
-        ({}, ["--separator", ";;"], "--separator ';;'"),
-        ({}, ["--party", "bank"], "--party: belongs to --partial"),
-        ({}, ["--unseen", "guess"], "--unseen 'guess'"),
-    ],
-)
-def test_mistakes_are_one_line(trained, tmp_path, capsys, change, options, message):
-    bank, _ = people(40, 2)
-    bank["job"][3] = "diver"
-    for name, value in change.items():
-        if value is None:
-            del bank[name]
-        else:
-            bank[name] = [value] * 40 if name == "id" else [value, *bank[name][1:]]
-    table(tmp_path / "b.csv", bank)
-    code = run("predict", trained / "run", tmp_path / "b.csv", trained / "new-shop.csv", "--id", "id",
-               "-o", tmp_path / "p.csv", *options)  # fmt: skip
-    err = capsys.readouterr().err
-    assert code in (3, 5)
-    assert message in err
-    assert len(err.splitlines()) == 1
-    assert not (tmp_path / "p.csv").exists()
-
-
-def test_wrong_commands_are_one_line(trained, tmp_path, capsys):
-    bank, shop, model = trained / "new-bank.csv", trained / "new-shop.csv", trained / "run"
-    for arguments, message in (
-        ([model, bank, shop], "joined by an id column: pass --id COLUMN"),
-        ([model, bank, shop, bank, "--id", "id"], "3 tables for the parties bank, shop"),
-        ([model, shop, bank, "--id", "id"], "give a table for each of bank, shop, in this order"),
-        ([model, bank], "give a table for each of bank, shop, in this order, or one with all columns"),
-        ([model, trained / "train.parts", "--id", "id"], "--id: is for tables"),
-        ([model, trained / "train.parts", trained / "train.parts"], "one partition at a time"),
-        ([model, bank, "--partial", "--id", "id", "-o", tmp_path / "c.h5"], "--party: whose table is it?"),
-        ([model, bank, "--partial", "--id", "id"], "--partial: name the contribution file"),
-        ([model, bank, shop, "--partial", "-o", tmp_path / "c.h5"], "--partial: one party's file"),
-        (
-            [model, bank, "--partial", "--id", "id", "--party", "x", "-o", tmp_path / "c.h5"],
-            "the model has bank",
-        ),
-        ([model, tmp_path / "absent.csv"], "absent.csv"),
-    ):
-        code = run("predict", *arguments)
-        err = capsys.readouterr().err
-        assert code != 0
-        assert message in err
-        assert len(err.splitlines()) == 1
-
-
 def test_a_model_of_plain_columns(tmp_path):
     """Data without encoders: the features are columns of numbers."""
     X = RNG.normal(size=(60, 3))

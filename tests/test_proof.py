@@ -233,25 +233,3 @@ def test_no_better_dual_vector_is_looked_for_where_squares_overflow():
     problem = make_problem([X], y, loss="squared", regularizer="l2", lam=1.0)
     with Engine(1) as engine:
         assert refined_dual(problem, [np.zeros(2)], 0.0, None, engine) is None
-
-
-def test_zero_weights_and_constant_targets():
-    rng = np.random.default_rng(4)
-    X = rng.normal(size=(30, 2))
-    for y in (np.zeros(30), np.full(30, 5.0)):
-        result = solve(make_problem([X], y, loss="squared", lam=1e-3), SolverOptions(n_threads=1))
-        assert result.objective <= 1e-28
-        assert result.status in (Status.CONVERGED, Status.AT_ROUNDING)
-
-
-def test_scaled_losses_prove_the_same():
-    """A claim is of the mean loss: weights that are all doubled change nothing."""
-    problem, result = problem_and_model()
-    twice = make_problem(
-        [block.matrix for block in problem.blocks], problem.y, lam=1e-2, sample_weight=np.full(80, 2.0)
-    )
-    with Engine(1) as engine:
-        one, two = (
-            prove(p, result.weights, result.intercept, [None], engine, 1e-6) for p in (problem, twice)
-        )
-    assert one.gap == two.gap

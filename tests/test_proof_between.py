@@ -199,18 +199,7 @@ BY_FILES = [
 
 
 @pytest.mark.parametrize(("values", "kind"), BY_FILES)
-def test_by_files(tmp_path, values, kind):
-    separate(data_of(tmp_path, kind), tmp_path / "world")
-    begin(tmp_path / "world", **values)
-    directory, _ = train(tmp_path / "world")
-    result = result_of(directory)
-    assert result["status"] == "converged"
-    assert result["message"].startswith("certified after")
-    assert result["gap"] <= values.get("gap", 1e-6)
-
-
-@pytest.mark.parametrize(("values", "kind"), BY_FILES)
-def test_between_agents_as_by_files(tmp_path, values, kind):
+def test_by_files_and_between_agents(tmp_path, values, kind):
     data = data_of(tmp_path, kind)
     separate(data, tmp_path / "files")
     begin(tmp_path / "files", **values)
@@ -220,6 +209,9 @@ def test_between_agents_as_by_files(tmp_path, values, kind):
     other = result_of(train_with(parties, **values))
     parties.close()
     assert {**one, "seconds": 0} == {**other, "seconds": 0}
+    assert one["status"] == "converged"
+    assert one["message"].startswith("certified after")
+    assert one["gap"] <= values.get("gap", 1e-6)
 
 
 SHARING = {"scheme": "sharing"}

@@ -178,17 +178,6 @@ def test_more_than_300_parties_share(parties, name):
     assert Solver(problem, SolverOptions(n_threads=1)).method.name == name
 
 
-@pytest.mark.repeats
-@pytest.mark.parametrize(("regularizer", "constraint"), [("l1", "all"), ("elastic_net", "box:-0.1,0.2")])
-def test_many_parties_take_few_rounds(regularizer, constraint):
-    rng = np.random.default_rng(4)
-    blocks = list(rng.normal(size=(90, 30, 1)))
-    y = sum(block[:, 0] for block in blocks[::9]) + rng.normal(size=30)
-    problem = make_problem(blocks, y, loss="huber", lam=0.01, regularizer=regularizer, constraint=constraint)
-    result = solve(problem, SolverOptions(max_rounds=45, n_threads=1))
-    assert result.status is Status.CONVERGED
-
-
 @pytest.mark.representatives(4)
 @pytest.mark.parametrize("regularizer", ["l1", "group_lasso"])
 @pytest.mark.parametrize("seed", [2, 6, 11, 16, 18])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from fastadmm.conversation.by_class import pack, unpack
 from fastadmm.conversation.calls import CALLS
-from fastadmm.coordinator.proximal.class_newton import ClassHessian, class_newton_system
+from fastadmm.coordinator.proximal.class_newton import class_newton_system
 from fastadmm.coordinator.proximal.parts import combined, lifted, products_with
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError
@@ -13,6 +13,8 @@ from fastadmm.parties.common_shift import common_shift
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions
 from sklearn.datasets import load_iris
+
+from resumed import assert_resumed_is_the_same
 
 N, C = 40, 3
 
@@ -150,27 +152,6 @@ def test_newton_system_is_that_of_the_softmax(intercept):
     np.testing.assert_array_equal(lifted(np.array([1.0, 2.0]), 2), [1.0, 1.0, 2.0, 2.0])
 
 
-@pytest.mark.parametrize("intercept", [True, False])
-def test_a_kept_hessian_grows_to_that_of_the_softmax(intercept):
-    problem, rng = make(intercept=intercept), np.random.default_rng(6)
-    messages, z = rng.normal(size=(3, N)), rng.normal(size=C * N)
-    rows, classes = np.array([0, 1, 0, 2, 1, 2]), np.array([0, 0, 1, 1, 2, 2])
-    lead = C * intercept
-    with Engine(1) as engine:
-        p = problem.loss.probabilities(z, problem.y, problem.weight, engine)
-        hessian = ClassHessian(lead)
-        hessian.move(messages, rows[:2], classes[:2], p, problem.weight, engine)
-        hessian.grow(messages, rows, classes, problem.weight, engine)
-    whole = np.zeros((lead + 6, C, N))
-    for c in range(lead):
-        whole[c, c] = 1.0
-    whole[lead + np.arange(6), classes] = messages[rows]
-    mean = np.einsum("cn,kcn->kn", p, whole)
-    naive = np.einsum("n,cn,kcn,lcn->kl", problem.weight, p, whole, whole)
-    naive -= np.einsum("n,kn,ln->kl", problem.weight, mean, mean)
-    np.testing.assert_allclose(hessian.matrix, naive, rtol=0, atol=1e-11)
-
-
 @pytest.mark.parametrize("reach", [1e-3, 0.5, 5.0, 900.0])
 def test_curvature_is_averaged_over_each_class_alone(reach):
     problem = make()
@@ -195,9 +176,7 @@ def test_directions_in_common_span_all_columns_in_few_rounds():
         shared = solver.method.coordinator.shared
         assert shared.common
         assert len(shared) == C * len(shared.messages)
-        again = Solver(problem, SolverOptions(scheme="proximal", gap=0.0), engine)
-        again.restore(solver.export(), solver.export_parties())
-        assert {**solver.round().to_json(), "seconds": 0} == {**again.round().to_json(), "seconds": 0}
+    assert_resumed_is_the_same(problem, SolverOptions(scheme="proximal", gap=0.0), 4, 1)
 
 
 def test_what_several_classes_answer_is_packed_and_checked():

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fastadmm.data_tools.convert import convert
 from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.data_tools.public_columns import read_description
 from fastadmm.errors import ConfigError, ExitCode
@@ -143,41 +142,6 @@ def test_a_template_holds_names_and_types_and_no_number_of_a_cell(tables, capsys
     assert not (bank.parent / "q").exists()
 
 
-NUMBER = '[columns.age]\ntype = "number"\n'
-CATEGORY = '[columns.age]\ntype = "category"\n'
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[columns", "not TOML"),
-        ("low = 1", "one table [columns.NAME]"),
-        ("[columns]\nage = 1", "one table [columns.NAME]"),
-        ("[columns.age]\nlow = 1", "key 'type'"),
-        (NUMBER + "low = 1", "no bounds"),
-        (NUMBER + "low = 2\nhigh = 2", "low = 2 must be below high = 2"),
-        (NUMBER + "low = nan\nhigh = 2", "key 'low': nan is not a finite number"),
-        (NUMBER + "low = -1e300\nhigh = 1e999", "key 'high': inf is not"),
-        (NUMBER + "low = true\nhigh = 2", "key 'low': True is not"),
-        (NUMBER + "low = 0\nhigh = 2\nfill = 3", "key 'fill': 3 is not between"),
-        (NUMBER + "low = 0\nhigh = 2\nlevels = []", "unknown key 'levels'; a number has low, high, fill"),
-        (CATEGORY, "no levels"),
-        (CATEGORY + "levels = []", "no levels"),
-        (CATEGORY + 'levels = ["a", ["b"]]', "is not the text of a category"),
-        (CATEGORY + 'levels = ["1", 1.0]', "'1' is given twice"),
-        (CATEGORY + 'levels = ["a"]\nfill = "b"', "key 'fill': 'b' is none of the levels"),
-    ],
-)
-def test_mistakes_in_a_description_are_one_line(tmp_path, text, message):
-    path = tmp_path / "columns.toml"
-    path.write_text(text)
-    with pytest.raises(ConfigError) as error:
-        read_description(path)
-    assert message in str(error.value)
-    assert str(error.value).startswith(f"{path}: ")
-    assert "\n" not in str(error.value)
-
-
 def test_options_that_would_learn_what_is_described(tables):
     for options in (
         {"missing": "mean"}, {"categorical": ["zone"]}, {"standardize": True}, {"like": tables[0].parent},
@@ -247,55 +211,6 @@ def test_a_table_with_numbers_and_categories_ends_in_a_finite_epsilon(tmp_path, 
     assert Encoder.from_json(document, "host.json") == open_model(out).parties[1].encoder
 
 
-@pytest.mark.repeats
-def test_one_table_that_is_split_between_parties(tmp_path, capsys):
-    """Numbers and words of a CSV file without ids, as German credit has them."""
-    rng = np.random.default_rng(0)
-    lines = [
-        f"A{rng.integers(1, 3)},{rng.integers(6, 72)},{rng.integers(1, 5)},{i % 2 + 1}\n" for i in range(60)
-    ]
-    source, columns = tmp_path / "t.csv", tmp_path / "columns.toml"
-    source.write_text("".join(lines))
-    arguments = ("convert", source, "--no-header", "--label", "c4")
-    assert run(*arguments, "--describe", columns) == ExitCode.OK
-    assert columns.read_text().count("[columns.") == 3
-    columns.write_text(
-        '[columns.c1]\ntype = "category"\nlevels = ["A1", "A2"]\n'
-        '[columns.c2]\ntype = "number"\nlow = 0\nhigh = 72\n'
-        '[columns.c3]\ntype = "category"\nlevels = [1, 2, 3, 4]\n'
-    )
-    described = ("--public-columns", columns)
-    assert run(*arguments, *described, "--columns", "c1,c3;c2", "--names", "a,b", "-o", tmp_path / "p") == 0
-    a, b = open_partition(tmp_path / "p").parties
-    assert a.feature_names == ["c1=A1", "c1=A2", "c1=other", *(f"c3={k}" for k in (1, 2, 3, 4, "other"))]
-    first = lines[0].split(",")
-    assert b.load()[0, 0] == 2 * (int(first[1]) / 72) - 1
-    assert a.load()[0].tolist() == [
-        first[0] == "A1",
-        first[0] == "A2",
-        0,
-        *(first[2] == k for k in "1234"),
-        0,
-    ]
-    # The same features of another file: by --like, and as many by widths.
-    convert(source, tmp_path / "q", like=tmp_path / "p", header=False, label="c4")
-    convert(source, tmp_path / "r", like=tmp_path / "p", header=False)
-    for name in "qr":
-        again = open_partition(tmp_path / name).parties
-        assert [p.content_digest for p in again] == [a.content_digest, b.content_digest]
-    assert run(*arguments, *described, "--columns", "2,1", "-o", tmp_path / "s") == 0
-    assert [p.n_features for p in open_partition(tmp_path / "s").parties] == [4, 5]
-    capsys.readouterr()
-    assert run(*arguments, *described, "--columns", "2,2", "-o", tmp_path / "t") == ExitCode.INPUT
-    assert "do not add up to the 3 feature columns" in capsys.readouterr().err
-    (tmp_path / "t.txt").write_text("1 1:2\n-1 2:1\n")
-    assert (
-        run("convert", tmp_path / "t.txt", *described, "--parties", 2, "-o", tmp_path / "t")
-        == ExitCode.CONFIG
-    )
-    assert "--public-columns is for CSV tables, not for libsvm" in capsys.readouterr().err
-
-
 def test_the_page_shows_the_description_that_its_example_uses(tmp_path):
     from fastadmm.data_tools.synthetic import write_description
 
@@ -303,45 +218,3 @@ def test_the_page_shows_the_description_that_its_example_uses(tmp_path):
     page = (Path(__file__).parents[1] / "docs" / "converting.md").read_text(encoding="utf-8")
     assert f"```toml\n{(tmp_path / 'columns.toml').read_text()}```" in page
     assert len(read_description(tmp_path / "columns.toml").columns) == 6
-
-
-#: From the data set's public documentation; nothing here was looked up in the rows.
-GERMAN = {
-    "c1": ["A11", "A12", "A13", "A14"], "c2": (0, 72), "c3": ["A30", "A31", "A32", "A33", "A34"],
-    "c4": [f"A4{k}" for k in range(11)], "c5": (0, 20000), "c6": ["A61", "A62", "A63", "A64", "A65"],
-    "c7": ["A71", "A72", "A73", "A74", "A75"], "c8": (1, 4), "c9": ["A91", "A92", "A93", "A94", "A95"],
-    "c10": ["A101", "A102", "A103"], "c11": (1, 4), "c12": ["A121", "A122", "A123", "A124"],
-    "c13": (18, 80), "c14": ["A141", "A142", "A143"], "c15": ["A151", "A152", "A153"], "c16": (1, 4),
-    "c17": ["A171", "A172", "A173", "A174"], "c18": (1, 2), "c19": ["A191", "A192"], "c20": ["A201", "A202"],
-}  # fmt: skip
-
-
-def test_german_credit_from_the_file_to_a_private_model(shared_data, tmp_path):
-    import tomli_w
-
-    source = shared_data / "tables" / "german.csv"
-    if not source.is_file():
-        pytest.skip("german.csv not found")
-    columns = {
-        name: {"type": "number", "low": said[0], "high": said[1]}
-        if isinstance(said, tuple)
-        else {"type": "category", "levels": said}
-        for name, said in GERMAN.items()
-    }
-    (tmp_path / "columns.toml").write_text(tomli_w.dumps({"columns": columns}))
-    lines = source.read_text().splitlines(keepends=True)
-    (tmp_path / "train.csv").write_text("".join(lines[:700]))
-    (tmp_path / "test.csv").write_text("".join(lines[700:]))
-    common = {"header": False, "label": "c21"}
-    more = {"public_columns": tmp_path / "columns.toml", "columns": "10,10"}
-    convert(tmp_path / "train.csv", tmp_path / "p", **common, **more)
-    convert(tmp_path / "test.csv", tmp_path / "t", like=tmp_path / "p", **common)
-    losses = []
-    for k in range(3):
-        asked = ("--privacy", "fusion", "--epsilon", 4, "--lambda", 1e-2, "--quiet", "--test", tmp_path / "t")
-        assert run("train", tmp_path / "p", *asked, "-o", tmp_path / f"run{k}") == ExitCode.OK
-        statement = json.loads((tmp_path / f"run{k}" / "privacy.json").read_text())["statement"]
-        assert statement["epsilon"] == pytest.approx(4.0)
-        losses.append(log_loss(tmp_path / f"run{k}"))
-    # 700 records: most of what is learned is the label holder's. Without features it is 0.61.
-    assert np.median(losses) < 0.60

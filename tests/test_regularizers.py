@@ -5,7 +5,6 @@ import math
 
 import numpy as np
 import pytest
-import scipy.optimize
 import scipy.sparse as sp
 from fastadmm import ADMMSharingClassifier, ADMMSharingRegressor
 from fastadmm.blocks.block import as_block
@@ -15,7 +14,7 @@ from fastadmm.errors import ConfigError
 from fastadmm.parties.xupdate.choose import choose_penalised
 from fastadmm.parties.xupdate.proximal_gradient import ProximalGradient
 from fastadmm.problem.constraints import AllSpace, Ball, Box, Constraint, NonNegative, get_constraint
-from fastadmm.problem.penalty import PartyPenalty, check_compatible
+from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import make_problem
 from fastadmm.problem.regularizers import (
     L1,
@@ -23,21 +22,19 @@ from fastadmm.problem.regularizers import (
     GroupLasso,
     NoRegularizer,
     SquaredL2,
-    get_regularizer,
 )
 from fastadmm.problem.traits import Traits
 from fastadmm.runs.config import make_config
 from fastadmm.schemes.registry import choose_scheme
-from fastadmm.solver.history import Status
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 from fastadmm.store.model import open_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_breast_cancer, load_diabetes
-from sklearn.linear_model import ElasticNet as SkElasticNet
-from sklearn.linear_model import Lasso, LinearRegression, LogisticRegression
+from sklearn.linear_model import Lasso
 from sklearn.preprocessing import scale
 
+from resumed import assert_resumed_is_the_same
 from run_tools import run, write_blocks
 
 D = 8
@@ -205,136 +202,6 @@ def test_more_columns_than_a_gram_matrix_holds():
 
 
 # --- whole fits
-def fit(X, y, parties=3, gap=1e-8, **arguments):
-    problem = make_problem(split(X, parties), y, **arguments)  # type: ignore[arg-type]
-    result = solve(problem, SolverOptions(gap=gap, max_rounds=1500, n_threads=1))
-    assert result.status is Status.CONVERGED
-    return result
-
-
-def objective(problem, x, intercept):
-    z = np.hstack([b.matrix for b in problem.blocks]) @ x + intercept  # type: ignore[attr-defined]
-    if problem.loss.name == "squared":
-        loss = 0.5 * (z - problem.y) ** 2
-    else:
-        loss = np.logaddexp(0, z) - problem.y * z
-    edges = np.cumsum([0] + [b.shape[1] for b in problem.blocks])
-    parts = zip(problem.party_regularizers, edges[:-1], edges[1:])
-    return float(loss.mean()) + problem.lam * sum(r.value(x[a:b]) for r, a, b in parts)
-
-
-@pytest.mark.parametrize("parties", [1, 2, 5])
-@pytest.mark.parametrize("ratio", [1.0, 0.4])
-def test_lasso_and_elastic_net_as_scikit_learn(diabetes, parties, ratio):
-    X, y = diabetes
-    arguments = {"loss": "squared", "lam": 0.02, "regularizer": "elastic_net"}
-    result = fit(X, y, parties, **arguments, regularizer_parameters={"l1_ratio": ratio})
-    peer = SkElasticNet(alpha=0.02, l1_ratio=ratio, tol=1e-12, max_iter=100_000).fit(X, y)
-    problem = make_problem(split(X, parties), y, **arguments, regularizer_parameters={"l1_ratio": ratio})
-    assert result.objective == pytest.approx(objective(problem, peer.coef_, peer.intercept_), rel=1e-7)
-    assert np.allclose(np.concatenate(result.weights), peer.coef_, atol=2e-4)
-    assert np.array_equal(np.concatenate(result.weights) == 0, peer.coef_ == 0)
-
-
-@pytest.mark.representatives(1)
-@pytest.mark.parametrize("parties", [1, 3])
-def test_l1_logistic_as_scikit_learn(cancer, parties):
-    X, y = cancer
-    lam = 0.02
-    result = fit(X, y, parties, lam=lam, regularizer="l1", gap=1e-7)
-    with np.errstate(all="ignore"):
-        peer = LogisticRegression(
-            l1_ratio=1.0, solver="saga", C=1 / (len(y) * lam), tol=1e-9, max_iter=20_000
-        ).fit(X, y)
-    problem = make_problem(split(X, parties), y, lam=lam, regularizer="l1")
-    assert result.objective == pytest.approx(
-        objective(problem, peer.coef_[0], float(peer.intercept_[0])), rel=1e-6
-    )
-
-
-@pytest.mark.representatives(1)
-@pytest.mark.parametrize("parties", [1, 5])
-def test_non_negative_as_scikit_learn(diabetes, parties):
-    X, y = diabetes
-    peer = Lasso(alpha=0.01, positive=True, tol=1e-12).fit(X, y)
-    result = fit(X, y, parties, loss="squared", lam=0.01, regularizer="l1", constraint="nonnegative")
-    assert min(w.min() for w in result.weights) >= 0
-    assert np.allclose(np.concatenate(result.weights), peer.coef_, atol=2e-4)
-    # Without a regulariser the gap is one to the best model of bounded size.
-    problem = make_problem(split(X, parties), y, loss="squared", regularizer="none", constraint="nonnegative")
-    result = solve(problem, SolverOptions(gap=1e-9, max_rounds=150, n_threads=1))
-    assert result.status is Status.CONVERGED
-    assert result.gap == math.inf
-    assert "no column contributes more" in result.message
-    least = LinearRegression(positive=True).fit(X, y)
-    assert np.allclose(np.concatenate(result.weights), least.coef_, atol=1e-6)
-
-
-@pytest.mark.parametrize("parties", [1, 5])
-def test_box_as_scipy(diabetes, parties):
-    X, y = diabetes
-    peer = scipy.optimize.lsq_linear(X, y, (-0.1, 0.15), tol=1e-14)
-    result = fit(
-        X, y, parties, loss="squared", regularizer="none", constraint="box:-0.1,0.15", fit_intercept=False
-    )
-    assert result.objective == pytest.approx(peer.cost / len(y), rel=1e-7)
-    assert np.allclose(np.concatenate(result.weights), peer.x, atol=2e-4)
-
-
-@pytest.mark.parametrize("regularizer", ["l2", "none", "l1"])
-def test_ball_as_scipy(diabetes, regularizer):
-    X, y = diabetes
-    arguments = {"loss": "squared", "lam": 0.02, "regularizer": regularizer, "constraint": "ball:0.3"}
-    result = fit(X, y, 2, **arguments)
-    problem = make_problem(split(X, 2), y, **arguments)
-    assert max(np.linalg.norm(w) for w in result.weights) <= 0.3 * (1 + 1e-14)
-    step = 1.0 / (np.linalg.norm(X, 2) ** 2 / len(y))
-    x, halves = np.zeros(10), (slice(0, 5), slice(5, 10))
-    for _ in range(3000):
-        moved = x - step * X.T @ (X @ x + y.mean() - y) / len(y)  # X is centred
-        for part, rule in zip(halves, problem.party_regularizers):
-            x[part] = Ball(0.3).project(rule.prox(moved[part], step * 0.02))
-    assert result.objective == pytest.approx(objective(problem, x, y.mean()), rel=1e-7)
-
-
-@pytest.mark.representatives(1)
-@pytest.mark.parametrize("parties", [1, 2])
-def test_group_lasso_as_proximal_gradient(cancer, parties):
-    X, y = cancer
-    X = X[:, :10]
-    width = 10 // parties
-    groups = [[list(range(0, width, 2)), list(range(1, width, 2))]] * parties
-    arguments = {
-        "lam": 0.02,
-        "regularizer": "group_lasso",
-        "regularizer_parameters": {"groups": groups},
-        "fit_intercept": False,
-    }
-    result = fit(X, y, parties, **arguments, gap=1e-7)
-    members = [np.array(g) + width * m for m in range(parties) for g in groups[m]]
-    step, x, ahead, t = 4.0 * len(y) / np.linalg.norm(X, 2) ** 2, np.zeros(10), np.zeros(10), 1.0
-    for _ in range(5000):
-        v = ahead - step * X.T @ (1 / (1 + np.exp(-X @ ahead)) - y) / len(y)
-        new = np.zeros(10)
-        for g in members:
-            norm = np.linalg.norm(v[g])
-            new[g] = max(0.0, 1.0 - step * 0.02 * math.sqrt(len(g)) / norm) * v[g]
-        t, before = 0.5 * (1 + math.sqrt(1 + 4 * t * t)), t
-        ahead = new + (before - 1) / t * (new - x)
-        x = new
-    problem = make_problem(split(X, parties), y, **arguments)
-    assert result.objective == pytest.approx(objective(problem, x, 0.0), rel=1e-6)
-
-
-def test_duplicated_and_empty_columns(diabetes):
-    X, y = diabetes
-    plain = fit(X, y, 1, loss="squared", lam=0.02, regularizer="l1")
-    wide = np.hstack([X, X[:, :5], np.zeros((len(y), 3))])
-    result = fit(wide, y, 3, loss="squared", lam=0.02, regularizer="l1")
-    assert result.objective == pytest.approx(plain.objective, rel=1e-7)
-    assert (result.weights[2][-3:] == 0).all()
-
-
 # --- certificates
 # One loss for each pair, so that every loss meets every regulariser and every set.
 @pytest.mark.representatives(6)
@@ -373,24 +240,6 @@ def test_no_gap_below_the_truth(loss, regularizer, constraint):
         assert records[-1].lyapunov <= 1e-2 * records[0].lyapunov
 
 
-@pytest.mark.parametrize(
-    ("regularizer", "constraint", "limit"),
-    [
-        *(("l1", None, 60), ("elastic_net", None, 60), ("group_lasso", None, 60)),
-        *(("l2", "nonnegative", 40), ("none", "box:-0.1,0.1", 40), ("l2", "ball:0.5", 40)),
-    ],
-)
-def test_rounds_with_default_options(cancer, diabetes, regularizer, constraint, limit):
-    for (X, y), loss, parties in itertools.product([cancer, diabetes], ["auto"], [1, 3]):
-        name = "logistic" if set(y) == {0.0, 1.0} else "squared"
-        assert loss == "auto"
-        problem = make_problem(
-            split(X, parties), y, loss=name, lam=1e-2, regularizer=regularizer, constraint=constraint
-        )
-        result = solve(problem, SolverOptions(gap=1e-4, max_rounds=limit, n_threads=1))
-        assert result.status is Status.CONVERGED
-
-
 # --- determinism, choice and errors
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize(
@@ -408,23 +257,7 @@ def test_a_resumed_run_is_bit_identical(cancer, regularizer, constraint, loss, s
     problem = make_problem(
         split(X, 3), y, loss=loss, lam=1e-2, regularizer=regularizer, constraint=constraint
     )
-    options = SolverOptions(scheme=scheme, gap=0, max_rounds=30)
-    whole, first, second = Solver(problem, options), Solver(problem, options), Solver(problem, options)
-    for _ in range(25):
-        whole.round()
-    for _ in range(11):
-        first.round()
-    saved, parties = first.export(), first.export_parties()
-    second.restore(saved, [{k: v.copy() for k, v in p.items()} for p in parties])
-    for _ in range(14):
-        second.round()
-    for a, b in zip(whole.party_weights(), second.party_weights()):
-        assert np.array_equal(a, b)
-    assert whole.last_record is not None
-    assert second.last_record is not None
-    assert whole.last_record.gap == second.last_record.gap
-    for solver in (whole, first, second):
-        solver.close()
+    assert_resumed_is_the_same(problem, SolverOptions(scheme=scheme, gap=0, max_rounds=30), 11, 14)
 
 
 def test_the_penalty_rule():
@@ -457,34 +290,6 @@ def test_scheme_is_chosen_and_checked():
         choose_scheme(SolverOptions(scheme="subspace"), kinks)
     with pytest.raises(ConfigError, match="x_update"):
         choose_scheme(SolverOptions(x_update="gram"), kinks)
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: get_regularizer("l3"), "unknown regularizer 'l3'"),
-        (lambda: get_regularizer("l1", {"l1_ratio": 0.5}), "no parameter 'l1_ratio'"),
-        (lambda: get_regularizer("elastic_net", {"l1_ratio": 0.0}), "above 0"),
-        (lambda: get_regularizer("group_lasso", {"groups": [3]}), "list of groups"),
-        (lambda: GroupLasso((((0, 1), (1,)),)).of_party(0, 2, "bank"), "bank: the groups must hold"),
-        (lambda: get_constraint("cube:1"), "unknown constraint 'cube:1'"),
-        (lambda: get_constraint("box:1"), "unknown constraint"),
-        (lambda: get_constraint("box:2,1"), "empty"),
-        (lambda: get_constraint("ball:0"), "positive"),
-        (lambda: check_compatible(GroupLasso(), Box(0.0, 1.0)), "group_lasso in a box"),
-        (lambda: make_config({"data": "x", "regularizer": "l1", "scheme": "subspace"}), "'subspace' needs"),
-        (lambda: make_config({"data": "x", "constraint": "ball:x"}), "key 'constraint'"),
-        (lambda: make_config({"data": "x", "l1_ratio": 0.5}), "no parameter 'l1_ratio'"),
-        (
-            lambda: make_config({"data": "x", "regularizer": "group_lasso", "constraint": "box:0,1"}),
-            "in a box",
-        ),
-    ],
-)
-def test_mistakes_are_named(call, words):
-    with pytest.raises(ConfigError, match=words) as caught:
-        call()  # type: ignore[operator]
-    assert "\n" not in str(caught.value)
 
 
 def test_texts_of_sets_come_back():

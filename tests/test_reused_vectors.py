@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from fastadmm.engine import pages
 from fastadmm.engine.engine import Engine
-from fastadmm.engine.pages import Vectors
 from fastadmm.kernels.logistic import soft_labels
 from fastadmm.kernels.pages import discard, piece_of_pages
 from fastadmm.kernels.policy import COMPILED
@@ -140,33 +139,6 @@ def test_targets_between_labels_are_counted():
         assert soft_labels(y, weight, 0, len(y)) == np.sum((used != 0.0) & (used != 1.0))
         with Engine(2) as engine:
             assert loss.least_of_all(y, weight, engine) == pytest.approx(loss.least(y, weight), rel=1e-12)
-
-
-def test_what_is_left_over_is_given_back_before_more_is_lent():
-    given: list[int] = []
-    vectors = Vectors()
-    held = [vectors.lend(LARGE + k // 4) for k in range(8)]  # four of each length; two are kept
-    del held
-    assert [len(kept) for kept in vectors.kept.values()] == [2, 2]
-    assert len(vectors.left) == 4
-    vectors.give_back(lambda memories: given.extend(memory.size for memory in memories))
-    assert sorted(given) == [LARGE, LARGE, LARGE + 1, LARGE + 1]
-    assert not vectors.left
-
-
-def test_nobody_waits_for_what_comes_back_after_the_end():
-    vectors = Vectors()
-    held = [vectors.lend(LARGE) for _ in range(4)]
-    first = held.pop()
-    del first
-    given: list[int] = []
-    vectors.forget(lambda memories: given.extend(memory.size for memory in memories))
-    left = vectors.left
-    assert given == [LARGE]
-    del held
-    assert not left
-    assert not vectors.left
-    assert not vectors.kept
 
 
 def test_an_engine_gives_back_before_its_next_job(monkeypatch):

@@ -49,54 +49,25 @@ def assert_like_in_process(folder: Path, directory: Path, reference: Path) -> No
 
 
 CASES = [
-    pytest.param({"lambda": 1e-3, "rounds": 3}, "classification", id="subspace"),
-    pytest.param({"secrecy": "sums", "lambda": 1e-5, "history": 4, "rounds": 4}, "classification", id="sums"),
-    pytest.param({"directions": "both", "lambda": 1e-5, "rounds": 3}, "classification", id="pairs"),
-    pytest.param({"scheme": "sharing", "lambda": 1e-2, "rounds": 2}, "classification", id="sharing"),
-    pytest.param(
-        {
-            "scheme": "sharing",
-            "constraint": "ball:1",
-            "party_constraint": {"party-2": "box:0,1"},
-            "rounds": 3,
-        },
-        "classification",
-        marks=pytest.mark.repeats,
-        id="a set for each party",
-    ),
-    pytest.param({"regularizer": "l1", "lambda": 1e-2, "rounds": 2}, "classification", id="l1"),
-    pytest.param(
-        {"scheme": "proximal", "loss": "hinge", "constraint": "box:0.1,1", "history": 4, "rounds": 6},
-        "classification",
-        marks=pytest.mark.repeats,
-        id="kinks in a box without zero",
-    ),
-    pytest.param(
-        {"loss": "squared", "regularizer": "group_lasso", "constraint": "ball:0.5", "lambda": 1e-2},
-        "regression",
-        marks=pytest.mark.repeats,
-        id="group lasso in a ball, to the end",
-    ),
-    pytest.param(
-        {"regularizer": "log_sum:0.3", "directions": "one", "lambda": 1e-2, "rounds": 5},
-        "classification",
-        marks=pytest.mark.repeats,
-        id="log_sum",
-    ),
-    pytest.param(
-        {"loss": "tweedie:1.3", "lambda": 1e-3, "rounds": 4},
-        "amounts",
-        marks=pytest.mark.repeats,
-        id="tweedie",
-    ),
-    pytest.param({"lambda": 1e-3, "history": 2, "rounds": 4}, "classes", id="classes"),
-    pytest.param(
-        {"regularizer": "l1", "constraint": "box:-1,1", "lambda": 1e-2, "rounds": 3},
-        "classes",
-        marks=pytest.mark.repeats,
-        id="classes, l1 in a box",
-    ),
+    ({"lambda": 1e-3, "rounds": 3}, "classification"),
+    ({"secrecy": "sums", "lambda": 1e-5, "history": 4, "rounds": 4}, "classification"),
+    ({"directions": "both", "lambda": 1e-5, "rounds": 3}, "classification"),
+    ({"scheme": "sharing", "lambda": 1e-2, "rounds": 2}, "classification"),
+    ({"regularizer": "l1", "lambda": 1e-2, "rounds": 2}, "classification"),
+    ({"lambda": 1e-3, "history": 2, "rounds": 4}, "classes"),
 ]
+SETS = {"constraint": "ball:1", "party_constraint": {"party-2": "box:0,1"}}
+KINKS = {"loss": "hinge", "constraint": "box:0.1,1", "history": 4}  # in a box without zero
+GROUPS = {"loss": "squared", "regularizer": "group_lasso", "constraint": "ball:0.5"}
+MORE = [
+    ({"scheme": "sharing", **SETS, "rounds": 3}, "classification"),
+    ({"scheme": "proximal", **KINKS, "rounds": 6}, "classification"),
+    ({**GROUPS, "lambda": 1e-2}, "regression"),  # to the end
+    ({"regularizer": "log_sum:0.3", "directions": "one", "lambda": 1e-2, "rounds": 5}, "classification"),
+    ({"loss": "tweedie:1.3", "lambda": 1e-3, "rounds": 4}, "amounts"),
+    ({"regularizer": "l1", "constraint": "box:-1,1", "lambda": 1e-2, "rounds": 3}, "classes"),
+]
+CASES += [pytest.param(*case, marks=pytest.mark.repeats) for case in MORE]
 
 
 def in_process(data: Path, values: dict) -> object:
@@ -288,19 +259,11 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture) ->
         assert not (tmp_path / "m.h5").exists()
         assert not (tmp_path / "new").exists()
 
-    refused(3, "for party-2, but", *step, "--state", home / "state", "--in", requests["party-2"])
     refused(3, "of run", *step, "--state", home / "state", "--in", foreign_request)
-    refused(4, "not a message of fastadmm", *step, "--state", home / "state", "--in", own)
     refused(3, "align the rows", "party", "step", "--data", short / "party-1.h5", "--state", tmp_path / "s",
             "--in", first, "--out", tmp_path / "m.h5")  # fmt: skip
     refused(3, "another run", *coordinator, foreign_message)
-    refused(4, "not a message of this protocol", *coordinator, first)
-    refused(6, "coordinator start", "coordinator", "step", tmp_path / "nothing")
     refused(5, "named twice", *start, "--party", "a", "--party", "A")
-    (tmp_path / "both.toml").write_text('directions = "both"\nloss = "sigmoid"\n')
-    refused(
-        5, "'both' needs a smooth convex loss", *start, "--party", "a", "--config", tmp_path / "both.toml"
-    )
 
     assert coordinator_step(directory, messages[:1]).notes[-1].startswith("exchange 0: waiting for party-2: ")
     result = coordinator_step(directory, messages)

@@ -346,31 +346,13 @@ def test_party_approve_says_what_is_asked(tmp_path: Path, capsys: pytest.Capture
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "text"),
-    [
-        ("exchanges = 4820", "exchanges = 0", "below 1"),
-        ("exchanges = 4820", "exchanges = true", "a whole number"),
-        ("exchanges = 4820", "exchange = 1000", "'exchange' is unknown"),
-        ("exchanges = 4820\n", "\n", "'exchanges' is missing"),
-        ("least_lambda = 0.01", "least_lambda = nan", "not a positive"),
-        ("last_day = ", "last_day = 5 #", "a day"),
-        ('version = "1.1"', 'version = "2.0"', "version"),
-        ('format = "fastadmm-approval"', "", "format"),
-        ("exchanges = 4820", "exchanges = " + "9" * 6000, "digits"),
-        ("exchanges = 4820", "exchanges = " + "[" * 9000, "too deep"),
-    ],
+    ("number", "text"), [("9" * 6000, "digits"), ("[" * 9000, "too deep")], ids=["digits", "deep"]
 )
-def test_an_approval_that_is_not_understood_is_no_approval(
-    tmp_path: Path, old: str, new: str, text: str
-) -> None:
+def test_an_approval_that_is_not_understood_is_no_approval(tmp_path: Path, number: str, text: str) -> None:
     coordinator = Coordinator(tmp_path)
     path = tmp_path / "approval.toml"
     party_approve(coordinator.request(("start", coordinator.settings)), coordinator.data, path)
-    lines = path.read_text().replace(
-        "exchanges = 4820  # requests that are answered or refused, at most", "exchanges = 4820"
-    )
-    assert old in lines
-    path.write_text(lines.replace(old, new))
+    path.write_text(path.read_text().replace("exchanges = 4820 ", f"exchanges = {number} "))
     with pytest.raises(ConfigError, match=text):
         coordinator.ask(("start", coordinator.settings), approval=path)
     assert not coordinator.state.exists()

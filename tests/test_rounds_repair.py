@@ -257,15 +257,6 @@ def test_nothing_changes_where_nothing_is_wrong_or_a_step_refuses_its_journal(
 
 
 @pytest.mark.repeats
-def test_an_exchange_is_asked_again(world: Path, worlds: Any) -> None:
-    directory = world / "labels" / "run"
-    result = coordinator_repair(directory, again=1)
-    assert result.requests
-    assert all(path.exists() for path in result.requests)
-    the_same_end(world, worlds)
-
-
-@pytest.mark.repeats
 def test_a_finished_run_is_opened_again(worlds: Any, tmp_path: Path) -> None:
     world = tmp_path / "w"
     shutil.copytree(worlds[0][-1], world)

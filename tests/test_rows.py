@@ -272,38 +272,6 @@ def test_rows_inside_a_job_of_the_pool():
     assert (out == 1.0).all()
 
 
-@pytest.mark.representatives(1)
-@pytest.mark.parametrize("indices", [np.uint16, np.uint32])
-def test_patterns_are_products_with_ones_to_the_bit(indices):
-    rng = np.random.default_rng(3)
-    n, d = 20_000, 30
-    matrix = sp.csr_array((rng.random((n, d)) < 0.2) * 1.0)
-    weight = rng.random(n)
-
-    def block():
-        arrays = matrix.indptr.astype(np.int64), matrix.indices.astype(indices), matrix.data.copy()
-        return CSRBlock.of_sorted(*arrays, d)
-
-    found = []
-    for ones in (True, False):
-        for threads in (1, 3):
-            own = block()
-            assert own.all_ones
-            own.__dict__["all_ones"] = ones
-            with Engine(threads) as engine:
-                x = np.linspace(-1.0, 1.0, d)
-                found.append(
-                    (own.product(x, engine), own.transposed_product(weight, engine), own.gram(engine, weight))
-                )
-    for other in found[1:]:
-        for a, b in zip(found[0], other):
-            np.testing.assert_array_equal(a, b)
-    dense = matrix.toarray()
-    np.testing.assert_allclose(found[0][0], dense @ np.linspace(-1.0, 1.0, d), atol=1e-12)
-    np.testing.assert_allclose(found[0][1], weight @ dense, rtol=1e-12)
-    np.testing.assert_allclose(found[0][2], dense.T * weight @ dense, rtol=1e-12)
-
-
 @pytest.mark.parametrize(("data", "ones"), [([1.0, 1.0], True), ([1.0, 2.0], False), ([2.0, 1.0], False)])
 def test_ones_are_recognised(data, ones):
     assert CSRBlock(sp.csr_array((data, [0, 1], [0, 1, 2]), shape=(2, 2))).all_ones is ones

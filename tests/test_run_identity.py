@@ -97,19 +97,6 @@ def test_a_directory_is_replaced_in_one_step(tmp_path, monkeypatch):
     assert sorted(os.listdir(tmp_path)) == ["new", "old"]
 
 
-# --- what it goes on from ---------------------------------------------------------------------------------
-def test_changed_settings_are_refused(data, tmp_path):
-    out = tmp_path / "run"
-    start_run(configured(data), out, display=SignalAfter(3))
-    path = out / "run.toml"
-    text = path.read_text()
-    path.write_text(text.replace("lambda = 0.001", "lambda = 0.009"))
-    with pytest.raises(FormatError, match=r"run\.toml: damaged, or changed"):
-        resume_run(out)
-    path.write_text(text)
-    assert resume_run(out)["rounds"] == 6
-
-
 def test_a_checkpoint_of_another_run_is_refused(data, tmp_path):
     for name in ("run", "other"):
         start_run(configured(data), tmp_path / name, display=SignalAfter(3))

@@ -3,7 +3,6 @@
 import json
 import math
 import re
-import shutil
 import threading
 import tomllib
 from pathlib import Path
@@ -25,9 +24,7 @@ from fastadmm.store.model import open_model
 
 from run_tools import (
     Notes,
-    SignalAfter,
     assert_clean,
-    logged,
     model_digests,
     n_lines,
     refused,
@@ -275,12 +272,3 @@ def test_divergence_of_least_squares_overflows_to_a_clean_end(copies, tmp_path, 
     assert err.count("\n") == 1
     for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines():
         json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
-
-
-def test_interrupted_while_diverging(copies, tmp_path):
-    config = make_config({"data": str(copies), "scheme": "jacobi"})
-    whole = start_run(config, tmp_path / "whole")
-    start_run(config, tmp_path / "run", display=SignalAfter(9))
-    assert resume_run(tmp_path / "run")["message"] == whole["message"]
-    assert logged(tmp_path / "run") == logged(tmp_path / "whole")
-    shutil.rmtree(tmp_path / "whole")

@@ -367,34 +367,18 @@ def test_bins_are_stored_with_the_columns(home: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("bins @p --max-bins 1", "--max-bins 1: choose from 2 to 1000"),
-        ("bins @p --min-share 0.7", "--min-share 0.7"),
-        ("bins @p --monotone up", "--monotone 'up': choose one of auto, rising, falling, none"),
-        ("bins @p --monotone agee=rising", "no party has a column of that name"),
-        ("bins @p --bins agee=1", "--bins agee: no party has a column of that name"),
-        ("bins @p --bins age=40,25", "--bins age=40,25: age has numbers: edges that rise"),
-        ("bins @p --bins age=Rome", "--bins age=Rome: age has numbers: edges that rise"),
-        ("bins @p --bins age", "--bins age: is not COLUMN=BINS"),
         ("bins @p --bins city=1", "--bins city=1: '1' is no category of the column"),
         ("bins @p --bins city=Rome|oslo", "'oslo' is no category of the column; is it 'Oslo'?"),
         ("bins @p --bins city=Rome|Oslo,Rome", "--bins city=Rome|Oslo,Rome: 'Rome' is in two bins"),
         ("bins @p --bins city=Rome,", "--bins city=Rome,: '' is no category of the column"),
-        ("bins @p --min-events -1", "--min-events -1"),
         ("bins @w", "binned already"),
-        ("bins @p/guest.h5", "--labels"),
-        ("bins @p --min-iv 9", "no column of guest says anything"),
         ("points @run --good maybe", "--good 'maybe': the classes are no, yes"),
         ("points @run --pdo 0", "--pdo 0: is not positive"),
-        ("points @plain", "not all columns of its model have bins"),
-        ("apply @p @bank.csv", "card.json"),
-        ("apply @card/host.csv @shop.csv", "is no scorecard"),
     ],
 )
 def test_mistakes_are_one_line(
     home: Path, capsys: pytest.CaptureFixture[str], line: str, message: str
 ) -> None:
-    if not (home / "plain").exists():
-        assert not run("train", home / "p", "-q", "-o", home / "plain")
     capsys.readouterr()
     words = [str(home / word[1:]) if word.startswith("@") else word for word in line.split()]
     assert run("scorecard", *words, "-o", home / "never") > 1

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fastadmm.coordinator.proximal.chord_newton import Passes, Place, SharedFace, minimise_on_shared_face
+from fastadmm.coordinator.proximal.chord_newton import Passes, SharedFace, minimise_on_shared_face
 from fastadmm.coordinator.proximal.face_newton import FaceModel, minimise_on_face
 from fastadmm.coordinator.proximal.hull import HullPoint
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
@@ -92,73 +92,3 @@ def test_directions_that_are_combined_keep_their_hessian():
     kept = shared.hessian.matrix
     rows = np.vstack([np.ones(N), shared.messages])
     np.testing.assert_allclose(kept, (rows * problem.weight) @ rows.T, atol=1e-10)
-
-
-@pytest.fixture
-def places(monkeypatch):
-    """Every place that took a pass over the messages."""
-    found: list[Place] = []
-    take = Passes._place
-
-    def taking(self, move, origin, intercept):
-        found.append(take(self, move, origin, intercept))
-        return found[-1]
-
-    monkeypatch.setattr(Passes, "_place", taking)
-    return found
-
-
-@pytest.mark.parametrize("loss", ["squared", "logistic", "huber"])
-def test_the_place_that_a_hull_ends_at_is_kept_and_grows(loss, places):
-    problem, shared, known, rng = case(loss, True)
-    points, owner = rng.normal(size=(4, K)), np.zeros(4, dtype=np.int64)
-    passes = Passes(problem, shared, Engine(1))
-    given = points, np.zeros(4), np.eye(4), owner, np.eye(4)[0], known, 0.0, 1e-13, np.inf
-    found, _, _ = minimise_over_shared_hull(passes, *given)
-    places.clear()
-    place = passes.at(found)
-    assert places == []
-    fresh = passes._place(np.zeros(K), found.total, found.intercept)
-    np.testing.assert_allclose(place.products, fresh.products, atol=1e-12)
-    assert place.loss == pytest.approx(fresh.loss, rel=1e-14)
-    shared.add(0, rng.normal(size=N), np.eye(K + 1)[K])
-    places.clear()
-    np.testing.assert_allclose(passes.at(found).products, shared.messages @ place.gradient, atol=1e-12)
-    assert places == []
-    found.intercept += 0.1  # another point
-    passes.at(found)
-    assert len(places) == 1
-
-
-def test_a_search_begins_where_it_is_known_or_where_the_hessian_leads(places):
-    problem, shared, known, rng = case("logistic", True)
-    basis, _ = np.linalg.qr(rng.normal(size=(K, 3)))
-    face = SharedFace(rng.normal(size=K), basis, np.zeros(3), np.eye(3))
-    passes = Passes(problem, shared, Engine(1))
-    near = [(known.coefficients, passes.at(known))]
-    passes.refresh(near[0][1])
-    w, place = minimise_on_shared_face(passes, face, [np.zeros(3)], near, 1e-9, 1e4)
-    end = face.anchor + basis @ w
-    places.clear()
-    again = minimise_on_shared_face(passes, face, [np.zeros(3)], [(end, place), near[0]], 1e-9, 1e4)
-    assert places == []
-    np.testing.assert_allclose(again[0], w, atol=1e-12)
-    passes.refresh(place)
-    beside = end + 1e-4 * rng.normal(size=K)
-    near = [(beside, passes._place(beside, np.zeros(N), place.intercept))]
-    places.clear()
-    from_beside = minimise_on_shared_face(passes, face, [np.zeros(3)], near, 1e-9, 1e4)
-    assert len(places) == 1  # none at the start
-    np.testing.assert_allclose(from_beside[0], w, atol=1e-6)
-
-
-def test_a_search_that_gained_much_leaves_little_instead_of_nothing(places):
-    problem, shared, known, _ = case("logistic", False)
-    passes, ends = Passes(problem, shared, Engine(1)), []
-    for value in (-np.inf, 1e6):
-        face = SharedFace(np.zeros(K), np.eye(K), np.zeros(K), np.eye(K), value)
-        near = [(known.coefficients, passes.at(known))]
-        places.clear()
-        minimise_on_shared_face(passes, face, [known.coefficients], near, 1e-9, 1e4)
-        ends.append(len(places))
-    assert ends[1] < ends[0]

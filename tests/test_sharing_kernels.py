@@ -7,11 +7,7 @@ from fastadmm.engine.rows import address_of
 from fastadmm.engine.stacked import StackedRows
 from fastadmm.kernels.sharing import (
     centres_in_metric,
-    dual_residual,
     prox_in_metric,
-    pull_and_squares,
-    relax_messages,
-    shift_of_targets,
 )
 from fastadmm.kernels.stacked import less_combination, products_in_metrics, replace_last, weighted_products
 from fastadmm.problem.convex_losses import Huber, Logistic
@@ -30,62 +26,6 @@ def state(parties=3, seed=0):
 def untouched(out):
     assert np.isnan(out[..., :START]).all()
     assert np.isnan(out[..., STOP:]).all()
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_what_targets_are_shifted_by(weighted):
-    (messages, _), z, u, _, metric = state()
-    out, r = np.full(N, np.nan), 0.3 * metric if weighted else 0.3
-    shift_of_targets(messages, z, u, 0.3, metric if weighted else np.empty(0), 3.0, out, START, STOP)
-    expected = ((messages.sum(axis=0) - z) + u / r) / 3.0
-    np.testing.assert_allclose(out[ROWS], expected[ROWS], rtol=1e-13, atol=1e-13)
-    untouched(out)
-
-
-@pytest.mark.parametrize("relaxation", [1.0, 1.6])
-def test_messages_are_relaxed(relaxation):
-    (before, after), z, *_ = state()
-    out, sums = np.full(after.shape, np.nan), np.full((2, N), np.nan)
-    if relaxation == 1.0:
-        after[0, 5], out = np.inf, after
-        before[0, 5] = -np.inf
-    relax_messages(before, z, after, relaxation, out, *sums, START, STOP)
-    expected = after
-    if relaxation != 1.0:
-        copies = before - (before.sum(axis=0) - z) / 3.0
-        expected = relaxation * after + (1.0 - relaxation) * copies
-        untouched(out)
-    np.testing.assert_allclose(out[:, ROWS], expected[:, ROWS], rtol=1e-13, atol=1e-13)
-    np.testing.assert_allclose(sums[0, ROWS], after.sum(axis=0)[ROWS], rtol=1e-13, atol=1e-13)
-    np.testing.assert_allclose(sums[1, ROWS], expected.sum(axis=0)[ROWS], rtol=1e-13, atol=1e-13)
-    untouched(sums)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_pull_and_what_the_lagrangian_needs(weighted):
-    _, total, z, u, metric = state()
-    pull, sums, r = np.full(N, np.nan), np.ones(6), 0.3 * metric if weighted else np.full(N, 0.3)
-    pull_and_squares(total, z, u, 0.3, metric if weighted else np.empty(0), pull, sums, START, STOP)
-    over, r, u, total = (total - z)[ROWS], r[ROWS], u[ROWS], total[ROWS]
-    np.testing.assert_allclose(pull[ROWS], u + r * over, rtol=1e-13, atol=1e-13)
-    untouched(pull)
-    expected = [u @ over, (r * over) @ over, (r * over) @ (r * over), over @ over, total @ total, u @ u]
-    np.testing.assert_allclose(sums, np.add(1.0, expected), rtol=1e-12)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("parallel", [False, True])
-def test_dual_residual(parallel, weighted):
-    (before, after), z, old, new, metric = state()
-    out, r = np.ones(1), 0.3 * metric if weighted else np.full(N, 0.3)
-    own = metric if weighted else np.empty(0)
-    dual_residual(before, z, old, after, new, 0.3, own, 1.5, parallel, out, START, STOP)
-    expected, seen = 1.0, before.sum(axis=0)
-    for first, second in zip(before, after):
-        seen = seen if parallel else seen + second - first
-        s = new - old - r * (seen - z) - (1.5 * r * (second - first) if parallel else 0.0)
-        expected += s[ROWS] @ s[ROWS]
-    np.testing.assert_allclose(out, expected, rtol=1e-12)
 
 
 def test_differences_and_what_is_left_of_a_combination():

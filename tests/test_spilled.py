@@ -25,11 +25,8 @@ N = 70_000
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch):
+def small(small_tiles, monkeypatch):
     """Tiles and portions far smaller than the small data of these tests."""
-    for module in ("fastadmm.blocks.tiles", "fastadmm.blocks.block", "fastadmm.store.streamed"):
-        monkeypatch.setattr(f"{module}.TILE_BYTES", 8192, raising=False)
-        monkeypatch.setattr(f"{module}.TILE_ENTRIES", 600, raising=False)
     monkeypatch.setattr(spilled_module, "_RESIDENT", 1 << 16)
 
 

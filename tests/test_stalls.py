@@ -1,6 +1,5 @@
 """Runs of ``proximal`` whose gap stands still: noticed, counted, mended, and resumed to the same bits."""
 
-import copy
 import math
 import sys
 from itertools import pairwise
@@ -16,6 +15,8 @@ from fastadmm.solver.loop import run_rounds
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 from sklearn.datasets import load_diabetes
 from sklearn.preprocessing import scale
+
+from resumed import assert_resumed_is_the_same
 
 
 def wide_in_a_ball(loss, constraint="ball:0.5"):
@@ -149,26 +150,6 @@ def test_steps_of_sharing_certify(loss, gap):
     assert all(record.objective - record.gap_absolute <= best * (1.0 + 1e-12) for record in records)
 
 
-@pytest.mark.repeats
-def test_a_stalled_run_resumes_to_the_same_bits(monkeypatch):
-    monkeypatch.setattr(stall_watch, "PATIENCE", 1)
-    options = SolverOptions(gap=0.0, history=5, max_rounds=14, n_threads=1)
-    whole = Solver(wide_in_a_ball("hinge"), options)
-    whole.prepare()
-    states = []
-    for _ in range(14):
-        whole.round()
-        states.append(copy.deepcopy((whole.export(), whole.export_parties())))
-    assert whole.method.watch.n_stalls
-    for at in (6, 7):  # before a step and after one
-        again = Solver(wide_in_a_ball("hinge"), options)
-        again.restore(*states[at])
-        for _ in range(at + 1, 14):
-            again.round()
-        assert [a.tobytes() for a in again.method.weights()] == [a.tobytes() for a in whole.method.weights()]
-        assert again.bound.value == whole.bound.value
-
-
 def far_from_balance():
     X, y = load_diabetes(return_X_y=True)
     X = scale(X)
@@ -187,21 +168,17 @@ def test_sharing_balances_its_penalty_where_the_gap_stands_still():
     assert given.method.watch is None  # the iteration as it is printed
 
 
-def test_a_stalled_run_of_sharing_resumes_to_the_same_bits(monkeypatch):
-    monkeypatch.setattr(stall_watch, "PATIENCE", 2)
-    options = SolverOptions(scheme="sharing", gap=0.0, max_rounds=30, n_threads=1)
-    whole = Solver(far_from_balance(), options)
-    states = []
-    for _ in range(30):
+@pytest.mark.parametrize("scheme", [pytest.param("auto", marks=pytest.mark.repeats), "sharing"])
+def test_a_stalled_run_resumes_to_the_same_bits(scheme, monkeypatch):
+    monkeypatch.setattr(stall_watch, "PATIENCE", 2 if scheme == "sharing" else 1)
+    problem = far_from_balance() if scheme == "sharing" else wide_in_a_ball("hinge")
+    options = SolverOptions(scheme=scheme, gap=0.0, history=5, n_threads=1)
+    whole = Solver(problem, options)
+    for _ in range(14):
         whole.round()
-        states.append(copy.deepcopy((whole.export(), whole.export_parties())))
-    assert whole.method.watch.n_stalls > 1
-    for at in (5, 17):
-        again = Solver(far_from_balance(), options)
-        again.restore(*states[at])
-        for _ in range(at + 1, 30):
-            again.round()
-        assert [a.tobytes() for a in again.method.weights()] == [a.tobytes() for a in whole.method.weights()]
+    assert whole.method.watch.n_stalls
+    for rounds in (7, 8):  # before a step and after one
+        assert_resumed_is_the_same(problem, options, rounds, 14 - rounds)
 
 
 def test_a_stall_is_told(monkeypatch):

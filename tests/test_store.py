@@ -2,8 +2,6 @@
 
 import doctest
 import os
-import shutil
-import textwrap
 from pathlib import Path
 
 import h5py
@@ -31,7 +29,7 @@ from fastadmm.store.elements import CHUNK_BYTES, GrowingArray
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from scipy.sparse import csr_array, random_array
+from scipy.sparse import csr_array
 
 from run_tools import python
 
@@ -162,19 +160,6 @@ def test_party_round_trip(tmp_path, dense, kind, dtype, step, sparse_input, stri
         np.testing.assert_array_equal(stacked, dense)
 
 
-def test_digest_does_not_depend_on_the_pieces(tmp_path):
-    matrix = random_array((50, 8), density=0.3, format="csr", rng=np.random.default_rng(0))
-    digests = set()
-    for step in (1, 7, 50):
-        with PartyWriter(tmp_path / f"{step}.h5", name="a", n_features=8) as writer:
-            for start in range(0, 50, step):
-                writer.append(matrix[start : start + step])
-        digests.add((writer.content_digest, writer.row_digest))
-        digests.add((open_party(writer.path).content_digest, open_party(writer.path).row_digest))
-    assert len(digests) == 1
-    assert (tmp_path / "1.h5").read_bytes() == (tmp_path / "50.h5").read_bytes()  # reproducible files
-
-
 def test_width_from_the_rows(tmp_path):
     with PartyWriter(tmp_path / "a.h5", name="a") as writer:
         writer.append(csr_array(np.array([[0.0, 1.0, 0.0, 0.0]])))
@@ -185,20 +170,6 @@ def test_width_from_the_rows(tmp_path):
         with pytest.raises(InputError, match="row 2: 4 columns instead of 3"):
             writer.append(np.ones((1, 4)))
     assert open_party(tmp_path / "c.h5").n_features == 3
-
-
-def test_memory_does_not_grow_with_the_file(tmp_path):
-    import tracemalloc
-
-    block = np.ones((20_000, 10))
-    with PartyWriter(tmp_path / "a.h5", name="a", n_features=10, kind="dense") as writer:
-        writer.append(block)
-        tracemalloc.start()
-        for _ in range(30):  # 48 MB
-            writer.append(block)
-        _, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-    assert peak < 12 << 20
 
 
 @pytest.mark.parametrize(
@@ -378,25 +349,6 @@ def test_partition_without_labels(tmp_path):
         open_partition(tmp_path / "a.parts")
 
 
-def test_failure_leaves_nothing(tmp_path):
-    with pytest.raises(KeyboardInterrupt):
-        build(tmp_path / "a.parts", fail=True)
-    assert not list(tmp_path.iterdir())
-
-
-def test_existing_target(tmp_path):
-    path = tmp_path / "a.parts"
-    build(path)
-    with pytest.raises(StorageError, match="exists already; choose another name or pass --force"):
-        build(path, n=30)
-    with pytest.raises(KeyboardInterrupt):
-        build(path, n=30, force=True, fail=True)
-    assert open_partition(path).n_samples == 20
-    build(path, n=30, force=True)
-    assert open_partition(path).n_samples == 30
-    assert hidden(tmp_path) == []
-
-
 def test_force_spares_what_is_not_ours(tmp_path):
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "thesis.tex").write_text("dear")
@@ -480,115 +432,6 @@ def test_missing_parent_and_directory_as_file(tmp_path):
         open_partition(tmp_path / "none")
     with pytest.raises(StorageError, match="check the path"):
         open_labels(tmp_path / "none.h5")
-
-
-def test_line_break_in_a_name_stays_one_line(tmp_path):
-    with pytest.raises(StorageError) as caught:
-        open_party(tmp_path / "a\nb.h5")
-    assert "\n" not in str(caught.value)
-
-
-def test_device_full():
-    """/dev/full answers every write with ENOSPC, like a full disk."""
-    from fastadmm.store.h5file import FileSink
-
-    if not Path("/dev/full").exists():
-        pytest.skip("no /dev/full here")
-    sink = FileSink.__new__(FileSink)
-    sink._public_path, sink._error, sink._at, sink._unwritten = "out.h5", None, 0, []
-    sink._file = open("/dev/full", "rb+", buffering=0)  # noqa: SIM115 (closed below)
-    assert sink.write(b"abc") == 3
-    assert sink._unwritten == [(0, b"abc")]
-    sink.close()
-    with pytest.raises(StorageError, match=r"out\.h5: cannot write: No space left on device; the disk"):
-        sink.check()
-
-
-SCRIPT = """
-    import resource, signal, sys, os
-    import numpy as np
-    from fastadmm.errors import StorageError
-    from fastadmm.store import create_partition, create_h5, write_array
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    limit = int(sys.argv[2])
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-    os.chdir(sys.argv[1])
-    done = 0
-    try:
-        with create_partition("a.parts", task="regression") as partition:
-            dense, sparse = partition.party(kind="dense", n_features=10), partition.party(n_features=10)
-            labels = partition.labels()
-            for done in range(40):
-                dense.append(np.full((20000, 10), 1.0 + done))
-                sparse.append(np.full((20000, 10), 2.0 + done))
-                labels.append(np.ones(20000))
-        print("written")
-    except StorageError as error:
-        print(type(error).__name__, error)
-    try:
-        with create_h5("b.h5", "fastadmm-test") as file:
-            write_array(file, "a", np.ones(10_000_000))
-        print("written")
-    except StorageError as error:
-        print(type(error).__name__, error)
-    print(sorted(os.listdir(".")), done)
-"""
-
-
-@pytest.mark.representatives(1)
-@pytest.mark.parametrize("limit", [100, 5_000, 3 << 20, 9_500_001])
-def test_disk_full(tmp_path, limit):
-    """A file size limit stands for a full disk: HDF5 itself would crash at exit."""
-    run = python(textwrap.dedent(SCRIPT), tmp_path, limit)
-    assert run.stderr == ""
-    assert run.returncode == 0
-    first, second, rest = run.stdout.splitlines()
-    assert first.startswith("StorageError a.parts")
-    assert second.startswith("StorageError b.h5: cannot write: File too large; the disk, quota")
-    assert rest.startswith("[] ")  # nothing half-written remains
-    assert int(rest.split()[-1]) < 39  # noticed early, not after the whole conversion
-
-
-def test_no_permission(tmp_path):
-    script = """
-        import os, sys
-        # Before the rights are given up: the interpreter may be private.
-        import encodings.utf_8_sig, h5py, scipy.sparse
-        from fastadmm.errors import StorageError
-        from fastadmm.store import create_partition, open_partition, open_party
-        os.chdir(sys.argv[1])
-        if os.geteuid() == 0:
-            os.seteuid(65534)
-        for action in (
-            lambda: create_partition("new.parts", task="regression").__enter__(),
-            lambda: open_partition("a.parts"),
-            lambda: open_party("a.parts/shop.h5"),
-            lambda: open_partition("b.parts"),
-        ):
-            try:
-                action()
-                print("allowed")
-            except StorageError as error:
-                print(error)
-    """
-    tmp_path.parent.parent.chmod(0o755)
-    tmp_path.parent.chmod(0o755)
-    build(tmp_path / "a.parts")
-    shutil.copytree(tmp_path / "a.parts", tmp_path / "b.parts")
-    for path in [tmp_path / "a.parts", *(tmp_path / "a.parts").iterdir()]:  # what its owner lets others read
-        path.chmod(0o755)
-    (tmp_path / "a.parts" / "shop.h5").chmod(0)
-    tmp_path.chmod(0o555)
-    try:
-        run = python(textwrap.dedent(script), tmp_path)
-    finally:
-        tmp_path.chmod(0o755)
-    assert run.stderr == ""
-    lines = run.stdout.splitlines()
-    assert lines[0].startswith("new.parts: cannot write: Permission denied; you may not write here")
-    assert lines[1].startswith("a.parts/shop.h5: cannot read: Permission denied")
-    assert lines[2].startswith("a.parts/shop.h5: cannot read: Permission denied")
-    assert lines[3].startswith("b.parts: cannot read: Permission denied")
 
 
 # --- transform

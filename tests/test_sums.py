@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from fastadmm.between.train import coordinator_start, coordinator_step
+from fastadmm.between.train import coordinator_step
 from fastadmm.conversation.answering import Unanswerable
 from fastadmm.conversation.calls import CALLS, SUMS
 from fastadmm.conversation.exchange import Answers, Exchange
@@ -13,7 +13,7 @@ from fastadmm.conversation.gate import saturated
 from fastadmm.coordinator.final_proof import _sums as sums_proof
 from fastadmm.coordinator.sums import Sums
 from fastadmm.engine.engine import Engine
-from fastadmm.errors import ConfigError, FormatError, InputError
+from fastadmm.errors import FormatError, InputError
 from fastadmm.parties.masked_direction import MaskedDirectionParty
 from fastadmm.problem.problem import make_problem
 from fastadmm.proof.feasible import Balanced
@@ -35,8 +35,8 @@ from fastadmm.solver.warm_start import StartingPoint
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from resumed import assert_resumed_is_the_same
 from rounds_tools import NAMES, answer, begin, change, data_of, separate, train
-from run_tools import refused, write_problem
 
 N = 60
 WORD = st.integers(0, 2**64 - 1)
@@ -333,22 +333,8 @@ def test_bounds_of_messages_count_the_rounding_of_combinations():
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 def test_resumed_to_the_bit(loss):
-    _, problem = build(4, loss)
-    straight = Solver(problem, sums(history=4, gap=0.0))
-    for _ in range(9):
-        last = straight.round()
-    begun = Solver(problem, sums(history=4, gap=0.0))
-    for _ in range(5):
-        begun.round()
-    resumed = Solver(problem, sums(history=4, gap=0.0))
-    resumed.restore(begun.export(), begun.export_parties())
-    assert resumed.parties[0].keys != begun.parties[0].keys
-    for _ in range(4):
-        record = resumed.round()
-    assert record.objective == last.objective
-    assert all((a == b).all() for a, b in zip(resumed.party_weights(), straight.party_weights()))
-    for solver in (straight, begun, resumed):
-        solver.close()
+    """With keys of its own: masks change no bit."""
+    assert_resumed_is_the_same(build(4, loss)[1], sums(history=4, gap=0.0), 5, 4)
 
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
@@ -499,44 +485,6 @@ def test_keys_that_are_not_those_of_a_run_are_refused():
     solver.close()
 
 
-# --- settings ---------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    ("options", "loss", "widths", "what"),
-    [
-        ({}, "logistic", (4,), "at least two parties"),
-        ({"scheme": "jacobi"}, "logistic", (4, 3), "goes with the scheme 'subspace', not with 'jacobi'"),
-        ({"scheme": "gauss-seidel"}, "logistic", (4, 3), "not with 'gauss-seidel'"),
-        ({"scheme": "sharing"}, "logistic", (4, 3), "not with 'sharing'"),
-        ({"directions": "both"}, "logistic", (4, 3), "directions: there is no choice"),
-        ({}, "welsch", (4, 3), "a convex problem"),
-    ],
-)
-def test_refused_where_it_makes_no_sense(options, loss, widths, what):
-    rng = np.random.default_rng(0)
-    blocks = [rng.normal(size=(N, d)) for d in widths]
-    problem = make_problem(blocks, (rng.normal(size=N) > 0).astype(float), loss=loss)
-    with pytest.raises(ConfigError, match=what):
-        Solver(problem, SolverOptions(secrecy="sums", **options))
-
-
-@pytest.mark.parametrize(
-    ("words", "what"),
-    [
-        (("--privacy", "message", "--epsilon", "1", "--delta", "1e-3"), "masks do not make noise smaller"),
-        (("--path",), "a path is trained where all features are"),
-        (("--scheme", "proximal", "--regularizer", "l1"), "not with 'proximal'"),
-        (("--loss", "multinomial"), "one predictor per sample"),
-    ],
-)
-def test_refused_in_one_line(tmp_path, capsys, words, what):
-    write_problem(tmp_path / "d.parts", 30, (2, 3))
-    (tmp_path / "sums.toml").write_text("secrecy = 'sums'\n")
-    given = ("--config", tmp_path / "sums.toml", *words, "-o", tmp_path / "run")
-    error = refused(capsys, 5, "train", tmp_path / "d.parts", *given)
-    assert "key 'secrecy'" in error
-    assert what in error
-
-
 # --- by files ---------------------------------------------------------------------------------------------
 def test_parties_show_the_same_fingerprints(tmp_path, capsys):
     world = tmp_path / "world"
@@ -563,14 +511,6 @@ def test_a_message_that_is_no_part_of_the_sum_is_refused(tmp_path):
     change(message, lambda values: values.update(numbers=values["numbers"][:4]))
     with pytest.raises(FormatError, match="'numbers' has 4 words instead of 8"):
         coordinator_step(directory, [message])
-
-
-def test_one_party_is_refused_by_files(tmp_path):
-    separate(data_of(tmp_path), tmp_path / "world")
-    with pytest.raises(ConfigError, match="at least two parties"):
-        coordinator_start(
-            tmp_path / "world" / "labels" / "labels.h5", NAMES[:1], tmp_path / "run", {"secrecy": "sums"}
-        )
 
 
 def test_masks_depend_on_the_terms_of_the_run():

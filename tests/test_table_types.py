@@ -8,7 +8,7 @@ import pytest
 from fastadmm.data_tools.convert import convert
 from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.data_tools.predict_tables import TableRows, read_features
-from fastadmm.errors import FastadmmError, InputError
+from fastadmm.errors import InputError
 from fastadmm.store import open_partition
 from fastadmm.store.cell_reading import CellReading
 from fastadmm.store.encoder import ColumnEncoding, Encoder
@@ -90,21 +90,10 @@ def test_marks_are_found_beyond_the_first_rows(tmp_path):
     assert column(tmp_path, cells)[0] == 1230
 
 
-def test_points_beside_decimal_commas_are_no_guess(tmp_path):
+def test_points_beside_decimal_commas_are_read_as_types_say(tmp_path):
     (tmp_path / "x.csv").write_text("a;b;y\n1.234;0,5;0\n2.500;1,5;1\n")
-    with pytest.raises(InputError, match=r"column 'a': points stand before three digits.*--decimal ','"):
-        convert(tmp_path / "x.csv", tmp_path / "p", label="y", parties=1)
     as_numbers = convert(tmp_path / "x.csv", tmp_path / "p", label="y", parties=1, types=["a=number"])
     np.testing.assert_array_equal(as_numbers.parties[0].load(), [[1.234, 0.5], [2.5, 1.5]])
-    # What one column shows holds for the columns of another party, and for the label.
-    with pytest.raises(InputError, match=r"column 'a': points stand before three digits.*column 'b'"):
-        convert(tmp_path / "x.csv", tmp_path / "q", label="y", parties=2)
-    (tmp_path / "x.csv").write_text("a;b;y\n950;7;0,5\n1.234;8;1,5\n1.500;9;2,5\n")
-    with pytest.raises(InputError, match=r"column 'a': points stand before three digits.*column 'y'"):
-        convert(tmp_path / "x.csv", tmp_path / "q", label="y", parties=1)
-    (tmp_path / "x.csv").write_text("a;b;y\n1;7,5;950\n2;8,5;1.234\n3;9,5;1.500\n")
-    with pytest.raises(InputError, match=r"column 'y': points stand before three digits.*column 'b'"):
-        convert(tmp_path / "x.csv", tmp_path / "q", label="y", parties=1, task="regression")
 
 
 def test_points_of_a_new_table_beside_decimal_commas_are_noted(tmp_path):
@@ -173,11 +162,6 @@ def test_a_unit_that_training_needs_is_needed_later(tmp_path):
     (tmp_path / "x.csv").write_text("v|y\n5000|0\n7k|1\n")
     with pytest.raises(InputError, match=r"column 'v': '5000' is not a number, as the training table.*'k'"):
         convert(tmp_path / "x.csv", tmp_path / "q", label="y", like=tmp_path / "p")
-
-
-def test_days_that_could_be_months_are_no_guess(tmp_path):
-    with pytest.raises(InputError, match=r"--types v=days:%d/%m/%Y or --types v=days:%m/%d/%Y"):
-        column(tmp_path, ["01/01/2023", "01/01/2024"], types=["v=days"])
 
 
 BANK = """cust_no;y;income;joined;city
@@ -284,61 +268,6 @@ def test_what_rows_decide_is_not_public():
     found = ColumnEncoding("income", reading=str(CellReading(decimal=",", from_rows=True)))
     stated = ColumnEncoding("income", reading=str(CellReading(decimal=",")))
     assert [Encoder((one,)).constants()[1].origin for one in (found, stated)] == ["private", "public"]
-
-
-@pytest.mark.repeats
-def test_adult_as_two_parties(shared_data, tmp_path):
-    from fastadmm.runs.config import make_config
-    from fastadmm.runs.train import start_run
-    from sklearn.metrics import accuracy_score
-
-    tables = shared_data / "tables"
-    train = tables / "adult-train.csv"
-    convert(train, tmp_path / "p", label="c15", positive=">50K", columns="7,7", header=False,
-            na_values=["?"], missing="most-frequent", standardize=True)  # fmt: skip
-    start_run(make_config({"data": str(tmp_path / "p"), "lambda": 1e-4}), tmp_path / "run")
-    assert not run(
-        "predict", tmp_path / "run", tables / "adult-test.csv", "--no-header", "-o", tmp_path / "out.csv"
-    )
-    said = [line.rsplit(",", 1)[1] for line in (tmp_path / "out.csv").read_text().splitlines()[1:]]
-    true = [
-        line.rsplit(", ", 1)[1].rstrip(".")
-        for line in (tables / "adult-test.csv").read_text().split("\n")
-        if line
-    ]
-    assert accuracy_score(true, said) == pytest.approx(0.85, abs=0.005)
-
-
-def test_german_converts_as_it_is(shared_data, tmp_path):
-    german = shared_data / "tables" / "german.csv"
-    partition = convert(german, tmp_path / "p", label="c21", columns="10,10", header=False)
-    assert [party.n_features for party in partition.parties] == [39, 22]
-
-
-def test_unknown_words_of_options_are_named(tmp_path):
-    (tmp_path / "x.csv").write_text("a,y\nu,0\nv,1\n")
-    for options, message in (
-        ({"types": ["a"]}, "give NAME=KIND"),
-        ({"types": ["a=nmber"]}, "unknown kind 'nmber'; did you mean 'number'"),
-        ({"types": ["b=number"]}, "no table has a column 'b'"),
-        ({"na_values": ["b=1"]}, "no table has a column 'b'"),
-        ({"na_values": ["a="]}, "give a word"),
-        ({"decimal": ";"}, r"--decimal ';': choose one of"),
-        ({"encoding": "utf-9"}, "--encoding 'utf-9': unknown"),
-        ({"separator": [";", ","]}, "TABLE:VALUE; the tables are x"),
-    ):
-        with pytest.raises(FastadmmError, match=message):
-            convert(tmp_path / "x.csv", tmp_path / "p", label="y", parties=1, **options)
-
-
-def test_all_columns_that_ask_are_told_in_one_line(tmp_path):
-    rows = "k.A.,,01/15/2024,0\n1,x,02/15/2024,1\n2,,03/15/2024,0\n3,x,04/15/2024,1\n"
-    (tmp_path / "x.csv").write_text("pay,note,seen,y\n" + rows)
-    with pytest.raises(InputError, match=r"x\.csv: line 2, column 'pay'") as caught:
-        convert(tmp_path / "x.csv", tmp_path / "p", label="y", parties=1)
-    for remedy in ("--na-values k.A.", "also", "'note': missing value (2 of 4 rows)", "--types seen=days"):
-        assert remedy in str(caught.value)
-    assert "weekday" not in str(caught.value)  # only the first fault is told at length
 
 
 @pytest.mark.parametrize(

@@ -64,25 +64,6 @@ def spread(d):
     return float((d * d).sum())
 
 
-def test_lemma_3_needs_the_number_of_parties():
-    rng = np.random.default_rng(0)
-    for _ in range(2000):
-        n_parties, n = rng.integers(1, 8), rng.integers(1, 6)
-        a = rng.normal(size=n)
-        d = rng.normal(size=(n_parties, n)) * rng.choice([0.1, 1.0]) + rng.choice([0.0, 3.0]) * rng.normal(
-            size=n
-        )
-        together = np.sum((a + d.sum(axis=0)) ** 2) - a @ a
-        apart = np.sum((a + d) ** 2) - n_parties * (a @ a)
-        scale = 1e-12 * (a @ a + n_parties * spread(d))
-        assert together - apart == pytest.approx(np.sum(d.sum(axis=0) ** 2) - spread(d), abs=scale)
-        assert together - apart <= (n_parties - 1) * spread(d) + scale
-        if n_parties <= 2:
-            assert together - apart <= spread(d) + scale
-    d = np.ones((3, 1))  # equal moves: equality, and the printed bound is exceeded
-    assert np.sum(d.sum(axis=0) ** 2) - spread(d) == 2 * spread(d) > spread(d)
-
-
 def lagrangian_steps(problem, r, rounds):
     """Change of the augmented Lagrangian in each round of `jacobi` from the second, and what bounds it.
 

@@ -5,7 +5,6 @@ import math
 import shutil
 import signal
 import struct
-import sys
 
 import pytest
 from fastadmm.errors import ConfigError, StorageError
@@ -193,18 +192,6 @@ def test_targets():
         with pytest.raises(ConfigError, match=said) as caught:
             parse_target(text)
         assert "secret" not in str(caught.value)
-
-
-@pytest.mark.parametrize(("kind", "library"), [("tensorboard", "tensorboardX"), ("mlflow", "mlflow")])
-def test_a_missing_library_is_one_line_and_nothing_is_trained(
-    data, tmp_path, monkeypatch, capsys, kind, library
-):
-    for name in [name for name in sys.modules if name.split(".")[0] == library]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, library, None)
-    err = refused(capsys, 5, "train", data / "a.parts", "-o", tmp_path / "run", "-q", "--log-to", kind)
-    assert f'pip install "fastadmm[{kind}]"' in err
-    assert not (tmp_path / "run").exists()
 
 
 def test_command(data, tmp_path, capsys):

@@ -50,32 +50,6 @@ def convert(folder, name, changed=False, n=N, **options):
     return convert_tables(tables[0], [tables[1]], folder / name, id="id", label="y", **options)
 
 
-def rows_moved(folder, **options):
-    """How many rows of the shop differ between two tables in which one record does."""
-    first = convert(folder, "one", **options).parties[1]
-    second = convert(folder, "two", changed=True, **options).parties[1]
-    if first.n_features != second.n_features:
-        return N
-    return int((first.load() != second.load()).any(axis=1).sum())
-
-
-# --- the one function
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"missing": "mean"}, "categories of 'city' and 1 more"),
-        ({"missing": "median", "drop": ["city"]}, "what stands for missing cells (--missing median)"),
-        ({"missing": "indicator", "drop": ["city"]}, "--missing indicator"),
-        ({"drop": ["spent"]}, "categories of 'city'"),
-        ({"drop": ["city"], "missing": "mean", "standardize": True}, "centres or scales of columns"),
-    ],
-)
-def test_what_is_fitted_on_rows_moves_others_and_is_said(tmp_path, options, said):
-    assert rows_moved(tmp_path, **options) > 1
-    found = private_constants(open_partition(tmp_path / "one").parties[1].steps)
-    assert said in ", ".join(found)
-
-
 def test_the_attack_two_neighbours_are_told_apart_at_epsilon_one(tmp_path):
     """Half of the cells carry a mean that one record moved: the private row norm tells, 6 of 6 times."""
     norms = []
@@ -87,18 +61,6 @@ def test_the_attack_two_neighbours_are_told_apart_at_epsilon_one(tmp_path):
         made = [make_message(block, y, y, budget, NoiseSource("grid", None, 1), engine) for _ in range(6)]
         norms.append([message.row_norm for message in made])
     assert min(norms[1]) > max(norms[0])
-
-
-def test_numbers_without_gaps_move_their_own_row_alone(tmp_path):
-    bank, _ = write_tables(tmp_path)
-    shops = []
-    for k, value in enumerate((1.5, 1e6)):
-        shop = tmp_path / f"shop{k}.csv"
-        shop.write_text("id,spent\n" + "".join(f"{i},{value if i == 7 else i / 10}\n" for i in range(N)))
-        made = convert_tables(bank, [shop], tmp_path / f"p{k}", id="id", label="y", normalize="l2")
-        shops.append(made.parties[1])
-    assert [private_constants(shop.steps) for shop in shops] == [[], []]
-    assert not (np.delete(shops[0].load(), 7, 0) != np.delete(shops[1].load(), 7, 0)).any()
 
 
 @dataclass(frozen=True)

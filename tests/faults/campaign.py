@@ -354,9 +354,9 @@ def plan(
 
 
 def campaign(
-    n_faults: int, job: int, n_jobs: int, directory: Path, again: list[tuple[str, str, int]] | None = None
+    n_faults: int, job: int, n_jobs: int, directory: Path
 ) -> Iterator[tuple[str, str, int, list[str]]]:
-    """Every fault of a job, or those that are to be tried ``again``, with what was wrong."""
+    """Every fault of a job, with what was wrong."""
     injector = Injector()
     scratch = directory / f"job-{job}"
     scratch.mkdir()
@@ -364,7 +364,6 @@ def campaign(
     make_template(template)
     places, expected = plan(injector, template, scratch, n_faults)
     known = subjects()
-    places = places if again is None else again
     random.Random(0).shuffle(places)  # a campaign that is interrupted has tried some of everything
     for number, (name, kind, at) in enumerate(places):
         if number % n_jobs == job:
@@ -379,9 +378,8 @@ def _worker(arguments: argparse.Namespace) -> None:
     stdout = os.dup(1)
     os.dup2(2, 1)
     with os.fdopen(stdout, "w") as out:
-        again = json.loads(arguments.json.read_text())["failed"] if arguments.again else None
         directory = Path(arguments.directory)
-        for report in campaign(arguments.faults, arguments.job, arguments.jobs, directory, again):
+        for report in campaign(arguments.faults, arguments.job, arguments.jobs, directory):
             print(json.dumps(report), file=out, flush=True)
 
 
@@ -393,19 +391,15 @@ def build(directory: Path) -> Path:
     return made
 
 
-def run_campaign(
-    n_faults: int, n_jobs: int, directory: Path, again: Path | None = None
-) -> Iterator[tuple[str, str, int, list[str]]]:
+def run_campaign(n_faults: int, n_jobs: int, directory: Path) -> Iterator[tuple[str, str, int, list[str]]]:
     """Run the jobs side by side, each in a process with the library of faults.
 
-    ``again`` has counts of an earlier campaign: what failed there is tried, and nothing else. Of each fault:
-    its subject, kind, number of the operation, and problems.
+    Of each fault: its subject, kind, number of the operation, and problems.
     """
     environment = {**os.environ, "LD_PRELOAD": str(build(directory)), "OMP_NUM_THREADS": "1",
                    "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parent)}  # fmt: skip
     command = [sys.executable, "-P", __file__, "--faults", str(n_faults), "--jobs", str(n_jobs)]
     command += ["--directory", str(directory)]
-    command += [] if again is None else ["--again", "--json", str(again)]
     with ExitStack() as stack:
         processes = [
             stack.enter_context(
@@ -442,19 +436,6 @@ def summary(reports: list[tuple[str, str, int, list[str]]]) -> dict[str, Any]:
     }
 
 
-def after_mending(earlier: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-    """Counts of a campaign of which everything that failed was tried again."""
-    assert now["faults"] == len(earlier["failed"]), "not everything that failed was tried again"
-    words = ("lost", "silent", "traceback", "crash", "hang", "leftover", "failed")
-    mended = earlier["mended"] + now["survived"]
-    return {
-        **earlier,
-        **{word: now[word] for word in words},
-        "survived": earlier["survived"] + now["survived"],
-        "mended": mended,
-    }
-
-
 def table(counts: dict[str, Any]) -> str:
     """The counts in Markdown, for ``docs/reliability.md``."""
     bad = ("lost", "silent", "traceback", "crash", "hang", "leftover")
@@ -480,7 +461,6 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--job", type=int)
     parser.add_argument("--directory")
-    parser.add_argument("--again", action="store_true", help="only what failed in the counts of --json")
     parser.add_argument("--json", type=Path, help="write the counts there, and into docs/reliability.md")
     arguments = parser.parse_args()
     if arguments.job is not None:
@@ -490,8 +470,7 @@ def main() -> None:
         reports = []
         # Hours: an interrupt ends the campaign, and what was done counts.
         with suppress(KeyboardInterrupt):
-            again = arguments.json if arguments.again else None
-            for report in run_campaign(arguments.faults, arguments.jobs, Path(directory), again):
+            for report in run_campaign(arguments.faults, arguments.jobs, Path(directory)):
                 reports.append(report)
                 if report[3]:
                     print(*report, sep=" | ", flush=True)
@@ -500,8 +479,6 @@ def main() -> None:
     counts = summary(reports)
     print({key: value for key, value in counts.items() if key != "subjects"})
     if arguments.json is not None:
-        if arguments.again:
-            counts = after_mending(json.loads(arguments.json.read_text()), counts)
         arguments.json.write_text(json.dumps(counts, indent=2) + "\n")
         PAGE.write_text(
             between_markers(PAGE.read_text(encoding="utf-8"), "faults", table(counts)), encoding="utf-8"
