@@ -129,66 +129,6 @@ def test_broken_source(content, message, arguments, tmp_path, monkeypatch, capsy
     assert os.listdir() == [name]
 
 
-# --- paths -----------------------------------------------------------------------------------------------
-def directory(root):
-    (root / "d").mkdir()
-    return ["d", "-o", "out"]
-
-
-def out_is_a_file(root):
-    (root / "out").write_text("precious")
-    return ["a.svm", "-o", "out", "--force"]
-
-
-def out_is_ours_no_force(root):
-    (root / "out").mkdir()
-    (root / "out" / "partition.toml").write_text("precious")
-    return ["a.svm", "-o", "out"]
-
-
-def fifo(root):
-    os.mkfifo(root / "pipe")
-    return ["pipe", "-o", "out"]
-
-
-def loop(root):
-    (root / "loop").symlink_to("loop")
-    return ["loop", "-o", "out"]
-
-
-def like_a_damaged_partition(root):
-    (root / "like").mkdir()
-    (root / "like" / "partition.toml").write_text("format = 'fastadmm-part")
-    return ["a.svm", "--like", "like", "-o", "out"]
-
-
-@pytest.mark.parametrize(
-    ("setup", "message", "code"),
-    [
-        (lambda root: ["absent.svm", "-o", "out"], "absent.svm: no such file", STORAGE),
-        (lambda root: ["x" * 300, "-o", "out"], "x: (cannot read|no such file)", STORAGE),
-        (lambda root: ["a.svm", "-o", "no/such/out"], "no/such/out: cannot write", STORAGE),
-        (lambda root: ["a.svm", "-o", "a.svm/out"], "a.svm/out: cannot write", STORAGE),
-        (lambda root: ["a.svm", "-o", "y" * 300], "y: cannot write", STORAGE),
-        (directory, "d: a directory without data files", INPUT),
-        (out_is_a_file, "out: exists already and is not a directory", STORAGE),
-        (out_is_ours_no_force, "out: exists already", STORAGE),
-        (fifo, "pipe: not a regular file", STORAGE),
-        (loop, "loop: (cannot read|no such file)", STORAGE),
-        (like_a_damaged_partition, "partition.toml", FORMAT),
-    ],
-)
-def test_broken_path(setup, message, code, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    Path("a.svm").write_bytes(SVM)
-    arguments = setup(tmp_path)
-    before = sorted(os.listdir())
-    with pytest.raises(SystemExit) as stop:
-        main(["convert", *arguments, *([] if "--like" in arguments else TWO.split())])
-    check(stop.value.code, capsys.readouterr().err, code, message)
-    assert sorted(os.listdir()) == before
-
-
 # --- in a process of its own -----------------------------------------------------------------------------
 @pytest.mark.repeats
 @pytest.mark.parametrize("limit", [500, 20_000, 150_000])

@@ -13,7 +13,7 @@ from fastadmm.data_tools import convert as convert_module
 from fastadmm.data_tools import opening
 from fastadmm.data_tools.convert import convert
 from fastadmm.data_tools.spool import Spool
-from fastadmm.errors import ConfigError, InputError, StorageError
+from fastadmm.errors import ConfigError, InputError
 from fastadmm.store import open_partition
 from scipy import sparse
 
@@ -190,39 +190,6 @@ def test_declared_features(tmp_path: Path) -> None:
         convert(tmp_path / "a", tmp_path / "p", columns="2,3", features=6)
 
 
-def test_too_large_for_float32(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("# head\n1 1:1 2:1\n2 1:2 2:1e300\n")
-    with pytest.raises(InputError, match="line 3, feature 'f2': too large for float32"):
-        convert(tmp_path / "a", tmp_path / "o", columns="1,1", dtype="float32")
-    assert list(tmp_path.iterdir()) == [tmp_path / "a"]
-
-
-def test_options_of_other_formats_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("1 1:1 2:1\n2 1:2 2:1\n")
-    for option in (
-        {"label": "y"},
-        {"drop": ["y"]},
-        {"header": False},
-        {"x_key": "X"},
-        {"y_key": "y"},
-        {"separator": ";"},
-    ):
-        with pytest.raises(ConfigError, match="sources, but this one is read as libsvm"):
-            convert(tmp_path / "a", tmp_path / "o", parties=2, **option)
-    for option, message in (
-        ({}, "--columns, --parties or --like"),
-        ({"parties": 2, "columns": "1,1"}, "give only one"),
-        ({"parties": 0}, "at least one party"),
-        ({"columns": ";"}, "--columns is empty"),
-        ({"columns": "a;b"}, "LIBSVM columns have no names"),
-        ({"parties": 2, "features": 0}, "--features 0"),
-        ({"parties": 2, "task": "multiclass"}, "choose one of auto, classification"),
-        ({"parties": 2, "format": "npz"}, "not a zip archive"),
-    ):
-        with pytest.raises((ConfigError, InputError), match=message):
-            convert(tmp_path / "a", tmp_path / "o", **option)
-
-
 # --- command line ----------------------------------------------------------------------------------------
 
 
@@ -244,18 +211,6 @@ def test_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert summary["classes"] == {"1": 1, "2": 2}
     assert summary["nnz"] == 4
     assert [party["nnz"] for party in summary["parties"]] == [3, 1]
-
-
-def test_existing_output_needs_force(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "a").write_text("1 1:1 2:1\n2 2:2\n")
-    (tmp_path / "dir").mkdir()
-    (tmp_path / "dir" / "precious").touch()
-    assert run(tmp_path / "a", "-o", tmp_path / "dir", "--parties", 2) == 6
-    assert "--force" in capsys.readouterr().err
-    assert run(tmp_path / "a", "-o", tmp_path / "dir", "--parties", 2, "--force") == 6
-    assert (tmp_path / "dir" / "precious").exists()
-    with pytest.raises(StorageError, match="there is no directory"):
-        convert(tmp_path / "a", tmp_path / "no" / "o", parties=2)
 
 
 @pytest.mark.parametrize("stage", ["reading", "writing"])

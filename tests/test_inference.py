@@ -344,19 +344,6 @@ def test_a_run_in_raw_units(trained, capsys, monkeypatch):
     assert "note: standard errors are HC1" in printed
 
 
-def test_mistakes_are_one_line(trained, tmp_path, capsys):
-    capsys.readouterr()
-    for arguments, said in (
-        (["infer", trained / "t.parts"], "not a run"),
-        (["infer", trained / "run", "--level", "95"], "level: 95.0 is not between 0 and 1"),
-        (["infer", trained / "run", "--covariance", "HC7"], "choose model, HC0, HC1"),
-    ):
-        assert run(*arguments) != 0
-        error = capsys.readouterr().err
-        assert error.count("\n") == 1
-        assert said in error
-
-
 @pytest.mark.parametrize("small", [1e-14, 1e-11, 1e-6, 0.02, 0.03, 1.0, 30.0])
 def test_likelihoods_keep_their_digits_at_hardly_any_dispersion(small):
     import mpmath as mp
