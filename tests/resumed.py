@@ -6,8 +6,11 @@ from fastadmm.problem.problem import Problem
 from fastadmm.solver.solver import Solver
 
 
-def assert_resumed_is_the_same(given: Problem, options: SolverOptions, rounds: int, after: int = 3) -> None:
-    """Stop after some rounds, go on with what was saved, and compare records and weights to the bit."""
+def assert_resumed_is_the_same(given: Problem, options: SolverOptions, rounds: int, after: int = 3) -> Solver:
+    """Stop after some rounds, go on with what was saved, and compare records and weights to the bit.
+
+    The solver that was never stopped is returned.
+    """
     straight, resumed = Solver(given, options), Solver(given, options)
     for _ in range(rounds):
         straight.round()
@@ -17,3 +20,5 @@ def assert_resumed_is_the_same(given: Problem, options: SolverOptions, rounds: i
         assert (a.objective, a.gap) == (b.objective, b.gap)
     for x, y in zip(straight.party_weights(), resumed.party_weights(), strict=True):
         np.testing.assert_array_equal(x, y)
+    np.testing.assert_array_equal(straight.intercept, resumed.intercept)
+    return straight

@@ -206,53 +206,6 @@ def test_npz_csr(tmp_path, layout, monkeypatch):
     np.testing.assert_array_equal(collect(reader)[0], dense)
 
 
-CSR = {
-    "data": np.array([1.0, 2.0, 3.0]),
-    "indices": np.array([0, 2, 1]),
-    "indptr": np.array([0, 2, 3]),
-    "shape": np.array([2, 3]),
-    "y": np.array([0, 1]),
-}
-DENSE = {"X": np.ones((2, 3)), "y": np.array([0, 1])}
-
-
-@pytest.mark.parametrize(
-    ("arrays", "message"),
-    [
-        (DENSE | {"X": np.array([[1, np.nan, 1], [1, 1, 1]])}, "array 'X', row 1, column 2: nan"),
-        (DENSE | {"X": np.ones(3)}, r"array 'X' has shape \(3,\)"),
-        (DENSE | {"X": np.ones((2, 3), dtype=complex)}, "has type complex128"),
-        (DENSE | {"X": np.array([["a"], ["b"]])}, "has type <U1"),
-        (DENSE | {"y": np.ones(3)}, r"array 'y' has shape \(3,\), but there are 2 rows"),
-        (DENSE | {"y": np.array([0, np.inf])}, "array 'y', row 2: label inf"),
-        ({"X": np.ones((2, 3)), "yy": np.ones(2)}, "no array 'y'; .*yy.*--y-key"),
-        ({"Z": np.ones((2, 3)), "y": np.ones(2)}, "no array 'X'; .*--x-key"),
-        ({"X": np.ones((0, 3)), "y": np.ones(0)}, "no rows"),
-        ({"X": np.ones((2, 0)), "y": np.ones(2)}, "no feature columns"),
-        (CSR | {"indices": np.array([0, 3, 1])}, "row 1, column 4: out of range, there are 3 columns"),
-        (CSR | {"indices": np.array([0, -1, 1])}, "out of range"),
-        (CSR | {"indices": np.array([2, 2, 1])}, "row 1, column 3: appears twice"),
-        (CSR | {"data": np.array([1, 2, np.inf])}, "row 2, column 2: inf"),
-        (CSR | {"indptr": np.array([0, 3, 2])}, "never decrease"),
-        (CSR | {"indptr": np.array([0, 2])}, "2 rows, but array 'indptr' has 2 entries"),
-        (CSR | {"indptr": np.array([0, 2, 4])}, "'indptr' ends at 4"),
-        (CSR | {"shape": np.array([2, 3, 1])}, "'shape' must hold two"),
-        (CSR | {"indices": np.array([0.0, 1.0, 2.0])}, "array 'indices' has shape"),
-        (CSR | {"format": np.array(b"csc")}, "sparse format 'csc'"),
-    ],
-)
-def test_npz_faults(tmp_path, arrays, message):
-    source = save(tmp_path / "bad.npz", **arrays)
-    with pytest.raises(InputError, match=f"bad.npz: .*{message}|bad.npz: {message}"):
-        collect(NpzSource(source))
-
-
-def test_npz_pickles_are_refused(tmp_path):
-    source = save(tmp_path / "a.npz", X=np.array([[None]]), y=np.ones(1))
-    with pytest.raises(InputError, match="Python objects"):
-        NpzSource(source)
-
-
 def test_npz_damage(tmp_path):
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "a.npz", X=rng.random((2000, 3)), y=rng.random(2000))

@@ -3,10 +3,8 @@
 import ast
 import base64
 import doctest
-import json
 import pickle
 import re
-import subprocess
 import sys
 import zlib
 from dataclasses import replace
@@ -166,33 +164,6 @@ def test_weights_count_samples(cancer: Data, parties: int | None) -> None:
     np.testing.assert_allclose(weighted.intercept_, repeated.intercept_, atol=1e-5)
 
 
-def test_real_weights(cancer: Data, diabetes: Data) -> None:
-    weight = np.random.default_rng(1).exponential(size=1000)
-    X, y = cancer
-    s = weight[: len(y)]
-    model = JointClassifier(2, 1e-2, tol=TIGHT).fit(X, y, s)
-    np.testing.assert_allclose(
-        model.coef_, reference_classifier(X, y, 1e-2, sample_weight=s).coef_, atol=1e-4
-    )
-    X, y = diabetes
-    s = weight[: len(y)]
-    ridge = JointRegressor(2, 1e-2, tol=TIGHT).fit(X, y, s)
-    np.testing.assert_allclose(ridge.coef_, reference_regressor(X, y, 1e-2, sample_weight=s).coef_, atol=2e-3)
-
-
-def test_penalty_changes_the_rounds_not_the_model(cancer: Data) -> None:
-    X, y = cancer
-    models = [JointClassifier(2, 1e-2, tol=TIGHT, penalty=r).fit(X, y) for r in (0.005, 0.05)]
-    assert models[0].n_rounds_ != models[1].n_rounds_
-    np.testing.assert_allclose(models[0].coef_, models[1].coef_, atol=1e-5)
-
-
-def test_threads_change_nothing(cancer: Data) -> None:
-    X, y = cancer
-    one, two = (JointClassifier(3, 1e-2, n_threads=k).fit(X, y) for k in (1, 2))
-    np.testing.assert_array_equal(one.coef_, two.coef_)
-
-
 # --- forms of X, columns and parties
 
 
@@ -234,14 +205,6 @@ def test_coefficients_follow_x_and_party_coefficients_the_parties(diabetes: Data
     np.testing.assert_allclose(model.predict([frame[bank], frame[telco]]), model.predict(frame), rtol=1e-10)
     by_number = JointRegressor([[7, 1, 4], [9, 0, 2, 3, 8, 5, 6]], 1e-2, tol=TIGHT).fit(X, y)
     np.testing.assert_array_equal(by_number.coef_, model.coef_)
-
-
-@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
-def test_scattered_columns(cancer: Data, kind: Any) -> None:
-    X, y = cancer
-    parties = [list(range(29, -1, -2)), list(range(0, 30, 2))]
-    model = JointClassifier(parties, 1e-2, tol=TIGHT).fit(kind(X), y)
-    np.testing.assert_allclose(model.coef_, reference_classifier(X, y, 1e-2).coef_, atol=1e-4)
 
 
 def test_feature_names(diabetes: Data) -> None:
@@ -693,26 +656,6 @@ def test_grid_search(cancer: Data) -> None:
 
 
 # --- the package
-
-
-def test_import_is_instantaneous() -> None:
-    program = "import fastadmm, json, sys; dir(fastadmm); print(json.dumps(sorted(sys.modules)))"
-    # -P: the source folder lacks subpackages that only an installation puts together
-    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
-    loaded = {name.split(".")[0] for name in json.loads(done.stdout)}
-    heavy = {
-        "numpy",
-        "scipy",
-        "numba",
-        "llvmlite",
-        "sklearn",
-        "pandas",
-        "h5py",
-        "matplotlib",
-        "rich",
-        "typer",
-    }
-    assert loaded & heavy == set()
 
 
 def test_exports() -> None:

@@ -1,6 +1,5 @@
 """Wide tables with ridge in ``subspace``: the model with all columns, and how few rounds it takes."""
 
-import copy
 import sys
 from pathlib import Path
 
@@ -14,6 +13,8 @@ from fastadmm.errors import FormatError
 from fastadmm.parties.direction import DirectionParty
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions, solve
+
+from resumed import assert_resumed_is_the_same
 
 
 def made(seed, monkeypatch):
@@ -162,17 +163,10 @@ def test_a_restored_run_takes_the_same_steps(loss):
     # In one process all columns are sent where the loss has kinks, and no model is needed.
     asked = "one" if loss == "quantile" else "auto"
     options = SolverOptions(scheme="subspace", gap=1e-12, n_threads=1, directions=asked)
-    solver = Solver(problem, options)
-    for _ in range(3):
-        solver.round()
-    saved = copy.deepcopy((solver.export(), solver.export_parties()))
-    other = Solver(problem, options)
-    other.restore(*saved)
-    for _ in range(2):
-        assert solver.round().objective == other.round().objective
-    saved[0]["method"]["asked"] = saved[0]["method"]["asked"][:, 1:]
+    saved = assert_resumed_is_the_same(problem, options, rounds=3).export()
+    saved["method"]["asked"] = saved["method"]["asked"][:, 1:]
     with pytest.raises(ValueError, match="asked"):
-        Solver(problem, options).method.restore(saved[0]["method"])
+        Solver(problem, options).method.restore(saved["method"])
 
 
 @pytest.mark.parametrize("balanced", [False, True])

@@ -407,15 +407,3 @@ def test_several_classes_agree_with_statsmodels(intercept):
     inverse = peer.cov_params()
     expected = (inverse @ (scored.T @ scored) @ inverse)[np.ix_(order, order)]
     np.testing.assert_allclose(robust, expected, rtol=1e-5, atol=1e-9)
-
-
-def test_two_classes_of_a_multinomial_model_are_a_logistic_one():
-    X, y = generated(np.random.default_rng(7), "logistic")
-    # Two symmetric classes share a difference between them: twice lambda on its half.
-    one = ADMMSharingClassifier(parties=2, alpha=0.01, tol=1e-13, n_threads=1).fit(X, y)
-    two = ADMMSharingClassifier(parties=2, loss="multinomial", alpha=0.02, tol=1e-13, n_threads=1).fit(X, y)
-    left, right = one.inference(X, y, covariance="HC1"), two.inference(X, y, covariance="HC1")
-    np.testing.assert_allclose(right.columns["weight"], left.columns["weight"], rtol=1e-5)
-    np.testing.assert_allclose(right.covariance, left.covariance, rtol=1e-5)
-    assert right.fit.df == pytest.approx(left.fit.df, rel=1e-6)
-    assert right.tests[-1].statistic == pytest.approx(left.tests[-1].statistic, rel=1e-5)
