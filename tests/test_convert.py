@@ -331,27 +331,6 @@ def test_a9a(tmp_path: Path, shared_data: Path) -> None:
     assert test.labels.y.sum() == 3846
 
 
-@pytest.mark.repeats
-def test_california_housing(tmp_path: Path, shared_data: Path) -> None:
-    partition = convert(
-        shared_data / "cal_housing.data",
-        tmp_path / "o",
-        columns="2,6",
-        label="medianHouseValue",
-        standardize=True,
-    )
-    assert (partition.n_samples, partition.task) == (20640, "regression")
-    assert partition.parties[0].feature_names == ["longitude", "latitude"]
-    lines = (shared_data / "cal_housing.data").read_text().splitlines(keepends=True)
-    (tmp_path / "bare.data").write_text("".join(lines[1:]))
-    bare = convert(
-        tmp_path / "bare.data", tmp_path / "p", columns="2,6", label="c9", header=False, standardize=True
-    )
-    assert bare.parties[1].feature_names == [f"c{i}" for i in range(3, 9)]
-    np.testing.assert_array_equal(bare.labels.y, partition.labels.y)
-    np.testing.assert_array_equal(matrix(tmp_path / "o"), matrix(tmp_path / "p"))
-
-
 def test_documentation_names_every_option() -> None:
     import inspect
     import re

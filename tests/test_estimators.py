@@ -23,7 +23,6 @@ from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
-from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler, scale
 from sklearn.svm import LinearSVC
@@ -152,16 +151,6 @@ def test_sparse_equals_dense(cancer: Data, kind: Any) -> None:
     sparse = JointClassifier(3, 1e-2, tol=TIGHT).fit(kind(X), y)
     np.testing.assert_allclose(sparse.coef_, dense.coef_, atol=1e-6)
     np.testing.assert_allclose(sparse.decision_function(kind(X)), sparse.decision_function(X), atol=1e-10)
-
-
-@pytest.mark.parametrize("parties", [None, 3])
-def test_weights_count_samples(cancer: Data, parties: int | None) -> None:
-    X, y = cancer
-    counts = np.random.default_rng(0).integers(0, 4, len(y))
-    weighted = JointClassifier(parties, 1e-2, tol=TIGHT).fit(X, y, sample_weight=counts)
-    repeated = JointClassifier(parties, 1e-2, tol=TIGHT).fit(np.repeat(X, counts, 0), np.repeat(y, counts))
-    np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=1e-5)
-    np.testing.assert_allclose(weighted.intercept_, repeated.intercept_, atol=1e-5)
 
 
 # --- forms of X, columns and parties
@@ -618,21 +607,6 @@ def test_pickle_of_version_0_1_0() -> None:
         )
 
 
-@pytest.mark.parametrize("Estimator", [JointClassifier, JointRegressor])
-def test_clone_and_pickle(cancer: Data, Estimator: Any) -> None:
-    X, y = cancer
-    model = Estimator(parties=[12, 18], alpha=1e-2, tol=1e-5, random_state=0, n_threads=2, callbacks=print)
-    assert clone(model).get_params() == model.get_params()
-    model.set_params(callbacks=None).fit(X, y)
-    again = pickle.loads(pickle.dumps(model))
-    np.testing.assert_array_equal(again.predict(X), model.predict(X))
-    assert again.history_ == model.history_
-    assert again.status_ is model.status_
-    np.testing.assert_array_equal(again.fit(X, y).coef_, model.coef_)
-    held = {type(value).__module__.split(".")[0] for value in vars(model).values()}
-    assert held <= {"builtins", "numpy", "fastadmm"}
-
-
 def test_pipeline_and_names_through_it(cancer: Data) -> None:
     X, y = load_breast_cancer(return_X_y=True, as_frame=True)
     means = [name for name in X.columns if name.startswith("mean")]
@@ -643,16 +617,6 @@ def test_pipeline_and_names_through_it(cancer: Data) -> None:
     np.testing.assert_allclose(model[-1].coef_, reference.coef_, atol=1e-4)
     assert list(model[-1].feature_names_in_) == list(X.columns)
     assert model.score(X, y) > 0.98
-
-
-def test_grid_search(cancer: Data) -> None:
-    X, y = cancer
-    grid = {"alpha": [1e-3, 1e-2, 1.0], "parties": [None, [10, 20]]}
-    search = GridSearchCV(JointClassifier(), grid, cv=3).fit(X, y)
-    scores = search.cv_results_["mean_test_score"].reshape(3, 2)
-    np.testing.assert_allclose(scores[:, 0], scores[:, 1], atol=0.005)  # the split does not matter
-    assert search.best_params_["alpha"] < 1.0
-    assert search.best_score_ > 0.97
 
 
 # --- the package

@@ -1,10 +1,7 @@
 """Proposals from faces promise what they bring, against the objective of all parties' weights."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from fastadmm.coordinator.proximal.chord_newton import Passes
 from fastadmm.coordinator.proximal.face_search import FaceSearch, Found, common_subspace
 from fastadmm.method.method import StallWatch
 from fastadmm.problem.problem import make_problem
@@ -110,41 +107,6 @@ def test_a_repaired_gradient_has_no_slope_on_the_face(regularizer, loss):
     for _ in range(20):
         solver.round()
     assert repaired() is not None
-
-
-@pytest.mark.parametrize("regularizer", ["l1", "group_lasso"])
-def test_on_the_right_face_a_proposal_is_the_minimiser(regularizer):
-    best = a_run(regularizer, "all", "logistic", 0)
-    least = min(best.round().objective for _ in range(25)) * best.problem.total_weight
-    solver = a_run(regularizer, "all", "logistic", 12)
-    proposal = solver.coordinator.proposal
-    at = objective(solver, proposal.coefficients, proposal.intercept)
-    assert least * (1.0 - 1e-12) <= at <= least * (1.0 + 1e-9)
-
-
-def test_a_draft_costs_no_pass_and_is_near_where_the_search_ends(monkeypatch):
-    solver = a_run("l1", "all", "logistic", 3)
-    coordinator = solver.coordinator
-    search = coordinator._search(model_faces(solver), coordinator._value(coordinator.model), 0.0)
-    Passes(coordinator.problem, coordinator.shared, coordinator.engine).at(coordinator.model)
-    with monkeypatch.context() as patch:
-        patch.setattr(type(coordinator.problem.loss), "advance", None)
-        assert search.advance(draft=True)
-    draft = search.reached
-    assert not np.array_equal(draft, coordinator.model.coefficients)
-    search.advance()
-    move = np.linalg.norm(search.reached - coordinator.model.coefficients)
-    assert np.linalg.norm(search.reached - draft) <= 0.1 * move
-
-
-def test_faces_that_a_search_began_on_are_known_again():
-    solver = a_run("l1", "all", "logistic", 4)
-    coordinator, faces = solver.coordinator, model_faces(solver)
-    search = coordinator._search(faces, coordinator._value(coordinator.model), 0.0)
-    again = [replace(face, basis=face.basis.copy(), slope=face.slope.copy()) for face in faces]
-    assert search.began_on(again)
-    assert not search.began_on([replace(again[0], slope=again[0].slope + 1.0), *again[1:]])
-    assert not search.began_on([*again[:-1], replace(again[-1], basis=again[-1].basis[:, :-1])])
 
 
 def test_where_smoothing_has_narrowed_the_same_faces_are_searched_again():

@@ -144,18 +144,6 @@ def test_the_gradient_is_that_of_ridge_with_the_estimated_kernel():
     np.testing.assert_allclose(few.dual, expected, rtol=1e-6, atol=1e-9)
 
 
-def test_a_gradient_that_was_asked_about_before_teaches_nothing():
-    few, engine, rng = FewRows(20), Engine(1), np.random.default_rng(3)
-    messages, g = rng.normal(size=(3, 20)), rng.normal(size=20)
-    few.learn(g, messages, 0, engine)
-    size = few.size
-    few.learn(3.0 * g, messages, 0, engine)
-    assert len(few.asked) == 1
-    assert few.size == size
-    few.learn(np.zeros(20), messages, 0, engine)
-    assert len(few.asked) == 1
-
-
 @pytest.mark.parametrize("loss", ["squared", "quantile"])
 def test_a_restored_run_takes_the_same_steps(loss):
     rng = np.random.default_rng(4)
