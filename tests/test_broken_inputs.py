@@ -3,7 +3,6 @@
 import bz2
 import gzip
 import io
-import json
 import lzma
 import os
 import re
@@ -215,11 +214,3 @@ def test_unprintable_names_stay_on_one_line(tmp_path):
     code, _, err = run_process("convert", name, "-o", "out.parts", *TWO.split(), cwd=tmp_path)
     check(code, err, INPUT, "line 41")
     assert "\x1b" not in err
-
-
-def test_good_source_through_a_process(tmp_path):
-    (tmp_path / "a.svm").write_bytes(SVM)
-    code, out, err = run_process("convert", "a.svm", "-o", "out.parts", *TWO.split(), "--json", cwd=tmp_path)
-    assert (code, err) == (0, "")
-    assert json.loads(out)["n_samples"] == 40
-    assert sorted(os.listdir(tmp_path)) == ["a.svm", "out.parts"]

@@ -30,7 +30,6 @@ from run_tools import (
     python,
     result_of,
     run,
-    run_process,
     running,
     write_problem,
 )
@@ -260,13 +259,6 @@ def test_help_fits_the_terminal(capsys, monkeypatch):
 
 
 # --- usage ------------------------------------------------------------------------------------------------
-def test_exit_codes_of_a_process(tmp_path):
-    code, out, err = run_process("train", tmp_path / "absent.parts", "--out", tmp_path / "run")
-    assert (code, out) == (6, "")
-    assert err.count("\n") == 1
-    assert "Traceback" not in err
-
-
 def test_a_reader_that_leaves_early(tmp_path):
     data = write_problem(tmp_path / "a.parts", n=10_000, widths=(2, 2))
     assert run("train", data, "--quiet", "--out", tmp_path / "run") == 0

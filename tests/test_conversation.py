@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fastadmm.conversation.answering import Answering, Unanswerable
-from fastadmm.conversation.calls import CALLS, CallRule, argument_fields, check_answer, check_values
-from fastadmm.conversation.exchange import Call, Exchange, Pace, ask_all, converse
+from fastadmm.conversation.calls import CALLS, argument_fields, check_answer, check_values
+from fastadmm.conversation.exchange import Call, Exchange, Pace, converse
 from fastadmm.conversation.threads import Threads
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.engine.engine import Engine
@@ -70,6 +69,7 @@ class Couriers:
         ("hinge", {}, {"scheme": "subspace", "directions": "one"}),
         ("logistic", {}, {"scheme": "sharing"}),
         ("logistic", {"regularizer": "l1"}, {"scheme": "sharing"}),
+        ("logistic", {"regularizer": "l1"}, {"scheme": "proximal", "history": 20}),
         ("logistic", {}, {"scheme": "gauss-seidel"}),
         ("sigmoid", {}, {"scheme": "sharing"}),
         ("sigmoid", {}, {}),
@@ -109,65 +109,6 @@ def test_answers_of_several_classes_are_of_those_that_were_asked():
     for means in ({}, {"mean": 1.0, "class_means": np.ones(3)}):
         with pytest.raises(FormatError, match="one of 'mean' and 'class_means' is needed"):
             check_answer(("finish", {}), means, N, "m")
-
-
-class Counter(Answering):
-    """A party with one call of its own."""
-
-    family = "counting"
-    name, reason, kind = "counter", "", "none"
-
-    def __init__(self):
-        self.total = 0.0
-
-    def count(self, step):
-        self.total += step
-        return {"value": self.total}
-
-    def reset(self):
-        self.total = 0.0
-
-    @classmethod
-    def opened(cls, name, block, engine, terms):
-        return cls()
-
-    def prepare(self):
-        pass
-
-    def final_weights(self, *args, **needed):
-        return np.zeros(0)
-
-    def export(self):
-        return {}
-
-    def restore(self, saved):
-        pass
-
-
-def test_one_more_call_is_one_entry_and_one_method(monkeypatch):
-    monkeypatch.setitem(CALLS, "count", CallRule(("counting",), {"step": "number"}, {"value": "number"}))
-    monkeypatch.setitem(CALLS, "reset", CallRule(("counting",), {}))
-    made: list[int] = []
-
-    def talk():
-        found = []
-        for pace in Pace:
-            answers = yield from ask_all(3, "count", pace, step=2.0)
-            found.append(sum(answer["value"] for answer in answers))
-        assert (yield Exchange([Call(0, "reset")])) == [{}]
-        answers = yield Exchange(
-            [Call(m, "count", lambda m=m: made.append(m) or {"step": m}) for m in (2, 0)]
-        )
-        return [*found, *(answer["value"] for answer in answers)]
-
-    with Engine(2) as engine:
-        driver = Threads(engine, [Counter(), Counter(), Counter()])
-        assert converse(talk(), driver.carry) == [6.0, 12.0, 18.0, 8.0, 0.0]
-    assert sorted(made) == [0, 2]
-    with pytest.raises(Unanswerable, match="'respond' is unknown here"):
-        Counter().answer("respond", {})
-    with pytest.raises(Unanswerable, match="'export' is unknown here"):
-        Counter().answer("export", {})
 
 
 def test_a_talk_ends_where_an_answer_is_missing_and_takes_the_same_course_again():

@@ -39,22 +39,11 @@ def test_an_agent_serves_alone_until_it_is_interrupted(
     assert not socket.exists()
 
 
-def test_an_agent_says_where_it_listens(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Served:
-        def wait(self) -> None: ...
-        def stop(self) -> None: ...
-
+def test_an_agent_says_where_it_answers(tmp_path, capsys, monkeypatch) -> None:
     separate(data_of(tmp_path), tmp_path)
-    monkeypatch.setattr("fastadmm.between.socket.serve", lambda path, handler, known: Served())
-    data, state = tmp_path / "party-1" / "party-1.h5", tmp_path / "state"
-    assert (
-        run("agent", "run", "--data", data, "--state", state, "--socket", tmp_path / "s", "--threads", 1) == 0
-    )
-    assert "party-1 listens on" in capsys.readouterr().out
+    data = ("--data", tmp_path / "party-1" / "party-1.h5", "--state", tmp_path / "state")
     monkeypatch.setattr("fastadmm.between.letters.Folder.wait", lambda self, say: None)
-    assert run("agent", "run", "--data", data, "--state", state, "--socket", tmp_path, "--threads", 1) == 0
+    assert run("agent", "run", *data, "--socket", tmp_path, "--threads", 1) == 0
     assert f"party-1 answers requests in {tmp_path}" in capsys.readouterr().out
 
 

@@ -100,29 +100,18 @@ def test_what_a_party_remembers_must_fit(tmp_path, capsys):
     assert not (tmp_path / "b.h5").exists()
 
 
-def test_weights_that_overflow(tmp_path, capsys):
-    data = write_problem(tmp_path / "d.parts", 40, (2, 3))
-    assert run("train", data, "-q", "--rounds", 8, "-o", tmp_path / "run") == ExitCode.OK
-    with h5py.File(tmp_path / "run" / "model" / "party-1.h5", "r+") as file:
-        file["weights"][:] = 1.7e308
-        del file.attrs["digest"]
-    err = refused(
-        capsys, ExitCode.INPUT, "predict", "--partial", tmp_path / "run", data / "party-1.h5", "-o", tmp_path / "c.h5"
-    )  # fmt: skip
-    assert "party-1.h5: row" in err
-
-
-def test_scores_that_overflow(tmp_path, capsys):
+@pytest.mark.parametrize("partial", [True, False])
+def test_scores_that_overflow(partial, tmp_path, capsys):
     data = write_problem(tmp_path / "d.parts", 40, (2, 3))
     assert run("train", data, "-q", "--rounds", 8, "-o", tmp_path / "run") == ExitCode.OK
     for part in ("party-1.h5", "party-2.h5"):
         with h5py.File(tmp_path / "run" / "model" / part, "r+") as file:
-            file["weights"][:] = [1.7e308] + [0.0] * (len(file["weights"]) - 1)
+            file["weights"][:] = [1.7e308] + [1.7e308 if partial else 0.0] * (len(file["weights"]) - 1)
             del file.attrs["digest"]
-    out = tmp_path / "scores.csv"
-    err = refused(capsys, ExitCode.INPUT, "predict", tmp_path / "run", data, "-o", out)
-    assert "row" in err
-    assert not out.exists()
+    out = tmp_path / "scores"
+    given = ("--partial", tmp_path / "run", data / "party-1.h5") if partial else (tmp_path / "run", data)
+    assert "row" in refused(capsys, ExitCode.INPUT, "predict", *given, "-o", out.with_suffix(".h5"))
+    assert not out.with_suffix(".h5").exists()
 
 
 def test_more_columns_than_any_file_has(tmp_path, capsys):
