@@ -18,7 +18,7 @@ from fastadmm.cluster.together import ask, is_member, run_together
 from fastadmm.engine.tree import node_range
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.method import method as stall_watch
-from fastadmm.problem.problem import TestSet, make_problem
+from fastadmm.problem.problem import make_problem
 from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.solver import solve
 
@@ -153,18 +153,6 @@ def test_workers_measure_how_far_weights_may_go():
     for found in on_workers(3, lambda comm: solve_rows(problem, comm, options)):
         np.testing.assert_array_equal(every_weight_of(found), every_weight_of(alone))
         assert found.record.gap_within == alone.record.gap_within
-
-
-def test_every_worker_scores_test_rows():
-    problem, few = problem_of("logistic"), slice(7, 500)
-    blocks = [as_block(block.matrix[few].copy()) for block in problem.blocks[::2]]
-    problem = replace(problem, blocks=problem.blocks[::2], names=problem.names[::2])
-    rows = TestSet(blocks, problem.y[few], problem.weight[few], problem.offset[few])
-    problem, options = replace(problem, test=rows), SolverOptions(max_rounds=2, n_threads=1)
-    alone = [record.test for record in solve(problem, options).history]
-    assert all(alone)
-    for found in on_workers(2, lambda comm: solve_rows(problem, comm, options)):
-        assert [record.test for record in found.history] == alone
 
 
 def every_weight_of(result):

@@ -1,29 +1,17 @@
 """A small share of the faults between organisations, and their table; all: ``make federation-faults``."""
 
-import importlib.util
 import json
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from page_outputs import between_markers
+from scripts import script_of
 
 CAMPAIGN = Path(__file__).parent / "faults" / "federation.py"
 MEASURED = Path(__file__).parents[1] / "bench" / "federation_faults.json"
-
-
-@pytest.fixture
-def campaign() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("federation_faults", CAMPAIGN)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["federation_faults"] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.slow
@@ -41,7 +29,8 @@ def test_a_share_of_the_faults_is_survived() -> None:
     }
 
 
-def test_the_page_shows_what_was_counted(campaign: ModuleType) -> None:
+def test_the_page_shows_what_was_counted() -> None:
+    campaign = script_of("tests/faults/federation.py")
     counts = json.loads(MEASURED.read_text(encoding="utf-8"))
     page = campaign.PAGE.read_text(encoding="utf-8")
     assert between_markers(page, "federation-faults", campaign.table(counts)) == page

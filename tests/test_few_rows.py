@@ -1,8 +1,5 @@
 """Wide tables with ridge in ``subspace``: the model with all columns, and how few rounds it takes."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from fastadmm.conversation.calls import check_answer
@@ -15,14 +12,12 @@ from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 
 from resumed import assert_resumed_is_the_same
+from scripts import script_of
 
 
-def made(seed, monkeypatch):
+def made(seed):
     """A problem of ``bench/few_rows.py``."""
-    monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).resolve().parents[1] / "bench")])
-    from few_rows import generate_ridge
-
-    _, blocks, y, given = generate_ridge(seed)
+    _, blocks, y, given = script_of("bench/few_rows.py").generate_ridge(seed)
     return make_problem([np.ascontiguousarray(block) for block in blocks], y, **given)
 
 
@@ -60,8 +55,8 @@ def test_where_rows_are_few():
     ],
 )
 @pytest.mark.parametrize("directions", ["auto", "one", "both"])
-def test_wide_tables_are_certified_soon(seed, rounds, directions, monkeypatch):
-    problem = made(seed, monkeypatch)
+def test_wide_tables_are_certified_soon(seed, rounds, directions):
+    problem = made(seed)
     if directions != "auto" and not problem.loss.smooth:
         pytest.skip("losses with kinks send one")
     # One direction in a round is half of the messages.

@@ -165,20 +165,6 @@ def test_the_second_of_two_runs_is_refused_before_it_draws(tmp_path):
     assert Ledger(tmp_path / "l").spent("rows").pure == (0.25,) * 8
 
 
-def test_what_was_never_drawn_is_given_back(tmp_path):
-    one, two = Ledger(tmp_path / "l"), Ledger(tmp_path / "l")
-    one.reserve(planned("one"), 1.0, DELTA)
-    one.charge(drawn(planned("one")[0]), 1.0, DELTA)
-    one.free()
-    two.reserve(planned("two", 3), 1.0, DELTA)
-    with pytest.raises(PrivacyBudgetError, match="set aside"):
-        one.reserve(planned("one")[1:], 1.0, DELTA)
-    two.free()
-    one.reserve(planned("one")[1:], 1.0, DELTA)  # as a resumed run does
-    del one
-    assert os.listdir(tmp_path) == ["l"]
-
-
 def test_a_charge_beyond_the_plan_does_not_eat_the_plan(tmp_path):
     ledger = Ledger(tmp_path / "l")
     ledger.reserve(planned("one"), 1.0, DELTA)

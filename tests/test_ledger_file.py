@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 
 import pytest
 from fastadmm.errors import FormatError, PrivacyBudgetError, StorageError
@@ -241,16 +240,6 @@ def test_a_new_line_is_no_old_one(tmp_path):
     raw = written(path, 2)
     path.write_bytes(OLD.splitlines(keepends=True)[0].encode() + b"".join(raw.splitlines(keepends=True)[1:]))
     assert cost(path) is None
-
-
-def test_a_ledger_may_be_moved_and_linked(tmp_path):
-    written(tmp_path / "l", 3)
-    shutil.move(tmp_path / "l", tmp_path / "m")
-    (tmp_path / "link").symlink_to("m")
-    ledger = Ledger(tmp_path / "link")
-    ledger.charge(charges(4)[3], 100.0, 1e-5)
-    assert len(Ledger(tmp_path / "m").charges) == 4
-    assert (tmp_path / "link").is_symlink()
 
 
 def test_a_file_that_changes_under_an_open_ledger_is_read_anew(tmp_path):
