@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 
 import numpy as np
 import pytest
@@ -185,23 +184,3 @@ def test_export_keeps_the_encoder(bank, capsys):
     for name in ("guest.h5", "host.h5", "labels.h5"):
         assert (d / "one" / name).read_bytes() == (d / "two" / name).read_bytes()
     capsys.readouterr()
-
-
-@pytest.mark.repeats
-def test_fate_breast_repeated_and_sample_ids(shared_data, capsys):
-    fate = shared_data / "fate"
-    host = fate / "breast_hetero_host.csv"
-    for name in ("repeated_id", "sample_id"):
-        guest = fate / f"breast_hetero_guest_{name}.csv"
-        with pytest.raises(InputError, match=r"ids occur more than once \(1570 rows too many\), first '133'"):
-            ids_of(guest)
-        found, report = align([ids_of(guest, "first"), ids_of(host)])
-        assert len(found.ids) == 569
-        assert re.search(
-            r"2139 rows, 569 joined, \d+ ids occur more than once \(1570 rows left out\)", report[0]
-        )
-    sampled = fate / "breast_hetero_host_sample_id.csv"
-    _, report = align([ids_of(fate / "breast_hetero_guest.csv"), ids_of(sampled)])
-    assert "569 rows, 299 joined, 270 ids are not in every table" in report[0]
-    assert run("align", "--guest", guest, "--host", sampled, "--id", "mock_id") == 3
-    assert "no id column 'mock_id'" in capsys.readouterr().err

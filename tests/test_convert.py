@@ -315,22 +315,6 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path, kind: str) -> None:
     assert large - small < 10_000, f"peak grew from {small} to {large} kB"
 
 
-# --- real data -------------------------------------------------------------------------------------------
-
-
-def test_a9a(tmp_path: Path, shared_data: Path) -> None:
-    partition = convert(shared_data / "a9a.bz2", tmp_path / "a9a.parts", columns="66,57")
-    assert partition.n_samples == 32561
-    assert [party.n_features for party in partition.parties] == [66, 57]
-    assert sum(party.nnz for party in partition.parties) == 451592
-    assert partition.labels.classes == ("-1", "1")
-    assert partition.labels.y.sum() == 7841
-    test = convert(shared_data / "a9a.t.bz2", tmp_path / "t.parts", like=tmp_path / "a9a.parts")
-    assert test.n_samples == 16281
-    assert [party.n_features for party in test.parties] == [66, 57]
-    assert test.labels.y.sum() == 3846
-
-
 def test_documentation_names_every_option() -> None:
     import inspect
     import re

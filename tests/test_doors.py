@@ -80,19 +80,8 @@ def home(tmp_path_factory):
     for name, arguments in converted.items():
         assert run("convert", *arguments, "-o", home / f"{name}.parts") == 0
         if name != "tables":
-            assert (
-                run(
-                    "convert",
-                    new,
-                    "--label",
-                    "y",
-                    "--like",
-                    home / f"{name}.parts",
-                    "-o",
-                    home / f"{name}.new",
-                )
-                == 0
-            )
+            like = ("--like", home / f"{name}.parts", "-o", home / f"{name}.new")
+            assert run("convert", new, "--label", "y", *like) == 0
     assert run("scorecard", "bins", home / "marked.parts", "-o", home / "binned.parts") == 0
     assert (
         run("convert", new, "--label", "y", "--like", home / "binned.parts", "-o", home / "binned.new") == 0

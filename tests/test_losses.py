@@ -583,7 +583,6 @@ def test_the_dual_bound_of_any_vector_in_the_domain_is_one(name, intercept):
     [
         *((name, lam, 1e-6, 40) for name in (*LABELS[1:], "huber", "poisson") for lam in (1e-1, 1e-4)),
         *((name, 1e-4, 1e-6, 40) for name in LOG_LINK[1:]),
-        *((name, lam, 1e-4, 50) for name in KINKS for lam in (1e-1, 1e-4)),
     ],
 )
 def test_rounds_on_real_data(name, lam, gap, rounds):
