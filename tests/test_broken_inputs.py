@@ -144,19 +144,6 @@ def test_broken_source(content, message, arguments, tmp_path, monkeypatch, capsy
 
 
 # --- in a process of its own -----------------------------------------------------------------------------
-@pytest.mark.repeats
-@pytest.mark.parametrize("limit", [500, 20_000, 150_000])
-def test_disk_full(tmp_path, limit):
-    rng = np.random.default_rng(0)
-    np.savez(tmp_path / "a.npz", X=rng.random((3000, 20)), y=np.arange(3000) % 2)
-    prelude = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))"
-    code, _, err = run_process(
-        "convert", "a.npz", "-o", "out.parts", *TWO.split(), cwd=tmp_path, prelude=prelude
-    )
-    check(code, err, STORAGE, r"out\.parts.*limit is exhausted|out\.parts.*too large")
-    assert os.listdir(tmp_path) == ["a.npz"]
-
-
 def test_permissions():
     # As root, give up the rights of root after the imports; pytest's own directory would be closed to others.
     prelude = (

@@ -12,8 +12,7 @@ from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError
 from fastadmm.parties.families import FAMILIES
-from fastadmm.problem.problem import TestSet, make_problem
-from fastadmm.solver.early_stopping import EarlyStopping
+from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions
 
 from rounds_tools import three_classes
@@ -135,22 +134,6 @@ def test_a_talk_ends_where_an_answer_is_missing_and_takes_the_same_course_again(
     assert converse(talk(), carry) == 2.0
     assert asked[:2] == asked[2:]
     assert closed == [True, True]
-
-
-def test_held_out_rows_are_scored_by_their_parties():
-    blocks, y, _ = make_vertical_classification(N, (3, 4), seed=2)
-    more, targets, _ = make_vertical_classification(20, (3, 4), seed=3)
-    held = make_problem(more, targets)
-    rows = TestSet(held.blocks, held.y, held.weight, held.offset)
-    problem = make_problem(blocks, y, lam=1e-3, test=rows)
-    with Engine(1) as engine:
-        solver = Solver(problem, SolverOptions(gap=0.0), engine, early=EarlyStopping(rows, "log_loss", 2))
-        names: list[str] = []
-        carry = solver.driver.carry
-        solver.driver.carry = lambda exchange: names.extend(c.name for c in exchange.calls) or carry(exchange)
-        record = solver.round()
-    assert names.count("scores") == 4
-    assert record.validation == pytest.approx(record.test["log_loss"], rel=0, abs=0)
 
 
 @pytest.mark.parametrize(("threads", "parties", "in_turn"), [(4, 2, True), (4, 3, False), (1, 1, False)])

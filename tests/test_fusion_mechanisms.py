@@ -89,14 +89,6 @@ def test_symbol_probabilities_are_a_law_with_bounded_ratio_and_the_right_mean(ep
     np.testing.assert_allclose(p @ channel.values(np.arange(k)), cut, atol=1e-9 / channel.keep)
 
 
-def test_two_levels_are_the_bit_of_duchi_and_others():
-    for epsilon in (0.3, 1.0, 3.0):
-        t = np.linspace(-1, 1, 11)
-        bit = Channel(epsilon, 2, 0.0, 1.0).probabilities(t)[:, 1]
-        c = 1.0 / math.tanh(epsilon / 2.0)
-        np.testing.assert_allclose(bit, 0.5 + t / (2.0 * c), atol=1e-14)
-
-
 def naive_levels(score, center, clip, keep, k, rounding, response):
     symbols = []
     for s, a, u in zip(score, rounding, response, strict=True):

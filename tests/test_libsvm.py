@@ -9,7 +9,7 @@ import pytest
 from fastadmm.data_tools import opening
 from fastadmm.data_tools.libsvm import LibsvmSource
 from fastadmm.data_tools.opening import SourceFile
-from fastadmm.errors import InputError, StorageError
+from fastadmm.errors import InputError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
@@ -141,32 +141,3 @@ def test_line_without_end(tmp_path, monkeypatch):
     path.write_bytes(GOOD + bytes(1 << 14))
     with pytest.raises(InputError, match="line 51 is longer than"):
         read(path, block_bytes=1 << 10)
-
-
-@pytest.mark.representatives(2)
-@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress])
-@pytest.mark.parametrize("fault", ["cut", "flip"])
-def test_damaged_compression(tmp_path, compress, fault):
-    rng = np.random.default_rng(0)
-    text = b"".join(b"1 1:%r\n" % float(v) for v in rng.random(20000))
-    data = bytearray(compress(text))
-    if fault == "cut":
-        data = data[: len(data) // 2]
-    else:
-        data[len(data) // 2] ^= 0x5A
-    path = tmp_path / "a.bz2"
-    path.write_bytes(bytes(data))
-    with pytest.raises(InputError, match=r"a\.bz2: "):
-        read(path)
-
-
-def test_paths(tmp_path):
-    with pytest.raises(StorageError, match="no such file"):
-        SourceFile(tmp_path / "absent")
-    with pytest.raises(StorageError, match="is a directory"):
-        SourceFile(tmp_path)
-    with pytest.raises(StorageError, match="not a regular file"):
-        SourceFile("/dev/null")
-    (tmp_path / "empty").touch()
-    with pytest.raises(InputError, match="file is empty"):
-        SourceFile(tmp_path / "empty")
