@@ -229,27 +229,12 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from fastadmm.cluster.mpi import MpiComm
 from fastadmm.cluster.rows import solve_rows
-from test_cluster import every_weight_of, named, options_of
+from test_cluster import every_weight_of, options_of, problem_of
 comm = MpiComm()
-options = options_of(int(sys.argv[2]))
-found = every_weight_of(solve_rows(named(sys.argv[3]), comm, options))
+found = every_weight_of(solve_rows(problem_of("logistic"), comm, options_of()))
 if comm.rank == comm.size - 1:
     print(found.tobytes().hex())
 """
-
-
-def named(name):
-    return other_problem(name) if name in OTHERS else problem_of(name)
-
-
-@pytest.mark.repeats
-@pytest.mark.parametrize(("workers", "threads", "name"), [(4, 1, "kinks and l1")])
-def test_mpi(workers, threads, name):
-    tests = str(Path(__file__).parent)
-    done = mpi_command(workers, [sys.executable, "-c", PROGRAM, tests, str(threads), name])
-    assert done.returncode == 0, done.stderr
-    alone = every_weight_of(solve(named(name), options_of()))
-    assert done.stdout.strip() == alone.tobytes().hex()
 
 
 @pytest.mark.repeats
@@ -257,7 +242,7 @@ def test_products_of_old_processors_depend_on_addresses(monkeypatch):
     monkeypatch.setenv("OPENBLAS_CORETYPE", "Prescott")  # nothing elsewhere
     tests, found = str(Path(__file__).parent), []
     for workers in (1, 4):
-        done = mpi_command(workers, [sys.executable, "-c", PROGRAM, tests, "1", "logistic"])
+        done = mpi_command(workers, [sys.executable, "-c", PROGRAM, tests])
         assert done.returncode == 0, done.stderr
         found.append(done.stdout)
     assert found[0] == found[1]

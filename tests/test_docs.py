@@ -243,27 +243,6 @@ def test_bench_names_missing_data_in_one_line(tmp_path):
     assert "FASTADMM_DATA" in done.stderr
 
 
-def test_picture_is_drawn_alike_each_time(tmp_path):
-    script = script_of("bench/readme.py")
-    run = {"penalty": 0.1, "status": "diverged", "suboptimality": [1.0, 3.0, 9.0], "gap": [9.0, 9.0, 9.0]}
-    ours = {
-        "penalty": None,
-        "status": "converged",
-        "suboptimality": [1.0, 1e-4, 0.0],
-        "gap": [2.0, 1e-3, 1e-9],
-    }
-    curves = {
-        m: {
-            **{key: {"runs": [run, run], "best": 0} for key in ("jacobi", "gauss-seidel")},
-            **{key: {"runs": [ours], "best": 0} for key in script.OURS},
-        }
-        for m in ("2", "5")
-    }
-    for name in ("one.svg", "two.svg"):
-        script.draw_picture(curves, tmp_path / name)
-    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
-
-
 def test_pictures_are_plain_svg():
     pictures = list((ROOT / "docs" / "img").glob("*.svg"))
     assert pictures

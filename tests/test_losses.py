@@ -220,22 +220,6 @@ def test_value_gradient_and_curvature(loss):
     assert settled.mean() > 0.5
 
 
-@pytest.mark.representatives(10)
-@every_loss
-@given(data=st.data())
-@settings(max_examples=25, deadline=None)
-def test_every_tangent_lies_below_the_loss(loss, data):
-    number = st.floats(-1e3, 1e3) if loss.name not in LOG_LINK else st.floats(-50, 50)
-    at, other = data.draw(number), data.draw(number)
-    y = data.draw(targets_of(loss, 1e4, number))
-    g, unused, one = np.empty(1), np.empty(1), np.ones(1)
-    here = loss.evaluate(np.array([at]), np.array([y]), one, g, ENGINE)
-    there = loss.evaluate(np.array([other]), np.array([y]), one, unused, ENGINE)
-    size = abs(here) + abs(there) + abs(g[0]) * (abs(at) + abs(other)) + abs(y) * (1 + abs(at) + abs(other))
-    assert there >= here + g[0] * (other - at) - 1e-13 * size - 1e-300  # exp ends at the normal numbers
-    assert here >= -1e-13 * size
-
-
 @every_loss
 @pytest.mark.parametrize("exponent", [-5, -2, 0, 2, 5])
 def test_prox_against_bisection(loss, exponent):
@@ -320,20 +304,6 @@ def test_conjugate_is_infinite_outside_its_domain(loss, low, high):
             assert math.isfinite(at(outside * 1e6))
     assert loss.conjugate(np.zeros(1), y, np.zeros(1), ENGINE) == 0.0
     assert loss.conjugate(np.full(1, 1e-9), y, np.zeros(1), ENGINE) == math.inf
-
-
-@pytest.mark.parametrize("centre", [-1e3, -30.0, 0.0, 5.0, 1e3])
-@pytest.mark.parametrize("count", [0.0, 1.0, 1e6, 1e9])
-@pytest.mark.parametrize("r", [1e-6, 1.0, 1e6])
-def test_poisson_prox_neither_overflows_nor_stalls(centre, count, r):
-    loss, one = get_loss("poisson"), np.ones(1)
-    z, g = np.array([1e3]), np.empty(1)
-    _, slope = loss.prox(np.array([centre]), np.zeros(1), one * count, one, r, z, g, ENGINE)
-    assert np.isfinite([z[0], g[0], slope]).all()
-    residual = math.exp(z[0]) - count + r * (z[0] - centre)
-    assert abs(residual) <= 64 * EPS * (
-        math.exp(z[0]) * (1 + abs(z[0])) + count + r * (abs(z[0]) + abs(centre))
-    )
 
 
 def test_poisson_loss_keeps_its_digits_at_the_minimum():
@@ -470,7 +440,7 @@ def data_for(loss, seed=0, n=60):
 
 
 def independent_optimum(loss, matrix, y, lam, s, offset, intercept):
-    """Least objective by quasi-Newton, or by cvxpy where there are kinks."""
+    """Least objective of a smooth loss by quasi-Newton; with kinks: test_every_pair.py."""
     design = np.hstack([matrix, np.ones((len(y), 1))]) if intercept else matrix
     ridge = np.full(design.shape[1], lam)
     ridge[matrix.shape[1] :] = 0.0
@@ -480,30 +450,16 @@ def independent_optimum(loss, matrix, y, lam, s, offset, intercept):
         g = design.T @ (s * derivatives(loss, z, y)[0]) / s.sum() + ridge * x
         return s @ naive.value(loss, z, y) / s.sum() + ridge @ (x * x) / 2, g
 
-    if loss.smooth:
-        x = np.zeros(design.shape[1])
-        for _ in range(3):
-            options = {"maxiter": 5000, "maxfun": 50000, "ftol": 0, "gtol": 1e-13, "maxcor": 30}
-            x = minimize(objective, x, jac=True, method="L-BFGS-B", options=options).x
-        return objective(x)[0]
-    cp = pytest.importorskip("cvxpy")
-    x = cp.Variable(design.shape[1])
-    z = offset + design @ x
-    if loss.name == "hinge":
-        each = cp.pos(1 - cp.multiply(2 * y - 1, z))
-    else:
-        tau = loss.parameters["tau"]
-        each = cp.maximum(tau * (y - z), (tau - 1) * (y - z))
-    cost = s @ each / s.sum() + cp.sum_squares(cp.multiply(np.sqrt(ridge / 2), x))
-    accuracy = {"tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
-    cp.Problem(cp.Minimize(cost)).solve(solver="CLARABEL", **accuracy)
-    return objective(x.value)[0]
+    x = np.zeros(design.shape[1])
+    for _ in range(3):
+        options = {"maxiter": 5000, "maxfun": 50000, "ftol": 0, "gtol": 1e-13, "maxcor": 30}
+        x = minimize(objective, x, jac=True, method="L-BFGS-B", options=options).x
+    return objective(x)[0]
 
 
 FITTED = [
-    *(get_loss(name) for name in NEW),
+    *(get_loss(name) for name in NEW if name not in KINKS),
     get_loss("huber", delta=0.2),
-    get_loss("quantile", tau=0.8),
     get_loss("smoothed_hinge", gamma=0.05),
     get_loss("tweedie", power=1.9),
     get_loss("negative_binomial", alpha=0.2),
@@ -527,8 +483,7 @@ def test_fits_against_independent_solvers(loss, intercept, weighted):
         blocks[-1] = sp.csr_array(blocks[-1])
         more = {"fit_intercept": intercept, "sample_weight": s, "offset": offset}
         problem = make_problem(blocks, y, loss=loss.name, loss_parameters=loss.parameters, lam=lam, **more)
-        gap = 1e-7 if loss.smooth else 1e-6
-        result = solve(problem, SolverOptions(scheme=scheme, gap=gap, max_rounds=5000, n_threads=1))
+        result = solve(problem, SolverOptions(scheme=scheme, gap=1e-7, max_rounds=5000, n_threads=1))
         assert result.status is Status.CONVERGED, (scheme, result.message)
         assert result.objective == pytest.approx(best, rel=1e-6)
         x = np.concatenate(result.weights)
