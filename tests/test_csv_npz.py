@@ -144,28 +144,6 @@ def test_csv_not_utf8(tmp_path):
         CsvSource(write(tmp_path / "b.csv", b"a,\xff\n1,1\n"), label="a")
 
 
-@pytest.mark.parametrize(
-    ("text", "options", "message"),
-    [
-        ("\n\n", {"label": "y"}, "only blank lines"),
-        ("a,y\n", {"label": "y"}, "no data rows, only the header"),
-        ("a,a,y\n1,2,3\n", {"label": "y"}, "column name 'a' appears twice, in columns 1 and 2"),
-        ("a,,y\n1,2,3\n", {"label": "y"}, "column 2 has no name: .*--drop c2"),
-        ("age,y\n1,2\n", {"label": None}, "which column is the label.*age, y"),
-        ("age,target\n1,2\n", {"label": "tarhet"}, "no label column 'tarhet'; did you mean 'target'"),
-        ("age,y\n1,2\n", {"label": "y", "drop": ["agee"]}, "no column 'agee' to drop; did you mean 'age'"),
-        ("age,y\n1,2\n", {"label": "y", "drop": ["y"]}, "'y' is the label and cannot be dropped"),
-        ("y\n1\n", {"label": "y"}, "no feature column"),
-        ("age,y\n1,2\n", {"label": "y", "drop": ["age"]}, "no feature column"),
-        ("1,2\n3,4\n", {"label": "c2"}, "line 1 holds only numbers.*--no-header"),
-    ],
-)
-def test_csv_header_faults(tmp_path, text, options, message):
-    source = write(tmp_path / "a.csv", text)
-    with pytest.raises(InputError, match=message):
-        collect(CsvSource(source, **options))
-
-
 # --- NPZ -------------------------------------------------------------------------------------------------
 def save(path, **arrays):
     np.savez_compressed(path, **arrays)
