@@ -33,6 +33,7 @@ from fastadmm.privacy.noise import Calibration, GridMessage, NoiseSource
 from fastadmm.privacy.plan import lemma_sensitivity
 from fastadmm.privacy.sensitivity import Sensitivity
 from fastadmm.settings.privacy import DifferentialPrivacy
+from scipy.special import ndtr
 
 __all__ = ["FAULTS", "Fault"]
 
@@ -52,40 +53,29 @@ class Fault:
 FAULTS: list[Fault] = []
 
 
-def fault(*modes: str) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
-    """Register a fault; its name is that of the function."""
-
-    def register(plant: Callable[[Patch], None]) -> Callable[[Patch], None]:
-        FAULTS.append(Fault(plant.__name__.replace("_", " "), modes, plant))
-        return plant
-
-    return register
-
-
 BOTH = ("message", "fusion")
 
 
-def instead(
-    modes: str | tuple[str, ...], *places: tuple[Any, str]
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a fault that is called in these places; what was there is its first argument."""
+Faulty = Callable[..., Any]
+Place = tuple[Any, str]
 
-    def register(faulty: Callable[..., Any]) -> Callable[..., Any]:
-        def plant(patch: Patch) -> None:
-            for owner, attribute in places:
-                honest = getattr(owner, attribute)
-                of_class = isinstance(inspect.getattr_static(owner, attribute), classmethod)
-                made = _given_first(faulty, getattr(honest, "__func__", honest))
-                patch(owner, attribute, classmethod(made) if of_class else made)
 
-        name = faulty.__name__.replace("_", " ")
+def instead(modes: str | tuple[str, ...], faults: dict[str, tuple[Faulty, *tuple[Place, ...]]]) -> None:
+    """Register faults that are called in one or more places; what was there is their first argument."""
+    for name, (faulty, *places) in faults.items():
+        plant = partial(_replace, faulty=faulty, places=places)
         FAULTS.append(Fault(name, (modes,) if isinstance(modes, str) else modes, plant))
-        return faulty
-
-    return register
 
 
-def _given_first(faulty: Callable[..., Any], honest: Callable[..., Any]) -> Callable[..., Any]:
+def _replace(patch: Patch, faulty: Faulty, places: list[Place]) -> None:
+    for owner, attribute in places:
+        honest = getattr(owner, attribute)
+        of_class = isinstance(inspect.getattr_static(owner, attribute), classmethod)
+        made = _given_first(faulty, getattr(honest, "__func__", honest))
+        patch(owner, attribute, classmethod(made) if of_class else made)
+
+
+def _given_first(faulty: Faulty, honest: Faulty) -> Faulty:
     return lambda *given, **named: faulty(honest, *given, **named)
 
 
@@ -117,93 +107,21 @@ NOISE: dict[str, Callable[[np.ndarray, np.ndarray, int], np.ndarray]] = {
     "large values with half the noise": lambda z, v, t: np.where(np.abs(v) > 1.99, 0.5 * z, z),
     "noise cut at three deviations": lambda z, v, t: np.clip(z, -3.0, 3.0),
     "one release in five hundred without noise": lambda z, v, t: 0.0 * z if t % 500 == 33 else z,
+    "noise like its neighbours": lambda z, v, t: (
+        z if len(z) < 3 else 0.95 * z + math.sqrt(1 - 0.95**2) * np.roll(z, 1)
+    ),
+    "noise with a common part": lambda z, v, t: 0.99 * z + math.sqrt(1 - 0.99**2) * z[0] if len(z) > 1 else z,
+    "uniform noise of the same size": lambda z, v, t: (2.0 * ndtr(z) - 1.0) * math.sqrt(3.0),
 }
 FAULTS += [Fault(name, BOTH, partial(changed, change=change)) for name, change in NOISE.items()]
 
 
-# --- the source of noise
-@fault(*BOTH)
-def a_key_of_32_bits(patch):
-    honest = noise._key
-    patch(noise, "_key", lambda secret: honest(secret[:4] * 8))
+def beside_the_exact_value(z, v, t):
+    size = float(v @ v)
+    return z - v * (0.6 * float(z @ v) / size) if size > 0.0 and len(z) > 1 else z
 
 
-@fault(*BOTH)
-def a_key_hashed_from_32_bits(patch):
-    honest = noise._key
-    patch(noise, "_key", lambda secret: honest(hashlib.sha256(secret[:4]).digest()))
-
-
-@fault(*BOTH)
-def a_key_from_numpy(patch):
-    honest = noise._key
-    patch(noise, "_key", lambda secret: honest(np.random.default_rng().bytes(32)))
-
-
-@fault(*BOTH)
-def one_key_for_all_sources(patch):
-    honest, kept = noise._key, []
-    patch(noise, "_key", lambda secret: kept[0] if kept else (kept.append(honest(secret)), kept[0])[1])
-
-
-@instead(BOTH, (NoiseSource, "_nonce"))
-def rounds_counted_modulo_8(honest, self, round, stream):
-    made = honest(self, round, stream)
-    return np.array([made[0], round % 8, stream], dtype=np.uint32)
-
-
-@fault(*BOTH)
-def parties_counted_modulo_2_under_one_key(patch):
-    honest, init = noise._key, NoiseSource.__init__
-
-    def modulo(self, sampler="grid", seed=None, party=0):
-        init(self, sampler, seed, party)
-        self._number, self.party = party, party % 2
-
-    patch(NoiseSource, "__init__", modulo)
-    kept = []
-    patch(noise, "_key", lambda secret: kept[0] if kept else (kept.append(honest(secret)), kept[0])[1])
-
-
-@instead("fusion", (NoiseSource, "_nonce"))
-def streams_that_are_one(honest, self, round, stream):
-    return honest(self, round, stream) * np.array([1, 1, 0], dtype=np.uint32)
-
-
-@fault(*BOTH)
-def noise_like_its_neighbours(patch):
-    def change(z, v, t):
-        return z if len(z) < 3 else 0.95 * z + math.sqrt(1 - 0.95**2) * np.roll(z, 1)
-
-    changed(patch, change)
-
-
-@fault(*BOTH)
-def noise_with_a_common_part(patch):
-    def change(z, v, t):
-        return 0.99 * z + math.sqrt(1 - 0.99**2) * z[0] if len(z) > 1 else z
-
-    changed(patch, change)
-
-
-@fault(*BOTH)
-def noise_beside_the_exact_value(patch):
-    def change(z, v, t):
-        size = float(v @ v)
-        return z - v * (0.6 * float(z @ v) / size) if size > 0.0 and len(z) > 1 else z
-
-    changed(patch, change)
-
-
-@fault(*BOTH)
-def uniform_noise_of_the_same_size(patch):
-    from scipy.special import ndtr
-
-    changed(patch, lambda z, v, t: (2.0 * ndtr(z) - 1.0) * math.sqrt(3.0))
-
-
-@fault(*BOTH)
-def every_other_round_takes_the_noise_back(patch):
+def taken_back_every_other_round(patch: Patch) -> None:
     kept = {}
 
     def change(z, v, t):
@@ -215,13 +133,30 @@ def every_other_round_takes_the_noise_back(patch):
     changed(patch, change)
 
 
-@instead("fusion", (NoiseSource, "uniform"))
-def uniform_numbers_of_12_bits(honest, self, n, round, engine, stream=0):
-    return np.floor(honest(self, n, round, engine, stream) * 4096) / 4096
+FAULTS += [
+    Fault("noise beside the exact value", BOTH, partial(changed, change=beside_the_exact_value)),
+    Fault("every other round takes the noise back", BOTH, taken_back_every_other_round),
+]
 
 
-@instead(BOTH, (NoiseSource, "_integers"))
-def two_threads_draw_the_same_piece_twice(honest, self, scale, n, nonce_, engine):
+# --- the source of noise
+def one_key(patch: Patch) -> None:
+    honest, kept = noise._key, []
+    patch(noise, "_key", lambda secret: kept[0] if kept else (kept.append(honest(secret)), kept[0])[1])
+
+
+def one_key_and_parties_modulo_2(patch: Patch) -> None:
+    init = NoiseSource.__init__
+
+    def modulo(self, sampler="grid", seed=None, party=0):
+        init(self, sampler, seed, party)
+        self._number, self.party = party, party % 2
+
+    patch(NoiseSource, "__init__", modulo)
+    one_key(patch)
+
+
+def drawn_twice(honest, self, scale, n, nonce_, engine):
     drawn = honest(self, scale, n, nonce_, engine)
     if engine.n_threads > 1 and n > 8_192:
         half = n // 2
@@ -229,109 +164,74 @@ def two_threads_draw_the_same_piece_twice(honest, self, scale, n, nonce_, engine
     return drawn
 
 
+FAULTS += [
+    Fault("one key for all sources", BOTH, one_key),
+    Fault("parties counted modulo 2 under one key", BOTH, one_key_and_parties_modulo_2),
+]
+KEY, UNIFORM, NONCE = (noise, "_key"), (NoiseSource, "uniform"), (NoiseSource, "_nonce")
+instead(
+    BOTH,
+    {
+        "a key of 32 bits": (lambda honest, secret: honest(secret[:4] * 8), KEY),
+        "a key hashed from 32 bits": (
+            lambda honest, secret: honest(hashlib.sha256(secret[:4]).digest()), KEY),
+        "a key from numpy": (lambda honest, secret: honest(np.random.default_rng().bytes(32)), KEY),
+        "rounds counted modulo 8": (
+            lambda honest, self, round, stream: np.array(
+                [honest(self, round, stream)[0], round % 8, stream], dtype=np.uint32), NONCE),
+        "two threads draw the same piece twice": (drawn_twice, (NoiseSource, "_integers")),
+    },
+)  # fmt: skip
+instead(
+    "fusion",
+    {
+        "streams that are one": (
+            lambda honest, *given: honest(*given) * np.array([1, 1, 0], dtype=np.uint32), NONCE),
+        "uniform numbers of 12 bits": (
+            lambda honest, *given: np.floor(honest(*given) * 4096) / 4096, UNIFORM),
+    },
+)  # fmt: skip
+
+
 # --- mode "message"
-def of_blocks(patch: Patch, function: Callable[..., Any]) -> None:
-    """Both ways by which a party's rows are clipped."""
-    for place in (message, message_party):
-        patch(place, "clipped_block", function)
-
-
-@fault("message")
-def rows_of_several_columns_clipped_at_four(patch):
-    honest = message_party.clip_rows
-    patch(
-        message_party,
-        "clip_rows",
-        lambda rows: honest(rows) if rows.shape[1] < 2 else 4.0 * honest(rows / 4.0),
-    )
-
-
-@fault("message")
-def sparse_rows_not_clipped(patch):
-    honest = message_party.clipped_block
-
-    def clipped(block, name):
-        return block if type(block).__name__ == "CSRBlock" else honest(block, name)
-
-    of_blocks(patch, clipped)
-
-
-@instead("message", (message_party, "clip_rows"))
-def the_last_row_not_clipped(honest, rows):
+def last_row_not_clipped(honest, rows):
     made = honest(rows)
     if not hasattr(made, "indptr"):
         made[-1] = rows[-1]
     return made
 
 
-@fault("message")
-def rows_not_clipped_by_agents(patch):
-    patch(message_party, "clipped_block", lambda block, name: block)
-
-
-@fault("message")
-def rows_divided_by_the_largest_column(patch):
-    patch(message_party, "clip_rows", lambda rows: rows / np.maximum(abs(rows).max(), 1.0))
-
-
-@fault("message")
-def a_ball_twice_as_large(patch):
-    honest = message_party.fixed_ball_solution
-    patch(
-        message_party,
-        "fixed_ball_solution",
-        lambda values, right, radius: honest(values, right, 2.0 * radius),
-    )
-
-
-@instead("message", (message_party.MessageParty, "exact"))
-def messages_clipped_at_one_and_a_half(_, self, w):
+def exact_one_and_a_half(_, self, w):
     b, c = self.settings.message_clip, self.settings.message_center
     return np.clip(self.solve(w), c - 1.5 * b, c + 1.5 * b)
 
 
-@instead("message", (message_party.MessageParty, "public_target"))
-def targets_clipped_at_three_times_their_bound(_, self, w):
+def target_three_times(_, self, w):
     limit = 3.0 * self.settings.clip_of_targets
     return np.clip(w, -limit, limit)
 
 
-@fault("message")
-def smaller_declared_noise_for_many_records(patch):
-    honest = message_party.message_level
-
-    def level(settings, mu, n):
-        sensitivity, made = honest(settings, mu, n)
-        return sensitivity, replace(made, sigma=0.8 * made.sigma) if n > 5_000 else made
-
-    patch(message, "message_level", level)
-    patch(message_party, "message_level", level)
+def smaller_for_many(honest, settings, mu, n):
+    sensitivity, made = honest(settings, mu, n)
+    return sensitivity, replace(made, sigma=0.8 * made.sigma) if n > 5_000 else made
 
 
-@instead("message", (message_party, "message_level"))
-def agents_calibrate_for_one_round_less(honest, settings, mu, n):
-    return honest(settings.with_(rounds=max(1, settings.rounds - 1)), mu, n)
-
-
-@instead("message", (message_party, "message_sensitivity"))
-def half_the_sensitivity(honest, settings, mu, n):
+def halved(honest, settings, mu, n):
     found = honest(settings, mu, n)
     return Sensitivity(0.5 * found.value, found.theorem)
 
 
-@fault("message")
-def more_rounds_than_charged(patch):
-    honest = message.MessageSolver.next_round
+def two_rounds_more(honest, self):
+    true = self.settings
+    self.settings = true.with_(rounds=true.rounds + 2)
+    try:
+        return (yield from honest(self))
+    finally:
+        self.settings = true
 
-    def next_round(self):
-        true = self.settings
-        self.settings = true.with_(rounds=true.rounds + 2)
-        try:
-            return (yield from honest(self))
-        finally:
-            self.settings = true
 
-    patch(message.MessageSolver, "next_round", next_round)
+def more_rounds(patch: Patch) -> None:
+    _replace(patch, two_rounds_more, [(message.MessageSolver, "next_round")])
 
     def noisy(self, target, round):
         return {"message": self.noised(target, round).values}
@@ -339,87 +239,92 @@ def more_rounds_than_charged(patch):
     patch(message_party.MessageParty, "noisy", noisy)
 
 
-@instead("message", (message.MessageSolver, "_shrunk"))
-def clean_messages_in_the_shrinkage(honest, self, sent):
+def shrunk_by_clean_messages(honest, self, sent):
     clean = [float(np.linalg.norm(p.block.product(p.weights, self.engine))) for p in self.parties]
     return honest(self, sent) * (1.0 + 1e-6 * sum(clean))
 
 
-@instead("message", (message_party.MessageParty, "noised"))
-def less_noise_in_the_second_round(honest, self, w, round):
+def less_in_the_second(honest, self, w, round):
     if round != 2:
         return honest(self, w, round)
     level = Calibration(0.9 * self.level.sigma, self.level.grid, self.level.sensitivity)
     return self.noise.release(self.exact(w), level, round, self.engine)
 
 
-@instead("message", (message_party.MessageParty, "noised"))
-def an_offset_by_the_mean_of_the_clean_message(honest, self, w, round):
+def offset_by_the_clean_mean(honest, self, w, round):
     sent = honest(self, w, round)
-    shift = round_to_int(self.exact(w).mean() / sent.grid)
-    return GridMessage(sent.integers + shift, sent.grid)
+    return GridMessage(sent.integers + int(np.rint(self.exact(w).mean() / sent.grid)), sent.grid)
 
 
-def round_to_int(value: float) -> int:
-    return int(np.rint(value))
+FAULTS += [Fault("more rounds than charged", ("message",), more_rounds)]
+CLIP_ROWS, NOISED = (message_party, "clip_rows"), (message_party.MessageParty, "noised")
+LEVEL = (message_party, "message_level")
+BLOCKS = ((message, "clipped_block"), (message_party, "clipped_block"))  # both ways of clipping
+instead(
+    "message",
+    {
+        "rows of several columns clipped at four": (
+            lambda honest, rows: honest(rows) if rows.shape[1] < 2 else 4.0 * honest(rows / 4.0), CLIP_ROWS),
+        "sparse rows not clipped": (
+            lambda honest, block, name: block if type(block).__name__ == "CSRBlock" else honest(block, name),
+            *BLOCKS),
+        "the last row not clipped": (last_row_not_clipped, CLIP_ROWS),
+        "rows not clipped by agents": (lambda honest, block, name: block, BLOCKS[1]),
+        "rows divided by the largest column": (
+            lambda honest, rows: rows / np.maximum(abs(rows).max(), 1.0), CLIP_ROWS),
+        "a ball twice as large": (
+            lambda honest, values, right, radius: honest(values, right, 2.0 * radius),
+            (message_party, "fixed_ball_solution")),
+        "messages clipped at one and a half": (exact_one_and_a_half, (message_party.MessageParty, "exact")),
+        "targets clipped at three times their bound": (
+            target_three_times, (message_party.MessageParty, "public_target")),
+        "smaller declared noise for many records": (smaller_for_many, (message, "message_level"), LEVEL),
+        "agents calibrate for one round less": (
+            lambda honest, settings, mu, n: honest(
+                settings.with_(rounds=max(1, settings.rounds - 1)), mu, n), LEVEL),
+        "half the sensitivity": (halved, (message_party, "message_sensitivity")),
+        "clean messages in the shrinkage": (shrunk_by_clean_messages, (message.MessageSolver, "_shrunk")),
+        "less noise in the second round": (less_in_the_second, NOISED),
+        "an offset by the mean of the clean message": (offset_by_the_clean_mean, NOISED),
+    },
+)  # fmt: skip
 
 
 # --- mode "fusion"
-@instead("fusion", (fusion_party, "row_norms"))
-def norms_of_several_columns_a_quarter(honest, block, engine):
-    return honest(block, engine) / (4.0 if block.shape[1] > 1 else 1.0)
-
-
-@instead("fusion", (fusion_party, "row_norms"))
-def rows_up_to_twice_the_norm_kept(honest, block, engine):
-    found = honest(block, engine)
-    return np.where(found < 2.0**-7, 0.5 * found, found)
-
-
-@instead("fusion", (fusion_party.FusionParty, "fuse"))
-def exact_scores_beside_the_message(honest, self, target, classes):
+def with_exact_scores(honest, self, target, classes):
     answer = honest(self, target, classes)
     return {**answer, "scores": self.block.product(self.weights, self.engine)}
 
 
-@instead("fusion", (fusion_party, "row_norms"))
-def largest_entry_for_norm_in_sparse_rows(honest, block, engine):
+def largest_entry(honest, block, engine):
     if hasattr(block, "indptr"):
         return np.abs(block.to_scipy()).max(axis=1).toarray().ravel()
     return honest(block, engine)
 
 
-@instead("fusion", (mechanisms.Channel, "release"))
-def exact_symbols_inside_the_range(honest, self, score, source, round, engine):
-    drawn = honest(self, score, source, round, engine)
-    t = (score - self.center) / self.clip
-    true = np.rint(0.5 * (t + 1.0) * (self.n_levels - 1))
+def true_symbols(channel, score):
+    """Places between -1 and 1, and the symbols that stand for them."""
+    t = (score - channel.center) / channel.clip
+    return t, np.rint(0.5 * (np.clip(t, -1.0, 1.0) + 1.0) * (channel.n_levels - 1))
+
+
+def exact_inside(honest, self, score, *given):
+    drawn, (t, true) = honest(self, score, *given), true_symbols(self, score)
     return np.where(np.abs(t) < 0.95, true, drawn).astype(np.uint8)
 
 
-@instead("fusion", (mechanisms.Channel, "release"))
-def exact_symbols_of_late_rows(honest, self, score, source, round, engine):
-    drawn = honest(self, score, source, round, engine)
-    t = np.clip((score - self.center) / self.clip, -1.0, 1.0)
-    true = np.rint(0.5 * (t + 1.0) * (self.n_levels - 1))
+def exact_late(honest, self, score, *given):
+    drawn, (_, true) = honest(self, score, *given), true_symbols(self, score)
     return np.where(np.arange(len(score)) > 4_500, true, drawn).astype(np.uint8)
 
 
-@instead("fusion", (NoiseSource, "uniform"))
-def symbols_that_neighbours_share(honest, self, n, round, engine, stream=0):
+def shared_by_neighbours(honest, self, n, round, engine, stream=0):
     drawn = honest(self, n, round, engine, stream)
     drawn[1 : 2 * (n // 2) : 2] = drawn[0 : 2 * (n // 2) : 2]
     return drawn
 
 
-@fault("fusion")
-def symbols_a_tenth_more_certain(patch):
-    honest = mechanisms.keep_probability
-    patch(mechanisms, "keep_probability", lambda epsilon, n: honest(1.1 * epsilon, n))
-
-
-@instead("fusion", (fusion_party, "release_moments"))
-def moments_not_clipped(_, score, public_class, origin, mu, source, round, engine):
+def moments_of_any_size(_, score, public_class, origin, mu, source, round, engine):
     patched = np.array(score)
     t = (patched - origin) / mechanisms.SCORE_RANGE
     second = public_class > 0.5
@@ -433,201 +338,204 @@ def moments_not_clipped(_, score, public_class, origin, mu, source, round, engin
     return mechanisms.ScoreMoments(count, origin + size * mean, size**2 * square, origin, level.sigma)
 
 
-@instead("fusion", (fusion_party, "release_moments"))
-def the_mean_square_without_noise(honest, score, public_class, origin, mu, source, round, engine):
-    made = honest(score, public_class, origin, mu, source, round, engine)
+def clean_mean_square(honest, score, public_class, origin, *given):
+    made = honest(score, public_class, origin, *given)
     t = np.clip((score - origin) / mechanisms.SCORE_RANGE, -1.0, 1.0)
     return replace(made, square=np.maximum(made.square, 1e-3 * float((t * t).mean())))
 
 
-@instead("fusion", (fusion_party, "make_message"))
-def a_median_of_the_clean_scores(honest, block, target, public_class, budget_, source, engine, norm=None):
+def clean_median(honest, block, target, public_class, budget_, source, engine, norm=None):
     made = honest(block, target, public_class, budget_, source, engine, norm)
     scores = block.product(made.model.weights, engine) + made.model.intercept
     return replace(made, channel=replace(made.channel, center=float(np.median(scores))))
 
 
-@instead("fusion", (fusion_party, "private_descent"))
-def a_step_by_the_longest_row(honest, block, norms, norm, target, mu, source, round, engine):
-    made = honest(block, norms, norm, target, mu, source, round, engine)
+def step_by_the_longest(honest, block, norms, *given):
+    made = honest(block, norms, *given)
     return replace(made, weights=made.weights * (1.0 + 1e-9 * float(norms.mean())))
 
 
-@fault("fusion")
-def the_exact_row_norm(patch):
-    patch(fusion_party, "find_row_norm", lambda norms, *_: float(np.quantile(norms, 0.9)) or 1.0)
-
-
-@instead("fusion", (mechanisms, "calibrate"))
-def half_the_noise_for_many_columns(honest, sensitivity, multiplier, n):
-    return honest(sensitivity, multiplier * (0.5 if n > 100 else 1.0), n)
-
-
-@instead("fusion", (fusion_party.FusionParty, "opened"))
-def agents_spend_half_as_much_again(honest, cls, name, block, engine, terms):
+def half_as_much_again(honest, cls, name, block, engine, terms):
     made = honest(cls, name, block, engine, terms)
     b = made.budget
     made.budget = fusion_party.FusionBudget(b.symbol, b.norm, 1.5 * b.model, b.moments)
     return made
 
 
+NORMS, SYMBOLS = (fusion_party, "row_norms"), (mechanisms.Channel, "release")
+instead(
+    "fusion",
+    {
+        "norms of several columns a quarter": (
+            lambda honest, block, engine: honest(block, engine) / (4 if block.shape[1] > 1 else 1), NORMS),
+        "rows up to twice the norm kept": (
+            lambda honest, *given: (n := honest(*given)) * np.where(n < 2.0**-7, 0.5, 1.0), NORMS),
+        "exact scores beside the message": (with_exact_scores, (fusion_party.FusionParty, "fuse")),
+        "largest entry for norm in sparse rows": (largest_entry, NORMS),
+        "exact symbols inside the range": (exact_inside, SYMBOLS),
+        "exact symbols of late rows": (exact_late, SYMBOLS),
+        "symbols that neighbours share": (shared_by_neighbours, UNIFORM),
+        "symbols a tenth more certain": (
+            lambda honest, epsilon, n: honest(1.1 * epsilon, n), (mechanisms, "keep_probability")),
+        "moments not clipped": (moments_of_any_size, (fusion_party, "release_moments")),
+        "the mean square without noise": (clean_mean_square, (fusion_party, "release_moments")),
+        "a median of the clean scores": (clean_median, (fusion_party, "make_message")),
+        "a step by the longest row": (step_by_the_longest, (fusion_party, "private_descent")),
+        "the exact row norm": (
+            lambda honest, norms, *_: float(np.quantile(norms, 0.9)) or 1.0, (fusion_party, "find_row_norm")),
+        "half the noise for many columns": (
+            lambda honest, sensitivity, multiplier, n: honest(
+                sensitivity, multiplier * (0.5 if n > 100 else 1.0), n), (mechanisms, "calibrate")),
+        "agents spend half as much again": (half_as_much_again, (fusion_party.FusionParty, "opened")),
+    },
+)  # fmt: skip
+
+
 # --- labels
-@instead("fusion", (public, "randomise_labels"))
-def labels_flipped_by_a_public_seed(_, y, epsilon, source, round, engine):
+def by_a_public_seed(_, y, epsilon, source, round, engine):
     flip = np.random.default_rng(0).random(len(y)) < public.flip_probability(epsilon)
     return ((y > 0.5) ^ flip).astype(np.uint8)
 
 
-@instead("fusion", (public, "randomise_labels"))
-def labels_flipped_in_pairs(_, y, epsilon, source, round, engine):
+def in_pairs(_, y, epsilon, source, round, engine):
     drawn = np.repeat(source.uniform(len(y) // 2 + 1, round, engine), 2)[: len(y)]
     return ((y > 0.5) ^ (drawn < public.flip_probability(epsilon))).astype(np.uint8)
 
 
-@instead("fusion", (public, "randomise_labels"))
-def late_labels_as_they_are(honest, y, epsilon, source, round, engine):
-    drawn = honest(y, epsilon, source, round, engine)
-    return np.where(np.arange(len(y)) > 5_000, y, drawn).astype(np.uint8)
-
-
-@instead("fusion", (public, "randomise_labels"))
-def labels_of_one_class_flipped_alone(honest, y, epsilon, source, round, engine):
-    return np.where(y > 0.5, honest(y, epsilon, source, round, engine), 0).astype(np.uint8)
-
-
-@instead("fusion", (fusion, "publish_labels"))
-def true_classes_beside_randomised_targets(honest, y, settings, store, payment, engine):
-    made = honest(y, settings, store, payment, engine)
+def true_classes(honest, y, *given):
+    made = honest(y, *given)
     return replace(made, classes=np.where(np.arange(len(y)) % 2, y, made.classes))
 
 
-@instead("fusion", (fusion, "publish_labels"))
-def a_target_scaled_by_the_true_share(honest, y, settings, store, payment, engine):
-    made = honest(y, settings, store, payment, engine)
+def scaled_target(honest, y, *given):
+    made = honest(y, *given)
     return replace(made, target=made.target + 1e-9 * (float(y.mean()) - 0.5))
 
 
+FLIPS, PUBLISHED = (public, "randomise_labels"), (fusion, "publish_labels")
+instead(
+    "fusion",
+    {
+        "labels flipped by a public seed": (by_a_public_seed, FLIPS),
+        "labels flipped in pairs": (in_pairs, FLIPS),
+        "late labels as they are": (
+            lambda honest, y, *given: np.where(
+                np.arange(len(y)) > 5_000, y, honest(y, *given)).astype(np.uint8), FLIPS),
+        "labels of one class flipped alone": (
+            lambda honest, y, *given: np.where(y > 0.5, honest(y, *given), 0).astype(np.uint8), FLIPS),
+        "true classes beside randomised targets": (true_classes, PUBLISHED),
+        "a target scaled by the true share": (scaled_target, PUBLISHED),
+    },
+)  # fmt: skip
+
+
 # --- accountant, ledger and statement
-@instead(BOTH, (ledger.Charge, "to"))
-def half_the_charges(honest, cls, account, run, release, *, gdp=0.0, pure=0.0, rho=0.0, draw=""):
-    return honest(cls, account, run, release, gdp=0.5 * gdp, pure=0.5 * pure, rho=rho, draw=draw)
+def charged_at(share_of_gdp, share_of_pure):
+    """Charges at shares of their costs; of pure ones by the release's name."""
+
+    def faulty(honest, cls, account, run, release, *, gdp=0.0, pure=0.0, rho=0.0, draw=""):
+        less = {"gdp": share_of_gdp * gdp, "pure": share_of_pure(release) * pure}
+        return honest(cls, account, run, release, **less, rho=rho, draw=draw)
+
+    return faulty
 
 
-@instead("fusion", (ledger.Charge, "to"))
-def symbols_charged_at_half(honest, cls, account, run, release, *, gdp=0.0, pure=0.0, rho=0.0, draw=""):
-    pure = 0.5 * pure if release.startswith("one symbol") else pure
-    return honest(cls, account, run, release, gdp=gdp, pure=pure, rho=rho, draw=draw)
-
-
-@instead("fusion", (public, "label_payment"), (private_run, "label_payment"))
-def labels_not_charged(honest, *arguments):
-    return replace(honest(*arguments), charges=[])
-
-
-@instead("message", (message_party.MessageParty, "payment"))
-def the_first_round_alone_charged(honest, self, number):
-    paid = honest(self, number)
-    return paid if number == 1 else replace(paid, charges=[])
-
-
-@instead(BOTH, (releases.Payment, "charge"))
-def nothing_charged_by_agents_without_an_account(honest, self, draw):
+def nothing_for_agents(honest, self, draw):
     if not (self.charges and self.charges[0].run.startswith("agents")):
         honest(self, draw)
 
 
-@fault(*BOTH)
-def second_draws_for_nothing(patch):
-    honest = ledger.Ledger.holds
-    patch(ledger.Ledger, "holds", lambda self, charge: bool(self.planned(charge)) or honest(self, charge))
+def drawn_again(honest, self, name, question, payment, draw, build):
+    return build(releases.Releases._draw(self, None, question, payment, draw))
 
 
-@fault(*BOTH)
-def stored_releases_drawn_again(patch):
-    honest = releases.Releases._draw
-
-    def obtain(self, name, question, payment, draw, build):
-        return build(honest(self, None, question, payment, draw))
-
-    patch(releases.Releases, "obtain", obtain)
-
-
-@fault(*BOTH)
-def a_budget_that_is_not_enforced(patch):
-    patch(ledger.Ledger, "_check", lambda *arguments: None)
-
-
-@fault(*BOTH)
-def charges_add_up_to_their_largest(patch):
-    place = sys.modules[ledger.Spent.__module__]
-    patch(place, "compose_gdp", lambda mus: max([*mus], default=0.0))
-
-
-@fault(*BOTH)
-def a_delta_above_one_over_n(patch):
-    patch(DifferentialPrivacy, "check_samples", lambda self, n: None)
-
-
-@fault(*BOTH)
-def seeded_noise_in_answers_by_files(patch):
-    def source(sampler, seed, party_):
-        return NoiseSource("insecure_test", 3, party_)
-
-    patch(private_terms, "NoiseSource", source)
-
-
-@fault(*BOTH)
-def the_joint_epsilon_of_one_party(patch):
-    patch(statement, "compose_gdp", lambda mus: max([*mus], default=0.0))
-
-
-@fault(*BOTH)
-def epsilons_rounded_down(patch):
+def rounded_down(patch: Patch) -> None:
     patch(statement, "rounded_up", lambda value: statement._rounded(value, math.floor))
-    honest = statement.state
 
-    def state(*arguments):
-        made = honest(*arguments)
+    def less(honest, *given):
+        made = honest(*given)
         return replace(made, epsilon=0.99 * made.epsilon)
 
-    for place in (private_run, releases):
-        patch(place, "state", state)
+    _replace(patch, less, [(private_run, "state"), (releases, "state")])
 
 
-@instead("fusion", (private_run, "state"))
-def a_person_without_the_label(honest, *arguments):
+def without_the_label(honest, *arguments):
     made = honest(*arguments)
     return replace(made, person_epsilon=made.joint_epsilon)
 
 
-@fault(*BOTH)
-def an_accountant_that_halves_epsilon(patch):
-    honest = accounting.gdp_of
-
-    def gdp(epsilon, delta, pure=()):
+def halves_epsilon(patch: Patch) -> None:
+    def gdp(honest, epsilon, delta, pure=()):
         return 1.2 * honest(epsilon, delta, pure)
 
-    for place in (accounting, fusion_party):
-        patch(place, "gdp_of", gdp)
-    patch(accounting, "log_delta_of", partial(_shifted, accounting.log_delta_of))
+    def less(honest, mu, epsilon):
+        return honest(mu / 1.2, epsilon)
+
+    _replace(patch, gdp, [(accounting, "gdp_of"), (fusion_party, "gdp_of")])
+    _replace(patch, less, [(accounting, "log_delta_of")])
 
 
-def _shifted(honest: Callable[[float, float], float], mu: float, epsilon: float) -> float:
-    return honest(mu / 1.2, epsilon)
-
-
-@fault(*BOTH)
-def a_root_of_t_in_the_wrong_place(patch):
+def root_of_t(patch: Patch) -> None:
+    """In mode fusion of the noise of gradients alone: counts have one number, moments four."""
     honest = message_party.noise_multiplier
     patch(message_party, "noise_multiplier", lambda e, d, t: honest(e, d, 1) * t**0.25)
-    tall = mechanisms.STEPS
-    honest_too = mechanisms.calibrate
-    patch(mechanisms, "calibrate", _of_steps(honest_too, tall))
+
+    def other(honest, s, multiplier, n):
+        return honest(s, multiplier * (1.0 if n in (1, 4) else mechanisms.STEPS**-0.25), n)
+
+    _replace(patch, other, [(mechanisms, "calibrate")])
 
 
-def _of_steps(honest, tall):
-    """The noise of gradients alone: counts have one number, moments four."""
-    return lambda s, multiplier, n: honest(s, multiplier * (1.0 if n in (1, 4) else tall**-0.25), n)
+FAULTS += [
+    Fault("epsilons rounded down", BOTH, rounded_down),
+    Fault("an accountant that halves epsilon", BOTH, halves_epsilon),
+    Fault("a root of t in the wrong place", BOTH, root_of_t),
+]
+
+
+def largest(honest, mus):
+    return max([*mus], default=0.0)
+
+
+instead(
+    BOTH,
+    {
+        "half the charges": (charged_at(0.5, lambda release: 0.5), (ledger.Charge, "to")),
+        "nothing charged by agents without an account": (nothing_for_agents, (releases.Payment, "charge")),
+        "second draws for nothing": (
+            lambda honest, self, charge: bool(self.planned(charge)) or honest(self, charge),
+            (ledger.Ledger, "holds")),
+        "stored releases drawn again": (drawn_again, (releases.Releases, "obtain")),
+        "a budget that is not enforced": (lambda *given: None, (ledger.Ledger, "_check")),
+        "charges add up to their largest": (
+            largest, (sys.modules[ledger.Spent.__module__], "compose_gdp")),
+        "a delta above one over n": (lambda honest, self, n: None, (DifferentialPrivacy, "check_samples")),
+        "seeded noise in answers by files": (
+            lambda honest, sampler, seed, party_: NoiseSource("insecure_test", 3, party_),
+            (private_terms, "NoiseSource")),
+        "the joint epsilon of one party": (largest, (statement, "compose_gdp")),
+    },
+)  # fmt: skip
+instead(
+    "fusion",
+    {
+        "symbols charged at half": (
+            charged_at(1.0, lambda release: 0.5 if release.startswith("one symbol") else 1.0),
+            (ledger.Charge, "to")),
+        "labels not charged": (
+            lambda honest, *given: replace(honest(*given), charges=[]),
+            (public, "label_payment"), (private_run, "label_payment")),
+        "a person without the label": (without_the_label, (private_run, "state")),
+    },
+)  # fmt: skip
+instead(
+    "message",
+    {
+        "the first round alone charged": (
+            lambda honest, self, number: honest(self, number) if number == 1 else replace(
+                honest(self, number), charges=[]), (message_party.MessageParty, "payment")),
+    },
+)  # fmt: skip
 
 
 # --- the same kinds at their plainest, each with the check that has to see it
@@ -683,10 +591,12 @@ plain(
 )
 
 
-@fault(*BOTH)
-def noise_that_a_forked_process_draws_as_well(patch):
+def drawn_by_forks_as_well(patch: Patch) -> None:
     patch(noise.os, "getpid", lambda: 1)
     patch(NoiseSource, "_forks", Stuck())
+
+
+FAULTS.append(Fault("noise that a forked process draws as well", BOTH, drawn_by_forks_as_well))
 
 
 class CleanLater(message.MessageSolver):

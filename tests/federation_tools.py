@@ -9,7 +9,7 @@ import pytest
 from fastadmm.between.agent import Agent
 from fastadmm.between.consent import agent_approve, approve_fingerprints, shown_digest
 from fastadmm.between.coordinator import RUN, Coordinator
-from fastadmm.between.socket import Server, Socket, serve
+from fastadmm.between.socket import Lost, Server, Socket, serve
 from fastadmm.between.train import new_run
 from fastadmm.errors import InputError
 from fastadmm.runs.folder import EXCHANGE, RunFolder
@@ -99,6 +99,26 @@ class SocketParties(Parties):
             server.stop(0)
             socket.close()
         super().kill(name)
+
+
+class Killing:
+    """Carries bytes; before or after some exchange it kills a party, or the coordinator."""
+
+    def __init__(self, parties: Parties, at: int, who: str) -> None:
+        self.parties, self.at, self.who, self.asked = parties, at, who, 0
+
+    def __call__(self, name: str, raw: bytes, seconds: float) -> bytes:
+        self.asked += 1
+        if self.asked == self.at:
+            if self.who == "party before":
+                self.parties.agent(name)
+                self.parties.kill(name)
+                raise Lost("nobody there")
+            self.parties.ask(name, raw, seconds)
+            if self.who == "party after":
+                self.parties.kill(name)
+            raise Lost("the answer was lost")
+        return self.parties.ask(name, raw, seconds)
 
 
 def begin_run(folder: Path, names: tuple[str, ...] = NAMES, **values: object) -> RunFolder:

@@ -43,83 +43,71 @@ def _span(raw: bytes, rng: random.Random) -> tuple[int, int]:
     return start, min(len(raw), start + rng.choice([1, 2, 8, 16, 64, 512, 4096]))
 
 
-def _flip(raw: bytearray, rng: random.Random) -> bytes:
+def _flip(raw: bytes, rng: random.Random) -> bytes:
+    changed = bytearray(raw)
     for _ in range(rng.choice([1, 1, 1, 2, 8, 64])):
-        if raw:
-            raw[rng.randrange(len(raw))] ^= 1 << rng.randrange(8)
-    return bytes(raw)
+        if changed:
+            changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
+    return bytes(changed)
 
 
-def _cut(raw: bytearray, rng: random.Random) -> bytes:
-    return bytes(raw[: rng.randrange(len(raw) + 1)])
-
-
-def _cut_front(raw: bytearray, rng: random.Random) -> bytes:
-    return bytes(raw[rng.randrange(len(raw) + 1) :])
-
-
-def _drop(raw: bytearray, rng: random.Random) -> bytes:
-    start, stop = _span(raw, rng)
-    return bytes(raw[:start] + raw[stop:])
-
-
-def _repeat(raw: bytearray, rng: random.Random) -> bytes:
-    start, stop = _span(raw, rng)
-    return bytes(raw[:stop] + raw[start:stop] * rng.choice([1, 1, 3, 40]) + raw[stop:])
-
-
-def _swap(raw: bytearray, rng: random.Random) -> bytes:
+def _swap(raw: bytes, rng: random.Random) -> bytes:
     (a, b), (c, d) = sorted([_span(raw, rng), _span(raw, rng)])
     b = min(b, c)
-    return bytes(raw[:a] + raw[c:d] + raw[b:c] + raw[a:b] + raw[d:])
+    return raw[:a] + raw[c:d] + raw[b:c] + raw[a:b] + raw[d:]
 
 
-def _fill(raw: bytearray, rng: random.Random) -> bytes:
-    start, stop = _span(raw, rng)
-    raw[start:stop] = bytes([rng.choice([0, 0xFF, 0x41, 0x0A])]) * (stop - start)
-    return bytes(raw)
-
-
-def _noise(raw: bytearray, rng: random.Random) -> bytes:
-    start, stop = _span(raw, rng)
-    raw[start:stop] = rng.randbytes(stop - start)
-    return bytes(raw)
-
-
-def _insert(raw: bytearray, rng: random.Random) -> bytes:
+def _insert(raw: bytes, rng: random.Random) -> bytes:
     at = rng.randrange(len(raw) + 1)
-    return bytes(raw[:at] + rng.choice([*_TOKENS, rng.randbytes(9), bytes(300)]) + raw[at:])
+    return raw[:at] + rng.choice([*_TOKENS, rng.randbytes(9), bytes(300)]) + raw[at:]
 
 
-def _number(raw: bytearray, rng: random.Random) -> bytes:
+def _number(raw: bytes, rng: random.Random) -> bytes:
     width = rng.choice([1, 2, 4, 8])
     at = rng.randrange(max(1, len(raw) - width))
     number = rng.choice(_MAGIC) % (1 << 8 * width)
-    raw[at : at + width] = number.to_bytes(width, rng.choice(["little", "big"]))  # type: ignore[arg-type]
-    return bytes(raw)
+    order: Any = rng.choice(["little", "big"])
+    return raw[:at] + number.to_bytes(width, order) + raw[at + width :]
 
 
-def _append(raw: bytearray, rng: random.Random) -> bytes:
-    return bytes(raw) + rng.choice([b"\0" * 100, b"\n", rng.randbytes(50), bytes(raw), b"\x1a"])
+_HEADS = [b"", b"\x89HDF\r\n\x1a\n", b"PK\x03\x04", b"PAR1", b"\x1f\x8b", b"BZh9", b"\xfd7zXZ\x00",
+          b"\x93NUMPY", b"%PDF-1.4"]  # fmt: skip
 
+#: What becomes of a file's bytes.
+_WHOLE: dict[str, Callable[[bytes, random.Random], bytes]] = {
+    "flip": _flip,
+    "cut": lambda raw, rng: raw[: rng.randrange(len(raw) + 1)],
+    "cut front": lambda raw, rng: raw[rng.randrange(len(raw) + 1) :],
+    "swap": _swap,
+    "insert": _insert,
+    "number": _number,
+    "append": lambda raw, rng: raw + rng.choice([b"\0" * 100, b"\n", rng.randbytes(50), raw, b"\x1a"]),
+    "other kind": lambda raw, rng: (
+        rng.choice(_HEADS) + rng.choice([b"", bytes(200), rng.randbytes(200), raw])
+    ),
+}
 
-def _other_kind(raw: bytearray, rng: random.Random) -> bytes:
-    heads = [
-        *(b"", b"\x89HDF\r\n\x1a\n", b"PK\x03\x04", b"PAR1", b"\x1f\x8b", b"BZh9", b"\xfd7zXZ\x00"),
-        *(b"\x93NUMPY", b"%PDF-1.4"),
-    ]
-    return rng.choice(heads) + rng.choice([b"", bytes(200), rng.randbytes(200), bytes(raw)])  # fmt: skip
+#: What becomes of a piece of it.
+_PIECE: dict[str, Callable[[bytes, random.Random], bytes]] = {
+    "drop": lambda piece, rng: b"",
+    "repeat": lambda piece, rng: piece * (1 + rng.choice([1, 1, 3, 40])),
+    "fill": lambda piece, rng: bytes([rng.choice([0, 0xFF, 0x41, 0x0A])]) * len(piece),
+    "noise": lambda piece, rng: rng.randbytes(len(piece)),
+}
 
-
-_BYTES = [_flip, _flip, _flip, _cut, _cut, _cut_front, _drop, _repeat, _swap, _fill, _noise, _insert, _number, _number,
-          _append, _other_kind]  # fmt: skip
+_BYTES = ["flip", "flip", "flip", "cut", "cut", "cut front", "drop", "repeat", "swap", "fill", "noise", "insert", "number",
+          "number", "append", "other kind"]  # fmt: skip
 
 
 def of_bytes(path: Path, rng: random.Random) -> str:
     """Spoil bytes, whatever they mean."""
-    change = rng.choice(_BYTES)
-    path.write_bytes(change(bytearray(path.read_bytes()), rng))
-    return change.__name__
+    how, raw = rng.choice(_BYTES), path.read_bytes()
+    if how in _PIECE:
+        start, stop = _span(raw, rng)
+        path.write_bytes(raw[:start] + _PIECE[how](raw[start:stop], rng) + raw[stop:])
+    else:
+        path.write_bytes(_WHOLE[how](raw, rng))
+    return how
 
 
 # --- text --------------------------------------------------------------------------------------------------

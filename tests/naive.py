@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
@@ -59,6 +60,49 @@ def exact_logistic_prox(v: float, shift: float, q: float, s: float, r: float) ->
 
 
 # --- losses over vectors, in double precision
+def value(loss: Any, z: Array, y: Array) -> Array:
+    """One sample's loss, elementwise, from the formula of a loss with this name and these parameters."""
+    m = (2 * y - 1) * z
+    p = loss.parameters
+    match loss.name:
+        case "logistic" | "binomial":
+            return y * np.logaddexp(0, -z) + (1 - y) * np.logaddexp(0, z)
+        case "squared":
+            return (z - y) ** 2 / 2
+        case "huber":
+            e, d = np.abs(z - y), p["delta"]
+            return np.where(e <= d, e * e / 2, d * e - d * d / 2)
+        case "quantile":
+            return np.maximum(p["tau"] * (y - z), (p["tau"] - 1) * (y - z))
+        case "hinge":
+            return np.maximum(0, 1 - m)
+        case "squared_hinge":
+            return np.maximum(0, 1 - m) ** 2
+        case "smoothed_hinge":
+            g = p["gamma"]
+            return np.where(m >= 1, 0, np.where(m >= 1 - g, (1 - m) ** 2 / (2 * g), 1 - m - g / 2))
+        case "poisson":
+            return np.exp(z) - y * z - y + np.where(y > 0, y * np.log(np.maximum(y, 1e-300)), 0)
+        case "gamma":
+            return y * np.exp(-z) + z - np.log(y) - 1
+        case "tweedie":
+            a, b = p["power"] - 1, 2 - p["power"]
+            return y * np.exp(-a * z) / a + np.exp(b * z) / b - y**b / (a * b)
+        case "negative_binomial":
+            k = 1 / p["alpha"]
+            growth = np.log1p(np.exp(z) / k) - np.log1p(y / k)
+            return (y + k) * growth - np.where(y > 0, y * (z - np.log(np.maximum(y, 1e-300))), 0)
+        case "sigmoid":
+            return 1 / (1 + np.exp(m))
+        case "tukey":
+            c = p["c"]
+            return c * c / 6 * (1 - np.maximum(1 - ((z - y) / c) ** 2, 0) ** 3)
+        case "welsch":
+            c = p["c"]
+            return -c * c * np.expm1(-(((z - y) / c) ** 2) / 2)
+    raise AssertionError(loss.name)
+
+
 def loss_value(name: str, z: Array, y: Array, s: Array) -> float:
     """``sum_i s_i l(z_i, y_i)``, added up without rounding error."""
     if name == "squared":

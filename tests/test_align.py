@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 
 import numpy as np
 import pytest
@@ -13,9 +12,8 @@ from fastadmm.data_tools.synthetic import write_tables
 from fastadmm.data_tools.tables import read_ids
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.digest import row_digest
-from fastadmm.runs.evaluate import evaluate_partition
 from fastadmm.runs.export import export_party, import_party
-from fastadmm.store import merge_partitions, open_partition
+from fastadmm.store import merge_partitions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -186,70 +184,3 @@ def test_export_keeps_the_encoder(bank, capsys):
     for name in ("guest.h5", "host.h5", "labels.h5"):
         assert (d / "one" / name).read_bytes() == (d / "two" / name).read_bytes()
     capsys.readouterr()
-
-
-@pytest.mark.repeats
-def test_fate_breast_repeated_and_sample_ids(shared_data, capsys):
-    fate = shared_data / "fate"
-    host = fate / "breast_hetero_host.csv"
-    for name in ("repeated_id", "sample_id"):
-        guest = fate / f"breast_hetero_guest_{name}.csv"
-        with pytest.raises(InputError, match=r"ids occur more than once \(1570 rows too many\), first '133'"):
-            ids_of(guest)
-        found, report = align([ids_of(guest, "first"), ids_of(host)])
-        assert len(found.ids) == 569
-        assert re.search(
-            r"2139 rows, 569 joined, \d+ ids occur more than once \(1570 rows left out\)", report[0]
-        )
-    sampled = fate / "breast_hetero_host_sample_id.csv"
-    _, report = align([ids_of(fate / "breast_hetero_guest.csv"), ids_of(sampled)])
-    assert "569 rows, 299 joined, 270 ids are not in every table" in report[0]
-    assert run("align", "--guest", guest, "--host", sampled, "--id", "mock_id") == 3
-    assert "no id column 'mock_id'" in capsys.readouterr().err
-
-
-@pytest.mark.repeats
-def test_fate_default_credit_agrees_with_sklearn_on_the_joined_table(shared_data, tmp_path, capsys):
-    import pandas as pd
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.metrics import roc_auc_score
-
-    frames = [
-        pd.read_csv(shared_data / "fate" / f"default_credit_hetero_{who}.csv") for who in ("guest", "host")
-    ]
-    # Test customers: a fifth, by id. The rows of the host are put into another order.
-    for frame, who in zip(frames, ("guest", "host")):
-        held = frame["id"] % 5 == 0
-        order = frame.sample(frac=1.0, random_state=1) if who == "host" else frame
-        order[~held[order.index]].to_csv(tmp_path / f"{who}.csv", index=False)
-        order[held[order.index]].to_csv(tmp_path / f"new-{who}.csv", index=False)
-    lam, d = 1e-3, tmp_path
-    both = ["--guest", d / "guest.csv", "--host", d / "host.csv", "--id", "id"]
-    new = ["--guest", d / "new-guest.csv", "--host", d / "new-host.csv", "--id", "id", "--label", "y"]
-    assert not run("align", *both, "-o", d / "rows.json")
-    assert not run("convert", *both, "--label", "y", "--align", d / "rows.json", "--prefix", "-o", d / "p")
-    assert not run("train", d / "p", "--lambda", lam, "--gap", 1e-10, "--out", d / "run")
-    assert not run("convert", "--like", d / "p", *new, "-o", d / "n")
-    alone = ["--guest", d / "guest.csv", "--id", "id", "--label", "y", "--align", d / "rows.json"]
-    assert not run("convert", *alone, "-o", d / "a")
-    assert not run("train", d / "a", "--lambda", lam, "--gap", 1e-10, "--out", d / "alone")
-    assert not run("convert", "--like", d / "a", *new[:2], "--id", "id", "--label", "y", "-o", d / "na")
-    capsys.readouterr()
-
-    joined = frames[0].merge(frames[1], on="id", suffixes=("_guest", "_host"))
-    train, test = joined[joined["id"] % 5 != 0], joined[joined["id"] % 5 == 0]
-    X, y = train.drop(columns=["id", "y"]).to_numpy(), train["y"].to_numpy()
-    model = LogisticRegression(C=1 / (lam * len(y)), tol=1e-10, max_iter=10000).fit(X, y)
-    from fastadmm.store.model import open_model
-
-    ours = open_model(d / "run")
-    weights = np.concatenate([party.weights for party in ours.parties])
-    np.testing.assert_allclose(weights, model.coef_[0], atol=1e-4)
-    assert ours.intercept == pytest.approx(model.intercept_[0], abs=1e-4)
-
-    joint = evaluate_partition(d / "run", d / "n")["metrics"]["auc"]
-    single = evaluate_partition(d / "alone", d / "na")["metrics"]["auc"]
-    expected = roc_auc_score(test["y"], model.decision_function(test.drop(columns=["id", "y"]).to_numpy()))
-    assert joint == pytest.approx(expected, abs=1e-4)
-    assert joint > single + 0.01
-    assert open_partition(d / "p").n_samples == len(train)

@@ -96,26 +96,6 @@ def test_reset_forgets_and_a_repeated_point_is_not_trusted():
         assert got is None or np.isfinite(got).all()
 
 
-def test_export_and_restore_continue_bit_for_bit():
-    size, memory = 7, 3
-    function, _ = linear_map(size, 0.9)
-    rng = np.random.default_rng(4)
-    points = [rng.normal(size=size) for _ in range(12)]
-    for cut in range(12):
-        one, two = plain(size, memory), plain(size, memory)
-        for v in points[:cut]:
-            one.extrapolate(function(v), function(v) - v)
-        saved = {k: np.copy(v) if isinstance(v, np.ndarray) else v for k, v in one.export().items()}
-        two.residuals[:] = 99.0
-        two.restore(saved)
-        for v in points[cut:]:
-            a = one.extrapolate(function(v), function(v) - v)
-            b = two.extrapolate(function(v), function(v) - v)
-            assert (a is None) == (b is None)
-            if a is not None:
-                np.testing.assert_array_equal(a, b)
-
-
 def test_memory_fits_its_budget():
     assert acceleration_memory(2, 1000) == 10
     assert acceleration_memory(2, 10**7) == 3

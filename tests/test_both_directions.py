@@ -16,6 +16,8 @@ from fastadmm.solver.solver import Solver, SolverOptions, solve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from resumed import assert_resumed_is_the_same
+
 N = 60
 
 
@@ -123,38 +125,29 @@ def test_messages_are_rounded_images_and_the_errors_are_bounded(monkeypatch):
     solver.close()
 
 
-def test_a_round_contains_the_newton_and_the_gradient_direction():
-    blocks, problem = build(fit_intercept=False)
-    solver = Solver(problem, options())
-    solver.prepare()
-    gradient = solver.coordinator.primal.gradient.copy()
-    solver.round()
-    for block, party in zip(blocks, solver.parties):
-        curvature = problem.weight / 4.0
-        residual = block.T @ gradient
-        newton = np.linalg.solve(
-            (block.T * curvature) @ block + problem.regularization * np.eye(block.shape[1]), residual
-        )
-        for direction in (newton, residual):
-            inside = party.directions.T @ (party.directions @ direction)
-            np.testing.assert_allclose(inside, direction, atol=1e-9 * np.linalg.norm(direction))
-    solver.close()
-
-
-def test_without_a_factorisation_the_second_direction_is_the_firsts_curvature(monkeypatch):
+@pytest.fixture
+def no_factor(monkeypatch):
+    """Gram matrices are not factorised."""
     monkeypatch.setattr(
         "fastadmm.parties.direction.choose_metric_solver", lambda *shape: ("gradient", "forced")
     )
+
+
+@pytest.mark.parametrize("factor", [True, False])
+def test_a_round_contains_the_gradient_and_newtons_direction_or_its_curvature(factor, request):
+    if not factor:
+        request.getfixturevalue("no_factor")
     blocks, problem = build(fit_intercept=False)
     solver = Solver(problem, options())
     solver.prepare()
-    gradient = solver.coordinator.primal.gradient.copy()
+    gradient, curvature = solver.coordinator.primal.gradient.copy(), problem.weight / 4.0
     solver.round()
     for block, party in zip(blocks, solver.parties):
         residual = block.T @ gradient
-        curved = block.T @ (problem.weight / 4.0 * (block @ residual))
+        curved = block.T @ (curvature * (block @ residual))
+        hessian = (block.T * curvature) @ block + problem.regularization * np.eye(block.shape[1])
         assert len(party.directions) == 2
-        for direction in (residual, curved):
+        for direction in (residual, np.linalg.solve(hessian, residual) if factor else curved):
             inside = party.directions.T @ (party.directions @ direction)
             np.testing.assert_allclose(inside, direction, atol=1e-9 * np.linalg.norm(direction))
     solver.close()
@@ -163,11 +156,9 @@ def test_without_a_factorisation_the_second_direction_is_the_firsts_curvature(mo
     assert len(few.history) < len(solve(problem, options(gap=1e-6, directions="one")).history)
 
 
-def test_answers_depend_on_inner_products_of_rows_alone(monkeypatch):
+@pytest.mark.usefixtures("no_factor")
+def test_answers_depend_on_inner_products_of_rows_alone():
     """Turning the columns changes no answer."""
-    monkeypatch.setattr(
-        "fastadmm.parties.direction.choose_metric_solver", lambda *shape: ("gradient", "forced")
-    )
     blocks, problem = build(lam=1e-4, scale=0.1)
     turn = [np.linalg.qr(np.random.default_rng(1).normal(size=(b.shape[1],) * 2))[0] for b in blocks]
     turned = build(lam=1e-4, scale=0.1)[1]
@@ -188,22 +179,7 @@ def test_answers_depend_on_inner_products_of_rows_alone(monkeypatch):
     "more", [{"history": 4}, {"directions": "auto"}, {"directions": "auto", "gap": 1e-12}]
 )
 def test_resumed_to_the_bit(more):
-    _, problem = build(4)
-    straight = Solver(problem, options(**{"gap": 0.0, **more}))
-    for _ in range(9):
-        last = straight.round()
-    first = Solver(problem, options(**{"gap": 0.0, **more}))
-    for _ in range(4):
-        first.round()
-    second = Solver(problem, options(**{"gap": 0.0, **more}))
-    second.restore(first.export(), first.export_parties())
-    for _ in range(5):
-        record = second.round()
-    assert (record.objective, record.gap) == (last.objective, last.gap)
-    for a, b in zip(second.party_weights(), straight.party_weights()):
-        np.testing.assert_array_equal(a, b)
-    for solver in (straight, first, second):
-        solver.close()
+    assert_resumed_is_the_same(build(4)[1], options(**{"gap": 0.0, **more}), rounds=4, after=5)
 
 
 @pytest.mark.parametrize("loss", ["logistic", "squared", "huber", "squared_hinge"])
@@ -272,7 +248,7 @@ def wide(turned=False):
     return make_problem([b @ q if turned else b for b, q in zip(blocks, turns)], y, lam=1e-5)
 
 
-def test_parties_of_many_columns_begin_with_leading_eigenvectors(monkeypatch):
+def test_parties_of_many_columns_begin_with_leading_eigenvectors(request):
     auto, both = (len(solve(wide(), options(gap=1e-6, directions=d)).history) for d in ("auto", "both"))
     assert auto < 0.7 * both
     problem, turned = wide(), wide(turned=True)
@@ -288,9 +264,7 @@ def test_parties_of_many_columns_begin_with_leading_eigenvectors(monkeypatch):
     left = vectors[:, -5:] - first.T @ np.linalg.lstsq(first.T, vectors[:, -5:], rcond=None)[0]
     assert np.linalg.norm(left, axis=0).max() < 0.05  # the leading ones are found
     assert directions_after_a_round(problem) == [SOME_FIRST, SOME_FIRST, 3]
-    monkeypatch.setattr(
-        "fastadmm.parties.direction.choose_metric_solver", lambda *shape: ("gradient", "forced")
-    )
+    request.getfixturevalue("no_factor")
     assert directions_after_a_round(wide()) == [2, 2, 3]  # without a factor as with both
 
 

@@ -1,26 +1,22 @@
 """Small tables whose runs take long: the interior point method over all columns, and what runs make of it."""
 
 import math
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-import scipy.optimize
 from fastadmm import SolverOptions, make_problem, solve
 from fastadmm.engine.engine import Engine
-from fastadmm.pooled.barrier import ClassRows, LossBarrier, PenaltyBarrier, PredictorRows
+from fastadmm.pooled.barrier import ClassRows, PenaltyBarrier, PredictorRows
 from fastadmm.pooled.central_path import follow_central_path
 from fastadmm.pooled.goal import Goal
 from fastadmm.problem.losses import get_loss
 from fastadmm.solver.history import Status
 
+from scripts import script_of
 
-def generated(seed, monkeypatch):
-    monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).resolve().parents[1] / "bench")])
-    from stalls import generate
 
-    case = generate(seed)
+def generated(seed):
+    case = script_of("bench/stalls.py").generate(seed)
     return make_problem(case.blocks, case.y, **case.arguments)
 
 
@@ -59,45 +55,6 @@ def slopes(function, x):
     return np.array([(function(x + h) - function(x - h)) / 2e-6 for h in steps])
 
 
-@pytest.mark.parametrize("mu", [1.0, 1e-3])
-@pytest.mark.parametrize(
-    "loss", ["hinge", "quantile", "huber", "smoothed_hinge", "squared_hinge", "logistic", "poisson"]
-)
-def test_a_loss_with_logarithms(loss, mu):
-    """Against its maximum by bisection, and its derivatives by differences."""
-    problem = small(loss)
-    z = np.linspace(-3.0, 3.0, problem.n_samples)
-    with Engine(1) as engine:
-        barrier = LossBarrier(problem, engine)
-        value, g, h = barrier.at(z, mu)
-        np.testing.assert_allclose(g, slopes(lambda p: barrier.at(p, mu)[0], z), rtol=1e-4, atol=1e-6)
-        bent = barrier.at(z + 1e-6, mu)[1] - barrier.at(z - 1e-6, mu)[1]
-        np.testing.assert_allclose(h, bent / 2e-6, rtol=1e-4, atol=1e-5)
-        if barrier.lines is None:
-            assert value == problem.loss.evaluate(z, problem.y, problem.weight, g, engine)
-            return
-        expected = 0.0
-        for at, zero, soft, low, high in zip(z[barrier.counts], *barrier.lines, strict=True):
-
-            def slope(u, *given):
-                e, soft, low, high = given
-                return e - soft * u + mu / (u - low) - (mu / (high - u) if math.isfinite(high) else 0.0)
-
-            def mirrored(u, *given):
-                e, soft, _, high = given
-                return e - soft * u - mu / (high - u)
-
-            e = at - zero
-            inside = 1e-13 * (high - low) if math.isfinite(high - low) else 1e-13
-            bottom = low + inside if math.isfinite(low) else -1e3
-            top = high - inside if math.isfinite(high) else 1e3
-            derivative = slope if math.isfinite(low) else mirrored
-            u = scipy.optimize.brentq(derivative, bottom, top, args=(e, soft, low, high), xtol=1e-15)
-            expected += u * e - 0.5 * soft * u * u
-            expected += sum(mu * math.log(abs(end - u)) for end in (low, high) if math.isfinite(end))
-        assert value == pytest.approx(expected, rel=1e-9)
-
-
 @pytest.mark.parametrize(
     ("regularizer", "constraint"),
     [
@@ -130,10 +87,14 @@ def test_penalties_with_logarithms(regularizer, constraint):
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
-@pytest.mark.parametrize("classes", [False, True])
-def test_newton_equations_of_the_rows(classes, fit_intercept):
+@pytest.mark.parametrize(
+    "loss",
+    ["hinge", "quantile", "huber", "smoothed_hinge", "squared_hinge", "logistic", "poisson", "classes"],
+)
+def test_newton_equations_of_the_rows(loss, fit_intercept):
     """Derivatives by differences, and the same equations as normal equations and as least squares."""
-    problem = (small_classes if classes else small)(fit_intercept=fit_intercept)
+    classes, more = loss == "classes", {"fit_intercept": fit_intercept}
+    problem = small_classes(**more) if classes else small(loss, **more)
     with Engine(1) as engine:
         values = np.hstack([b.columns(np.arange(b.shape[1]), engine) for b in problem.blocks])
         rows = (ClassRows if classes else PredictorRows)(problem, values, engine)
@@ -255,8 +216,8 @@ def test_a_set_without_an_inside():
         pytest.param(6064, marks=pytest.mark.repeats),  # 179 parties: rounds took a second each
     ],
 )
-def test_runs_that_stalled_are_certified(seed, monkeypatch):
-    problem = generated(seed, monkeypatch)
+def test_runs_that_stalled_are_certified(seed):
+    problem = generated(seed)
     result = solve(problem, SolverOptions(scheme="pooled", gap=1e-6, max_rounds=60, n_threads=1))
     if result.status is not Status.CONVERGED:  # of an optimum of zero no relative gap can be proved
         assert result.proof is not None

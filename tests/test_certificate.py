@@ -193,16 +193,6 @@ def test_increasing_root_with_steps_and_flat_pieces():
     assert calls[-1] == found
 
 
-def test_the_last_call_is_made_at_the_root_that_is_returned():
-    calls = []
-
-    def function(t):
-        calls.append(t)
-        return t**3 + t - 2.0, 3 * t**2 + 1
-
-    assert increasing_root(function, 7.0) == calls[-1] == pytest.approx(1.0)
-
-
 # --- what a loss cannot go below
 @pytest.mark.representatives(3)
 @pytest.mark.parametrize(

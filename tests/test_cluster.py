@@ -17,7 +17,7 @@ from fastadmm.cluster.rows import solve_rows
 from fastadmm.engine.tree import node_range
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.method import method as stall_watch
-from fastadmm.problem.problem import TestSet, make_problem
+from fastadmm.problem.problem import make_problem
 from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.solver import solve
 
@@ -154,18 +154,6 @@ def test_workers_measure_how_far_weights_may_go():
         assert found.record.gap_within == alone.record.gap_within
 
 
-def test_every_worker_scores_test_rows():
-    problem, few = problem_of("logistic"), slice(7, 500)
-    blocks = [as_block(block.matrix[few].copy()) for block in problem.blocks[::2]]
-    problem = replace(problem, blocks=problem.blocks[::2], names=problem.names[::2])
-    rows = TestSet(blocks, problem.y[few], problem.weight[few], problem.offset[few])
-    problem, options = replace(problem, test=rows), SolverOptions(max_rounds=2, n_threads=1)
-    alone = [record.test for record in solve(problem, options).history]
-    assert all(alone)
-    for found in on_workers(2, lambda comm: solve_rows(problem, comm, options)):
-        assert [record.test for record in found.history] == alone
-
-
 def every_weight_of(result):
     return np.concatenate([np.ravel(v) for v in (*result.weights, result.intercept, result.gap)])
 
@@ -240,27 +228,12 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from fastadmm.cluster.mpi import MpiComm
 from fastadmm.cluster.rows import solve_rows
-from test_cluster import every_weight_of, named, options_of
+from test_cluster import every_weight_of, options_of, problem_of
 comm = MpiComm()
-options = options_of(int(sys.argv[2]))
-found = every_weight_of(solve_rows(named(sys.argv[3]), comm, options))
+found = every_weight_of(solve_rows(problem_of("logistic"), comm, options_of()))
 if comm.rank == comm.size - 1:
     print(found.tobytes().hex())
 """
-
-
-def named(name):
-    return other_problem(name) if name in OTHERS else problem_of(name)
-
-
-@pytest.mark.repeats
-@pytest.mark.parametrize(("workers", "threads", "name"), [(4, 1, "kinks and l1")])
-def test_mpi(workers, threads, name):
-    tests = str(Path(__file__).parent)
-    done = mpi_command(workers, [sys.executable, "-c", PROGRAM, tests, str(threads), name])
-    assert done.returncode == 0, done.stderr
-    alone = every_weight_of(solve(named(name), options_of()))
-    assert done.stdout.strip() == alone.tobytes().hex()
 
 
 @pytest.mark.repeats
@@ -268,7 +241,7 @@ def test_products_of_old_processors_depend_on_addresses(monkeypatch):
     monkeypatch.setenv("OPENBLAS_CORETYPE", "Prescott")  # nothing elsewhere
     tests, found = str(Path(__file__).parent), []
     for workers in (1, 4):
-        done = mpi_command(workers, [sys.executable, "-c", PROGRAM, tests, "1", "logistic"])
+        done = mpi_command(workers, [sys.executable, "-c", PROGRAM, tests])
         assert done.returncode == 0, done.stderr
         found.append(done.stdout)
     assert found[0] == found[1]

@@ -14,7 +14,7 @@ from fastadmm.runs.display import Silent
 from fastadmm.runs.train import resume_run, start_run
 from fastadmm.settings.run import RunConfig
 
-from run_tools import n_lines, start, wait_for
+from run_tools import Notes, n_lines, start, wait_for
 from test_cluster_run import data, result_in, weights_in  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -31,14 +31,6 @@ def config_for(cluster, data, **more):  # noqa: F811
     return RunConfig(str(data), threads=1, cluster=address, **more)
 
 
-class Notes(Silent):
-    def __init__(self):
-        self.texts = []
-
-    def note(self, text):
-        self.texts.append(text)
-
-
 def test_three_workers(data, tmp_path, monkeypatch):  # noqa: F811
     notes = Notes()
     with cluster_of(3, processes=False) as cluster:
@@ -49,7 +41,7 @@ def test_three_workers(data, tmp_path, monkeypatch):  # noqa: F811
         monkeypatch.setattr(dask_run, "__version__", "9.9")
         with pytest.raises(ConfigError, match=r"Dask worker tcp://.* has fastadmm .*, not 9.9; install it"):
             start_on_dask(config, tmp_path / "other", False, Silent())
-    assert notes.texts[0] == "3 Dask worker(s)"
+    assert notes.lines[0] == "3 Dask worker(s)"
     start_run(RunConfig(str(data), threads=1, gap=1e-8), tmp_path / "one")
     assert result_in(tmp_path / "run") == result_in(tmp_path / "one")
     np.testing.assert_array_equal(weights_in(tmp_path / "run"), weights_in(tmp_path / "one"))
@@ -119,7 +111,7 @@ def test_a_lost_worker(data, tmp_path, monkeypatch):  # noqa: F811
                     start_on_dask(config, run, False, notes)
             else:
                 start_on_dask(config, run, False, notes)
-                assert any("starting again from the last checkpoint" in text for text in notes.texts)
+                assert any("starting again from the last checkpoint" in text for text in notes.lines)
             assert killed.wait(5)
             killed.clear()
     start_run(RunConfig(str(data), threads=1, **rounds), tmp_path / "one")

@@ -163,22 +163,6 @@ def test_other_problems_go_on_with_other_workers(settings, data, classes, tmp_pa
         np.testing.assert_array_equal(weights_in(tmp_path / run), weights_in(tmp_path / "whole"))
 
 
-def test_a_run_goes_on_with_other_workers(data, tmp_path):
-    config = RunConfig(str(data), threads=1, gap=1e-8, rounds=2)
-    start_run(config, tmp_path / "one")
-    shared(config, tmp_path / "four", 4)
-    resumed(tmp_path / "one", 2, rounds=3)
-    resumed(tmp_path / "one", 1, rounds=50)
-    resumed(tmp_path / "four", 1, rounds=3)
-    found = resumed(tmp_path / "four", 3, rounds=50)
-    assert [found[0]["status"], *found[1:]] == ["converged"] * 3
-    start_run(replace(config, rounds=50), tmp_path / "whole")
-    for run in ("one", "four"):
-        assert result_in(tmp_path / run) == result_in(tmp_path / "whole")
-        np.testing.assert_array_equal(weights_in(tmp_path / run), weights_in(tmp_path / "whole"))
-    assert resumed(tmp_path / "four", 2)[1] == "converged"  # nothing to do
-
-
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("regularizer", ["l1", "l2"])
 def test_a_wide_run_goes_on_with_one_worker_alone(regularizer, tmp_path):

@@ -9,13 +9,12 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 from fastadmm.data_tools.synthetic import make_vertical_classification
-from fastadmm.errors import ConfigError, FormatError, StorageError
 from fastadmm.reports import compare_runs, write_comparison
 from fastadmm.runs.config import make_config
 from fastadmm.runs.evaluate import evaluate_partition
 from fastadmm.runs.train import start_run
 
-from run_tools import refused, result_of, run, write_blocks, write_problem
+from run_tools import result_of, run, write_blocks, write_problem
 
 
 @pytest.fixture(scope="module")
@@ -232,30 +231,6 @@ def test_private_runs_show_what_they_spent(place, tmp_path):
     assert comparison.runs[1].objective is None
     assert not len(comparison.runs[1].history)
     assert not comparison.same_problem
-
-
-def test_refused_in_one_line(place, tmp_path, capsys):
-    with pytest.raises(ConfigError, match="at least two"):
-        compare_runs([place / "one"])
-    with pytest.raises(ConfigError, match="given twice"):
-        compare_runs([place / "one", place / "sharing" / ".." / "one"])
-    with pytest.raises(StorageError, match="no such run directory"):
-        compare_runs([place / "one", tmp_path / "nothing"])
-    with pytest.raises(FormatError, match="not a run directory"):
-        compare_runs([place / "one", place / "a.parts"])
-    damaged = tmp_path / "damaged"
-    shutil.copytree(place / "one", damaged)
-    (damaged / "rounds.jsonl").write_text('{"round": "x"}\n')
-    with pytest.raises(FormatError, match="line 1"):
-        compare_runs([place / "one", damaged])
-    target = tmp_path / "c.xls"
-    err = refused(capsys, 5, "compare", place / "one", place / "sharing", "-o", target)
-    assert ".html, .csv, .json, .svg" in err
-    assert not target.exists()
-    owners = tmp_path / "owners"
-    owners.mkdir()
-    (owners / "owners-run.toml").write_text("")
-    assert run("compare", place / "one", owners) == 6
 
 
 def test_command(place, tmp_path, capsys):

@@ -5,16 +5,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fastadmm.conversation.answering import Answering, Unanswerable
-from fastadmm.conversation.calls import CALLS, CallRule, argument_fields, check_answer, check_values
-from fastadmm.conversation.exchange import Call, Exchange, Pace, ask_all, converse
+from fastadmm.conversation.calls import CALLS, argument_fields, check_answer, check_values
+from fastadmm.conversation.exchange import Call, Exchange, Pace, converse
 from fastadmm.conversation.threads import Threads
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError
 from fastadmm.parties.families import FAMILIES
-from fastadmm.problem.problem import TestSet, make_problem
-from fastadmm.solver.early_stopping import EarlyStopping
+from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions
 
 from rounds_tools import three_classes
@@ -70,6 +68,7 @@ class Couriers:
         ("hinge", {}, {"scheme": "subspace", "directions": "one"}),
         ("logistic", {}, {"scheme": "sharing"}),
         ("logistic", {"regularizer": "l1"}, {"scheme": "sharing"}),
+        ("logistic", {"regularizer": "l1"}, {"scheme": "proximal", "history": 20}),
         ("logistic", {}, {"scheme": "gauss-seidel"}),
         ("sigmoid", {}, {"scheme": "sharing"}),
         ("sigmoid", {}, {}),
@@ -111,65 +110,6 @@ def test_answers_of_several_classes_are_of_those_that_were_asked():
             check_answer(("finish", {}), means, N, "m")
 
 
-class Counter(Answering):
-    """A party with one call of its own."""
-
-    family = "counting"
-    name, reason, kind = "counter", "", "none"
-
-    def __init__(self):
-        self.total = 0.0
-
-    def count(self, step):
-        self.total += step
-        return {"value": self.total}
-
-    def reset(self):
-        self.total = 0.0
-
-    @classmethod
-    def opened(cls, name, block, engine, terms):
-        return cls()
-
-    def prepare(self):
-        pass
-
-    def final_weights(self, *args, **needed):
-        return np.zeros(0)
-
-    def export(self):
-        return {}
-
-    def restore(self, saved):
-        pass
-
-
-def test_one_more_call_is_one_entry_and_one_method(monkeypatch):
-    monkeypatch.setitem(CALLS, "count", CallRule(("counting",), {"step": "number"}, {"value": "number"}))
-    monkeypatch.setitem(CALLS, "reset", CallRule(("counting",), {}))
-    made: list[int] = []
-
-    def talk():
-        found = []
-        for pace in Pace:
-            answers = yield from ask_all(3, "count", pace, step=2.0)
-            found.append(sum(answer["value"] for answer in answers))
-        assert (yield Exchange([Call(0, "reset")])) == [{}]
-        answers = yield Exchange(
-            [Call(m, "count", lambda m=m: made.append(m) or {"step": m}) for m in (2, 0)]
-        )
-        return [*found, *(answer["value"] for answer in answers)]
-
-    with Engine(2) as engine:
-        driver = Threads(engine, [Counter(), Counter(), Counter()])
-        assert converse(talk(), driver.carry) == [6.0, 12.0, 18.0, 8.0, 0.0]
-    assert sorted(made) == [0, 2]
-    with pytest.raises(Unanswerable, match="'respond' is unknown here"):
-        Counter().answer("respond", {})
-    with pytest.raises(Unanswerable, match="'export' is unknown here"):
-        Counter().answer("export", {})
-
-
 def test_a_talk_ends_where_an_answer_is_missing_and_takes_the_same_course_again():
     closed = []
 
@@ -194,22 +134,6 @@ def test_a_talk_ends_where_an_answer_is_missing_and_takes_the_same_course_again(
     assert converse(talk(), carry) == 2.0
     assert asked[:2] == asked[2:]
     assert closed == [True, True]
-
-
-def test_held_out_rows_are_scored_by_their_parties():
-    blocks, y, _ = make_vertical_classification(N, (3, 4), seed=2)
-    more, targets, _ = make_vertical_classification(20, (3, 4), seed=3)
-    held = make_problem(more, targets)
-    rows = TestSet(held.blocks, held.y, held.weight, held.offset)
-    problem = make_problem(blocks, y, lam=1e-3, test=rows)
-    with Engine(1) as engine:
-        solver = Solver(problem, SolverOptions(gap=0.0), engine, early=EarlyStopping(rows, "log_loss", 2))
-        names: list[str] = []
-        carry = solver.driver.carry
-        solver.driver.carry = lambda exchange: names.extend(c.name for c in exchange.calls) or carry(exchange)
-        record = solver.round()
-    assert names.count("scores") == 4
-    assert record.validation == pytest.approx(record.test["log_loss"], rel=0, abs=0)
 
 
 @pytest.mark.parametrize(("threads", "parties", "in_turn"), [(4, 2, True), (4, 3, False), (1, 1, False)])

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from fastadmm.data_tools import convert as convert_module
-from fastadmm.data_tools import opening, tables
+from fastadmm.data_tools import opening
 from fastadmm.data_tools.convert import convert
 from fastadmm.errors import FastadmmError, InputError
 from fastadmm.store import open_partition
@@ -199,25 +199,3 @@ def test_empty_parts_are_passed_over_and_told(tmp_path: Path, kind: str, capsys:
         part.write_bytes(b"")
     assert run("convert", folder, "--parties", 1, *label, "-o", tmp_path / "c.parts") == 3
     assert "spark: all parts are empty: give a data file" in capsys.readouterr().err
-
-
-def test_small_parts_of_a_large_source_are_read_as_a_large_file_is(tmp_path: Path, monkeypatch: Any) -> None:
-    rng = np.random.default_rng(4)
-    (tmp_path / "csv").mkdir()
-    for k in range(3):
-        rows = [f"{a!r},{b!r},{r % 2}\n" for r, (a, b) in enumerate(rng.standard_normal((20, 2)).tolist())]
-        (tmp_path / "csv" / f"{k}.csv").write_text("a,b,y\n" + "".join(rows))
-    sizes = [file.stat().st_size for file in tmp_path.rglob("*.*v*") if file.is_file()]
-    asked, real = [], tables._take_apart
-
-    def told(*given: Any) -> Any:
-        asked.append(given)
-        return real(*given)
-
-    monkeypatch.setattr(tables, "_take_apart", told)
-    for large in (1 << 30, max(sizes) + 1):
-        monkeypatch.setattr(tables, "LARGE", large)
-        convert(tmp_path / "csv", tmp_path / str(large), parties=2, label="y")
-        assert len(asked) == (0 if large == 1 << 30 else 3)
-    for file in (tmp_path / str(1 << 30)).iterdir():
-        assert file.read_bytes() == (tmp_path / str(max(sizes) + 1) / file.name).read_bytes()

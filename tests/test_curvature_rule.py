@@ -16,6 +16,7 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.preprocessing import scale
 
 import naive
+from resumed import assert_resumed_is_the_same
 
 
 def cancer(parties, **options):
@@ -125,22 +126,6 @@ def test_it_stays_away_where_it_is_not_asked_for_or_says_nothing():
 @pytest.mark.parametrize("after", [9, 10, 14])
 def test_resumed_runs_go_on_to_the_bit(options, after):
     problem = cancer(3, lam=1e-3, **options)
-    whole, first, second = (
-        Solver(problem, SolverOptions(scheme="sharing", gap=0.0, n_threads=n)) for n in (1, 1, 2)
-    )
-    for _ in range(20):
-        whole.round()
-    for _ in range(after):
-        first.round()
-    parties = [{key: value.copy() for key, value in p.items()} for p in first.export_parties()]
-    second.restore(first.export(), parties)
-    for _ in range(20 - after):
-        second.round()
+    asked = SolverOptions(scheme="sharing", gap=0.0, n_threads=1)
+    whole = assert_resumed_is_the_same(problem, asked, after, 20 - after)
     assert whole.coordinator.metric is not None
-    assert whole.last_record is not None
-    assert second.last_record is not None
-    assert whole.last_record.gap == second.last_record.gap
-    for a, b in zip(whole.party_weights(), second.party_weights()):
-        assert np.array_equal(a, b)
-    for solver in (whole, first, second):
-        solver.close()

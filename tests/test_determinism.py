@@ -33,51 +33,32 @@ def fields(record):
     return values
 
 
-@pytest.mark.representatives(2)
+@pytest.mark.representatives(5)
 @pytest.mark.parametrize(
-    ("kind", "widths", "x_update"),
-    [("dense", [12], "gram"), ("dense", [3, 5, 2, 4, 6], "cg"), ("sparse", [3, 5, 2, 4, 6], "gram")],
-)
-def test_any_number_of_threads_gives_the_same_bits(kind, widths, x_update):
-    n = 25000
-    assert len(row_ranges(n)) > 2
-    blocks, y = data(n, widths, kind)
-    results = []
-    for n_threads in (1, 2, 4):
-        problem = make_problem(blocks, y, lam=1e-3)
-        options = SolverOptions(
-            scheme="sharing", n_threads=n_threads, max_rounds=8, gap=0.0, x_update=x_update
-        )
-        results.append(solve(problem, options))
-    for other in results[1:]:
-        for a, b in zip(results[0].weights, other.weights, strict=True):
-            np.testing.assert_array_equal(a, b)
-        assert results[0].intercept == other.intercept
-        assert [fields(r) for r in results[0].history] == [fields(r) for r in other.history]
-    assert any(record.accelerated for record in results[0].history)
-
-
-@pytest.mark.representatives(3)
-@pytest.mark.parametrize(
-    ("loss", "scheme"),
+    ("kind", "widths", "loss", "options"),
     [
-        ("logistic", "subspace"),
-        ("squared", "subspace"),
-        *(("logistic", s) for s in ("sharing", "jacobi")),
-        ("squared", "gauss-seidel"),
+        ("dense", [12], "logistic", {"scheme": "sharing", "x_update": "gram"}),
+        ("dense", [3, 5, 2, 4, 6], "logistic", {"scheme": "sharing", "x_update": "cg"}),
+        ("sparse", [3, 5, 2, 4, 6], "logistic", {"scheme": "sharing", "x_update": "gram"}),
+        ("dense", [4, 3], "logistic", {"scheme": "subspace"}),
+        ("dense", [4, 3], "squared", {"scheme": "subspace"}),
+        ("dense", [4, 3], "logistic", {"scheme": "jacobi"}),
+        ("dense", [4, 3], "squared", {"scheme": "gauss-seidel"}),
     ],
 )
-def test_threads_do_not_matter_for_any_scheme_or_loss(loss, scheme):
-    blocks, y = data(21000, [4, 3], "dense", loss)
-    results = [
-        solve(
-            make_problem(blocks, y, loss=loss, lam=1e-2),
-            SolverOptions(scheme=scheme, n_threads=n_threads, max_rounds=5, gap=0.0),
-        )
-        for n_threads in (1, 4)
-    ]
-    assert [fields(r) for r in results[0].history] == [fields(r) for r in results[1].history]
-    np.testing.assert_array_equal(np.concatenate(results[0].weights), np.concatenate(results[1].weights))
+def test_any_number_of_threads_gives_the_same_bits(kind, widths, loss, options):
+    n = 25000
+    assert len(row_ranges(n)) > 2
+    blocks, y = data(n, widths, kind, loss)
+    problem = make_problem(blocks, y, loss=loss, lam=1e-3)
+    asked = [SolverOptions(n_threads=n_threads, max_rounds=8, gap=0.0, **options) for n_threads in (1, 2, 4)]
+    one, *others = (solve(problem, own) for own in asked)
+    for other in others:
+        for a, b in zip(one.weights, other.weights, strict=True):
+            np.testing.assert_array_equal(a, b)
+        assert one.intercept == other.intercept
+        assert [fields(r) for r in one.history] == [fields(r) for r in other.history]
+    assert options["scheme"] != "sharing" or any(record.accelerated for record in one.history)
 
 
 # --- stop and go on

@@ -42,15 +42,6 @@ def test_a_cycle_is_not_slow_convergence():
     assert feed(DivergenceDetector(1.0, guaranteed=False), [0.5] * rounds, small) is None
 
 
-def test_a_restored_detector_goes_on():
-    cycle = 0.7 + 0.1 * np.sin(np.arange(200))
-    first = DivergenceDetector(1.0, guaranteed=False)
-    assert feed(first, [0.5] * 130, cycle[:130]) is None
-    second = DivergenceDetector(1.0, guaranteed=False)
-    second.restore(first.export())
-    assert feed(second, [0.5] * 70, cycle[130:]) == 70
-
-
 @pytest.mark.parametrize("penalty", [1e2, 1e5])
 def test_a_huge_penalty_is_slow_and_not_divergent(penalty):
     rng = np.random.default_rng(0)

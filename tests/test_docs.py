@@ -8,18 +8,16 @@ import re
 import subprocess
 import sys
 import tarfile
-import time
 import tomllib
 import xml.etree.ElementTree as ET
-from contextlib import ExitStack, redirect_stdout
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import fastadmm
 import pytest
 
-from command_server import PRELUDE, command_server
 from page_outputs import agrees
-from run_tools import forking_commands, running, wait_for
+from run_tools import forking_commands
 from scripts import script_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -98,63 +96,6 @@ def test_the_readme_runs(tmp_path):
 )
 def test_marked_examples_run(page, tmp_path):
     run_examples(page, tmp_path)
-
-
-def server_that_loads(tmp_path, what):
-    """A server of commands that loads something else than what tests need."""
-    text = (ROOT / "tests" / "command_server.py").read_text(encoding="utf-8")
-    (tmp_path / "server.py").write_text(text.replace("    _load()\n", f"    {what}\n", 1))
-    return str(tmp_path / "server.py")
-
-
-@pytest.mark.parametrize("loading", ["pass", "print('ready', flush=True); import time; time.sleep(100)"])
-def test_a_server_of_commands_ends_with_its_process(tmp_path, loading):
-    """It may be loading, and forks of the process may live on."""
-    program = """if True:
-        import os, sys
-        sys.path.append(sys.argv[1])
-        from command_server import command_server
-        with command_server(sys.argv[2]) as place:
-            print(place, flush=True)
-            os.fork()
-            sys.stdin.read()
-            os._exit(0)
-    """
-    server = server_that_loads(tmp_path, loading)
-    command = [sys.executable, "-P", "-c", program, ROOT / "tests", server]
-    with running(command, stdin=subprocess.PIPE) as process:
-        place = Path(process.stdout.readline().strip())
-        assert place.exists()
-        process.kill()  # nothing of its own is run any more
-        begin = time.monotonic()
-        while place.exists():
-            assert time.monotonic() < begin + 20.0, "the server is still there"
-            time.sleep(0.05)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-@pytest.mark.parametrize("ends", ["server", "client"])
-def test_no_command_outlives_its_server_or_whoever_waits_for_it(tmp_path, ends):
-    mark = tmp_path / "pid"
-    prelude = f"import os, time; open({str(mark)!r}, 'w').write(str(os.getpid())); time.sleep(100)"
-
-    def gone():
-        command = Path("/proc") / mark.read_text() / "cmdline"
-        end = time.monotonic() + 20.0
-        while command.exists() and command.read_bytes():  # of one that nobody has waited for it is empty
-            assert time.monotonic() < end
-            time.sleep(0.05)
-
-    with ExitStack() as stack:
-        place = stack.enter_context(command_server(server_that_loads(tmp_path, "pass")))
-        with running([place / "fastadmm"], env={**os.environ, PRELUDE: prelude}) as client:
-            assert wait_for(lambda: mark.exists() and mark.read_text() != "", client)
-            if ends == "client":
-                client.kill()
-            else:
-                stack.close()
-                assert client.wait(20) == 1
-            gone()
 
 
 def run_examples(page, tmp_path):
@@ -300,27 +241,6 @@ def test_bench_names_missing_data_in_one_line(tmp_path):
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert "FASTADMM_DATA" in done.stderr
-
-
-def test_picture_is_drawn_alike_each_time(tmp_path):
-    script = script_of("bench/readme.py")
-    run = {"penalty": 0.1, "status": "diverged", "suboptimality": [1.0, 3.0, 9.0], "gap": [9.0, 9.0, 9.0]}
-    ours = {
-        "penalty": None,
-        "status": "converged",
-        "suboptimality": [1.0, 1e-4, 0.0],
-        "gap": [2.0, 1e-3, 1e-9],
-    }
-    curves = {
-        m: {
-            **{key: {"runs": [run, run], "best": 0} for key in ("jacobi", "gauss-seidel")},
-            **{key: {"runs": [ours], "best": 0} for key in script.OURS},
-        }
-        for m in ("2", "5")
-    }
-    for name in ("one.svg", "two.svg"):
-        script.draw_picture(curves, tmp_path / name)
-    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
 
 
 def test_pictures_are_plain_svg():

@@ -7,8 +7,6 @@ import re
 
 import fastadmm
 
-from run_tools import python
-
 SECTION = re.compile(r"^Parameters\n-+\n(.*?)(?=^\w[\w ]*\n---|\Z)", re.DOTALL | re.MULTILINE)
 
 
@@ -198,12 +196,3 @@ def test_kernels_import_nothing_else_of_the_package():
         source = inspect.getsource(importlib.import_module(info.name))
         for imported in re.findall(r"^\s*(?:from|import) (fastadmm[\w.]*)", source, re.MULTILINE):
             assert imported.startswith("fastadmm.kernels."), f"{info.name} imports {imported}"
-
-
-def test_importing_the_package_is_light():
-    """Nothing heavy is imported before it is used."""
-
-    heavy = ("numba", "scipy", "sklearn", "pandas")
-    code = f"import sys, fastadmm.cli.app; print([m for m in {heavy} if m in sys.modules])"
-    done = python(code, check=True)
-    assert done.stdout.strip() == "[]"

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fastadmm import ADMMSharingRegressor, solve
+from fastadmm import solve
 from fastadmm.blocks.block import CSRBlock, DenseBlock
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.engine.engine import Engine
@@ -27,7 +27,6 @@ from fastadmm.solver.loop import run_rounds
 from fastadmm.solver.solver import Solver, SolverOptions
 from fastadmm.store.model import open_model
 from scipy.optimize import nnls
-from sklearn.exceptions import ConvergenceWarning
 
 from rounds_tools import begin, data_of, separate, train
 from run_tools import result_of, run, write_blocks
@@ -172,17 +171,6 @@ def test_records_and_pages_claim_no_more(runs, capsys):
     capsys.readouterr()
     assert run("card", runs / "run") == 0
     assert "gap_within" in capsys.readouterr().out
-
-
-def test_an_estimator_is_converged_and_not_certified():
-    rng = np.random.default_rng(2)
-    x = rng.normal(size=(60, 4))
-    y = x @ rng.normal(size=4) + rng.normal(size=60)
-    with pytest.warns(ConvergenceWarning, match="among models in which"):
-        model = ADMMSharingRegressor(parties=2, regularizer="none").fit(x, y)
-    assert model.converged_
-    assert not model.certified_
-    assert model.history_[-1].gap_within <= model.tol
 
 
 @pytest.mark.parametrize("history", [None, 20])

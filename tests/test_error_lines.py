@@ -42,6 +42,10 @@ def home(tmp_path_factory):
     (home / "empty").mkdir()
     (home / "full").mkdir()
     (home / "full" / "note.txt").write_text("keep me")
+    os.mkfifo(home / "pipe")
+    (home / "loop").symlink_to("loop")
+    (home / "damaged").mkdir()
+    (home / "damaged" / "partition.toml").write_text("format = 'fastadmm-part")
     write_problem(home / "d.parts", 40, (2, 3))
     write_problem(home / "wide.parts", 40, (2, 4))
     write_owners(home / "d.owners")
@@ -139,6 +143,7 @@ def _compare(table, home, capsys):
 def test_error_lines(home, capsys):
     now = _compare(TABLE, home, capsys)
     assert not re.search(r"(?m)^[01]\b| // ", now), "a success, a defect, several lines, or something left"
+    assert (home / "full" / "note.txt").read_text() == "keep me"
 
 
 @pytest.mark.repeats

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from fastadmm import errors
 from fastadmm.errors import ConfigError, ExitCode, FastadmmError, InputError
 from fastadmm.problem.losses import LOSSES
@@ -82,19 +81,6 @@ PROBLEMS = {
     "length of offset": ({"offset": np.ones(7)}, I, "offset: 7 values, but y has 6 rows"),
     "infinity in offset": ({"offset": changed(np.ones(6), 5, -np.inf)}, I, "offset: value -inf in row 5"),
     "text in offset": ({"offset": ["x"] * 6}, I, "offset: not numbers"),
-    "NaN in a party": (
-        {"blocks": [X, changed(X, (4, 1), np.nan)], "names": ["bank", "shop"]},
-        I,
-        "shop: value nan in row 4, column 1",
-    ),
-    "sparse infinity": (
-        {"blocks": [sp.csr_array(changed(X, (2, 0), np.inf))]},
-        I,
-        "party-1: value inf in row 2, column 0",
-    ),
-    "one dimension": ({"blocks": [X[:, 0]]}, I, "party-1: expected a matrix"),
-    "no columns": ({"blocks": [X[:, :0]]}, I, "party-1: empty matrix of shape 6 x 0"),
-    "no rows": ({"blocks": [X[:0]], "y": Y[:0]}, I, "party-1: empty matrix of shape 0 x 2"),
     "loss": ({"loss": "cauchy"}, C, "loss: unknown loss 'cauchy'; choose logistic, squared"),
     **{
         f"lambda {value!r}": ({"lam": value}, C, "lambda: .* must be a positive finite number")

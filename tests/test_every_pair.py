@@ -24,6 +24,8 @@ from fastadmm.solver.history import Status
 from fastadmm.solver.solver import SolverOptions, solve
 from scipy.optimize import minimize
 
+import naive
+
 ROWS, WIDTHS, CLASSES, LAM, RATIO = 60, (2, 3, 1), 3, 0.03, 0.4
 EDGES = np.cumsum([0, *WIDTHS])
 PARTS = list(itertools.pairwise(EDGES))
@@ -176,35 +178,6 @@ def convex_optimum(case, X, y):
     return float(problem.value)
 
 
-def bounded(loss, y, z):
-    """The losses that are not convex, and those that log_sum goes with, from their formulas."""
-    r, m, parameters = z - y, (2.0 * y - 1.0) * z, LOSSES[loss].parameters
-    match loss:
-        case "sigmoid":
-            return 1.0 / (1.0 + np.exp(m))
-        case "tukey":
-            c = parameters["c"]
-            return c * c / 6.0 * (1.0 - np.maximum(1.0 - (r / c) ** 2, 0.0) ** 3)
-        case "welsch":
-            c = parameters["c"]
-            return c * c * -np.expm1(-0.5 * (r / c) ** 2)
-        case "logistic":
-            return np.logaddexp(0.0, -m)
-        case "binomial":
-            return np.logaddexp(0.0, z) - y * z
-        case "squared":
-            return 0.5 * r**2
-        case "squared_hinge":
-            return np.maximum(1.0 - m, 0.0) ** 2
-        case "huber":
-            d = parameters["delta"]
-            return np.where(np.abs(r) <= d, 0.5 * r**2, d * np.abs(r) - 0.5 * d * d)
-        case "smoothed_hinge":
-            g = parameters["gamma"]
-            return np.where(m >= 1, 0.0, np.where(m >= 1 - g, (1 - m) ** 2 / (2 * g), 1 - m - g / 2))
-    raise AssertionError(loss)
-
-
 def best_near(case, X, y, x, b):
     """Least objective that SLSQP finds from given weights; kinks are linear or second-order constraints."""
     d, (kind, _, _) = EDGES[-1], case.constraint.partition(":")
@@ -218,7 +191,7 @@ def best_near(case, X, y, x, b):
 
     def value(v):
         w, shift, norms = parts(v)
-        total = float(bounded(case.loss, y, X @ w + shift).mean())
+        total = float(naive.value(LOSSES[case.loss], X @ w + shift, y).mean())
         total += lam * (first * v[: 2 * d].sum() + 0.5 * second * (w @ w))
         if case.regularizer == "log_sum":
             total += lam * 0.5 * width**2 * float(np.log1p((w / width) ** 2).sum())

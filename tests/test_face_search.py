@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from fastadmm.coordinator.proximal.chord_newton import Passes
 from fastadmm.coordinator.proximal.face_search import FaceSearch, Found
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions
@@ -104,28 +103,3 @@ def test_a_repaired_gradient_has_no_slope_on_the_face(regularizer, loss):
     for _ in range(20):
         solver.round()
     assert repaired() is not None
-
-
-@pytest.mark.parametrize("regularizer", ["l1", "group_lasso"])
-def test_on_the_right_face_a_proposal_is_the_minimiser(regularizer):
-    best = a_run(regularizer, "all", "logistic", 0)
-    least = min(best.round().objective for _ in range(25)) * best.problem.total_weight
-    solver = a_run(regularizer, "all", "logistic", 12)
-    proposal = solver.coordinator.proposal
-    at = objective(solver, proposal.coefficients, proposal.intercept)
-    assert least * (1.0 - 1e-12) <= at <= least * (1.0 + 1e-9)
-
-
-def test_a_draft_costs_no_pass_and_is_near_where_the_search_ends(monkeypatch):
-    solver = a_run("l1", "all", "logistic", 3)
-    coordinator = solver.coordinator
-    search = coordinator._search(coordinator._faces, coordinator._value(coordinator.model), 0.0)
-    Passes(coordinator.problem, coordinator.shared, coordinator.engine).at(coordinator.model)
-    with monkeypatch.context() as patch:
-        patch.setattr(type(coordinator.problem.loss), "advance", None)
-        assert search.advance(draft=True)
-    draft = search.reached
-    assert not np.array_equal(draft, coordinator.model.coefficients)
-    search.advance()
-    move = np.linalg.norm(search.reached - coordinator.model.coefficients)
-    assert np.linalg.norm(search.reached - draft) <= 0.1 * move

@@ -259,31 +259,3 @@ def test_dual_shares_bound_every_objective_from_below(pair, loss):
                 assert share.value >= lower - 1e-9 * (1.0 + abs(lower))
     assert max(bounds) > -np.inf
     assert max(bounds) <= min(objectives)
-
-
-@each_pair
-def test_answers_depend_on_question_and_state_alone(pair):
-    rng = np.random.default_rng(3)
-    with Engine(1) as engine:
-        party, _, metric = a_party(3, pair, engine)
-        again = a_party(3, pair, engine)[0]
-        c = party.feasible_start()["coefficients"]
-        for _ in range(4):
-            answer = party.best_response(rng.normal(size=N), c)
-            c = 0.5 * (np.append(c, np.zeros(len(answer["coefficients"]) - len(c))) + answer["coefficients"])
-        again.directions, again._answer = party.directions, party._answer
-        again.set_metric(metric)
-        end = c + rng.normal(size=len(c))
-        questions: list[tuple[str, dict[str, Array]]] = [
-            ("describe_model", {"model": c}),
-            ("describe_model", {"model": end}),
-        ]
-        first = [party.answer(name, arguments) for name, arguments in questions]
-        for k in (1, 0, 1):
-            name, arguments = questions[k]
-            for found in (party.answer(name, arguments), again.answer(name, arguments)):
-                assert found.keys() == first[k].keys()
-                assert all(np.array_equal(found[key], first[k][key]) for key in found)
-        name, arguments = "best_response", {"gradient": rng.normal(size=N), "model": c, "proposal": end}
-        one, other = (p.answer(name, arguments) for p in (party, again))
-        assert all(np.array_equal(one[key], other[key]) for key in one)

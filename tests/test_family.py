@@ -1,27 +1,12 @@
 """Generated problems for timings: what is drawn, and what the page counts."""
 
-import importlib.util
 import math
-import sys
-from pathlib import Path
 
-BENCH = Path(__file__).resolve().parents[1] / "bench"
-
-
-def load(name):
-    sys.path.insert(0, str(BENCH))
-    try:
-        specification = importlib.util.spec_from_file_location(name, BENCH / f"{name}.py")
-        module = importlib.util.module_from_spec(specification)
-        sys.modules[name] = module
-        specification.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(BENCH))
-    return module
+from scripts import script_of
 
 
 def test_the_page_counts_what_was_measured():
-    page = load("family_page")
+    page = script_of("bench/family_page.py")
     exact = [[1e-1, 1.0, 1e-3], [1e-2, 2.0, 1e-7], [1e-3, 3.0, 1e-10]]
     loose = [[1e-1, 1.0, 1e-2], [1e-2, 1.5, 1e-4], [1e-3, 4.0, 1e-8]]
     slow = [[1e-1, 9.0, 1e-2]]

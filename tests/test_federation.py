@@ -23,7 +23,7 @@ from fastadmm.runs.config import make_config
 from fastadmm.runs.folder import EXCHANGE, RunFolder
 from fastadmm.runs.train import start_run
 
-from federation_tools import Parties, SocketParties, begin_run, federated, train_with
+from federation_tools import Killing, Parties, SocketParties, begin_run, federated, train_with
 from rounds_tools import NAMES, assert_same_course, data_of, part_of, separate
 from run_tools import run
 
@@ -90,26 +90,6 @@ def test_one_party_answers_by_socket_and_one_by_files(tmp_path: Path) -> None:
                 out = request.parent.with_name("answers") / request.name
                 party_step(home / f"{NAMES[1]}.h5", state, request, out, threads=1)
     assert_like_in_process(parties, folder.path, reference(tmp_path, tmp_path / "d.parts", **values))
-
-
-class Killing:
-    """Carries bytes; before or after some exchange it kills a party, or the coordinator."""
-
-    def __init__(self, parties: Parties, at: int, who: str) -> None:
-        self.parties, self.at, self.who, self.asked = parties, at, who, 0
-
-    def __call__(self, name: str, raw: bytes, seconds: float) -> bytes:
-        self.asked += 1
-        if self.asked == self.at:
-            if self.who == "party before":
-                self.parties.agent(name)
-                self.parties.kill(name)
-                raise Lost("nobody there")
-            self.parties.ask(name, raw, seconds)
-            if self.who == "party after":
-                self.parties.kill(name)
-            raise Lost("the answer was lost")
-        return self.parties.ask(name, raw, seconds)
 
 
 @pytest.mark.representatives(1)

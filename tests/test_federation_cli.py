@@ -1,6 +1,5 @@
 """Agents and a coordinator by the command line, over sockets."""
 
-import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
@@ -10,8 +9,8 @@ import pytest
 from fastadmm.between.schema import unapproved
 from fastadmm.cli.app import main
 
-from rounds_tools import NAMES, data_of, separate
-from run_tools import run, start
+from rounds_tools import data_of, separate
+from run_tools import refused, run, start
 
 
 @pytest.fixture
@@ -20,23 +19,6 @@ def home() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="f", dir="/tmp") as folder:
         separate(data_of(Path(folder)), Path(folder))
         yield Path(folder)
-
-
-def configuration(home: Path) -> Path:
-    parties = "\n".join(f'{name} = "unix:{name}.sock"' for name in NAMES)
-    path = home / "federation.toml"
-    path.write_text(
-        f'data = "labels/labels.h5"\nlambda = 1e-5\nrounds = 5\n[federation.parties]\n{parties}\n'
-    )
-    return path
-
-
-def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    with pytest.raises(SystemExit):
-        main([str(a) for a in arguments])
-    error = capsys.readouterr().err
-    assert "Traceback" not in error
-    return error
 
 
 @pytest.mark.repeats
@@ -49,7 +31,7 @@ def test_an_agent_serves_alone_until_it_is_interrupted(
         assert process.stdout is not None
         assert "listens" in process.stdout.readline()
         again = ("agent", "run", "--data", data, "--state", home / "other", "--socket", socket)
-        assert "somebody serves" in refused(capsys, *again)
+        assert "somebody serves" in refused(capsys, 6, *again)
         process.send_signal(signal.SIGINT)
         _, error = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -57,61 +39,11 @@ def test_an_agent_serves_alone_until_it_is_interrupted(
     assert not socket.exists()
 
 
-def test_mistakes_are_one_line(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = configuration(home)
-    text = config.read_text()
-    one = '[federation.parties]\nparty-1 = "unix:party-1.sock"'
-    nvflare = "[federation]\nkit = 'k'\nrelay = 'r'\n[federation.parties]\nparty-1 = 'nvflare:bank'"
-    for old, new, said in [
-        ("unix:party-1.sock", "party-1.sock", "is no address"),
-        ("[federation.parties]", "[other]", "'federation.parties' is missing"),
-        ("[federation.parties]", "[federation]\nport = 1\n[federation.parties]", "'port' is unknown"),
-        ("unix:party-1.sock", "nvflare:bank", "key 'kit' is needed"),
-        ("[federation.parties]", "[federation]\nrelay = 'x'\n[federation.parties]", "'relay' is of no use"),
-        (one, nvflare, "k: no NVFlare kit"),
-        (one, nvflare.replace("kit", "name = 'me'\nkit"), "the caller is 'server'"),
-        ("lambda = 1e-5", "lamda = 1e-5", "did you mean 'lambda'"),
-        ('data = "labels/labels.h5"\n', "", "name the label file"),
-    ]:
-        config.write_text(text.replace(old, new))
-        assert said in refused(capsys, "federate", "train", config, "-o", home / "run")
-        assert not (home / "run").exists()
-    assert "no directory of an agent" in refused(capsys, "agent", "status", home / "none")
-    data, state = home / "party-1" / "party-1.h5", home / "agent"
-    other = home / "x.json"
-    other.write_text("{}")
-    approve = ("agent", "approve", other, "--data", data, "--state", state)
-    assert "not a run that" in refused(capsys, *approve)
-    for version in ("2", "1.0"):
-        other.write_text(f'{{"format": "fastadmm-run", "version": "{version}"}}')
-        assert "x.json" in refused(capsys, *approve)
-    assert not state.exists()
-    alone = ("agent", "run", "--party", "a", "--state", state)
-    alone = (*alone, "--socket", home / "s.sock", "--rows", home / "x")
-    assert "--rows: goes with" in refused(capsys, *alone)
-    assert "no such file" in refused(capsys, *alone, "--id", "id")
-    shutil.rmtree(home / "party-1")
-    assert "party-1.h5" in refused(
-        capsys, "agent", "run", "--data", data, "--state", state, "--socket", home / "s.sock"
-    )
-
-
-def test_an_agent_says_where_it_listens(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Served:
-        def wait(self) -> None: ...
-        def stop(self) -> None: ...
-
+def test_an_agent_says_where_it_answers(tmp_path, capsys, monkeypatch) -> None:
     separate(data_of(tmp_path), tmp_path)
-    monkeypatch.setattr("fastadmm.between.socket.serve", lambda path, handler, known: Served())
-    data, state = tmp_path / "party-1" / "party-1.h5", tmp_path / "state"
-    assert (
-        run("agent", "run", "--data", data, "--state", state, "--socket", tmp_path / "s", "--threads", 1) == 0
-    )
-    assert "party-1 listens on" in capsys.readouterr().out
+    data = ("--data", tmp_path / "party-1" / "party-1.h5", "--state", tmp_path / "state")
     monkeypatch.setattr("fastadmm.between.letters.Folder.wait", lambda self, say: None)
-    assert run("agent", "run", "--data", data, "--state", state, "--socket", tmp_path, "--threads", 1) == 0
+    assert run("agent", "run", *data, "--socket", tmp_path, "--threads", 1) == 0
     assert f"party-1 answers requests in {tmp_path}" in capsys.readouterr().out
 
 

@@ -30,7 +30,7 @@ from fastadmm.between.task import Task, encode_task
 from fastadmm.errors import FormatError, InputError, StorageError, WaitingError
 from fastadmm.runs.folder import RunFolder
 
-from federation_tools import CALLER, Parties, begin_run, federated
+from federation_tools import CALLER, Killing, Parties, begin_run, federated
 from rounds_tools import data_of, separate
 from run_tools import model_digests
 
@@ -220,16 +220,7 @@ def test_limits_of_the_approval(parties: Parties, folder: RunFolder) -> None:
 
 
 def test_one_run_at_a_time(parties: Parties, folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = 0
-
-    def ask(name: str, raw: bytes, seconds: float) -> bytes:
-        nonlocal asked
-        asked += 1
-        if asked > 4:
-            raise Lost("gone")
-        return parties.ask(name, raw, seconds)
-
-    with federated(folder, ask) as run, pytest.raises(Lost):
+    with federated(folder, Killing(parties, 5, "coordinator")) as run, pytest.raises(Lost):
         run.advance()
     folder.path.rename(folder.path.with_name("first"))
     other = begin_run(parties.folder, **VALUES)
@@ -273,16 +264,7 @@ def test_a_snapshot_of_something_else_is_refused(
     parties: Parties, folder: RunFolder, changes: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fastadmm.between.session._EXCHANGES", 2)
-    asked = 0
-
-    def ask(name: str, raw: bytes, seconds: float) -> bytes:
-        nonlocal asked
-        asked += 1
-        if asked > 8:
-            raise Lost("gone")
-        return parties.ask(name, raw, seconds)
-
-    with federated(folder, ask) as run, pytest.raises(Lost):
+    with federated(folder, Killing(parties, 9, "coordinator")) as run, pytest.raises(Lost):
         run.advance()
     parties.kill("party-1")
     agent = parties.agent("party-1")

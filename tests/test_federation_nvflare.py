@@ -3,11 +3,8 @@
 import json
 import os
 import shutil
-import signal
 import socket
 import ssl
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,20 +18,17 @@ from fastadmm.between.carrier import Carrier, session
 from fastadmm.between.consent import agent_approve, asked_file
 from fastadmm.between.kit import Kit, check, harden, open_kit, write_job
 from fastadmm.between.predict import ask_predictions
-from fastadmm.between.setup import Setup, read_setup
+from fastadmm.between.setup import Setup
 from fastadmm.between.socket import Lost, Server, serve
 from fastadmm.between.stage import ADMIN, SERVER, Stage
-from fastadmm.between.train import begun
 from fastadmm.errors import ConfigError, InputError, StorageError, WaitingError
-from fastadmm.files.atomic import write_toml
 from fastadmm.runs.config import make_config
 from fastadmm.runs.predict import predict_partition
 from fastadmm.runs.train import start_run
-from fastadmm.store.model import open_model, open_party_model
 
 from federation_tools import Parties, begin_run, confirmed, federated
 from rounds_tools import NAMES, PROVED, data_of, part_of, separate
-from run_tools import logged, result_of, write_problem
+from run_tools import logged, result_of
 
 pytest.importorskip("nvflare", reason='needs NVFlare: pip install "fastadmm[nvflare]"')
 
@@ -314,20 +308,6 @@ def test_a_coordinator_that_comes_back_finds_its_job(stage: Stage, carrier: Carr
     assert again.job == ""
 
 
-@slow
-@kills
-def test_a_site_that_hangs_gets_another_job(stage: Stage, carrier: Carrier) -> None:
-    asked(carrier, "Bank", b"")
-    before, (job,) = carrier.job, stage.jobs("bank")
-    os.kill(job, signal.SIGSTOP)
-    begin = time.monotonic()
-    with pytest.raises(Lost, match="party 'bank/Bank' is lost"):
-        carrier.ask("Bank", b"x", 4)
-    assert time.monotonic() - begin < 6
-    assert asked(carrier, "Bank", b"y") == b"server asks Bank: y"
-    assert carrier.job != before
-
-
 def spoiled(directory: Path, change: Callable[[dict], object]) -> Path:
     job = write_job(directory, SITES)
     edit(job / "app" / "config" / "config_fed_client.json", change)
@@ -481,80 +461,3 @@ def test_every_kind_of_run_has_the_bits_of_one_process(
         parties.close()
     for site in ways.values():
         agents.start(site)
-
-
-PROGRAM = [sys.executable, "-P", "-c", "from fastadmm.cli.start import main; main()"]
-
-#: A coordinator that tries again every second.
-HASTY = "from fastadmm.between import train; train.PAUSES = (1.0,) * 150; "
-
-
-class Run:
-    """Agents and a coordinator as processes of their own, each with its files."""
-
-    def __init__(self, stage: Stage, home: Path) -> None:
-        self.stage, self.home = stage, home
-        self.names = {"party-1": "bank", "party-2": "shop", "party-3": "phone"}
-        write_problem(home / "d.parts", 60, (2, 3, 2))
-        addresses = {name: f"nvflare:{site}" for name, site in self.names.items()}
-        kit, relay = str(stage.kits[ADMIN].path), str(stage.sockets[SERVER])
-        self.settings = {"lambda": 1e-3, "scheme": "sharing", "gap": 1e-5}
-        table = {"kit": kit, "relay": relay, "parties": addresses}
-        labels = {"data": str(home / "d.parts" / "labels.h5")}
-        write_toml(home / "c.toml", self.settings | labels | {"federation": table})
-
-    def agent(self, name: str) -> None:
-        socket = self.stage.sockets[self.names[name]]
-        socket.unlink(missing_ok=True)
-        files = ["--data", str(self.home / "d.parts" / f"{name}.h5"), "--state", str(self.home / name)]
-        command = [*PROGRAM, "agent", "run", *files, "--socket", str(socket), "--threads", "1"]
-        self.stage.spawn(f"agent-{name}", command)
-
-    def coordinator(self) -> subprocess.Popen[bytes]:
-        program = [*PROGRAM[:-1], HASTY + PROGRAM[-1]]
-        command = [*program, "federate", "train", str(self.home / "c.toml"), "-o", str(self.home / "run")]
-        return self.stage.spawn("coordinator", command)
-
-    def answers(self, name: str) -> int:
-        path = self.home / name / "audit.jsonl"
-        return path.read_text().count('"answer"') if path.exists() else 0
-
-    def wait_for(self, answers: int, name: str = "party-1") -> None:
-        until = time.monotonic() + 200
-        while self.answers(name) < answers:
-            assert time.monotonic() < until
-            assert self.stage.lives("coordinator"), self.stage.log("coordinator").read_text()
-            time.sleep(0.002)
-
-
-@slow
-@kills
-def test_a_run_survives_every_kill_to_the_same_bits(
-    stage: Stage, agents: Echo, carrier: Carrier, tmp_path: Path
-) -> None:
-    asked(carrier, "Bank", b"")
-    for name in SITES:
-        agents.stop(name)
-    run = Run(stage, tmp_path)
-    begun(read_setup(tmp_path / "c.toml"), tmp_path / "run", print)
-    for name in run.names:
-        own = tmp_path / "run" / "run.json", tmp_path / "d.parts" / f"{name}.h5", tmp_path / name
-        confirmed(agent_approve, *own)
-        run.agent(name)
-    run.coordinator()
-    run.wait_for(5)
-    stage.kill("agent-party-2")
-    run.agent("party-2")
-    run.wait_for(10)
-    stage.kill("coordinator")
-    last = run.coordinator()
-    run.wait_for(15)
-    for job in (*stage.jobs("bank"), *stage.jobs(SERVER)):
-        os.kill(job, signal.SIGKILL)
-    stage.kill(f"nvflare-{SERVER}")
-    stage.start(SERVER)
-    assert last.wait(150) == 0, stage.log("coordinator").read_text()
-    start_run(make_config({"data": str(tmp_path / "d.parts"), **run.settings}), tmp_path / "one")
-    for one in open_model(tmp_path / "one").parties:
-        (part,) = (tmp_path / one.name).glob(f"*/{one.name}.h5")
-        assert open_party_model(part)[0].weights.tobytes() == one.weights.tobytes()

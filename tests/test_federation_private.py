@@ -14,7 +14,7 @@ from fastadmm.privacy.ledger import Ledger
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import start_run
 
-from federation_tools import Parties, begin_run, federated
+from federation_tools import Killing, Parties, begin_run, federated
 from rounds_tools import NAMES, assert_same_release, data_of, part_of, separate
 from run_tools import run
 
@@ -40,18 +40,7 @@ def test_the_same_bits_as_one_process(parties: Parties, tmp_path: Path, values: 
     parties.names = NAMES[1:] if values is FUSION else NAMES
     folder = begin_run(tmp_path, own=own, **values)
     parties.approve(folder.path)
-    asked = 0
-
-    def ask(name: str, raw: bytes, seconds: float) -> bytes:
-        nonlocal asked
-        asked += 1
-        mine = asked
-        answer = parties.ask(name, raw, seconds)
-        if mine == 3:  # both sides begin anew
-            parties.kill(name)
-            raise Lost("the answer was lost")
-        return answer
-
+    ask = Killing(parties, 3, "party after")  # both sides begin anew
     with federated(folder, ask) as training, pytest.raises(Lost):
         training.advance()
     with federated(folder, ask) as training:

@@ -237,31 +237,25 @@ def test_old_answers_make_room_and_count_all_the_same(party: Party, monkeypatch:
     assert party.ask(replace(party.predict(), task="d" * 16)) == "exchanges"
 
 
-def test_what_could_not_be_logged_counts(party: Party, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_could_not_be_logged_counts(party: Party, monkeypatch: pytest.MonkeyPatch, killed: bool) -> None:
+    error = ZeroDivisionError if killed else StorageError
+
     def full(self: Any, entry: dict[str, Any]) -> None:
-        raise StorageError("the disk is full")
+        raise error("the disk is full")
 
     party.ask(party.predict())
     party.approve()
     with monkeypatch.context() as patch:
         patch.setattr("fastadmm.between.audit.AuditLog.add", full)
-        with pytest.raises(StorageError):
+        with pytest.raises(error):
             party.agent.handle(CALLER, NAME, encode_task(party.predict()))
+    if killed:
+        party.agent.close()
+        party.restart()
+        assert "predictions: 1 of at most 2 answered" in "\n".join(agent_status(party.state))
     assert len(party.ask(party.predict())["scores"]) == 20
     assert party.ask(replace(party.predict(), task="f" * 16)) == "amount"
-
-
-def test_a_kill_before_the_audit_line_costs_none(party: Party, monkeypatch: pytest.MonkeyPatch) -> None:
-    party.ask(party.predict())
-    party.approve()
-    with monkeypatch.context() as patch:
-        patch.setattr("fastadmm.between.audit.AuditLog.add", lambda self, entry: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            party.agent.handle(CALLER, NAME, encode_task(party.predict()))
-    party.agent.close()
-    party.restart()
-    assert "predictions: 1 of at most 2 answered" in "\n".join(agent_status(party.state))
-    assert len(party.ask(party.predict())["scores"]) == 20
 
 
 def test_what_a_journal_lost_counts(party: Party) -> None:

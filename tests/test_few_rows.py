@@ -1,9 +1,5 @@
 """Wide tables with ridge in ``subspace``: the model with all columns, and how few rounds it takes."""
 
-import copy
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from fastadmm.conversation.calls import check_answer
@@ -15,13 +11,13 @@ from fastadmm.parties.direction import DirectionParty
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 
+from resumed import assert_resumed_is_the_same
+from scripts import script_of
 
-def made(seed, monkeypatch):
+
+def made(seed):
     """A problem of ``bench/few_rows.py``."""
-    monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).resolve().parents[1] / "bench")])
-    from few_rows import generate_ridge
-
-    _, blocks, y, given = generate_ridge(seed)
+    _, blocks, y, given = script_of("bench/few_rows.py").generate_ridge(seed)
     return make_problem([np.ascontiguousarray(block) for block in blocks], y, **given)
 
 
@@ -59,8 +55,8 @@ def test_where_rows_are_few():
     ],
 )
 @pytest.mark.parametrize("directions", ["auto", "one", "both"])
-def test_wide_tables_are_certified_soon(seed, rounds, directions, monkeypatch):
-    problem = made(seed, monkeypatch)
+def test_wide_tables_are_certified_soon(seed, rounds, directions):
+    problem = made(seed)
     if directions != "auto" and not problem.loss.smooth:
         pytest.skip("losses with kinks send one")
     # One direction in a round is half of the messages.
@@ -143,18 +139,6 @@ def test_the_gradient_is_that_of_ridge_with_the_estimated_kernel():
     np.testing.assert_allclose(few.dual, expected, rtol=1e-6, atol=1e-9)
 
 
-def test_a_gradient_that_was_asked_about_before_teaches_nothing():
-    few, engine, rng = FewRows(20), Engine(1), np.random.default_rng(3)
-    messages, g = rng.normal(size=(3, 20)), rng.normal(size=20)
-    few.learn(g, messages, 0, engine)
-    size = few.size
-    few.learn(3.0 * g, messages, 0, engine)
-    assert len(few.asked) == 1
-    assert few.size == size
-    few.learn(np.zeros(20), messages, 0, engine)
-    assert len(few.asked) == 1
-
-
 @pytest.mark.parametrize("loss", ["squared", "quantile"])
 def test_a_restored_run_takes_the_same_steps(loss):
     rng = np.random.default_rng(4)
@@ -162,17 +146,10 @@ def test_a_restored_run_takes_the_same_steps(loss):
     # In one process all columns are sent where the loss has kinks, and no model is needed.
     asked = "one" if loss == "quantile" else "auto"
     options = SolverOptions(scheme="subspace", gap=1e-12, n_threads=1, directions=asked)
-    solver = Solver(problem, options)
-    for _ in range(3):
-        solver.round()
-    saved = copy.deepcopy((solver.export(), solver.export_parties()))
-    other = Solver(problem, options)
-    other.restore(*saved)
-    for _ in range(2):
-        assert solver.round().objective == other.round().objective
-    saved[0]["method"]["asked"] = saved[0]["method"]["asked"][:, 1:]
+    saved = assert_resumed_is_the_same(problem, options, rounds=3).export()
+    saved["method"]["asked"] = saved["method"]["asked"][:, 1:]
     with pytest.raises(ValueError, match="asked"):
-        Solver(problem, options).method.restore(saved[0]["method"])
+        Solver(problem, options).method.restore(saved["method"])
 
 
 @pytest.mark.parametrize("balanced", [False, True])

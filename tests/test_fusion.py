@@ -21,7 +21,7 @@ from fastadmm.solver.loop import run_rounds
 from fastadmm.store.model import open_model
 from scipy.special import expit
 
-from run_tools import in_file, refused, run, write_blocks
+from run_tools import refused, run, write_blocks
 
 OPTIONS = SolverOptions(n_threads=1)
 
@@ -289,35 +289,11 @@ def test_toml_and_estimator_say_the_same_thing(parts, tmp_path):
     assert not model.clips_rows_
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--delta", "1e-3"], "is not below 1/N"),
-        (["--loss", "hinge"], "two classes and the logistic loss"),
-        (in_file(privacy={"label_party": "bob"}), "no party is called 'bob'"),
-        (["--regularizer", "l1"], "has regularizer l2"),
-        (["--no-intercept"], "fits an intercept"),
-        (["--scheme", "sharing"], "one round of its own"),
-        (in_file(privacy={"adjacency": "zero_out"}), "proved for 'replace_one'"),
-        (in_file(privacy={"row_norm": -1}), "row_norm"),
-        (["--label-epsilon", "0"], "label_epsilon"),
-    ],
-)
-def test_mistakes_are_one_line_and_leave_nothing(parts, tmp_path, capsys, options, message):
-    assert train(parts, tmp_path / "run", "--quiet", *options) == int(ExitCode.CONFIG)
-    error = capsys.readouterr().err.strip()
-    assert message in error
-    assert "\n" not in error
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_data_that_fusion_is_not_for(tmp_path, capsys):
     blocks, y = data(300)
-    write_blocks(tmp_path / "regression", blocks, y + 0.5, task="regression")
     write_blocks(tmp_path / "weighted", blocks, y, sample_weight=np.arange(1.0, 301.0))
     write_blocks(tmp_path / "one", blocks[:1], y)
     for name, message in (
-        ("regression", "two classes and the logistic loss"),
         ("weighted", "neither sample weights nor offsets"),
         ("one", "two parties or more"),
     ):

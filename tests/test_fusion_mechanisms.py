@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import os
 from fractions import Fraction
 
 import numpy as np
@@ -34,8 +33,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import expit
-
-from run_tools import python
 
 ENGINE = Engine(1)
 
@@ -92,14 +89,6 @@ def test_symbol_probabilities_are_a_law_with_bounded_ratio_and_the_right_mean(ep
     np.testing.assert_allclose(p @ channel.values(np.arange(k)), cut, atol=1e-9 / channel.keep)
 
 
-def test_two_levels_are_the_bit_of_duchi_and_others():
-    for epsilon in (0.3, 1.0, 3.0):
-        t = np.linspace(-1, 1, 11)
-        bit = Channel(epsilon, 2, 0.0, 1.0).probabilities(t)[:, 1]
-        c = 1.0 / math.tanh(epsilon / 2.0)
-        np.testing.assert_allclose(bit, 0.5 + t / (2.0 * c), atol=1e-14)
-
-
 def naive_levels(score, center, clip, keep, k, rounding, response):
     symbols = []
     for s, a, u in zip(score, rounding, response, strict=True):
@@ -124,21 +113,6 @@ def test_kernel_is_its_naive_twin_on_any_row_range(k):
         randomised_levels(*arguments, levels, *rows)
     np.testing.assert_array_equal(levels, naive_levels(*arguments))
     assert (levels < k).all()
-
-
-def test_kernel_without_compilation():
-    code = (
-        "import numpy as np\n"
-        "from fastadmm.kernels.randomised_level import randomised_levels as kernel\n"
-        "rng = np.random.default_rng(0)\n"
-        "levels = np.empty(50, dtype=np.uint8)\n"
-        "kernel(rng.normal(size=50), 0.1, 2.0, 0.4, 5, rng.random(50), rng.random(50), levels, 0, 50)\n"
-        "print(*levels)\n"
-    )
-    made = python(code, env={**os.environ, "NUMBA_DISABLE_JIT": "1"}, check=True)
-    rng = np.random.default_rng(0)
-    expected = naive_levels(rng.normal(size=50), 0.1, 2.0, 0.4, 5, rng.random(50), rng.random(50))
-    assert made.stdout.split() == [str(level) for level in expected]
 
 
 def test_released_symbols_follow_the_law():
@@ -189,16 +163,6 @@ def test_no_pair_of_records_moves_the_gradient_farther_than_the_theorem_says(tar
     worst = max(worst, distance(extreme))
     assert worst <= bound * (1 + 1e-12)
     assert worst >= 0.999 * bound
-
-
-def test_sensitivity_of_targets_inside_the_interval():
-    q = np.array([0.5])
-    rows = np.array([[1.0, 0.0], [-1.0, 0.0]])
-    bound = gradient_sensitivity(q)
-    assert bound == pytest.approx(math.hypot(1.0, CONSTANT))
-    slope = 60.0
-    one, other = (record_gradient(row, 0.5, np.array([slope, 0, 0]), 0.0) for row in rows)
-    assert np.linalg.norm(one - other) <= bound
 
 
 class Listening(NoiseSource):
@@ -272,15 +236,6 @@ def test_norm_count_changes_by_one_and_the_norm_covers_nine_rows_in_ten():
     rare[:400] = 3.0
     assert 3.0 <= find_row_norm(rare, 1.0, source(), 0, ENGINE) <= 3.4
     assert find_row_norm(np.zeros(100), 1.0, source(), 0, ENGINE) > 0
-
-
-@pytest.mark.parametrize("wrap", [np.asarray, sp.csr_array])
-def test_row_norms(wrap):
-    rng = np.random.default_rng(4)
-    matrix = rng.normal(size=(40, 5)) * (rng.random((40, 5)) < 0.4)
-    matrix[[0, 39]] = 0.0
-    expected = np.linalg.norm(matrix, axis=1)
-    np.testing.assert_allclose(row_norms(as_block(wrap(matrix)), ENGINE), expected, atol=1e-15)
 
 
 def test_moments_move_by_at_most_two_and_are_those_of_the_scores():

@@ -10,15 +10,11 @@ import json
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
 from fastadmm.errors import ExitCode
-from fastadmm.store import open_partition
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from fuzz_subjects import SUBJECTS
-from fuzz_worker import contents, execute, judge, spoil, watched
+from fuzz_worker import contents, judge, spoil, watched
 from run_tools import run_process
 
 SEED, EXCHANGE_SEED = 20, 1000
@@ -90,40 +86,3 @@ def test_watcher_reports_crash_and_hang(tmp_path, monkeypatch):
     )
     found = {report["case"]: report["problems"] for report in watched(0, 0, 5, tmp_path)}
     assert found == {0: [], 1: ["the process ended with -6"], 2: [], 3: ["hang: no answer in 1 s"], 4: []}
-
-
-# --- text that hypothesis writes ---------------------------------------------------------------------------
-CELLS = st.one_of(
-    st.floats().map(repr),
-    st.integers().map(str),
-    st.text(st.characters(codec="utf-8"), max_size=8),
-    st.sampled_from(["", " ", "nan", "1:2", "3:1", '"', "1e5", "0", "1"]),
-)
-ROWS = st.lists(st.lists(CELLS, max_size=4), max_size=8)
-TABLE = st.builds(
-    lambda head, rows, gap: (head + "\n".join(gap.join(row) for row in rows)).encode(),
-    st.sampled_from(["a,b,y\n", ""]),
-    ROWS,
-    st.sampled_from([",", " "]),
-)
-TEXT = st.binary(max_size=300) | TABLE
-
-
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(text=TEXT, name=st.sampled_from(["a.csv", "a.svm"]))
-def test_any_text_is_converted_or_refused_in_one_line(tmp_path_factory, text, name):
-    home = tmp_path_factory.mktemp("text")
-    (home / name).write_bytes(text)
-    options = ["--label", "y"] if name == "a.csv" else []
-    code, _, err = execute(
-        ["convert", str(home / name), *options, "--parties", "1", "-o", str(home / "o.parts")]
-    )
-    assert sorted(p.name for p in home.iterdir()) == ([name, "o.parts"] if code == 0 else [name])
-    if code == 0:
-        X = open_partition(home / "o.parts").parties[0].load()
-        assert np.isfinite(X if isinstance(X, np.ndarray) else X.data).all()
-    else:
-        assert code in (ExitCode.INPUT, ExitCode.FORMAT, ExitCode.CONFIG), err
-        assert err.count("\n") == 1
-        assert name in err
-        assert "Traceback" not in err

@@ -12,11 +12,14 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pytest
-import scipy.special
 from fastadmm.problem.constraints import get_constraint
+from fastadmm.problem.losses import get_loss
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.history import Status
 from fastadmm.solver.solver import SolverOptions, solve
+
+import naive
+from test_every_pair import terms
 
 LOSSES = ("squared", "logistic", "hinge", "quantile", "huber", "squared_hinge", "poisson")
 REGULARIZERS = ("l1", "elastic_net", "group_lasso", "l2", "none")
@@ -68,23 +71,25 @@ class Case:
         if self.regularizer == "group_lasso":
             parts = itertools.pairwise(self.edges)
             own = sum(np.sqrt(b - a) * np.linalg.norm(x[a:b]) for a, b in parts)
-        return float(self._losses(np.hstack(self.blocks) @ x).mean() + self.lam * own)
+        losses = naive.value(get_loss(self.loss), np.hstack(self.blocks) @ x, self.y)
+        return float(losses.mean() + self.lam * own)
 
-    def _losses(self, z):
-        margin, r = (2.0 * self.y - 1.0) * z, self.y - z
-        if self.loss == "squared":
-            return 0.5 * r**2
-        if self.loss == "logistic":
-            return np.logaddexp(0.0, -margin)
-        if self.loss == "hinge":
-            return np.maximum(1.0 - margin, 0.0)
-        if self.loss == "squared_hinge":
-            return np.maximum(1.0 - margin, 0.0) ** 2
-        if self.loss == "poisson":
-            return np.exp(z) - self.y * z + scipy.special.xlogy(self.y, self.y) - self.y
-        if self.loss == "quantile":
-            return 0.5 * np.abs(r)
-        return np.where(np.abs(r) <= 1.0, 0.5 * r**2, np.abs(r) - 0.5)
+
+def blocks_of(kind, n, widths, decades, rng):
+    """Columns of an awkward kind, scaled over so many decades both ways."""
+    blocks = [rng.normal(size=(n, d)) for d in widths]
+    if kind == "copies":
+        blocks = [blocks[0].copy() for _ in widths]
+    elif kind == "collinear":
+        for block in blocks:
+            block[:, -1] = block[:, 0]
+    elif kind == "zero block":
+        blocks[int(rng.integers(len(blocks)))][:] = 0.0
+    elif kind == "badly scaled":
+        blocks = [block * 10.0 ** rng.uniform(-decades, decades, size=block.shape[1]) for block in blocks]
+    elif kind == "sparse":
+        blocks = [np.where(rng.random(block.shape) < 0.8, 0.0, block) for block in blocks]
+    return blocks
 
 
 def generate(seed):
@@ -100,18 +105,7 @@ def generate(seed):
         widths = np.ones(int(rng.choice([2, 16, 64])), dtype=int)
     elif kind == "wide":
         n = int(rng.integers(4, 10))
-    blocks = [rng.normal(size=(n, d)) for d in widths]
-    if kind == "copies":
-        blocks = [blocks[0].copy() for _ in widths]
-    elif kind == "collinear":
-        for block in blocks:
-            block[:, -1] = block[:, 0]
-    elif kind == "zero block":
-        blocks[int(rng.integers(len(blocks)))][:] = 0.0
-    elif kind == "badly scaled":
-        blocks = [block * 10.0 ** rng.uniform(-6, 6, size=block.shape[1]) for block in blocks]
-    elif kind == "sparse":
-        blocks = [np.where(rng.random(block.shape) < 0.8, 0.0, block) for block in blocks]
+    blocks = blocks_of(kind, n, widths, 6, rng)
     z = sum(block @ rng.normal(size=block.shape[1]) / max(1.0, np.abs(block).max()) for block in blocks)
     if loss in ("logistic", "hinge", "squared_hinge"):
         y = (z + rng.logistic(size=n) > 0).astype(float)
@@ -137,16 +131,6 @@ def reference(case):
     v = cp.Variable(d)
     x = cp.multiply(1.0 / size, v)  # the solver sees columns of one size
     z = (X / size) @ v
-    signs = 2.0 * y - 1.0
-    losses: dict[str, Any] = {
-        "squared": lambda: 0.5 * cp.sum_squares(z - y),
-        "logistic": lambda: cp.sum(cp.logistic(cp.multiply(-signs, z))),
-        "hinge": lambda: cp.sum(cp.pos(1 - cp.multiply(signs, z))),
-        "squared_hinge": lambda: cp.sum_squares(cp.pos(1 - cp.multiply(signs, z))),
-        "poisson": lambda: cp.sum(cp.exp(z) - cp.multiply(y, z)),
-        "quantile": lambda: 0.5 * cp.norm1(z - y),
-        "huber": lambda: 0.5 * cp.sum(cp.huber(z - y)),
-    }
     parts = list(itertools.pairwise(case.edges))
     own: dict[str, Any] = {
         "l1": lambda: cp.norm1(x),
@@ -160,7 +144,7 @@ def reference(case):
     inside += [v <= high * size] if np.isfinite(high) else []
     if case.constraint.startswith("ball"):
         inside += [cp.norm(x[a:b]) <= 0.8 for a, b in parts]
-    problem = cp.Problem(cp.Minimize(losses[case.loss]() / n + case.lam * own[case.regularizer]()), inside)
+    problem = cp.Problem(cp.Minimize(terms(case.loss, y)(z) / n + case.lam * own[case.regularizer]()), inside)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         problem.solve(solver="CLARABEL", tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11)

@@ -7,6 +7,7 @@ from fastadmm.solver.history import Status
 from fastadmm.solver.solver import SolverOptions, solve
 
 import naive
+from test_generated_penalties import blocks_of
 
 KINDS = ("plain", "copies", "collinear", "zero block", "badly scaled", "sparse")
 PROBLEMS_PER_TEST = 60
@@ -19,18 +20,7 @@ def generate(seed):
     n = int(rng.integers(5, 120))
     widths = rng.integers(1, 8, size=int(rng.choice([1, 2, 3, 5, 8, 16, 33, 64])))
     kind = KINDS[int(rng.integers(len(KINDS)))]
-    blocks = [rng.normal(size=(n, d)) for d in widths]
-    if kind == "copies":
-        blocks = [blocks[0].copy() for _ in widths]
-    elif kind == "collinear":
-        for block in blocks:
-            block[:, -1] = block[:, 0]
-    elif kind == "zero block":
-        blocks[int(rng.integers(len(blocks)))][:] = 0.0
-    elif kind == "badly scaled":
-        blocks = [block * 10.0 ** rng.uniform(-2, 2, size=block.shape[1]) for block in blocks]
-    elif kind == "sparse":
-        blocks = [np.where(rng.random(block.shape) < 0.8, 0.0, block) for block in blocks]
+    blocks = blocks_of(kind, n, widths, 2, rng)
     z = sum(block @ rng.normal(size=block.shape[1]) / max(1.0, np.abs(block).max()) for block in blocks)
     y = z + rng.normal(size=n) if loss == "squared" else (z + rng.logistic(size=n) > 0).astype(float)
     if loss == "logistic" and y.min() == y.max():

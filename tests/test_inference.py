@@ -344,19 +344,6 @@ def test_a_run_in_raw_units(trained, capsys, monkeypatch):
     assert "note: standard errors are HC1" in printed
 
 
-def test_mistakes_are_one_line(trained, tmp_path, capsys):
-    capsys.readouterr()
-    for arguments, said in (
-        (["infer", trained / "t.parts"], "not a run"),
-        (["infer", trained / "run", "--level", "95"], "level: 95.0 is not between 0 and 1"),
-        (["infer", trained / "run", "--covariance", "HC7"], "choose model, HC0, HC1"),
-    ):
-        assert run(*arguments) != 0
-        error = capsys.readouterr().err
-        assert error.count("\n") == 1
-        assert said in error
-
-
 @pytest.mark.parametrize("small", [1e-14, 1e-11, 1e-6, 0.02, 0.03, 1.0, 30.0])
 def test_likelihoods_keep_their_digits_at_hardly_any_dispersion(small):
     import mpmath as mp
@@ -420,15 +407,3 @@ def test_several_classes_agree_with_statsmodels(intercept):
     inverse = peer.cov_params()
     expected = (inverse @ (scored.T @ scored) @ inverse)[np.ix_(order, order)]
     np.testing.assert_allclose(robust, expected, rtol=1e-5, atol=1e-9)
-
-
-def test_two_classes_of_a_multinomial_model_are_a_logistic_one():
-    X, y = generated(np.random.default_rng(7), "logistic")
-    # Two symmetric classes share a difference between them: twice lambda on its half.
-    one = ADMMSharingClassifier(parties=2, alpha=0.01, tol=1e-13, n_threads=1).fit(X, y)
-    two = ADMMSharingClassifier(parties=2, loss="multinomial", alpha=0.02, tol=1e-13, n_threads=1).fit(X, y)
-    left, right = one.inference(X, y, covariance="HC1"), two.inference(X, y, covariance="HC1")
-    np.testing.assert_allclose(right.columns["weight"], left.columns["weight"], rtol=1e-5)
-    np.testing.assert_allclose(right.covariance, left.covariance, rtol=1e-5)
-    assert right.fit.df == pytest.approx(left.fit.df, rel=1e-6)
-    assert right.tests[-1].statistic == pytest.approx(left.tests[-1].statistic, rel=1e-5)

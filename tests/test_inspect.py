@@ -159,9 +159,6 @@ def foreign(path):
 @pytest.mark.parametrize(
     ("make", "code", "word"),
     [
-        (lambda path: None, ExitCode.STORAGE, "cannot read"),
-        (lambda path: path.mkdir(), ExitCode.FORMAT, "not a directory of fastadmm"),
-        (lambda path: path.write_text("hello"), ExitCode.FORMAT, "not an HDF5"),
         (lambda path: h5py.File(path, "w").close(), ExitCode.FORMAT, "encoding-type"),
         (foreign, ExitCode.FORMAT, "not of fastadmm"),
         (lambda path: write(path, "result.json", "[1]"), ExitCode.FORMAT, "result.json: key '/': is list"),

@@ -38,7 +38,6 @@ from fastadmm.kernels.file_rows import (
     read_range,
 )
 from fastadmm.kernels.logistic import logistic
-from fastadmm.kernels.piecewise import squared
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -135,29 +134,6 @@ def test_logistic_against_exact_arithmetic(seed):
     check_logistic(spread(rng, N), targets(rng, N), weights(rng, N))
 
 
-@given(
-    st.lists(
-        st.tuples(st.floats(-1e6, 1e6), st.floats(0, 1), st.floats(1e-9, 1e3) | st.just(0.0)),
-        min_size=1,
-        max_size=5,
-    )
-)
-@settings(max_examples=60, deadline=None)
-def test_logistic_on_any_numbers(rows):
-    z, q, s = (np.array(column) for column in zip(*rows))
-    check_logistic(z, q, s)
-
-
-def test_logistic_gradient_of_well_classified_samples_keeps_its_digits():
-    z = np.array([40.0, -40.0, 300.0, -300.0])
-    q = np.array([1.0, 0.0, 1.0, 0.0])
-    gradient = np.empty(4)
-    value = logistic.evaluate(z, q, np.ones(4), (), gradient, 0, 4)
-    tail = np.exp(-np.abs(z))
-    np.testing.assert_allclose(gradient, [-tail[0], tail[1], -tail[2], tail[3]], rtol=4 * EPS)
-    assert value == pytest.approx(tail.sum(), rel=4 * EPS)
-
-
 # --- logistic: proximal operator
 def check_prox(v, shift, q, s, r, start):
     """Solve and compare with bisection in 50 digits: rounding of the inputs' size is all that is allowed."""
@@ -209,54 +185,6 @@ def test_logistic_prox_on_any_numbers(rows, r, start):
     check_prox(v, shift, q, s, r, np.full(len(v), start))
 
 
-def test_logistic_prox_again_from_its_answer_stays():
-    rng = np.random.default_rng(5)
-    v, shift, q, s = rng.normal(size=N) * 5, rng.normal(size=N), targets(rng, N), weights(rng, N)
-    z = np.zeros(N)
-    first, second = np.empty(N), np.empty(N)
-    logistic.prox(v, shift, q, s, (), 0.3, z, first, 0, N)
-    again = z.copy()
-    logistic.prox(v, shift, q, s, (), 0.3, again, second, 0, N)
-    np.testing.assert_allclose(again, z, rtol=4 * EPS, atol=8 * EPS * (1 + np.abs(shift).max()))
-
-
-def test_logistic_gradient_from_the_prox_lies_in_the_conjugate_domain():
-    rng = np.random.default_rng(6)
-    v, q, s = spread(rng, N), targets(rng, N), weights(rng, N)
-    z, gradient = np.zeros(N), np.empty(N)
-    logistic.prox(v, np.zeros(N), q, s, (), 1e-3, z, gradient, 0, N)
-    assert (gradient >= -s * q).all()
-    assert (gradient <= s * (1 - q)).all()
-
-
-# --- squared loss
-@given(
-    st.lists(
-        st.tuples(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6), st.floats(-1e3, 1e3), st.floats(0, 1e3)),
-        min_size=1,
-        max_size=6,
-    ),
-    st.floats(1e-6, 1e6),
-)
-@settings(max_examples=60, deadline=None)
-def test_squared_loss_and_prox(rows, r):
-    v, y, shift, s = (np.array(column) for column in zip(*rows))
-    s = np.where(s < 1e-9, 0.0, s)
-    n = len(v)
-    gradient, curvature, z = np.empty(n), np.empty(n), np.zeros(n)
-    value = squared.evaluate(v, y, s, (), gradient, 0, n)
-    squared.curvature(v, y, s, (), curvature, 0, n)
-    assert value == pytest.approx(naive.loss_value("squared", v, y, s), rel=1e-14, abs=1e-300)
-    np.testing.assert_array_equal(gradient, naive.loss_gradient("squared", v, y, s))
-    np.testing.assert_array_equal(curvature, s)
-    sums = squared.prox(v, shift, y, s, (), r, z, gradient, 0, n)
-    size = np.abs(v) + np.abs(y) + np.abs(shift) + 1.0
-    np.testing.assert_array_less(np.abs(z - (r * v + s * (y - shift)) / (r + s)), 8 * EPS * size)
-    np.testing.assert_array_less(np.abs(r * (z - v) + gradient), 8 * EPS * (r + s) * size)
-    assert sums[0] == pytest.approx(math.fsum(gradient), rel=1e-12, abs=1e-12 * float(s @ size))
-    assert sums[1] == pytest.approx(math.fsum(r * s / (r + s)), rel=1e-13)
-
-
 # --- sparse rows
 def random_csr(rng, n, d, density):
     matrix = np.where(rng.random((n, d)) < density, rng.normal(size=(n, d)), 0.0)
@@ -274,18 +202,8 @@ def test_csr_kernels(shape, index_type):
     n, d = shape
     matrix, csr = random_csr(rng, n, d, 0.3)
     parts = csr.indptr.astype(np.int64), csr.indices.astype(index_type), csr.data
-    x, v = rng.normal(size=d), rng.normal(size=n)
     start, stop = n // 4, n - n // 5
     rows = slice(start, stop)
-
-    out = np.full(n, -99.0)
-    csr_product(*parts, x, out, start, stop)
-    np.testing.assert_allclose(out[rows], matrix[rows] @ x, rtol=1e-14, atol=1e-14)
-    assert (np.delete(out, np.arange(n)[rows]) == -99.0).all()
-
-    out = np.ones(d)
-    csr_accumulate_transposed(*parts, v, out, start, stop)
-    np.testing.assert_allclose(out, 1.0 + matrix[rows].T @ v[rows], rtol=1e-13, atol=1e-13)
 
     gram = np.zeros((d, d))
     weight = rng.random(n)
@@ -574,6 +492,6 @@ def scattered(path, array, chunk):
 def test_kernels_without_compilation():
     """The kernels are plain Python too: a debugger can step through them."""
     chosen = "seams or evaluate or range or csr_ or dense_ker or dense_gram or against_exact or prox_is_exact"
-    chosen += " or stays or test_rows or test_span_kernels"
-    others = (f"test_{name}.py" for name in ("rows", "span_kernels"))
+    chosen += " or stays or test_rows or test_span_kernels or naive_twin"
+    others = (f"test_{name}.py" for name in ("rows", "span_kernels", "fusion_mechanisms"))
     without_compilation(chosen, __file__, *(str(Path(__file__).with_name(name)) for name in others))

@@ -157,7 +157,6 @@ def test_what_early_stopping_refuses(data, tmp_path):
             {"validation": 0.3, "validation_metric": "rmse"},
             "loss logistic has no rmse; choose loss, log_loss",
         ),
-        ({"validation": str(tmp_path / "none.parts")}, "none.parts"),
         ({"validation": 0.001}, "cannot be parted"),
     ):
         with pytest.raises(Exception, match=message) as caught:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fastadmm.errors import PrivacyBudgetError
-from fastadmm.privacy.accounts import FEATURES, Account, columns_digest, label_account, rows_digest
+from fastadmm.privacy.accounts import FEATURES, Account, columns_digest, rows_digest
 from fastadmm.privacy.ledger import Charge, Ledger
 from scipy import sparse
 
@@ -96,36 +96,6 @@ def test_a_digest_is_what_the_rule_says_in_plain_loops():
     assert block_account("p", X).columns == expected
 
 
-def test_two_holders_of_the_same_labels_have_one_budget(tmp_path):
-    ledger, ids = Ledger(tmp_path / "l"), np.arange(7, 50)
-    costs = [
-        Charge.to(label_account(ids, holder), "run", "randomised labels", pure=1.0) for holder in ("a", "b")
-    ]
-    ledger.charge(costs[0], 1.5, DELTA)
-    with pytest.raises(PrivacyBudgetError, match="b: 1 releases of 1 run"):
-        ledger.charge(costs[1], 1.5, DELTA)
-    assert ledger.charge(
-        Charge.to(label_account(ids + 1, "a"), "run", "randomised labels", pure=1.0), 1.5, DELTA
-    )
-    assert ledger.charge(
-        Charge.to(Account(rows_digest(ids), "a"), "run", "m", pure=1.0), 1.5, DELTA
-    )  # features
-
-
-def test_float32_another_order_and_another_name_open_no_fresh_budget(tmp_path):
-    X, path = table(), tmp_path / "l"
-    Ledger(path).charge(Charge.to(block_account("bank", X), "one", "model", pure=1.0), 1.5, DELTA)
-    for name, block in (
-        ("bank", X.astype(np.float32)),
-        ("shop", X[:, ::-1]),
-        ("shop", sparse.csr_array(X.astype(np.float32))),
-        ("bank", 2.0 * X),
-    ):
-        with pytest.raises(PrivacyBudgetError, match="1 releases of 1 run"):
-            Ledger(path).charge(Charge.to(block_account(name, block), "two", "model", pure=1.0), 1.5, DELTA)
-    Ledger(path).charge(Charge.to(block_account("shop", table(seed=1)), "two", "model", pure=1.0), 1.5, DELTA)
-
-
 def test_accounts_hang_together_by_name_and_by_columns():
     X, ledger = table(), Ledger()
     blocks = [("bank", X), ("shop", X), ("shop", X + 1.0)]
@@ -195,20 +165,6 @@ def test_the_second_of_two_runs_is_refused_before_it_draws(tmp_path):
     assert Ledger(tmp_path / "l").spent("rows").pure == (0.25,) * 8
 
 
-def test_what_was_never_drawn_is_given_back(tmp_path):
-    one, two = Ledger(tmp_path / "l"), Ledger(tmp_path / "l")
-    one.reserve(planned("one"), 1.0, DELTA)
-    one.charge(drawn(planned("one")[0]), 1.0, DELTA)
-    one.free()
-    two.reserve(planned("two", 3), 1.0, DELTA)
-    with pytest.raises(PrivacyBudgetError, match="set aside"):
-        one.reserve(planned("one")[1:], 1.0, DELTA)
-    two.free()
-    one.reserve(planned("one")[1:], 1.0, DELTA)  # as a resumed run does
-    del one
-    assert os.listdir(tmp_path) == ["l"]
-
-
 def test_a_charge_beyond_the_plan_does_not_eat_the_plan(tmp_path):
     ledger = Ledger(tmp_path / "l")
     ledger.reserve(planned("one"), 1.0, DELTA)
@@ -260,11 +216,3 @@ def test_a_reservation_goes_although_the_disk_fails_once(tmp_path, monkeypatch):
     reservation.free()
     assert failed
     assert not list(tmp_path.iterdir())
-
-
-def test_a_refused_run_reserves_nothing(tmp_path):
-    one = Ledger(tmp_path / "l")
-    one.charge(drawn(planned("zero")[0]), 1.0, DELTA)
-    with pytest.raises(PrivacyBudgetError):
-        one.reserve(planned("one", 4), 1.0, DELTA)
-    Ledger(tmp_path / "l").reserve(planned("two", 3), 1.0, DELTA)

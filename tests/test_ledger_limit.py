@@ -130,15 +130,6 @@ def test_an_older_ledger_is_counted_as_it_was_until_its_owner_says_more(tmp_path
     assert len(Ledger(path).charges) == 2
 
 
-def test_two_who_state_and_charge_at_once_leave_one_limit(tmp_path):
-    one, other = Ledger(tmp_path / "l"), Ledger(tmp_path / "l")
-    one.state_limit(1.0, DELTA)
-    with pytest.raises(ConfigError, match="states it once"):
-        other.state_limit(2.0, DELTA)
-    with pytest.raises(PrivacyBudgetError, match="which the ledger states"):
-        Ledger(tmp_path / "l").charge(gaussian(1, 1.5), 9.0, DELTA)
-
-
 def test_links_beside_a_ledger_are_the_ledger(tmp_path):
     """What is charged, stated and set aside by one name holds for the others."""
     first = Ledger(tmp_path / "l")

@@ -9,7 +9,7 @@ import pytest
 from fastadmm.data_tools import opening
 from fastadmm.data_tools.libsvm import LibsvmSource
 from fastadmm.data_tools.opening import SourceFile
-from fastadmm.errors import InputError, StorageError
+from fastadmm.errors import InputError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
@@ -112,24 +112,10 @@ GOOD = b"1 1:1 2:1\n" * 50
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (b"1 1:nan", "line 51: value 'nan' of feature 1 is NaN"),
-        (b"1 3:-inf", "line 51: value '-inf' of feature 3 is NaN or infinite"),
         (b"1 1:1e999", "line 51: value '1e999' of feature 1 is too large"),
-        (b"1 1:x", "line 51: value 'x' of feature 1 is not a number"),
         (b"1 1:1_0", "line 51: value '1_0'"),
-        (b"1 1_0:1", "line 51: index in '1_0:1' is not a whole number"),
-        (b"1 1.5:1", "line 51: index in '1.5:1'"),
-        (b"1 -1:1", "line 51: index in '-1:1'"),
-        (b"1 2:1 1:1", "line 51: index 1 comes after index 2"),
         (b"1 2:1 2:1", "line 51: index 2 is repeated"),
-        (b"1 6:1", r"line 51: index '6' is out of range: there are 5 features"),
         (b"1 99999999999999999999999:1", "line 51: index '9+' is out of range"),
-        (b"1 2147483648:1", "line 51: index '2147483648' is out of range"),
-        (b"1 qid:3 1:1", "line 51: 'qid:3': ranking data"),
-        (b"1 2", "line 51: '2' is not index:value"),
-        (b"1:1 2:1", "line 51: label '1:1' .* has no label"),
-        (b"1,2,3", "line 51: label '1,2,3' .*--format csv"),
-        (b"nan 1:1", "line 51: label 'nan' is not a finite number"),
         (b"\xff\xfe 1:1", "line 51: label"),
         (b"1 1:1\x002", "line 51: value"),
     ],
@@ -155,32 +141,3 @@ def test_line_without_end(tmp_path, monkeypatch):
     path.write_bytes(GOOD + bytes(1 << 14))
     with pytest.raises(InputError, match="line 51 is longer than"):
         read(path, block_bytes=1 << 10)
-
-
-@pytest.mark.representatives(2)
-@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress])
-@pytest.mark.parametrize("fault", ["cut", "flip"])
-def test_damaged_compression(tmp_path, compress, fault):
-    rng = np.random.default_rng(0)
-    text = b"".join(b"1 1:%r\n" % float(v) for v in rng.random(20000))
-    data = bytearray(compress(text))
-    if fault == "cut":
-        data = data[: len(data) // 2]
-    else:
-        data[len(data) // 2] ^= 0x5A
-    path = tmp_path / "a.bz2"
-    path.write_bytes(bytes(data))
-    with pytest.raises(InputError, match=r"a\.bz2: "):
-        read(path)
-
-
-def test_paths(tmp_path):
-    with pytest.raises(StorageError, match="no such file"):
-        SourceFile(tmp_path / "absent")
-    with pytest.raises(StorageError, match="is a directory"):
-        SourceFile(tmp_path)
-    with pytest.raises(StorageError, match="not a regular file"):
-        SourceFile("/dev/null")
-    (tmp_path / "empty").touch()
-    with pytest.raises(InputError, match="file is empty"):
-        SourceFile(tmp_path / "empty")
