@@ -92,7 +92,7 @@ bench: venv ## timings beside peers: JSON, docs/performance.md (quarter of an ho
 
 # Both trees are installed, and take turns call by call: a busy machine changes no verdict.
 BASE ?= HEAD~1
-bench-compare: venv ## has anything become slower than at the revision BASE? ONLY="-k pattern", KEEP=1 (minutes)
+bench-compare: venv ## has anything become slower than at BASE? ONLY="fit or product", KEEP=1 for the page (minutes)
 	$(BIN)/python -P bench/compare.py $(BASE) --only "$(ONLY)" $(if $(KEEP),--keep)
 
 rounds: venv ## rounds of every scheme over data sets (ten minutes; FASTADMM_DATA)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,8 +21,11 @@ WARMUP = 2
 def pytest_configure() -> None:
     """Find the kernels that an installation with the same sources has compiled."""
     if TURNS is not None:
+        import fastadmm
+
         from corpus import share_compiled_kernels
 
+        assert Path(fastadmm.__file__).is_relative_to(os.environ["PYTHONPATH"]), "another installation"
         share_compiled_kernels()
 
 
