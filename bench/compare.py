@@ -185,6 +185,8 @@ def ratio(ratios: Ratios) -> float:
 
 def history_block(rows: Sequence[dict[str, Any]]) -> str:
     """Table of the page: by kind of measure the geometric mean of the ratios."""
+    if not rows:
+        return "Nothing has been kept so far.\n"
     groups = list(dict.fromkeys(group for row in rows for group in row["ratios"]))
     lines = ["| revision | beside | " + " | ".join(groups) + " | slower |"]
     lines.append("|---|---|" + "---:|" * len(groups) + "---|")
