@@ -16,7 +16,7 @@ export PYTHONSAFEPATH := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-repeats test-slow test-portable test-lowest test-wheels test-faults test-federation corpus house error-lines faults federation-faults neighbours mutants prove bench bench-compare bench-baseline rounds paper-a owners readme demo docs look lint types format venv clean
+.PHONY: help test test-repeats test-slow test-portable test-lowest test-wheels test-faults test-federation corpus house error-lines faults federation-faults neighbours mutants prove bench bench-compare rounds paper-a owners readme demo docs look lint types format venv clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -86,25 +86,14 @@ SEED ?= 0
 prove: venv ## fit PROBLEMS generated problems: is anything that is printed as proved false? (ten minutes)
 	$(MATH_THREADS) $(BIN)/python -P tests/prove/campaign.py --problems $(PROBLEMS) --seed $(SEED) --jobs $(JOBS)
 
-# addopts switches benchmarks off for the tests, so it is replaced here.
 bench: venv ## timings beside peers: JSON, docs/performance.md (quarter of an hour; FASTADMM_DATA)
-	$(BIN)/pytest bench -o addopts="-ra --import-mode=importlib" -o python_files="bench_*.py" \
-	    -o python_functions="bench_*" --benchmark-only --benchmark-columns=median,iqr,rounds \
-	    --benchmark-json=bench/benchmarks.json
 	-$(PIP) install liblinear-official snapml
 	$(BIN)/python bench/performance.py
 
-# One thread, in turn with a reference kernel: a busy machine changes no ratio.
-TRACK := NUMBA_NUM_THREADS=1 $(MATH_THREADS) $(BIN)/pytest bench/bench_tracked.py -q -o addopts="-ra --import-mode=importlib" \
-    -o python_files="bench_*.py" -o python_functions="bench_*" --benchmark-only --benchmark-columns=median,iqr,rounds \
-    --benchmark-json=bench/benchmarks.json
-bench-compare: venv ## has anything become slower? beside bench/baselines.json (a minute)
-	$(TRACK)
-	$(BIN)/python -P bench/compare.py bench/baselines.json bench/benchmarks.json
-
-bench-baseline: venv ## keep today's timings of this processor in bench/baselines.json (a minute)
-	$(TRACK)
-	$(BIN)/python -P bench/compare.py bench/baselines.json bench/benchmarks.json --keep
+# Both trees are installed, and take turns call by call: a busy machine changes no verdict.
+BASE ?= HEAD~1
+bench-compare: venv ## has anything become slower than at BASE? ONLY="fit or product", KEEP=1 for the page (minutes)
+	$(BIN)/python -P bench/compare.py $(BASE) --only "$(ONLY)" $(if $(KEEP),--keep)
 
 rounds: venv ## rounds of every scheme over data sets (ten minutes; FASTADMM_DATA)
 	$(BIN)/python bench/rounds.py

@@ -24,8 +24,9 @@ from fastadmm.solver.solver import Solver, SolverOptions
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "bench"))
 
+from datasets import find_data  # noqa: E402
 from page import replace_block  # noqa: E402
-from rounds import datasets, find_data, geometric_mean  # noqa: E402
+from rounds import datasets, geometric_mean  # noqa: E402
 
 MEASURED, PAGE = ROOT / "bench" / "apart.json", ROOT / "docs" / "performance.md"
 GROWTH_PAGE = ROOT / "docs" / "between.md"
@@ -188,7 +189,7 @@ def main() -> None:
     if sys.argv[1:] != ["--redraw"]:
         kinds = sys.argv[1:] or list(KINDS)
         known = json.loads(MEASURED.read_text(encoding="utf-8")) if sys.argv[1:] else []
-        found = [case for case in known if case["kind"] not in kinds] + measure(find_data(), kinds)
+        found = [case for case in known if case["kind"] not in kinds] + measure(find_data("a9a.bz2"), kinds)
         MEASURED.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     found = json.loads(MEASURED.read_text(encoding="utf-8"))
     replace_block("apart", block(found), PAGE)

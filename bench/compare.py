@@ -1,186 +1,276 @@
-"""Compare two files of timings, as ratios to the reference kernel that was timed in the same run.
+"""Has anything become slower? Times the tree here and another revision in turn, and judges by a sign test.
 
-    python -P bench/compare.py OLD.json NEW.json [--limit 1.2]
-    python -P bench/compare.py bench/baselines.json NEW.json --keep
+    python -P bench/compare.py BASE [--only WORDS] [--keep]
+    python -P bench/compare.py --redraw
 
-Reads ``bench/performance.json`` and its like, files that pytest-benchmark writes (``--benchmark-json``), and
-``bench/baselines.json``: what was kept for each model of processor. ``--keep`` writes the new timings there.
+Both are installed into temporary directories and run ``bench/bench_tracked.py`` in processes of their own,
+which take turns call by call; pytest-benchmark times them by seconds of the processor. A pair of calls counts
+as slower where the one here takes more than 1.1 times the other. Whether most pairs do is decided by a sign
+test at 1 % for all that is compared together. Where things lie in memory makes a process faster or slower for
+good, so something is reported only if at least two pairs of processes agree; what is not decided is run again
+in new processes, four at most. The same is done with peaks of memory, rounds and exchanges.
 
-A timing counts as a regression where new / old, each in units of its own run's reference, is above the limit,
-and where the middle halves of its repetitions lie apart by as much. So does a fit that takes more rounds than
-the limit allows, and one more. Prints every timing, worst first; exit code 1 where one regressed, 2 where the
-files have nothing in common. On a processor of which nothing was kept, timings are shown and not judged.
+``--only`` takes a pattern of pytest's ``-k``. ``--keep`` adds the ratios to ``bench/history.json`` and to the
+page; ``--redraw`` writes that block of the page anew. Exit code 1 where something is slower, one line each, 2
+where the two cannot be compared.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import math
+import os
+import socket
+import statistics
+import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-__all__ = ["Timing", "compare", "timings"]
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tests")]
 
+from corpus import checkout, install  # noqa: E402
+from page import replace_block  # noqa: E402
 
-class Timing(NamedTuple):
-    """A timing in units of the reference kernel: its median and quartiles; and the rounds of a fit."""
+HISTORY = ROOT / "bench" / "history.json"
+PAGE, MARK = ROOT / "docs" / "performance.md", "history"
 
-    ratio: float
-    low: float
-    high: float
-    rounds: int | None = None
+#: Ratio above which a pair counts as slower; risk of a false report among all measures; pairs of processes.
+LIMIT, RISK, PROCESSES = 1.1, 0.01, 4
 
-
-def timings(document: dict[str, Any]) -> dict[str, Timing]:
-    """Every timing of a file.
-
-    Parameters
-    ----------
-    document : dict
-        Of ``performance.py``, of pytest-benchmark, or of a processor in the file of baselines.
-
-    Returns
-    -------
-    dict
-        By name.
-
-    Raises
-    ------
-    ValueError
-        If nothing was timed in turn with the reference kernel.
-    """
-    if "kept" in document:
-        return {name: Timing(*values) for name, values in document["kept"].items()}
-    if "benchmarks" in document:
-        return _of_pytest_benchmark(document["benchmarks"])
-    found: dict[str, Timing] = {}
-    for name, section in document["sections"].items():
-        for key, seconds in _seconds(name, section["found"]):
-            ratio = seconds / section["reference"]
-            found[key] = Timing(ratio, ratio, ratio)
-    return found
+#: Ratios here / there by pair of processes, and pair of calls.
+Ratios = list[list[float]]
 
 
-def _of_pytest_benchmark(benchmarks: list[dict[str, Any]]) -> dict[str, Timing]:
-    found = {
-        b["fullname"]: Timing(*(b["extra_info"].get(field) for field in Timing._fields))
-        for b in benchmarks
-        if "ratio" in b.get("extra_info", {})
+# --- the test
+def chance(above: int, pairs: int) -> float:
+    """Probability of at least so many heads of a fair coin."""
+    return sum(math.comb(pairs, k) for k in range(above, pairs + 1)) / 2**pairs
+
+
+def verdict(ratios: Ratios, measures: int) -> str:
+    """``slower``, ``no slower``, or ``open`` where more pairs have to decide."""
+    counts = [(sum(ratio > LIMIT for ratio in process), len(process)) for process in ratios]
+    above, pairs = (sum(count[k] for count in counts) for k in (0, 1))
+    agreed = len(counts) > 1 and all(2 * own > n for own, n in counts)
+    if agreed and chance(above, pairs) <= RISK / (measures * PROCESSES):
+        return "slower"
+    return "no slower" if chance(pairs - above, pairs) <= 0.05 else "open"
+
+
+# --- two processes that take turns
+class Unable(Exception):
+    """The two revisions cannot be compared."""
+
+
+class Side:
+    """A process that runs the cases with one installation, each call when it is its turn."""
+
+    def __init__(self, site: Path, arguments: Sequence[str]) -> None:
+        here, there = socket.socketpair()
+        cached = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fastadmm-bench"
+        threads = dict.fromkeys(("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+        environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith(("FASTADMM", "PYTHON"))},
+            **{"PYTHONPATH": str(site), "PYTHONPYCACHEPREFIX": str(site / "pycache"), **threads},
+            **{"NUMBA_CACHE_DIR": str(cached), "FASTADMM_TURNS": str(there.fileno())},
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        }
+        command = [sys.executable, "-P", "-m", "pytest", *arguments, "-q", "--import-mode=importlib"]
+        command += ["-p", "no:cacheprovider", "-p", "pytest_benchmark.plugin", "--benchmark-quiet"]
+        command += ["--benchmark-only", "--benchmark-disable-gc", "-o", "python_functions=bench_*"]
+        command += ["-o", "addopts=", "-o", "filterwarnings=default", "-o", "python_files=bench_*.py"]
+        self._log = site.with_name(f"{site.name}.log")
+        with self._log.open("w") as log:
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, env=environment, pass_fds=[there.fileno()], stdout=log, stderr=log
+            )
+        there.close()
+        self._stream = here.makefile("rw")
+        here.close()
+
+    def read(self) -> dict[str, Any]:
+        """The next message."""
+        line = self._stream.readline()
+        if not line:
+            said = [text for text in self._log.read_text().splitlines() if text.strip()]
+            raise Unable("a process of timings ended: " + (said[-1] if said else "without a word"))
+        return dict(json.loads(line))
+
+    def write(self, word: str) -> None:
+        """Let it run its call, or not."""
+        self._stream.write(word + "\n")
+        self._stream.flush()
+
+    def close(self) -> None:
+        """End the process."""
+        with contextlib.suppress(BrokenPipeError):
+            self._stream.close()
+        try:
+            self.process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def alternate(sides: Sequence[Side]) -> tuple[str, dict[str, list[float]] | str]:
+    """Let both run the calls of one case in turn: its name, and ratios by measure or why there are none."""
+    told = [side.read() for side in sides]
+    while all("ready" in message for message in told):
+        # Always the same one first: who ran last, too, would find its data in the caches.
+        for k, side in enumerate(sides):
+            side.write("go")
+            told[k] = side.read()
+    for k, side in enumerate(sides):
+        if "ready" in told[k]:
+            side.write("stop")
+            told[k] = side.read()
+    here, there = told
+    if here["why"] or there["why"]:
+        return here["done"], f"here: {here['why']}" if here["why"] else f"there: {there['why']}"
+    return here["done"], {
+        name: [
+            a / b if b else math.inf if a else 1.0 for a, b in zip(values, there["series"][name], strict=True)
+        ]
+        for name, values in here["series"].items()
+        if name in there["series"]
     }
-    if not found:
-        raise ValueError("no timing in turn with the reference kernel: run bench/bench_tracked.py")
-    return found
 
 
-def _seconds(name: str, found: Any) -> list[tuple[str, float]]:
-    """Our own timings of a section, by name; those of peers are not ours to watch."""
-    if name == "startup":
-        return [(f"startup {key}", value) for key, value in found.items() if isinstance(value, float)]
-    if name == "kernels":
-        return [(f"kernel {k['kernel']}", k["seconds"]) for k in found]
-    if name == "rounds":
-        return [(f"round {scheme}", value) for scheme, value in found["seconds"].items()]
-    if name == "roofline":
-        return [(f"{p['kind']} {p['what']} {p['threads']} thread(s)", p["seconds"]) for p in found["passes"]]
-    if name == "scaling":
-        return [(f"run, {run['nonzeros']:.0e} non-zeros", run["seconds"]) for run in found["runs"]]
-    if name == "conversion":
-        return [("convert", found["seconds"])]
-    return [(f"fit {c['data']} {c['lambda']:g}", c["seconds"]["fastadmm"]) for c in found]
-
-
-def compare(old: dict[str, Timing], new: dict[str, Timing]) -> list[tuple[float, str]]:
-    """``new / old`` of every timing that both have, largest first, with its name."""
-    return sorted(
-        ((new[name].ratio / old[name].ratio, name) for name in old.keys() & new.keys()), reverse=True
-    )
-
-
-def regressed(old: Timing, new: Timing, limit: float) -> bool:
-    """Whether a timing, or the rounds of a fit, grew by more than ``limit`` and the noise of both runs."""
-    slower = new.ratio > limit * old.ratio and new.low > old.high
-    more = old.rounds is not None and new.rounds is not None and new.rounds > limit * old.rounds + 1
-    return slower or more
-
-
-def read(path: Path) -> Any:
-    """Content of a file of timings; ValueError names one that is absent or damaged."""
+def one_pair(sites: Sequence[Path], arguments: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """:func:`alternate` of every case, in new processes."""
+    sides = [Side(site, arguments) for site in sites]
     try:
-        return json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise ValueError(f"{path}: no such file") from None
-    except ValueError as error:
-        raise ValueError(f"{path}: truncated, or no JSON: {error}") from None
+        cases = [side.read()["cases"] for side in sides]
+        if cases[0] != cases[1]:
+            raise Unable("the two have not the same cases")
+        for _ in cases[0]:
+            yield alternate(sides)
+    finally:
+        for side in sides:
+            side.close()
 
 
-def timings_in(path: Path, document: Any) -> dict[str, Timing]:
-    """As :func:`timings`; ValueError names a file that has none."""
-    try:
-        return timings(document)
-    except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"{path}: no timings in it: {type(error).__name__}: {error}") from None
+def compare(sites: Sequence[Path], only: str) -> tuple[dict[str, Ratios], dict[str, str], dict[str, str]]:
+    """Ratios and verdicts by measure, and why cases could not be compared."""
+    found: dict[str, Ratios] = {}
+    failed: dict[str, str] = {}
+    verdicts: dict[str, str] = {}
+    arguments = ["bench/bench_tracked.py", *(["-k", only] if only else [])]
+    for _ in range(PROCESSES):
+        for case, ratios in one_pair(sites, arguments):
+            if isinstance(ratios, str):
+                failed[case] = ratios
+                continue
+            for name, values in ratios.items():
+                found.setdefault(f"{case.partition('::bench_')[2]} {name}", []).append(values)
+        verdicts = {name: verdict(ratios, len(found)) for name, ratios in found.items()}
+        pending = {name.rpartition(" ")[0] for name, said in verdicts.items() if said == "open"}
+        arguments = [f"bench/bench_tracked.py::bench_{case}" for case in sorted(pending)]
+        if not arguments:
+            break
+    return found, verdicts, failed
 
 
-def baseline(path: Path, processor: str) -> tuple[dict[str, Timing], bool]:
-    """Timings of a file, and whether they may be judged on this processor."""
-    document = read(path)
-    kept = document.get("baselines") if isinstance(document, dict) else None
-    if not kept:
-        return timings_in(path, document), True
-    known = processor in kept
-    return timings_in(path, kept[processor if known else next(iter(kept))]), known
+# --- what is told and kept
+def ratio(ratios: Ratios) -> float:
+    """Median of all pairs."""
+    return statistics.median(value for process in ratios for value in process)
 
 
-def keep(path: Path, document: dict[str, Any]) -> None:
-    """Write a run's timings as the baseline of its processor."""
-    kept = read(path)["baselines"] if path.exists() else {}
-    found = timings(document)
-    kept[document["machine_info"]["processor"]] = {
-        "revision": document["commit_info"]["id"],
-        "versions": document["machine_info"]["versions"],
-        "kept": {
-            name: [*(float(f"{value:.4g}") for value in found[name][:3]), found[name].rounds]
-            for name in sorted(found)
-        },
+def history_block(rows: Sequence[dict[str, Any]]) -> str:
+    """Table of the page: by kind of measure the geometric mean of the ratios."""
+    if not rows:
+        return "Nothing has been kept so far.\n"
+    groups = list(dict.fromkeys(group for row in rows for group in row["ratios"]))
+    lines = ["| revision | beside | " + " | ".join(groups) + " | slower |"]
+    lines.append("|---|---|" + "---:|" * len(groups) + "---|")
+    for row in rows:
+        shown = (f"{row['ratios'][g]:.2f}" if g in row["ratios"] else "–" for g in groups)
+        slower = ", ".join(row["slower"]) or "none"
+        lines.append(
+            f"| `{row['here']}`, {row['date']} | `{row['there']}` | " + " | ".join(shown) + f" | {slower} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def group_of(name: str) -> str:
+    """Kind of a measure: that of its case, or what is measured other than seconds."""
+    case, _, what = name.rpartition(" ")
+    return case.partition("[")[0] if what == "seconds" else what
+
+
+def history_row(base: str, found: dict[str, Ratios], slower: list[str]) -> dict[str, Any]:
+    """What is kept of a comparison."""
+    groups: dict[str, list[float]] = {}
+    for name, ratios in found.items():
+        groups.setdefault(group_of(name), []).append(ratio(ratios))
+    return {
+        "here": git("rev-parse", "--short=10", "HEAD"),
+        "date": git("log", "-1", "--format=%cs", "HEAD"),
+        "there": git("rev-parse", "--short=10", base),
+        "ratios": {group: round(statistics.geometric_mean(values), 3) for group, values in groups.items()},
+        "slower": slower,
     }
-    path.write_text(json.dumps({"baselines": kept}, indent=1) + "\n", encoding="utf-8")
+
+
+def redraw() -> None:
+    """Write the page's block from the file."""
+    rows = json.loads(HISTORY.read_text(encoding="utf-8"))
+    replace_block(MARK, history_block(rows), PAGE)
+
+
+def git(*arguments: str) -> str:
+    """What git says; Unable where it does not know."""
+    done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Unable((done.stderr.strip().splitlines() or ["git failed"])[-1])
+    return done.stdout.strip()
 
 
 def main(argv: list[str] | None = None) -> int:
     """Command line."""
     style = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
-    parser.add_argument("old", type=Path)
-    parser.add_argument("new", type=Path)
-    parser.add_argument("--limit", type=float, default=1.2, help="largest ratio that is no regression")
-    parser.add_argument("--keep", action="store_true", help="write NEW into OLD, the file of baselines")
+    parser.add_argument("base", nargs="?", default="", help="revision to compare with")
+    parser.add_argument("--only", default="", help="only these cases, as pytest's -k")
+    parser.add_argument("--keep", action="store_true", help="add the ratios to the history and its page")
+    parser.add_argument("--redraw", action="store_true", help="only write the page's block")
     options = parser.parse_args(argv)
+    if options.redraw:
+        redraw()
+        return 0
     try:
-        document = read(options.new)
-        new = timings_in(options.new, document)
-        if options.keep:
-            keep(options.old, document)
-            return 0
-        old, judged = baseline(options.old, document.get("machine_info", {}).get("processor", ""))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        print(f"compare.py: error: {error!s}", file=sys.stderr)
+        there = git("rev-parse", "--verify", f"{options.base}^{{commit}}")
+        with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+            sites = [Path(folder, "here"), Path(folder, "there")]
+            install(ROOT, sites[0])
+            install(checkout(there, Path(folder, "source")), sites[1])
+            found, verdicts, failed = compare(sites, options.only)
+    except (Unable, OSError, subprocess.CalledProcessError) as error:
+        print(f"compare.py: error: BASE {options.base!r}: {error}", file=sys.stderr)
         return 2
-    ratios = compare(old, new)
-    if not ratios:
-        print("compare.py: error: the files have no timing in common", file=sys.stderr)
-        return 2
-    bad = {name for _, name in ratios if regressed(old[name], new[name], options.limit)}
-    for ratio, name in ratios:
-        rounds = "" if new[name].rounds is None else f" ({old[name].rounds} rounds, now {new[name].rounds})"
-        print(f"{ratio:7.2f}  {'REGRESSION  ' if name in bad else ''}{name}{rounds}")
-    missing = sorted(old.keys() - new.keys())
-    if missing:
-        print(f"not in {options.new.name}: {', '.join(missing)}")
-    print(f"{len(ratios)} timings, {len(bad)} above {options.limit:g}")
-    if not judged:
-        print(f"{options.old.name} has no baseline of this processor: ratios to another's, not judged")
-    return 1 if bad and judged else 0
+    slower = [name for name, said in verdicts.items() if said == "slower"]
+    for name in sorted(found, key=lambda name: ratio(found[name]), reverse=True):
+        pairs = [value for process in found[name] for value in process]
+        above = sum(value > LIMIT for value in pairs)
+        print(f"{ratio(found[name]):7.3f}  {above:3} of {len(pairs):3}  {verdicts[name]:9}  {name}")
+    for case, why in failed.items():
+        print(f"not compared: {case.partition('::bench_')[2]}: {why}")
+    if options.keep:
+        rows = json.loads(HISTORY.read_text(encoding="utf-8")) if HISTORY.exists() else []
+        HISTORY.write_text(json.dumps([*rows, history_row(options.base, found, slower)], indent=1) + "\n")
+        redraw()
+    for name in slower:
+        print(f"SLOWER: {name}: {ratio(found[name]):.2f} times that of {options.base}")
+    print(f"{len(found)} measures beside {options.base}: {len(slower)} slower, {len(failed)} not compared")
+    broken = [case for case, why in failed.items() if why.startswith("here")]
+    return 2 if broken or not found else 1 if slower else 0
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""What pytest-benchmark writes about the machine: no names, no paths; calls in turn with the reference."""
+"""Benchmarks whose calls run in turn with another revision's."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,44 +12,67 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from turns import TURNS
+
 #: Calls before those that count: they compile, and touch memory for the first time.
 WARMUP = 2
 
 
-def pytest_benchmark_update_machine_info(config: Any, machine_info: dict[str, Any]) -> None:
-    """Replace it by ours."""
-    from machine import describe_machine
+def pytest_configure() -> None:
+    """Find the kernels that an installation with the same sources has compiled."""
+    if TURNS is not None:
+        import fastadmm
 
-    machine_info.clear()
-    machine_info.update(describe_machine())
+        from corpus import share_compiled_kernels
+
+        assert Path(fastadmm.__file__).is_relative_to(os.environ["PYTHONPATH"]), "another installation"
+        share_compiled_kernels()
 
 
-def pytest_benchmark_update_commit_info(config: Any, commit_info: dict[str, Any]) -> None:
-    """Keep the revision alone."""
-    from machine import revision
+def pytest_collection_finish(session: Any) -> None:
+    """Tell which cases there are."""
+    if TURNS is not None:
+        TURNS.tell(cases=[item.nodeid for item in session.items])
 
-    commit_info.clear()
-    commit_info["id"] = revision()
+
+def pytest_exception_interact(node: Any, call: Any) -> None:
+    """Keep the reason why a case failed."""
+    if TURNS is not None:
+        TURNS.why = call.excinfo.exconly().splitlines()[0]
+
+
+def pytest_runtest_logfinish(nodeid: str) -> None:
+    """Tell the end of a case, however it ended."""
+    if TURNS is not None:
+        TURNS.done(nodeid)
 
 
 @pytest.fixture
-def in_turns(benchmark: Any) -> Callable[..., Any]:
-    """Benchmark a call in turn with the reference kernel: ``in_turns(call, setup=None, rounds=15)``.
+def in_turns(benchmark: Any) -> Callable[..., None]:
+    """Benchmark a call, in turn with another revision's: ``in_turns(call, setup=None, pairs=25)``.
 
-    Keeps the ratio and its quartiles in ``extra_info``, where ``compare.py`` finds them.
+    The call may return amounts by name, such as ``{"exchanges": 8}``, which are compared as seconds are.
     """
-    from turns import Turns
 
-    def run(call: Callable[..., Any], setup: Callable[[], Any] | None = None, rounds: int = 15) -> Any:
-        turns = Turns(call)
+    def run(call: Callable[..., Any], setup: Callable[[], Any] | None = None, pairs: int = 25) -> None:
+        results: list[dict[str, float]] = []
+        begun = 0
 
         def prepare() -> tuple[tuple[Any, ...], dict[str, Any]]:
-            arguments = (setup(),) if setup is not None else ()
-            turns.reference()
+            nonlocal begun
+            begun += 1
+            arguments = () if setup is None else (setup(),)
+            if TURNS is not None and begun > WARMUP:
+                TURNS.wait()
             return arguments, {}
 
-        result = benchmark.pedantic(turns.call, setup=prepare, rounds=rounds, warmup_rounds=WARMUP)
-        benchmark.extra_info.update(turns.ratio(WARMUP))
-        return result
+        def target(*arguments: Any) -> None:
+            results.append(call(*arguments) or {})
+
+        benchmark.pedantic(target, setup=prepare, rounds=pairs, warmup_rounds=WARMUP)
+        amounts = {name: [result[name] for result in results[WARMUP:]] for name in results[-1]}
+        benchmark.extra_info.update({name: values[-1] for name, values in amounts.items()})
+        if TURNS is not None:
+            TURNS.series = {"seconds": list(benchmark.stats.stats.data), **amounts}
 
     return run

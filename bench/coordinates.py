@@ -29,10 +29,11 @@ import scipy.sparse as sp
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "bench"))
 
-from rounds import PAGE, replace_block  # noqa: E402
+from page import replace_block  # noqa: E402
+from rounds import PAGE  # noqa: E402
 
 MEASURED = ROOT / "bench" / "coordinates.json"
-BEGIN, END = "<!-- coordinates:begin -->", "<!-- coordinates:end -->"
+MARK = "coordinates"
 GAP = 1e-6
 KINDS = ("plain", "chained", "factors", "sparse", "sparse pairs")
 #: Of the largest lambda; with the smallest one celer takes minutes for some logistic problems.
@@ -194,9 +195,7 @@ def main() -> None:
             print(case, flush=True)
         MEASURED.write_text(json.dumps(cases, indent=1) + "\n", encoding="utf-8")
     cases = json.loads(MEASURED.read_text(encoding="utf-8"))
-    PAGE.write_text(
-        replace_block(PAGE.read_text(encoding="utf-8"), block(cases), BEGIN, END), encoding="utf-8"
-    )
+    replace_block(MARK, f"{block(cases)}\n", PAGE)
 
 
 if __name__ == "__main__":

@@ -233,9 +233,9 @@ def versions() -> dict[str, str]:
 
 def main() -> None:
     """Command line."""
+    from datasets import find_data
     from machine import describe_machine
     from page import replace_block
-    from rounds import find_data
 
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -251,7 +251,7 @@ def main() -> None:
     if not options.redraw:
         for name in options.cases or CASES:
             log(name)
-            measured["cases"][name] = measure(name, find_data())
+            measured["cases"][name] = measure(name, find_data("a9a.bz2"))
             measured["cases"] = {c: measured["cases"][c] for c in CASES if c in measured["cases"]}
             measured |= {"machine": describe_machine(), "versions": versions()}
             MEASURED.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")

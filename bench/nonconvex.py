@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,26 +19,22 @@ from typing import Any
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # its own modules
+
+from datasets import find_data
+from page import replace_block
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "losses.md"
 MEASURED = ROOT / "bench" / "nonconvex.json"
 PICTURE = ROOT / "docs" / "img" / "nonconvex.svg"
-BEGIN, END = "<!-- nonconvex:begin -->", "<!-- nonconvex:end -->"
+MARK = "nonconvex"
 
 LIMIT = 1000
 LEVELS = (1e-2, 1e-3, 1e-4, 1e-5)
 EPSILONS = tuple(10.0**-k for k in range(1, 7))
 PARTIES = (2, 8)
 LAM = 1e-3
-
-
-def find_data() -> Path:
-    """Directory of the public data sets; ends the program with one line where there is none."""
-    named = os.environ.get("FASTADMM_DATA")
-    path = Path(named) if named else ROOT.parent / "shared" / "data"
-    if not (path / "cal_housing.data").is_file():
-        sys.exit("bench/nonconvex.py: cal_housing.data not found; set FASTADMM_DATA to the data sets")
-    return path
 
 
 def housing(data: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -216,21 +211,14 @@ def draw(measured: dict[str, Any]) -> None:
         figure.savefig(PICTURE, format="svg", metadata={"Date": None, "Creator": None})
 
 
-def replace_block(text: str, new: str) -> str:
-    """The page with its generated block replaced."""
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{new}\n{END}{after}"
-
-
 def main() -> None:
     """Measure unless told to redraw, then write page and picture."""
     if "--redraw" not in sys.argv[1:]:
-        data = find_data()
+        data = find_data("cal_housing.data")
         measured = {"limit": LIMIT, "cases": measure_rounds(data), "outliers": measure_outliers(data)}
         MEASURED.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
     measured = json.loads(MEASURED.read_text(encoding="utf-8"))
-    PAGE.write_text(replace_block(PAGE.read_text(encoding="utf-8"), block(measured)), encoding="utf-8")
+    replace_block(MARK, f"{block(measured)}\n", PAGE)
     draw(measured)
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,21 +21,15 @@ from typing import Any
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # its own modules
+
+from datasets import find_data
+from page import replace_block
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "performance.md"
 MEASURED = ROOT / "bench" / "nonsmooth.json"
-BEGIN, END = "<!-- nonsmooth:begin -->", "<!-- nonsmooth:end -->"
-
-#: Where the section goes, and what it says beside the tables.
-BEFORE = "## What a round costs"
-SECTION = """\
-## Regularisers with kinks
-
-These are rounds of `proximal` with `l1`, `elastic_net` and `group_lasso`; `hinge` and `quantile` have kinks
-themselves. The certificate is about the loss itself, not a smoothed one.
-`bench/nonsmooth.py` makes these numbers.
-
-"""
+MARK = "nonsmooth"
 
 LAMBDAS = (1e-3, 1e-4)
 PARTIES = (2, 5, 8)
@@ -45,17 +38,6 @@ LIMIT = 150
 REGULARIZERS = ("l1", "elastic_net", "group_lasso")
 #: Columns in a group of the group lasso.
 GROUP = 4
-
-
-def find_data() -> Path:
-    """Directory of the public data sets; ends the program with one line where there is none."""
-    named = os.environ.get("FASTADMM_DATA")
-    path = Path(named) if named else ROOT.parent / "shared" / "data"
-    if not (path / "a9a.bz2").is_file():
-        sys.exit(
-            "bench/nonsmooth.py: a9a.bz2 not found; set FASTADMM_DATA to the directory with the data sets"
-        )
-    return path
 
 
 def datasets(data: Path) -> Iterator[tuple[str, tuple[str, ...], Any, np.ndarray]]:
@@ -167,23 +149,14 @@ def block(measured: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def replace_block(text: str, new: str) -> str:
-    """The page with its generated block replaced."""
-    if BEGIN not in text:  # not measured so far
-        text = text.replace(BEFORE, f"{SECTION}{BEGIN}\n{END}\n\n{BEFORE}")
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{new}\n{END}{after}"
-
-
 def main() -> None:
     """Measure unless told to redraw, then write the page."""
     if "--redraw" not in sys.argv[1:]:
         going_on = "--continue" in sys.argv[1:] and MEASURED.exists()
         known = json.loads(MEASURED.read_text(encoding="utf-8"))["cases"] if going_on else []
-        measure(find_data(), known)
+        measure(find_data("a9a.bz2"), known)
     measured = json.loads(MEASURED.read_text(encoding="utf-8"))
-    PAGE.write_text(replace_block(PAGE.read_text(encoding="utf-8"), block(measured)), encoding="utf-8")
+    replace_block(MARK, f"{block(measured)}\n", PAGE)
 
 
 if __name__ == "__main__":

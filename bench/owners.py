@@ -230,6 +230,41 @@ def load(name: str, data: Path) -> tuple[np.ndarray, np.ndarray]:
     return lending(data) if name == "Lending Club" else fraud(data)
 
 
+def measure_step(
+    X: np.ndarray, y: np.ndarray, spec: dict[str, Any], grid: tuple[float, ...], c1: float, repetitions: int
+) -> dict[str, Any]:
+    """Means over n and epsilon, what remains without noise, and slopes, with one c1."""
+    samples, floors = {}, []
+    for n in spec["sizes"]:
+        rows = slice(0, 3 * n)
+        population = people(X[rows], y[rows], spec["loss"])
+        optimum = best_objective(population)
+        given = population, optimum, [n] * 3
+        psi = fitness(*given, [[e] * 3 for e in grid], c1, spec["xi"], repetitions)
+        floors.append(float(fitness(*given, [[math.inf] * 3], c1, spec["xi"], 1)[0, 0]))
+        samples[n] = psi
+    # Where noise dominates: at least twenty times what 100 noiseless rounds leave.
+    seen = {
+        n: [psi.mean() > 20 * abs(floor) for psi in samples[n]] for n, floor in zip(spec["sizes"], floors)
+    }
+    slopes_epsilon, slopes_n = {}, {}
+    for n, psi in samples.items():
+        chosen = [k for k in range(len(grid)) if seen[n][k]]
+        if len(chosen) >= 3:
+            slopes_epsilon[str(n)] = slope(np.array(grid)[chosen], psi[chosen])
+    for k, e in enumerate(grid):
+        chosen_n = [n for n in spec["sizes"] if seen[n][k]]
+        if len(chosen_n) >= 3:
+            slopes_n[str(e)] = slope(np.array(chosen_n), np.stack([samples[n][k] for n in chosen_n]))
+    return {
+        "c1": c1,
+        "floors": floors,
+        "means": [psi.mean(axis=1).tolist() for psi in samples.values()],
+        "slopes_epsilon": slopes_epsilon,
+        "slopes_n": slopes_n,
+    }
+
+
 def measure_problem(name: str, data: Path) -> dict[str, Any]:
     """Box plots over iterations, means over n and epsilon, slopes, and the four scenarios."""
     spec = PROBLEMS[name]

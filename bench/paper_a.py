@@ -22,7 +22,6 @@ import argparse
 import itertools
 import json
 import math
-import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -33,11 +32,16 @@ import numpy as np
 from fastadmm.parties.proximal import Party
 from fastadmm.privacy.paper_noise import inverse_root, noisy_weights
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # its own modules
+
+from datasets import find_data
+from page import replace_block
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "paper-a.md"
 MEASURED = ROOT / "bench" / "paper_a.json"
 PICTURES = ROOT / "docs" / "img"
-BEGIN, END = "<!-- paper-a:begin -->", "<!-- paper-a:end -->"
+MARK = "paper-a"
 
 #: rho of the paper in its summed scaling, where the curvature of one sample's logistic loss is 1/4.
 PENALTIES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
@@ -88,15 +92,6 @@ class Case(NamedTuple):
 
 
 # --- data ------------------------------------------------------------------------------------------
-
-
-def find_data() -> Path:
-    """Directory of the public data sets; ends the program with one line where there is none."""
-    named = os.environ.get("FASTADMM_DATA")
-    path = Path(named) if named else ROOT.parent / "shared" / "data"
-    if not (path / "a9a.bz2").is_file():
-        sys.exit("bench/paper_a.py: a9a.bz2 not found; set FASTADMM_DATA to the directory with the data sets")
-    return path
 
 
 def to_unit_range(X: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
@@ -977,13 +972,6 @@ def plain_ticks(axes: Any) -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def replace_block(text: str, new: str) -> str:
-    """The page with its generated block replaced."""
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{new}\n{END}{after}"
-
-
 def main() -> None:
     """Measure unless told to redraw, then write page and figures."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -997,10 +985,10 @@ def main() -> None:
     arguments = parser.parse_args()
     if not arguments.redraw:
         before = json.loads(MEASURED.read_text(encoding="utf-8"))["cases"] if arguments.more else {}
-        measured = measure(cases(find_data(), arguments.gisette), before)
+        measured = measure(cases(find_data("a9a.bz2"), arguments.gisette), before)
         MEASURED.write_text(json.dumps(measured) + "\n", encoding="utf-8")
     measured = json.loads(MEASURED.read_text(encoding="utf-8"))
-    PAGE.write_text(replace_block(PAGE.read_text(encoding="utf-8"), block(measured)), encoding="utf-8")
+    replace_block(MARK, f"{block(measured)}\n", PAGE)
     draw(measured)
 
 

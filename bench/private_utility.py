@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,10 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # its own modules
+
+from datasets import find_data
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "fusion.md"
@@ -73,16 +76,6 @@ CASES = {
 
 
 # --- data ------------------------------------------------------------------------------------------
-
-
-def find_data() -> Path:
-    """Directory that holds the files; ends the program with one line where there is none."""
-    named = os.environ.get("FASTADMM_DATA")
-    path = Path(named) if named else ROOT.parent / "shared" / "data"
-    missing = [case.source for case in CASES.values() if not (path / case.source).is_file()]
-    if missing:
-        sys.exit(f"bench/private_utility.py: {', '.join(missing)} not found; set FASTADMM_DATA")
-    return path
 
 
 def load(name: str, data: Path) -> tuple[Any, np.ndarray, Any, np.ndarray]:
@@ -288,7 +281,8 @@ def draw(measured: dict[str, Any]) -> None:
 def main() -> None:
     """Measure unless told to redraw, then write page and picture."""
     if "--redraw" not in sys.argv[1:]:
-        MEASURED.write_text(json.dumps(measure(find_data()), indent=1) + "\n", encoding="utf-8")
+        data = find_data(*(case.source for case in CASES.values()))
+        MEASURED.write_text(json.dumps(measure(data), indent=1) + "\n", encoding="utf-8")
     measured = json.loads(MEASURED.read_text(encoding="utf-8"))
     PAGE.write_text(replace_block(PAGE.read_text(encoding="utf-8"), block(measured)), encoding="utf-8")
     draw(measured)

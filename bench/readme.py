@@ -24,6 +24,10 @@ from typing import Any
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # its own modules
+
+from datasets import find_data
+
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 MEASURED, APART = ROOT / "bench" / "readme.json", ROOT / "bench" / "apart.json"
@@ -41,18 +45,6 @@ OURS = ("sharing", "subspace")
 
 
 # --- data and reference ----------------------------------------------------------------------------
-
-
-def find_data() -> Path:
-    """Directory that holds a9a.bz2 and a9a.t.bz2; ends the program with one line where there is none."""
-    named = os.environ.get("FASTADMM_DATA")
-    for path in [Path(named)] if named else [ROOT.parent / "shared" / "data"]:
-        if (path / "a9a.bz2").is_file() and (path / "a9a.t.bz2").is_file():
-            return path
-    sys.exit(
-        "bench/readme.py: a9a.bz2 and a9a.t.bz2 not found; "
-        "download them from LIBSVM's data page and set FASTADMM_DATA to their directory"
-    )
 
 
 def read(path: Path) -> tuple[Any, np.ndarray]:
@@ -501,7 +493,7 @@ def main() -> None:
     """Measure and draw, unless told to redraw, then write."""
     pages = (README, PAGE)
     if "--redraw" not in sys.argv[1:]:
-        numbers, curves = measure(find_data())
+        numbers, curves = measure(find_data("a9a.bz2", "a9a.t.bz2"))
         draw_picture(curves, PICTURE)
         MEASURED.write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
     numbers, apart = (json.loads(path.read_text(encoding="utf-8")) for path in (MEASURED, APART))

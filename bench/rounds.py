@@ -17,7 +17,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,11 +24,16 @@ from typing import Any
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # its own modules
+
+from datasets import find_data
+from page import replace_block
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "performance.md"
 MEASURED = ROOT / "bench" / "rounds.json"
 PICTURE = ROOT / "docs" / "img" / "convergence.svg"
-BEGIN, END = "<!-- rounds:begin -->", "<!-- rounds:end -->"
+MARK = "rounds"
 #: Variants that the page shows; the others were not kept.
 
 #: Data sets with which the parts of ``sharing`` are tried one by one.
@@ -41,15 +45,6 @@ LEVELS = (1e-3, 1e-6, 1e-9)
 LIMIT = 200
 PENALTIES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 SCHEMES = ("subspace", "sharing", "gauss-seidel", "jacobi")
-
-
-def find_data() -> Path:
-    """Directory of the public data sets; ends the program with one line where there is none."""
-    named = os.environ.get("FASTADMM_DATA")
-    path = Path(named) if named else ROOT.parent / "shared" / "data"
-    if not (path / "a9a.bz2").is_file():
-        sys.exit("bench/rounds.py: a9a.bz2 not found; set FASTADMM_DATA to the directory with the data sets")
-    return path
 
 
 def datasets(data: Path) -> Iterator[tuple[str, Any, np.ndarray]]:
@@ -211,13 +206,6 @@ def draw(measured: dict[str, Any]) -> None:
         figure.savefig(PICTURE, format="svg", metadata={"Date": None, "Creator": None})
 
 
-def replace_block(text: str, new: str, begin: str = BEGIN, end: str = END) -> str:
-    """The page with a generated block replaced."""
-    before, _, rest = text.partition(begin)
-    _, _, after = rest.partition(end)
-    return f"{before}{begin}\n{new}\n{end}{after}"
-
-
 def main() -> None:
     """Measure unless told to redraw, then write page and picture.
 
@@ -228,10 +216,9 @@ def main() -> None:
     if "--redraw" not in arguments:
         again = ("sharing",) if "--sharing" in arguments else ()
         known = measured["cases"] if {"--subspace", "--sharing"} & set(arguments) else []
-        measured = {**measured, **measure(find_data(), known, again)}
+        measured = {**measured, **measure(find_data("a9a.bz2"), known, again)}
     MEASURED.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
-    page = replace_block(PAGE.read_text(encoding="utf-8"), block(measured))
-    PAGE.write_text(page, encoding="utf-8")
+    replace_block(MARK, f"{block(measured)}\n", PAGE)
     draw(measured)
 
 

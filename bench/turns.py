@@ -1,68 +1,54 @@
-"""Timings that other people's load does not change: the reference kernel runs before and after each call.
-
-Both are measured in seconds of the processor, not of the clock, on one thread, so a busy machine
-lengthens neither by waiting; what it does to caches and clock rates, it does to both.
-"""
+"""Calls in turn with another revision's, timed by seconds of the processor."""
 
 from __future__ import annotations
 
+import json
+import os
+import resource
+import socket
 import time
-from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
-import numpy as np
+import pytest
 
-from reference import reference_call
+__all__ = ["TURNS", "Turns", "cpu_seconds"]
 
-__all__ = ["Turns"]
+
+def cpu_seconds() -> float:
+    """Seconds of the processor, of this process and of those that it waited for, whatever others do."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + used.ru_utime + used.ru_stime
 
 
 class Turns:
-    """Runs of one call in turn with the reference kernel.
+    """The line to ``compare.py``, which lets this process and another's run each call in turn.
 
-    Parameters
-    ----------
-    call : callable
-        What is timed.
+    From here go lines of JSON: the ``cases`` that there are, that a call is ``ready``, and that a case is
+    ``done``, with its series of numbers or the reason why there are none. From there come ``go``, or ``stop``
+    where the other cannot.
     """
 
-    def __init__(self, call: Callable[..., Any]) -> None:
-        self._call = call
-        self._own: list[float] = []
-        self._reference: list[float] = []
+    def __init__(self, descriptor: int) -> None:
+        self._stream = socket.socket(fileno=descriptor).makefile("rw")
+        self.series: dict[str, list[float]] = {}
+        self.why: str | None = None
 
-    def reference(self) -> None:
-        """Time the reference kernel once."""
-        self._reference.append(_seconds(reference_call))
+    def tell(self, **message: Any) -> None:
+        """Send a message."""
+        self._stream.write(json.dumps(message) + "\n")
+        self._stream.flush()
 
-    def call(self, *arguments: Any) -> Any:
-        """Time the call once; what it returned."""
-        result = None
+    def wait(self) -> None:
+        """Wait until this process is to run its call."""
+        self.tell(ready=True)
+        if self._stream.readline() != "go\n":
+            pytest.skip("the other revision cannot")
 
-        def run() -> None:
-            nonlocal result
-            result = self._call(*arguments)
-
-        self._own.append(_seconds(run))
-        return result
-
-    def ratio(self, warmup: int) -> dict[str, float]:
-        """Quartiles of the call's time in units of the reference, without the first ``warmup`` calls.
-
-        Returns
-        -------
-        dict
-            ``ratio`` (the median), ``low`` and ``high`` (the quartiles).
-        """
-        self.reference()
-        around = [0.5 * (before + after) for before, after in pairwise(self._reference)]
-        ratios = [own / reference for own, reference in zip(self._own, around, strict=True)]
-        low, ratio, high = np.percentile(ratios[warmup:], [25, 50, 75]).tolist()
-        return {"ratio": ratio, "low": low, "high": high}
+    def done(self, case: str) -> None:
+        """Tell the end of a case."""
+        self.tell(done=case, series=None if self.why else self.series, why=self.why)
+        self.series, self.why = {}, None
 
 
-def _seconds(call: Callable[[], object]) -> float:
-    begin = time.process_time()
-    call()
-    return time.process_time() - begin
+#: Where ``compare.py`` runs this process; else None.
+TURNS = Turns(int(os.environ["FASTADMM_TURNS"])) if "FASTADMM_TURNS" in os.environ else None

@@ -373,7 +373,7 @@ def _seeded(name: str) -> Callable[[int], bytes]:
     return draw
 
 
-def _share_compiled_kernels() -> None:
+def share_compiled_kernels() -> None:
     """Let every installation find kernels that one with the same sources has compiled.
 
     The package keeps them by a digest of their sources; Numba adds a digest of the path, and looks at the
@@ -531,7 +531,7 @@ def differences(here: dict[str, Items], there: dict[str, Items]) -> list[str]:
 
 
 # --- the program
-def _checkout(revision: str, directory: Path) -> Path:
+def checkout(revision: str, directory: Path) -> Path:
     archive = subprocess.run(["git", "-C", str(ROOT), "archive", revision], check=True, capture_output=True)
     directory.mkdir()
     subprocess.run(["tar", "-x", "-C", str(directory)], input=archive.stdout, check=True)
@@ -548,7 +548,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.run:
-        _share_compiled_kernels()
+        share_compiled_kernels()
         _stop_the_clock()
         run_here(given.run, given.names)
         return 0
@@ -559,7 +559,7 @@ def main() -> int:
         kept.mkdir()
         sources = {"here": ROOT}
         if given.against:
-            sources["there"] = _checkout(given.against, temporary / "source")
+            sources["there"] = checkout(given.against, temporary / "source")
         listings = {}
         for side, source in sources.items():
             site, home = temporary / f"site-{side}", temporary / "home"

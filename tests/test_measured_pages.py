@@ -21,13 +21,17 @@ def measured(name):
 
 @pytest.mark.parametrize(
     ("name", "page"),
-    [("nonconvex", "losses"), ("nonsmooth", "performance"), ("rounds", "performance")],
+    [
+        ("nonconvex", "losses"),
+        ("nonsmooth", "performance"),
+        ("rounds", "performance"),
+        ("paper_a", "paper-a"),
+    ],
 )
 def test_a_page_is_made_of_the_measurements(name, page):
     bench = script(name)
     assert ROOT / "docs" / f"{page}.md" == bench.PAGE
-    text = bench.PAGE.read_text(encoding="utf-8")
-    assert bench.replace_block(text, bench.block(measured(name))) == text
+    assert script("page").block(bench.MARK, bench.PAGE) == f"\n{bench.block(measured(name))}\n"
 
 
 def test_exchanges_are_those_that_were_measured(monkeypatch):

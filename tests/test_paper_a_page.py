@@ -32,11 +32,6 @@ def case(script):
 
 
 # --- the page
-def test_page_equals_what_the_script_makes_of_the_measurements(script, measured):
-    page = (ROOT / "docs" / "paper-a.md").read_text(encoding="utf-8")
-    assert script.replace_block(page, script.block(measured)) == page, "run bench/paper_a.py --redraw"
-
-
 def test_cases_are_the_papers(measured):
     assert {"a9a", "gisette_like", "mnist"} <= set(measured["cases"])
     assert measured["cases"]["a9a"]["rows"] == [32561, 16281]

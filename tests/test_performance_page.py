@@ -1,6 +1,5 @@
-"""The performance page is made from the measured numbers; comparing two files finds what became slower."""
+"""The performance page is made from the measured numbers."""
 
-import copy
 import importlib
 import json
 import subprocess
@@ -63,63 +62,6 @@ def test_fits_reach_what_the_page_says(measured):
             if any(reached):
                 first = 10.0 ** (-(reached.index(True) + 1) / 2)
                 assert tuned["tolerance"] == pytest.approx(first)
-
-
-def compare(*arguments):
-    command = [sys.executable, "-P", ROOT / "bench" / "compare.py", *arguments]
-    return subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False)
-
-
-def test_compare_finds_a_planted_regression(measured, tmp_path):
-    old, new = tmp_path / "old.json", tmp_path / "new.json"
-    old.write_text(json.dumps(measured))
-    slower = copy.deepcopy(measured)
-    for section in slower["sections"].values():
-        section["reference"] *= 2.0  # a machine half as fast: every time below doubles too, but for one
-    sections = slower["sections"]
-    sections["rounds"]["found"]["seconds"] = {
-        scheme: 2.0 * value * (1.5 if scheme == "sharing" else 1.0)
-        for scheme, value in measured["sections"]["rounds"]["found"]["seconds"].items()
-    }
-    for kernel in sections["kernels"]["found"]:
-        kernel["seconds"] *= 2.0
-    new.write_text(json.dumps(slower))
-    assert compare(old, old).returncode == 0
-    done = compare(old, new)
-    assert done.returncode == 1
-    flagged = [line for line in done.stdout.splitlines() if "REGRESSION" in line]
-    assert len(flagged) == 1
-    assert flagged[0].split() == ["1.50", "REGRESSION", "round", "sharing"]
-    assert compare(old, new, "--limit", 1.6).returncode == 0
-
-
-def tracked(ratio, spread=0.05, rounds=10, processor="a"):
-    extra = {"ratio": ratio, "low": ratio * (1.0 - spread), "high": ratio * (1.0 + spread), "rounds": rounds}
-    return json.dumps(
-        {
-            "machine_info": {"processor": processor, "versions": {}},
-            "commit_info": {"id": "0"},
-            "benchmarks": [{"fullname": "bench_x", "extra_info": extra}],
-        }
-    )
-
-
-def test_compare_judges_timings_by_the_spread_of_their_repetitions(tmp_path):
-    old, new = tmp_path / "old.json", tmp_path / "new.json"
-    old.write_text(tracked(1.0))
-    for text, code in (
-        (tracked(1.5), 1),
-        (tracked(0.5), 0),
-        (tracked(1.1), 0),
-        (tracked(1.5, spread=0.4), 0),  # their middle halves overlap
-        (tracked(1.0, rounds=13), 0),
-        (tracked(1.0, rounds=14), 1),
-        ('{"benchmarks": [{"fullname": "bench_x", "stats": {"median": 1}}]}', 2),
-    ):
-        new.write_text(text)
-        assert compare(old, new).returncode == code, text
-    assert "no timing in turn with the reference" in compare(old, new).stderr
-    assert compare(old, tmp_path / "absent").returncode == 2
 
 
 @pytest.mark.slow

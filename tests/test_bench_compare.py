@@ -1,0 +1,163 @@
+"""What became slower is found by pairs of calls in turn: neither load nor where memory lies decides."""
+
+import json
+import math
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scripts import script_of
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def script():
+    return script_of("bench/compare.py")
+
+
+def test_chance_is_that_of_a_fair_coin(script):
+    assert script.chance(0, 7) == 1.0
+    assert script.chance(5, 5) == 1 / 32
+    assert script.chance(2, 3) == 0.5
+    scipy = pytest.importorskip("scipy.stats")
+    assert script.chance(44, 60) == pytest.approx(scipy.binom.sf(43, 60, 0.5), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "said"),
+    [
+        ([[1.5] * 25], "open"),  # one pair of processes may have been unlucky
+        ([[1.5] * 25] * 2, "slower"),
+        ([[1.5] * 25, [1.0] * 25], "open"),
+        ([[1.2] * 25, [1.2] * 12 + [1.0] * 13, [1.2] * 25], "open"),  # they do not agree
+        ([[1.0] * 25], "no slower"),
+        ([[1.09] * 25], "no slower"),
+        ([[0.5] * 3], "open"),
+        ([[1.2] * 13 + [1.0] * 12], "open"),
+        ([[math.inf] * 15] * 2, "slower"),
+    ],
+)
+def test_verdicts(script, ratios, said):
+    assert script.verdict(ratios, 80) == said
+
+
+def measured_with(script, monkeypatch, factors, seed):
+    """Measures that are judged slower, where calls and processes vary as on a machine that others use."""
+    rng = np.random.default_rng(seed)
+
+    def one_pair(sites, arguments):
+        for name, factor in factors.items():
+            case = f"bench/bench_tracked.py::bench_{name}"
+            if case in arguments or "-k" in arguments:
+                # What a process is off by for good, every call, and a few calls beyond all measure.
+                noise = rng.normal(scale=0.05) + rng.normal(scale=0.1, size=25)
+                noise += rng.normal(size=25) * (rng.random(25) < 0.1)
+                yield case, {"seconds": (factor * np.exp(noise)).tolist()}
+
+    monkeypatch.setattr(script, "one_pair", one_pair)
+    _, verdicts, failed = script.compare([], "all")
+    assert not failed
+    return {name.removesuffix(" seconds") for name, said in verdicts.items() if said == "slower"}
+
+
+def test_planted_slowness_is_found_and_nothing_else(script, monkeypatch):
+    same = {f"same-{k}": 1.0 for k in range(80)}
+    fits = 0
+    for seed in range(20):
+        found = measured_with(script, monkeypatch, {**same, "kernel": 1.5, "fit": 1.2}, seed)
+        assert "kernel" in found
+        assert found <= {"kernel", "fit"}
+        fits += "fit" in found
+    assert fits >= 18
+
+
+class Scripted:
+    """A process that plays so many calls of a case, and then says what it measured."""
+
+    def __init__(self, name, turns, calls, series=None, why=None):
+        self.name, self.turns = name, turns
+        done = {"done": "x::bench_case", "series": series, "why": why}
+        self.messages = [*([{"ready": True}] * calls), done]
+
+    def read(self):
+        return self.messages.pop(0)
+
+    def write(self, word):
+        self.turns.append(self.name + word)
+        if word == "stop":
+            del self.messages[:-1]
+
+
+def test_calls_strictly_take_turns(script):
+    turns = []
+    here = Scripted("here ", turns, 3, {"seconds": [3.0, 2.0, 1.0], "new": [1], "bytes": [0, 0, 4]})
+    there = Scripted("there ", turns, 3, {"seconds": [2.0, 2.0, 2.0], "bytes": [0, 1, 0]})
+    case, ratios = script.alternate([here, there])
+    assert turns == ["here go", "there go"] * 3
+    assert case == "x::bench_case"
+    assert ratios == {"seconds": [1.5, 1.0, 0.5], "bytes": [1.0, 0.0, math.inf]}
+
+
+@pytest.mark.parametrize("fails", ["here", "there"])
+def test_a_case_that_fails_on_one_side_stops_on_the_other(script, fails):
+    turns = []
+    sides = [
+        Scripted(
+            f"{name} ",
+            turns,
+            0 if name == fails else 3,
+            {"seconds": []},
+            "no kernel" if name == fails else None,
+        )
+        for name in ("here", "there")
+    ]
+    assert script.alternate(sides) == ("x::bench_case", f"{fails}: no kernel")
+    assert turns == [("there" if fails == "here" else "here") + " stop"]
+
+
+def test_every_loss_is_followed():
+    from fastadmm.problem.losses import LOSSES
+
+    text = (ROOT / "bench" / "bench_tracked.py").read_text(encoding="utf-8")
+    followed = text.partition("\nLOSSES = {")[2].partition("\n}")[0]
+    assert {name for name in LOSSES if f'"{name}"' in followed} == set(LOSSES)
+
+
+def test_page_shows_the_history(script, monkeypatch):
+    from page import block
+
+    rows = json.loads(script.HISTORY.read_text(encoding="utf-8"))
+    assert block(script.MARK, script.PAGE) == "\n" + script.history_block(rows)
+    found = {"fit[a] seconds": [[1.0, 3.0], [4.0]], "fit[b] seconds": [[0.75]], "fit[a] bytes": [[1.0]]}
+    monkeypatch.setattr(script, "git", lambda *_: "abc")
+    row = script.history_row("BASE", found, ["fit[a] seconds"])
+    assert row["ratios"] == {"fit": 1.5, "bytes": 1.0}
+    assert script.history_block([row]).splitlines()[-1] == (
+        "| `abc`, abc | `abc` | 1.50 | 1.00 | fit[a] seconds |"
+    )
+
+
+def run(*arguments):
+    command = [sys.executable, "-P", str(ROOT / "bench" / "compare.py"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_without_a_base_there_is_one_line(script, capsys):
+    for base in ([], ["no-such-revision"]):
+        assert script.main(base) == 2
+        printed = capsys.readouterr()
+        assert (printed.out, printed.err.count("\n")) == ("", 1)
+        assert printed.err.startswith("compare.py: error: ")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (ROOT / ".git").exists() or not shutil.which("git"), reason="needs the repository")
+def test_a_revision_beside_itself_is_no_slower():
+    done = run("HEAD", "--only", "noise and uniform")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 slower, 0 not compared" in done.stdout
