@@ -249,6 +249,8 @@ CALLS: dict[str, CallRule] = {
             "norms": "vector",
             "proposal_positions": "vector?",
             "proposal_norms": "vector?",
+            "clipped": "vector?",
+            "clipped_norm": "nonnegative?",
             "answer_positions": "vector",
             "answer_norms": "vector",
             "dual_scale": "nonnegative",
@@ -518,7 +520,7 @@ def _check_shapes(call: Asked, answer: Mapping[str, Any], place: str, shared: tu
         "stiffness": (k, k),
         "curvature": (k, k),
         "norms": (2,),
-        **dict.fromkeys(("coefficients", "slope"), (k,)),
+        **dict.fromkeys(("coefficients", "slope", "clipped"), (k,)),
         "basis": (k, -1),
     }
     for end in ("proposal", "answer"):
