@@ -176,7 +176,7 @@ CALLS: dict[str, CallRule] = {
         "gradient: rows, model: vector, proposal: vector?, common: flag?, most: positive count?",
         "message: rows?, products: vector, messages: class rows?, products_of_all: matrix?, "
         "coefficients: vector, norms: vector, proposal_positions: vector?, proposal_norms: vector?, "
-        "answer_positions: vector, answer_norms: vector, dual_scale: nonnegative, dual_value: number, "
+        "clipped: vector?, clipped_norm: nonnegative?, answer_positions: vector, answer_norms: vector, dual_scale: nonnegative, dual_value: number, "
         f"dual_at_zero: number, dual_free: nonnegative?, excess: nonnegative?, squared: nonnegative, {_FACE}",
     ),
     "describe_model": _rule(("proximal",), "model: vector", "norm: nonnegative, heaviest: nonnegative?"),
@@ -441,7 +441,7 @@ def _check_shapes(call: Asked, answer: Mapping[str, Any], place: str, shared: tu
         "stiffness": (k, k),
         "curvature": (k, k),
         "norms": (2,),
-        **dict.fromkeys(("coefficients", "slope"), (k,)),
+        **dict.fromkeys(("coefficients", "slope", "clipped"), (k,)),
         "basis": (k, -1),
     }
     for end in ("proposal", "answer"):

@@ -17,7 +17,6 @@ Between two calls a party remembers its directions, the metric, and its last ans
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -201,8 +200,7 @@ class FaceParty(OwnDirections, Answering):
         """Whether the regulariser is linear on faces, which are cut out of a span of all columns."""
         penalty = self.penalty
         whole = len(self.directions) == self.block.shape[1] <= MOST_AT_ONCE
-        alone = penalty.coefficients[1] == 0.0 and not math.isfinite(penalty.constraint.radius)
-        return whole and alone and penalty.regularizer.separable
+        return whole and penalty.regularizer.separable and penalty.coefficients[1] == 0.0
 
     def _face_at(self, anchor: Array, signs: Array, held: Array) -> Face:
         """The face of a point, on which no move leaves its message as it is.
@@ -233,7 +231,8 @@ class FaceParty(OwnDirections, Answering):
         self._measure_by(gradient)
         new = self._within_reach(x, y, new)
         if self._linear:
-            new = at_a_corner(new, self._shown(), self.span.scale, penalty)
+            corner = at_a_corner(new, self._shown(), self.span.scale, penalty)
+            new = corner if float(np.linalg.norm(corner)) <= penalty.constraint.radius else new
         return Response(x, y, end, slope, new, proposal is not None)
 
     def answered(self, found: Response, sent: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -242,14 +241,22 @@ class FaceParty(OwnDirections, Answering):
         if sent is None:
             sent = self.extended(new, end)
         answer = {**sent, "coefficients": self.span.coefficients(new)}
-        self._answer, norm = new, self.penalty.regularizer.norm
+        norm = self.penalty.regularizer.norm
         answer["norms"] = np.array([norm(x), norm(new)])
         if found.proposed:
             answer["proposal_positions"], answer["proposal_norms"] = self._norms_along(x, y)
+            if len(self.directions) == len(y) and not np.array_equal(held := self._clipped(y), y):
+                answer["clipped"], answer["clipped_norm"] = self.span.coefficients(held), norm(held)
         answer["answer_positions"], answer["answer_norms"] = self._norms_along(x, new)
-        anchor = answer["coefficients"]
+        self._answer, anchor = new, answer["coefficients"]
         face = self._face_at(anchor, new, self.penalty.held(new))
         return {**answer, **face.values(), **self.proved(found.slope, y)}
+
+    def _clipped(self, y: Array) -> Array:
+        """A proposal with those weights at their kink or bound that passed it. Shapes: y, the result (d,)."""
+        if self.penalty.coefficients[0] > 0.0 and self.penalty.regularizer.separable:
+            y = np.where(self._answer * y < 0.0, 0.0, y)
+        return self.penalty.constraint.project(y)
 
     def _within_reach(self, x: Array, y: Array, new: Array) -> Array:
         """An answer far beyond model and proposal, on a flat piece of the loss, is shortened."""

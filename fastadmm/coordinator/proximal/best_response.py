@@ -44,6 +44,7 @@ class BestResponse:
     excess: float | None = None
     messages: Array = field(default_factory=lambda: np.empty((0, 0)))  # of all directions, where asked for
     products_of_all: Array = field(default_factory=lambda: np.empty((0, 0)))
+    clipped: tuple[Array, float] | None = None  # of the proposal, and its norm; None where it passed nothing
 
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> BestResponse:
@@ -65,6 +66,7 @@ class BestResponse:
             float(answer["excess"]) if "excess" in answer else None,
             answer.get("messages", np.empty((0, 0))),
             answer.get("products_of_all", np.empty((0, 0))),
+            (answer["clipped"], float(answer["clipped_norm"])) if "clipped" in answer else None,
         )
 
     @property
@@ -111,6 +113,8 @@ class Candidates:
                 points.append((model + at[i] * (proposal - model), float(norms[i])))
             reached = float(np.interp(best, at, norms))
             points.insert(1, (model + best * (proposal - model), reached))
+        if answer.clipped is not None:
+            points.append(answer.clipped)
         older = [(_padded(c, len(model)), norm) for c, norm in self._older[m]]
         self._older[m] = [*older, (goal, answer.norms[1])][-self._most_older :]
         return points + older

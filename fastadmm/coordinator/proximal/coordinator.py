@@ -410,7 +410,7 @@ class ProximalCoordinator:
         if searches and self.n_bad == 0 and self._ahead is not None:
             self._tell(self._ahead)
             found = self._narrowed(self._ahead)
-        if not self._can_be_true(found):
+        if self.steps is not None and not self._can_be_true(found):
             found = None
         self.proposal, self.promised, self.repaired = self.model, 0.0, None
         self.stepping = self.steps is not None and found is None
