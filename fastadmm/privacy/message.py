@@ -33,7 +33,6 @@ from fastadmm.privacy.message_party import (
 )
 from fastadmm.privacy.private_run import PrivateRun
 from fastadmm.privacy.public import (
-    check_label_loss,
     check_public_inputs,
     curvature_unit,
     publish_labels,
@@ -99,7 +98,11 @@ class MessageSolver(PrivateRun):
     ) -> None:
         check_message_mode(problem, options)
         check_public_inputs(problem, settings)
-        check_label_loss(problem.loss.name, settings)
+        if settings.label_epsilon is not None and problem.loss.name not in ("logistic", "squared"):
+            raise ConfigError(  # there soft targets do not keep the mean of the loss
+                "label_epsilon: randomised labels go with the logistic or the squared loss, not with "
+                f"{problem.loss.name}"
+            )
         settings.refuse_unproved(unproved or {})
         super().__init__(problem, options, settings, "the label holder", unproved=unproved, **common)
         self.problem = clipped_problem(problem) if driver is None else problem

@@ -61,14 +61,6 @@ class PublicLabels:
     target: np.ndarray  # of shape (N,): the same, or unbiased soft targets where the classes are randomised
 
 
-def check_label_loss(loss: str, settings: DifferentialPrivacy) -> None:
-    """Refuse randomised labels where soft targets do not keep the mean of the loss."""
-    if settings.label_epsilon is not None and loss not in ("logistic", "squared"):
-        raise ConfigError(
-            f"label_epsilon: randomised labels go with the logistic or the squared loss, not with {loss}"
-        )
-
-
 def label_payment(settings: DifferentialPrivacy, ledger: Ledger, run: str, account: Account) -> Payment:
     """The cost of randomised labels; zero without them, and for the noise of tests, which claims nothing."""
     epsilon, charges = settings.label_epsilon, []

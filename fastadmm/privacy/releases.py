@@ -144,11 +144,11 @@ class Releases:
         if path is None:
             return build(self._draw(None, question, payment, draw))
         if os.path.lexists(path):
-            found = _answering(path, read_release(path), question)
-            payment.charge(_draw_of(found))
+            values = _answering(path, read_release(path), question)
+            payment.charge(_draw_of(values))
         else:
             found = self._complete(path, question, payment)
-        values = found if found is not None else self._draw(path, question, payment, draw)
+            values = self._draw(path, question, payment, draw) if found is None else found
         self._remove(self._leftovers(path))
         try:
             return build(values)

@@ -241,7 +241,8 @@ def _party_cell(party: PartyGuarantee, delta: float) -> str:
     if party.theorem:
         parts.append(f"{party.theorem}: sensitivity {'–' if given is None else rounded_up(given)}")
     if party.sigma is not None:
-        parts.append(f"sigma {_rounded_down(party.sigma)}")
+        # Rounded down: a noise must not look larger than it is.
+        parts.append(f"sigma {_rounded(party.sigma, math.floor)}")
     if party.rounds:
         parts.append(f"{party.rounds} charged release{'s' * (party.rounds != 1)}")
     parts.append(f"epsilon {rounded_up(party.epsilon)}" + (f" at delta {delta!r}" if party.gdp else ""))
@@ -253,11 +254,6 @@ def _party_cell(party: PartyGuarantee, delta: float) -> str:
 def rounded_up(value: float) -> str:
     """An epsilon with four digits, rounded up, so that no page claims more than was proved."""
     return _rounded(value, math.ceil)
-
-
-def _rounded_down(value: float) -> str:
-    """Of a noise, which must not look larger than it is."""
-    return _rounded(value, math.floor)
 
 
 def _rounded(value: float, whole: Callable[[float], int]) -> str:
