@@ -167,6 +167,16 @@ def edited(name: str, change: Callable[[h5py.File], object]) -> Callable[[Path],
     return edit
 
 
+def cut(name: str, part: float) -> Callable[[Path], None]:
+    """What leaves so much of a file in a directory."""
+    return lambda place: os.truncate(place / name, int((place / name).stat().st_size * part))
+
+
+def overwrite(name: str, raw: bytes) -> Callable[[Path], None]:
+    """What puts other bytes into a file in a directory."""
+    return lambda place: (place / name).write_bytes(raw) and None
+
+
 def write_blocks(
     path: Path, blocks: Sequence[Any], y: np.ndarray, *, task: str = "classification", **labels: Any
 ) -> Path:

@@ -14,7 +14,7 @@ from fastadmm.files.digest import row_digest
 from fastadmm.store import Transform, create_partition, open_partition
 from scipy.sparse import csr_array
 
-from run_tools import edited
+from run_tools import cut, edited, overwrite
 
 N = 60
 
@@ -78,17 +78,6 @@ def toml(old, new, count=-1):
         (path / "partition.toml").write_text(text.replace(old, new, count))
 
     return mutate
-
-
-def cut(file, part):
-    def mutate(path):
-        os.truncate(path / file, int((path / file).stat().st_size * part))
-
-    return mutate
-
-
-def overwrite(file, content):
-    return lambda path: (path / file).write_bytes(content) and None
 
 
 def flip_value(path):

@@ -18,7 +18,9 @@ from run_tools import (
     SignalAfter,
     assert_clean,
     assert_same_run,
+    cut,
     edited,
+    overwrite,
     refused,
     run,
     run_process,
@@ -45,18 +47,6 @@ def replace(old, new):
         text = (model / "model.toml").read_text()
         assert re.search(old, text)
         (model / "model.toml").write_text(re.sub(old, new, text, count=1))
-
-    return change
-
-
-def content(name, raw):
-    return lambda model: (model / name).write_bytes(raw) and None
-
-
-def shorten(name):
-    def change(model):
-        raw = (model / name).read_bytes()
-        (model / name).write_bytes(raw[: len(raw) // 2])
 
     return change
 
@@ -116,10 +106,10 @@ def modify(name, key, value):
 ANOTHER = "'model-id': the file belongs to another model"
 MODELS: dict[str, tuple[Callable[[Path], None], int, str]] = {
     "no manifest": (remove("model.toml"), 4, "no model.toml"),
-    "empty manifest": (content("model.toml", b""), 4, "'format' is None"),
-    "manifest of zeros": (content("model.toml", bytes(100)), 4, "not TOML"),
-    "manifest of other bytes": (content("model.toml", b"\xff\xfe\x00"), 4, "not TOML"),
-    "half a manifest": (shorten("model.toml"), 4, "model.toml"),
+    "empty manifest": (overwrite("model.toml", b""), 4, "'format' is None"),
+    "manifest of zeros": (overwrite("model.toml", bytes(100)), 4, "not TOML"),
+    "manifest of other bytes": (overwrite("model.toml", b"\xff\xfe\x00"), 4, "not TOML"),
+    "half a manifest": (cut("model.toml", 0.5), 4, "model.toml"),
     "other format": (replace("fastadmm-model", "fastadmm-partition"), 4, "expected 'fastadmm-model'"),
     "newer version": (replace('"1.2"', '"2.0"'), 4, "upgrade fastadmm"),
     "no version": (replace('version = "1.2"', ""), 4, "'version' is missing"),
@@ -143,9 +133,9 @@ MODELS: dict[str, tuple[Callable[[Path], None], int, str]] = {
         "'certificate' must",
     ),
     "no party file": (remove("party-2.h5"), 6, "party-2.h5: the weights of party-2 are not here"),
-    "half a party file": (shorten("party-2.h5"), 4, "party-2.h5"),
-    "empty party file": (content("party-2.h5", b""), 4, "is empty"),
-    "party file of text": (content("party-2.h5", b"weights: 1 2 3"), 4, "not an HDF5 file"),
+    "half a party file": (cut("party-2.h5", 0.5), 4, "party-2.h5"),
+    "empty party file": (overwrite("party-2.h5", b""), 4, "is empty"),
+    "party file of text": (overwrite("party-2.h5", b"weights: 1 2 3"), 4, "not an HDF5 file"),
     "party file is a directory": (directory, 6, "is a directory"),
     "files of two parties swapped": (swap, 4, "belongs to another party"),
     "file of another kind": (other_kind, 4, "'fastadmm-party-model' is needed"),
@@ -163,7 +153,7 @@ MODELS: dict[str, tuple[Callable[[Path], None], int, str]] = {
     "newer party file": (modify("party-1.h5", "encoding-version", "1.7"), 4, "upgrade fastadmm"),
     "no name in the party file": (edited("party-1.h5", lambda f: f.attrs.pop("name")), 4, "'name'"),
     "no coordinator": (remove("coordinator.h5"), 6, "coordinator.h5: cannot read"),
-    "half a coordinator": (shorten("coordinator.h5"), 4, "coordinator.h5"),
+    "half a coordinator": (cut("coordinator.h5", 0.5), 4, "coordinator.h5"),
     "version of models without a digest": (replace('"1.2"', '"1.1"'), 4, ANOTHER),
     "other id": (replace('id = "', 'id = "0'), 4, "does not agree with the digest"),
     "no id": (replace('id = "[^"]*"', ""), 4, "'id' is missing"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from run_tools import assert_clean, refused, run
+from run_tools import assert_clean, run
 
 
 @pytest.fixture(scope="module")
@@ -73,14 +73,3 @@ def test_a_plain_install_gets_all_but_the_report(tmp_path, monkeypatch, capsys):
     assert 'the report needs matplotlib and jinja2: pip install "fastadmm[report]"' in out.splitlines()
     assert not (tmp_path / "demo" / "run" / "report.html").exists()
     assert_clean(tmp_path / "demo")
-
-
-def test_an_older_demo_is_kept(demo, tmp_path, capsys):
-    out, _ = demo
-    err = refused(capsys, 6, "demo", "--out", out)
-    assert "exists already" in err
-    assert "--force" in err
-    (tmp_path / "thesis.txt").write_text("mine")
-    assert run("demo", "--out", tmp_path, "--force") == 6
-    assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
-    assert run("demo", "--out", tmp_path / "absent" / "demo") == 6

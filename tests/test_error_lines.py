@@ -44,7 +44,8 @@ def home(tmp_path_factory):
     (home / "full" / "note.txt").write_text("keep me")
     os.mkfifo(home / "pipe")
     (home / "loop").symlink_to("loop")
-    (home / "damaged").mkdir()
+    for name in ("damaged", "parts", "mixed"):
+        (home / name).mkdir()
     (home / "damaged" / "partition.toml").write_text("format = 'fastadmm-part")
     write_problem(home / "d.parts", 40, (2, 3))
     write_problem(home / "wide.parts", 40, (2, 4))

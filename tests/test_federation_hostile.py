@@ -4,6 +4,7 @@ import datetime
 import json
 import os
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from fastadmm.between.task import Task, encode_task
 from fastadmm.errors import FormatError, InputError, StorageError, WaitingError
 from fastadmm.runs.folder import RunFolder
 
-from federation_tools import CALLER, Killing, Parties, begin_run, federated
+from federation_tools import CALLER, Killing, Parties, begin_run, federated, train_with
 from rounds_tools import data_of, separate
 from run_tools import model_digests
 
@@ -163,13 +164,8 @@ def test_what_is_refused_changes_nothing(parties: Parties, folder: RunFolder, ho
 def honest(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     home = tmp_path_factory.mktemp("honest")
     separate(data_of(home), home)
-    made = Parties(home)
-    folder = begin_run(home, **VALUES)
-    made.approve(folder.path)
-    with federated(folder, made.ask) as run:
-        run.advance()
-    made.close()
-    return model_digests(folder.path)
+    with closing(Parties(home)) as made:
+        return model_digests(train_with(made, **VALUES))
 
 
 YESTERDAY = datetime.date.today() - datetime.timedelta(days=1)

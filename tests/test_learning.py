@@ -249,33 +249,6 @@ def test_tables_keep_their_names(library):
 
 
 # --- one alpha for each party
-@pytest.mark.parametrize("regularizer", ["l2", "l1"])
-def test_a_partys_own_regularisation_against_a_general_minimiser(regularizer):
-    rng = np.random.default_rng(2)
-    features = rng.normal(size=(80, 5))
-    y = features @ [1.0, -2.0, 0.5, 0.0, 1.0] + rng.normal(size=80)
-    alphas = [1e-3, 0.3]
-    # With a norm the gap is a difference that rounding keeps from vanishing.
-    tol = 1e-11 if regularizer == "l2" else 1e-9
-    model = ADMMSharingRegressor([2, 3], alphas, regularizer=regularizer, tol=tol).fit(features, y)
-    own = np.repeat(alphas, [2, 3])
-    import cvxpy
-
-    x, b = cvxpy.Variable(5), cvxpy.Variable()
-    penalty = cvxpy.sum(cvxpy.multiply(own, 0.5 * x**2 if regularizer == "l2" else cvxpy.abs(x)))
-    problem = cvxpy.Problem(cvxpy.Minimize(cvxpy.sum_squares(features @ x + b - y) / 160 + penalty))
-    problem.solve(solver="CLARABEL", tol_gap_abs=1e-12, tol_gap_rel=1e-12, tol_feas=1e-12)
-    np.testing.assert_allclose(model.coef_, x.value, atol=1e-4)
-    assert model.history_[-1].objective == pytest.approx(problem.value, rel=1e-8)
-    again = clone(model).fit(features, y, coef_init=model.coef_, intercept_init=model.intercept_)
-    assert again.certified_
-    assert again.history_[-1].gap <= tol
-    assert len(again.history_) <= 2
-    np.testing.assert_allclose(np.concatenate(model.party_coefs_), model.coef_)
-    norms = [np.linalg.norm(x) for x in model.party_coefs_]
-    np.testing.assert_allclose(model.history_[-1].weight_norms, norms)
-
-
 @pytest.mark.parametrize(
     ("alpha", "more", "message"),
     [

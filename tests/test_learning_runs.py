@@ -151,15 +151,8 @@ def test_a_finished_run_with_a_better_round_before_keeps_that(data, tmp_path):
     assert result["status"] == ("converged" if best["round"] == result["rounds"] else "early_stopped")
 
 
-def test_what_early_stopping_refuses(data, tmp_path):
-    for keys, message in (
-        (
-            {"validation": 0.3, "validation_metric": "rmse"},
-            "loss logistic has no rmse; choose loss, log_loss",
-        ),
-        ({"validation": 0.001}, "cannot be parted"),
-    ):
-        with pytest.raises(Exception, match=message) as caught:
-            train(data, tmp_path / "no", **keys)
-        assert "\n" not in str(caught.value)
-        assert not (tmp_path / "no").exists()
+def test_a_share_too_small_to_stop_by_is_refused(data, tmp_path):
+    with pytest.raises(InputError, match="cannot be parted") as caught:
+        train(data, tmp_path / "no", validation=0.001)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "no").exists()

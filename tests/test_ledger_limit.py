@@ -3,12 +3,10 @@
 import hashlib
 import json
 import time
-import warnings
 from dataclasses import asdict
 
 import numpy as np
 import pytest
-from fastadmm import ADMMSharingClassifier, Privacy
 from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.errors import ConfigError, ExitCode, PrivacyBudgetError
 from fastadmm.privacy import ledger_file
@@ -195,19 +193,6 @@ def test_a_statement_adds_up_the_labels_of_all_runs(parts, tmp_path, mode):
         said = f"; {k} other run(s) in this ledger; all together epsilon"
         assert (said in found["one_line"]) == (k > 0)
         assert found["one_line"].endswith(f", label epsilon {k + 1}") == (k > 0)
-
-
-def test_fits_of_estimators_add_up_their_labels(parts, tmp_path):
-    rng = np.random.default_rng(1)
-    y = rng.integers(0, 2, 400)
-    X = rng.normal(size=(400, 4)) + 0.5 * y[:, None]
-    settings = Privacy(mode="fusion", epsilon=1.0, label_epsilon=1.0, total_epsilon=4.0)
-    for k in range(2):
-        model = ADMMSharingClassifier(parties=2, alpha=1e-3, privacy=settings, ledger=tmp_path / "l")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            model.fit(X, y)
-        assert model.privacy_.one_line().endswith(", label epsilon 2") == (k == 1)
 
 
 def test_an_approval_or_configuration_cannot_raise_the_ledgers_limit(parts, tmp_path, capsys):
