@@ -8,12 +8,14 @@ from pathlib import Path
 
 import numpy as np
 from fastadmm.data_tools.blocks import Block, OnRead
-from fastadmm.data_tools.columns import pieces
 from fastadmm.data_tools.csv_table import CsvFile, is_number, one_byte_encoding, read_as, zeros_lost
 from fastadmm.data_tools.opening import NotUtf8, SourceFile
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.data_tools.tables import Layout, Table, read_table
 from fastadmm.errors import InputError
+
+#: float64 values per block: 1 << 18 is 2 MB.
+BLOCK_VALUES = 1 << 18
 
 
 class NotNumbers(InputError):
@@ -126,9 +128,11 @@ class CsvSource:
         """Stream the rows."""
         self._on_read, names = on_read, self.feature_names or []
         columns = [self.table.columns[name] for name in names]
-        for rows in pieces(np.arange(self.table.n_rows), len(names)):
+        step = max(1, BLOCK_VALUES // len(names))
+        for start in range(0, self.table.n_rows, step):
+            rows = np.arange(start, min(start + step, self.table.n_rows))
             X = np.stack([column.values[rows] for column in columns], axis=1)
-            yield Block(X, self.texts(self.label, rows), int(rows[0]))
+            yield Block(X, self.texts(self.label, rows), start)
 
     def where(self, row: int) -> str:
         """Name the line of a zero-based data row."""

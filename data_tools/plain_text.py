@@ -32,6 +32,7 @@ def read_frame(text: bytes, separator: str, names: Sequence[str], dtype: Mapping
     exact = {}
     if tuple(int(part) for part in pd.__version__.split(".")[:2]) < (3, 1):
         exact = {"float_precision": "round_trip"}  # later versions always round correctly
+    every = dtype.keys() <= set(missing)  # one list for all columns: pandas takes long for one each
     try:
         return pd.read_csv(
             io.BytesIO(text),
@@ -43,7 +44,7 @@ def read_frame(text: bytes, separator: str, names: Sequence[str], dtype: Mapping
             dtype=dict(dtype),
             keep_default_na=False,
             na_filter=bool(missing),  # an empty or "NA" cell must fail elsewhere, not become NaN
-            na_values=dict.fromkeys(missing, _SPELLINGS) or None,
+            na_values=_SPELLINGS if every else dict.fromkeys(missing, _SPELLINGS) or None,
             encoding="utf-8",
             low_memory=False,  # otherwise it looks at some rows at a time
             **exact,

@@ -48,7 +48,7 @@ OTHERS = {
 
 # Modules that make such files: the writers' own, what these commands call, warmup and audit on made-up rows.
 WRITERS = {
-    *("data_tools/convert.py", "data_tools/convert_tables.py", "data_tools/owners.py", "runs/scorecard.py"),
+    *("data_tools/destination.py", "data_tools/owners.py", "runs/scorecard.py"),
     *("store/cutting.py", "store/owner_file.py", "store/partition.py", "store/party_file.py"),
     *("cli/convert.py", "cli/warmup_run.py", "between/audited_hosts.py"),
 }
