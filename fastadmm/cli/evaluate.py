@@ -67,6 +67,8 @@ def print_evaluation(document: dict[str, Any], as_json: bool) -> None:
     table = class_table(document["metrics"].get("classes"))
     if table is None and confusion:
         table = confusion_table(confusion)
+        table["title"] = f"rows by class (threshold {confusion['threshold']:g})"
+        del table["rows"][len(confusion["classes"]) :]  # what follows from them is in the report
     if table is not None:
         show(grid(table["title"], table["header"], table["rows"]))
     for note in document.get("notes", ()):

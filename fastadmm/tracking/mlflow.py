@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fastadmm.errors import StorageError
-from fastadmm.tracking.display import missing
+from fastadmm.tracking.targets import missing
 from fastadmm.version import __version__
 
 #: Experiment of runs where MLFLOW_EXPERIMENT_NAME does not name another.

@@ -9,7 +9,7 @@ from typing import Any
 from fastadmm.files.atomic import storage_errors
 from fastadmm.files.escapes import markdown
 from fastadmm.files.modes import make_private
-from fastadmm.tracking.display import missing
+from fastadmm.tracking.targets import missing
 
 
 class TensorBoardTracker:
