@@ -30,6 +30,14 @@ def test_a_page_is_made_of_the_measurements(name, page):
     assert bench.replace_block(text, bench.block(measured(name))) == text
 
 
+@pytest.mark.parametrize("name", ["streaming", "compression", "row_threads", "conversion"])
+def test_a_block_between_marks_is_made_of_the_measurements(name, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "bench")
+    bench, page = script(name), script("page")
+    shown = page.block(bench.MARK, getattr(bench, "PAGE", page.PAGE))
+    assert shown == "\n" + bench.render(measured(name))
+
+
 def test_exchanges_are_those_that_were_measured(monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     bench, found = script("apart"), measured("apart")

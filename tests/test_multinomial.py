@@ -207,19 +207,6 @@ def reference(X, y, lam, fit_intercept=True, s=None):
     return model.fit(X, y, sample_weight=s)
 
 
-def test_digits_is_scikit_learns_for_any_number_of_parties():
-    X, y = load_digits(return_X_y=True)
-    X, lam = X / 16.0, 1e-4
-    other = reference(X, y, lam)
-    best = naive.objective(other.coef_.T, other.intercept_, X, y, np.ones(len(y)), lam)
-    for parties, most in ((1, 45), (8, 40)):
-        blocks = np.array_split(X, parties, axis=1)
-        result = solve(make_problem(blocks, y, loss="multinomial", lam=lam), SolverOptions(gap=1e-6))
-        assert result.status is Status.CONVERGED
-        assert len(result.history) <= most
-        assert -1e-11 * best <= result.objective - best <= 1.01e-6 * best
-
-
 def test_offsets_per_class():
     X, y = iris()
     offset = np.random.default_rng(1).normal(size=(len(y), 3))
@@ -269,16 +256,6 @@ def test_a_class_that_no_row_is_in_doubt_about_is_balanced():
     class_certificate.make_class_feasible(problem, z, gradient, (value, intercept), ENGINE)
     rows = gradient.reshape(3, -1)
     assert (np.abs(rows.sum(axis=1)) <= 1e-9 * np.abs(rows).sum(axis=1)).all()
-
-
-def test_separable_data_with_a_weak_penalty_are_certified():
-    rng = np.random.default_rng(0)
-    y = np.arange(90) % 3
-    X = 5.0 * np.eye(3)[y] + 0.1 * rng.normal(size=(90, 3))
-    result = solve(
-        make_problem([X[:, :2], X[:, 2:]], y, loss="multinomial", lam=1e-8), SolverOptions(gap=1e-5)
-    )
-    assert result.status is Status.CONVERGED
 
 
 # --- the method's own properties

@@ -116,18 +116,6 @@ def test_strongly_convex_average_weighs_by_k():
     assert learner.model[0] == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("rounds", [2, 3, 10])
-def test_bound_of_theorem_three_fails_without_noise(rounds):
-    """T - 1 curvatures: the bound is zero at eps = inf, and no c1 brings T rounds to the optimum."""
-    h = np.arange(1, rounds) / rounds
-    for c1 in np.geomspace(0.01, 30.0, 200):
-        learner = Learner("algorithm2", len(h), rounds, step=c1)
-        for _ in range(learner.queries):
-            learner.receive(h * (learner.theta - 1.0))
-        # q(c1 h), of degree T - 2, is not zero everywhere; the start has 1 in each coordinate
-        assert np.abs(learner.model - 1.0).max() > 1e-3
-
-
 def test_adaptive_step_beats_a_timid_one_without_noise():
     curvature = np.array([1.0, 0.1])
     gaps = {}

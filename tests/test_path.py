@@ -24,7 +24,6 @@ from fastadmm.solver.cross_validation import choose
 from fastadmm.solver.regularization_path import largest_lambda
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from sklearn.linear_model import (
-    LassoCV,
     Ridge,
     RidgeCV,
     enet_path,
@@ -67,16 +66,6 @@ def test_a_grid_begins_where_all_weights_vanish(loss, regularizer, parameters, f
         result = solve(at, SolverOptions(gap=1e-9))
         size = max(np.abs(x).max() for x in result.weights)
         assert size < 1e-7 if zero else size > 1e-4
-
-
-def test_the_largest_lambda_of_the_lasso_is_scikit_learns():
-    X, y = DIABETES
-    _, coefs, _ = enet_path(
-        X, y - y.mean(), l1_ratio=1.0, alphas=[largest_lambda(diabetes(regularizer="l1"))]
-    )
-    assert np.abs(coefs).max() < 1e-9
-    model = LassoCV(alphas=5, cv=3).fit(X, y)
-    np.testing.assert_allclose(lambda_grid(diabetes(regularizer="l1"), 5), model.alphas_, rtol=1e-10)
 
 
 def test_the_grid_of_ridge_begins_at_the_largest_curvature():

@@ -1,11 +1,8 @@
 """Streamed blocks: to the last bit what the block in memory computes, and one line where the file fails."""
 
-import importlib.util
-import json
 import os
 import sys
 from itertools import pairwise
-from pathlib import Path
 
 import fastadmm.blocks.tiles as tiles_module
 import h5py
@@ -429,20 +426,3 @@ def test_missing_compression_package(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="unknown choice 'zip'"):
         PartyWriter(tmp_path / "q.h5", name="q", compression="zip")
     assert not (tmp_path / "q.h5").exists()
-
-
-@pytest.mark.parametrize("name", ["streaming", "compression", "row_threads", "conversion"])
-def test_the_page_shows_what_was_measured(monkeypatch, name):
-    folder = Path(__file__).parents[1] / "bench"
-    monkeypatch.syspath_prepend(folder)
-
-    def load(module):
-        spec = importlib.util.spec_from_file_location(module, folder / f"{module}.py")
-        loaded = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(loaded)
-        return loaded
-
-    bench = load(name)
-    measured = json.loads(bench.MEASURED.read_text(encoding="utf-8"))
-    page = load("page")
-    assert page.block(bench.MARK, getattr(bench, "PAGE", page.PAGE)) == "\n" + bench.render(measured)

@@ -215,25 +215,6 @@ def test_two_tables_with_everything_at_once(pair, tmp_path):
     np.testing.assert_array_equal(features.blocks[0], new.parties[0].load())
 
 
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        (
-            "1,1234.5,2020-01-31,Rome",
-            r"line 2, column 'income': '1234.5' is not a number, as the training table",
-        ),
-        ("1,$5,2020-01-31,Rome", r"line 2, column 'income': '\$5' is not a number"),
-        ("1,5,31.01.2020,Rome", r"line 2, column 'joined': '31.01.2020' .* \(days of dates %Y-%m-%d\)"),
-    ],
-)
-def test_a_table_that_does_not_fit_is_refused(pair, tmp_path, row, message):
-    convert_tables(pair[0], [pair[1]], tmp_path / "p", **OPTIONS)
-    (tmp_path / "bank.csv").write_text(f"cust_no,income,joined,city\n{row}\n")
-    (tmp_path / "shop.csv").write_text("customer,income,share\n1,5,28%\n")
-    with pytest.raises(InputError, match=message):
-        convert_tables(pair[0], [pair[1]], tmp_path / "q", id=IDS, like=tmp_path / "p")
-
-
 def test_types_are_always_printed(tmp_path, capsys):
     (tmp_path / "n.csv").write_text("a,b,y\n1,2,0\n3,4,1\n")
     (tmp_path / "w.csv").write_text("a,b,y\n1,Rome,0\n€3,Oslo,1\n", encoding="utf-8")

@@ -42,22 +42,6 @@ def test_theorems_1_and_2_of_the_paper_fail_at_their_own_penalty():
     assert min(record.lyapunov for record in records) == records[0].lyapunov > 0.1
 
 
-def test_a_larger_penalty_makes_the_example_converge():
-    solver = Solver(copies(3), SolverOptions(scheme="jacobi", penalty=3.0, n_threads=1))
-    residuals = [solver.round().primal_residual for _ in range(60)]
-    assert residuals[-1] < 1e-3 * residuals[0]
-
-
-@pytest.mark.parametrize("scheme", ["sharing", "subspace"])
-@pytest.mark.parametrize("n_parties", [2, 3, 10])
-def test_schemes_with_a_guarantee_converge_on_it(scheme, n_parties):
-    solver = Solver(copies(n_parties), SolverOptions(scheme=scheme, n_threads=1))
-    for _ in range(60):
-        record = solver.round()
-    # one sample and almost no ridge: the optimum is almost zero, so the absolute gap is the measure
-    assert record.gap_absolute < 1e-6
-
-
 # --- Lemmas 3 and 4
 def spread(d):
     """Sum of |d_m|^2, of the rows of d."""
@@ -159,18 +143,3 @@ def test_two_parties_descend_whatever_the_blocks():
     for step in lagrangian_steps(problem, 1.01, 40):
         assert step["messages"] <= 0.0
         assert step["change"] <= step["messages"] + 1e-12
-
-
-@pytest.mark.repeats
-def test_a9a_violates_assumption_1_for_every_penalty(shared_data):
-    from sklearn.datasets import load_svmlight_file
-
-    X = load_svmlight_file(str(shared_data / "a9a.bz2"), n_features=123)[0].toarray()
-    for columns, rank, largest in ((slice(0, 66), 56, 6.9e4), (slice(66, 123), 53, 1.38e5)):
-        values = np.linalg.eigvalsh(X[:, columns].T @ X[:, columns])
-        # zero to rounding, beside the smallest eigenvalue that is not, which is near 1 or above
-        assert int((values > 0.5).sum()) == rank < X[:, columns].shape[1]
-        assert np.abs(values[:-rank]).max() < 1e-6
-        assert values[-1] == pytest.approx(largest, rel=0.01)
-        # so gamma_m = r * 0 + lambda N, and 1.2(b) asks for a lambda that no one uses
-        assert 2.0 * values[-1] / len(X) > 4.0
