@@ -96,17 +96,6 @@ def test_points_beside_decimal_commas_are_read_as_types_say(tmp_path):
     np.testing.assert_array_equal(as_numbers.parties[0].load(), [[1.234, 0.5], [2.5, 1.5]])
 
 
-def test_points_of_a_new_table_beside_decimal_commas_are_noted(tmp_path):
-    (tmp_path / "x.csv").write_text("a;b;y\n950;0,5;0\n870;1,5;1\n")
-    convert(tmp_path / "x.csv", tmp_path / "p", label="y", parties=1)
-    (tmp_path / "x.csv").write_text("a;b;y\n950;0,5;0\n1.234;1,5;1\n")
-    notes: list[str] = []
-    convert(
-        tmp_path / "x.csv", tmp_path / "q", label="y", like=tmp_path / "p", told=lambda n, _: notes.extend(n)
-    )
-    assert any("column 'a': points stand before three digits" in note for note in notes)
-
-
 def test_a_mark_that_training_never_decided_is_refused(tmp_path):
     column(tmp_path, ["5 €", "7 €", "1 200 €"])
     for cell in ("1.234 €", "1,234 €", "5.50 €"):

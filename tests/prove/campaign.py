@@ -19,7 +19,8 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-BEGIN, END = "<!-- prove:begin -->", "<!-- prove:end -->"
+from page_outputs import between_markers  # noqa: E402
+
 CLAIMS = ("certified", "certified_within", "at_rounding", "uncertified", "unproved", "contradiction")
 
 
@@ -80,15 +81,6 @@ def table(total: dict[str, Any]) -> str:
         cells = [f"{own[c][0]:,}" for c in CLAIMS]
         lines.append(f"| {scheme} | {' | '.join(cells)} | {sum(own[c][1] for c in CLAIMS):,} |")
     return "\n".join(lines) + "\n"
-
-
-def with_table(page: str, text: str) -> str:
-    """A page with the counts between its markers; without markers, at its end."""
-    block = f"{BEGIN}\n{text}{END}"
-    if BEGIN in page and END in page.split(BEGIN, 1)[1]:
-        before, rest = page.split(BEGIN, 1)
-        return before + block + rest.split(END, 1)[1]
-    return page.rstrip("\n") + ("\n\n" if page.strip() else "") + f"## Counts of `make prove`\n\n{block}\n"
 
 
 def _kept(path: Path | None) -> dict[int, dict[str, Any]]:
@@ -155,8 +147,8 @@ def main() -> int:
         f"not end; {time.perf_counter() - begin:.0f} s"
     )
     if arguments.write is not None:
-        page = arguments.write.read_text(encoding="utf-8") if arguments.write.exists() else ""
-        arguments.write.write_text(with_table(page, table(total)), encoding="utf-8")
+        page = between_markers(arguments.write.read_text(encoding="utf-8"), "prove", table(total))
+        arguments.write.write_text(page, encoding="utf-8")
     return 1 if total["false"] or total["exceptions"] else 0
 
 
