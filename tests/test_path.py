@@ -1,9 +1,5 @@
 """Regularisation paths and cross-validation by gap: scikit-learn's, on the same grid and folds."""
 
-import doctest
-import re
-from pathlib import Path
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -19,7 +15,6 @@ from fastadmm import (
     solve,
 )
 from fastadmm.errors import ConfigError, InputError
-from fastadmm.solver import regularization_path
 from fastadmm.solver.cross_validation import choose
 from fastadmm.solver.regularization_path import largest_lambda
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
@@ -221,27 +216,3 @@ def test_callbacks_see_every_alpha():
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
-
-
-@pytest.mark.representatives(1)
-@pytest.mark.parametrize(
-    "thing",
-    [ADMMSharingClassifierCV, ADMMSharingRegressorCV, regularization_path.path],
-    ids=lambda t: t.__name__,
-)
-def test_examples_of_the_docstrings(thing):
-    runner = doctest.DocTestRunner()
-    for example in doctest.DocTestFinder(recurse=False).find(thing, thing.__name__, globs={}):
-        runner.run(example)
-    assert runner.tries >= 4
-    assert runner.failures == 0
-
-
-@pytest.mark.repeats
-def test_examples_of_the_page():
-    page = Path(__file__).resolve().parents[1] / "docs" / "training.md"
-    text = re.findall(r"```pycon\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    examples = doctest.DocTestParser().get_doctest("\n".join(text), {}, "training.md", "training.md", 0)
-    results = doctest.DocTestRunner().run(examples)
-    assert results.attempted >= 15
-    assert results.failed == 0

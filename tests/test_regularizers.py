@@ -34,7 +34,6 @@ from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.linear_model import Lasso
 from sklearn.preprocessing import scale
 
-from resumed import assert_resumed_is_the_same
 from run_tools import run, write_blocks
 
 D = 8
@@ -241,25 +240,6 @@ def test_no_gap_below_the_truth(loss, regularizer, constraint):
 
 
 # --- determinism, choice and errors
-@pytest.mark.representatives(1)
-@pytest.mark.parametrize(
-    ("regularizer", "constraint", "loss", "scheme"),
-    [
-        ("l1", None, "logistic", "auto"),
-        ("group_lasso", None, "logistic", "auto"),
-        ("l2", "ball:0.5", "hinge", "auto"),
-        ("l1", None, "hinge", "auto"),
-        ("l1", None, "logistic", "sharing"),
-    ],
-)
-def test_a_resumed_run_is_bit_identical(cancer, regularizer, constraint, loss, scheme):
-    X, y = cancer
-    problem = make_problem(
-        split(X, 3), y, loss=loss, lam=1e-2, regularizer=regularizer, constraint=constraint
-    )
-    assert_resumed_is_the_same(problem, SolverOptions(scheme=scheme, gap=0, max_rounds=30), 11, 14)
-
-
 def test_the_penalty_rule():
     rule = PenaltyRule()
     factors = [rule.factor(4.0, 1.0) for _ in range(12)]
