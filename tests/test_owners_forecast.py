@@ -76,14 +76,6 @@ def test_averaged_methods_are_forecast_too():
             assert response[0][k] + 0.09 * response[1][k] == pytest.approx(measured, rel=0.1, abs=1e-9)
 
 
-def test_recursion_is_the_closed_form():
-    h, e, eta, T = np.array([1.0, 0.2]), np.array([0.5, -2.0]), 0.7, 15
-    optimisation, noise = linear_response("constant", eta, h, e, T)
-    a = 1 - eta * h
-    assert optimisation[-1] == pytest.approx((0.5 * h * a ** (2 * T) * e**2).sum())
-    assert noise[-1] == pytest.approx((0.5 * h * eta**2 * (1 - a ** (2 * T)) / (1 - a**2)).sum())
-
-
 def test_corrected_bound_holds_and_the_paper_formula_does_not():
     """One coordinate, no noise: the paper promises a gap that goes to 0 with T; its own steps do not move."""
     h, e = np.array([1.0]), np.array([1.0])

@@ -158,14 +158,6 @@ def test_no_scores_of_rows_that_the_owner_has_not_given(tmp_path: Path) -> None:
 
 
 @pytest.mark.repeats
-def test_messages_are_restated_by_files_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "fastadmm.coordinator.subspace.subspace._ROUNDING_IS_LEFT", 1e300
-    )  # after the first round
-    test_equal_to_the_bit(tmp_path, {"lambda": 1e-3, "rounds": 3}, "classification")
-
-
-@pytest.mark.repeats
 def test_a_proximal_round_takes_one_exchange_to_three(tmp_path: Path) -> None:
     separate(data_of(tmp_path), tmp_path)
     begin(tmp_path, regularizer="l1", **{"lambda": 1e-2, "rounds": 5})
