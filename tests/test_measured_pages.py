@@ -119,3 +119,45 @@ def test_the_extrapolated_table_follows_from_what_was_measured():
     entries, rounds, one, sixteen, many = *cells[:3], *cells[6:]
     assert one / rounds / entries == pytest.approx(1.6e-9, rel=0.1)
     assert {16: sixteen, 64: many} == SPEED_UP
+
+
+# --- owners of rows
+OWNERS = measured("owners")
+OWNERS_PAGE = (ROOT / "docs" / "owners.md").read_text(encoding="utf-8")
+
+
+def test_the_page_of_owners_shows_the_measured_numbers():
+    assert script("owners").render(OWNERS, OWNERS_PAGE) == OWNERS_PAGE
+
+
+def test_slopes_are_what_theory_says_where_noise_dominates():
+    slopes = {
+        name: [value for key in ("slopes_epsilon", "slopes_n") for value in problem[key].values()]
+        for name, problem in OWNERS["problems"].items()
+    }
+    assert sum(map(len, slopes.values())) >= 12
+    # A parabola for least squares; a kink that nearly all cards sit at flattens, large noise steepens.
+    ends = {"synthetic SVM": (-2.3, -2.1), "card fraud": (-1.9, -1.5)}
+    for name, found in slopes.items():
+        for value, low, high in found:
+            least, largest = ends.get(name, (-2.1, -1.9))
+            assert least <= value <= largest
+            assert low <= value <= high
+    share = OWNERS["problems"]["card fraud"]["detection"]["at_kink"]
+    assert f"({100 * share:.0f} % of them within 0.1 of it)" in OWNERS_PAGE
+
+
+def test_forecast_is_within_fifteen_percent():
+    found = OWNERS["forecast"]
+    assert {(f["mechanism"], f["rounds"]) for f in found} == {
+        (m, T) for m in ("laplace", "gaussian") for T in (10, 40)
+    }
+    for f in found:
+        assert abs(f["ratio"] - 1) <= 0.15
+        assert f["measured"] <= f["bound"]
+
+
+def test_speed_is_above_the_bandwidth_floor():
+    speed = OWNERS["speed"]
+    assert (speed["rows"], speed["rounds"], speed["repetitions"]) == (750_000, 100, 100)
+    assert speed["floor_seconds"] / speed["seconds"]["squared, bounded features"] >= 0.7
