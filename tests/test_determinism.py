@@ -149,3 +149,13 @@ def test_the_divergence_detector_resumes_too():
     statuses = [second.stop_reason(second.round()) for _ in range(10)]
     assert statuses[-1] == whole.status
     assert not any(statuses[:-1])
+
+
+def test_many_parties_have_the_same_bits_with_any_number_of_threads():
+    parties, rng, n = 40, np.random.default_rng(5), 30_000
+    own = [rng.standard_normal((n, 1 + 40 // parties)) for _ in range(parties)]
+    given, found = make_problem(own, (sum(X[:, 0] for X in own) > 0.0).astype(float), lam=1e-3), []
+    for threads in (1, 2):
+        result = solve(given, SolverOptions(gap=1e-6, n_threads=threads))
+        found.append([w.tobytes() for w in result.weights])
+    assert found[0] == found[1]

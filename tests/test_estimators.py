@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from fastadmm import JointClassifier, JointClassifierCV, JointRegressor
+from fastadmm import JointClassifier, JointClassifierCV, JointRegressor, JointRegressorCV
 from fastadmm.errors import ConfigError, DivergenceError, InputError
 from fastadmm.solver.history import RoundRecord
 from sklearn.base import clone
@@ -585,17 +585,20 @@ def run_examples(text: str, name: str) -> doctest.TestResults:
     return runner.run(test, out=sys.stderr.write)
 
 
-def test_examples_of_the_page() -> None:
-    page = Path(__file__).resolve().parents[1] / "docs" / "python.md"
+@pytest.mark.parametrize("name", ["python.md", pytest.param("training.md", marks=pytest.mark.repeats)])
+def test_examples_of_the_page(name: str) -> None:
+    page = Path(__file__).resolve().parents[1] / "docs" / name
     examples = re.findall(r"```pycon\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(examples) >= 6
-    results = run_examples("\n".join(examples), "python.md")
+    results = run_examples("\n".join(examples), name)
+    assert results.attempted >= 15
     assert results.failed == 0
 
 
-@pytest.mark.parametrize("Estimator", [JointClassifier, JointRegressor])
-def test_examples_of_the_docstrings(Estimator: Any) -> None:
-    results = run_examples(Estimator.__doc__, Estimator.__name__)
+@pytest.mark.parametrize(
+    "thing", [JointClassifier, JointRegressor, JointClassifierCV, JointRegressorCV, fastadmm.path]
+)
+def test_examples_of_the_docstrings(thing: Any) -> None:
+    results = run_examples(thing.__doc__, thing.__name__)
     assert results.attempted >= 5
     assert results.failed == 0
 

@@ -176,23 +176,6 @@ def test_class_root_where_a_class_has_no_curvature():
     np.testing.assert_allclose(found[0] - found[1], 2.0, rtol=0, atol=1e-9)
 
 
-def test_class_root_finds_intercepts_from_far_away():
-    z, y, s = draw(6, 200, 5)
-
-    def function(b):
-        g = np.empty(z.size)
-        moved = z + b[:, None]
-        LOSS.evaluate(moved.ravel(), y, s, g, ENGINE)
-        matrix = sum(w * naive.hessian(row) for row, w in zip(moved.T, s))
-        return g.reshape(z.shape).sum(axis=1), matrix
-
-    near = class_root(function, np.zeros(5))
-    assert np.abs(function(near)[0]).max() < 1e-10
-    for start in (np.array([300.0, 0, 0, 0, -300.0]), np.array([0, 40.0, -40.0, 7, 7])):
-        np.testing.assert_allclose(class_root(function, start), near, atol=1e-9)
-    assert abs(near.sum()) < 1e-12
-
-
 # --- whole fits
 def iris():
     X, y = load_iris(return_X_y=True)
@@ -205,19 +188,6 @@ def reference(X, y, lam, fit_intercept=True, s=None):
         C=1 / (total * lam), fit_intercept=fit_intercept, solver="newton-cg", tol=1e-11, max_iter=10000
     )
     return model.fit(X, y, sample_weight=s)
-
-
-def test_digits_is_scikit_learns_for_any_number_of_parties():
-    X, y = load_digits(return_X_y=True)
-    X, lam = X / 16.0, 1e-4
-    other = reference(X, y, lam)
-    best = naive.objective(other.coef_.T, other.intercept_, X, y, np.ones(len(y)), lam)
-    for parties, most in ((1, 45), (8, 40)):
-        blocks = np.array_split(X, parties, axis=1)
-        result = solve(make_problem(blocks, y, loss="multinomial", lam=lam), SolverOptions(gap=1e-6))
-        assert result.status is Status.CONVERGED
-        assert len(result.history) <= most
-        assert -1e-11 * best <= result.objective - best <= 1.01e-6 * best
 
 
 def test_offsets_per_class():
@@ -239,22 +209,6 @@ def test_offsets_per_class():
 
 
 # --- the certificate
-@pytest.mark.parametrize("scheme", ["subspace", "sharing", "jacobi"])
-@pytest.mark.parametrize("intercept", [True, False])
-def test_the_gap_bounds_the_suboptimality_in_every_round(scheme, intercept):
-    X, y = iris()
-    lam = 1e-3
-    blocks = np.array_split(X, 2, axis=1)
-    problem = make_problem(blocks, y, loss="multinomial", lam=lam, fit_intercept=intercept)
-    best = solve(problem, SolverOptions(gap=1e-13, max_rounds=100)).objective
-    result = solve(problem, SolverOptions(scheme=scheme, gap=0.0, max_rounds=25))
-    for record in result.history:
-        assert record.gap_absolute >= record.objective - best - 1e-13
-    if scheme == "subspace":
-        values = [record.objective for record in result.history]
-        assert all(b <= a * (1 + 1e-14) for a, b in pairwise(values))
-
-
 def test_a_class_that_no_row_is_in_doubt_about_is_balanced():
     # Its sum is far below the rounding of the others', and none of its gradient proves anything unbalanced.
     rng = np.random.default_rng(3)
@@ -271,31 +225,7 @@ def test_a_class_that_no_row_is_in_doubt_about_is_balanced():
     assert (np.abs(rows.sum(axis=1)) <= 1e-9 * np.abs(rows).sum(axis=1)).all()
 
 
-def test_separable_data_with_a_weak_penalty_are_certified():
-    rng = np.random.default_rng(0)
-    y = np.arange(90) % 3
-    X = 5.0 * np.eye(3)[y] + 0.1 * rng.normal(size=(90, 3))
-    result = solve(
-        make_problem([X[:, :2], X[:, 2:]], y, loss="multinomial", lam=1e-8), SolverOptions(gap=1e-5)
-    )
-    assert result.status is Status.CONVERGED
-
-
 # --- the method's own properties
-def test_messages_are_images_of_orthonormal_directions_that_all_classes_share():
-    X, y = iris()
-    blocks = [X[:, :3], X[:, 3:]]
-    options = SolverOptions(gap=0.0, directions="one")
-    solver = Solver(make_problem(blocks, y, loss="multinomial", lam=1e-3), options)
-    for _ in range(5):
-        solver.round()
-    for m, (party, block) in enumerate(zip(solver.parties, blocks)):
-        messages, directions = solver.coordinator.messages[solver.coordinator.owner == m], party.directions
-        np.testing.assert_allclose(directions @ directions.T, np.eye(len(directions)), atol=1e-12)
-        np.testing.assert_allclose(messages, directions @ block.T, atol=1e-12)
-        assert len(directions) <= block.shape[1]  # nothing new once the span is full
-
-
 def test_weights_sum_to_zero_over_the_classes_in_every_round():
     X, y = load_digits(return_X_y=True)
     blocks = np.array_split(X / 16.0, 2, axis=1)

@@ -1,6 +1,5 @@
 """A child of a fork draws its own noise, from every source that privacy rests on."""
 
-import multiprocessing
 import os
 
 import numpy as np
@@ -92,25 +91,6 @@ def test_children_draw_other_noise_than_their_parent_and_each_other(name):
     assert all(children)
     own = np.ascontiguousarray(draw(2)).tobytes()
     assert len({own, *children}) == 3
-
-
-def send(draw, results):
-    results.send(draw())
-
-
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_workers_of_multiprocessing_draw_other_noise():
-    source = NoiseSource()
-    context, found = multiprocessing.get_context("fork"), []
-    for _ in range(2):
-        here, there = context.Pipe()
-        worker = context.Process(target=send, args=(lambda: grid(source, 1), there))
-        worker.start()
-        found.append(here.recv())
-        worker.join()
-    found.append(grid(source, 1))
-    found = [values.tobytes() for values in found]
-    assert len(set(found)) == 3
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")

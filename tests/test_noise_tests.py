@@ -23,7 +23,6 @@ from fastadmm.privacy.noise_tests import (
     uniform_check,
 )
 from fastadmm.privacy.response_audit import audit_labels
-from fastadmm.runs.audit import audit_fusion, audit_settings
 from scipy.stats import binom
 
 TIMES, N = 400, 300
@@ -102,24 +101,6 @@ def test_power_of_frequencies():
     p = 1 / (1 + math.exp(-printed))
     found = sum(coins(rng, p, 20_000).flagged for _ in range(100))
     assert binom.cdf(found, 100, 0.98) > 1e-4  # epsilon is printed with four digits
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("settings", "times"),
-    [
-        (Privacy(mode="fusion", epsilon=1.0, delta=1e-4, label_epsilon=1.0), 120),
-        (Privacy(mode="message", epsilon=1.0, delta=1e-4, rounds=3), 80),
-    ],
-)
-def test_honest_audits_raise_no_alarm(settings, times):
-    # Levels of the tests are exact and tested above; this is what they have in common with the real noise.
-    for _ in range(times):
-        if settings.mode == "fusion":
-            checks = audit_fusion(settings, trials=1_000)
-        else:
-            checks = audit_settings(settings, 100.0, trials=1_000)
-        assert not [check for check in checks if check.flagged]
 
 
 def test_rare_labels_are_as_random_as_common_ones():

@@ -12,7 +12,6 @@ from fastadmm.owners.mechanism import (
     GaussianAnswers,
     LaplaceAnswers,
     discrete_laplace_integers,
-    gaussian_steps,
     lattice_unit,
     make_answers,
     secret_batch,
@@ -177,12 +176,6 @@ def test_laplace_is_pure_at_the_worst_lattice_point():
     # two sums 2 Xi apart, plus rounding of records and of the sum
     steps = math.floor((2.0 + 3 * lattice_unit(1000, 1.0)) / answers.step) + 3
     assert 7 * steps / answers.scale <= 0.3 * (1 + 1e-9)
-
-
-def test_gaussian_steps_are_integers_of_the_stated_scale():
-    sample = gaussian_steps(1000.0, 50_000)
-    assert stats.kstest(sample / 1000.0, "norm").pvalue > 1e-4
-    assert (gaussian_steps(1000.0, 50) != gaussian_steps(1000.0, 50)).any()
 
 
 def test_batches_are_subsets_of_the_size():

@@ -29,6 +29,12 @@ def settings_of(path, **options):
     return make_settings({"data": str(path), **options})
 
 
+@pytest.fixture
+def path(tmp_path):
+    """Two owners of rows with two classes."""
+    return write_owners(tmp_path / "o")[0]
+
+
 def options_of(settings):
     """As the command line has them."""
     return [word for key, value in settings.items() if value is not None for word in (f"--{key}", value)]
@@ -116,18 +122,6 @@ def test_strongly_convex_average_weighs_by_k():
     assert learner.model[0] == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("rounds", [2, 3, 10])
-def test_bound_of_theorem_three_fails_without_noise(rounds):
-    """T - 1 curvatures: the bound is zero at eps = inf, and no c1 brings T rounds to the optimum."""
-    h = np.arange(1, rounds) / rounds
-    for c1 in np.geomspace(0.01, 30.0, 200):
-        learner = Learner("algorithm2", len(h), rounds, step=c1)
-        for _ in range(learner.queries):
-            learner.receive(h * (learner.theta - 1.0))
-        # q(c1 h), of degree T - 2, is not zero everywhere; the start has 1 in each coordinate
-        assert np.abs(learner.model - 1.0).max() > 1e-3
-
-
 def test_adaptive_step_beats_a_timid_one_without_noise():
     curvature = np.array([1.0, 0.1])
     gaps = {}
@@ -142,8 +136,7 @@ def test_adaptive_step_beats_a_timid_one_without_noise():
 PRIVATE = {"epsilon": "1,2", "bound": "clip:1", "step": 0.05, "rounds": 8, "loss": "logistic"}
 
 
-def test_all_rounds_are_charged_before_the_first_answer(tmp_path, monkeypatch):
-    path, _ = write_owners(tmp_path / "o")
+def test_all_rounds_are_charged_before_the_first_answer(path, tmp_path, monkeypatch):
     original, seen = Owner.answer, []
 
     def watched(self, theta):
@@ -155,8 +148,7 @@ def test_all_rounds_are_charged_before_the_first_answer(tmp_path, monkeypatch):
     assert seen == [[1.0, 2.0]] * 16
 
 
-def test_rounds_do_not_read_the_ledger_again(tmp_path, monkeypatch):
-    path, _ = write_owners(tmp_path / "o")
+def test_rounds_do_not_read_the_ledger_again(path, tmp_path, monkeypatch):
     parse, read = ledger_file._parse, []
     monkeypatch.setattr(ledger_file, "_parse", lambda *raw: read.append(1) or parse(*raw))
     for rounds in (2, 9):
@@ -165,8 +157,7 @@ def test_rounds_do_not_read_the_ledger_again(tmp_path, monkeypatch):
     assert len(Ledger(tmp_path / "run-9" / "ledger.jsonl").charges) == 2 + 9
 
 
-def test_runs_that_share_a_ledger_share_a_budget(tmp_path, capsys):
-    path, _ = write_owners(tmp_path / "o")
+def test_runs_that_share_a_ledger_share_a_budget(path, tmp_path, capsys):
     options = {**PRIVATE, "ledger": str(tmp_path / "ledger")}
     start_owner_run(settings_of(path, **options), tmp_path / "one")
     with pytest.raises(PrivacyBudgetError, match="nothing was sent"):
@@ -206,8 +197,7 @@ def files(run):
 
 
 @pytest.mark.parametrize("place", ["answer", "use"])
-def test_a_resumed_run_uses_stored_answers_and_charges_once(tmp_path, monkeypatch, place):
-    path, _ = write_owners(tmp_path / "o")
+def test_a_resumed_run_uses_stored_answers_and_charges_once(path, tmp_path, monkeypatch, place):
     out = tmp_path / "run"
     killed_in_round(monkeypatch, path, out, 6, place)
     kept = files(out)
@@ -235,8 +225,7 @@ def test_a_resumed_run_uses_stored_answers_and_charges_once(tmp_path, monkeypatc
 
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("lost", [[8], [6, 7, 8], list(range(1, 9))])
-def test_lost_answers_are_charged_again_or_refused(tmp_path, capsys, lost):
-    path, _ = write_owners(tmp_path / "o")
+def test_lost_answers_are_charged_again_or_refused(path, tmp_path, capsys, lost):
     for name, budget in (("strict", None), ("roomy", "9,9")):
         out = tmp_path / name
         start_owner_run(settings_of(path, **PRIVATE, budget=budget), out)
@@ -256,8 +245,7 @@ def test_lost_answers_are_charged_again_or_refused(tmp_path, capsys, lost):
     assert "epsilon counts both" in result["statement"]["sentence"]
 
 
-def test_a_lost_answer_before_others_is_one_line(tmp_path, capsys):
-    path, _ = write_owners(tmp_path / "o")
+def test_a_lost_answer_before_others_is_one_line(path, tmp_path, capsys):
     out = tmp_path / "run"
     start_owner_run(settings_of(path, **PRIVATE, budget="9,9"), out)
     (out / "answers" / "round-000003.npz").unlink()
@@ -271,8 +259,7 @@ def test_a_lost_answer_before_others_is_one_line(tmp_path, capsys):
     assert "answers another target" in refused(capsys, ExitCode.FORMAT, "owners", "resume", out, "-q")
 
 
-def test_two_copies_of_a_run_pay_for_two_draws(tmp_path, monkeypatch):
-    path, _ = write_owners(tmp_path / "o")
+def test_two_copies_of_a_run_pay_for_two_draws(path, tmp_path, monkeypatch):
     options = {"ledger": str(tmp_path / "ledger.jsonl"), "budget": "3,3"}
     killed_in_round(monkeypatch, path, tmp_path / "one", 5, **options)
     shutil.copytree(tmp_path / "one", tmp_path / "two")
@@ -305,8 +292,7 @@ def as_older_versions_kept_it(out, number, hidden=False):
         (out / "answers" / f"{name}.npy").rename(out / "answers" / f".{name}.npy.0a0b0c0d.tmp")
 
 
-def test_answers_of_older_versions_are_read(tmp_path):
-    path, _ = write_owners(tmp_path / "o")
+def test_answers_of_older_versions_are_read(path, tmp_path):
     out = tmp_path / "run"
     whole = start_owner_run(settings_of(path, **PRIVATE), out)
     for number in range(1, 9):
@@ -324,8 +310,7 @@ def test_answers_of_older_versions_are_read(tmp_path):
             resume_owner_run(out)
 
 
-def test_a_full_disk_is_one_line(tmp_path, capsys, monkeypatch):
-    path, _ = write_owners(tmp_path / "o")
+def test_a_full_disk_is_one_line(path, tmp_path, capsys, monkeypatch):
     out, append = tmp_path / "run", RoundLog.append
 
     class Full:
@@ -352,8 +337,7 @@ def test_a_full_disk_is_one_line(tmp_path, capsys, monkeypatch):
     assert costs(out) == [1.0, 2.0]
 
 
-def test_the_true_objective_ends_every_claim(tmp_path, capsys):
-    path, _ = write_owners(tmp_path / "o")
+def test_the_true_objective_ends_every_claim(path, tmp_path, capsys):
     out = tmp_path / "run"
     arguments = ["owners", "train", path, "-o", out, "--objective", *options_of(PRIVATE)]
     assert run(*arguments) == 0
@@ -455,8 +439,7 @@ def test_labels_that_are_not_classes(tmp_path, capsys):
     assert "needs labels of two classes (-1 and 1)" in capsys.readouterr().err
 
 
-def test_query_outside_the_box_is_refused(tmp_path):
-    path, _ = write_owners(tmp_path / "o")
+def test_query_outside_the_box_is_refused(path, tmp_path):
     setup = make_setup(
         settings_of(path, **{**PRIVATE, "bound": "features:1", "theta_max": 1.0}),
         open_owners(path),
@@ -468,8 +451,7 @@ def test_query_outside_the_box_is_refused(tmp_path):
         setup.owners[0].answer(np.full(setup.n_parameters, np.nan))
 
 
-def test_owners_with_other_features_are_refused(tmp_path):
-    path, _ = write_owners(tmp_path / "o")
+def test_owners_with_other_features_are_refused(path, tmp_path):
     with OwnerWriter(
         path / "b.h5", name="b", n_features=2, kind="dense", task="classification", feature_names=["u", "v"],
         classes=("no", "yes")

@@ -62,19 +62,6 @@ def weights_of(run_directory):
     return np.concatenate([party.weights for party in open_model(run_directory).parties])
 
 
-@pytest.mark.representatives(1)
-@pytest.mark.parametrize("scheme", ["auto", "sharing", "gauss-seidel"])
-def test_logistic_is_scikit_learn_on_scaled_columns(data, tmp_path, scheme):
-    from sklearn.linear_model import LogisticRegression
-
-    train(data / "a.parts", tmp_path / "run", scheme=scheme, gap=1e-9)
-    X, y = matrix(data / "a.parts")
-    root = np.sqrt(REST / np.repeat(VALUES, WIDTHS))
-    reference = LogisticRegression(C=1 / (len(y) * REST), tol=1e-10, max_iter=10000).fit(X * root, y)
-    np.testing.assert_allclose(weights_of(tmp_path / "run"), root * reference.coef_[0], atol=1e-3)
-    assert open_model(tmp_path / "run").intercept == pytest.approx(reference.intercept_[0], abs=1e-3)
-
-
 @pytest.mark.representatives(2)
 @pytest.mark.parametrize(
     ("regularizer", "constraint"),

@@ -1,9 +1,5 @@
 """Regularisation paths and cross-validation by gap: scikit-learn's, on the same grid and folds."""
 
-import doctest
-import re
-from pathlib import Path
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -19,12 +15,10 @@ from fastadmm import (
     solve,
 )
 from fastadmm.errors import ConfigError, InputError
-from fastadmm.solver import regularization_path
 from fastadmm.solver.cross_validation import choose
 from fastadmm.solver.regularization_path import largest_lambda
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from sklearn.linear_model import (
-    LassoCV,
     Ridge,
     RidgeCV,
     enet_path,
@@ -67,16 +61,6 @@ def test_a_grid_begins_where_all_weights_vanish(loss, regularizer, parameters, f
         result = solve(at, SolverOptions(gap=1e-9))
         size = max(np.abs(x).max() for x in result.weights)
         assert size < 1e-7 if zero else size > 1e-4
-
-
-def test_the_largest_lambda_of_the_lasso_is_scikit_learns():
-    X, y = DIABETES
-    _, coefs, _ = enet_path(
-        X, y - y.mean(), l1_ratio=1.0, alphas=[largest_lambda(diabetes(regularizer="l1"))]
-    )
-    assert np.abs(coefs).max() < 1e-9
-    model = LassoCV(alphas=5, cv=3).fit(X, y)
-    np.testing.assert_allclose(lambda_grid(diabetes(regularizer="l1"), 5), model.alphas_, rtol=1e-10)
 
 
 def test_the_grid_of_ridge_begins_at_the_largest_curvature():
@@ -232,27 +216,3 @@ def test_callbacks_see_every_alpha():
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
-
-
-@pytest.mark.representatives(1)
-@pytest.mark.parametrize(
-    "thing",
-    [ADMMSharingClassifierCV, ADMMSharingRegressorCV, regularization_path.path],
-    ids=lambda t: t.__name__,
-)
-def test_examples_of_the_docstrings(thing):
-    runner = doctest.DocTestRunner()
-    for example in doctest.DocTestFinder(recurse=False).find(thing, thing.__name__, globs={}):
-        runner.run(example)
-    assert runner.tries >= 4
-    assert runner.failures == 0
-
-
-@pytest.mark.repeats
-def test_examples_of_the_page():
-    page = Path(__file__).resolve().parents[1] / "docs" / "training.md"
-    text = re.findall(r"```pycon\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    examples = doctest.DocTestParser().get_doctest("\n".join(text), {}, "training.md", "training.md", 0)
-    results = doctest.DocTestRunner().run(examples)
-    assert results.attempted >= 15
-    assert results.failed == 0

@@ -165,16 +165,6 @@ def test_metrics_of_classification(folder, capsys):
     assert f"{metrics['log_loss']:.6f}" in table
 
 
-def test_weights_count(tmp_path):
-    blocks, y, _ = make_vertical_classification(100, (3, 2))
-    weights = np.random.default_rng(0).uniform(0, 2, 100)
-    data = write_blocks(tmp_path / "a.parts", blocks, y, sample_weight=weights)
-    start_run(make_config({"data": str(data)}), tmp_path / "run")
-    p = predict_partition(tmp_path / "run", data).mean
-    metrics = evaluate_partition(tmp_path / "run", data)["metrics"]
-    assert metrics["log_loss"] == pytest.approx(log_loss(y, p, sample_weight=weights), rel=1e-12)
-
-
 def test_regression(tmp_path, capsys):
     blocks, y, _ = make_vertical_regression(120, (3, 4))
     data = write_blocks(tmp_path / "a.parts", blocks, y, task="regression")

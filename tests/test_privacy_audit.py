@@ -118,13 +118,6 @@ def test_paper_formulas_equal_values_by_hand():
             bad()
 
 
-def test_corollary_beside_the_exact_composition():
-    # the same noise, the same total delta = T delta + delta'
-    mu = 1.0 / theorem_sigma(1.0, 1e-5, 1.0)
-    exact = [epsilon_of(math.sqrt(t) * mu, t * 1e-5 + 1e-5) for t in (10, 50)]
-    np.testing.assert_allclose(exact, [2.29, 5.34], atol=0.01)
-
-
 @pytest.mark.parametrize(("d", "ratio"), [(4, 1.15), (10, 2.88), (66, 19.0), (123, 35.5)])
 def test_counter_example_breaks_the_lemma_within_its_assumptions(d, ratio):
     case = lemma_counter_example(d)

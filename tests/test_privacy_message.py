@@ -393,21 +393,6 @@ def test_a_run_without_privacy_says_so_everywhere(data, tmp_path, capsys):
     assert "messages are exact functions of the data" in (out / "report.html").read_text()
 
 
-def test_a_run_whose_messages_are_all_stored_draws_none(data, tmp_path, monkeypatch):
-    """What was killed with fewer of them is in ``test_releases.py``."""
-    whole, again = start_run(configured(data), tmp_path / "whole"), tmp_path / "again"
-    shutil.copytree(tmp_path / "whole", again)
-    (again / "result.json").unlink()
-    monkeypatch.setattr(
-        "fastadmm.privacy.message_party.MessageParty.noised",
-        lambda *_: pytest.fail("a message was drawn again"),
-    )
-    assert resume_run(again)["objective"] == whole["objective"]
-    old, new = open_model(tmp_path / "whole"), open_model(again)
-    for a, b in zip(old.parties, new.parties):
-        np.testing.assert_array_equal(a.weights, b.weights)
-
-
 def test_a_message_for_another_target_is_not_sent(data, tmp_path):
     start_run(configured(data), tmp_path / "run")
     (tmp_path / "run" / "result.json").unlink()

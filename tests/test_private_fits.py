@@ -67,13 +67,6 @@ def test_a_grid_search_costs_what_composition_says(tmp_path):
         fitted(path, "message", total_epsilon=1.0)
 
 
-def test_a_search_beyond_the_budget_is_refused(tmp_path):
-    search = GridSearchCV(made(tmp_path / "l"), {"alpha": [1e-3, 1e-2]}, cv=2, error_score="raise")
-    with pytest.raises(PrivacyBudgetError):
-        search.fit(X, Y)
-    assert Ledger(tmp_path / "l").spent(_FEATURES).runs == 1
-
-
 def test_without_a_ledger_a_fit_warns_and_says_that_it_alone_counts():
     with pytest.warns(PrivacyWarning, match="private fit: only this fit is counted") as caught:
         model = fitted(None)

@@ -30,21 +30,6 @@ def settings(mode="message", **changes):
     return Privacy(**{"mode": mode, "epsilon": 4.0, "label_epsilon": 0.5, **changes})
 
 
-def test_weights_made_of_labels_tell_every_label(monkeypatch):
-    """The attack, behind the check: the first public target has two values for each true label."""
-    monkeypatch.setattr("fastadmm.privacy.message.check_public_inputs", lambda *_: None)
-    blocks, y = data()
-    solver = MessageSolver(make_problem(blocks, y, sample_weight=balanced(y)), OPTIONS, settings())
-    solver.prepare()
-    values = solver._target(0).round(9)
-    assert len(np.unique(values)) == 4
-    assert all(len(set(y[values == value])) == 1 for value in np.unique(values))
-    # Without them a target has one value for each randomised label, and those are what was charged.
-    solver = MessageSolver(make_problem(blocks, y), OPTIONS, settings())
-    solver.prepare()
-    assert len(np.unique(solver._target(0).round(9))) == 2
-
-
 @pytest.mark.parametrize("mode", SOLVERS)
 @pytest.mark.parametrize("label_epsilon", [None, 0.5])
 def test_solvers_refuse_numbers_per_record(mode, label_epsilon):

@@ -24,7 +24,6 @@ from fastadmm.problem.regularizers import (
     SquaredL2,
 )
 from fastadmm.problem.traits import Traits
-from fastadmm.runs.config import make_config
 from fastadmm.schemes.registry import choose_scheme
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 from fastadmm.store.model import open_model
@@ -34,7 +33,6 @@ from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.linear_model import Lasso
 from sklearn.preprocessing import scale
 
-from resumed import assert_resumed_is_the_same
 from run_tools import run, write_blocks
 
 D = 8
@@ -113,16 +111,6 @@ def test_up_to_the_free_scale_the_conjugate_is_zero(regularizer, constraint):
                 assert penalty.conjugate(free * one) == 0.0
             if 0.0 < free < 1.0:
                 assert penalty.conjugate((1.0 + 1e-6) * free * one) > 0.0
-
-
-def test_shares_and_values():
-    x = np.array([1.0, -2.0, 2.0])
-    assert SquaredL2().value(x) == 4.5
-    assert L1().value(x) == 5.0
-    assert ElasticNet(0.25).value(x) == pytest.approx(0.25 * 5 + 0.75 * 4.5)
-    assert NoRegularizer().value(x) == 0.0
-    assert GroupLasso().of_party(0, 3, "p").value(x) == pytest.approx(3 * math.sqrt(3))
-    assert GroupLasso((((1,), (0, 2)),)).of_party(0, 3, "p").value(x) == pytest.approx(2 + math.sqrt(10))
 
 
 # --- x-updates
@@ -241,25 +229,6 @@ def test_no_gap_below_the_truth(loss, regularizer, constraint):
 
 
 # --- determinism, choice and errors
-@pytest.mark.representatives(1)
-@pytest.mark.parametrize(
-    ("regularizer", "constraint", "loss", "scheme"),
-    [
-        ("l1", None, "logistic", "auto"),
-        ("group_lasso", None, "logistic", "auto"),
-        ("l2", "ball:0.5", "hinge", "auto"),
-        ("l1", None, "hinge", "auto"),
-        ("l1", None, "logistic", "sharing"),
-    ],
-)
-def test_a_resumed_run_is_bit_identical(cancer, regularizer, constraint, loss, scheme):
-    X, y = cancer
-    problem = make_problem(
-        split(X, 3), y, loss=loss, lam=1e-2, regularizer=regularizer, constraint=constraint
-    )
-    assert_resumed_is_the_same(problem, SolverOptions(scheme=scheme, gap=0, max_rounds=30), 11, 14)
-
-
 def test_the_penalty_rule():
     rule = PenaltyRule()
     factors = [rule.factor(4.0, 1.0) for _ in range(12)]
@@ -295,11 +264,6 @@ def test_scheme_is_chosen_and_checked():
 def test_texts_of_sets_come_back():
     for constraint in SETS:
         assert get_constraint(constraint.text) == constraint
-
-
-def test_options_of_the_command_line_join_those_of_the_file():
-    config = make_config({"data": "x", "l1_ratio": 0.2}, "f.toml", {"regularizer": "elastic_net"})
-    assert (config.regularizer, config.l1_ratio) == ("elastic_net", 0.2)
 
 
 def test_command_line_and_model(cancer, tmp_path):

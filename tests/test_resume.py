@@ -144,18 +144,6 @@ def test_a_second_signal_ends_at_once(folder, uninterrupted, tmp_path):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_stopped_between_last_round_and_model(folder, uninterrupted, tmp_path):
-    out = tmp_path / "run"
-    shutil.copytree(uninterrupted["subspace"], out)
-    shutil.rmtree(out / "model")
-    (out / "result.json").unlink()
-    (out / "run.toml").write_text(
-        (out / "run.toml").read_text().replace("../", f"{folder}/")
-    )  # the copy lies elsewhere
-    resume_run(out)
-    assert_same_run(out, uninterrupted["subspace"])
-
-
 def test_a_lost_model_is_made_again(folder, tmp_path):
     out = tmp_path / "run"
     start_run(configuration(folder, "subspace", gap=1e-6), out)

@@ -158,14 +158,6 @@ def test_no_scores_of_rows_that_the_owner_has_not_given(tmp_path: Path) -> None:
 
 
 @pytest.mark.repeats
-def test_messages_are_restated_by_files_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "fastadmm.coordinator.subspace.subspace._ROUNDING_IS_LEFT", 1e300
-    )  # after the first round
-    test_equal_to_the_bit(tmp_path, {"lambda": 1e-3, "rounds": 3}, "classification")
-
-
-@pytest.mark.repeats
 def test_a_proximal_round_takes_one_exchange_to_three(tmp_path: Path) -> None:
     separate(data_of(tmp_path), tmp_path)
     begin(tmp_path, regularizer="l1", **{"lambda": 1e-2, "rounds": 5})
@@ -185,21 +177,6 @@ def test_repeated_steps_give_the_same_files(tmp_path: Path, scheme: str, kind: s
     begin(tmp_path / "world", **values)
     directory, _ = train(tmp_path / "world", twice=True)
     assert_like_in_process(tmp_path / "world", directory, tmp_path / "reference")
-
-
-@pytest.mark.repeats
-def test_a_coordinator_that_lost_its_last_writes_makes_them_again(tmp_path: Path) -> None:
-    data = data_of(tmp_path)
-    separate(data, tmp_path)
-    directory = begin(tmp_path, **{"lambda": 1e-3})
-    for _ in range(3):
-        result = coordinator_step(directory)
-        coordinator_step(directory, [answer(tmp_path, request) for request in result.requests])
-    before = {p.name: p.read_bytes() for p in (directory / "requests").iterdir()}
-    # As if killed between the checkpoint and the requests that follow from it.
-    shutil.rmtree(directory / "requests")
-    assert sorted(p.name for p in coordinator_step(directory).requests) == sorted(before)
-    assert {p.name: p.read_bytes() for p in (directory / "requests").iterdir()} == before
 
 
 def test_only_what_the_scheme_sends_passes(tmp_path: Path) -> None:

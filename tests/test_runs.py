@@ -15,7 +15,6 @@ from fastadmm.errors import StorageError
 from fastadmm.runs.checkpoint import checkpoints
 from fastadmm.runs.config import make_config
 from fastadmm.runs.folder import RoundLog
-from fastadmm.runs.plan import make_plan
 from fastadmm.runs.train import resume_run, start_run
 from fastadmm.settings.checks import format_bytes, parse_bytes
 from fastadmm.solver.history import RoundRecord, Status
@@ -198,20 +197,6 @@ def test_notes_tell_the_plan_first(folder, tmp_path):
     text = "\n".join(notes.lines)
     assert "party-2: x-update 'gram'" in text
     assert "scheme 'sharing'" in text
-
-
-@pytest.mark.parametrize("scheme", ["sharing", "jacobi", "subspace"])
-def test_the_estimate_grows_with_the_data(tmp_path, scheme):
-    totals = []
-    for n in (100, 1000):
-        data = open_partition(write_problem(tmp_path / f"{n}.parts", n=n))
-        config = make_config({"data": "x", "scheme": scheme})
-        plan = make_plan(data.parties, [], n, config)
-        assert plan.data == 8 * n * 13
-        assert str(format_bytes(plan.total)) in plan.sentence()
-        totals.append(plan.total)
-    assert totals[0] < totals[1]
-    assert plan.total < make_plan(data.parties, data.parties, 1000, config).total
 
 
 def test_format_bytes():

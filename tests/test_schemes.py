@@ -128,35 +128,6 @@ def test_jacobi_with_three_copies_of_a_block_diverges_and_sharing_converges(loss
     assert converged.gap <= 1e-6
 
 
-def test_divergence_with_the_squared_loss_is_geometric():
-    blocks, y = copies("squared")
-    problem = make_problem(blocks, y, loss="squared", lam=1e-6, fit_intercept=False)
-    solver = Solver(problem, SolverOptions(scheme="jacobi", penalty=1.0))
-    sums = [solver.round().primal_residual for _ in range(60)]
-    growth = np.array(sums[41:]) / np.array(sums[40:-1])
-    assert (growth > 1.1).all()
-    assert np.ptp(growth) < 1e-3 * growth.mean()
-
-
-@pytest.mark.parametrize("scheme", ["jacobi", "gauss-seidel", "sharing", "subspace"])
-def test_a_scheme_that_converges_is_not_called_divergent(scheme):
-    blocks, y, *_ = case("logistic", parties=2, intercept=True, weighted=False, n=40)
-    problem = make_problem(blocks, y, lam=1e-2)
-    result = solve(problem, SolverOptions(scheme=scheme, max_rounds=3000, gap=1e-9))
-    assert result.status is Status.CONVERGED
-
-
-@pytest.mark.slow
-def test_jacobi_diverges_on_the_gisette_like_data(shared_data):
-    with np.load(shared_data / "gisette_like.npz") as data:
-        matrix, y = data["X_train"] / 1000.0, (data["y_train"] > 0).astype(float)
-    blocks = [matrix[:, :2000], matrix[:, 2000:4000], matrix[:, 4000:]]
-    problem = make_problem(blocks, y, lam=1e-2, fit_intercept=False)
-    result = solve(problem, SolverOptions(scheme="jacobi", penalty=0.1, max_rounds=500))
-    assert result.status is Status.DIVERGED
-    assert "use scheme 'sharing'" in result.message
-
-
 # --- the table of schemes
 def test_schemes_say_what_they_guarantee():
     assert SHARING.convergent

@@ -145,8 +145,6 @@ GOOD = {"income": "1,5", "joined": "2020-01-31"}
         ({"rows": [{"income": "1,5"}]}, "row 1: no column 'joined'; null means missing"),
         ({"rows": [GOOD | {"income": "1.5.2"}]}, "row 1, column 'income': '1.5.2' is not a number"),
         ({"rows": [GOOD | {"income": [1]}]}, "row 1, column 'income': a list or an object"),
-        ({"rows": [GOOD | {"income": float("nan")}]}, "NaN is no JSON number: send null"),
-        ({"rows": [GOOD | {"income": 10**400}]}, "is no finite number"),
         ({"rows": [GOOD] * 6}, "6 rows, but at most 5 fit"),
         ({"rows": []}, "a list with one row at least"),
         ({"rows": [GOOD], "row": GOOD}, "either 'rows', a list, or 'row'"),
@@ -154,15 +152,12 @@ GOOD = {"income": "1,5", "joined": "2020-01-31"}
         ({"rows": [5]}, "row 1: is no object"),
         ({"cells": []}, "unknown key 'cells'"),
         ([], "a JSON object is needed"),
-        (b"{", "is no JSON"),
-        (b'{"row": ' + b" " * 200_000 + b"1}", "bytes: send fewer rows"),
     ],
 )
 def test_mistakes_in_requests_are_one_line(home, document, message):
     app = make_app(open_service(home / "run", "bank", False, 5))
-    raw = document if isinstance(document, bytes) else json.dumps(document).encode()
-    status, answer = ask(app, "POST", "/contribution", raw=raw)
-    assert status == (413 if "bytes" in message else 422)
+    status, answer = ask(app, "POST", "/contribution", document)
+    assert status == 422
     assert message in answer["error"]
     assert "\n" not in answer["error"]
 

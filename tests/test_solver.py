@@ -13,7 +13,6 @@ from fastadmm.problem.problem import TestSet, make_problem
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 from sklearn.datasets import load_svmlight_file
-from sklearn.metrics import accuracy_score, log_loss
 
 import naive
 
@@ -157,54 +156,41 @@ def test_records_survive_json():
 
 # --- a9a, as in the paper
 OPTIMA = {1e-2: 0.372723746864, 1e-3: 0.333340752069, 1e-4: 0.324506924714, 1e-5: 0.322933076714}
-TEST_LOSS = {1e-2: 0.340790, 1e-3: 0.324312, 1e-4: 0.323826, 1e-5: 0.324318}
-TEST_ACCURACY = {1e-2: 0.84442, 1e-3: 0.85118, 1e-4: 0.84995, 1e-5: 0.84982}
 WIDTHS = {1: [123], 2: [66, 57], 5: [25, 25, 25, 24, 24], 32: [4] * 27 + [3] * 5}
 
 
 @pytest.fixture(scope="module")
 def a9a(shared_data):
     matrix, y = load_svmlight_file(str(shared_data / "a9a.bz2"), n_features=123)
-    test, labels = load_svmlight_file(str(shared_data / "a9a.t.bz2"), n_features=123)
-    return matrix.tocsc(), (y > 0).astype(float), test, (labels > 0).astype(float)
+    return matrix.tocsc(), (y > 0).astype(float)
 
 
 def train(a9a, lam, parties, **options):
-    matrix, y, *_ = a9a
+    matrix, y = a9a
     bounds = list(itertools.accumulate(WIDTHS[parties], initial=0))
     blocks = [matrix[:, a:b].tocsr() for a, b in itertools.pairwise(bounds)]
     return solve(make_problem(blocks, y, lam=lam, fit_intercept=False), SolverOptions(**options))
 
 
-def check_a9a(a9a, result, lam):
-    _, _, test, labels = a9a
+def check_a9a(result, lam):
     best = OPTIMA[lam]
     assert result.status is Status.CONVERGED
     assert result.gap <= 1e-6
     # the published value has 12 digits
     assert -1e-12 <= result.objective - best <= result.gap * best + 1e-12
     assert result.history[-1].gap_absolute >= result.objective - best - 1e-12
-    score = test @ np.concatenate(result.weights)
-    probability = 1 / (1 + np.exp(-score))
-    # |x - x*| <= sqrt(2 gap / lam) moves the mean loss by at most this times the mean row norm
-    distance = math.sqrt(2 * result.history[-1].gap_absolute / lam)
-    assert log_loss(labels, probability) == pytest.approx(TEST_LOSS[lam], abs=min(4 * distance, 5e-4) + 1e-6)
-    assert accuracy_score(labels, score > 0) == pytest.approx(
-        TEST_ACCURACY[lam], abs=min(2 * distance, 2e-3) + 1e-5
-    )
-    return distance
 
 
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("parties", [1, 5, 32])
 def test_a9a_has_one_optimum_however_the_columns_are_split(a9a, parties):
-    check_a9a(a9a, train(a9a, 1e-3, parties), 1e-3)
+    check_a9a(train(a9a, 1e-3, parties), 1e-3)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("parties", [5, 32])
 def test_a9a_with_many_parties_and_sharing(a9a, parties):
-    check_a9a(a9a, train(a9a, 1e-4, parties, scheme="sharing"), 1e-4)
+    check_a9a(train(a9a, 1e-4, parties, scheme="sharing"), 1e-4)
 
 
 def documented_rounds():

@@ -1,9 +1,7 @@
 """Runs of ``proximal`` whose gap stands still: noticed, counted, mended, and resumed to the same bits."""
 
 import math
-import sys
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +15,9 @@ from sklearn.datasets import load_diabetes
 from sklearn.preprocessing import scale
 
 from resumed import assert_resumed_is_the_same
+from scripts import script_of
+
+stalls = script_of("bench/stalls.py")
 
 
 def wide_in_a_ball(loss, constraint="ball:0.5"):
@@ -29,14 +30,16 @@ def wide_in_a_ball(loss, constraint="ball:0.5"):
     )
 
 
-@pytest.mark.parametrize("seed", [444, 1706])
-def test_badly_scaled_columns_leave_directions_orthonormal(seed, monkeypatch):
-    """Rounding that passed for a direction made coefficients of 1e10, and objectives of 1e46."""
-    monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).resolve().parents[1] / "bench")])
-    from stalls import generate
+def generated(seed):
+    """A problem of the campaign that looks for stalls."""
+    case = stalls.generate(seed)
+    return make_problem(case.blocks, case.y, **case.arguments)
 
-    case = generate(seed)
-    solver = Solver(make_problem(case.blocks, case.y, **case.arguments), SolverOptions(n_threads=1))
+
+@pytest.mark.parametrize("seed", [444, 1706])
+def test_badly_scaled_columns_leave_directions_orthonormal(seed):
+    """Rounding that passed for a direction made coefficients of 1e10, and objectives of 1e46."""
+    solver = Solver(generated(seed), SolverOptions(n_threads=1))
     records = [solver.round() for _ in range(14)]
     objectives = [record.objective for record in records]
     # At the optimum a sum of some hundred numbers may go up by what rounds.
@@ -56,17 +59,12 @@ def test_badly_scaled_columns_leave_directions_orthonormal(seed, monkeypatch):
         pytest.param(5027, 60, marks=pytest.mark.repeats),
     ],
 )
-def test_columns_of_very_different_sizes_are_certified(seed, rounds, monkeypatch):
-    monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).resolve().parents[1] / "bench")])
-    from stalls import GAP, generate
-
-    case = generate(seed)
-    options = SolverOptions(gap=GAP, max_rounds=rounds, n_threads=1)
-    solver = Solver(make_problem(case.blocks, case.y, **case.arguments), options)
+def test_columns_of_very_different_sizes_are_certified(seed, rounds):
+    solver = Solver(generated(seed), SolverOptions(gap=stalls.GAP, max_rounds=rounds, n_threads=1))
     result = run_rounds(solver)
     if seed == 5163:  # of an objective of 1e-8, rounding of the proof alone may exceed what is asked
         assert result.status in (Status.CONVERGED, Status.AT_ROUNDING)
-        assert result.proof.gap_absolute - result.proof.rounding <= GAP * result.objective
+        assert result.proof.gap_absolute - result.proof.rounding <= stalls.GAP * result.objective
     else:
         assert result.status is Status.CONVERGED
 
@@ -98,26 +96,18 @@ def test_wide_tables_that_l1_interpolates_are_certified(n, width, loss, lam):
     ("seed", "history"),
     [(95350, 8), (95363, 8), (96099, 8), pytest.param(95422, 20, marks=pytest.mark.repeats)],
 )
-def test_few_directions_are_more_where_the_gap_hardly_falls(seed, history, monkeypatch):
+def test_few_directions_are_more_where_the_gap_hardly_falls(seed, history):
     """With as many weights at kinks and bounds as directions, nothing was free on any face."""
-    monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).resolve().parents[1] / "bench")])
-    from stalls import GAP, generate
-
-    case = generate(seed)
-    problem = make_problem(case.blocks, case.y, **case.arguments)
-    solver = Solver(problem, SolverOptions(gap=GAP, max_rounds=200, history=history, n_threads=1))
+    solver = Solver(
+        generated(seed), SolverOptions(gap=stalls.GAP, max_rounds=200, history=history, n_threads=1)
+    )
     assert run_rounds(solver).status is Status.CONVERGED
     assert max(len(party.directions) for party in solver.parties) > history
 
 
-def test_a_hessian_of_far_too_stiff_a_place_is_computed_anew(monkeypatch):
+def test_a_hessian_of_far_too_stiff_a_place_is_computed_anew():
     """A search had come to where the loss bends by 1e40: no step moved any more, and none was promised."""
-    monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).resolve().parents[1] / "bench")])
-    from stalls import GAP, generate
-
-    case = generate(52064)
-    problem = make_problem(case.blocks, case.y, **case.arguments)
-    solver = Solver(problem, SolverOptions(gap=GAP, history=64, n_threads=1))
+    solver = Solver(generated(52064), SolverOptions(gap=stalls.GAP, history=64, n_threads=1))
     objectives = [solver.round().objective for _ in range(40)]
     # From round 13 to 33 nothing had moved.
     assert objectives[-1] < 0.7 * objectives[12]
@@ -131,23 +121,6 @@ def test_a_gap_is_to_fall_in_so_many_rounds():
     falls_slowly = [watch.stalls(1e-3 * 0.999**k) for k in range(2 * PATIENCE + 1)]
     assert [k for k, stalls in enumerate(falls_slowly) if stalls] == [PATIENCE, 2 * PATIENCE]
     assert StallWatch.restored(watch.export()) == watch
-
-
-@pytest.mark.repeats
-@pytest.mark.parametrize(("loss", "gap"), [("squared", 1e-6), ("hinge", 1e-2)])
-def test_steps_of_sharing_certify(loss, gap):
-    problem, options = wide_in_a_ball(loss), SolverOptions(gap=gap, max_rounds=150, n_threads=1)
-    best = solve(problem, options).objective
-    solver = Solver(problem, options)
-    # Nothing but steps of sharing, and the hull of their answers.
-    solver.coordinator._searched = lambda: iter(())
-    solver.prepare()
-    records = [solver.round()]
-    solver.coordinator.switch_steps(problem)
-    while solver.stop_reason(records[-1]) is None:
-        records.append(solver.round())
-    assert solver.stop_reason(records[-1]) is Status.CONVERGED
-    assert all(record.objective - record.gap_absolute <= best * (1.0 + 1e-12) for record in records)
 
 
 def far_from_balance():

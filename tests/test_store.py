@@ -509,13 +509,17 @@ def test_wrong_transforms(options, words):
 
 
 # --- imports, documentation
-def test_import_is_light():
-    code = (
-        "import sys, fastadmm.store as s; s.open_partition, s.PartyWriter, s.Transform; "
-        "print([m for m in ('pandas', 'sklearn', 'numba', 'matplotlib') if m in sys.modules])"
-    )
-    run = python(code)
-    assert run.stdout.strip() == "[]"
+@pytest.mark.parametrize(
+    ("code", "heavy"),
+    [
+        ("import fastadmm.store as s; s.open_partition, s.PartyWriter, s.Transform", "pandas sklearn numba"),
+        ("import fastadmm.reports, fastadmm.cli.report", "jinja2 sklearn"),
+        ("from fastadmm.solver.metrics import quick_metrics as q; q('regression', [0.0], [1.0])", "sklearn"),
+    ],
+)
+def test_imports_are_light(code, heavy):
+    done = python(f"import sys\n{code}\nprint({set(heavy.split()) | {'matplotlib'}} & set(sys.modules))")
+    assert done.stdout.strip() == "set()", done.stderr
 
 
 def test_all_names_resolve():

@@ -1,11 +1,8 @@
 """Streamed blocks: to the last bit what the block in memory computes, and one line where the file fails."""
 
-import importlib.util
-import json
 import os
 import sys
 from itertools import pairwise
-from pathlib import Path
 
 import fastadmm.blocks.tiles as tiles_module
 import h5py
@@ -59,6 +56,24 @@ def rechunk(path, change):
             made.attrs.update(attributes)
 
 
+def assert_same_products(there, here, engine):
+    """All that is computed of a block, to the bit."""
+    (n, d), rng = here.shape, np.random.default_rng(0)
+    x, v, weight = rng.normal(size=(2, d)), rng.normal(size=(5, n)), rng.random(n)
+    for call in (
+        lambda b: b.product(x[0], engine),
+        lambda b: b.matrix_product(x, engine),
+        lambda b: b.transposed_product(v[0], engine),
+        lambda b: np.array(b.transposed_products(v, engine)),
+        lambda b: np.array(b.transposed_products(v[:2], engine)),
+        lambda b: b.gram(engine),
+        lambda b: b.gram(engine, weight),
+        lambda b: b.gram(engine, weight, rough=True),
+        lambda b: b.column_squares(engine),
+    ):
+        np.testing.assert_array_equal(call(there), call(here))
+
+
 @pytest.mark.representatives(3)
 @pytest.mark.parametrize("n_threads", [1, 3])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -74,15 +89,7 @@ def test_every_product_is_the_same_to_the_bit(tmp_path, kind, dtype, n_threads):
     assert there.stream.reader.direct
     dense = values.toarray() if sp.issparse(values) else values
     with Engine(n_threads) as engine:
-        for call in (
-            lambda b: b.product(x, engine),
-            lambda b: b.transposed_product(v, engine),
-            lambda b: np.array(b.transposed_products([v, w], engine)),
-            lambda b: b.gram(engine),
-            lambda b: b.gram(engine, weight),
-            lambda b: b.column_squares(engine),
-        ):
-            np.testing.assert_array_equal(call(there), call(here))
+        assert_same_products(there, here, engine)
         columns = np.full((D, N), np.nan)
         there.columns_into(columns, engine)
         np.testing.assert_array_equal(columns, dense.T)
@@ -124,8 +131,6 @@ def test_dense_rows_that_are_mostly_zero_too(tmp_path, dtype, direct):
     d = 70
     values = np.where(np.random.default_rng(5).random((N, d)) < 0.2, matrix("dense", dtype, d=d), 0.0)
     party = open_party(write(tmp_path / "p.h5", values, dtype))
-    rng = np.random.default_rng(0)
-    x, v, weight = rng.normal(size=(2, d)), rng.normal(size=(5, N)), rng.random(N)
     for part in (party, party.of_rows(1234, N - 777)):
         here, there = load_block(part, factor=0.3), load_block(part, True, 0.3)
         assert isinstance(here, CSRBlock)
@@ -133,16 +138,7 @@ def test_dense_rows_that_are_mostly_zero_too(tmp_path, dtype, direct):
         assert there.density == here.density
         there.dense.stream.direct = direct
         with Engine(2) as engine:
-            for call in (
-                lambda b: b.product(x[0], engine),
-                lambda b: b.matrix_product(x, engine),
-                lambda b: b.transposed_product(v[0, : b.shape[0]], engine),
-                lambda b: b.transposed_products(v[:, : b.shape[0]], engine),
-                lambda b: b.gram(engine, weight[: b.shape[0]]),
-                lambda b: b.gram(engine, weight[: b.shape[0]], rough=True),
-                lambda b: b.column_squares(engine),
-            ):
-                np.testing.assert_array_equal(call(there), call(here))
+            assert_same_products(there, here, engine)
         there.dense.stream.close()
 
 
@@ -151,18 +147,12 @@ def test_some_rows_of_a_file(tmp_path, kind):
     values = matrix(kind)
     party = open_party(write(tmp_path / "p.h5", values))
     start, stop = 1234, N - 777
-    here, v = as_block(values[start:stop]), np.random.default_rng(0).normal(size=stop - start)
+    here = as_block(values[start:stop])
     for there in (stream_block(party.of_rows(start, stop)), stream_block(party).of_rows(start, stop)):
         for direct in (True, False):
             there.stream.direct = direct
             with Engine(2) as engine:
-                for call in (
-                    lambda b: b.product(np.arange(1.0, D + 1.0), engine),
-                    lambda b: b.transposed_product(v, engine),
-                    lambda b: np.array(b.transposed_products([v, v * v, v], engine)),
-                    lambda b: b.gram(engine, v * v),
-                ):
-                    np.testing.assert_array_equal(call(there), call(here))
+                assert_same_products(there, here, engine)
         there.stream.close()
 
 
@@ -429,20 +419,3 @@ def test_missing_compression_package(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="unknown choice 'zip'"):
         PartyWriter(tmp_path / "q.h5", name="q", compression="zip")
     assert not (tmp_path / "q.h5").exists()
-
-
-@pytest.mark.parametrize("name", ["streaming", "compression", "row_threads", "conversion"])
-def test_the_page_shows_what_was_measured(monkeypatch, name):
-    folder = Path(__file__).parents[1] / "bench"
-    monkeypatch.syspath_prepend(folder)
-
-    def load(module):
-        spec = importlib.util.spec_from_file_location(module, folder / f"{module}.py")
-        loaded = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(loaded)
-        return loaded
-
-    bench = load(name)
-    measured = json.loads(bench.MEASURED.read_text(encoding="utf-8"))
-    page = load("page")
-    assert page.block(bench.MARK, getattr(bench, "PAGE", page.PAGE)) == "\n" + bench.render(measured)

@@ -5,7 +5,6 @@ import pytest
 import scipy.sparse as sp
 from fastadmm.blocks.block import as_block
 from fastadmm.coordinator.metric_limits import directions_per_party
-from fastadmm.coordinator.subspace.subspace import span_tolerance
 from fastadmm.engine.engine import Engine
 from fastadmm.method.span import SpanPoint, minimise_over_span
 from fastadmm.parties import direction as direction_party
@@ -218,20 +217,19 @@ def test_the_whole_space_is_the_end():
 
 
 @pytest.mark.parametrize(
-    ("shape", "kind"),
-    [((32561, 66), "gram"), ((1024, 1024), "gram"), ((38, 7129), "kernel"), ((25000, 74851), "gradient")],
+    ("shape", "density", "kind"),
+    [
+        *(((32561, 66), 0.0, "gram"), ((1024, 1024), 0.0, "gram"), ((38, 7129), 0.0, "kernel")),
+        ((25000, 74851), 0.0, "gradient"),
+        # A dense Gram matrix is made only where it is cheap.
+        *(((6000, 1000), 1.0, "gradient"), ((6000, 500), 1.0, "gram")),
+        *(((6000, 1000), 0.15, "gradient"), ((6000, 1000), 0.02, "gram")),
+    ],
 )
-def test_choice_by_shape(shape, kind):
-    name, reason = choose_metric_solver(shape)
+def test_choice_by_shape_and_density(shape, density, kind):
+    name, reason = choose_metric_solver(shape, density=density)
     assert name == kind
     assert kind[:4] in reason.lower()
-
-
-def test_a_dense_gram_matrix_is_made_only_where_it_is_cheap():
-    assert choose_metric_solver((6000, 1000), density=1.0)[0] == "gradient"
-    assert choose_metric_solver((6000, 500), density=1.0)[0] == "gram"
-    assert choose_metric_solver((6000, 1000), density=0.15)[0] == "gradient"
-    assert choose_metric_solver((6000, 1000), density=0.02)[0] == "gram"
 
 
 def test_number_of_directions():
@@ -261,31 +259,3 @@ def test_single_precision_neither_overflows_nor_is_used_for_few_columns():
     assert not party._rough_is_enough(np.full(400, 0.25))
     few = direction_party.DirectionParty("a", as_block(np.ones((400, 8))), 1e35, Engine(1))
     assert not few._rough_is_enough(np.full(400, 0.25))
-
-
-def test_once_the_directions_span_all_weights_a_round_finishes():
-    """Eight parties of at most four columns: four rounds for the directions, one for the certificate."""
-    from sklearn.datasets import load_breast_cancer
-    from sklearn.preprocessing import scale
-
-    X, y = load_breast_cancer(return_X_y=True)
-    X = scale(X)
-    blocks = [X[:, 30 * m // 8 : 30 * (m + 1) // 8] for m in range(8)]
-    for lam in (1e-2, 1e-3, 1e-4, 1e-5):
-        problem = make_problem(blocks, y * 1.0, lam=lam, fit_intercept=False)
-        result = solve(problem, SolverOptions(scheme="subspace", gap=1e-6))
-        assert result.status is Status.CONVERGED
-        assert len(result.history) <= 5
-
-
-@pytest.mark.parametrize(
-    ("gap", "objective", "complete", "share"),
-    [(5.0, 10.0, False, 1e-4), (0.5, 10.0, False, 3e-3), (0.5, -1.0, False, 1e-4), (5.0, 10.0, True, 1e-7)],
-)
-def test_the_span_is_solved_further_while_the_gap_is_large_and_when_it_is_complete(
-    gap, objective, complete, share
-):
-    assert span_tolerance(gap, objective, complete) == pytest.approx(share * gap, rel=1e-15)
-    # Two directions of parties far away: rounds cost more than arithmetic.
-    far = 1e-7 if complete else 1e-6
-    assert span_tolerance(gap, objective, complete, pairs=True) == pytest.approx(far * gap, rel=1e-15)

@@ -96,17 +96,6 @@ def test_points_beside_decimal_commas_are_read_as_types_say(tmp_path):
     np.testing.assert_array_equal(as_numbers.parties[0].load(), [[1.234, 0.5], [2.5, 1.5]])
 
 
-def test_points_of_a_new_table_beside_decimal_commas_are_noted(tmp_path):
-    (tmp_path / "x.csv").write_text("a;b;y\n950;0,5;0\n870;1,5;1\n")
-    convert(tmp_path / "x.csv", tmp_path / "p", label="y", parties=1)
-    (tmp_path / "x.csv").write_text("a;b;y\n950;0,5;0\n1.234;1,5;1\n")
-    notes: list[str] = []
-    convert(
-        tmp_path / "x.csv", tmp_path / "q", label="y", like=tmp_path / "p", told=lambda n, _: notes.extend(n)
-    )
-    assert any("column 'a': points stand before three digits" in note for note in notes)
-
-
 def test_a_mark_that_training_never_decided_is_refused(tmp_path):
     column(tmp_path, ["5 €", "7 €", "1 200 €"])
     for cell in ("1.234 €", "1,234 €", "5.50 €"):
@@ -213,25 +202,6 @@ def test_two_tables_with_everything_at_once(pair, tmp_path):
         partition.parties, [tmp_path / "bank2.csv", tmp_path / "shop2.csv"], TableRows(id=ids)
     )
     np.testing.assert_array_equal(features.blocks[0], new.parties[0].load())
-
-
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        (
-            "1,1234.5,2020-01-31,Rome",
-            r"line 2, column 'income': '1234.5' is not a number, as the training table",
-        ),
-        ("1,$5,2020-01-31,Rome", r"line 2, column 'income': '\$5' is not a number"),
-        ("1,5,31.01.2020,Rome", r"line 2, column 'joined': '31.01.2020' .* \(days of dates %Y-%m-%d\)"),
-    ],
-)
-def test_a_table_that_does_not_fit_is_refused(pair, tmp_path, row, message):
-    convert_tables(pair[0], [pair[1]], tmp_path / "p", **OPTIONS)
-    (tmp_path / "bank.csv").write_text(f"cust_no,income,joined,city\n{row}\n")
-    (tmp_path / "shop.csv").write_text("customer,income,share\n1,5,28%\n")
-    with pytest.raises(InputError, match=message):
-        convert_tables(pair[0], [pair[1]], tmp_path / "q", id=IDS, like=tmp_path / "p")
 
 
 def test_types_are_always_printed(tmp_path, capsys):

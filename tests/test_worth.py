@@ -178,16 +178,6 @@ def test_plan_has_every_coalition_once():
         assert {len(c) for c in few} == {0, 1, n - 1, n}
 
 
-def test_refused():
-    problem, train, _, y, _ = a_problem()
-    with pytest.raises(InputError, match="no test set"):
-        measure_worth(make_problem(train, y))
-    with pytest.raises(ConfigError, match="unknown metric"):
-        measure_worth(problem, metric="gini")
-    with pytest.raises(ConfigError, match="label_party"):
-        measure_worth(problem, label_party=3)
-
-
 # --- runs on disk --------------------------------------------------------------------------------
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):

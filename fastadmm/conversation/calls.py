@@ -176,7 +176,8 @@ CALLS: dict[str, CallRule] = {
         "gradient: rows, model: vector, proposal: vector?, common: flag?, most: positive count?",
         "message: rows?, products: vector, messages: class rows?, products_of_all: matrix?, "
         "coefficients: vector, norms: vector, proposal_positions: vector?, proposal_norms: vector?, "
-        "clipped: vector?, clipped_norm: nonnegative?, answer_positions: vector, answer_norms: vector, dual_scale: nonnegative, dual_value: number, "
+        "clipped: vector?, clipped_norm: nonnegative?, answer_positions: vector, answer_norms: vector, "
+        "dual_scale: nonnegative, dual_value: number, "
         f"dual_at_zero: number, dual_free: nonnegative?, excess: nonnegative?, squared: nonnegative, {_FACE}",
     ),
     "describe_model": _rule(("proximal",), "model: vector", "norm: nonnegative, heaviest: nonnegative?"),

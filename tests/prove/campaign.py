@@ -1,13 +1,12 @@
 """Fit generated problems and hold every printed claim against feasible points of other sources.
 
 ``python -P tests/prove/campaign.py --problems 2000 --seed 0 --jobs 2``. The exit code is 1 if a claim is
-false or the product raised something that is none of its errors. ``--results FILE`` keeps a line per problem,
-and problems that are in the file already are not done again. ``--write PAGE`` puts the counts into a page.
+false or the product raised something that is none of its errors. ``--write PAGE`` puts the counts into a
+page.
 """
 
 import argparse
 import dataclasses
-import json
 import multiprocessing
 import sys
 import time
@@ -19,7 +18,8 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-BEGIN, END = "<!-- prove:begin -->", "<!-- prove:end -->"
+from page_outputs import between_markers  # noqa: E402
+
 CLAIMS = ("certified", "certified_within", "at_rounding", "uncertified", "unproved", "contradiction")
 
 
@@ -82,45 +82,6 @@ def table(total: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def with_table(page: str, text: str) -> str:
-    """A page with the counts between its markers; without markers, at its end."""
-    block = f"{BEGIN}\n{text}{END}"
-    if BEGIN in page and END in page.split(BEGIN, 1)[1]:
-        before, rest = page.split(BEGIN, 1)
-        return before + block + rest.split(END, 1)[1]
-    return page.rstrip("\n") + ("\n\n" if page.strip() else "") + f"## Counts of `make prove`\n\n{block}\n"
-
-
-def _kept(path: Path | None) -> dict[int, dict[str, Any]]:
-    if path is None or not path.exists():
-        return {}
-    found = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            one = json.loads(line)
-        except json.JSONDecodeError:  # the last line of a run that was stopped
-            continue
-        found[one["seed"]] = one
-    return found
-
-
-def run(seeds: Sequence[int], jobs: int, results: Path | None = None) -> list[dict[str, Any]]:
-    """Outcomes of the seeds; those that a file has already are taken from there."""
-    known = _kept(results)
-    missing = [seed for seed in seeds if seed not in known]
-    log = results.open("a", encoding="utf-8") if results is not None else None
-    try:
-        for one in outcomes(missing, jobs):
-            known[one["seed"]] = one
-            if log is not None:
-                log.write(json.dumps(one) + "\n")
-                log.flush()
-    finally:
-        if log is not None:
-            log.close()
-    return [known[seed] for seed in seeds]
-
-
 def _print_findings(found: Sequence[dict[str, Any]]) -> None:
     from prove.check import False_
 
@@ -140,11 +101,11 @@ def main() -> int:
     parser.add_argument("--problems", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0, help="of the first problem")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--results", type=Path, help="a line per problem is kept there")
     parser.add_argument("--write", type=Path, help="put the counts into this page")
     arguments = parser.parse_args()
     begin = time.perf_counter()
-    found = run(range(arguments.seed, arguments.seed + arguments.problems), arguments.jobs, arguments.results)
+    seeds = range(arguments.seed, arguments.seed + arguments.problems)
+    found = sorted(outcomes(seeds, arguments.jobs), key=lambda one: one["seed"])
     total = counts(found)
     _print_findings(found)
     print(f"\n{table(total)}")
@@ -155,8 +116,8 @@ def main() -> int:
         f"not end; {time.perf_counter() - begin:.0f} s"
     )
     if arguments.write is not None:
-        page = arguments.write.read_text(encoding="utf-8") if arguments.write.exists() else ""
-        arguments.write.write_text(with_table(page, table(total)), encoding="utf-8")
+        page = between_markers(arguments.write.read_text(encoding="utf-8"), "prove", table(total))
+        arguments.write.write_text(page, encoding="utf-8")
     return 1 if total["false"] or total["exceptions"] else 0
 
 
