@@ -178,7 +178,9 @@ CALLS: dict[str, CallRule] = {
         "coefficients: vector, norms: vector, proposal_positions: vector?, proposal_norms: vector?, "
         "clipped: vector?, clipped_norm: nonnegative?, answer_positions: vector, answer_norms: vector, "
         "dual_scale: nonnegative, dual_value: number, "
-        f"dual_at_zero: number, dual_free: nonnegative?, excess: nonnegative?, squared: nonnegative, {_FACE}",
+        f"dual_at_zero: number, dual_free: nonnegative?, excess: nonnegative?, squared: nonnegative, {_FACE}, "
+        "own_anchor: vector?, own_basis: matrix?, own_slope: vector?, own_stiffness: matrix?, "
+        "own_curvature: matrix?",
     ),
     "describe_model": _rule(("proximal",), "model: vector", "norm: nonnegative, heaviest: nonnegative?"),
     "show_key": _rule(SUMS, "", "key: words"),
@@ -439,19 +441,19 @@ def _check_shapes(call: Asked, answer: Mapping[str, Any], place: str, shared: tu
     shapes: dict[str, tuple[int, ...]] = {
         "products": (so_far if "message" in answer else 0,),
         "products_of_all": (fresh, so_far),
-        "stiffness": (k, k),
-        "curvature": (k, k),
+        **dict.fromkeys(("stiffness", "curvature", "own_stiffness", "own_curvature"), (k, k)),
         "norms": (2,),
-        **dict.fromkeys(("coefficients", "slope", "clipped"), (k,)),
-        "basis": (k, -1),
+        **dict.fromkeys(("coefficients", "slope", "clipped", "own_slope", "own_anchor"), (k,)),
+        **dict.fromkeys(("basis", "own_basis"), (k, -1)),
     }
     for end in ("proposal", "answer"):
         if f"{end}_positions" in answer and f"{end}_norms" in answer:
             shapes[f"{end}_norms"] = answer[f"{end}_positions"].shape
-    if "basis" in answer and answer["basis"].shape[1] > k:
-        raise FormatError(
-            f"{place}: 'basis' has {answer['basis'].shape[1]} columns, more than {k} directions"
-        )
+    for key in ("basis", "own_basis"):
+        if key in answer and answer[key].shape[1] > k:
+            raise FormatError(
+                f"{place}: {key!r} has {answer[key].shape[1]} columns, more than {k} directions"
+            )
     for key, shape in shapes.items():
         if key in answer and any(n not in (-1, m) for n, m in zip(shape, answer[key].shape, strict=True)):
             raise FormatError(

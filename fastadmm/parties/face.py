@@ -249,7 +249,14 @@ class FaceParty(OwnDirections, Answering):
                 answer["clipped"], answer["clipped_norm"] = self.span.coefficients(held), norm(held)
         answer["answer_positions"], answer["answer_norms"] = self._norms_along(x, new)
         self._answer, anchor = new, answer["coefficients"]
-        face = self._face_at(anchor, new, self.penalty.held(new))
+        face, held = self._face_at(anchor, new, self.penalty.held(new)), self.penalty.held(x)
+        if not found.proposed:  # x's own face, for where the best model is between x and the answer
+            own = self._face_at(
+                self.span.coefficients(x), np.where(held, new, x), held & self.penalty.held(new)
+            )
+            answer.update(
+                (f"own_{key}", value) for key, value in {"anchor": own.anchor, **own.values()}.items()
+            )
         return {**answer, **face.values(), **self.proved(found.slope, y)}
 
     def _clipped(self, y: Array) -> Array:

@@ -44,6 +44,7 @@ class BestResponse:
     excess: float | None = None
     messages: Array = field(default_factory=lambda: np.empty((0, 0)))  # of all directions, where asked for
     products_of_all: Array = field(default_factory=lambda: np.empty((0, 0)))
+    own: Face | None = None  # the model's, where it was the proposal
     clipped: tuple[Array, float] | None = None  # of the proposal, and its norm; None where it passed nothing
 
     @classmethod
@@ -66,6 +67,7 @@ class BestResponse:
             float(answer["excess"]) if "excess" in answer else None,
             answer.get("messages", np.empty((0, 0))),
             answer.get("products_of_all", np.empty((0, 0))),
+            _own_face(answer),
             (answer["clipped"], float(answer["clipped_norm"])) if "clipped" in answer else None,
         )
 
@@ -73,6 +75,11 @@ class BestResponse:
     def inside(self) -> bool:
         """Whether the whole segment to the proposal, if there is one, is in the set."""
         return self.to_proposal is None or float(self.to_proposal.positions[-1]) == 1.0
+
+
+def _own_face(answer: Mapping[str, Any]) -> Face | None:
+    own = {key.removeprefix("own_"): value for key, value in answer.items() if key.startswith("own_")}
+    return Face.read(own["anchor"], own) if own else None
 
 
 #: Earlier answers that a party's part of the model may be combined from, and points between the model and an

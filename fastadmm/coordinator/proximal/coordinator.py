@@ -121,6 +121,7 @@ class ProximalCoordinator:
         self._norms = self.penalties = self.lengths = np.zeros(self.n_parts)
         self.heaviest = 0.0
         self._faces: list[Face] = []  # of the last answers
+        self._own_faces: list[Face] = []  # of the model that they answered, where it was the proposal
         self._ahead: FaceSearch | None = None
         self.n_bad = 0
         self.steps: DualSteps | None = None
@@ -265,6 +266,7 @@ class ProximalCoordinator:
         if unresolved and all(answer.inside for answer in answers):
             self._less_steep(answers, before, bound)
         self._faces = [answer.face for answer in answers]
+        self._own_faces = [answer.own for answer in answers if answer.own is not None]
         self._ahead = self._advanced(self._faces, bound, self.model.coefficients)
         if self.asks_sizes and any(answer.excess is not None for answer in answers):
             yield from self._describe_model()  # only they know how large their weights are
@@ -410,6 +412,9 @@ class ProximalCoordinator:
         if searches and self.n_bad == 0 and self._ahead is not None:
             self._tell(self._ahead)
             found = self._narrowed(self._ahead)
+        if searches and found is None and self._own_faces:
+            ahead = self._advanced(self._own_faces, self._value(self.model), self.model.coefficients)
+            found = None if ahead is None else ahead.found()
         if self.steps is not None and not self._can_be_true(found):
             found = None
         self.proposal, self.promised, self.repaired = self.model, 0.0, None
