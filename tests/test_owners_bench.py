@@ -49,9 +49,6 @@ def test_claims_are_judged_at_the_best_step_and_told_for_the_others(script, meas
     assert [agrees for claim, _, agrees in rows if claim.startswith(("Theorem 2", "Theorem 3"))] == [
         "**no**"
     ] * 2
-    found = measured["problems"]["Lending Club"]
-    text = next(agrees for claim, told, agrees in rows if "100-fold" in claim and told.startswith("Lending"))
-    assert text == ("yes" if 50 <= script.fall(found, 3000) <= 200 else "**no**")
     for name, p in measured["problems"].items():
         assert [step["c1"] for step in p["steps"]] == list(script.STEPS)
         levels = [np.log(np.maximum(step["means"][-1], 1e-9)).mean() for step in p["steps"]]
