@@ -37,10 +37,3 @@ def conjugate(u: Array, label: int, s: float) -> float:
     if (p < -1e-15).any() or abs(p.sum() - 1) > 1e-9:
         return math.inf
     return s * math.fsum(x * math.log(x) for x in p if x > 0)
-
-
-def objective(weights: Array, intercept: Array, X: Array, y: Array, s: Array, lam: float) -> float:
-    """Mean multinomial loss plus ``lam / 2 |weights|^2``; weights of shape (d, C)."""
-    z = X @ weights + intercept
-    losses = [s_i * value(row, int(label)) for row, label, s_i in zip(z, y, s)]
-    return math.fsum(losses) / s.sum() + lam / 2 * float(np.sum(weights**2))

@@ -34,6 +34,19 @@ SCHEMES: dict[str, dict[str, object]] = {
     "cg": {"scheme": "sharing", "x_update": "cg", "rounds": 3},
     "lasso": {"regularizer": "l1"},
 }
+#: Starts a run, or goes on with the one that is there, and prints its peak.
+PROGRAM = (
+    "import json, pathlib, sys\n"
+    "from fastadmm.runs.config import make_config\n"
+    "from fastadmm.runs.train import resume_run, start_run\n"
+    "from fastadmm.runs.environment import peak_memory\n"
+    "values, folder = json.loads(sys.argv[1]), pathlib.Path(sys.argv[2])\n"
+    "if folder.exists():\n"
+    "    resume_run(folder, changes={'rounds': values['rounds']})\n"
+    "else:\n"
+    "    start_run(make_config(values), folder)\n"
+    "print(peak_memory())\n"
+)
 
 
 @pytest.fixture(scope="module")
@@ -237,18 +250,10 @@ def test_peak_memory_stays_under_the_limit(tmp_path):
     limit = 400 * 10**6
     size = sum(f.stat().st_size for f in (tmp_path / "a.parts").glob("party-*.h5"))
     assert size > 2 * limit
-    program = (
-        "import sys, json\n"
-        "from fastadmm.runs.config import make_config\n"
-        "from fastadmm.runs.train import start_run\n"
-        "from fastadmm.runs.environment import peak_memory\n"
-        "start_run(make_config(json.loads(sys.argv[1])), __import__('pathlib').Path(sys.argv[2]))\n"
-        "print(peak_memory())\n"
-    )
     for scheme in ("subspace", "sharing"):
         values = {"data": str(tmp_path / "a.parts"), "scheme": scheme, "rounds": 25, "gap": 0.0}
         told = json.dumps({**values, "memory": str(limit)})
-        done = python(program, told, tmp_path / scheme, check=True, timeout=None)
+        done = python(PROGRAM, told, tmp_path / scheme, check=True, timeout=None)
         assert int(done.stdout) < limit
         assert result_of(tmp_path / scheme)["rounds"] == 25
 
@@ -258,22 +263,10 @@ def test_a_resumed_run_holds_its_messages_once(tmp_path):
     blocks, y, _ = make_vertical_classification(n, widths, seed=4)
     write_blocks(tmp_path / "a.parts", blocks, y)
     values = {"data": str(tmp_path / "a.parts"), "scheme": "subspace", "threads": 2}
-    program = (
-        "import json, pathlib, sys\n"
-        "from fastadmm.runs.config import make_config\n"
-        "from fastadmm.runs.train import resume_run, start_run\n"
-        "from fastadmm.runs.environment import peak_memory\n"
-        "values, folder = json.loads(sys.argv[1]), pathlib.Path(sys.argv[2])\n"
-        "if folder.exists():\n"
-        "    resume_run(folder, changes={'rounds': values['rounds']})\n"
-        "else:\n"
-        "    start_run(make_config(values), folder)\n"
-        "print(peak_memory())\n"
-    )
 
     def peak(rounds):
         told = json.dumps({**values, "rounds": rounds, "gap": 0.0, "lambda": 1e-6})
-        return int(python(program, told, tmp_path / "run", check=True).stdout)
+        return int(python(PROGRAM, told, tmp_path / "run", check=True).stdout)
 
     peak(1)  # compiles
     shutil.rmtree(tmp_path / "run")

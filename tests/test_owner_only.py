@@ -35,11 +35,15 @@ def tables(tmp_path):
     return tmp_path
 
 
+def convert(home, *more):
+    parties = ("--label", "y", "--columns", "a;b", "--names", "A,B")
+    assert not run("convert", home / "t.csv", *parties, *more, "-o", home / "p")
+
+
 @pytest.mark.representatives(2)
 @pytest.mark.parametrize("options", ["", "--privacy message --epsilon 8", "--path"])
 def test_of_a_conversion_and_a_run_nothing_is_open(tables, umask, options):
-    assert not run("convert", tables / "t.csv", "--label", "y", "--columns", "a;b", "--names", "A,B",
-                   "-o", tables / "p")  # fmt: skip
+    convert(tables)
     assert not run("train", tables / "p", "-o", tables / "run", "-q", *options.split())
     assert not run("evaluate", tables / "run", tables / "p")
     assert not run("predict", tables / "run", tables / "p", "-o", tables / "scores.csv")
@@ -48,14 +52,12 @@ def test_of_a_conversion_and_a_run_nothing_is_open(tables, umask, options):
 
 
 def test_shards_and_rounds_by_files_are_closed(tables, umask):
-    assert not run("convert", tables / "t.csv", "--label", "y", "--columns", "a;b", "--names", "A,B",
-                   "--shards", "2", "-o", tables / "p")  # fmt: skip
+    convert(tables, "--shards", "2")
     assert open_to_others(tables / "p") == []
 
 
 def test_what_is_made_for_others_follows_the_umask(tables, umask):
-    assert not run("convert", tables / "t.csv", "--label", "y", "--columns", "a;b", "--names", "A,B",
-                   "-o", tables / "p")  # fmt: skip
+    convert(tables)
     assert not run("train", tables / "p", "-o", tables / "run", "-q")
     assert not run("card", tables / "run", "-o", tables / "card.md")
     assert not run("export", tables / "run", "--party", "A", "-o", tables / "A.json")

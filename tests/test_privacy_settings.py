@@ -83,10 +83,6 @@ def test_a_damaged_statement_is_an_error(values):
 
 
 # --- ledger
-def charges(mu, rounds, run="run"):
-    return [Charge(run, "data", "bank", f"message {t}", gdp=mu) for t in range(rounds)]
-
-
 def test_all_or_nothing(tmp_path):
     ledger = Ledger(tmp_path / "l")
     mu = gdp_of(1.0, 1e-5)

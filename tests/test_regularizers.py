@@ -189,7 +189,6 @@ def test_more_columns_than_a_gram_matrix_holds():
     solver.close()
 
 
-# --- whole fits
 # --- certificates
 # One loss for each pair, so that every loss meets every regulariser and every set.
 @pytest.mark.representatives(6)

@@ -22,7 +22,6 @@ from rounds_tools import (
     answer,
     assert_same_course,
     begin,
-    change,
     data_of,
     part_of,
     separate,
@@ -224,7 +223,6 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture) ->
 
     step = ["party", "step", "--data", own, "--out", tmp_path / "m.h5"]
     coordinator = ["coordinator", "step", directory]
-    start = ["coordinator", "start", tmp_path / "labels" / "labels.h5", "-o", tmp_path / "new"]
     short = write_blocks(tmp_path / "short.parts", [np.ones((9, 2)) * 0.1], np.arange(9) % 2.0)
 
     def refused(code: int, text: str, *arguments: object) -> None:
@@ -234,21 +232,16 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture) ->
         assert text in err
         assert err.count("\n") == 1
         assert not (tmp_path / "m.h5").exists()
-        assert not (tmp_path / "new").exists()
 
     refused(3, "of run", *step, "--state", home / "state", "--in", foreign_request)
     refused(3, "align the rows", "party", "step", "--data", short / "party-1.h5", "--state", tmp_path / "s",
             "--in", first, "--out", tmp_path / "m.h5")  # fmt: skip
     refused(3, "another run", *coordinator, foreign_message)
-    refused(5, "named twice", *start, "--party", "a", "--party", "A")
 
     assert coordinator_step(directory, messages[:1]).notes[-1].startswith("exchange 0: waiting for party-2: ")
     result = coordinator_step(directory, messages)
     later = next(r for r in result.requests if "party-1" in r.name)
     refused(6, "state", *step, "--state", tmp_path / "fresh", "--in", later)
-    shutil.copy(later, tmp_path / "bad.h5")
-    change(tmp_path / "bad.h5", lambda values: values.update(weights=True))
-    refused(4, "unknown here", *step, "--state", home / "state", "--in", tmp_path / "bad.h5")
     answer(tmp_path, later)
     assert run(*step, "--state", home / "state", "--in", first) == 0  # an old one again
     assert (tmp_path / "m.h5").read_bytes() == messages[0].read_bytes()
@@ -270,9 +263,8 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     directory = tmp_path / "run"
     parties = [part for name in NAMES for part in ("--party", name)]
     options = ["--lambda", "1e-2", "--rounds", "1"]
-    assert (
-        run("coordinator", "start", tmp_path / "labels" / "labels.h5", *parties, "-o", directory, *options)
-        == 0
+    assert not run(
+        "coordinator", "start", tmp_path / "labels" / "labels.h5", *parties, "-o", directory, *options
     )
     assert "waiting for party-1, party-2: requests in" in capsys.readouterr().out
     for _ in range(20):

@@ -29,6 +29,13 @@ def span(n_messages, n, seed=0):
     return rng.normal(size=(n_messages, n)) * 0.3, rng.normal(size=n_messages), *rng.normal(size=(2, n))
 
 
+def targets_of(loss, y, rng):
+    """Numbers as targets that the loss takes."""
+    if loss.link(1.0) is not None:
+        return 1.0 + rng.poisson(2.0, len(y))
+    return (y > 0) * 1.0 if loss.task == "classification" else y
+
+
 @pytest.mark.representatives(8)
 @pytest.mark.parametrize("n", [1, 31, 512, 1500])
 @pytest.mark.parametrize("n_messages", [0, 1, 3, 4, 9])
@@ -63,10 +70,7 @@ def test_advance_is_move_evaluate_and_slopes(loss):
     messages, step, origin, base = span(n_messages, n, seed=2)
     rng = np.random.default_rng(3)
     y = rng.normal(size=n)
-    if loss.link(1.0) is not None:
-        y = 1.0 + rng.poisson(2.0, n)
-    elif loss.task == "classification":
-        y = (y > 0) * 1.0
+    y = targets_of(loss, y, rng)
     weight = rng.random(n) + 0.1
     total, z, gradient, expected_gradient = np.empty((4, n))
     with Engine(2) as engine:
@@ -89,10 +93,7 @@ def test_advance_is_move_evaluate_and_slopes(loss):
 def test_a_loss_at_a_sum_of_messages_is_that_of_a_step_without_messages(loss, n):
     rng = np.random.default_rng(3)
     total, base, y, weight = *rng.normal(size=(3, n)), rng.random(n) + 0.1
-    if loss.link(1.0) is not None:
-        y = 1.0 + rng.poisson(2.0, n)
-    elif loss.task == "classification":
-        y = (y > 0) * 1.0
+    y = targets_of(loss, y, rng)
     z, gradient, expected_z, expected_gradient = np.empty((4, n))
     with Engine(2) as engine:
         rows = SimpleNamespace(y=y, weight=weight, offset=base)
