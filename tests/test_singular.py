@@ -1,7 +1,7 @@
 """Singular values where LAPACK's quick method gives up."""
 
 import numpy as np
-from fastadmm.engine.singular import least_squares, singular
+from fastadmm.engine.singular import singular
 
 
 def gives_up(*args, **settings):
@@ -10,13 +10,11 @@ def gives_up(*args, **settings):
 
 def test_another_method_takes_over(monkeypatch):
     rng = np.random.default_rng(0)
-    matrix, target = rng.normal(size=(9, 4)) @ np.diag([1.0, 1.0, 1e-3, 0.0]), rng.normal(size=9)
-    expected = singular(matrix, whole=True)[1], least_squares(matrix, target)
+    matrix = rng.normal(size=(9, 4)) @ np.diag([1.0, 1.0, 1e-3, 0.0])
+    expected = singular(matrix, whole=True)[1]
     monkeypatch.setattr(np.linalg, "svd", gives_up)
-    monkeypatch.setattr(np.linalg, "lstsq", gives_up)
     for whole in (True, False):
         left, values, right = singular(matrix, whole)
         assert left.shape == ((9, 9) if whole else (9, 4))
-        np.testing.assert_allclose(values, expected[0], atol=1e-14)
+        np.testing.assert_allclose(values, expected, atol=1e-14)
         np.testing.assert_allclose(left[:, :4] * values @ right, matrix, atol=1e-14)
-    np.testing.assert_allclose(least_squares(matrix, target), expected[1], atol=1e-12)

@@ -178,9 +178,9 @@ CALLS: dict[str, CallRule] = {
         "coefficients: vector, norms: vector, proposal_positions: vector?, proposal_norms: vector?, "
         "clipped: vector?, clipped_norm: nonnegative?, answer_positions: vector, answer_norms: vector, "
         "dual_scale: nonnegative, dual_value: number, "
-        f"dual_at_zero: number, dual_free: nonnegative?, excess: nonnegative?, squared: nonnegative, {_FACE}, "
+        "dual_at_zero: number, dual_free: nonnegative?, excess: nonnegative?, squared: nonnegative, "
         "own_anchor: vector?, own_basis: matrix?, own_slope: vector?, own_stiffness: matrix?, "
-        "own_curvature: matrix?",
+        f"own_curvature: matrix?, {_FACE}",
     ),
     "describe_model": _rule(("proximal",), "model: vector", "norm: nonnegative, heaviest: nonnegative?"),
     "show_key": _rule(SUMS, "", "key: words"),
