@@ -229,8 +229,10 @@ def _check(value: Any, shape: Any, place: str) -> None:
     kind = shape if isinstance(shape, str) else "an object" if isinstance(shape, dict) else "a list"
     if not _KINDS[kind](value):
         known = (words for words, holds in _KINDS.items() if holds(value))
-        found = "nothing" if value is None else next(known, "something else")
-        raise FormatError(f"{place} must be {kind}, found {found}")
+        plain = "nothing" if value is None else "a truth value" if isinstance(value, bool) else ""
+        found = plain or next(known, "a number that is too large")
+        with_others = " with other values" if kind == "a table of numbers" and found == "an object" else ""
+        raise FormatError(f"{place} must be {kind}, found {found}{with_others}")
     if isinstance(shape, dict):
         for key, own in shape.items():
             _check(value.get(key), own, f"{place}: key {key}")

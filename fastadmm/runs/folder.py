@@ -299,7 +299,7 @@ def document_in(path: Path) -> dict[str, Any] | None:
             return None
     document: Any = read_toml(path) if path.suffix == ".toml" else read_json(path)
     if not isinstance(document, dict):
-        raise FormatError(f"{shown(path)}: key '/': is {type(document).__name__}, not an object")
+        raise FormatError(f"{shown(path)}: holds no JSON object, but another value")
     return document
 
 
