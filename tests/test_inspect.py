@@ -161,7 +161,11 @@ def foreign(path):
     [
         (lambda path: h5py.File(path, "w").close(), ExitCode.FORMAT, "encoding-type"),
         (foreign, ExitCode.FORMAT, "not of fastadmm"),
-        (lambda path: write(path, "result.json", "[1]"), ExitCode.FORMAT, "result.json: holds no JSON object"),
+        (
+            lambda path: write(path, "result.json", "[1]"),
+            ExitCode.FORMAT,
+            "result.json: holds no JSON object",
+        ),
         (lambda path: write(path, "result.json", "{,"), ExitCode.FORMAT, "result.json: not JSON"),
         (lambda path: write(path, "run.toml", "a ="), ExitCode.FORMAT, "run.toml: not TOML"),
         (lambda path: write(path, "model.toml", ""), ExitCode.STORAGE, "no .h5 file"),

@@ -282,7 +282,7 @@ def test_damaged_result(folder, uninterrupted, tmp_path):
     out = tmp_path / "run"
     start_run(configuration(folder, "sharing"), out, display=SignalAfter(10))
     for text, message in (
-        ("{", "not JSON"), ("[]", "missing"), ('{"status": "converged"}', "missing"), ("\xff", "not JSON"),
+        ("{", "not JSON"), ("[]", "no JSON object"), ('{"status": "x"}', "missing"), ("\xff", "not JSON"),
     ):  # fmt: skip
         (out / "result.json").write_bytes(text.encode("latin-1"))
         with pytest.raises(FormatError, match=rf"result\.json.*{message}.*delete it"):

@@ -124,6 +124,8 @@ def _told(found: dict[str, Any]) -> dict[str, Any]:
         elif key == "transform":
             steps = [step for step in ("center", "scale") if value[step]]
             told[label] = steps + ([] if value["normalize"] == "none" else [f"rows {value['normalize']}"])
+        elif key == "shards":
+            told[label] = [f"{shard['path']} ({shard['n_samples']:,} rows)" for shard in value]
         elif key == "dtype" and "storage" in told:
             told["storage"] += f" {value}"
         elif key not in _LEFT_OUT:
@@ -150,7 +152,7 @@ def _tables(found: dict[str, Any]) -> Iterator[list[dict[str, Any]]]:
     for key, value in found.items():
         if isinstance(value, dict) and key not in _LEFT_OUT:
             yield from _tables(value)
-        elif _is_table(value) and all(isinstance(item, dict) for item in value):
+        elif key != "shards" and _is_table(value) and all(isinstance(item, dict) for item in value):
             yield value
 
 
