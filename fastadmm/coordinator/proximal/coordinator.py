@@ -494,7 +494,7 @@ class ProximalCoordinator:
         return points + [point for point in own if point is not self.proposal]
 
     def _can_be_true(self, found: Found | None) -> bool:
-        """Whether a run that has stalled may believe a promise: none beyond the gap is ever kept."""
+        """Whether a promise can be kept: none beyond the gap is."""
         return found is None or found.promised <= self.gap
 
     def _advanced(self, faces: Sequence[Face], value: float, *starts: Array) -> FaceSearch | None:
