@@ -142,7 +142,7 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def _reason(error: ValueError) -> str:
     text = str(error)
-    if isinstance(error, UnicodeError):
+    if isinstance(error, UnicodeDecodeError):
         return "it is not UTF-8 text"
     # Python's words on the matter name a function of the interpreter.
     return "a number of thousands of digits" if "integer string conversion" in text else text
