@@ -106,9 +106,9 @@ MOST_SUMS = {
     "quantile": 47,
     "classes by products": 33,
     "l1": 53,
-    "groups": 17,
+    "groups": 19,
     "box": 23,
-    "ball": 43,
+    "ball": 46,
     "kinks and l1": 130,  # a search goes on with less smoothing up to ten times, and rounds are half as many
     "classes and l1": 46,
     "classes in balls": 60,

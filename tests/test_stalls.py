@@ -87,7 +87,7 @@ def test_wide_tables_that_l1_interpolates_are_certified(n, width, loss, lam):
     problem = make_problem(
         [X[:, :width], X[:, width:]], y, loss=loss, lam=lam, regularizer="l1", fit_intercept=True
     )
-    solver = Solver(problem, SolverOptions(max_rounds=200, n_threads=1))
+    solver = Solver(problem, SolverOptions(max_rounds=300, n_threads=1))
     assert run_rounds(solver).status is Status.CONVERGED
     assert len(solver.coordinator.shared) > 2 * 64
 
@@ -99,7 +99,7 @@ def test_wide_tables_that_l1_interpolates_are_certified(n, width, loss, lam):
 def test_few_directions_are_more_where_the_gap_hardly_falls(seed, history):
     """With as many weights at kinks and bounds as directions, nothing was free on any face."""
     solver = Solver(
-        generated(seed), SolverOptions(gap=stalls.GAP, max_rounds=200, history=history, n_threads=1)
+        generated(seed), SolverOptions(gap=stalls.GAP, max_rounds=350, history=history, n_threads=1)
     )
     assert run_rounds(solver).status is Status.CONVERGED
     assert max(len(party.directions) for party in solver.parties) > history

@@ -96,8 +96,8 @@ class FaceParty(OwnDirections, Answering):
         self.metric: Array | None = None
         self._solver: XUpdate | None = None
         self._root = np.ones(0)
-        #: Weights last answered.
-        self._answer = np.zeros(width)
+        #: Weights last answered, whose signs are those of the face that a proposal is on; of shape (d,).
+        self.latest = np.zeros(width)
         #: What :meth:`_shown` returns, once it was needed; of shape (d, d).
         self.images: Array | None = None
 
@@ -248,7 +248,7 @@ class FaceParty(OwnDirections, Answering):
             if len(self.directions) == len(y) and not np.array_equal(held := self._clipped(y), y):
                 answer["clipped"], answer["clipped_norm"] = self.span.coefficients(held), norm(held)
         answer["answer_positions"], answer["answer_norms"] = self._norms_along(x, new)
-        self._answer, anchor = new, answer["coefficients"]
+        self.latest, anchor = new, answer["coefficients"]
         face, held = self._face_at(anchor, new, self.penalty.held(new)), self.penalty.held(x)
         if not found.proposed:  # x's own face, for where the best model is between x and the answer
             own = self._face_at(
@@ -262,7 +262,7 @@ class FaceParty(OwnDirections, Answering):
     def _clipped(self, y: Array) -> Array:
         """A proposal with those weights at their kink or bound that passed it. Shapes: y, the result (d,)."""
         if self.penalty.coefficients[0] > 0.0 and self.penalty.regularizer.separable:
-            y = np.where(self._answer * y < 0.0, 0.0, y)
+            y = np.where(self.latest * y < 0.0, 0.0, y)
         return self.penalty.constraint.project(y)
 
     def _within_reach(self, x: Array, y: Array, new: Array) -> Array:
@@ -355,7 +355,7 @@ class FaceParty(OwnDirections, Answering):
         return self.weights(self._own(coefficients))
 
     def export(self) -> dict[str, Array]:
-        own = {"directions": self.directions, "scale": self.span.scale, "answer": self._answer}
+        own = {"directions": self.directions, "scale": self.span.scale, "answer": self.latest}
         if self._endless:
             own.update(deviations=self.deviations, sizes=self.sizes)
         return own if self.metric is None else {**own, "metric": self.metric}
@@ -364,7 +364,7 @@ class FaceParty(OwnDirections, Answering):
         n, d = self.block.shape
         scale = checked(saved, "scale", (d,))
         self.span = DirectionSpan(checked(saved, "directions", (-1, d)), scale, self.penalty)
-        self._answer = checked(saved, "answer", (d,))
+        self.latest = checked(saved, "answer", (d,))
         if "sizes" in saved:  # not in runs that began without them
             self.deviations, self.sizes = (checked(saved, key, (d,)) for key in ("deviations", "sizes"))
         if "metric" in saved:

@@ -130,6 +130,16 @@ class ClassFaceParty(OfClasses):
         return np.stack([part.weights(c) for part, c in zip(self.parts, each)], axis=1)
 
     @property
+    def latest(self) -> np.ndarray:
+        """Weights last answered, of shape (C, d)."""
+        return np.stack([part.latest for part in self.parts])
+
+    @latest.setter
+    def latest(self, weights: np.ndarray) -> None:
+        for part, own in zip(self.parts, weights):
+            part.latest = own
+
+    @property
     def directions(self) -> np.ndarray:
         """Of all classes, class by class, of shape (K, d)."""
         return np.vstack([part.directions for part in self.parts])

@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 
+from fastadmm.conversation.answering import checked
 from fastadmm.conversation.exchange import Talk
 from fastadmm.coordinator.proximal.best_response import BestResponse
 from fastadmm.coordinator.proximal.coordinator import ProximalCoordinator
@@ -234,12 +235,18 @@ class ProximalMethod(Method):
             self.watch = StallWatch.restored(saved["watch"])
         self.coordinator.restore(saved, self.problem)
 
+    def export_parties(self) -> list[dict[str, Array]]:
+        known = super().export_parties()
+        return [{**own, "answer": party.latest} for own, party in zip(known, self.parties)]
+
     def restore_parties(self, parties: list[dict[str, Array]]) -> None:
         for m, (party, state) in enumerate(zip(self.parties, parties, strict=True)):
             directions = np.array(state["directions"], dtype=np.float64)
             if directions.ndim != 2 or directions.shape[1] != party.block.shape[1]:
                 raise ValueError("directions")
             self._restore_directions(m, directions)
+            if "answer" in state:  # not in runs that began without it
+                party.latest = checked(state, "answer", party.latest.shape)
 
     def _restore_directions(self, m: int, directions: Array) -> None:
         party = self.parties[m]
