@@ -82,3 +82,18 @@ def test_an_honest_run_tells_columns():
         assert alike.max(axis=0).min() > 1.0 - 1e-9
     finally:
         solver.close()
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge", "multinomial"])
+def test_a_restored_run_takes_the_same_rounds(loss):
+    rng = np.random.default_rng(2)
+    X = one_hot(rng, 200, (3, 4, 5, 3))
+    y = rng.integers(0, 3 if loss == "multinomial" else 2, 200) * 1.0
+    problem = make_problem([X[:, :7], X[:, 7:]], y, loss=loss, lam=1e-3, regularizer="l1")
+    solver, again = (Solver(problem, SolverOptions(gap=0.0, n_threads=1)) for _ in range(2))
+    for _ in range(2):
+        solver.round()
+    again.restore(solver.export(), solver.export_parties())
+    for _ in range(4):
+        one, other = solver.round(), again.round()
+        assert (one.objective, one.gap) == (other.objective, other.gap)
