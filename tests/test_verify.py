@@ -285,6 +285,8 @@ def test_no_model_is_below_the_bound(loss, fitted):
                 assert np.isfinite(gap)
                 assert all(other.objective >= one.objective - gap - 1e-12 for other in found)
                 assert free or gap >= -1e-12
+                assert all(other.objective >= one.objective - one.within - 1e-12 for other in found)
+                assert one.within <= one.gap
 
 
 def test_mathematics_are_short_and_alone():

@@ -242,6 +242,8 @@ def judge(
     within = None
     if math.isfinite(inside):
         within = Within(reach, bound_within, relative_gap(inside * up, top, bound_within))
-    scaled = dual.u if scale == 1.0 or not scale > 0.0 else dual.u * scale
     numbers = top, bound, relative_gap(left * up, top, bound), left * up, rounding * up
-    return proof_of(limits, objective / w, numbers, within, scaled, reason)
+    # The vector that proves what is claimed: among models of bounded size the whole, else a share of it.
+    of_bounded = within is not None and numbers[2] > limits[0] and numbers[3] > limits[1]
+    kept = dual.u if of_bounded or scale == 1.0 or not scale > 0.0 else dual.u * scale
+    return proof_of(limits, objective / w, numbers, within, kept, reason)

@@ -61,23 +61,25 @@ def recompute(
     bracket, slope, least, low, high = _loss(rows, num)
     cost = num.sum([_cost(m, of(m.weights[:, k]), num) for m in parties for k in classes])
     objective = num.sum(((bracket(z, 0 * z) + least) * weight).flat) / total + cost
+    most = objective - num.sum(((least + 0 * weight) * weight).flat) / total  # no loss is below its least
     u = np.asarray(slope(z) * rows.weight if dual is None else dual, dtype=np.float64)
+    inside = INF
     for k in range(8):
         u = _feasible(u, rows, low, high, fitted)
+        loss = num.sum((bracket(z, of(u) / np.where(rows.weight > 0, weight, 1)) * weight).flat) / total
         pulls = [-product(m, of(u), num) / total for m in parties]
+        given = [(m, m.weights[:, k], q[:, k]) for m, q in zip(parties, pulls) for k in classes]
+
+        def gap(within: float, loss: Any = loss, given: Any = given) -> Any:
+            each = [_excess(*one, within, num) for one in given]
+            return most if INF in each else min(most, loss + num.sum(each))
+
+        # Among models in reach, a vector that the norm does not pay for may prove more than a share of it.
+        inside = inside if reach is None else min(inside, gap(reach))
         scale = min(_scale(m, q) for m, q in zip(parties, pulls))
         if scale == 1.0:
             break
         u = u * (scale * (1.0 - 10.0 ** (1.5 * k - 15)))
-    loss = num.sum((bracket(z, of(u) / np.where(rows.weight > 0, weight, 1)) * weight).flat) / total
-
-    most = objective - num.sum(((least + 0 * weight) * weight).flat) / total  # no loss is below its least
-
-    def gap(within: float) -> Any:
-        given = [(m, m.weights[:, k], q[:, k]) for m, q in zip(parties, pulls) for k in classes]
-        each = [_excess(*one, within, num) for one in given]
-        return most if INF in each else min(most, loss + num.sum(each))
-
     level = rows.y - rows.offset
     apart = level - np.mean(level) * fitted
     largest = float(np.abs(apart).max()) or 1.0  # its square may overflow
@@ -85,7 +87,7 @@ def recompute(
     sizes = float(np.sum(np.abs(u) * (abs(z) + abs(level)).astype(np.float64))) / total
     rounding = 16.0 * num.eps * (sizes + float(abs(objective)))
     unit = spread if rows.loss in ("squared", "huber", "quantile") else 1.0
-    return Recomputed(objective, gap(INF), INF if reach is None else gap(reach), rounding, unit)
+    return Recomputed(objective, gap(INF), inside, rounding, unit)
 
 
 def _loss(rows: Rows, num: Numbers) -> tuple[Any, Any, Any, Array, Array]:
