@@ -19,7 +19,7 @@ from fastadmm.runs.verify import verify_run
 from fastadmm.store import create_partition
 from fastadmm.store.model import open_model, write_model
 
-from run_tools import in_file, refused, result_of, run
+from run_tools import in_file, refused, result_of, run, write_blocks
 
 #: Targets that a loss takes, from a predictor.
 TARGETS: dict[str, Callable[[np.random.Generator, np.ndarray], np.ndarray]] = {
@@ -242,6 +242,20 @@ def test_older_runs(tmp_path, capsys):
     for text in printed(out, capsys, tmp_path / "other"):
         assert "recorded by an older version, not checkable" in text.lower()
     assert "older version" in refused(capsys, 4, "verify", out)
+
+
+def test_what_is_proved_among_bounded_models_verifies(tmp_path):
+    """The norm paid for a share of the kept vector only, which proves less among models of bounded size."""
+    rng = np.random.default_rng(2)
+    color, job, city = (np.eye(k)[rng.integers(0, k, 3000)] for k in (4, 5, 3))
+    age, income = rng.normal(size=(2, 3000))
+    y = (color[:, 0] + job[:, 0] - 0.4 * age + 0.3 * income + rng.normal(size=3000) > 0.5) * 1.0
+    blocks = [np.hstack([color, job]), np.column_stack([city, age]), income[:, None]]
+    write_blocks(tmp_path / "d.parts", blocks, y)
+    settings = ("--loss", "hinge", "--regularizer", "l1", "--lambda", 1e-5, "--gap", 1e-10)
+    assert run("train", tmp_path / "d.parts", "-o", tmp_path / "run", "-q", *settings) == 0
+    found = verify_run(tmp_path / "run")  # at last digits, which say whether the claim is of all models
+    assert found.holds, found.line
 
 
 @pytest.mark.parametrize("fitted", [True, False])

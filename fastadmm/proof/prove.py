@@ -239,11 +239,9 @@ def judge(
     least, up = objective - error, (1.0 + last) / w
     bound, bound_within = ((least - one) / w - last * abs(least - one) / w for one in (left, inside))
     top = (objective + error) / w + last * abs(objective + error) / w
-    within = None
-    if math.isfinite(inside):
-        within = Within(reach, bound_within, relative_gap(inside * up, top, bound_within))
+    in_reach = Within(reach, bound_within, relative_gap(inside * up, top, bound_within))
+    within = in_reach if math.isfinite(inside) else None
     numbers = top, bound, relative_gap(left * up, top, bound), left * up, rounding * up
-    # The vector that proves what is claimed: among models of bounded size the whole, else a share of it.
-    of_bounded = within is not None and numbers[2] > limits[0] and numbers[3] > limits[1]
-    kept = dual.u if of_bounded or scale == 1.0 or not scale > 0.0 else dual.u * scale
+    whole = not 0.0 < scale < 1.0 or (within and numbers[2] > limits[0] and numbers[3] > limits[1])
+    kept = dual.u if whole else dual.u * scale  # what proves the claim: among bounded models, the whole
     return proof_of(limits, objective / w, numbers, within, kept, reason)
