@@ -71,7 +71,7 @@ def recompute(
         given = [(m, m.weights[:, k], q[:, k]) for m, q in zip(parties, pulls) for k in classes]
 
         def gap(within: float, loss: Any = loss, given: Any = given) -> Any:
-            each = [_excess(*one, within, num) for one in given]
+            each = [_excess(m, x, q, within, num) for m, x, q in given]
             return most if INF in each else min(most, loss + num.sum(each))
 
         # Among models in reach, a vector that the norm does not pay for may prove more than a share of it.
