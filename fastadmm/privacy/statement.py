@@ -28,7 +28,7 @@ NOT_COVERED: tuple[str, ...] = (
 
 #: What is assumed of those who take part, by mode: ``docs/privacy.md#threat-model``.
 _ASSUMED = {
-    "none": "an honest coordinator: without noise, one that chooses its questions reads columns exactly",
+    "none": "an honest coordinator: one that chooses questions reads columns exactly; in proximal, any may",
     "message": "of the coordinator nothing: the bounds hold for any targets that it sends and whoever "
     "colludes; each party answers by this program, and who holds the labels randomises them where "
     "label_epsilon is set",
@@ -212,8 +212,8 @@ def no_privacy(names: Sequence[str]) -> PrivacyStatement:
     others = "the other party's messages" if len(names) == 2 else "the sum of all messages"
     seen = {
         "coordinator": "record order, N, labels, every party's exact message in every round: enough to "
-        "rebuild features, given as many known records as a party has columns, and every column where the "
-        "coordinator does not follow the protocol",
+        "rebuild features, given as many known records as a party has columns, and every column with scheme "
+        "'proximal' or where the coordinator does not follow the protocol",
         "other parties": f"gradients or targets: enough to work out all labels and {others}",
         "outsiders": "nothing, until a model or predictions are given out",
     }
