@@ -216,6 +216,34 @@ def test_an_answer_tells_what_the_coordinator_needs(pair):
             assert norm(y + t * (x - y)) <= line + 1e-12 * (1.0 + line)
 
 
+@each_pair
+def test_with_all_directions_an_answer_tells_where_a_proposal_stays_and_the_models_face(pair):
+    regularizer, constraint = pair
+    rng = np.random.default_rng(4)
+    with Engine(1) as engine:
+        party, _, _ = a_party(4, pair, engine)
+        first = party.best_response(rng.normal(size=N), np.empty(0), most=D)
+        assert first["messages"].shape == (D, N)
+        model, answered = first["coefficients"], party.weights(first["coefficients"])
+        end = model + 2.0 * rng.normal(size=D)
+        y = party.span.combine(end)
+        answer = party.best_response(rng.normal(size=N), model, end)
+        assert "own_basis" not in answer
+        crossed = (answered * y < 0.0) & (regularizer.shares[0] > 0.0 and regularizer.separable)
+        expected = constraint.project(np.where(crossed, 0.0, y))
+        assert ("clipped" in answer) == (not np.array_equal(expected, y))
+        if "clipped" in answer:
+            np.testing.assert_allclose(answer["clipped"] @ party.directions, expected, atol=1e-12)
+            assert answer["clipped_norm"] == pytest.approx(regularizer.norm(expected), rel=1e-12)
+        plain = party.best_response(rng.normal(size=N), model)
+        assert "clipped" not in plain
+        np.testing.assert_allclose(plain["own_anchor"] @ party.directions, answered, atol=1e-12)
+        held = party.penalty.held(answered) & party.penalty.held(party.weights(plain["coefficients"]))
+        moves = plain["own_basis"].T @ party.directions * party.span.scale
+        np.testing.assert_allclose(moves[:, held], 0.0, atol=1e-10)
+        assert len(moves) == D - held.sum()
+
+
 @pytest.mark.representatives(8)
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
 @each_pair
