@@ -217,7 +217,7 @@ def _context(comparison: RunComparison) -> dict[str, Any]:
     )
     height = picture_height(comparison) if curve_kinds(comparison) else 1.0
     draw = partial(draw_comparison, comparison=comparison)
-    plot = Plot.of("comparison", "Gap and objective", caption, alt, draw, wide=True, height=height)
+    plot = Plot("comparison", "Gap and objective", caption, alt, draw, wide=True, height=height)
     return {
         "title": title,
         "n_runs": len(names),
