@@ -21,7 +21,7 @@ from fastadmm.reports.plots import calibration_plot, history_plots, metric_label
 from fastadmm.reports.records import RunRecords, published, read_records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 #: A number of the page: its label, itself, and a note below it.
 Item = tuple[str, str, str]
@@ -61,7 +61,7 @@ def write_page(target: Path, template: str, context: dict[str, Any]) -> None:
         lstrip_blocks=True,
     )
     environment.filters |= {"number": format_number, "percent": format_percent}
-    environment.filters |= {"duration": format_duration, "up": round_up}
+    environment.filters |= {"duration": format_duration, "up": round_up, "told": told}
     # A file may hold half a surrogate pair (JSON's \ud800), which has no UTF-8.
     page = environment.get_template(template).render(context).encode("utf-8", "replace")
     write_whole(target, page, shared=True)
@@ -103,8 +103,8 @@ def _context(records: RunRecords) -> dict[str, Any]:
         "worth": _worth(records),
         "privacy": records.privacy,
         "comparison": _comparison(result),
-        "config": _groups(records.config),
-        "environment": _groups(records.environment),
+        "config": records.config,
+        "environment": records.environment,
     }
 
 
@@ -323,15 +323,8 @@ def _last_rounds(records: RunRecords) -> dict[str, Any]:
     """The columns that hold at least one number in the last rounds, and those rounds."""
     history = records.history
     tail = slice(max(0, len(history) - LAST_ROUNDS), None)
-    labels = {
-        "seconds": "seconds",
-        "objective": "objective",
-        "gap": "relative gap",
-        "stationarity": "stationarity",
-        "primal_residual": "primal residual",
-        "dual_residual": "dual residual",
-        "penalty": "penalty",
-    }
+    names = ("seconds", "objective", "gap", "stationarity", "primal_residual", "dual_residual", "penalty")
+    labels = {name: name.replace("_", " ") for name in names} | {"gap": "relative gap"}
     columns = [(label, history.series[name][tail]) for name, label in labels.items()]
     columns += [
         (f"test {metric_label(name)}", values[tail]) for name, values in list(history.test.items())[:3]
@@ -371,32 +364,14 @@ def _evaluation(evaluation: dict[str, Any] | None) -> dict[str, Any] | None:
     }
 
 
-def _groups(document: dict[str, Any]) -> list[dict[str, Any]]:
-    """A nested document as named groups of (key, text) pairs."""
-    top = [(key, value) for key, value in document.items() if not isinstance(value, dict)]
-    groups = [{"name": "", "rows": [(key, _text(value)) for key, value in top]}] if top else []
-    for key, value in document.items():
-        if isinstance(value, dict):
-            groups.append({"name": key, "rows": list(_flat(value))})
-    return [group for group in groups if group["rows"]]
-
-
-def _flat(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for key, value in table.items():
-        if isinstance(value, dict) and value:
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", _text(value)
-
-
-def _text(value: Any) -> str:
+def told(value: Any) -> str:
     """A setting as the reader would write it."""
     if value is None:
         return NONE
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
-        return ", ".join(map(_text, value)) or NONE
+        return ", ".join(map(told, value)) or NONE
     if isinstance(value, dict):
-        return ", ".join(f"{key} = {_text(item)}" for key, item in value.items()) or NONE
+        return ", ".join(f"{key} = {told(item)}" for key, item in value.items()) or NONE
     return str(value)
