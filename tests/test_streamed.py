@@ -103,9 +103,8 @@ def test_every_product_is_the_same_to_the_bit(tmp_path, kind, dtype, n_threads):
 
 
 @pytest.mark.representatives(2)
-@pytest.mark.parametrize("direct", [True, False])
 @pytest.mark.parametrize("kind", ["dense", "csr", "short rows", "ones"])
-def test_products_of_several_vectors_have_the_bits_of_each(tmp_path, kind, direct):
+def test_products_of_several_vectors_have_the_bits_of_each(tmp_path, kind):
     values = matrix("dense" if kind == "dense" else "csr")
     if kind == "short rows":  # of an entry or two: they have kernels of their own
         values = sp.csr_array(values * (np.random.default_rng(2).random((N, D)) < 0.4))
@@ -115,7 +114,6 @@ def test_products_of_several_vectors_have_the_bits_of_each(tmp_path, kind, direc
     party = open_party(write(tmp_path / "p.h5", values))
     x, out = np.random.default_rng(0).normal(size=(3, D)), np.full((3, N), -99.0)
     here, there = load_block(party), load_block(party, streamed=True)
-    there.stream.direct = direct
     with Engine(2) as engine:
         for block in (here, there):
             block.products_into(x, out, engine)
@@ -124,9 +122,8 @@ def test_products_of_several_vectors_have_the_bits_of_each(tmp_path, kind, direc
 
 
 @pytest.mark.representatives(1)
-@pytest.mark.parametrize("direct", [True, False])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_dense_rows_that_are_mostly_zero_too(tmp_path, dtype, direct):
+def test_dense_rows_that_are_mostly_zero_too(tmp_path, dtype):
     # In memory they are compressed, and sums are those of sparse rows.
     d = 70
     values = np.where(np.random.default_rng(5).random((N, d)) < 0.2, matrix("dense", dtype, d=d), 0.0)
@@ -136,7 +133,6 @@ def test_dense_rows_that_are_mostly_zero_too(tmp_path, dtype, direct):
         assert isinstance(here, CSRBlock)
         assert isinstance(there, CSRBlock)
         assert there.density == here.density
-        there.dense.stream.direct = direct
         with Engine(2) as engine:
             assert_same_products(there, here, engine)
         there.dense.stream.close()
@@ -149,10 +145,8 @@ def test_some_rows_of_a_file(tmp_path, kind):
     start, stop = 1234, N - 777
     here = as_block(values[start:stop])
     for there in (stream_block(party.of_rows(start, stop)), stream_block(party).of_rows(start, stop)):
-        for direct in (True, False):
-            there.stream.direct = direct
-            with Engine(2) as engine:
-                assert_same_products(there, here, engine)
+        with Engine(2) as engine:
+            assert_same_products(there, here, engine)
         there.stream.close()
 
 
@@ -193,24 +187,22 @@ def test_other_writers_layouts(tmp_path, kind, change, direct):
     there.stream.close()
 
 
-@pytest.mark.parametrize("direct", [True, False])
-def test_buffers_are_two_for_each_thread_at_most(tmp_path, direct):
+def test_a_pass_has_one_buffer_for_each_thread_at_most(tmp_path):
     pool = BufferPool()
     party = open_party(write(tmp_path / "p.h5", matrix("dense")))
     block = stream_block(party, pool)
-    block.stream.direct = direct
     with Engine(3) as engine:
         for _ in range(4):
             block.product(np.ones(D), engine)
             block.column_squares(engine)
     most = buffer_bytes(party, 3) + 6 * 4096
-    assert 0 < pool.nbytes <= (most / 2 if direct else most)
+    assert 0 < pool.nbytes <= most / 2
     block.stream.close()
 
 
 @pytest.mark.parametrize("row", [0, 100, 9001, 9013, 9020, 15000])
 def test_a_pass_ends_where_the_file_does(tmp_path, monkeypatch, row):
-    """One line that names the file, also where a kernel was reading it."""
+    """One line that names the file, in whatever tile and dataset."""
     for kind, key in (("dense", "X"), ("csr", "X/")):
         path = write(tmp_path / f"{kind}.h5", matrix(kind))
         block = stream_block(open_party(path))
@@ -231,29 +223,6 @@ def test_a_pass_ends_where_the_file_does(tmp_path, monkeypatch, row):
                 with pytest.raises(FormatError, match=rf"{kind}\.h5: key '{key}.*: truncated while it was"):
                     call(block)
         block.stream.close()
-
-
-def test_a_read_that_fails_once_is_repeated(tmp_path, monkeypatch):
-    from fastadmm.kernels import file_rows
-
-    values = matrix("dense")
-    block, here = stream_block(open_party(write(tmp_path / "p.h5", values))), DenseBlock(values)
-    v, plain, calls = np.random.default_rng(0).normal(size=N), file_rows.dense_transposed_from_file, []
-
-    def broken(*arguments):
-        calls.append(arguments[-2:])
-        start, stop = arguments[-2:]
-        first = min(start + 2 * arguments[-3], stop)
-        return plain(*arguments[:-1], first if len(calls) % 2 else stop)
-
-    monkeypatch.setattr(file_rows, "dense_transposed_from_file", broken)
-    with Engine(1) as engine:
-        expected = here.transposed_product(v, engine)
-        np.testing.assert_array_equal(block.transposed_product(v, engine), expected)
-        monkeypatch.setattr(file_rows, "dense_transposed_from_file", lambda *a: a[-2])
-        with pytest.raises(StorageError, match=r"p\.h5: cannot be read"):
-            block.transposed_product(v, engine)
-    block.stream.close()
 
 
 @pytest.mark.parametrize("contiguous", [False, True])

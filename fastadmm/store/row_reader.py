@@ -81,13 +81,12 @@ class RowReader:
         """Read the rows ``start:stop`` of a dataset."""
         if start == stop:
             return
-        places = self._places[key]
-        if not self.direct or places is None:
+        if not self.direct:
             with h5_errors(self.path, key):
                 dataset = self._file[key]
                 dataset.read_direct(out.reshape(stop - start, *dataset.shape[1:]), np.s_[start:stop])
             return
-        offsets, chunk_rows = places
+        offsets, chunk_rows = self.place(key)
         row_bytes = self.dtypes[key].itemsize * self.row_items[key]
         view = out.data.cast("B")
         done, row = 0, start
@@ -101,11 +100,10 @@ class RowReader:
                 done, row = done + length, until
 
     def advise(self, key: str, start: int, stop: int) -> None:
-        """Tell the system which rows will be read next, so that it fetches them; only if :attr:`direct`."""
-        places = self._places[key]
-        if start == stop or places is None or not hasattr(os, "posix_fadvise"):
+        """Tell the system which rows will be read next, so that it fetches them."""
+        if start == stop or not self.direct or not hasattr(os, "posix_fadvise"):
             return
-        offsets, chunk_rows = places
+        offsets, chunk_rows = self.place(key)
         row_bytes = self.dtypes[key].itemsize * self.row_items[key]
         for chunk in range(start // chunk_rows, (stop - 1) // chunk_rows + 1):
             first = max(start - chunk * chunk_rows, 0)
