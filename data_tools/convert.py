@@ -6,7 +6,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -18,7 +17,7 @@ from fastadmm.data_tools.csv_table import check_separator, is_number
 from fastadmm.data_tools.dates import is_date
 from fastadmm.data_tools.destination import Piece, check_choices, check_out, write_partition
 from fastadmm.data_tools.labels import LabelCollector
-from fastadmm.data_tools.libsvm import LibsvmParts, LibsvmSource
+from fastadmm.data_tools.libsvm import LibsvmSource
 from fastadmm.data_tools.npz import NpzSource
 from fastadmm.data_tools.number_text import written
 from fastadmm.data_tools.opening import SourceFile
@@ -34,7 +33,7 @@ from fastadmm.data_tools.split import (
     parse_widths,
     party_columns,
 )
-from fastadmm.data_tools.spool import Held, Kept, Spool
+from fastadmm.data_tools.spool import Held, Kept
 from fastadmm.data_tools.table_notes import number_notes
 from fastadmm.data_tools.tables import Layout
 from fastadmm.data_tools.threads import in_order
@@ -143,8 +142,6 @@ def convert(
         if model is not None:
             raise
         return write(_plan(source, out, asked))
-    if len(files) > 1:
-        scan.labels.path = place  # what is wrong with all labels is not the first part's fault
     task, classes = asked.task or "auto", None
     if model is not None and model.labels is not None:
         task, classes = model.task, model.labels.classes
@@ -173,7 +170,7 @@ def convert(
             ]
         except InputError as error:
             raise InputError(f"{reader.path}: values too large to standardise: {error}") from None
-    blocks = scan.blocks() or map(Held.of, reader.blocks())
+    blocks = scan.kept.blocks() or map(Held.of, reader.blocks())
     targets = list(zip(split, kinds, transforms))
     parties = [
         {
@@ -229,10 +226,7 @@ def _open(
         reader = NpzSource(file, x_key=asked.x_key, y_key=asked.y_key or "y")
     else:
         declared = _declared(asked, model, file)
-        if len(files) == 1:
-            reader = LibsvmSource(file, n_features=declared, zero_based=asked.zero_based)
-        else:
-            reader = LibsvmParts(place, files, n_features=declared, zero_based=asked.zero_based)
+        reader = LibsvmSource(files, place, n_features=declared, zero_based=asked.zero_based)
     if asked.features is not None and reader.n_features != asked.features:
         raise InputError(
             f"{file.shown}: --features {asked.features}, but there are {reader.n_features} feature columns"
@@ -253,7 +247,7 @@ def _number_columns(party: PartyColumns, reader: CsvSource) -> list[dict[str, An
 
 def _doubts(reader: Source, scan: _Scan) -> list[str]:
     """What a small table's columns of numbers may be instead; without names, whether they are ids."""
-    names, blocks, width = reader.feature_names, scan.kept[0].in_memory, len(scan.nonzeros)
+    names, blocks, width = reader.feature_names, scan.kept.in_memory, len(scan.nonzeros)
     # An id is in every row: other columns of sparse rows are not looked at.
     is_csr = reader.kind == "csr"
     own = np.flatnonzero(scan.nonzeros >= scan.n_rows - 1) if is_csr else np.arange(width)
@@ -381,56 +375,12 @@ class _Scan:
     n_features: int  # as far as seen
     nonzeros: np.ndarray  # per column; CSR sources only
     statistics: ColumnStatistics | None
-    kept: list[Kept]  # of each file
-
-    def blocks(self) -> Iterator[Held] | None:
-        """All rows, if they were kept; those of a file count from its beginning."""
-        parts = [kept.blocks() for kept in self.kept]
-        return None if None in parts else chain.from_iterable(part for part in parts if part is not None)
-
-    def merge(self, other: _Scan) -> None:
-        """Add the rows of the next file."""
-        self.labels.extend(other.labels)
-        self.n_rows += other.n_rows
-        self.n_features = max(self.n_features, other.n_features)
-        width = max(len(self.nonzeros), len(other.nonzeros))
-        padded = [np.pad(n, (0, width - len(n))) for n in (self.nonzeros, other.nonzeros)]
-        self.nonzeros = padded[0] + padded[1]
-        if self.statistics is not None and other.statistics is not None:
-            self.statistics.merge(other.statistics)
-        self.kept += other.kept
+    kept: Kept
 
 
 def _scan(reader: Source, standardize: bool, on_read: OnRead, folder: Path) -> _Scan:
-    """Read everything once; parts of a source side by side."""
-    if isinstance(reader, LibsvmParts):
-        spool = Spool(folder)
-        scans = in_order(lambda part: _scan_file(part, standardize, on_read, lambda: spool, 0), reader.parts)
-        scan = next(scans)
-        reader.rows.append(scan.n_rows)
-        for other in scans:
-            reader.rows.append(other.n_rows)
-            scan.merge(other)
-    else:
-        make = None if reader.quick else lambda: Spool(folder)
-        scan = _scan_file(reader, standardize, on_read, make, CACHE_BYTES)
-    width = max(scan.n_features, reader.n_features or 0)
-    if scan.n_features == 0:
-        raise InputError(f"{reader.path}: no features in any row")
-    if scan.statistics is not None:
-        scan.statistics.widen(width)
-    scan.nonzeros = np.pad(scan.nonzeros, (0, width - len(scan.nonzeros)))
-    return scan
-
-
-def _scan_file(
-    reader: Source,
-    standardize: bool,
-    on_read: OnRead,
-    spool: Callable[[], Spool] | None,
-    cache_bytes: int,
-) -> _Scan:
-    labels, kept = LabelCollector(reader.path), Kept(spool, cache_bytes)
+    """Read everything once."""
+    labels, kept = LabelCollector(reader.path), Kept(None if reader.quick else folder, CACHE_BYTES)
     statistics = ColumnStatistics() if standardize else None
     nonzeros = np.zeros(0, dtype=np.int64)
     n_rows = n_features = 0
@@ -449,7 +399,13 @@ def _scan_file(
             with np.errstate(over="ignore", invalid="ignore"):  # the transform refuses what is not finite
                 statistics.update(X)
         kept.put(block)
-    return _Scan(labels, n_rows, n_features, nonzeros, statistics, [kept])
+    width = max(n_features, reader.n_features or 0)
+    if n_features == 0:
+        raise InputError(f"{reader.path}: no features in any row")
+    if statistics is not None:
+        statistics.widen(width)
+    nonzeros = np.pad(nonzeros, (0, width - len(nonzeros)))
+    return _Scan(labels, n_rows, n_features, nonzeros, statistics, kept)
 
 
 def _storage(party: PartyColumns, kind: str, storage: str, scan: _Scan) -> str:

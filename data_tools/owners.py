@@ -58,7 +58,7 @@ class Reading:
                 raise ConfigError(
                     f"--by {by!r}: LIBSVM files have no column for it; use --sizes or one file each"
                 )
-            return LibsvmSource(file, n_features=self.features, zero_based=self.zero_based)
+            return LibsvmSource([file], n_features=self.features, zero_based=self.zero_based)
         if kind == "csv":
             reader = CsvSource(
                 file, label=self.label, drop=self.drop, header=self.header, separator=self.separator,

@@ -63,13 +63,13 @@ class Spool:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 return None
             raise
-        labels, row, shape = block.labels, block.first_row, X.shape
+        labels, shape = block.labels, X.shape
 
         def get() -> Block:
             with storage_errors(self.folder, "read"), self._lock:
                 arrays = [self._read(*place) for place in places]
             own = arrays[0] if len(arrays) == 1 else make_csr(arrays[0], arrays[1], arrays[2], shape)
-            return Block(own, labels, row)
+            return Block(own, labels)
 
         return Held(len(labels), get)
 
@@ -100,10 +100,10 @@ def _narrowed(array: np.ndarray) -> np.ndarray:
 
 
 class Kept:
-    """Parsed blocks of a source: in memory while they are few, then in a spool."""
+    """Parsed blocks of a source: in memory while they are few, then in a spool, where a folder has one."""
 
-    def __init__(self, spool: Callable[[], Spool] | None, most: int) -> None:
-        self._make, self._left = spool, most
+    def __init__(self, folder: str | Path | None, most: int) -> None:
+        self._folder, self._left = folder, most
         self._spool: Spool | None = None
         #: Blocks in memory; None once they are in the spool.
         self.in_memory: list[Block] | None = []
@@ -114,14 +114,14 @@ class Kept:
         X = block.X
         arrays = (X,) if isinstance(X, np.ndarray) else (X.data, X.indices, X.indptr)
         self._left -= sum(array.nbytes for array in arrays)
+        blocks = [block]
         if self.in_memory is not None:
             self.in_memory.append(block)
             if self._left >= 0:
                 return
             blocks, self.in_memory = self.in_memory, None
-            self._spool = self._make() if self._make is not None else None
-        else:
-            blocks = [block]
+            if self._folder is not None:
+                self._spool = Spool(self._folder)
         for one in blocks:
             written = self._spool.put(one) if self._spool is not None and self._spooled is not None else None
             if written is None or self._spooled is None:

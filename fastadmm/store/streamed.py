@@ -272,7 +272,7 @@ def _buffer_size(count: int, value_bytes: int, index_bytes: int = 0) -> int:
 
 
 def buffer_bytes(party: PartyData, n_threads: int) -> int:
-    """Memory that streaming a party takes beside its row pointers, with two buffers for each thread: as pairs of tiles need."""
+    """Memory that streaming a party takes beside its row pointers: two buffers a thread, for tile pairs."""
     if party.nnz is None:
         size = _buffer_size(tile_rows(party.n_features) * party.n_features, party.dtype.itemsize)
     else:
