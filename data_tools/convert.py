@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 from fastadmm.data_tools.blocks import OnRead, Progress, Source, Steps
-from fastadmm.data_tools.convert_tables import TableOptions, TablePlan, plan_one_table, write_plan
+from fastadmm.data_tools.convert_tables import (
+    TableOptions,
+    TablePlan,
+    plan_one_table,
+    refuse_fixed,
+    write_plan,
+)
 from fastadmm.data_tools.csv_source import CsvSource, NotNumbers
 from fastadmm.data_tools.csv_table import check_separator, is_number
 from fastadmm.data_tools.dates import is_date
@@ -22,7 +28,7 @@ from fastadmm.data_tools.npz import NpzSource
 from fastadmm.data_tools.number_text import written
 from fastadmm.data_tools.opening import SourceFile
 from fastadmm.data_tools.parts import empty_parts, source_files, told_of_empty
-from fastadmm.data_tools.per_table import layouts, table_names
+from fastadmm.data_tools.per_table import given_options, layouts, table_names
 from fastadmm.data_tools.scaling import ColumnStatistics, fit_transform_of
 from fastadmm.data_tools.split import (
     PartyColumns,
@@ -80,13 +86,10 @@ class _Asked(TableOptions):
     @property
     def by_column(self) -> list[str]:
         """Options that need a table read column by column, as they are written."""
-        given = {
-            "--public-columns": self.public_columns, "--missing": self.missing,
-            "--categorical": self.categorical, "--types": self.types, "--na-values": self.na_values,
-            "--decimal": self.decimal, "--thousands": self.thousands,
-            **{f"--{what}": name for what, name in self.beside.items()}, "--split": self.split,
-        }  # fmt: skip
-        return [option for option, value in given.items() if value]
+        return given_options(
+            self, "public_columns", "missing", "categorical", "types", "na_values", "decimal", "thousands",
+            *self.beside, "split",
+        )  # fmt: skip
 
 
 def convert(
@@ -281,8 +284,6 @@ def _check_split(asked: _Asked) -> None:
         raise ConfigError(f"{given[0]} and {given[1]}: give only one of them")
     if not given:
         raise ConfigError("how are columns split between parties? give --columns, --parties or --like")
-    if asked.like is not None and asked.names is not None:
-        raise ConfigError("--names and --like: the partition given by --like decides; leave --names out")
     if columns is not None and is_widths(columns):
         parse_widths(columns)
     if columns is not None and not columns.strip(" ,;"):
@@ -290,15 +291,8 @@ def _check_split(asked: _Asked) -> None:
     if parties is not None:
         equal_widths(parties, max(parties, 1))
     if asked.like is not None:
-        fixed = {
-            "--normalize": asked.normalize, "--standardize": asked.standardize or None,
-            "--dtype": asked.dtype, "--task": asked.task, "--positive": asked.positive,
-            "--storage": asked.storage, "--features": asked.features,
-        }  # fmt: skip
-        if given := [option for option, value in fixed.items() if value is not None]:
-            raise ConfigError(
-                f"{given[0]} and --like: the partition given by --like decides; leave {given[0]} out"
-            )
+        fixed = "names", "normalize", "standardize", "dtype", "task", "positive", "storage", "features"
+        refuse_fixed(asked, "the partition", *fixed)
 
 
 def _check_reading(kind: str, file: SourceFile, asked: _Asked) -> Layout:

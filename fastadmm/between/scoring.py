@@ -94,7 +94,7 @@ def _summand(asked: Task, approval: TaskApproval, part: Path, home: Home, place:
             )
             raise refused("rows", InputError(text))
         return summand_of_file(part, party, allow_infinite_epsilon=True)
-    from fastadmm.data_tools.predict_tables import TableRows
+    from fastadmm.data_tools.per_table import TableRows
 
     rows = TableRows(
         approval.id,
