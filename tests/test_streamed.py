@@ -17,7 +17,7 @@ from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions
 from fastadmm.store import PartyWriter, open_party
 from fastadmm.store.row_reader import RowReader
-from fastadmm.store.streamed import BufferPool, buffer_bytes, load_block, stream_block
+from fastadmm.store.streamed import BufferPool, buffer_bytes, load_block
 
 pytestmark = pytest.mark.usefixtures("small_tiles")
 N, D = 20011, 7
@@ -144,7 +144,10 @@ def test_some_rows_of_a_file(tmp_path, kind):
     party = open_party(write(tmp_path / "p.h5", values))
     start, stop = 1234, N - 777
     here = as_block(values[start:stop])
-    for there in (stream_block(party.of_rows(start, stop)), stream_block(party).of_rows(start, stop)):
+    for there in (
+        load_block(party.of_rows(start, stop), streamed=True),
+        load_block(party, streamed=True).of_rows(start, stop),
+    ):
         with Engine(2) as engine:
             assert_same_products(there, here, engine)
         there.stream.close()
@@ -155,7 +158,7 @@ def test_kernel_matrix(tmp_path, kind, monkeypatch):
     monkeypatch.setattr("fastadmm.blocks.block._KERNEL_GROUP_BYTES", 3 * 4096)
     values = matrix(kind, n=90, d=200)
     party = open_party(write(tmp_path / "p.h5", values))
-    here, there = as_block(values), stream_block(party)
+    here, there = as_block(values), load_block(party, streamed=True)
     np.testing.assert_array_equal(there.kernel_gram(), here.kernel_gram())
     dense = values.toarray() if sp.issparse(values) else values
     np.testing.assert_allclose(there.kernel_gram(), dense @ dense.T, rtol=1e-12, atol=1e-12)
@@ -179,7 +182,7 @@ def test_other_writers_layouts(tmp_path, kind, change, direct):
     values = matrix(kind)
     path = write(tmp_path / "p.h5", values)
     rechunk(path, change)
-    here, there = as_block(values), stream_block(open_party(path))
+    here, there = as_block(values), load_block(open_party(path), streamed=True)
     assert there.stream.reader.direct == direct
     v = np.random.default_rng(0).normal(size=N)
     with Engine(2) as engine:
@@ -187,10 +190,11 @@ def test_other_writers_layouts(tmp_path, kind, change, direct):
     there.stream.close()
 
 
-def test_a_pass_has_one_buffer_for_each_thread_at_most(tmp_path):
+def test_a_pass_has_one_buffer_for_each_thread_at_most(tmp_path, monkeypatch):
     pool = BufferPool()
+    monkeypatch.setattr("fastadmm.store.streamed._POOL", pool)
     party = open_party(write(tmp_path / "p.h5", matrix("dense")))
-    block = stream_block(party, pool)
+    block = load_block(party, streamed=True)
     with Engine(3) as engine:
         for _ in range(4):
             block.product(np.ones(D), engine)
@@ -205,11 +209,11 @@ def test_a_pass_ends_where_the_file_does(tmp_path, monkeypatch, row):
     """One line that names the file, in whatever tile and dataset."""
     for kind, key in (("dense", "X"), ("csr", "X/")):
         path = write(tmp_path / f"{kind}.h5", matrix(kind))
-        block = stream_block(open_party(path))
+        block = load_block(open_party(path), streamed=True)
         # Within a row that may be the first of a tile or another, in the file's last dataset.
         reader = block.stream.reader
-        last = max(reader.dtypes, key=lambda name: reader.place(name)[0].min())
-        offsets, chunk = reader.place(last)
+        last = max(reader.dtypes, key=lambda name: reader._places[name][0].min())
+        offsets, chunk = reader._places[last]
         first = row if kind == "dense" else int(block.indptr[row])
         size = reader.dtypes[last].itemsize * reader.row_items[last]
         os.truncate(path, int(offsets[first // chunk]) + size * (first % chunk) + 2)
@@ -256,7 +260,7 @@ def test_truncated_in_the_middle_of_a_run(tmp_path):
 
 def test_a_file_that_changes_is_noticed_before_the_next_pass(tmp_path):
     path = write(tmp_path / "party.h5", matrix("csr"))
-    block = stream_block(open_party(path))
+    block = load_block(open_party(path), streamed=True)
     with Engine(2) as engine:
         block.product(np.ones(D), engine)
         with h5py.File(path, "r+") as file:
@@ -277,12 +281,12 @@ def test_damage_is_found_when_the_file_is_opened_for_streaming(tmp_path, kind):
         raw.seek(places[0] + 40)
         raw.write(b"\x01\x02\x03")
     with pytest.raises(FormatError, match=f"party.h5: key '{key}': checksum mismatch"):
-        stream_block(open_party(path))
+        load_block(open_party(path), streamed=True)
     path = write(tmp_path / "nan.h5", matrix(kind))
     with h5py.File(path, "r+") as file:
         file[key][(3, 1) if kind == "dense" else 3] = np.nan
     with pytest.raises(InputError, match="is not finite"):
-        stream_block(open_party(path))
+        load_block(open_party(path), streamed=True)
 
 
 def test_tiles_cover_every_row_once():
@@ -366,7 +370,7 @@ def test_compressed_files_hold_the_same(tmp_path, kind, compression):
     party.verify()
     assert party.content_digest == plain.content_digest
     assert party.path.stat().st_size < plain.path.stat().st_size
-    block, v = stream_block(party), np.random.default_rng(0).normal(size=3000)
+    block, v = load_block(party, streamed=True), np.random.default_rng(0).normal(size=3000)
     assert not block.stream.reader.direct
     with Engine(2) as engine:
         np.testing.assert_array_equal(

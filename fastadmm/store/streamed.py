@@ -74,9 +74,8 @@ _POOL = BufferPool()
 class Stream:
     """An open file, read tile by tile."""
 
-    def __init__(self, party: PartyData, keys: tuple[str, ...], pool: BufferPool | None = None) -> None:
+    def __init__(self, party: PartyData, keys: tuple[str, ...]) -> None:
         self.reader = party.reader(keys)
-        self._pool = pool or _POOL
 
     def tiles(
         self,
@@ -92,7 +91,7 @@ class Stream:
         """
         self.reader.check_unchanged()
         wanted, told = list(ranges), 1
-        buffer = self._pool.take(size)
+        buffer = _POOL.take(size)
         try:
             for k, rows in enumerate(wanted):
                 if told < len(wanted) and told - k <= _AHEAD // 2:
@@ -101,7 +100,7 @@ class Stream:
                     told = until
                 yield rows, read(rows, buffer)
         finally:
-            self._pool.give(buffer)
+            _POOL.give(buffer)
 
     def close(self) -> None:
         """Close the file."""
@@ -116,11 +115,11 @@ class StreamedDense(DenseBlock):
     #: Subtracted from the columns as they are read.
     centre: np.ndarray | None = None
 
-    def __init__(self, party: PartyData, pool: BufferPool | None = None) -> None:
+    def __init__(self, party: PartyData) -> None:
         self.shape = (party.n_samples, party.n_features)
         self.nbytes = 0
         self.density = 1.0
-        self.stream = Stream(party, ("X",), pool)
+        self.stream = Stream(party, ("X",))
         self.factor = 1.0
         self.digest = party.content_digest
         self._dtype, self._first = party.dtype, party.first_row
@@ -161,13 +160,13 @@ class StreamedCSR(CSRBlock):
 
     in_memory = False
 
-    def __init__(self, party: PartyData, indptr: np.ndarray, pool: BufferPool | None = None) -> None:
+    def __init__(self, party: PartyData, indptr: np.ndarray) -> None:
         self.shape = (party.n_samples, party.n_features)
         self.indptr = indptr
         self.nbytes = indptr.nbytes
         self.n_entries = int(indptr[-1] - indptr[0])
         self.density = self.n_entries / (self.shape[0] * self.shape[1])
-        self.stream = Stream(party, ("X/data", "X/indices"), pool)
+        self.stream = Stream(party, ("X/data", "X/indices"))
         self.factor = 1.0
         self.digest = party.content_digest
         # A tile holds as many entries as are meant, or one long row.
@@ -282,27 +281,22 @@ def buffer_bytes(party: PartyData, n_threads: int) -> int:
     return 2 * n_threads * size
 
 
-def read_party(party: PartyData, streamed: bool, pool: BufferPool | None = None) -> Any:
+def read_party(party: PartyData, streamed: bool) -> Any:
     """What :func:`block_of` makes a block of: a party's matrix, or its file, validated and open."""
     if not streamed:
         return party.load()
     if party.nnz is not None:
         for piece in party.iter_rows():
             del piece  # before the next one is read
-        return StreamedCSR(party, party.row_pointers(), pool)
+        return StreamedCSR(party, party.row_pointers())
     entries = np.zeros(party.n_samples + 1, dtype=np.int64)
     for start, part in party.iter_rows():
         assert isinstance(part, np.ndarray)  # that is what dense means
         entries[start + 1 : start + 1 + len(part)] = np.count_nonzero(part, axis=1)
         del part  # before the next one is read
-    block = StreamedDense(party, pool)
+    block = StreamedDense(party)
     block.entries = np.cumsum(entries, out=entries)
     return block
-
-
-def stream_block(party: PartyData, pool: BufferPool | None = None) -> FeatureBlock:
-    """A party's block that stays on disk."""
-    return block_of(read_party(party, True, pool), party.name)
 
 
 def load_block(party: PartyData, streamed: bool = False, factor: float = 1.0) -> FeatureBlock:
