@@ -130,7 +130,7 @@ class Growing:
     def _write(self, values: np.ndarray) -> None:
         assert self._scratch.folder is not None
         with storage_errors(self._scratch.folder, "write"):
-            write_all(self._file.fileno(), values.data.cast("B") if values.size else b"")
+            write_all(self._file.fileno(), values.tobytes())
 
     def array(self) -> np.ndarray:
         """All values; read from the file as they are needed."""
