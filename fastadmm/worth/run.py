@@ -60,10 +60,7 @@ def worth_of_run(
     found = recorded(run, {} if threads is None else {"threads": threads})
     config, provenance = found.config, found.provenance
     if config.privacy.mode != "none":
-        raise ConfigError(
-            f"{shown(run)}: a private run: every coalition's model would be one more release of the same "
-            "data, and multiply the budget; the worth of private data is not measured"
-        )
+        raise private_worth(shown(run))
     # Coalitions train on all rows, to their gap: without early stopping, at the λ that the run ended with.
     config = without("worth", replace(config, lambda_=_lambda(run, config)))
     if test is not None:
@@ -77,7 +74,7 @@ def worth_of_run(
     if test is not None:
         for line in seen_in_training(run, open_partition(test), open_model(run)):
             display.note(line)
-    label = _party_number(label_party, problem.names, run)
+    label = party_number(label_party, problem.names, shown(run))
     arguments: dict[str, Any] = {"metric": metric, "label_party": label, "exact": exact, "pooled": pooled}
     with folder.held(), stop_on_signal() as should_stop:
         known = _known(run, fingerprint, display)
@@ -206,9 +203,16 @@ def _known_models(run: Path, known: dict[int, Coalition]) -> dict[int, StartingP
     return models
 
 
-def _party_number(name: str | None, names: list[str], run: Path) -> int:
-    if name is None:
-        return 0
-    if name not in names:
-        raise ConfigError(f"{shown(run)}: no party {name!r}; its parties are {', '.join(names)}")
-    return names.index(name)
+def private_worth(place: str) -> ConfigError:
+    """What is said to whoever asks for the worth of private data."""
+    return ConfigError(
+        f"{place}: a private run: every coalition's model would be one more release of the same data, and "
+        "multiply the budget; the worth of private data is not measured"
+    )
+
+
+def party_number(name: str | None, names: list[str], place: str) -> int:
+    """Number of the label holder's party; the first one where none is named."""
+    if name is not None and name not in names:
+        raise ConfigError(f"{place}: no party {name!r}; its parties are {', '.join(names)}")
+    return 0 if name is None else names.index(name)
