@@ -68,7 +68,7 @@ _FAMILIES = ("subspace", "log_sum", "admm", "proximal", *_MULTINOMIAL)
 #: Of runs of whose answers the coordinator sees sums only: see :mod:`fastadmm.secrecy`.
 SUMS = ("subspace_sums",)
 
-#: Of standard errors between parties, after a run: see :class:`fastadmm.inference.party.InferenceParty`.
+#: Of standard errors between parties, after a run: see :class:`fastadmm.inference.between.InferenceParty`.
 _INFERENCE = ("inference",)
 
 #: Of the face of a party's weights: see :class:`fastadmm.parties.active_set.Face`.

@@ -116,13 +116,16 @@ def audit_message_code(
         def cost(gdp: float, share: float = 1.0) -> float:
             return cost_of_messages(share_cost(gdp, share), settings)
 
+        def named(kind: str, release: Release) -> str:
+            return f"round {release.round} of party {release.party}"
+
         where = f"{name}, {worst.n_releases} message(s)"
         source = code.solver([DenseBlock(np.ones((2, 1)))] * 2, 1).noise_source
         return [
             replay_check("all messages", cost(worst.gdp), cost(code.found[0][1].gdp), settings, where),
             code.level_check(worst),
             public_check(code.differ, "targets, sizes and noise levels are the same"),
-            *code.noise.checks("rounds, parties, runs", "rounds", _name_of, partial(cost, worst.gdp), _ALL),
+            *code.noise.checks("rounds, parties, runs", "rounds", named, partial(cost, worst.gdp), _ALL),
             directions_check(code.side),
             *audit_source(source, "messages", settings.sampler == "discrete"),
         ]
@@ -148,10 +151,6 @@ def worst_pairs(settings: MessagePrivacy, mu: float) -> list[Pair]:
     far = _BEYOND * ball, target, mu / _BEYOND**2
     pairs.append(search("neighbours that need clipped rows", *far, clip, longer=_BEYOND))
     return [pair for pair in pairs if len(pair.first) * settings.delta < 1.0] or pairs[:1]
-
-
-def _name_of(kind: str, release: Release) -> str:
-    return f"round {release.round} of party {release.party}"
 
 
 def _random_pair(settings: MessagePrivacy) -> Pair:
