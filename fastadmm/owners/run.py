@@ -54,11 +54,6 @@ OWNERS = Kind(
 PARTY = "features"
 
 
-def _free(number: int) -> Payment:
-    """A round of a run that claims nothing, so that nothing is charged."""
-    return Payment(Ledger(), [], math.inf, 0.0)
-
-
 def start_owner_run(
     settings: OwnerSettings,
     out: Path,
@@ -144,9 +139,9 @@ def _run(
     if account is not None:
         account.charge_all_rounds()
     shape = (len(setup.owners), setup.n_parameters)
-    answers = Answers(
-        folder.path / "answers", identifier, shape, account.payment if account is not None else _free
-    )
+    free = Payment(Ledger(), [], math.inf, 0.0)  # where nothing is claimed nothing is charged
+    payment = account.payment if account is not None else lambda number: free
+    answers = Answers(folder.path / "answers", identifier, shape, payment)
     begin = time.monotonic()
     replayed = []
     while learner.k <= learner.queries and answers.holds(learner.k):

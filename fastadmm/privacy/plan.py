@@ -55,13 +55,13 @@ def plan_budget(
         if value is not None and not 0.0 < value < math.inf:
             raise ConfigError(f"{name}: {value!r} must be positive and finite")
     if rounds is None:
-        rounds = rounds_within(_number(epsilon), delta, _number(multiplier))
+        rounds = rounds_within(epsilon or 0.0, delta, multiplier or 0.0)
         if rounds < 1:
             raise ConfigError(
                 f"privacy: epsilon {epsilon} at delta {delta:g} allows no round with this noise"
             )
     if multiplier is None:
-        multiplier = noise_multiplier(_number(epsilon), delta, rounds)
+        multiplier = noise_multiplier(epsilon or 0.0, delta, rounds)
     mu = math.sqrt(rounds) / multiplier
     share = delta / (2.0 * rounds)
     per_round = math.sqrt(2.0 * math.log(1.25 / share)) / multiplier
@@ -74,10 +74,6 @@ def plan_budget(
         discrete=zcdp_epsilon(zcdp_of([mu]), delta),
         paper=corollary_epsilon(per_round, rounds, delta / 2.0) if per_round < 100.0 else math.inf,
     )
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
 
 
 def plan_table(
