@@ -271,10 +271,9 @@ def agent_status(state: Path) -> list[str]:
     for directory in runs:
         of_run = [entry for entry in entries if entry["run"] == directory.name]
         lines += _of_run(directory, of_run)
-        if (directory / PREDICT).exists():
-            lines.append("    " + _of_task(directory / PREDICT, "predictions", tasks, directory.name))
-        if (directory / INFER).exists():
-            lines.append("    " + _of_task(directory / INFER, "standard errors", tasks, directory.name))
+        for name, what in ((PREDICT, "predictions"), (INFER, "standard errors")):
+            if (directory / name).exists():
+                lines.append("    " + _of_task(directory / name, what, tasks, directory.name))
     known = {directory.name for directory in runs}
     strange = [entry for entry in entries if entry["run"] not in known and "task" not in entry]
     if strange:

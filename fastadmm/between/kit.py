@@ -212,7 +212,13 @@ def check(kit: Kit, private: Sequence[Path] = ()) -> list[Finding]:
     steps: list[Callable[[Kit], Findings]] = [_version, _secured, _modes]
     if kit.kind != "admin":
         steps += [_rights, _classes, _socket]
-    found = [finding for step in steps for finding in _safely(step, kit)]
+    found: list[Finding] = []
+    for step in steps:
+        try:
+            for finding in step(kit):
+                found.append(finding)
+        except FastadmmError as error:
+            found.append(Finding(False, str(error)))
     certificates = list(_certificates(kit, x509))
     found += certificates
     if all(finding.ok for finding in certificates):
@@ -220,13 +226,6 @@ def check(kit: Kit, private: Sequence[Path] = ()) -> list[Finding]:
     if kit.kind != "admin":
         found += _private(kit, private)
     return found
-
-
-def _safely(step: Callable[[Kit], Findings], kit: Kit) -> Findings:
-    try:
-        yield from step(kit)
-    except FastadmmError as error:
-        yield Finding(False, str(error))
 
 
 def _version(kit: Kit) -> Findings:

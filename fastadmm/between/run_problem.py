@@ -100,12 +100,7 @@ def early_stopping_of(config: RunConfig, problem: Problem, labels: LabelData) ->
 def plan_of(config: RunConfig, problem: Problem) -> Plan:
     """What the coordinator holds within its limit, which is the same wherever the run goes on."""
     # Nothing of the parties' features is in this process.
-    nothing: dict[str, Any] = {
-        "n_samples": 0,
-        "nnz": None,
-        "kind": "elsewhere",
-        "dtype": np.dtype(np.float64),
-    }
+    nothing: Any = {"n_samples": 0, "nnz": None, "kind": "elsewhere", "dtype": np.dtype(np.float64)}
     parties: list[Any] = [
         SimpleNamespace(name=name, n_features=block.shape[1], **nothing)
         for name, block in zip(problem.names, problem.blocks, strict=True)

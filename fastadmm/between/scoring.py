@@ -24,7 +24,6 @@ from fastadmm.errors import FastadmmError, FormatError, InputError
 from fastadmm.files.atomic import shown, write_frame, write_json
 from fastadmm.files.reading import read_json
 from fastadmm.inference.between import InferenceParty, batches
-from fastadmm.inference.table import Inference
 from fastadmm.runs.checkpoint import read_tree, write_tree
 from fastadmm.runs.combine import Summand, summand_of_file, summand_of_table
 from fastadmm.runs.infer import chosen_bins
@@ -226,7 +225,10 @@ def answer_inference(
     if party.found is None:
         return answer, None
     notes = [*([units.note] if units.note else []), *chosen_bins([model])]
-    return answer, _write(party.found, notes, directory)
+    document = party.found.to_dict()
+    write_json(directory / RESULT, {**document, "notes": [*document["notes"], *notes]})
+    write_frame(directory / TABLE, party.found.to_frame(), force=True)
+    return answer, directory / TABLE
 
 
 def _kept(path: Path, data: PartyData, ridge: float, place: str) -> np.ndarray | None:
@@ -245,13 +247,6 @@ def _kept(path: Path, data: PartyData, ridge: float, place: str) -> np.ndarray |
     if not isinstance(basis, np.ndarray) or basis.shape != (data.n_features,) * 2:
         raise FormatError(f"{shown(path)}: damaged; delete it, and let the coordinator begin anew")
     return basis
-
-
-def _write(found: Inference, notes: list[str], directory: Path) -> Path:
-    document = found.to_dict()
-    write_json(directory / RESULT, {**document, "notes": [*document["notes"], *notes]})
-    write_frame(directory / TABLE, found.to_frame(), force=True)
-    return directory / TABLE
 
 
 # --- approvals --------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
-from math import isfinite, nan
+from math import nan
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from fastadmm.blocks.block import FeatureBlock, as_block
 from fastadmm.conversation.exchange import Call, Exchange, Talk
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FastadmmError, FormatError
+from fastadmm.files.atomic import plain
 from fastadmm.files.reading import json_of
 from fastadmm.inference.estimate import (
     COVARIANCES,
@@ -123,14 +124,9 @@ def _basis(block: FeatureBlock, ridge: float, features: Sequence[str], engine: E
 
 def about_text(found: Estimate, loss: str, covariance: str) -> str:
     """What everybody learns of a fit, as one line of JSON."""
-    overall = None if found.overall is None else _finite(asdict(found.overall))
-    fit = _finite(asdict(found.fit))
-    told = {"loss": loss, "covariance": covariance, "shrunk": found.shrunk, "fit": fit, "overall": overall}
-    return json.dumps(told, allow_nan=False)
-
-
-def _finite(values: dict[str, Any]) -> dict[str, Any]:
-    return {k: None if isinstance(v, float) and not isfinite(v) else v for k, v in values.items()}
+    overall = None if found.overall is None else asdict(found.overall)
+    told = {"loss": loss, "covariance": covariance, "shrunk": found.shrunk, "fit": asdict(found.fit)}
+    return json.dumps(plain({**told, "overall": overall}), allow_nan=False)
 
 
 def _told(about: str) -> tuple[dict[str, Any], str]:
@@ -196,31 +192,21 @@ def inferring(asked: Asked, engine: Engine) -> Talk[Inference]:
             if answer["basis"].shape != (j - i, n) or answer["weights"].shape != (j - i,):
                 raise FormatError(f"{problem.names[m]}: answers with other columns than were asked for")
             bases[m][i:j], weights[m][i:j] = answer["basis"], answer["weights"]
-    found = _estimate(problem, bases, weights, asked, ridge, engine)
+    # The penalty is what is left of I.
+    penalties = [np.eye(len(own)) - own @ own.T if ridge else np.zeros((len(own),) * 2) for own in bases]
+    penalty = linalg.block_diag(*penalties, *[np.zeros((1, 1))] * problem.fit_intercept)
+    shown = replace(problem, blocks=[as_block(np.ascontiguousarray(own.T)) for own in bases], test=None)
+    names = [f"a column of {name}" for name, own in zip(problem.names, bases) for _ in own]
+    found = estimate(shown, weights, asked.intercept, engine, covariance, names, penalty)
     ends = np.cumsum([0, *widths])
     about = about_text(found, problem.loss.text, covariance)
     parts = [slice(a, b) for a, b in pairwise(ends)]
-    own = [{"covariance": found.covariance[part, part].copy(), "step": found.step[part]} for part in parts]
-    yield Exchange([Call(m, "learn", {"ridge": ridge, **each, "about": about}) for m, each in enumerate(own)])
+    all_learn = {"ridge": ridge, "about": about}
+    each = [{"covariance": found.covariance[part, part].copy(), "step": found.step[part]} for part in parts]
+    yield Exchange([Call(m, "learn", {**all_learn, **own}) for m, own in enumerate(each)])
     columns = {name: [""] * d for name, d in zip(problem.names, widths)}
     table = tabulate(found, columns, covariance, asked.level)
     last = slice(int(ends[-1]), None)
     return replace(
         table, estimate=found.part(last), parties=table.parties[last], features=table.features[last]
     )
-
-
-def _estimate(
-    problem: Problem,
-    bases: Sequence[Array],
-    weights: Sequence[Array],
-    asked: Asked,
-    ridge: float,
-    engine: Engine,
-) -> Estimate:
-    """Estimate from the columns that the parties have shown; the penalty is what is left of I."""
-    penalties = [np.eye(len(own)) - own @ own.T if ridge else np.zeros((len(own),) * 2) for own in bases]
-    penalty = linalg.block_diag(*penalties, *[np.zeros((1, 1))] * problem.fit_intercept)
-    shown = replace(problem, blocks=[as_block(np.ascontiguousarray(own.T)) for own in bases], test=None)
-    names = [f"a column of {name}" for name, own in zip(problem.names, bases) for _ in own]
-    return estimate(shown, weights, asked.intercept, engine, asked.covariance, names, penalty)

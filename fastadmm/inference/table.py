@@ -15,6 +15,7 @@ import numpy as np
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.figures.figure import MUTED, SERIES_COLOURS
+from fastadmm.files.atomic import plain
 from fastadmm.files.escapes import printable
 from fastadmm.inference.classes import estimate_classes, order_of
 from fastadmm.inference.estimate import Estimate, Fit, Test, estimate
@@ -129,11 +130,9 @@ class Inference:
         names = list(self.columns)
         rows = zip(*(np.asarray(column).tolist() for column in self.columns.values()))
         return {
-            "weights": [
-                {name: _finite(value) for name, value in zip(names, row, strict=True)} for row in rows
-            ],
+            "weights": [plain(dict(zip(names, row, strict=True))) for row in rows],
             "tests": [asdict(test) for test in self.tests],
-            "fit": {key: _finite(value) for key, value in asdict(self.fit).items()},
+            "fit": plain(asdict(self.fit)),
             "level": self.level,
             "ratio": self.estimate.family.ratio,
             "notes": self.notes,
@@ -209,10 +208,6 @@ class Inference:
         if path is not None:
             write_figure(Path(path), draw, width=_INCHES, height=height)
         return draw_figure(draw, _INCHES, height)
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def infer(

@@ -78,7 +78,11 @@ def start_owner_run(
     identifier = secrets.token_hex(8)
 
     def fill(new: RunFolder) -> None:
-        _write_settings(new, out, settings, data, identifier, objective)
+        tables: dict[str, Any] = {"run": identifier, "provenance": _provenance(data)}
+        if objective:
+            tables["objective"] = True
+        paths = {"data": settings.data, "ledger": settings.ledger}
+        new.write_configuration(settings.to_toml(), paths, tables, final=out, sealed=_sealed)
         new.write_environment(engine.n_threads)
         new.write_json("statement.json", describe_setup(setup, objective=objective))
         (new.path / "answers").mkdir(mode=0o700)
@@ -260,13 +264,3 @@ def _provenance(data: Owners) -> dict[str, str]:
 def _sealed(document: Mapping[str, Any]) -> dict[str, Any]:
     """What the digest of the settings covers: all but paths, whose content the provenance tells."""
     return {key: value for key, value in document.items() if key not in ("data", "ledger")}
-
-
-def _write_settings(
-    folder: RunFolder, final: Path, settings: OwnerSettings, data: Owners, identifier: str, objective: bool
-) -> None:
-    tables: dict[str, Any] = {"run": identifier, "provenance": _provenance(data)}
-    if objective:
-        tables["objective"] = True
-    paths = {"data": settings.data, "ledger": settings.ledger}
-    folder.write_configuration(settings.to_toml(), paths, tables, final=final, sealed=_sealed)

@@ -153,15 +153,6 @@ def worst_pairs(settings: MessagePrivacy, mu: float) -> list[Pair]:
     return [pair for pair in pairs if len(pair.first) * settings.delta < 1.0] or pairs[:1]
 
 
-def _random_pair(settings: MessagePrivacy) -> Pair:
-    """Neighbours in four columns whose other rows are any; the record turns from one side to the other."""
-    rng = np.random.default_rng(2)
-    first = rng.normal(size=(many_rows(500, settings.delta), 4))
-    second = first.copy()
-    first[3], second[3] = 50.0, 0.0 if settings.adjacency == "zero_out" else -50.0
-    return Pair("any neighbours", first, second, None)
-
-
 def replay_check(
     what: str, epsilon: float, declared: float, settings: DifferentialPrivacy, where: str
 ) -> Check:
@@ -233,7 +224,11 @@ class _Code:
             f"among {most} rows", lambda r: np.pad(r, ((0, more), (0, 0))), lambda w: np.pad(w, (0, more))
         )
         self.replay(many, threads=2)
-        others = _random_pair(self.settings)
+        # Neighbours whose other rows are any; the record turns from one side to the other.
+        first = np.random.default_rng(2).normal(size=(many_rows(500, self.settings.delta), 4))
+        second = first.copy()
+        first[3], second[3] = 50.0, 0.0 if self.settings.adjacency == "zero_out" else -50.0
+        others = Pair("any neighbours", first, second, None)
         self.replay(pairs[0], own_targets=True)
         self.replay(others, path="agent", own_targets=True)
         self.replay(others, stored="sparse", own_targets=True, threads=2)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.errors import ConfigError
+from fastadmm.files.atomic import plain
 from fastadmm.privacy.accounting import (
     compose_gdp,
     epsilon_of,
@@ -35,7 +36,7 @@ class BudgetPlan:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; infinite ones as the text ``"inf"``."""
-        return {key: "inf" if value == math.inf else value for key, value in vars(self).items()}
+        return dict(plain(vars(self), "inf"))
 
 
 def plan_budget(

@@ -4,7 +4,6 @@ import hashlib
 import json
 import shutil
 import zipfile
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,7 +13,6 @@ import numpy as np
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.atomic import atomic_file, shown, storage_errors, write_json
 from fastadmm.files.reading import read_json, require_regular
-from fastadmm.problem.problem import Problem
 from fastadmm.runs.config import recorded, solver_options, without
 from fastadmm.runs.display import Notes, Silent
 from fastadmm.runs.folder import RunFolder
@@ -75,36 +73,7 @@ def worth_of_run(
         for line in seen_in_training(run, open_partition(test), open_model(run)):
             display.note(line)
     label = party_number(label_party, problem.names, shown(run))
-    arguments: dict[str, Any] = {"metric": metric, "label_party": label, "exact": exact, "pooled": pooled}
-    with folder.held(), stop_on_signal() as should_stop:
-        known = _known(run, fingerprint, display)
-        arguments["known_models"] = _known_models(run, known)
-        worth = _measure(run, config, problem, fingerprint, known, should_stop, arguments, display)
-        if worth is None:
-            return None
-        document = {"fingerprint": fingerprint, "test": Path(config.test).resolve().name, **worth.to_json()}
-        folder.write_json(WORTH, document)
-        shutil.rmtree(run / PARTIAL, ignore_errors=True)
-    return worth
-
-
-def _measure(
-    run: Path,
-    config: RunConfig,
-    problem: Problem,
-    fingerprint: str,
-    known: dict[int, Coalition],
-    should_stop: Callable[[], bool],
-    arguments: dict[str, Any],
-    display: WorthDisplay,
-) -> Worth | None:
     partial = run / PARTIAL
-    if not partial.is_dir():
-        with storage_errors(partial):
-            partial.mkdir(mode=0o700)
-        write_json(partial / "header.json", {"fingerprint": fingerprint})
-    if known:
-        display.note(f"{len(known)} coalitions are done already")
 
     def monitor(coalition: Coalition, model: StartingPoint, done: int, total: int) -> None:
         if problem.convex and weights_fit(problem, total):
@@ -114,9 +83,23 @@ def _measure(
         write_json(partial / f"{coalition.mask}.json", coalition.to_json())
         display.coalition(problem.names, coalition, done, total)
 
-    return measure_worth(
-        problem, solver_options(config), known=known, monitor=monitor, should_stop=should_stop, **arguments
-    )
+    with folder.held(), stop_on_signal() as should_stop:
+        known = _known(run, fingerprint, display)
+        how: Any = {"metric": metric, "label_party": label, "exact": exact, "pooled": pooled, "known": known}
+        how |= {"known_models": _known_models(run, known), "monitor": monitor, "should_stop": should_stop}
+        if not partial.is_dir():
+            with storage_errors(partial):
+                partial.mkdir(mode=0o700)
+            write_json(partial / "header.json", {"fingerprint": fingerprint})
+        if known:
+            display.note(f"{len(known)} coalitions are done already")
+        worth = measure_worth(problem, solver_options(config), **how)
+        if worth is None:
+            return None
+        document = {"fingerprint": fingerprint, "test": Path(config.test).resolve().name, **worth.to_json()}
+        folder.write_json(WORTH, document)
+        shutil.rmtree(run / PARTIAL, ignore_errors=True)
+    return worth
 
 
 def read_worth(path: Path) -> tuple[Worth, dict[str, Any]] | None:
