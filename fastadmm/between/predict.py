@@ -278,10 +278,8 @@ def _align(
         if not (out / _REQUEST).exists():  # it is written after its key
             psi_request(ids, out / _REQUEST, out / _KEY, force=True)
         responses = {name: out / f"response-{name}.psi" for name in parties}
-        arguments = {
-            "n_ids": len(ids),
-            "request": np.frombuffer(read_bytes(out / _REQUEST, LONGEST), np.uint8),
-        }
+        request = np.frombuffer(read_bytes(out / _REQUEST, LONGEST), np.uint8)
+        arguments = {"n_ids": len(ids), "request": request}
 
         def keep(name: str, answer: dict[str, Any]) -> None:
             write_whole(responses[name], answer["response"].tobytes())
