@@ -74,7 +74,7 @@ def party_share(
     if penalty.is_ridge:
         parts = [_of_ridge(penalty.strength, own, -image, error, lengths) for own, image in zip(each, images)]
         return parts[0] if len(parts) == 1 else _added(parts)
-    if not all(map(penalty.contains, each)):
+    if not all(map(penalty.constraint.contains, each)):
         return Share(math.inf, 0.0, math.inf, 0.0, 0.0, math.inf)
     if by_norms and penalty.radial:
         parts = [_by_norms(penalty, own, -image, error, lengths) for own, image in zip(each, images)]
