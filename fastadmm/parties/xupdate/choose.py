@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.errors import ConfigError
-from fastadmm.parties.xupdate.affine import GramAffine
 from fastadmm.parties.xupdate.ball import BallDescent, GramBall
 from fastadmm.parties.xupdate.base import PenalisedUpdate, XUpdate
-from fastadmm.parties.xupdate.direct import ConjugateGradient, GramEigen, KernelEigen
+from fastadmm.parties.xupdate.direct import ConjugateGradient, GramAffine, GramEigen, KernelEigen
 from fastadmm.parties.xupdate.gram_descent import GramDescent, GroupDescent
 from fastadmm.parties.xupdate.majorised import MajorisedGradient, MajorisedRidge
 from fastadmm.parties.xupdate.proximal_gradient import GramProximalGradient, ProximalGradient
