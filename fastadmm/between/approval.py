@@ -398,7 +398,8 @@ def counted_refusals(directory: Path) -> Iterator[None]:
 
 #: A number as a regulariser or set has it behind its name: no blanks, no words.
 _NUMBER = r"[+-]?(inf|[0-9.]{1,25}(e[+-]?[0-9]{1,3})?)"
-_CONSTRAINT = re.compile(rf"[a-z]{{1,20}}(:{_NUMBER}(,{_NUMBER})?)?")
+_ROW = rf"{_NUMBER}(,{_NUMBER})*={_NUMBER}"
+_CONSTRAINT = re.compile(rf"[a-z]{{1,20}}(:{_NUMBER}(,{_NUMBER})?)?|affine:{_ROW}(;{_ROW})*")
 _REGULARIZER = re.compile(rf"([a-z0-9_]{{1,20}})(:{_NUMBER})?")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _RELEASE = re.compile(r"[0-9][0-9A-Za-z.+]{0,39}")
