@@ -173,7 +173,7 @@ CALLS: dict[str, CallRule] = {
     "recombine": _rule(("proximal",), "rotation: matrix"),
     "best_response": _rule(
         ("proximal",),
-        "gradient: rows, model: vector, proposal: vector?, common: flag?, most: positive count?",
+        "gradient: rows, model: vector, proposal: vector?, common: flag?, most: positive count?, curvature: positive?",
         "message: rows?, products: vector, messages: class rows?, products_of_all: matrix?, "
         "coefficients: vector, norms: vector, proposal_positions: vector?, proposal_norms: vector?, "
         "clipped: vector?, clipped_norm: nonnegative?, answer_positions: vector, answer_norms: vector, "

@@ -156,6 +156,7 @@ class FaceParty(OwnDirections, Answering):
         proposal: Array | None = None,
         common: bool = False,
         most: int = 0,
+        curvature: float = 0.0,
     ) -> dict[str, Any]:
         r"""Answer a loss gradient, with directions that span all columns where so many are asked for.
 
@@ -164,7 +165,16 @@ class FaceParty(OwnDirections, Answering):
         """
         found = self.responded(gradient, model, proposal)
         whole = most >= self.block.shape[1] - len(model) > 0
-        return self.answered(found, {"products": np.empty(0), **self.spanned()} if whole else None)
+        answer = self.answered(found, {"products": np.empty(0), **self.spanned()} if whole else None)
+        if curvature > 0.0:
+            answer["squared"] = self.stationarity(found.proposal, found.slope, curvature)
+        return answer
+
+    def stationarity(self, x, slope, curvature):
+        if not hasattr(self, "_step"):
+            self._step = 1.0 / float(self.block.column_squares(self.engine).max())
+        moved = self.penalty.gradient_map(x, slope, self._step / curvature)
+        return float(moved @ moved)
 
     def spanned(self) -> dict[str, Array]:
         r"""Directions until they span all columns.

@@ -203,7 +203,7 @@ class Passes:
         if self.quadratic and hessian.reference is not None:
             return True
         z = self.engine.plus(problem.offset, here.total, here.intercept)
-        h = problem.loss.curvature(z, problem.y, problem.weight, np.empty(len(z)), self.engine)
+        h = problem.loss.positive_curvature(z, problem.y, problem.weight, np.empty(len(z)), self.engine)
         hessian.refresh(self.shared.messages, h, self.engine)
         self.shared.loss_at_hessian = here.loss
         return True

@@ -126,6 +126,7 @@ class ProximalCoordinator:
         self.n_bad = 0
         self.steps: DualSteps | None = None
         self.stepping = self.patient = self.asks_sizes = False
+        self.curvature = 0.0
         self.smoothing: Smoothing | None = None
         self.sent = np.zeros(0)
         self.repaired: Array | None = None
@@ -310,6 +311,8 @@ class ProximalCoordinator:
                 and (missing := self.problem.blocks[m // self.problem.n_outputs].shape[1] - len(mine)) > 0
             ):
                 arguments["most"] = missing
+            if self.curvature > 0.0:
+                arguments["curvature"] = self.curvature
             if not plain:
                 arguments["proposal"] = self.proposal.coefficients[mine]
             calls.append(Call(m, "best_response", arguments))
@@ -587,13 +590,14 @@ class ProximalCoordinator:
         h, each = np.empty(len(z)), z.reshape(problem.n_outputs, -1)
         farthest = max(float(engine.each_largest(each, sign).max()) for sign in (1.0, -1.0))
         if not reach > _SHORT_REACH * farthest:
-            return loss.curvature(z, y, weight, h, engine)
+            return loss.positive_curvature(z, y, weight, h, engine)
         if loss.vector:
             return class_curvature_about(problem, z, reach, h, engine)
         behind = np.empty(len(z))
         for shift, slopes in ((reach, h), (-reach, behind)):
             loss.measure(problem, point.total, point.intercept + shift, slopes, engine)
-        return engine.plus(h, behind, factor=-1.0, scale=0.5 / reach, out=h)
+        engine.plus(h, behind, factor=-1.0, scale=0.5 / reach, out=h)
+        return h if loss.convex else engine.each(np.maximum, h, 0.0, out=h)
 
     def export(self) -> dict[str, Any]:
         """Everything a resumed run needs to go on bit for bit."""
