@@ -39,6 +39,7 @@ from fastadmm.problem.bounded_models import column_deviations
 from fastadmm.problem.constraints import Constraint
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.regularizers import Regularizer
+from fastadmm.proof.stationary import longest_step, squared_prox_gradient
 
 Array = np.ndarray
 
@@ -100,6 +101,7 @@ class FaceParty(OwnDirections, Answering):
         self.latest = np.zeros(width)
         #: What :meth:`_shown` returns, once it was needed; of shape (d, d).
         self.images: Array | None = None
+        self._step: float | None = None
 
     @classmethod
     def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> FaceParty:
@@ -160,6 +162,8 @@ class FaceParty(OwnDirections, Answering):
     ) -> dict[str, Any]:
         r"""Answer a loss gradient, with directions that span all columns where so many are asked for.
 
+        ``curvature``: of the loss, at most, where it is not convex: see ``squared`` of :meth:`prox_gradient`.
+
         Shapes: gradient (N,); model, proposal (K,).
         Scaling: gradient summed scaling.
         """
@@ -167,14 +171,23 @@ class FaceParty(OwnDirections, Answering):
         whole = most >= self.block.shape[1] - len(model) > 0
         answer = self.answered(found, {"products": np.empty(0), **self.spanned()} if whole else None)
         if curvature > 0.0:
-            answer["squared"] = self.stationarity(found.proposal, found.slope, curvature)
+            answer["squared"] = self._prox_gradient(found.proposal, found.slope, curvature)
         return answer
 
-    def stationarity(self, x, slope, curvature):
-        if not hasattr(self, "_step"):
-            self._step = 1.0 / float(self.block.column_squares(self.engine).max())
-        moved = self.penalty.gradient_map(x, slope, self._step / curvature)
-        return float(moved @ moved)
+    def prox_gradient(self, gradient: Array, curvature: float, coefficients: Array) -> dict[str, Any]:
+        """How far weights are from stationary, as :mod:`fastadmm.proof.stationary` measures it.
+
+        Shapes: gradient (N,); coefficients (K,).
+        Scaling: gradient summed scaling.
+        """
+        slope = self.block.transposed_product(gradient, self.engine)
+        return {"squared": self._prox_gradient(self.final_weights(coefficients), slope, curvature)}
+
+    def _prox_gradient(self, x: Array, slope: Array, curvature: float) -> float:
+        """The squared norm for weights and their slope, both of shape (d,)."""
+        if self._step is None:  # of the block alone, and costs a pass
+            self._step = longest_step(self.block, self.engine)
+        return squared_prox_gradient(self.penalty, x, slope, self._step / curvature)
 
     def spanned(self) -> dict[str, Array]:
         r"""Directions until they span all columns.

@@ -197,6 +197,11 @@ class Passes:
         """Whether a step may begin where only the Hessian leads: flat pieces of a loss have none."""
         return not self.quadratic and self.problem.loss.bends(self.problem.y[:1]) is None
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether the Hessian at a place is that of the loss: else a step tells too little of what is left."""
+        return self.expands and self.problem.loss.convex
+
     def refresh(self, here: Place) -> bool:
         """Move the Hessian to a place; True."""
         problem, hessian = self.problem, self.shared.hessian
@@ -259,7 +264,7 @@ def minimise_on_shared_face(
     """
     search = _Search(passes, face, reach)
     here, fresh = search.start(starts, near)
-    solve, before, share = search.solver(), math.inf, _LEFT * passes.expands
+    solve, before, share = search.solver(), math.inf, _LEFT * passes.is_exact
     for _ in range(_MAX_STEPS):
         newton = solve(here.slope)
         left = float(here.slope @ newton)

@@ -126,7 +126,6 @@ class ProximalCoordinator:
         self.n_bad = 0
         self.steps: DualSteps | None = None
         self.stepping = self.patient = self.asks_sizes = False
-        self.curvature = 0.0
         self.smoothing: Smoothing | None = None
         self.sent = np.zeros(0)
         self.repaired: Array | None = None
@@ -263,7 +262,12 @@ class ProximalCoordinator:
         tolerance = _ACCURACY * min(self.gap, _LARGEST_GAP * abs(before))
         best = math.nan if plain else self._best_on_segment(answers, tolerance)
         old, unresolved = self.model, not (plain or self.stepping) and self.promised == 0.0
+        norms = self._norms
         self.model, bound = self._best_of_hull(answers, best, tolerance, before)
+        if best > 0.0 and not self.problem.loss.convex and self._value(self.model) > before:
+            # The line search has found another valley, and a higher one.
+            self.model, self._norms = old, norms
+            self.model, bound = self._best_of_hull(answers, 0.0, tolerance, before)
         if unresolved and all(answer.inside for answer in answers):
             self._less_steep(answers, before, bound)
         self._faces = [answer.face for answer in answers]
@@ -311,8 +315,8 @@ class ProximalCoordinator:
                 and (missing := self.problem.blocks[m // self.problem.n_outputs].shape[1] - len(mine)) > 0
             ):
                 arguments["most"] = missing
-            if self.curvature > 0.0:
-                arguments["curvature"] = self.curvature
+            if not self.problem.loss.convex:
+                arguments["curvature"] = self.problem.loss.gradient_lipschitz
             if not plain:
                 arguments["proposal"] = self.proposal.coefficients[mine]
             calls.append(Call(m, "best_response", arguments))
@@ -590,14 +594,20 @@ class ProximalCoordinator:
         h, each = np.empty(len(z)), z.reshape(problem.n_outputs, -1)
         farthest = max(float(engine.each_largest(each, sign).max()) for sign in (1.0, -1.0))
         if not reach > _SHORT_REACH * farthest:
-            return loss.positive_curvature(z, y, weight, h, engine)
+            return self._upward(loss.curvature(z, y, weight, h, engine))
         if loss.vector:
             return class_curvature_about(problem, z, reach, h, engine)
         behind = np.empty(len(z))
         for shift, slopes in ((reach, h), (-reach, behind)):
             loss.measure(problem, point.total, point.intercept + shift, slopes, engine)
-        engine.plus(h, behind, factor=-1.0, scale=0.5 / reach, out=h)
-        return h if loss.convex else engine.each(np.maximum, h, 0.0, out=h)
+        return self._upward(engine.plus(h, behind, factor=-1.0, scale=0.5 / reach, out=h))
+
+    def _upward(self, h: Array) -> Array:
+        """A curvature of shape (N,), written over by its size where a loss that is not convex bends down.
+
+        Where the loss is about to bend the other way, an answer that takes it to be flat goes too far.
+        """
+        return h if self.problem.loss.convex else self.engine.each(np.abs, h, out=h)
 
     def export(self) -> dict[str, Any]:
         """Everything a resumed run needs to go on bit for bit."""

@@ -39,13 +39,12 @@ class Proximal(Scheme):
         return "regularizer or constraint beyond squared l2: fewest rounds"
 
     def method(self, traits: Traits) -> type[Method]:
-        """One for one predictor per sample, one for several."""
+        """One for one predictor per sample, one for several, one for losses that are not convex."""
+        from fastadmm.coordinator.proximal.descent import DescentProximalMethod
         from fastadmm.coordinator.proximal.multinomial import MultinomialProximalMethod
         from fastadmm.coordinator.proximal.proximal import ProximalMethod
 
         if not traits.convex:
-            from fastadmm.coordinator.proximal.descent import DescentProximalMethod
-
             return DescentProximalMethod
         return MultinomialProximalMethod if traits.vector else ProximalMethod
 
