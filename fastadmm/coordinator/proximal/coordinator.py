@@ -176,6 +176,9 @@ class ProximalCoordinator:
     def restart(self) -> None:
         """Evaluate the proposal at the intercept it has, to the bit as when it was saved."""
         problem, point = self.problem, self.proposal
+        if not problem.convex:
+            self.primal = primal_value(problem, point.total, point.intercept, self.engine)
+            return
         gradient = np.empty(problem.message_size)
         z = problem.offset + point.total + lifted(point.intercept, problem.n_samples)
         value = problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
@@ -434,7 +437,7 @@ class ProximalCoordinator:
             self.n_bad = 0
         if not self.stepping:
             primal = self.evaluate(None if found is None else found.place)
-            if found is None and (faces := self._faces_here()):
+            if found is None and self.problem.convex and (faces := self._faces_here()):
                 search = self._search(faces, self._value(self.model), 0.0)
                 self.repaired = search.repaired(self.model, primal.gradient)
                 if self.repaired is not None:
@@ -501,8 +504,8 @@ class ProximalCoordinator:
         return points + [point for point in own if point is not self.proposal]
 
     def _can_be_true(self, found: Found | None) -> bool:
-        """Whether a promise can be kept: none beyond the gap is."""
-        return found is None or found.promised <= self.gap
+        """Whether a promise can be kept: none beyond the gap is, where that is proved."""
+        return found is None or found.promised <= self.gap or not self.problem.convex
 
     def _advanced(self, faces: Sequence[Face], value: float, *starts: Array) -> FaceSearch | None:
         """A search's first end, in a stalled run one whose promise can be true; None without any freedom."""
