@@ -173,7 +173,8 @@ CALLS: dict[str, CallRule] = {
     "recombine": _rule(("proximal",), "rotation: matrix"),
     "best_response": _rule(
         ("proximal",),
-        "gradient: rows, model: vector, proposal: vector?, common: flag?, most: positive count?",
+        "gradient: rows, model: vector, proposal: vector?, common: flag?, most: positive count?, "
+        "curvature: positive?",
         "message: rows?, products: vector, messages: class rows?, products_of_all: matrix?, "
         "coefficients: vector, norms: vector, proposal_positions: vector?, proposal_norms: vector?, "
         "clipped: vector?, clipped_norm: nonnegative?, answer_positions: vector, answer_norms: vector, "
@@ -181,6 +182,10 @@ CALLS: dict[str, CallRule] = {
         "dual_at_zero: number, dual_free: nonnegative?, excess: nonnegative?, squared: nonnegative, "
         "own_anchor: vector?, own_basis: matrix?, own_slope: vector?, own_stiffness: matrix?, "
         f"own_curvature: matrix?, {_FACE}",
+    ),
+    # Of a loss that is not convex: how far the model's weights are from stationary.
+    "prox_gradient": _rule(
+        ("proximal",), "gradient: rows, curvature: positive, coefficients: vector", "squared: nonnegative"
     ),
     "describe_model": _rule(("proximal",), "model: vector", "norm: nonnegative, heaviest: nonnegative?"),
     "show_key": _rule(SUMS, "", "key: words"),
