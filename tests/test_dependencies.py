@@ -22,10 +22,9 @@ PAGE = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
 #: Modules whose distribution has another name.
 MODULES = {
     "sklearn": "scikit-learn",
-    "private_set_intersection": "openmined.psi",
+    "nacl": "pynacl",
     "dp_accounting": "dp-accounting",
     "tomli_w": "tomli-w",
-    "google": "openmined.psi",  # protobuf, which comes with it
     "tensorboardX": "tensorboardX",
     "mlflow": "mlflow-skinny",
 }
@@ -108,7 +107,7 @@ _GAUSSIAN = "--epsilon 5 --delta 1e-3 --mechanism gaussian --bound clip:1 --step
 ABSENT = [
     ("compression", "hdf5plugin", "convert @t.csv --label y --parties 1 --compression zstd -o @out.parts"),
     ("parquet", "pyarrow", "convert --guest @t.parquet --host @t.csv --id id --label y -o @out.parts"),
-    ("psi", "private_set_intersection", "align psi-request @t.csv --id id -o @out --secret @out.key"),
+    ("psi", "nacl", "align psi-request @t.csv --id id -o @out --secret @out.key"),
     ("report", "matplotlib", "report @run -o @out.html"),
     ("report", "jinja2", "report @run -o @out.html"),
     ("report", "matplotlib", "privacy --epsilon 1 --rounds 3 --plot @out.svg"),
