@@ -43,10 +43,11 @@ def test_core_has_fewer_than_ten_dependencies():
 
 
 def test_conda_recipe_has_the_dependencies_of_the_project():
-    recipe = (ROOT / "conda" / "meta.yaml").read_text(encoding="utf-8")
-    run = recipe.partition("  run:\n")[2].partition("\ntest:")[0]
+    recipe = (ROOT / "conda" / "recipe.yaml").read_text(encoding="utf-8")
+    run = recipe.partition("  run:\n")[2].partition("\ntests:")[0]
     needed = {line.strip().removeprefix("- ").replace(" ", "") for line in run.splitlines() if line.strip()}
-    assert needed == {*PROJECT["dependencies"], "python" + PROJECT["requires-python"]}
+    assert needed == {*PROJECT["dependencies"], "python>=${{python_min}}"}
+    assert f'python_min: "{PROJECT["requires-python"].removeprefix(">=")}"' in recipe
     host = recipe.partition("  host:\n")[2].partition("  run:")[0]
     build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
     assert set(build) <= {line.strip().removeprefix("- ").replace(" ", "") for line in host.splitlines()}
