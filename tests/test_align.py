@@ -139,8 +139,7 @@ def test_mistakes_of_private_intersection(bank, monkeypatch):
         told = json.dumps(json.loads(head) | {"sha256": psi._hash(point + body[32:])}).encode()
         (d / "q").write_bytes(told + b"\n" + point + body[32:])
         refused(FormatError, "damaged or cut short", psi.psi_respond, host, d / "q", d / "x")
-    alone = canonical_order(["nobody"])
-    write_alignment(d / "alone.json", alone)
+    write_alignment(d / "alone.json", canonical_order(["nobody"]))
     with pytest.raises(InputError, match=r"1 ids of the alignment are not in it \('nobody'\)"):
         convert_tables(
             d / "bank.csv", [], d / "p", id="id", label="default", missing="mean", alignment=d / "alone.json"

@@ -37,7 +37,6 @@ def test_table(demo):
     assert document["largest_difference"] < 1e-3
     assert document["exchanges"] == 3
     assert 0 < document["bytes_per_row"] < document["pooled_bytes_per_row"] == 8 * 12
-    assert document["seconds"] > 0
 
 
 def test_files(demo):
@@ -67,8 +66,7 @@ def test_a_plain_install_gets_all_but_the_report(tmp_path, monkeypatch, capsys):
     *_, verify, holds = out.splitlines()
     assert verify == f"  fastadmm verify {tmp_path / 'demo' / 'run'}"
     assert run("verify", tmp_path / "demo" / "run") == 0
-    assert holds.strip() == capsys.readouterr().out.strip()
-    assert holds.startswith("      holds: ")
+    assert holds == f"      {capsys.readouterr().out.strip()}"
     assert 'the report needs matplotlib and jinja2: pip install "fastadmm[report]"' in out.splitlines()
     assert not (tmp_path / "demo" / "run" / "report.html").exists()
     assert_clean(tmp_path / "demo")

@@ -57,9 +57,8 @@ def test_conda_recipe_has_the_dependencies_of_the_project():
 def test_every_import_is_declared():
     declared = names(PROJECT["dependencies"]).union(*(names(extra) for extra in EXTRAS.values()))
     for own in the_house().modules.values():
-        for module in (
-            {name.split(".")[0] for name in own.imported()} - sys.stdlib_module_names - {"fastadmm"}
-        ):
+        modules = {name.split(".")[0] for name in own.imported()}
+        for module in modules - sys.stdlib_module_names - {"fastadmm"}:
             if module in TRANSITIVE:
                 requires = metadata.requires(TRANSITIVE[module]) or []
                 assert module in names([r for r in requires if "extra ==" not in r])
@@ -95,10 +94,8 @@ def home(tmp_path_factory):
     lines = [f"{i},{rng.normal():.3f},{i % 2}" for i in range(30)]
     (home / "t.csv").write_text("id,a,y\n" + "\n".join(lines) + "\n")
     (home / "t.parquet").write_bytes(b"PAR1" + bytes(20) + b"PAR1")
-    assert (
-        run("owners", "convert", home / "t.csv", "--label", "y", "--sizes", "15,15", "-o", home / "d.owners")
-        == 0
-    )
+    sizes = ("--label", "y", "--sizes", "15,15")
+    assert run("owners", "convert", home / "t.csv", *sizes, "-o", home / "d.owners") == 0
     return home
 
 

@@ -47,3 +47,10 @@ def test_every_requirement_has_its_hashes_and_no_registry_is_named(name, needed)
         assert re.fullmatch(pattern, entry), entry
     assert needed <= {entry.partition("=")[0] for entry in entries}
     assert not re.search(r"://|index-url|find-links|trusted-host", text)
+
+
+def test_every_file_has_its_licence():
+    root = GITHUB.parent
+    every = re.findall(r"(?m)^(?:path|SPDX-License-Identifier) = .*", (root / "REUSE.toml").read_text())
+    assert every == ['path = "**"', 'SPDX-License-Identifier = "Apache-2.0"']
+    assert (root / "LICENSES" / "Apache-2.0.txt").read_bytes() == (root / "LICENSE").read_bytes()

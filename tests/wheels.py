@@ -45,7 +45,7 @@ exec(examples["python"])
 if "--shell" in sys.argv:
     lines = [line[2:] for line in examples["console"].splitlines() if line.startswith("$ ")]
     call("bash", "-euc", "\\n".join(lines))
-    assert Path("run/report.html").exists()
+    assert Path("demo-run/run/report.html").exists()
 else:
     assert "joint" in call("fastadmm", "demo")
 shown = ("numpy", "scipy", "numba", "h5py", "scikit-learn", "pandas", "typer", "rich")
