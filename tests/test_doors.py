@@ -10,7 +10,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fastadmm.data_tools.predict_tables import TableRows, encoder_of
+from fastadmm.data_tools.per_table import TableRows
+from fastadmm.data_tools.predict_tables import encoder_of
 from fastadmm.runs.points import apply_card
 from fastadmm.runs.predict import predict_partition, predict_tables
 from fastadmm.runs.service import open_service

@@ -23,8 +23,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError
 from fastadmm.files.atomic import write_toml
 from fastadmm.files.reading import read_json, read_toml
-from fastadmm.inference.between import Asked, inferring
-from fastadmm.inference.party import InferenceParty
+from fastadmm.inference.between import Asked, InferenceParty, inferring
 from fastadmm.runs.check import check_run
 from fastadmm.runs.config import make_config
 from fastadmm.runs.display import Silent
