@@ -161,7 +161,6 @@ def test_skops_agrees(home, tmp_path, way):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_onnx_agrees(home, tmp_path, way):
-    """Needs onnx and onnxruntime, whose protobuf may be newer than that of openmined.psi."""
     pytest.importorskip("onnx")
     assert run("export", home / way, "-o", tmp_path / "m.onnx") == 0
     session = pytest.importorskip("onnxruntime").InferenceSession(str(tmp_path / "m.onnx"))
