@@ -27,7 +27,7 @@ from fastadmm.errors import ConfigError
 from fastadmm.files.escapes import printable
 
 if TYPE_CHECKING:
-    from fastadmm.data_tools.predict_tables import TableRows
+    from fastadmm.data_tools.per_table import TableRows
     from fastadmm.runs.predict import Predictions
 
 #: Heading of the options for tables in the help.
@@ -48,7 +48,7 @@ class ReadOptions(IdOptions, CsvOptions):
 
     def reading(self, **more: Any) -> TableRows:
         """How tables are read."""
-        from fastadmm.data_tools.predict_tables import TableRows
+        from fastadmm.data_tools.per_table import TableRows
 
         return TableRows(
             id=self.id_ or None,
