@@ -142,7 +142,7 @@ def approve(
     force: bool = FORCE,
 ) -> None:
     """Explain what a run asks for, and write a file of limits to edit."""
-    from fastadmm.between.party_step import party_approve
+    from fastadmm.between.agent import party_approve
 
     for line in party_approve(request, data, out, force, ledger):
         say(line)
@@ -167,7 +167,7 @@ def party_step(
     force: bool = flag("Replace a different existing file.", "--force"),
 ) -> None:
     """Answer one request. The same request always gives the same answer."""
-    from fastadmm.between.party_step import party_step as answer
+    from fastadmm.between.agent import party_step as answer
 
     more: dict[str, Any] = {"threads": threads, "test": test, "validation": validation}
     for line in answer(data, state, request, out, approval=approval, ledger=ledger, force=force, **more):
@@ -184,7 +184,7 @@ def party_infer(
     force: bool = FORCE,
 ) -> None:
     """Answer a request of 'coordinator infer'; the last one brings your own standard errors."""
-    from fastadmm.between.party_step import party_infer as answer
+    from fastadmm.between.agent import party_infer as answer
 
     for line in answer(request, data, state, out, approve=approve, force=force):
         say(line)
