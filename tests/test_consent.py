@@ -267,7 +267,7 @@ def everything():
     for family, regularizer, constraint in [
         *((family, "elastic_net", longest) for family in FAMILIES),
         *(("multinomial_subspace", regularizer, longest) for regularizer in REGULARIZERS),
-        *(("admm", "elastic_net", constraint) for constraint in ("all", "nonnegative", "ball:1234567.123456")),
+        *(("admm", "elastic_net", constraint) for constraint in ("all", "nonnegative", "ball:1234567.1234")),
     ]:
         more = {"n_classes": 1000} if family.startswith("multinomial") else {}
         ratio = 0.123456789 if regularizer == "elastic_net" else -1.0
