@@ -23,18 +23,12 @@ from audited_faults import FAULTS
 #: One of each kind; the others with the slow tests.
 SHARE = {
     "a key of 32 bits": "fusion",
-    "norms of several columns a quarter": "fusion",
     "exact symbols inside the range": "fusion",
     "labels flipped by a public seed": "fusion",
     "half the charges": "message",
     "noise like its neighbours": "message",
-    "smaller declared noise for many records": "message",
     "rows not clipped by agents": "message",
-    "noise that is bounded": "message",
     "noise of another round": "message",
-    "noise on parameters": "message",
-    "a forgotten root of 9": "fusion",
-    "labels at twice epsilon": "fusion",
 }
 
 BY_NAME = {fault.name: fault for fault in FAULTS}

@@ -162,25 +162,6 @@ def test_a_round_contains_the_gradient_and_newtons_direction_or_its_curvature(fa
     assert len(few.history) < len(solve(problem, options(gap=1e-6, directions="one")).history)
 
 
-@pytest.mark.usefixtures("no_factor")
-def test_answers_depend_on_inner_products_of_rows_alone():
-    """Turning the columns changes no answer."""
-    blocks, problem = build(lam=1e-4, scale=0.1)
-    turn = [np.linalg.qr(np.random.default_rng(1).normal(size=(b.shape[1],) * 2))[0] for b in blocks]
-    turned = build(lam=1e-4, scale=0.1)[1]
-    turned = make_problem(
-        [b @ q for b, q in zip(blocks, turn)], turned.y, lam=1e-4, sample_weight=turned.weight
-    )
-    for asked in ("one", "both", "auto"):
-        seen = []
-        for one in (problem, turned):
-            result = solve(one, options(gap=1e-6, directions=asked))
-            assert result.gap <= 1e-6
-            seen.append([record.objective for record in result.history])
-        assert len(seen[0]) == len(seen[1])
-        np.testing.assert_allclose(*seen, rtol=1e-8)
-
-
 @pytest.mark.parametrize(
     "more", [{"history": 4}, {"directions": "auto"}, {"directions": "auto", "gap": 1e-12}]
 )

@@ -107,9 +107,7 @@ ANOTHER = "'model-id': the file belongs to another model"
 MODELS: dict[str, tuple[Callable[[Path], None], int, str]] = {
     "no manifest": (remove("model.toml"), 4, "no model.toml"),
     "empty manifest": (overwrite("model.toml", b""), 4, "'format' is None"),
-    "manifest of zeros": (overwrite("model.toml", bytes(100)), 4, "not TOML"),
     "manifest of other bytes": (overwrite("model.toml", b"\xff\xfe\x00"), 4, "not TOML"),
-    "half a manifest": (cut("model.toml", 0.5), 4, "model.toml"),
     "other format": (replace("fastadmm-model", "fastadmm-partition"), 4, "expected 'fastadmm-model'"),
     "newer version": (replace('"1.2"', '"2.0"'), 4, "upgrade fastadmm"),
     "no version": (replace('version = "1.2"', ""), 4, "'version' is missing"),
@@ -135,25 +133,19 @@ MODELS: dict[str, tuple[Callable[[Path], None], int, str]] = {
     "no party file": (remove("party-2.h5"), 6, "party-2.h5: the weights of party-2 are not here"),
     "half a party file": (cut("party-2.h5", 0.5), 4, "party-2.h5"),
     "empty party file": (overwrite("party-2.h5", b""), 4, "is empty"),
-    "party file of text": (overwrite("party-2.h5", b"weights: 1 2 3"), 4, "not an HDF5 file"),
     "party file is a directory": (directory, 6, "is a directory"),
     "files of two parties swapped": (swap, 4, "belongs to another party"),
     "file of another kind": (other_kind, 4, "'fastadmm-party-model' is needed"),
     "flipped bit in weights": (flip, 4, "checksum mismatch"),
     "NaN weights": (weights(np.array([1.0, np.nan, 0.0, 1.0])), 4, "NaN or infinity"),
-    "infinite weights": (weights(np.array([1.0, np.inf, 0.0, 1.0])), 4, "NaN or infinity"),
     "too few weights": (weights(np.ones(3)), 4, "3 weights"),
-    "weights as a matrix": (weights(np.ones((4, 1))), 4, "weights"),
-    "weights as integers": (weights(np.ones(4, dtype=np.int64)), 4, "weights"),
     "weights as text": (weights(np.array([b"a", b"b", b"c", b"d"])), 4, "weights"),
     "no weights": (edited("party-1.h5", lambda f: f.pop("weights")), 4, "weights"),
     "no names": (edited("party-1.h5", lambda f: f["var"].pop("names")), 4, "names"),
     "fewer names": (edited("party-1.h5", fewer("var/names", 2)), 4, "2 feature names"),
     "no transform": (edited("party-1.h5", lambda f: f.pop("transform")), 4, "transform"),
-    "newer party file": (modify("party-1.h5", "encoding-version", "1.7"), 4, "upgrade fastadmm"),
     "no name in the party file": (edited("party-1.h5", lambda f: f.attrs.pop("name")), 4, "'name'"),
     "no coordinator": (remove("coordinator.h5"), 6, "coordinator.h5: cannot read"),
-    "half a coordinator": (cut("coordinator.h5", 0.5), 4, "coordinator.h5"),
     "version of models without a digest": (replace('"1.2"', '"1.1"'), 4, ANOTHER),
     "other id": (replace('id = "', 'id = "0'), 4, "does not agree with the digest"),
     "no id": (replace('id = "[^"]*"', ""), 4, "'id' is missing"),
@@ -176,7 +168,7 @@ MODELS: dict[str, tuple[Callable[[Path], None], int, str]] = {
 }
 
 
-@pytest.mark.representatives(28)
+@pytest.mark.representatives(24)
 @pytest.mark.parametrize("name", MODELS)
 def test_broken_models(folder, tmp_path, capsys, name):
     change, code, message = MODELS[name]

@@ -11,7 +11,6 @@ from fastadmm.errors import ConfigError, ExitCode, FormatError
 from fastadmm.privacy.statement import PrivacyStatement
 
 from owners_data import write_owners
-from rounds_tools import change
 from run_tools import refused, run, write_blocks, write_problem
 
 TABLE = "id,a,y\n" + "".join(f"{i},{i % 5},{'yes' if i % 2 else 'no'}\n" for i in range(12))
@@ -46,41 +45,6 @@ def test_data_that_only_training_can_refuse_leave_no_run(tmp_path, capsys):
     err = refused(capsys, ExitCode.INPUT, "train", data, "-q", "-o", tmp_path / "run")
     assert "d.parts: party-1" in err
     assert not (tmp_path / "run").exists()
-
-
-def test_damaged_names_are_refused_before_training(tmp_path, capsys):
-    data = write_problem(tmp_path / "d.parts", 40, (2, 3))
-    with h5py.File(data / "party-2.h5", "r+") as file:
-        attributes = dict(file["var/names"].attrs)
-        del file["var/names"]
-        file["var"].create_dataset("names", data=["a", "b", "a"], dtype=h5py.string_dtype())
-        file["var/names"].attrs.update(attributes)
-    err = refused(capsys, ExitCode.FORMAT, "train", data, "-q", "-o", tmp_path / "run")
-    assert "party-2.h5: key 'var/names': 'a' occurs twice" in err
-    assert not (tmp_path / "run").exists()
-
-
-def test_messages_that_cannot_be_used_are_not_kept(tmp_path, capsys):
-    data = write_problem(tmp_path / "d.parts", 40, (2, 3))
-    start = ("coordinator", "start", data / "labels.h5", "--party", "party-1", "--party", "party-2")
-    assert run(*start, "--lambda", 1e-2, "-o", tmp_path / "run") == 0
-    for number in (0, 1):
-        answers = []
-        for party in ("party-1", "party-2"):
-            answers.append(tmp_path / f"{party}-{number}.h5")
-            assert not run(
-                "party", "step", "--data", data / f"{party}.h5", "--state", tmp_path / party, "--in",
-                tmp_path / "run" / "requests" / f"{party}-{number:06d}.msg", "-o", answers[-1],
-            )  # fmt: skip
-        if number == 0:
-            assert not run("coordinator", "step", tmp_path / "run", *answers)
-    good = answers[0].read_bytes()
-    change(answers[0], lambda values: values.update(squared_residual="much"))
-    err = refused(capsys, ExitCode.FORMAT, "coordinator", "step", tmp_path / "run", *answers)
-    assert "message of party-1" in err
-    answers[0].write_bytes(good)  # the party sends a better one
-    assert not run("coordinator", "step", tmp_path / "run", *answers)
-    assert (tmp_path / "run" / "requests" / "party-1-000002.msg").exists()
 
 
 def test_what_a_party_remembers_must_fit(tmp_path, capsys):

@@ -29,14 +29,9 @@ CHANGED = 7
 WRITE_COLUMNS = {"convert", "scorecard bins", "owners convert"}
 OTHERS = {
     *("demo", "federate demo"),  # of data that come with the package; they convert
-    *(
-        *("inspect", "train", "resume", "verify", "report", "predict", "evaluate", "drift"),
-        *("columns", "coefficients"),
-    ),
-    *(
-        *("infer", "compare", "worth", "export", "import", "combine", "card", "serve", "privacy"),
-        *("audit", "forecast"),
-    ),
+    *("inspect", "train", "resume", "verify", "report", "predict", "evaluate", "drift", "columns"),
+    *("coefficients", "infer", "compare", "worth", "export", "import", "combine", "card", "serve"),
+    *("privacy", "audit", "forecast"),
     *("scorecard labels", "scorecard points", "scorecard apply", "owners train", "owners resume", "warmup"),
     *("align merge", "align psi-request", "align psi-respond", "align psi-finish"),
     *("party approve", "party step", "party infer"),
@@ -150,8 +145,6 @@ WAYS = {
     "described": (lambda f: described(f, "age own spent job paid"), False, False),
     "standardized": (lambda f: convert(f, NUMBERS, "--standardize"), True, False),
     "missing mean": (lambda f: convert(f, GAPS, "--missing", "mean"), True, False),
-    "missing median": (lambda f: convert(f, GAPS, "--missing", "median"), True, False),
-    "missing most-frequent": (lambda f: convert(f, GAPS, "--missing", "most-frequent"), True, False),
     "missing indicator": (lambda f: convert(f, GAPS, "--missing", "indicator"), True, False),
     "words": (lambda f: convert(f, "age job"), True, False),
     "categories": (lambda f: convert(f, NUMBERS, "--categorical", "paid"), True, False),

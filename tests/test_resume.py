@@ -39,14 +39,10 @@ from run_tools import (
 #: Settings that take different paths through the solver; each runs all of its rounds.
 SETTINGS: dict[str, dict[str, object]] = {
     "sharing": {"scheme": "sharing", "acceleration": "anderson"},
-    "plain-sharing": {"scheme": "sharing", "acceleration": "none"},
-    "jacobi": {"scheme": "jacobi", "penalty": 1.0},
     "gauss-seidel": {"scheme": "gauss-seidel"},
     "cg": {"scheme": "sharing", "x_update": "cg"},
-    "kernel": {"scheme": "sharing", "x_update": "kernel"},
     "subspace": {"scheme": "subspace"},
     "squared": {"scheme": "sharing", "loss": "squared", "intercept": False},
-    "automatic": {},
     "proximal": {"regularizer": "l1"},
     "kinks": {"loss": "hinge"},
     "smoothed-proximal": {"regularizer": "l1", "loss": "hinge", "constraint": "ball:1"},

@@ -90,21 +90,6 @@ def test_the_result_does_not_change_when_the_run_goes_on():
 
 
 @pytest.mark.parametrize("scheme", ["subspace", "sharing"])
-def test_sample_weights_count_samples(scheme):
-    """A weight of zero leaves its sample out."""
-    rng = np.random.default_rng(5)
-    matrix = rng.normal(size=(40, 4))
-    y = (matrix[:, 0] + rng.normal(size=40) > 0).astype(float)
-    counts = rng.integers(0, 4, 40)
-    again = np.repeat(np.arange(40), counts)
-    options = SolverOptions(scheme=scheme, gap=1e-11)
-    weighted = solve(make_problem([matrix], y, lam=1e-2, sample_weight=counts), options)
-    repeated = solve(make_problem([matrix[again]], y[again], lam=1e-2), options)
-    np.testing.assert_allclose(weighted.weights[0], repeated.weights[0], atol=1e-4)
-    assert weighted.objective == pytest.approx(repeated.objective, rel=1e-10)
-
-
-@pytest.mark.parametrize("scheme", ["subspace", "sharing"])
 @pytest.mark.parametrize("scale", [8.0, 1e-300, 1e300])
 def test_the_scale_of_the_weights_does_not_matter(scale, scheme):
     matrix, y, problem = small()

@@ -133,7 +133,6 @@ def test_nothing_is_left_in_the_directory(tmp_path):
         {"directions": "one"},  # in memory columns are read where they are otherwise
         {"loss": "multinomial"},
         {"history": 4},
-        {"loss": "squared", "directions": "one"},
         {"loss": "hinge", "history": 8, "rounds": 12},
         {"regularizer": "l1", "history": 64},  # in memory columns are read where they are otherwise
         {"regularizer": "l1", "loss": "quantile", "history": 4, "rounds": 12},
