@@ -74,6 +74,7 @@ class Needs:
     smooth: bool = False  # whether it needs what Traits calls so
     ridge: bool = False  # whether it needs what Traits calls so
     convex: bool = False  # whether it needs what Traits calls so
+    convex_penalty: bool = False  # whether it needs what Traits calls so
     log_sum: bool = False  # whether ``log_sum`` without a constraint will do in place of squared l2
     uncoupled: bool = False  # whether it needs sets without equations between weights
     one_predictor: bool = False  # whether it has one predictor per sample only
@@ -86,6 +87,7 @@ class Needs:
             (traits.smooth or not self.smooth)
             and (traits.ridge or not self.ridge or (self.log_sum and traits.log_sum))
             and (traits.convex or not self.convex)
+            and (traits.convex_penalty or not self.convex_penalty)
             and not (traits.vector and self.one_predictor)
             and not (traits.coupled and self.uncoupled)
             and (self.most_parties is None or traits.n_parties <= self.most_parties)
@@ -94,6 +96,7 @@ class Needs:
 
     def __str__(self) -> str:
         told = {
+            "a convex regularizer": self.convex_penalty,
             "a smooth loss": self.smooth,
             f"regularizer l2 {'or log_sum ' * self.log_sum}without a constraint": self.ridge,
             "one predictor per sample": self.one_predictor,

@@ -126,16 +126,18 @@ class PartyPenalty:
             v = self.constraint.project(v)  # before shrinking: a group shrinks by its positive part alone
         return self.constraint.project(self.regularizer.prox(v, step * self.strength))
 
-    def gradient_map(self, x: Array, q: Array) -> Array:
-        r"""Prox-gradient map :math:`x - \mathrm{prox}_h(x - q)`: zero where q is balanced by h.
+    def gradient_map(self, x: Array, q: Array, step: float = 1.0) -> Array:
+        r"""Prox-gradient map :math:`(x - \mathrm{prox}_{t h}(x - t q)) / t`: zero where q is balanced by h.
 
-        A smooth non-convex R counts to the gradient: :math:`x - \mathrm{proj}_X(x - q - \kappa \nabla R(x))`.
+        A smooth non-convex R counts to the gradient: with :math:`\mathrm{proj}_X(x - t (q + \kappa \nabla
+        R(x)))`.
 
         Shapes: x, q (d,).
         """
         if isinstance(self.regularizer, LogSum):
-            return x - self.constraint.project(x - q - self.strength * self.regularizer.gradient(x))
-        return x - self.prox(x - q, 1.0)
+            slope = q + self.strength * self.regularizer.gradient(x)
+            return (x - self.constraint.project(x - step * slope)) / step
+        return (x - self.prox(x - step * q, step)) / step
 
     def held(self, x: Array) -> Array:
         r"""Which weights of a point of the set sit at a kink of :math:`\Omega` or at a bound.

@@ -118,6 +118,7 @@ class Problem:
             smooth=self.loss.smooth,
             ridge=self.is_ridge,
             convex=self.convex,
+            convex_penalty=all(r.convex for r in self.party_regularizers),
             a_sum=is_one_sum(self.party_regularizers, sets),
             vector=self.loss.vector,
             n_parties=self.n_parties,

@@ -10,6 +10,7 @@ class Traits:
     smooth: bool = True  # whether the loss has a continuous derivative
     ridge: bool = True  # whether every party's regulariser is squared l2 without a constraint
     convex: bool = True  # whether loss and regularisers are convex
+    convex_penalty: bool = True  # whether the regularisers are
     a_sum: bool = True  # whether regulariser and set are one sum over all weights, zero in the set
     vector: bool = False  # whether there is a predictor per class, not one per sample
     n_parties: int = 2  # known with the data
