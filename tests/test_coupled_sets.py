@@ -192,5 +192,5 @@ def test_what_does_not_go_together():
             make_problem(blocks, y, loss="squared", regularizer=regularizer, constraint=constraint)
     problem = make_problem(blocks, y, loss="squared", constraint="simplex")
     for scheme in ("proximal", "pooled"):
-        with pytest.raises(ConfigError, match="with no simplex or affine set"):
+        with pytest.raises(ConfigError, match="no simplex or affine set"):
             solve(problem, SolverOptions(scheme=scheme))
