@@ -15,5 +15,6 @@ class Traits:
     n_parties: int = 2  # known with the data
     n_outputs: int = 1  # predictors per sample
     ball: bool = False  # whether a party's weights are in a ball
+    coupled: bool = False  # whether equations hold between a party's weights: a simplex, or an affine set
     log_sum: bool = False  # whether every party's regulariser is ``log_sum`` without a constraint
     convex_penalty: bool = True  # whether the regularisers are convex

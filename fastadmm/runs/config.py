@@ -183,6 +183,7 @@ def traits_of(config: RunConfig, sets: Sequence[Constraint], **known: Any) -> Tr
         convex_penalty=regularizer.convex,
         a_sum=is_one_sum([regularizer] * len(sets), sets),
         log_sum=all(is_log_sum(regularizer, own) for own in sets),
+        coupled=any(own.coupled for own in sets),
         **known,
     )
 

@@ -30,7 +30,7 @@ class Proximal(Scheme):
         "the same idea for regularisers with kinks and for bounded weights ([solver.md](solver.md#proximal))"
     )
     # More have not been measured: its small problems grow with the cube of their number.
-    needs = Needs(convex_penalty=True, most_parties=300, most_parts=1024)
+    needs = Needs(convex_penalty=True, uncoupled=True, most_parties=300, most_parts=1024)
     accelerates_late = True
     rare = "only runs of many rounds, or whose gap has stalled"
 
