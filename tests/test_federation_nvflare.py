@@ -2,12 +2,16 @@
 
 import json
 import os
+import re
 import shutil
 import socket
 import ssl
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,17 +22,20 @@ from fastadmm.between.carrier import Carrier, session
 from fastadmm.between.consent import agent_approve, asked_file
 from fastadmm.between.kit import Kit, check, harden, open_kit, write_job
 from fastadmm.between.predict import ask_predictions
+from fastadmm.between.recipe import VerticalGLMRecipe, _begun
 from fastadmm.between.setup import Setup
-from fastadmm.between.socket import Lost, Server, serve
+from fastadmm.between.socket import Lost, Server, Socket, serve
 from fastadmm.between.stage import ADMIN, SERVER, Stage
-from fastadmm.errors import ConfigError, InputError, StorageError, WaitingError
+from fastadmm.errors import ConfigError, FastadmmError, InputError, StorageError, WaitingError
 from fastadmm.runs.config import make_config
 from fastadmm.runs.predict import predict_partition
 from fastadmm.runs.train import start_run
+from fastadmm.version import __version__
 
 from federation_tools import Parties, begin_run, confirmed, federated
 from rounds_tools import NAMES, PROVED, data_of, part_of, separate
 from run_tools import logged, result_of
+from scripts import script_of
 
 pytest.importorskip("nvflare", reason='needs NVFlare: pip install "fastadmm[nvflare]"')
 
@@ -219,6 +226,150 @@ def test_a_host_that_nobody_knows(stage: Stage, tmp_path: Path) -> None:
         pass
 
 
+# --- recipes ------------------------------------------------------------------------------------------------
+
+
+def configured(stage: Stage, **values: object) -> dict[str, object]:
+    """A configuration for sites of their own."""
+    parties = {name.title(): f"nvflare:{name}" for name in SITES}
+    places = {"kit": str(stage.kits[ADMIN].path), "relay": str(stage.sockets[SERVER])}
+    return {"data": "labels.h5", "lambda": 1e-2, "federation": {**places, "parties": parties}, **values}
+
+
+def components(file: Path) -> dict[str, dict[str, object]]:
+    """The classes that a job's file names, with arguments."""
+    found: dict[str, dict[str, object]] = {}
+
+    def look(node: object) -> None:
+        for one in node if isinstance(node, list) else node.values() if isinstance(node, dict) else ():
+            look(one)
+        if isinstance(node, dict) and "path" in node:
+            found[node["path"]] = node["args"]
+
+    look(json.loads(file.read_text()))
+    return found
+
+
+def test_a_recipes_job_is_the_carriers(stage: Stage, tmp_path: Path) -> None:
+    """It names what is installed, and holds no code."""
+    recipe = VerticalGLMRecipe(configured(stage), name="glm", min_clients=3)
+    recipe.export(str(tmp_path))
+    own, known = tmp_path / "glm", write_job(tmp_path / "known", SITES)
+    files = [path.relative_to(own) for path in own.rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} == {".json"}
+    assert "custom" not in {part for path in files for part in path.parts}
+    for path in files:
+        if path.name != "meta.json":
+            found, usual = components(own / path), components(known / "app" / "config" / path.name)
+            assert found.keys() == usual.keys()
+            assert all(found[name] == {} for name in found if name.startswith("fastadmm."))
+            assert all(found[name].items() >= usual[name].items() for name in found)
+    job, meta = (json.loads((path / "meta.json").read_text()) for path in (own, known))
+    assert sorted(site for sites in job["deploy_map"].values() for site in sites) == sorted(
+        ["server", *SITES]
+    )
+    for key in ("min_clients", "mandatory_clients"):
+        assert job[key] == meta[key]
+
+
+def recipe_with(folder: Path, own: dict[str, dict[str, str]], **values: object) -> VerticalGLMRecipe:
+    """A recipe for the simulator."""
+    config = {"data": str(folder / "labels" / "labels.h5"), "lambda": 1e-2, **values}
+    recipe = VerticalGLMRecipe({key: value for key, value in config.items() if value is not None}, name="glm")
+    recipe.set_per_site_config(own)
+    return recipe
+
+
+@pytest.mark.parametrize(
+    ("own", "values", "words"),
+    [
+        ({"data": None}, {}, r"site 'b': key 'data' is missing"),
+        ({"approval": None}, {}, r"site 'b': key 'approval' is missing"),
+        ({"state": "x"}, {}, r"site 'b': key 'state' is unknown; known: approval, data"),
+        ({"data": "no.h5"}, {}, r"no\.h5"),
+        ({"approval": "no.toml"}, {}, r"no\.toml"),
+        ({}, {"data": None}, r"key 'data' is missing: name the label file"),
+        ({}, {"lambda": -1.0}, r"lambda"),
+        ({}, {"loss": "hing"}, r"loss"),
+        ({}, {"federation": {"parties": {"x": "nvflare:b"}}}, r"parties: party-1 is not 'nvflare:a'"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_simulation_is_one_line(
+    own: dict[str, str | None], values: dict[str, object], words: str, tmp_path: Path
+) -> None:
+    sim_env = pytest.importorskip("nvflare.recipe").SimEnv
+    separate(data_of(tmp_path), tmp_path)
+    sites: dict[str, dict[str, str]] = {
+        site: {"data": str(tmp_path / name / f"{name}.h5"), "approval": "asked"}
+        for site, name in zip("ab", NAMES)
+    }
+    sites["b"] = {key: value for key, value in {**sites["b"], **own}.items() if value is not None}
+    with pytest.raises(FastadmmError, match=words) as caught:
+        recipe_with(tmp_path, sites, **values).run(sim_env(clients=["a", "b"], workspace_root=str(tmp_path)))
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "glm").exists()
+
+
+def test_what_is_wrong_with_a_recipe_is_one_line(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match=r"^min_clients: 2, but there are 3 sites, and all are needed$"):
+        VerticalGLMRecipe(configured(stage), min_clients=2).export(str(tmp_path))
+    with pytest.raises(ConfigError, match=r"^config: no site is named: "):
+        VerticalGLMRecipe({"data": "labels.h5"}).export(str(tmp_path))
+    with pytest.raises(StorageError, match=r"no\.toml"):
+        VerticalGLMRecipe(tmp_path / "no.toml")
+    monkeypatch.setattr("fastadmm.between.recipe.Recipe", object)
+    with pytest.raises(
+        ConfigError, match=r"NVFlare is missing: this needs the packages of an extra; install"
+    ):
+        VerticalGLMRecipe({"data": "labels.h5"})
+
+
+def test_a_recipe_trains_where_agents_answer(stage: Stage, tmp_path: Path) -> None:
+    """NVFlare's part is played: the job begins at once. Approvals come when the recipe says that it waits."""
+    spec = pytest.importorskip("nvflare.recipe.spec")
+    separate(data := data_of(tmp_path), tmp_path)
+    start_run(make_config({"data": str(data), "threads": 1, "lambda": 1e-2}), tmp_path / "one")
+    parties, out = Parties(tmp_path), tmp_path / "run"
+    relay, asked_for = stage.sockets[SERVER], list[str]()
+    servers = list[Server]()
+
+    def answer(caller: str, party: str, raw: bytes) -> bytes:
+        asked_for.append(raw.decode() if not party else "")
+        name = party.rpartition("/")[2]
+        return parties.agent(name).handle("server", name, raw) if party else versions
+
+    class Played(spec.ExecEnv):
+        def deploy(self, job: object) -> str:
+            servers.append(serve(relay, answer))
+            return "job"
+
+        get_job_status = get_job_result = lambda self, job_id, timeout=0.0: None
+        abort_job = get_job_status
+
+    def say(line: str) -> None:
+        if line.startswith("waiting: "):
+            parties.approve(out)
+
+    ways = dict(zip(NAMES, SITES))
+    versions = json.dumps(dict.fromkeys(ways.values(), __version__)).encode()
+    table = configured(stage)["federation"]
+    assert isinstance(table, dict)
+    table["parties"] = {name: f"nvflare:{site}" for name, site in ways.items()}
+    values = {"data": str(tmp_path / "labels" / "labels.h5"), "lambda": 1e-2, "federation": table}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fastadmm.between.recipe._PAUSE", 0.01)
+        run = VerticalGLMRecipe(values, out=out, say=say).execute(Played())
+    servers[0].stop(0)
+    parties.close()
+    assert run.get_job_id() == "job"
+    assert asked_for[-1] == "end"
+    for name in NAMES:
+        (part,) = parties.home(name).glob(f"agent/*/{name}.h5")
+        assert part_of(part) == part_of(tmp_path / "one" / "model" / f"{name}.h5")
+
+
 # --- processes ----------------------------------------------------------------------------------------------
 
 
@@ -251,7 +402,18 @@ def agents(stage: Stage) -> Iterator[Echo]:
 
 
 @pytest.fixture(scope="module")
-def carrier(stage: Stage, agents: Echo) -> Iterator[Carrier]:
+def carrier(stage: Stage, agents: Echo, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Carrier]:
+    """Its first job is that of a recipe."""
+    exported = tmp_path_factory.mktemp("exported")
+    VerticalGLMRecipe(configured(stage), name="glm").export(str(exported))
+    until = time.monotonic() + 60
+    while True:
+        with suppress(Lost), session(stage.kits[ADMIN]) as server:
+            if len(server("check_status", "server").get("clients", [])) == len(SITES):
+                server("submit_job", str(exported / "glm"))
+                break
+        assert time.monotonic() < until
+    assert _begun(Socket(stage.sockets[SERVER]), lambda: time.monotonic() > until)
     with Carrier(stage.kits[ADMIN], stage.sockets[SERVER], {name.title(): name for name in SITES}) as carrier:
         asked(carrier, "Bank", b"")
         yield carrier
@@ -461,3 +623,29 @@ def test_every_kind_of_run_has_the_bits_of_one_process(
         parties.close()
     for site in ways.values():
         agents.start(site)
+
+
+EXAMPLE = Path(__file__).parents[1] / "docs" / "examples" / "vertical_glm"
+
+
+@slow
+@kills
+def test_the_example_runs_to_what_it_shows(tmp_path: Path) -> None:
+    """In NVFlare's simulator, to the bits of one process."""
+    said = ""
+    for program in ("prepare_data.py", "job.py"):
+        more = ["--workspace", str(tmp_path / "w")] if program == "job.py" else []
+        command = [sys.executable, "-P", str(EXAMPLE / program), *more]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        said += done.stdout
+    readme = (EXAMPLE / "README.md").read_text(encoding="utf-8")
+    shown = [line for line in readme.splitlines() if re.match(r"(breast_cancer|diabetes): ", line)]
+    assert shown == [line for line in said.splitlines() if re.match(r"(breast_cancer|diabetes): ", line)]
+    settings = script_of(str(EXAMPLE / "job.py")).SETTINGS
+    for table, values in settings.items():
+        parts = tmp_path / "data" / table / "parts"
+        start_run(make_config({"data": str(parts), **values}), tmp_path / table)
+        for site in ("site-1", "site-2"):
+            (part,) = (tmp_path / "w" / table / site).glob(f"state/*/{site}.h5")
+            assert part_of(part) == part_of(tmp_path / table / "model" / f"{site}.h5")
