@@ -1,6 +1,7 @@
 """A small share of the faults between organisations, and their table; all: ``make federation-faults``."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,20 +15,33 @@ CAMPAIGN = Path(__file__).parent / "faults" / "federation.py"
 MEASURED = Path(__file__).parents[1] / "bench" / "federation_faults.json"
 
 
+# Side by side: kinds of fault over NVFlare, each with a server and sites of its own.
+SITES = ("agent killed", "coordinator killed", "site's job killed", "site's job stopped")
+SERVERS = ("site killed", "server's job killed", "server killed", "link cut")
+
+
+def test_every_kind_of_fault_is_in_a_share() -> None:
+    assert SITES + SERVERS == script_of("tests/faults/federation.py").FAR
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
-@pytest.mark.parametrize(("way", "faults"), [("sockets", 6), ("nvflare", 8)])
-def test_a_share_of_the_faults_is_survived(way: str, faults: int) -> None:
+@pytest.mark.parametrize(("way", "kinds"), [("nvflare", SITES), ("nvflare", SERVERS), ("sockets", ())])
+def test_a_share_of_the_faults_is_survived(way: str, kinds: tuple[str, ...]) -> None:
+    n_faults, n_kinds = 6, 3
     if way == "nvflare":
         pytest.importorskip("nvflare", reason='needs NVFlare: pip install "fastadmm[nvflare]"')
+        n_faults = n_kinds = len(kinds) - ("link cut" in kinds and os.geteuid() > 0)
+    numbers = ["--faults", 0, "--nvflare", 0, "--faults" if way == "sockets" else "--nvflare", n_faults]
+    more = ["--kinds", *kinds] if kinds else []
     # In a process of its own: it forks, which threads do not survive.
-    numbers = {"--faults": 0, "--nvflare": 0, "--faults" if way == "sockets" else "--nvflare": faults}
-    command = [sys.executable, "-P", CAMPAIGN, *(str(part) for pair in numbers.items() for part in pair)]
+    command = [sys.executable, "-P", CAMPAIGN, *map(str, numbers), *more]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     counted = json.loads(done.stdout)[way]
-    assert len(counted) >= (3 if way == "sockets" else 7)  # a link is cut in a network of one's own
-    assert sum(row["faults"] for row in counted.values()) >= faults
+    # A link is cut where root may have a network of its own.
+    assert len(counted) == n_kinds or (len(counted) == n_kinds - 1 and "link cut" not in counted)
+    assert sum(row["faults"] for row in counted.values()) >= n_faults
     assert all(row["survived"] == row["faults"] for row in counted.values())
 
 

@@ -24,6 +24,9 @@ _SERVER, _CLIENT = (f"fastadmm.between.nvflare_app.{name}" for name in ("Coordin
 _CONTROLLER = "nvflare.collab.runtime.controller.CollabController"
 _EXECUTOR = "nvflare.collab.runtime.executor.CollabExecutor"
 
+#: Of a job: how often its sites ask for what is to be done, in seconds; twice before it begins.
+INTERVAL = {"server": {"task_request_interval": 0.5}}
+
 #: Classes that a job may name.
 ALLOWED = (_SERVER, _CLIENT, _CONTROLLER, _EXECUTOR)
 
@@ -150,6 +153,7 @@ def write_job(directory: Path, sites: Sequence[str]) -> Path:
         },
         config / "config_fed_server.json": {
             "format_version": 2,
+            **INTERVAL,
             "workflows": [{"id": "controller", "path": _CONTROLLER, "args": {"server_obj_id": "relay"}}],
             "components": [relay | {"path": _SERVER}],
         },

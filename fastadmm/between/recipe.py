@@ -23,7 +23,7 @@ from fastadmm.between.approval import APPROVAL
 from fastadmm.between.approval_file import open_approval
 from fastadmm.between.consent import agent_approve, shown_digest
 from fastadmm.between.coordinator import RUN
-from fastadmm.between.kit import ALLOWED, INSTALL_HINT
+from fastadmm.between.kit import ALLOWED, INSTALL_HINT, INTERVAL
 from fastadmm.between.nvflare_app import (
     END,
     HELLO,
@@ -162,6 +162,7 @@ class VerticalGLMRecipe(Recipe):  # type: ignore[misc]
 
         sites, job = self._sites(), self._job
         job.job.min_clients, job.job.mandatory_clients = len(sites), sites
+        job.to_server(INTERVAL)
         job.to_server(CoordinatorRelay(), id="relay")
         job.to_server(CollabController(server_obj_id="relay"), id="controller")
         for site in sites:
