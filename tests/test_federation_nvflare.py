@@ -8,19 +8,23 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from fastadmm.between.approval_file import open_approval, write_approval
 from fastadmm.between.audit import read_audit
 from fastadmm.between.carrier import Carrier, session
 from fastadmm.between.consent import agent_approve, asked_file
-from fastadmm.between.kit import Kit, check, harden, open_kit, write_job
+from fastadmm.between.kit import ALLOWED, Kit, check, harden, open_kit, write_job
+from fastadmm.between.nvflare_app import END, SIMULATED, SimulatedAgent, read_socket
 from fastadmm.between.predict import ask_predictions
 from fastadmm.between.recipe import VerticalGLMRecipe, _begun
 from fastadmm.between.setup import Setup
@@ -323,6 +327,64 @@ def test_what_is_wrong_with_a_recipe_is_one_line(
         ConfigError, match=r"NVFlare is missing: this needs the packages of an extra; install"
     ):
         VerticalGLMRecipe({"data": "labels.h5"})
+
+
+def limits_for(run: Path, home: Path, name: str) -> str:
+    """A file of limits, for whichever run begins with it."""
+    state = home / "limits"
+    _, path = confirmed(agent_approve, run, home / f"{name}.h5", state)
+    approval = replace(open_approval(path), path=home / "limits.toml", run="first", terms=None)
+    write_approval(approval)
+    return str(approval.path)
+
+
+@pytest.mark.parametrize("kind", ["asked", "limits", "sums"])
+def test_a_simulation_has_the_bits_of_one_process(kind: str, tmp_path: Path) -> None:
+    """The simulator is played, in this process."""
+    values = {"lambda": 1e-2, **({"scheme": "subspace", "secrecy": "sums"} if kind == "sums" else {})}
+    separate(data := data_of(tmp_path), tmp_path)
+    start_run(make_config({"data": str(data), "threads": 1, **values}), tmp_path / "one")
+    ways, ended = dict(zip("ab", NAMES)), threading.Event()
+
+    class Played(pytest.importorskip("nvflare.recipe").SimEnv):  # type: ignore[misc]
+        def deploy(self, job: object) -> str:
+            local = tmp_path / "glm" / "local"
+            assert set(json.loads((local / "resources.json").read_text())["class_allow_list"]) == set(ALLOWED)
+            for site in ("server", *ways):
+                (tmp_path / "glm" / site).mkdir()
+            options = json.loads((local / SIMULATED).read_text())
+            agents = {site: SimulatedAgent(options[site]) for site in ways}
+
+            def answer(caller: str, party: str, raw: bytes) -> bytes:
+                if not party:
+                    ended.set() if raw == END else None
+                    return b"{}"
+                site, _, name = party.partition("/")
+                return agents[site].ask(name, raw, 60.0, "server")
+
+            relay = serve(read_socket(local), answer)
+            assert ended.wait(60)
+            relay.stop()
+            for agent in agents.values():
+                agent.close()
+            return "glm"
+
+    own = {
+        site: {"data": str(tmp_path / name / f"{name}.h5"), "approval": "asked"}
+        for site, name in ways.items()
+    }
+    if kind == "limits":
+        run = begin_run(tmp_path, caller="server", **values).path / "run.json"
+        for site, name in ways.items():
+            own[site]["approval"] = limits_for(run, tmp_path / name, name)
+    run = recipe_with(tmp_path, own, **values).execute(
+        Played(clients=list(ways), workspace_root=str(tmp_path))
+    )
+    workspace = Path(run.get_result())
+    assert (workspace / "server" / "run" / "result.json").exists()
+    for site, name in ways.items():
+        (part,) = workspace.glob(f"{site}/state/*/{name}.h5")
+        assert part_of(part) == part_of(tmp_path / "one" / "model" / f"{name}.h5")
 
 
 def test_a_recipe_trains_where_agents_answer(stage: Stage, tmp_path: Path) -> None:

@@ -21,8 +21,9 @@ from typing import Any
 
 from fastadmm.between.approval import APPROVAL
 from fastadmm.between.approval_file import open_approval
-from fastadmm.between.consent import agent_approve, shown_digest
+from fastadmm.between.consent import agent_approve, approve_fingerprints, shown_digest
 from fastadmm.between.coordinator import RUN
+from fastadmm.between.host import KEYS
 from fastadmm.between.kit import ALLOWED, INSTALL_HINT, INTERVAL
 from fastadmm.between.nvflare_app import (
     END,
@@ -35,9 +36,9 @@ from fastadmm.between.nvflare_app import (
 from fastadmm.between.setup import Setup, setup_of
 from fastadmm.between.socket import Lost, Socket
 from fastadmm.between.train import begun, train_run
-from fastadmm.errors import ConfigError, StorageError, WaitingError
+from fastadmm.errors import ConfigError, InputError, StorageError, WaitingError
 from fastadmm.files.atomic import storage_errors, write_json
-from fastadmm.files.reading import read_json
+from fastadmm.files.reading import read_bytes, read_json
 from fastadmm.runs.config import read_config
 from fastadmm.store.party_file import open_party
 
@@ -252,7 +253,14 @@ class VerticalGLMRecipe(Recipe):  # type: ignore[misc]
             for site, own in self._own.items():
                 self._approve(folder.path, Path(own["data"]), own["approval"], workspace / site / "state")
             with folder.held():
-                train_run(folder, ask, self._say, lambda record: None)
+                try:
+                    train_run(folder, ask, self._say, lambda record: None)
+                except InputError as error:
+                    if error.refusal != "keys":
+                        raise
+                    for site in self._own:
+                        _compare_keys(read_json(folder.path / RUN)["run"], workspace / site / "state")
+                    train_run(folder, ask, self._say, lambda record: None)
         finally:
             with suppress(Lost):
                 relay.ask("", END, _PAUSE)
@@ -292,6 +300,12 @@ class VerticalGLMRecipe(Recipe):  # type: ignore[misc]
                         self._say(f"waiting: {error}")
                         told = str(error)
                     time.sleep(_PAUSE)
+
+
+def _compare_keys(run: str, state: Path) -> None:
+    """With sums only, tell a site's agent the fingerprints of the others' keys, as their owners would."""
+    keys = read_bytes(state / run / KEYS).decode().splitlines()
+    approve_fingerprints(run, [key.split(": ")[1] for key in keys if "(this party)" not in key], state)
 
 
 def _begun(relay: Socket, ended: Callable[[], bool]) -> bool:

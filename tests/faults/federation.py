@@ -36,7 +36,7 @@ from page_outputs import between_markers  # noqa: E402
 NAMES = ("party-1", "party-2")
 
 #: Deadline of an exchange in seconds, over a socket and over NVFlare, and what may be added to it.
-DEADLINE, FAR_DEADLINE, MORE = 2.0, 5.0, 2.0
+DEADLINE, FAR_DEADLINE, MORE = 2.0, 10.0, 2.0
 
 #: A run that does not go on for so long is lost; NVFlare's jobs take long to begin where many processes run.
 PATIENCE = 300.0
