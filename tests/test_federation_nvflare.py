@@ -115,12 +115,13 @@ def test_a_kit_as_it_comes_is_not(stage: Stage, tmp_path: Path) -> None:
         (lambda kit: edit(kit.path / "startup/fed_server.json",
                           lambda c: c["servers"][0]["service"].update(target="bank.example.org:1")),
          "server.crt: for localhost, not for 'bank.example.org'"),
+        (lambda kit: (kit.local / SIMULATED).write_text("{}"), "fastadmm-simulated.json: of a simulation"),
         (lambda kit: kit.certificate.unlink(), "server.crt: No such file or directory"),
         (lambda kit: kit.root.write_text("-"), "rootCA.pem: this is no certificate"),
         (lambda kit: kit.key.chmod(0o644), "server.key: others may read it"),
         (lambda kit: (kit.local / "authorization.json").write_text("{"), "not JSON"),
     ],
-    ids=["rights", "classes", "tls", "host", "missing", "damaged", "mode", "json"],
+    ids=["rights", "classes", "tls", "host", "simulated", "missing", "damaged", "mode", "json"],
 )  # fmt: skip
 def test_what_is_wrong_is_named(
     change: Callable[[Kit], object], words: str, stage: Stage, tmp_path: Path
@@ -275,6 +276,14 @@ def test_a_recipes_job_is_the_carriers(stage: Stage, tmp_path: Path) -> None:
         assert job[key] == meta[key]
 
 
+def sites_of(folder: Path) -> dict[str, dict[str, str]]:
+    """What the sites a and b are told."""
+    return {
+        site: {"data": str(folder / name / f"{name}.h5"), "approval": "asked"}
+        for site, name in zip("ab", NAMES)
+    }
+
+
 def recipe_with(folder: Path, own: dict[str, dict[str, str]], **values: object) -> VerticalGLMRecipe:
     """A recipe for the simulator."""
     config = {"data": str(folder / "labels" / "labels.h5"), "lambda": 1e-2, **values}
@@ -302,10 +311,7 @@ def test_what_is_wrong_with_a_simulation_is_one_line(
 ) -> None:
     sim_env = pytest.importorskip("nvflare.recipe").SimEnv
     separate(data_of(tmp_path), tmp_path)
-    sites: dict[str, dict[str, str]] = {
-        site: {"data": str(tmp_path / name / f"{name}.h5"), "approval": "asked"}
-        for site, name in zip("ab", NAMES)
-    }
+    sites = sites_of(tmp_path)
     sites["b"] = {key: value for key, value in {**sites["b"], **own}.items() if value is not None}
     with pytest.raises(FastadmmError, match=words) as caught:
         recipe_with(tmp_path, sites, **values).run(sim_env(clients=["a", "b"], workspace_root=str(tmp_path)))
@@ -369,10 +375,7 @@ def test_a_simulation_has_the_bits_of_one_process(kind: str, tmp_path: Path) -> 
                 agent.close()
             return "glm"
 
-    own = {
-        site: {"data": str(tmp_path / name / f"{name}.h5"), "approval": "asked"}
-        for site, name in ways.items()
-    }
+    own = sites_of(tmp_path)
     if kind == "limits":
         run = begin_run(tmp_path, caller="server", **values).path / "run.json"
         for site, name in ways.items():
@@ -425,6 +428,7 @@ def test_a_recipe_trains_where_agents_answer(stage: Stage, tmp_path: Path) -> No
     servers[0].stop(0)
     parties.close()
     assert run.get_job_id() == "job"
+    assert run.get_result() == str(out)
     assert asked_for[-1] == "end"
     for name in NAMES:
         (part,) = parties.home(name).glob(f"agent/*/{name}.h5")

@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fastadmm.between.nvflare_app import SETTINGS, read_socket, write_socket
+from fastadmm.between.nvflare_app import SETTINGS, SIMULATED, read_socket, write_socket
 from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError, StorageError
 from fastadmm.files.atomic import write_json
 from fastadmm.files.reading import read_json
@@ -299,7 +299,9 @@ def _classes(kit: Kit) -> Findings:
 
 
 def _socket(kit: Kit) -> Findings:
-    path = read_socket(kit.local)
+    path, simulated = read_socket(kit.local), kit.local / SIMULATED
+    if simulated.exists():
+        yield Finding(False, f"{simulated}: of a simulation, whose sites' processes have features; remove it")
     if kit.kind == "server":
         there = path.parent.is_dir()
         yield Finding(there, f"{path.parent}: {'is there' if there else 'no such directory'}")

@@ -77,7 +77,9 @@ class SimulatedAgent:
         from fastadmm.between.agent import Agent
 
         say = logging.getLogger(__name__).warning
-        paths = {key: Path(value) if isinstance(value, str) else value for key, value in options.items()}
+        paths: dict[str, Any] = {
+            key: Path(value) if isinstance(value, str) else value for key, value in options.items()
+        }
         self._agent = Agent(say=lambda line: say("%s", line), **paths)
 
     def ask(self, party: str, raw: bytes, seconds: float, caller: str) -> bytes:
