@@ -43,9 +43,6 @@ from scripts import script_of
 
 pytest.importorskip("nvflare", reason='needs NVFlare: pip install "fastadmm[nvflare]"')
 
-# One server and its sites serve all tests that ask.
-asks = pytest.mark.xdist_group("asks")
-
 SITES = ("bank", "shop")
 
 
@@ -495,8 +492,7 @@ def asked(carrier: Carrier, party: str, raw: bytes, seconds: float = 90) -> byte
             time.sleep(0.5)
 
 
-def slow(test: Callable[..., None]) -> Callable[..., None]:
-    return pytest.mark.slow(asks(test))
+slow = pytest.mark.slow
 
 
 @slow
@@ -693,23 +689,26 @@ def test_every_kind_of_run_has_the_bits_of_one_process(
 EXAMPLE = Path(__file__).parents[1] / "docs" / "examples" / "vertical_glm"
 
 
-@pytest.mark.slow
-def test_the_example_runs_to_what_it_shows(tmp_path: Path) -> None:
-    """In NVFlare's simulator, to the bits of one process."""
-    said = ""
-    for program in ("prepare_data.py", "job.py"):
-        more = ["--workspace", str(tmp_path / "w")] if program == "job.py" else []
-        command = [sys.executable, "-P", str(EXAMPLE / program), *more]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        said += done.stdout
-    readme = (EXAMPLE / "README.md").read_text(encoding="utf-8")
-    shown = [line for line in readme.splitlines() if re.match(r"(breast_cancer|diabetes): ", line)]
-    assert shown == [line for line in said.splitlines() if re.match(r"(breast_cancer|diabetes): ", line)]
-    settings = script_of(str(EXAMPLE / "job.py")).SETTINGS
-    for table, values in settings.items():
-        parts = tmp_path / "data" / table / "parts"
-        start_run(make_config({"data": str(parts), **values}), tmp_path / table)
-        for site in ("site-1", "site-2"):
-            (part,) = (tmp_path / "w" / table / site).glob(f"state/*/{site}.h5")
-            assert part_of(part) == part_of(tmp_path / table / "model" / f"{site}.h5")
+@slow
+class TestExample:
+    """Beside the others, which share a server and sites."""
+
+    def test_it_runs_to_what_it_shows(self, tmp_path: Path) -> None:
+        """In NVFlare's simulator, to the bits of one process."""
+        said = ""
+        for program in ("prepare_data.py", "job.py"):
+            more = ["--workspace", str(tmp_path / "w")] if program == "job.py" else []
+            command = [sys.executable, "-P", str(EXAMPLE / program), *more]
+            done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stdout + done.stderr
+            said += done.stdout
+        readme = (EXAMPLE / "README.md").read_text(encoding="utf-8")
+        shown = [line for line in readme.splitlines() if re.match(r"(breast_cancer|diabetes): ", line)]
+        assert shown == [line for line in said.splitlines() if re.match(r"(breast_cancer|diabetes): ", line)]
+        settings = script_of(str(EXAMPLE / "job.py")).SETTINGS
+        for table, values in settings.items():
+            parts = tmp_path / "data" / table / "parts"
+            start_run(make_config({"data": str(parts), **values}), tmp_path / table)
+            for site in ("site-1", "site-2"):
+                (part,) = (tmp_path / "w" / table / site).glob(f"state/*/{site}.h5")
+                assert part_of(part) == part_of(tmp_path / table / "model" / f"{site}.h5")

@@ -227,7 +227,7 @@ class VerticalGLMRecipe(Recipe):
             local.mkdir(parents=True, exist_ok=True)
             resources = local / "resources.json"
             known = read_json(resources) if resources.exists() else {"format_version": 2}
-            allowed = sorted({*known.get("class_allow_list", ()), *ALLOWED})
+            allowed = sorted(set(ALLOWED).union(known.get("class_allow_list", ())))
             write_json(resources, known | {"class_allow_list": allowed})
             write_socket(local, relay)
             sites = {}
