@@ -54,7 +54,7 @@ test-faults: venv ## a share of the faults, as continuous integration runs them 
 	$(MATH_THREADS) $(BIN)/pytest -q -m slow tests/test_faults.py
 
 test-federation: venv ## NVFlare on the loopback interface: its simulator, sites and faults (90 seconds)
-	$(MATH_THREADS) $(BIN)/pytest -q -n 3 --dist loadscope -m slow tests/test_federation_nvflare.py tests/test_federation_faults.py
+	$(MATH_THREADS) $(BIN)/pytest -q -n 4 --dist loadscope -m slow tests/test_federation_faults.py tests/test_federation_nvflare.py
 
 # What moves inside must not change what comes out.
 AGAINST ?= HEAD

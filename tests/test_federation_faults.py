@@ -39,9 +39,15 @@ def counted(way: str, n_faults: int, *kinds: str) -> dict[str, dict[str, int]]:
 
 
 @linux
-class TestOfSites:
-    """Classes run side by side, each with a server and sites of its own."""
+class TestOverSockets:
+    """Classes run side by side, each with processes of its own; the shortest is first."""
 
+    def test_faults_are_survived(self) -> None:
+        assert len(counted("sockets", 6)) == 3
+
+
+@linux
+class TestOfSites:
     def test_faults_are_survived(self) -> None:
         pytest.importorskip("nvflare", reason='needs NVFlare: pip install "fastadmm[nvflare]"')
         assert set(counted("nvflare", 4, *SITES)) == set(SITES)
@@ -54,12 +60,6 @@ class TestOfServers:
         # A link is cut where root may have a network of its own.
         n_faults = 3 if os.geteuid() else 4
         assert set(counted("nvflare", n_faults, *SERVERS)) >= set(SERVERS[:3])
-
-
-@linux
-class TestOverSockets:
-    def test_faults_are_survived(self) -> None:
-        assert len(counted("sockets", 6)) == 3
 
 
 def test_every_kind_of_fault_is_in_a_share() -> None:

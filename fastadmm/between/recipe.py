@@ -226,7 +226,9 @@ class VerticalGLMRecipe(Recipe):
         with storage_errors(local):
             local.mkdir(parents=True, exist_ok=True)
             resources = local / "resources.json"
-            known = read_json(resources) if resources.exists() else {"format_version": 2}
+            known: dict[str, Any] = {"format_version": 2}
+            if resources.exists():
+                known = read_json(resources)
             allowed = sorted(set(ALLOWED).union(known.get("class_allow_list", ())))
             write_json(resources, known | {"class_allow_list": allowed})
             write_socket(local, relay)
