@@ -117,6 +117,7 @@ def run_examples(page, tmp_path):
                 stderr=subprocess.STDOUT,
                 text=True,
                 check=False,
+                timeout=400,
             )
             assert done.returncode == 0, done.stdout
             for command, printed, output in zip(commands, done.stdout.split(f"{END}\n"), outputs):

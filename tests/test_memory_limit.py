@@ -270,9 +270,9 @@ def test_a_resumed_run_holds_its_messages_once(tmp_path):
 
     peak(1)  # compiles
     shutil.rmtree(tmp_path / "run")
-    fresh = peak(18)
+    fresh = peak(6)
     # One round more writes a few; holding all messages twice would add all of them.
-    assert peak(19) < fresh + 8 * n * sum(widths) // 3
+    assert peak(7) < fresh + 8 * n * sum(widths) // 3
 
 
 @pytest.mark.repeats
