@@ -5,7 +5,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY fastadmm fastadmm
 COPY kernels kernels
 COPY data_tools data_tools
-RUN python -m venv /opt/fastadmm && /opt/fastadmm/bin/pip install --no-cache-dir ".[report,parquet,compression,secrecy]"
+RUN python -m venv /opt/fastadmm && /opt/fastadmm/bin/pip install --no-cache-dir ".[report,parquet,compression,secrecy,psi,serve]"
 
 FROM python:3.12-slim
 # Numba's threads need the system's OpenMP.

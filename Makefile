@@ -16,7 +16,7 @@ export PYTHONSAFEPATH := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-repeats test-slow test-portable test-lowest test-wheels test-faults test-federation corpus house error-lines faults federation-faults neighbours mutants prove bench bench-compare rounds paper-a owners readme demo docs look lint types format venv clean
+.PHONY: help test test-repeats test-slow test-portable test-lowest test-wheels image test-faults test-federation corpus house error-lines faults federation-faults neighbours mutants prove bench bench-compare release-check rounds paper-a owners readme demo docs look lint types format venv clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ PYTHONS ?= $(PYTHON)
 test-wheels: venv ## install wheel and source archive with every one of PYTHONS, newest and lowest libraries (minutes)
 	$(PIP) install uv
 	$(BIN)/python -P tests/wheels.py --python $(PYTHONS)
+
+image: ## build the image of Dockerfile and run its demo; its lines one by one where no daemon is (minutes)
+	PYTHON=$(PYTHON) tests/image.sh
 
 test-faults: venv ## a share of the faults, as continuous integration runs them (minutes)
 	$(MATH_THREADS) $(BIN)/pytest -q -m slow tests/test_faults.py
@@ -97,6 +100,13 @@ bench-compare: venv ## has anything become slower than at BASE? ONLY="fit or pro
 
 rounds: venv ## rounds of every scheme over data sets (ten minutes; FASTADMM_DATA)
 	$(BIN)/python bench/rounds.py
+
+# Pages that are made from what does not depend on the clock; a difference is shown, and fails.
+release-check: venv ## measure published exchanges, rounds and the README again: does a page change? (an hour; FASTADMM_DATA)
+	$(BIN)/python -P bench/apart.py
+	for script in rounds nonconvex readme; do $(BIN)/python bench/$$script.py || exit 1; done
+	$(BIN)/python website/tables.py
+	git diff --exit-code -I '^Measured on' -- README.md docs ':!docs/img'
 
 paper-a: venv ## the paper's experiments again (twelve minutes; FASTADMM_DATA)
 	$(MATH_THREADS) $(BIN)/python bench/paper_a.py

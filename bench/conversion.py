@@ -67,7 +67,7 @@ def work_of(way: str, folder: Path) -> tuple[Path, Callable[[], Any]]:
     if way == "convert, CSV":
         return csv, lambda: convert(csv, folder / "csv.parts", parties=3, label="y", force=True)
     if way == "parse":
-        return svm, lambda: sum(len(b.labels) for b in LibsvmSource(SourceFile(svm), threads=False).blocks())
+        return svm, lambda: sum(len(b.labels) for b in LibsvmSource([SourceFile(svm)]).blocks())
     if way == "pyarrow":
         import pyarrow.csv
 

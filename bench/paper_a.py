@@ -8,7 +8,7 @@ Writes ``bench/paper_a.json`` (what was measured), the block between
 starts of SGD are seeded: the same versions give the same numbers.
 
 What follows the paper is the solver's scheme `jacobi` (equations 6 to 8) with
-:class:`PerturbedParty` in the parties' place (its noise on the parameters),
+:func:`fastadmm.privacy.paper_noise.perturb` on the parties (its noise on the parameters),
 and :func:`descend`, the baseline; :func:`frank_wolfe` is what one of its texts
 compares with in words. gisette itself cannot be had without a
 download: ``--gisette`` adds it from LIBSVM's two files. ``more`` measures only
@@ -29,8 +29,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from fastadmm.parties.proximal import Party
-from fastadmm.privacy.paper_noise import inverse_root, noisy_weights
+from fastadmm.privacy.paper_noise import inverse_root, perturb
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # its own modules
 
@@ -179,36 +178,6 @@ def cut(X: np.ndarray, bounds: list[int]) -> list[np.ndarray]:
 # --- the paper's algorithm and its baseline --------------------------------------------------------
 
 
-class PerturbedParty(Party):
-    """A party that adds noise to its parameters before it sends: the paper's second half of the x-update.
-
-    The x-update itself, and with sigma = 0 everything, is :class:`fastadmm.parties.proximal.Party`.
-
-    Attributes
-    ----------
-    sigma : float
-        Standard deviation of the noise on each parameter, in each epoch.
-    shape : ndarray of shape (d_m, rank) or None
-        Its noise is sigma times this times a standard normal vector; None for the identity.
-    noise : numpy.random.Generator
-    """
-
-    sigma: float = 0.0
-    shape: np.ndarray | None = None
-    noise: np.random.Generator
-
-    def certify(self, gradient: np.ndarray, pull: np.ndarray) -> dict[str, Any]:
-        """Nothing: no number of this page comes from the certificate, and it would cost a pass."""
-        return {"gap": 0.0, "stationarity": 0.0}
-
-    def _stepped(self, message: np.ndarray) -> dict[str, Any]:
-        """With the message of perturbed parameters; they stay the party's own, as in the paper."""
-        if self.sigma != 0.0:
-            self.weights = noisy_weights(self.weights, self.sigma, self.noise, self.shape)
-            message = self.block.product(self.weights, self.engine)
-        return super()._stepped(message)
-
-
 class Workshop:
     """A case's problem for some cut of its columns, whose factorisations are made once for all runs.
 
@@ -249,19 +218,13 @@ class Workshop:
 
         options = SolverOptions(scheme="jacobi", penalty=penalty, gap=0.0, n_threads=1)
         solver = Solver(self.problem, options)
-        parties: list[PerturbedParty] = []
-        for m, (name, block) in enumerate(zip(self.problem.names, self.problem.blocks, strict=True)):
-            party = PerturbedParty(name, block, self.problem.regularization, solver.engine)
-            party.sigma = sigmas[m] if isinstance(sigmas, list) else sigmas
-            party.shape = shapes[m] if shapes else None
-            party.noise = np.random.default_rng([seed, m])
+        for m, party in enumerate(solver.parties):
+            sigma = sigmas[m] if isinstance(sigmas, list) else sigmas
+            perturb(party, sigma, np.random.default_rng([seed, m]), shapes[m] if shapes else None)
             if self._updates:
                 party.update, party._factorised = self._updates[m], True  # another run's
-            party.other_rows = solver.parties[m].other_rows
-            parties.append(party)
-        solver.method.parties = solver.driver.parties = parties
         result = self._follow(solver, epochs)
-        self._updates = [party.update for party in parties]
+        self._updates = [party.update for party in solver.parties]
         return result
 
     def _follow(self, solver: Any, epochs: int) -> dict[str, Any]:

@@ -18,8 +18,7 @@ from fastadmm.blocks.block import as_block
 from fastadmm.conversation.exchange import converse
 from fastadmm.conversation.threads import Threads
 from fastadmm.engine.engine import Engine
-from fastadmm.inference.between import Asked, inferring
-from fastadmm.inference.party import InferenceParty
+from fastadmm.inference.between import Asked, InferenceParty, inferring
 from fastadmm.problem.problem import make_problem
 
 #: Estimate, standard error and statistic of each column, the intercept last; as printed.

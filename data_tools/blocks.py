@@ -20,7 +20,6 @@ class Block:
 
     X: np.ndarray | sparse.csr_array  # ``(k, d)`` float64, finite; CSR with sorted, distinct column indices
     labels: np.ndarray  # ``(k,)`` float64, or object (strings, stripped) where the source keeps text labels
-    first_row: int  # zero-based number of the block's first row in the source
 
 
 class Source(Protocol):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fastadmm.files.atomic import storage_errors
+from fastadmm.files.atomic import storage_errors, write_all
 
 _LONG = re.compile(r"[-+]?(\d{16,})(?:\.0*)?")
 _QUOTES = {"''", "``", "`'", "‘’", "‚‘", "“”", "„“", "„”", "«»", "»«"}
@@ -85,11 +85,11 @@ def truth_levels(levels: Sequence[str]) -> dict[float, int]:
 
 
 class Scratch:
-    """Where columns grow: in memory up to :data:`IN_MEMORY` bytes, then in files without a name."""
+    """Where arrays grow: in memory up to :data:`IN_MEMORY` or other bytes, then in files without a name."""
 
-    def __init__(self, folder: str | Path | None = None) -> None:
+    def __init__(self, folder: str | Path | None = None, most: int | None = None) -> None:
         self.folder = folder
-        self._left = IN_MEMORY
+        self._left = IN_MEMORY if most is None else most
 
     def keeps(self, size: int) -> bool:
         """Whether that many bytes more are kept in memory."""
@@ -100,7 +100,7 @@ class Scratch:
         """A new file, which is gone when it is closed."""
         assert self.folder is not None
         with storage_errors(self.folder, "write"):
-            return tempfile.TemporaryFile(dir=self.folder, prefix=".fastadmm-")
+            return tempfile.TemporaryFile(dir=self.folder, prefix=".fastadmm-", buffering=0)
 
 
 class Growing:
@@ -130,7 +130,7 @@ class Growing:
     def _write(self, values: np.ndarray) -> None:
         assert self._scratch.folder is not None
         with storage_errors(self._scratch.folder, "write"):
-            self._file.write(values.data)
+            write_all(self._file.fileno(), values.tobytes())
 
     def array(self) -> np.ndarray:
         """All values; read from the file as they are needed."""
@@ -138,8 +138,7 @@ class Growing:
             if len(self._chunks) > 1:
                 self._chunks = [np.concatenate(self._chunks)]
             return self._chunks[0] if self._chunks else np.empty(0, dtype=self._dtype)
-        with storage_errors(str(self._scratch.folder), "write"):
-            self._file.flush()
+        with storage_errors(str(self._scratch.folder), "read"):
             return np.memmap(self._file, self._dtype, "r", shape=(self.size,))
 
 

@@ -6,24 +6,29 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 from fastadmm.data_tools.blocks import OnRead, Progress, Source, Steps
-from fastadmm.data_tools.convert_tables import TableOptions, TablePlan, plan_one_table, write_plan
+from fastadmm.data_tools.convert_tables import (
+    TableOptions,
+    TablePlan,
+    plan_one_table,
+    refuse_fixed,
+    write_plan,
+)
 from fastadmm.data_tools.csv_source import CsvSource, NotNumbers
 from fastadmm.data_tools.csv_table import check_separator, is_number
 from fastadmm.data_tools.dates import is_date
 from fastadmm.data_tools.destination import Piece, check_choices, check_out, write_partition
 from fastadmm.data_tools.labels import LabelCollector
-from fastadmm.data_tools.libsvm import LibsvmParts, LibsvmSource
+from fastadmm.data_tools.libsvm import LibsvmSource
 from fastadmm.data_tools.npz import NpzSource
 from fastadmm.data_tools.number_text import written
 from fastadmm.data_tools.opening import SourceFile
 from fastadmm.data_tools.parts import empty_parts, source_files, told_of_empty
-from fastadmm.data_tools.per_table import layouts, table_names
+from fastadmm.data_tools.per_table import given_options, layouts, table_names
 from fastadmm.data_tools.scaling import ColumnStatistics, fit_transform_of
 from fastadmm.data_tools.split import (
     PartyColumns,
@@ -34,7 +39,7 @@ from fastadmm.data_tools.split import (
     parse_widths,
     party_columns,
 )
-from fastadmm.data_tools.spool import Held, Kept, Spool
+from fastadmm.data_tools.spool import Held, Kept
 from fastadmm.data_tools.table_notes import number_notes
 from fastadmm.data_tools.tables import Layout
 from fastadmm.data_tools.threads import in_order
@@ -81,13 +86,10 @@ class _Asked(TableOptions):
     @property
     def by_column(self) -> list[str]:
         """Options that need a table read column by column, as they are written."""
-        given = {
-            "--public-columns": self.public_columns, "--missing": self.missing,
-            "--categorical": self.categorical, "--types": self.types, "--na-values": self.na_values,
-            "--decimal": self.decimal, "--thousands": self.thousands,
-            **{f"--{what}": name for what, name in self.beside.items()}, "--split": self.split,
-        }  # fmt: skip
-        return [option for option, value in given.items() if value]
+        return given_options(
+            self, "public_columns", "missing", "categorical", "types", "na_values", "decimal", "thousands",
+            *self.beside, "split",
+        )  # fmt: skip
 
 
 def convert(
@@ -143,8 +145,6 @@ def convert(
         if model is not None:
             raise
         return write(_plan(source, out, asked))
-    if len(files) > 1:
-        scan.labels.path = place  # what is wrong with all labels is not the first part's fault
     task, classes = asked.task or "auto", None
     if model is not None and model.labels is not None:
         task, classes = model.task, model.labels.classes
@@ -173,7 +173,7 @@ def convert(
             ]
         except InputError as error:
             raise InputError(f"{reader.path}: values too large to standardise: {error}") from None
-    blocks = scan.blocks() or map(Held.of, reader.blocks())
+    blocks = scan.kept.blocks() or map(Held.of, reader.blocks())
     targets = list(zip(split, kinds, transforms))
     parties = [
         {
@@ -229,10 +229,7 @@ def _open(
         reader = NpzSource(file, x_key=asked.x_key, y_key=asked.y_key or "y")
     else:
         declared = _declared(asked, model, file)
-        if len(files) == 1:
-            reader = LibsvmSource(file, n_features=declared, zero_based=asked.zero_based)
-        else:
-            reader = LibsvmParts(place, files, n_features=declared, zero_based=asked.zero_based)
+        reader = LibsvmSource(files, place, n_features=declared, zero_based=asked.zero_based)
     if asked.features is not None and reader.n_features != asked.features:
         raise InputError(
             f"{file.shown}: --features {asked.features}, but there are {reader.n_features} feature columns"
@@ -253,7 +250,7 @@ def _number_columns(party: PartyColumns, reader: CsvSource) -> list[dict[str, An
 
 def _doubts(reader: Source, scan: _Scan) -> list[str]:
     """What a small table's columns of numbers may be instead; without names, whether they are ids."""
-    names, blocks, width = reader.feature_names, scan.kept[0].in_memory, len(scan.nonzeros)
+    names, blocks, width = reader.feature_names, scan.kept.in_memory, len(scan.nonzeros)
     # An id is in every row: other columns of sparse rows are not looked at.
     is_csr = reader.kind == "csr"
     own = np.flatnonzero(scan.nonzeros >= scan.n_rows - 1) if is_csr else np.arange(width)
@@ -287,8 +284,6 @@ def _check_split(asked: _Asked) -> None:
         raise ConfigError(f"{given[0]} and {given[1]}: give only one of them")
     if not given:
         raise ConfigError("how are columns split between parties? give --columns, --parties or --like")
-    if asked.like is not None and asked.names is not None:
-        raise ConfigError("--names and --like: the partition given by --like decides; leave --names out")
     if columns is not None and is_widths(columns):
         parse_widths(columns)
     if columns is not None and not columns.strip(" ,;"):
@@ -296,15 +291,8 @@ def _check_split(asked: _Asked) -> None:
     if parties is not None:
         equal_widths(parties, max(parties, 1))
     if asked.like is not None:
-        fixed = {
-            "--normalize": asked.normalize, "--standardize": asked.standardize or None,
-            "--dtype": asked.dtype, "--task": asked.task, "--positive": asked.positive,
-            "--storage": asked.storage, "--features": asked.features,
-        }  # fmt: skip
-        if given := [option for option, value in fixed.items() if value is not None]:
-            raise ConfigError(
-                f"{given[0]} and --like: the partition given by --like decides; leave {given[0]} out"
-            )
+        fixed = "names", "normalize", "standardize", "dtype", "task", "positive", "storage", "features"
+        refuse_fixed(asked, "the partition", *fixed)
 
 
 def _check_reading(kind: str, file: SourceFile, asked: _Asked) -> Layout:
@@ -381,56 +369,12 @@ class _Scan:
     n_features: int  # as far as seen
     nonzeros: np.ndarray  # per column; CSR sources only
     statistics: ColumnStatistics | None
-    kept: list[Kept]  # of each file
-
-    def blocks(self) -> Iterator[Held] | None:
-        """All rows, if they were kept; those of a file count from its beginning."""
-        parts = [kept.blocks() for kept in self.kept]
-        return None if None in parts else chain.from_iterable(part for part in parts if part is not None)
-
-    def merge(self, other: _Scan) -> None:
-        """Add the rows of the next file."""
-        self.labels.extend(other.labels)
-        self.n_rows += other.n_rows
-        self.n_features = max(self.n_features, other.n_features)
-        width = max(len(self.nonzeros), len(other.nonzeros))
-        padded = [np.pad(n, (0, width - len(n))) for n in (self.nonzeros, other.nonzeros)]
-        self.nonzeros = padded[0] + padded[1]
-        if self.statistics is not None and other.statistics is not None:
-            self.statistics.merge(other.statistics)
-        self.kept += other.kept
+    kept: Kept
 
 
 def _scan(reader: Source, standardize: bool, on_read: OnRead, folder: Path) -> _Scan:
-    """Read everything once; parts of a source side by side."""
-    if isinstance(reader, LibsvmParts):
-        spool = Spool(folder)
-        scans = in_order(lambda part: _scan_file(part, standardize, on_read, lambda: spool, 0), reader.parts)
-        scan = next(scans)
-        reader.rows.append(scan.n_rows)
-        for other in scans:
-            reader.rows.append(other.n_rows)
-            scan.merge(other)
-    else:
-        make = None if reader.quick else lambda: Spool(folder)
-        scan = _scan_file(reader, standardize, on_read, make, CACHE_BYTES)
-    width = max(scan.n_features, reader.n_features or 0)
-    if scan.n_features == 0:
-        raise InputError(f"{reader.path}: no features in any row")
-    if scan.statistics is not None:
-        scan.statistics.widen(width)
-    scan.nonzeros = np.pad(scan.nonzeros, (0, width - len(scan.nonzeros)))
-    return scan
-
-
-def _scan_file(
-    reader: Source,
-    standardize: bool,
-    on_read: OnRead,
-    spool: Callable[[], Spool] | None,
-    cache_bytes: int,
-) -> _Scan:
-    labels, kept = LabelCollector(reader.path), Kept(spool, cache_bytes)
+    """Read everything once."""
+    labels, kept = LabelCollector(reader.path), Kept(None if reader.quick else folder, CACHE_BYTES)
     statistics = ColumnStatistics() if standardize else None
     nonzeros = np.zeros(0, dtype=np.int64)
     n_rows = n_features = 0
@@ -449,7 +393,13 @@ def _scan_file(
             with np.errstate(over="ignore", invalid="ignore"):  # the transform refuses what is not finite
                 statistics.update(X)
         kept.put(block)
-    return _Scan(labels, n_rows, n_features, nonzeros, statistics, [kept])
+    width = max(n_features, reader.n_features or 0)
+    if n_features == 0:
+        raise InputError(f"{reader.path}: no features in any row")
+    if statistics is not None:
+        statistics.widen(width)
+    nonzeros = np.pad(nonzeros, (0, width - len(nonzeros)))
+    return _Scan(labels, n_rows, n_features, nonzeros, statistics, kept)
 
 
 def _storage(party: PartyColumns, kind: str, storage: str, scan: _Scan) -> str:

@@ -28,11 +28,12 @@ from fastadmm.data_tools.labels import LabelCollector, Labels
 from fastadmm.data_tools.number_text import written
 from fastadmm.data_tools.parts import part_files
 from fastadmm.data_tools.per_table import (
+    TableRows,
     check_columns,
-    layouts,
+    given_options,
     missing_words,
+    of_each,
     per_marks,
-    per_table,
     table_names,
 )
 from fastadmm.data_tools.public_columns import read_description, write_template
@@ -53,16 +54,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TableOptions:
+class TableOptions(TableRows):
     """How tables become a partition; the defaults are those of the command line."""
 
-    id: str | Sequence[str]
     label: str | None = None  # label column of the guest's table; None: no labels (for prediction)
     weight: str | None = None  # column of sample weights
-    offset: str | None = None  # column of what is added to scores
-    exposure: str | None = None  # column of exposures
     split: str | None = None  # which rows become a test partition, as HoldOut reads it
-    alignment: str | Path | None = None
     like: str | Path | None = None
     names: str | None = None  # names of the parties, guest first
     drop: Sequence[str] = ()  # columns left out
@@ -73,9 +70,6 @@ class TableOptions:
     thousands: str | Sequence[str] | None = None
     public_columns: str | Path | None = None
     missing: str | None = None  # what is done with missing values (MISSING_POLICIES); default "refuse"
-    unseen: str = "zeros"  # what is done with categories that ``like`` does not know
-    duplicates: str = "refuse"  # what is done with ids that occur more than once in a table
-    id_pattern: str | Sequence[str] | None = None  # regular expression of the part of ids that is compared
     prefix: bool = False
     standardize: bool = False
     normalize: str | None = None  # "l2": then scale each row of each party to norm 1
@@ -83,9 +77,6 @@ class TableOptions:
     task: str | None = None  # what the labels are
     positive: str | None = None  # the label that is class 1
     storage: str | None = None  # how features are stored; "auto" is dense
-    separator: str | Sequence[str] | None = None
-    encoding: str | Sequence[str] | None = None
-    header: bool = True  # whether CSV files begin with column names
     compression: str = "none"  # of the stored blocks
 
     @property
@@ -323,12 +314,10 @@ class _Planner:
         if len(parties) != len(paths):
             parties = like.names if like is not None and len(like.names) == len(paths) else []
         names = [own | {role} for own, role in zip(table_names(paths, parties), self._roles())]
-        laid_out = layouts(options.separator, options.encoding, options.header, names)
-        ids = per_table("--id", options.id or None, names)
-        patterns = per_table("--id-pattern", options.id_pattern, names)
+        told = of_each(options, names)
         marks = zip(*(per_marks(name, getattr(options, name), names) for name in ("decimal", "thousands")))
         typings = [Typing(options.kinds, *own) for own in marks]
-        for id in ids:
+        for _, id, _ in told:
             if id is not None and id in options.drop:
                 raise ConfigError("--drop: the id and the label column cannot be dropped")
             if id is not None and id == options.label:
@@ -342,7 +331,7 @@ class _Planner:
         how: dict[str, Any] = {"drop": options.drop, "scratch": scratch, "on_read": on_read}
         given = [
             _Given(read_table(path, layout, self._cells(id, typing), **how), id, pattern, typing)
-            for path, layout, id, pattern, typing in zip(paths, laid_out, ids, patterns, typings)
+            for path, (layout, id, pattern), typing in zip(paths, told, typings)
         ]
         everywhere = [name for own in given for name in own.table.names]
         files = ", ".join(own.table.path for own in given)
@@ -670,46 +659,37 @@ def _check_options(guest: str | Path | None, hosts: Sequence[str | Path], option
     _check_described(options)
     if options.split is not None:
         HoldOut.parse(options.split)
-    if given := [f"--{what}" for what, name in options.beside.items() if name is not None]:
+    if beside := given_options(options, *options.beside):
         if options.label is None and options.like is None:
-            raise ConfigError(f"{given[0]}: is kept beside the labels: name them with --label")
+            raise ConfigError(f"{beside[0]}: is kept beside the labels: name them with --label")
         if len(set(options.of_guest.values())) < len(options.of_guest):
-            raise ConfigError(f"{given[0]}: names a column that another option names, too")
+            raise ConfigError(f"{beside[0]}: names a column that another option names, too")
     if options.label in options.drop:
         raise ConfigError("--drop: the id and the label column cannot be dropped")
     if both := [name for name in options.kinds if name in options.drop]:
         option = "--categorical" if both[0] in options.categorical else "--types"
         raise ConfigError(f"{option}: {both[0]!r} is no feature column")
-    if options.like is None:
-        return
-    fixed = {
-        "--names": options.names, "--categorical": tuple(options.categorical) or None,
-        "--types": tuple(options.types) or None, "--na-values": tuple(options.na_values) or None,
-        "--decimal": options.decimal or None, "--thousands": options.thousands or None,
-        "--missing": options.missing,
-        "--prefix": options.prefix or None, "--standardize": options.standardize or None,
-        "--normalize": options.normalize, "--dtype": options.dtype, "--task": options.task,
-        "--positive": options.positive, "--split": options.split,
-        "--storage": options.storage,
-    }  # fmt: skip
-    if given := [option for option, value in fixed.items() if value is not None]:
-        raise ConfigError(
-            f"{given[0]} and --like: the partition or model given by --like decides; leave {given[0]} out"
-        )
+    if options.like is not None:
+        refuse_fixed(
+            options, "the partition or model", "names", "categorical", "types", "na_values", "decimal",
+            "thousands", "missing", "prefix", "standardize", "normalize", "dtype", "task", "positive",
+            "split", "storage",
+        )  # fmt: skip
+
+
+def refuse_fixed(options: object, what: str, *names: str) -> None:
+    """Refuse options that ``--like`` decides."""
+    for option in given_options(options, *names):
+        raise ConfigError(f"{option} and --like: {what} given by --like decides; leave {option} out")
 
 
 def _check_described(options: TableOptions) -> None:
     """Refuse options that would fit what the description states."""
-    if options.public_columns is None:
-        return
-    fitted = {
-        "--missing": options.missing, "--categorical": tuple(options.categorical) or None,
-        "--standardize": options.standardize or None, "--like": options.like,
-    }  # fmt: skip
-    if given := [option for option, value in fitted.items() if value is not None]:
-        raise ConfigError(
-            f"{given[0]} and --public-columns: the description says how columns are prepared; leave one out"
-        )
+    if options.public_columns is not None:
+        for option in given_options(options, "missing", "categorical", "standardize", "like"):
+            raise ConfigError(
+                f"{option} and --public-columns: the description says how columns are prepared; leave one out"
+            )
 
 
 def kept_cells(encoders: Sequence[Encoder], id: str | None) -> Cells:

@@ -132,7 +132,7 @@ class CsvSource:
         for start in range(0, self.table.n_rows, step):
             rows = np.arange(start, min(start + step, self.table.n_rows))
             X = np.stack([column.values[rows] for column in columns], axis=1)
-            yield Block(X, self.texts(self.label, rows), start)
+            yield Block(X, self.texts(self.label, rows))
 
     def where(self, row: int) -> str:
         """Name the line of a zero-based data row."""

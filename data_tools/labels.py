@@ -76,14 +76,6 @@ class LabelCollector:
             )
         self._chunks.append(np.array(known, dtype=np.int64)[codes])
 
-    def extend(self, other: LabelCollector) -> None:
-        """Add the labels of later rows, which were collected for themselves."""
-        for chunk in other._chunks:
-            if chunk.dtype == np.float64:
-                self._chunks.append(chunk)
-            else:
-                self.append_words(chunk, other.words)
-
     def finish(
         self,
         task: str = "auto",

@@ -203,7 +203,7 @@ class NpzSource:
                     raise InputError(
                         f"{self.path}: array {self.y_key!r}, row {row + bad + 1}: label {y[bad]}"
                     )
-                yield Block(X, y, row)
+                yield Block(X, y)
                 row += X.shape[0]
                 if on_read is not None:
                     ends = (self.source.size * at // self.n_rows for at in (row - X.shape[0], row))

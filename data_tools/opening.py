@@ -158,24 +158,12 @@ class SourceFile:
         stream: Any = io.BufferedReader(_Guarded(self, raw, on_read), buffer_size=1 << 18)
         return stream if self.encoding is None else io.BufferedReader(_Recoded(self, stream, self.encoding))
 
-    def line_blocks(
-        self, block_bytes: int | None = None, on_read: Callable[[int], None] | None = None
-    ) -> Iterator[tuple[int, bytes]]:
-        """Stream the text in blocks of complete lines."""
-        line = 1
-        for text in self.text_blocks(block_bytes, on_read):
-            yield line, text
-            line += text.count(b"\n")
-
-    def text_blocks(
-        self, block_bytes: int | None = None, on_read: Callable[[int], None] | None = None
-    ) -> Iterator[bytes]:
-        """As :meth:`line_blocks`, without the numbers of lines."""
-        block_bytes = block_bytes or BLOCK_BYTES
+    def line_blocks(self, on_read: Callable[[int], None] | None = None) -> Iterator[tuple[int, bytes]]:
+        """Stream the text in blocks of complete lines, each with the number of its first line."""
+        line, size = 1, 0
         pending: list[bytes] = []  # pieces of a line that has not ended yet
-        size = 0
         with self.open(on_read) as stream:
-            while piece := stream.read(block_bytes):
+            while piece := stream.read(BLOCK_BYTES):
                 cut = piece.rfind(b"\n") + 1
                 if cut == 0:
                     pending.append(piece)
@@ -188,9 +176,10 @@ class SourceFile:
                 text = b"".join((*pending, piece[:cut]))
                 pending = [piece[cut:]]
                 size = len(pending[0])
-                yield text
+                yield line, text
+                line += text.count(b"\n")
         if text := b"".join(pending):
-            yield text
+            yield line, text
 
     def _line(self) -> str:
         """The first line that is too long."""

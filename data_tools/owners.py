@@ -25,6 +25,7 @@ from fastadmm.data_tools.suggest import nearest
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import atomic_directory, shown
 from fastadmm.store.collection import DIGEST_BYTES, record_digests, shared_rows
+from fastadmm.store.transform import Transform
 from scipy import sparse
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Reading:
                 raise ConfigError(
                     f"--by {by!r}: LIBSVM files have no column for it; use --sizes or one file each"
                 )
-            return LibsvmSource(file, n_features=self.features, zero_based=self.zero_based)
+            return LibsvmSource([file], n_features=self.features, zero_based=self.zero_based)
         if kind == "csv":
             reader = CsvSource(
                 file, label=self.label, drop=self.drop, header=self.header, separator=self.separator,
@@ -393,13 +394,12 @@ def _recipe(
     if statistics.n_features > n_features:
         raise InputError(f"{reader.path}: {statistics.n_features} features instead of {n_features}")
     statistics.widen(n_features)
-    deviation = np.sqrt(statistics.m2 / statistics.n_rows)
-    deviation[deviation == 0.0] = 1.0
+    deviation = statistics.scale()
     if not np.isfinite(deviation).all():
         worst = int(np.flatnonzero(~np.isfinite(deviation))[0])
         raise InputError(f"{reader.path}: feature {worst + 1}: values too large to standardise")
     scale = deviation if asked.standardize else np.ones(n_features)
-    recipe = {"center": statistics.mean, "scale": scale}
+    recipe = {"center": statistics.center(), "scale": scale}
     if components is not None:
         if components > n_features:
             raise ConfigError(f"--components {components}: there are only {n_features} features")
@@ -428,17 +428,11 @@ def _prepared(X: Any, width: int, recipe: dict[str, np.ndarray], kind: str) -> A
         X = sparse.csr_array((X.data, X.indices, X.indptr), shape=(X.shape[0], width))
         if "center" in recipe or kind == "dense":
             X = X.toarray()
-        elif "scale" in recipe:
-            return sparse.csr_array((X.data / recipe["scale"][X.indices], X.indices, X.indptr), shape=X.shape)
-        else:
-            return X
-    if "center" in recipe:
-        X = X - recipe["center"]
     if "scale" in recipe:
-        X = X / recipe["scale"]
+        X = Transform(center=recipe.get("center"), scale=recipe.get("scale")).apply(X)
     if "components" in recipe:
         X = X @ recipe["components"].T
-    return sparse.csr_array(X) if kind == "csr" else X
+    return sparse.csr_array(X) if kind == "csr" and isinstance(X, np.ndarray) else X
 
 
 def _check_range(X: Any, dtype: str, path: str, first_row: int) -> None:

@@ -4,12 +4,41 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from fastadmm.data_tools.csv_table import check_separator
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.data_tools.tables import Layout
 from fastadmm.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class TableRows:
+    """How tables are read and joined; the defaults are those of the command line."""
+
+    id: str | Sequence[str] | None = None
+    alignment: str | Path | None = None  # written by ``fastadmm align``: which rows, and in which order
+    unseen: str = "zeros"  # what is done with categories that training did not have
+    offset: str | None = None  # column of the first table that is added to the score
+    exposure: str | None = None  # column of the first table whose logarithm is added
+    separator: str | Sequence[str] | None = None
+    encoding: str | Sequence[str] | None = None
+    header: bool = True  # whether CSV files begin with column names
+    duplicates: str = "refuse"  # what is done with ids that occur more than once in a table
+    id_pattern: str | Sequence[str] | None = None  # regular expression of the part of ids that is compared
+
+
+def given_options(options: object, *names: str) -> list[str]:
+    """Those of some options that have a value, as they are written."""
+    return [f"--{name.replace('_', '-')}" for name in names if getattr(options, name)]
+
+
+def of_each(options: TableRows, names: Sequence[set[str]]) -> list[tuple[Layout, str | None, str | None]]:
+    """How each table is laid out, its id column, and the pattern of its ids."""
+    ids = per_table("--id", options.id or None, names)
+    patterns = per_table("--id-pattern", options.id_pattern, names)
+    return list(zip(layouts(options.separator, options.encoding, options.header, names), ids, patterns))
 
 
 def table_names(paths: Sequence[str | Path], parties: Sequence[str]) -> list[set[str]]:

@@ -12,7 +12,7 @@ import numpy as np
 from fastadmm.data_tools.alignment import align, read_alignment, rows_of, table_ids
 from fastadmm.data_tools.convert_tables import kept_cells, offset_of
 from fastadmm.data_tools.encoding import encode_table
-from fastadmm.data_tools.per_table import layouts, per_table, table_names
+from fastadmm.data_tools.per_table import TableRows, of_each, table_names
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.data_tools.tables import Table, read_table, table_of_rows
 from fastadmm.errors import ConfigError, InputError
@@ -39,22 +39,6 @@ class PartyColumns(Protocol):
     @property
     def encoder(self) -> Encoder | None:
         """How cells become features; None: every column is a number."""
-
-
-@dataclass(frozen=True)
-class TableRows:
-    """How tables are read for prediction; the defaults are those of the command line."""
-
-    id: str | Sequence[str] | None = None
-    alignment: str | Path | None = None  # written by ``fastadmm align``: which rows, and in which order
-    unseen: str = "zeros"  # what is done with categories that training did not have
-    offset: str | None = None  # column of the first table that is added to the score
-    exposure: str | None = None  # column of the first table whose logarithm is added
-    separator: str | Sequence[str] | None = None
-    encoding: str | Sequence[str] | None = None
-    header: bool = True  # whether CSV files begin with column names
-    duplicates: str = "refuse"  # what is done with ids that occur more than once in a table
-    id_pattern: str | Sequence[str] | None = None  # regular expression of the part of ids that is compared
 
 
 @dataclass(frozen=True)
@@ -97,17 +81,16 @@ def read_features(
         _refuse_shared_columns(parties, encoders)
     called = [party.name for party in parties] if len(paths) >= len(parties) else []
     names = table_names(paths, ["guest"] * labels_alone + called)
-    own_ids = per_table("--id", options.id, names)
+    told = of_each(options, names)
+    own_ids = [id for _, id, _ in told]
     each: list[list[Encoder]] = [encoders]
     if len(paths) > 1:
         each = [[] for _ in range(labels_alone)] + [[own] for own in encoders]
     tables = [
         read_table(path, layout, kept_cells(own, key))
-        for path, layout, key, own in zip(
-            paths, layouts(options.separator, options.encoding, options.header, names), own_ids, each
-        )
+        for path, (layout, key, _), own in zip(paths, told, each)
     ]
-    ids, rows, notes = _rows(tables, own_ids, per_table("--id-pattern", options.id_pattern, names), options)
+    ids, rows, notes = _rows(tables, own_ids, [pattern for _, _, pattern in told], options)
     notes = [note for table in tables for note in table.notes] + notes
     first = tables[0], rows[0]
     offset = offset_of(tables[0], rows[0], options.offset, options.exposure)

@@ -1,14 +1,18 @@
-"""Private set intersection by exchanged files: Diffie-Hellman on an elliptic curve, by ``openmined.psi``.
+"""Private set intersection by exchanged files: Diffie-Hellman on an elliptic curve, by libsodium.
 
 The guest blinds its ids with a secret key (request). The host blinds them once more with a key of its own,
 and adds its own blinded ids (response). The guest removes its key and sees which ids agree. Neither learns an
 id that only the other has; each learns how many ids the other has.
+
+The group is that of ristretto255: the points of prime order of edwards25519. Libsodium refuses all others, so
+that a chosen point reveals nothing of a key.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,85 +22,71 @@ from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.atomic import atomic_file, shown
 from fastadmm.files.reading import parse_json, read_bytes
 
-FORMAT, VERSION = "fastadmm-psi", "1.0"
+FORMAT, VERSION = "fastadmm-psi", "2.0"
+
+#: Bytes of a point, and of a key.
+_SIZE = 32
 
 
 def library() -> Any:
-    """What computes private intersections; one line where it is not installed."""
+    """What computes on the curve; one line where it is not installed."""
     try:
-        import private_set_intersection.python as psi
+        from nacl import bindings
     except ImportError:
-        raise ConfigError(
-            "private set intersection needs openmined.psi: pip install 'fastadmm[psi]'"
-        ) from None
-    return psi
+        raise ConfigError("private set intersection needs pynacl: pip install 'fastadmm[psi]'") from None
+    return bindings
 
 
 def psi_request(ids: TableIds, out: str | Path, secret: str | Path, *, force: bool = False) -> int:
     """Blind the guest's ids."""
-    client = library().client.CreateWithNewKey(True)
-    order = _order(ids)
-    request = client.CreateRequest(order).SerializeToString()
+    order, key = ids.texts(), _new_key()
+    request = _blinded(order, key)
     # The key first: a request without its key would be useless.
-    key = {"request": _hash(request), "ids": _ids_hash(order)}
-    _write(secret, "secret", key, [client.GetPrivateKeyBytes()], force, private=True)
-    _write(out, "request", {"count": len(order)}, [request], force)
+    head = {"request": _hash(request), "ids": _hash(json.dumps(order).encode())}
+    _write(secret, "secret", head, [key], force, private=True)
+    _write(out, "request", {}, [request], force)
     return len(order)
 
 
 def psi_respond(ids: TableIds, request: str | Path, out: str | Path, *, force: bool = False) -> int:
     """Blind the guest's request once more, and the host's own ids."""
-    psi = library()
-    _, (raw,) = _read(request, "request", 1)
-    server = psi.server.CreateWithNewKey(True)
-    message = _parse(request, psi.Request, raw)
-    count = len(message.encrypted_elements)
-    try:
-        response = server.ProcessRequest(message).SerializeToString()
-    except RuntimeError:
-        raise _damaged(request) from None
-    # RAW: exact, where the library's filters would let wrong ids pass with a small probability.
-    setup = server.CreateSetupMessage(1e-9, max(count, 1), _order(ids), psi.DataStructure.RAW)
-    _write(
-        out, "response", {"request": _hash(raw), "count": len(ids)},
-        [setup.SerializeToString(), response], force,
-    )  # fmt: skip
-    return count
+    key = _new_key()
+    _, (asked,) = _read(request, "request", 1)
+    twice = b"".join(_times(asked, key, request))
+    # Sorted: a point's place says nothing of the id behind it.
+    own = b"".join(sorted(_points(_blinded(ids.texts(), key))))
+    _write(out, "response", {"request": _hash(asked)}, [own, twice], force)
+    return len(asked) // _SIZE
 
 
 def psi_finish(
     ids: TableIds, secret: str | Path, responses: Sequence[str | Path]
 ) -> tuple[Alignment, list[str]]:
     """Find the ids that the guest and every host have."""
-    psi = library()
     head, (key,) = _read(secret, "secret", 1)
-    order = _order(ids)
-    if head.get("ids") != _ids_hash(order):
+    order = ids.texts()
+    if head.get("ids") != _hash(json.dumps(order).encode()):
         raise InputError(f"{ids.path}: its ids are not those of the request: make a new request")
     try:
-        client = psi.client.CreateFromKey(key, True)
-    except (RuntimeError, ValueError):
+        inverse = library().crypto_core_ed25519_scalar_invert(key)
+    except (RuntimeError, TypeError):
         raise _damaged(secret) from None
     common = set(order)
     report = []
     seen: set[str] = set()
     for path in responses:
-        answer, (setup, response) = _read(path, "response", 2)
+        answer, (own, twice) = _read(path, "response", 2)
         if answer.get("request") != head.get("request"):
             raise InputError(f"{shown(path)}: answers another request than the one of {shown(secret)}")
-        if (digest := _hash(setup)) in seen:
+        if (digest := _hash(own)) in seen:
             raise InputError(f"{shown(path)}: given twice; every host makes its own response")
         seen.add(digest)
-        try:
-            found = client.GetIntersection(
-                _parse(path, psi.ServerSetup, setup), _parse(path, psi.Response, response)
-            )
-            both = {order[i] for i in found}
-        except (RuntimeError, IndexError, ValueError):
-            raise _damaged(path) from None
+        if len(own) % _SIZE or len(twice) != len(order) * _SIZE:
+            raise _damaged(path)
+        theirs = set(_points(own))
+        both = {id for id, point in zip(order, _times(twice, inverse, path)) if point in theirs}
         report.append(
-            f"{shown(path)}: {answer.get('count')} ids, {len(both)} of them among the {len(order)} "
-            f"of {ids.path}"
+            f"{shown(path)}: {len(theirs)} ids, {len(both)} of them among the {len(order)} of {ids.path}"
         )
         common &= both
     if not common:
@@ -104,17 +94,39 @@ def psi_finish(
     return canonical_order(sorted(common)), report
 
 
-def _order(ids: TableIds) -> list[str]:
-    # Sorted: the order of the table's rows is nobody's business.
-    return ids.texts()
+def _new_key() -> bytes:
+    """A random number below the group's order."""
+    return bytes(library().crypto_core_ed25519_scalar_reduce(secrets.token_bytes(2 * _SIZE)))
+
+
+def _blinded(order: list[str], key: bytes) -> bytes:
+    """Hash every id to a point, and multiply it by the key; ids are sorted, not in the table's order."""
+    sodium = library()
+    blinded = []
+    for id in order:
+        digest = hashlib.sha512(b"fastadmm-psi 2.0\0" + id.encode()).digest()
+        # The sum of two: one alone would reach only half of the points.
+        halves = (sodium.crypto_core_ed25519_from_uniform(half) for half in (digest[:_SIZE], digest[_SIZE:]))
+        point = sodium.crypto_core_ed25519_add(*halves)
+        blinded.append(sodium.crypto_scalarmult_ed25519_noclamp(key, point))
+    return b"".join(blinded)
+
+
+def _points(joined: bytes) -> list[bytes]:
+    return [joined[at : at + _SIZE] for at in range(0, len(joined), _SIZE)]
+
+
+def _times(joined: bytes, key: bytes, path: str | Path) -> list[bytes]:
+    """Multiply points that came from elsewhere by a key; what is no point of the group is refused."""
+    times = library().crypto_scalarmult_ed25519_noclamp
+    try:
+        return [times(key, point) for point in _points(joined)]
+    except (RuntimeError, TypeError):
+        raise _damaged(path) from None
 
 
 def _hash(raw: bytes) -> str:
     return hashlib.sha256(raw).hexdigest()
-
-
-def _ids_hash(order: list[str]) -> str:
-    return _hash(json.dumps(order).encode())
 
 
 def _write(
@@ -135,7 +147,8 @@ def _read(path: str | Path, step: str, n_parts: int) -> tuple[dict[str, Any], li
     except FormatError:
         head = None
     if not isinstance(head, dict) or head.get("format") != FORMAT:
-        raise FormatError(f"{shown(path)}: not a file of 'fastadmm align psi-{_COMMANDS[step]}'")
+        command = "psi-respond" if step == "response" else "psi-request"
+        raise FormatError(f"{shown(path)}: not a file of 'fastadmm align {command}'")
     if head.get("version") != VERSION:
         raise FormatError(f"{shown(path)}: version {head.get('version')!r}, but {VERSION!r} is needed")
     if head.get("step") != step:
@@ -154,20 +167,6 @@ def _read(path: str | Path, step: str, n_parts: int) -> tuple[dict[str, Any], li
         parts.append(rest[at : at + n])
         at += n
     return head, parts
-
-
-_COMMANDS = {"request": "request", "secret": "request", "response": "respond"}
-
-
-def _parse(path: str | Path, kind: Any, raw: bytes) -> Any:
-    from google.protobuf.message import DecodeError
-
-    message = kind()
-    try:
-        message.ParseFromString(raw)
-    except DecodeError:
-        raise _damaged(path) from None
-    return message
 
 
 def _damaged(path: str | Path) -> FormatError:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ColumnStatistics:
-    """Count, mean, variance, range and number of non-zeros of every column, over blocks of rows.
+    """Count, mean, variance and range of every column, over blocks of rows.
 
     The number of columns may grow from block to block; rows seen before count as zeros there.
     """
@@ -28,7 +28,6 @@ class ColumnStatistics:
         self.m2 = np.zeros(0)
         self.low = np.zeros(0)
         self.high = np.zeros(0)
-        self.nonzeros = np.zeros(0, dtype=np.int64)
 
     @property
     def n_features(self) -> int:
@@ -39,7 +38,7 @@ class ColumnStatistics:
         """Grow to at least ``width`` columns; new columns are zero in all rows so far."""
         missing = width - self.n_features
         if missing > 0:
-            for name in ("mean", "m2", "low", "high", "nonzeros"):
+            for name in ("mean", "m2", "low", "high"):
                 setattr(self, name, np.pad(getattr(self, name), (0, missing)))
 
     def update(self, X: np.ndarray | sparse.csr_array) -> None:
@@ -53,7 +52,6 @@ class ColumnStatistics:
             mean = X.mean(axis=0)
             m2 = np.square(X - mean).sum(axis=0)
             low, high = X.min(axis=0), X.max(axis=0)
-            nonzeros = np.count_nonzero(X, axis=0)
         else:
             nonzeros = np.bincount(X.indices, minlength=d)
             mean = np.bincount(X.indices, weights=X.data, minlength=d) / k
@@ -66,32 +64,12 @@ class ColumnStatistics:
             np.maximum.at(high, X.indices, X.data)
         if X.shape[1] < d and isinstance(X, np.ndarray):
             raise ValueError("dense blocks of different widths")
-        self._merge(k, mean, m2, low, high, nonzeros)
-
-    def merge(self, other: ColumnStatistics) -> None:
-        """Merge the statistics of later rows."""
-        width = max(self.n_features, other.n_features)
-        self.widen(width)
-        other.widen(width)
-        self._merge(other.n_rows, other.mean, other.m2, other.low, other.high, other.nonzeros)
-
-    def _merge(
-        self,
-        k: int,
-        mean: np.ndarray,
-        m2: np.ndarray,
-        low: np.ndarray,
-        high: np.ndarray,
-        nonzeros: np.ndarray,
-    ) -> None:
-        total = self.n_rows + k
+        total, first = self.n_rows + k, self.n_rows == 0
         delta = mean - self.mean
         self.mean = self.mean + delta * (k / total)
         self.m2 = self.m2 + m2 + delta**2 * (self.n_rows * k / total)
-        first = self.n_rows == 0
         self.low = low if first else np.minimum(self.low, low)
         self.high = high if first else np.maximum(self.high, high)
-        self.nonzeros = self.nonzeros + nonzeros
         self.n_rows = total
 
     def scale(self) -> np.ndarray:

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import errno
-import tempfile
-import threading
-import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from fastadmm.data_tools.blocks import Block
+from fastadmm.data_tools.columns import Growing, Scratch
 from fastadmm.errors import StorageError
-from fastadmm.files.atomic import storage_errors
 from fastadmm.store.elements import make_csr
-
-#: Numbers that are looked at before all of them are.
-_LOOK = 1000
 
 
 @dataclass(frozen=True)
@@ -35,75 +28,38 @@ class Held:
 
 
 class Spool:
-    """A file without a name, which is gone when nobody needs it; any thread may write to it."""
+    """Sparse blocks in files without a name, which are gone when nobody needs them."""
 
     def __init__(self, folder: str | Path) -> None:
-        self.folder = folder
-        self._lock, self._end = threading.Lock(), 0
-        with storage_errors(folder, "write"):
-            self._file = tempfile.TemporaryFile(dir=folder, prefix=".fastadmm-", buffering=0)  # noqa: SIM115 - closed by the finalizer
-        weakref.finalize(self, self._file.close)
+        scratch = Scratch(folder, 0)
+        self._arrays = [Growing(scratch, kind) for kind in (np.float64, np.int32, np.int32)]
 
     def put(self, block: Block) -> Held | None:
         """Write a block; None if the disk is full, so that the source has to be read again."""
-        X = block.X
-        whole: Any = (X,) if isinstance(X, np.ndarray) else (X.data, X.indices, X.indptr)
-        places = []
+        X, spans = block.X, []
+        assert not isinstance(X, np.ndarray)  # dense sources are read quickly
         try:
-            with storage_errors(self.folder, "write"), self._lock:
-                for given in whole:
-                    array = _narrowed(np.ascontiguousarray(given))
-                    places.append((self._end, array.shape, array.dtype, given.dtype))
-                    view = array.data.cast("B") if array.size else memoryview(b"")
-                    self._file.seek(self._end)
-                    while len(view):
-                        done = self._file.write(view)
-                        view, self._end = view[done:], self._end + done
+            for array, values in zip(self._arrays, (X.data, X.indices, X.indptr)):
+                spans.append(slice(array.size, array.size + len(values)))
+                array.append(values)
         except StorageError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 return None
             raise
-        labels, row, shape = block.labels, block.first_row, X.shape
+        labels, shape = block.labels, X.shape
 
         def get() -> Block:
-            with storage_errors(self.folder, "read"), self._lock:
-                arrays = [self._read(*place) for place in places]
-            own = arrays[0] if len(arrays) == 1 else make_csr(arrays[0], arrays[1], arrays[2], shape)
-            return Block(own, labels, row)
+            own = [array.array()[span] for array, span in zip(self._arrays, spans)]
+            return Block(make_csr(own[0], own[1], own[2], shape), labels)
 
         return Held(len(labels), get)
 
-    def _read(self, place: int, shape: tuple[int, ...], stored: np.dtype, dtype: np.dtype) -> np.ndarray:
-        array = np.empty(shape, dtype=stored)
-        view = array.data.cast("B") if array.size else memoryview(b"")
-        self._file.seek(place)
-        while len(view):
-            view = view[self._file.readinto(view) :]
-        return array.astype(dtype, copy=False)
-
-
-def _narrowed(array: np.ndarray) -> np.ndarray:
-    """An array's numbers, to the last bit, in fewer bytes where there is such a type."""
-    if array.size == 0:
-        return array
-    if array.dtype.kind in "iu":
-        return array.astype(np.min_scalar_type(array.max()), copy=False) if array.min() >= 0 else array
-    for kind in (np.int8, np.int16, np.float32):
-        for some in (array.reshape(-1)[:_LOOK], array):  # a few tell nearly always
-            with np.errstate(invalid="ignore", over="ignore"):
-                narrow = some.astype(kind)
-            if not np.array_equal(narrow.astype(array.dtype).view(np.int64), some.view(np.int64)):
-                break
-        else:
-            return narrow
-    return array
-
 
 class Kept:
-    """Parsed blocks of a source: in memory while they are few, then in a spool."""
+    """Parsed blocks of a source: in memory while they are few, then in a spool, where a folder has one."""
 
-    def __init__(self, spool: Callable[[], Spool] | None, most: int) -> None:
-        self._make, self._left = spool, most
+    def __init__(self, folder: str | Path | None, most: int) -> None:
+        self._folder, self._left = folder, most
         self._spool: Spool | None = None
         #: Blocks in memory; None once they are in the spool.
         self.in_memory: list[Block] | None = []
@@ -114,14 +70,14 @@ class Kept:
         X = block.X
         arrays = (X,) if isinstance(X, np.ndarray) else (X.data, X.indices, X.indptr)
         self._left -= sum(array.nbytes for array in arrays)
+        blocks = [block]
         if self.in_memory is not None:
             self.in_memory.append(block)
             if self._left >= 0:
                 return
             blocks, self.in_memory = self.in_memory, None
-            self._spool = self._make() if self._make is not None else None
-        else:
-            blocks = [block]
+            if self._folder is not None:
+                self._spool = Spool(self._folder)
         for one in blocks:
             written = self._spool.put(one) if self._spool is not None and self._spooled is not None else None
             if written is None or self._spooled is None:

@@ -60,6 +60,8 @@ _VALUES: dict[str, dict[str, str]] = {
         **dict.fromkeys(("none", "no", "off"), "all"),
         **dict.fromkeys(("bounds", "interval"), "box:LOW,HIGH"),
         **dict.fromkeys(("l2", "norm", "sphere"), "ball:RADIUS"),
+        **dict.fromkeys(("probability", "probabilities", "convex", "portfolio"), "simplex:SUM"),
+        **dict.fromkeys(("linear", "equality", "hyperplane"), "affine:NUMBERS=VALUE;..."),
     },
     "scheme": {
         **dict.fromkeys(("admm", "consensus"), "sharing"),

@@ -186,4 +186,4 @@ def bounded_prox(v, shift, target, weight, extra, penalty, z, gradient, start, s
     return sum_gradient, sum_slope
 
 
-bounded = loss_kernels("bounded", _weighted, _bend, _conjugate, convex=False, prox=bounded_prox)
+bounded = loss_kernels("bounded", _weighted, _bend, _conjugate, prox=bounded_prox)

@@ -21,31 +21,30 @@ _KEPT_ROWS = 64
 
 
 @inline
-def multiply_csr_rows(indptr, base, indices, data, x, offset, out, start, stop):
-    """Write ``(D x)[i]`` to ``out[i - offset]`` for rows whose entries begin at ``indptr[i] - base``."""
-    readable = np.uint64(indptr[stop] - base)
+def multiply_csr_rows(indptr, indices, data, x, out, start, stop):
+    """Write ``(D x)[i]`` to ``out[i]`` for the rows of a range."""
+    readable = np.uint64(indptr[stop])
     for i in range(start, stop):
-        begin, end = np.uint64(indptr[i] - base), np.uint64(indptr[i + 1] - base)
-        out[i - offset] = row_product(data, indices, x, begin, end, readable)
+        begin, end = np.uint64(indptr[i]), np.uint64(indptr[i + 1])
+        out[i] = row_product(data, indices, x, begin, end, readable)
 
 
 @inline
-def add_csr_rows(indptr, base, indices, data, v, offset, out, start, stop):
-    """Add ``sum_i v[i - offset] D[i, :]`` for rows whose entries begin at ``indptr[i] - base``."""
-    readable = np.uint64(indptr[stop] - base)
+def add_csr_rows(indptr, indices, data, v, out, start, stop):
+    """Add ``sum_i v[i] D[i, :]`` for the rows of a range."""
+    readable = np.uint64(indptr[stop])
     for i in range(start, stop):
-        begin, end = np.uint64(indptr[i] - base), np.uint64(indptr[i + 1] - base)
-        add_row(data, indices, out, begin, end, readable, v[i - offset])
+        begin, end = np.uint64(indptr[i]), np.uint64(indptr[i + 1])
+        add_row(data, indices, out, begin, end, readable, v[i])
 
 
 @inline
-def add_csr_rows_of_four(indptr, base, indices, data, vectors, offset, out, start, stop):
+def add_csr_rows_of_four(indptr, indices, data, vectors, out, start, stop):
     """As :func:`add_csr_rows` for four vectors at once, to the bit as one by one."""
-    readable = np.uint64(indptr[stop] - base)
+    readable = np.uint64(indptr[stop])
     for i in range(start, stop):
-        row = i - offset
-        a, b, c, d = vectors[0, row], vectors[1, row], vectors[2, row], vectors[3, row]
-        begin, end = np.uint64(indptr[i] - base), np.uint64(indptr[i + 1] - base)
+        a, b, c, d = vectors[0, i], vectors[1, i], vectors[2, i], vectors[3, i]
+        begin, end = np.uint64(indptr[i]), np.uint64(indptr[i + 1])
         add_row_of_four(data, indices, out, begin, end, readable, a, b, c, d)
 
 
@@ -56,7 +55,7 @@ def csr_product(indptr, indices, data, x, out, start, stop):
     Shapes: data (nnz,), or None; x (d,); out (N,).
     ``data``: none for entries that are all one: then two bytes an entry are read instead of ten.
     """
-    multiply_csr_rows(indptr, 0, indices, data, x, 0, out, start, stop)
+    multiply_csr_rows(indptr, indices, data, x, out, start, stop)
 
 
 @kernel
@@ -70,13 +69,13 @@ def csr_products(indptr, indices, data, x, out, start, stop):
     for begin in range(start, stop, _KEPT_ROWS):
         end = min(begin + _KEPT_ROWS, stop)
         for k in range(len(x)):
-            multiply_csr_rows(indptr, 0, indices, data, x[k], 0, out[k], begin, end)
+            multiply_csr_rows(indptr, indices, data, x[k], out[k], begin, end)
 
 
 @kernel
 def csr_accumulate_transposed(indptr, indices, data, v, out, start, stop):
     """Add ``sum_i v[i] D[i, :]`` over the rows of a range to ``out`` of shape (d,)."""
-    add_csr_rows(indptr, 0, indices, data, v, 0, out, start, stop)
+    add_csr_rows(indptr, indices, data, v, out, start, stop)
 
 
 @kernel
@@ -87,7 +86,7 @@ def csr_accumulate_images(indptr, indices, data, vectors, out, start, stop):
     ``vectors``: zero where fewer are wanted. ``out``: side by side, so that one instruction increases a
     column's four sums.
     """
-    add_csr_rows_of_four(indptr, 0, indices, data, vectors, 0, out, start, stop)
+    add_csr_rows_of_four(indptr, indices, data, vectors, out, start, stop)
 
 
 @kernel

@@ -23,8 +23,8 @@ from fastadmm.kernels.vectors import total_and_size
 class Kernels(NamedTuple):
     """The compiled functions of a loss; each works on a row range, but for ``prox_of_row``.
 
-    ``advance_beside`` is ``advance`` where messages are columns of dense matrices, in a tuple. A non-convex
-    loss needs neither; without ``prox_of_row`` there is no coordinate ascent on rows.
+    ``advance_beside`` is ``advance`` where messages are columns of dense matrices, in a tuple. Without
+    ``prox_of_row`` there is no coordinate ascent on rows.
     """
 
     evaluate: Any
@@ -192,14 +192,12 @@ def loss_kernels(
     proximal: Callable[..., Any] | None = None,
     closed_prox: Callable[..., Any] | None = None,
     by_halves: Collection[str] = (),
-    convex: bool = True,
     **own: Any,
 ) -> Kernels:
     """The kernels of a loss, of its functions of one row.
 
     ``name``: of the loss; the kernels' names begin with it. ``by_halves``: the kernels whose sums are added
-    up by halves. ``convex``: whether there is a step in the span. ``own``: kernels of the loss's own, by
-    their fields.
+    up by halves. ``own``: kernels of the loss's own, by their fields.
     """
 
     def made(template: Any, field: str, **functions: Any) -> Any:
@@ -212,11 +210,10 @@ def loss_kernels(
 
     own["evaluate"] = made(_evaluate, "evaluate", value=inline(value))
     own["curvature"] = made(_curvature, "curvature", bend=inline(bend))
-    if convex:
-        along = {"blocks": span_blocks, "move": span_move, "add_slopes": span_slopes}
-        own["advance"] = made(_advance, "advance", evaluate=own["evaluate"], **along)
-        along = {"blocks": beside_blocks, "move": beside_move, "add_slopes": beside_slopes}
-        own["advance_beside"] = made(_advance, "advance_beside", evaluate=own["evaluate"], **along)
+    along = {"blocks": span_blocks, "move": span_move, "add_slopes": span_slopes}
+    own["advance"] = made(_advance, "advance", evaluate=own["evaluate"], **along)
+    along = {"blocks": beside_blocks, "move": beside_move, "add_slopes": beside_slopes}
+    own["advance_beside"] = made(_advance, "advance_beside", evaluate=own["evaluate"], **along)
     if dual is not None:
         template = _conjugate_by_halves if "conjugate" in by_halves else _conjugate
         own["conjugate"] = made(template, "conjugate", dual=inline(dual))

@@ -35,7 +35,7 @@ def mixed_product(sparse, matrices, columns, x, out, start, stop):
     indptr, indices, data = sparse
     for begin in range(start, stop, _ROWS):
         end = min(begin + _ROWS, stop)
-        multiply_csr_rows(indptr, 0, indices, data, x, 0, out, begin, end)
+        multiply_csr_rows(indptr, indices, data, x, out, begin, end)
         add_beside_products(matrices, x[columns:], out, begin, end)
 
 
@@ -47,7 +47,7 @@ def mixed_transposed(sparse, matrices, columns, vector, out, start, stop):
     Others as of :func:`mixed_product`.
     """
     indptr, indices, data = sparse
-    add_csr_rows(indptr, 0, indices, data, vector, 0, out, start, stop)
+    add_csr_rows(indptr, indices, data, vector, out, start, stop)
     beside_slopes(matrices, vector, out[columns:], start, stop)
 
 

@@ -14,9 +14,8 @@ TOOLS = ("pytest<9",)
 
 def lowest(extras: list[str]) -> list[str]:
     """Lines of a constraints file: the core's dependencies, and those of the extras named."""
-    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))[
-        "project"
-    ]
+    text = (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
+    project = tomllib.loads(text)["project"]
     wanted = list(project["dependencies"])
     for extra in extras:
         wanted += project["optional-dependencies"][extra]

@@ -16,10 +16,9 @@ import numpy as np
 import scipy.sparse as sp
 from fastadmm import Privacy
 from fastadmm.between import session as sessions
-from fastadmm.between.agent import Agent
+from fastadmm.between.agent import Agent, party_approve, party_step
 from fastadmm.between.consent import agent_approve, approve_fingerprints, asked_file
 from fastadmm.between.letters import open_letter, sealed
-from fastadmm.between.party_step import party_approve, party_step
 from fastadmm.between.private_terms import privacy_text
 from fastadmm.between.schema import (
     Message,

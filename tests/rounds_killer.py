@@ -10,7 +10,7 @@ import signal
 import sys
 from pathlib import Path
 
-from fastadmm.between.party_step import party_step
+from fastadmm.between.agent import party_step
 from fastadmm.between.train import coordinator_step
 from fastadmm.files import atomic
 

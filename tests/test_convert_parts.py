@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fastadmm.data_tools import convert as convert_module
 from fastadmm.data_tools import opening
 from fastadmm.data_tools.convert import convert
+from fastadmm.data_tools.spool import Spool
 from fastadmm.errors import FastadmmError, InputError
 from fastadmm.store import open_partition
 
@@ -74,7 +74,7 @@ def test_a_full_disk_beside_the_partition_reads_the_parts_again(
     parts: Path, tmp_path: Path, monkeypatch: Any
 ) -> None:
     convert(parts / "p", tmp_path / "kept", parties=3)
-    monkeypatch.setattr(convert_module.Spool, "put", lambda self, block: None)
+    monkeypatch.setattr(Spool, "put", lambda self, block: None)
     convert(parts / "p", tmp_path / "again", parties=3)
     assert _bytes(tmp_path / "kept") == _bytes(tmp_path / "again")
 

@@ -19,13 +19,8 @@ def write(path, text):
     return SourceFile(path)
 
 
-def offsets(blocks):
-    return [sum(len(block.labels) for block in blocks[:i]) for i in range(len(blocks))]
-
-
 def collect(source):
     blocks = list(source.blocks())
-    assert [block.first_row for block in blocks] == offsets(blocks)
     X = [block.X if isinstance(block.X, np.ndarray) else block.X.toarray() for block in blocks]
     return np.concatenate(X), np.concatenate([block.labels for block in blocks])
 

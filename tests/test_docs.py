@@ -248,8 +248,8 @@ def test_changelog_knows_the_version():
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.search(rf"^## \[{re.escape(version)}\]", text, re.MULTILINE)
     assert fastadmm.__version__ == version
-    for name, pattern in (("CITATION.cff", r"(?m)^version: (.*)$"), ("conda/meta.yaml", r'version = "(.*)"')):
-        assert re.findall(pattern, (ROOT / name).read_text(encoding="utf-8")) == [version], name
+    for name, pattern in (("CITATION.cff", "^version: (.*)$"), ("conda/recipe.yaml", '^  version: "(.*)"$')):
+        assert re.findall(f"(?m){pattern}", (ROOT / name).read_text(encoding="utf-8")) == [version], name
     assert text.index("## [Unreleased]") < text.index(f"## [{version}]")
 
 

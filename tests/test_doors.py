@@ -10,7 +10,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fastadmm.data_tools.predict_tables import TableRows, encoder_of
+from fastadmm.data_tools.per_table import TableRows
+from fastadmm.data_tools.predict_tables import encoder_of
 from fastadmm.runs.points import apply_card
 from fastadmm.runs.predict import predict_partition, predict_tables
 from fastadmm.runs.service import open_service
@@ -160,7 +161,6 @@ def test_skops_agrees(home, tmp_path, way):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_onnx_agrees(home, tmp_path, way):
-    """Needs onnx and onnxruntime, whose protobuf may be newer than that of openmined.psi."""
     pytest.importorskip("onnx")
     assert run("export", home / way, "-o", tmp_path / "m.onnx") == 0
     session = pytest.importorskip("onnxruntime").InferenceSession(str(tmp_path / "m.onnx"))

@@ -23,8 +23,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError
 from fastadmm.files.atomic import write_toml
 from fastadmm.files.reading import read_json, read_toml
-from fastadmm.inference.between import Asked, inferring
-from fastadmm.inference.party import InferenceParty
+from fastadmm.inference.between import Asked, InferenceParty, inferring
 from fastadmm.runs.check import check_run
 from fastadmm.runs.config import make_config
 from fastadmm.runs.display import Silent
@@ -150,7 +149,7 @@ def refused(capsys: pytest.CaptureFixture[str], code: str, *arguments: object) -
 def test_a_whole_project(
     houses: Houses, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("private_set_intersection", reason='needs openmined.psi: pip install "fastadmm[psi]"')
+    pytest.importorskip("nacl", reason='needs pynacl: pip install "fastadmm[psi]"')
     home = houses.home
     config, tables = home / "project.toml", home / "coordinator"
     monkeypatch.setattr("time.sleep", houses.look)
@@ -288,7 +287,7 @@ def test_errors_and_worth_have_the_bits_of_one_process(
 
 
 def test_a_damaged_response_is_asked_for_again(tmp_path: Path) -> None:
-    pytest.importorskip("private_set_intersection", reason='needs openmined.psi: pip install "fastadmm[psi]"')
+    pytest.importorskip("nacl", reason='needs pynacl: pip install "fastadmm[psi]"')
     from fastadmm.between.predict import _align
     from fastadmm.between.schema import digest_of, open_envelope
     from fastadmm.between.task import Answer, encode_answer, task_of

@@ -425,7 +425,7 @@ def alone(tmp_path: Path, quiet: None) -> Iterator[tuple[Party, Callable[..., Ta
     """A party that has a table and no features yet, and what asks it to compare ids."""
     from fastadmm.data_tools.psi import psi_request
 
-    pytest.importorskip("private_set_intersection", reason='needs openmined.psi: pip install "fastadmm[psi]"')
+    pytest.importorskip("nacl", reason='needs pynacl: pip install "fastadmm[psi]"')
     party = Party.__new__(Party)
     party.state, party.said = tmp_path / "agent", []
     party.agent = Agent(None, party.state, name=NAME, say=party.said.append)

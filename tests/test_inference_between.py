@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from fastadmm.between.agent import agent_status
+from fastadmm.between.agent import agent_status, party_infer
 from fastadmm.between.approval_file import TaskApproval, open_task_approval, write_approval
 from fastadmm.between.consent import agent_approve
 from fastadmm.between.letters import open_letter, sealed
-from fastadmm.between.party_step import party_infer
 from fastadmm.between.predict import ask_inference, coordinator_infer
 from fastadmm.between.scoring import inference_words
 from fastadmm.between.task import encode_task, task_of
@@ -22,8 +21,7 @@ from fastadmm.conversation.exchange import converse
 from fastadmm.conversation.threads import Threads
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FormatError, InputError, WaitingError
-from fastadmm.inference.between import Asked, inferring
-from fastadmm.inference.party import InferenceParty
+from fastadmm.inference.between import Asked, InferenceParty, inferring
 from fastadmm.inference.table import Inference, infer
 from fastadmm.problem.problem import make_problem
 from fastadmm.runs.config import make_config

@@ -29,14 +29,6 @@ from fastadmm.kernels.dense_products import (
     rough_dense_gram,
 )
 from fastadmm.kernels.exponential import exp_nonpositive, expm1_and_exp
-from fastadmm.kernels.file_rows import (
-    csr_images_from_file,
-    csr_product_from_file,
-    csr_transposed_from_file,
-    dense_product_from_file,
-    dense_transposed_from_file,
-    read_range,
-)
 from fastadmm.kernels.logistic import logistic
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -395,95 +387,6 @@ def test_dense_sums_read_nothing_behind_the_rows(d):
         kernel(matrix, *told, out, 0, 11)
         np.testing.assert_allclose(out[:d], exact, rtol=1e-13, atol=1e-13)
         assert not out[d:].any()
-
-
-@pytest.mark.representatives(1)
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize(("chunk", "count"), [(1, 3), (4, 2), (100, 3)])
-def test_dense_kernels_that_read(tmp_path, chunk, count, dtype):
-    """Chunks lie in the file in reverse, with a few bytes between them."""
-    rng = np.random.default_rng(0)
-    n, d, step, factor = 23, 5, 3, 0.7
-    matrix = rng.normal(size=(n, d)).astype(dtype)
-    wide = matrix.astype(np.float64) * factor
-    offsets = scattered(tmp_path / "rows", matrix, chunk)
-    stored = np.empty(step * d, dtype)
-    values = stored if dtype == np.float64 else np.empty(step * d)
-    x, vectors = rng.normal(size=d), rng.normal(size=(count, n))
-    with open(tmp_path / "rows", "rb") as file:
-        place = (file.fileno(), offsets, chunk)
-        whole = np.empty((n, d), dtype)
-        assert read_range(*place, d * matrix.itemsize, 2, n, whole[2:].reshape(-1).view(np.uint8))
-        np.testing.assert_array_equal(whole[2:], matrix[2:])
-        out, expected = np.zeros(n), np.zeros(n)
-        assert dense_product_from_file(x, out[2:], *place, stored, values, factor, step, 2, n) == n
-        dense_product(wide, x, expected, 2, n)
-        np.testing.assert_array_equal(out, expected)
-        sums, sums_expected = np.ones((count, d)), np.ones((count, d))
-        done = dense_transposed_from_file(vectors[:, 2:], sums, *place, stored, values, factor, step, 2, n)
-        assert done == n
-        for v, own in zip(vectors, sums_expected):
-            dense_accumulate_transposed(wide, v, own, 2, n)
-        np.testing.assert_array_equal(sums, sums_expected)
-    # The chunk that lies last in the file is the first: nothing can be read.
-    os.truncate(tmp_path / "rows", offsets[0] + d * matrix.itemsize // 2)
-    with open(tmp_path / "rows", "rb") as file:
-        place = (file.fileno(), offsets, chunk)
-        assert dense_product_from_file(x, out, *place, stored, values, factor, step, 0, n) == 0
-        assert not read_range(*place, d * matrix.itemsize, 0, 1, whole.reshape(-1).view(np.uint8))
-
-
-@pytest.mark.representatives(1)
-@pytest.mark.parametrize("index_type", [np.uint32, np.uint64])
-@pytest.mark.parametrize("chunk", [1, 7, 1000])
-def test_csr_kernels_that_read(tmp_path, chunk, index_type):
-    rng = np.random.default_rng(1)
-    n, d, factor = 40, 17, 0.7
-    _, csr = random_csr(rng, n, d, 0.3)
-    csr.sort_indices()
-    indptr, indices = csr.indptr.astype(np.int64), csr.indices.astype(index_type)
-    places = (
-        scattered(tmp_path / "indices", indices, chunk),
-        scattered(tmp_path / "data", csr.data, chunk + 2),
-    )
-    size = (tmp_path / "indices").stat().st_size
-    joined = (tmp_path / "indices").read_bytes() + (tmp_path / "data").read_bytes()
-    (tmp_path / "both").write_bytes(joined)
-    offsets, chunks = (places[0], places[1] + size), (chunk, chunk + 2)
-    most = int(np.diff(indptr).max()) + 3
-    buffers = (np.empty(most, index_type), *[np.empty(most)] * 2)
-    x, vectors = rng.normal(size=d), rng.normal(size=(8, n))
-    with open(tmp_path / "both", "rb") as file:
-        place = (file.fileno(), offsets, chunks, *buffers, factor, indptr)
-        out, expected = np.zeros(n), np.zeros(n)
-        assert csr_product_from_file(x, out[3:], *place, 3, n) == n
-        csr_product(indptr, indices, csr.data * factor, x, expected, 3, n)
-        np.testing.assert_array_equal(out, expected)
-        sums, sums_expected, groups = np.ones((8, d)), np.ones((8, d)), np.ones((2, d, 4))
-        assert csr_images_from_file(vectors[:, 3:], groups, *place, 3, n) == n
-        for v, own, expected in zip(vectors, sums, sums_expected):
-            assert csr_transposed_from_file(v[3:], own, *place, 3, n) == n
-            csr_accumulate_transposed(indptr, indices, csr.data * factor, v, expected, 3, n)
-        np.testing.assert_array_equal(sums, sums_expected)
-        np.testing.assert_array_equal(np.concatenate([*groups.transpose(0, 2, 1)]), sums_expected)
-    os.truncate(tmp_path / "both", size)  # indices alone
-    with open(tmp_path / "both", "rb") as file:
-        place = (file.fileno(), offsets, chunks, *buffers, factor, indptr)
-        assert csr_product_from_file(x, out, *place, 3, n) == 3
-        assert csr_transposed_from_file(vectors[0], sums[0], *place, 0, n) == 0
-        assert csr_images_from_file(vectors, groups, *place, 0, n) == 0
-
-
-def scattered(path, array, chunk):
-    """Write an array as chunks of rows, the last one first; where each begins."""
-    pieces = [array[k : k + chunk] for k in range(0, len(array), chunk)]
-    offsets = np.empty(len(pieces), dtype=np.int64)
-    with open(path, "wb") as file:
-        for k in reversed(range(len(pieces))):
-            file.write(b"sum!")
-            offsets[k] = file.tell()
-            file.write(pieces[k].tobytes())
-    return offsets
 
 
 # --- the same without compilation

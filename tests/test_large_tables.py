@@ -210,7 +210,7 @@ def test_libsvm_text_is_read_as_token_by_token(tmp_path, monkeypatch):
         for zero_based, width in ((False, None), (True, None), (False, 8)):
             seen = []
             for way in (LibsvmSource._parse_plain, lambda self, text: None):
-                source = LibsvmSource(SourceFile(path), n_features=width, zero_based=zero_based)
+                source = LibsvmSource([SourceFile(path)], n_features=width, zero_based=zero_based)
                 try:
                     with monkeypatch.context() as patch:
                         patch.setattr(LibsvmSource, "_parse_plain", way)
@@ -222,12 +222,12 @@ def test_libsvm_text_is_read_as_token_by_token(tmp_path, monkeypatch):
                 parts = (X.data, X.indices, X.indptr, block.labels)
                 seen.append(repr([X.shape, *(part.tolist() for part in parts)]))
             assert seen[0] == seen[1], text
-    assert LibsvmSource(SourceFile(tmp_path / "0.txt"))._parse_plain(blocks[1].encode()) is not None
+    assert LibsvmSource([SourceFile(tmp_path / "0.txt")])._parse_plain(blocks[1].encode()) is not None
 
 
 def test_labels_of_libsvm_text_keep_no_more_than_themselves(tmp_path):
     # Labels stay until all rows are read: views of a parser's buffers held four bytes for each of text.
     (tmp_path / "a.svm").write_text("1 1:2 3:4\n" * 1000)
-    for block in LibsvmSource(SourceFile(tmp_path / "a.svm")).blocks():
+    for block in LibsvmSource([SourceFile(tmp_path / "a.svm")]).blocks():
         whole = block.labels if block.labels.base is None else block.labels.base
         assert whole.nbytes == 8 * len(block.labels)

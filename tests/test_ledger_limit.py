@@ -12,8 +12,7 @@ from fastadmm.errors import ConfigError, ExitCode, PrivacyBudgetError
 from fastadmm.privacy import ledger_file
 from fastadmm.privacy.accounting import gdp_of
 from fastadmm.privacy.accounts import Account, Spent
-from fastadmm.privacy.ledger import Charge, Ledger
-from fastadmm.privacy.ledger_view import limit_words, spent_words
+from fastadmm.privacy.ledger import Charge, Ledger, limit_words, spent_words
 
 from run_tools import flipped, in_file, refused, run
 

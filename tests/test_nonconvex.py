@@ -19,6 +19,7 @@ from fastadmm.problem.constraints import AllSpace, Ball, Box, NonNegative
 from fastadmm.problem.losses import LOSSES, get_loss
 from fastadmm.problem.problem import make_problem
 from fastadmm.problem.regularizers import LogSum, get_regularizer
+from fastadmm.proof.stationary import measure
 from fastadmm.solver.history import Status
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 from fastadmm.store.model import open_model
@@ -497,6 +498,89 @@ def test_no_global_optimum_is_claimed():
         assert "certified" not in message
 
 
+# --- norms with kinks, and sets
+def proximal_gradient(problem, X, tol=1e-6):
+    """Objective where proximal gradient with backtracking ends, from the same start; one set for all."""
+    X, W, penalty, engine = np.hstack(X), problem.total_weight, problem.penalties, Engine(1)
+    cuts, gradient = np.cumsum([b.shape[1] for b in problem.blocks])[:-1], np.empty(problem.n_samples)
+    b = problem.loss.start_intercept(problem.y, problem.weight, problem.offset)
+
+    def at(x, b):
+        found = problem.loss.evaluate(b + X @ x, problem.y, problem.weight, gradient, engine)
+        return found, X.T @ gradient, gradient.sum()
+
+    x, t, first = np.zeros(X.shape[1]), 1 / W, math.inf
+    loss, s, rise = at(x, b)
+    for _ in range(20000):
+        step = np.concatenate([p.prox(v, t) for p, v in zip(penalty, np.split(x - t * s, cuts))]) - x
+        up = -t * rise
+        there = at(x + step, b + up)
+        square = step @ step + up * up
+        if there[0] > loss + s @ step + rise * up + square / (2 * t) + 1e-13 * abs(loss):
+            t *= 0.5
+            continue
+        x, b, (loss, s, rise) = x + step, b + up, there
+        first = min(first, math.sqrt(square) / t) if first == math.inf else first
+        if math.sqrt(square) <= tol * first * t:
+            break
+        t *= 1.3
+    return (loss + sum(p.value(v) for p, v in zip(penalty, np.split(x, cuts)))) / W
+
+
+PENALTIES = [
+    {"regularizer": "l1"},
+    {"regularizer": "elastic_net"},
+    {"regularizer": "group_lasso"},
+    {"constraint": "nonnegative"},
+    {"constraint": "box:-0.2,0.3"},
+    {"constraint": "ball:0.7"},
+    {"regularizer": "l1", "constraint": "nonnegative"},
+]
+
+
+@pytest.mark.parametrize("penalty", PENALTIES, ids=lambda p: "-".join(p.values()))
+@pytest.mark.parametrize("loss", ["sigmoid", "tukey", "welsch"])
+def test_norms_and_sets_end_stationary_and_as_low_as_proximal_gradient(loss, penalty):
+    X, y = problem_data(loss)
+    blocks = np.array_split(X, 2, axis=1)
+    problem = make_problem(blocks, y, loss=loss, lam=3e-3, **penalty)
+    result = solve(problem, SolverOptions(max_rounds=30))
+    assert (result.program.split(",")[0], result.status) == ("parties: proximal", Status.STATIONARY)
+    falls = np.diff([record.objective for record in result.history])
+    assert (falls <= 1e-14).all()
+    assert result.objective <= proximal_gradient(problem, blocks) + 1e-6
+    at_end = measure(problem, result.weights, result.intercept, ENGINE)
+    start = problem.loss.start_intercept(problem.y, problem.weight, problem.offset)
+    at_start = measure(problem, [np.zeros_like(x) for x in result.weights], start, ENGINE)
+    assert result.stationarity == pytest.approx(at_end / at_start, rel=1e-6, abs=1e-12)
+    assert result.stationarity <= 1e-5
+
+
+def test_the_measure_is_the_gradient_of_ridge_and_hides_no_slope_behind_a_small_weight():
+    X, y = problem_data("welsch")
+    x, b = np.linspace(-0.1, 0.2, X.shape[1]), 0.05
+    problem = make_problem([X], y, loss="welsch", lam=0.1)
+    loss = problem.loss
+    g = slope(loss, b + X @ x, y)
+    t = 1 / (X * X).sum(axis=0).max()
+    ridge = problem.regularization
+    gradient = (X.T @ g + ridge * x) / (1 + t * ridge)
+    assert measure(problem, [x], b, ENGINE) == pytest.approx(math.hypot(np.linalg.norm(gradient), g.sum()))
+    problem = make_problem([X], y, loss="welsch", lam=0.1, regularizer="none", constraint="nonnegative")
+    x = np.full(X.shape[1], 1e-9)
+    g = slope(loss, b + X @ x, y)
+    mapped = np.minimum(X.T @ g, x / t)
+    assert measure(problem, [x], b, ENGINE) == pytest.approx(math.hypot(np.linalg.norm(mapped), g.sum()))
+
+
+def test_an_intercept_without_a_best_value_still_ends_stationary():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 3)), np.repeat([0.0, 1.0], [10, 30])
+    result = solve(make_problem(np.array_split(X, 2, axis=1), y, loss="sigmoid", lam=1.0, regularizer="l1"))
+    assert result.status is Status.STATIONARY
+    assert result.objective == pytest.approx(0.25, abs=1e-5)  # one class for all rows
+
+
 # --- resuming, files and the command line
 @pytest.mark.parametrize(
     ("loss", "regularizer", "scheme", "after"),
@@ -507,6 +591,8 @@ def test_no_global_optimum_is_claimed():
         ("welsch", "log_sum:0.2", "auto", 1),
         ("welsch", "log_sum:0.2", "auto", 6),
         ("welsch", "log_sum:0.2", "sharing", 1),
+        ("sigmoid", "l1", "auto", 2),
+        ("tukey", "group_lasso", "proximal", 1),
     ],
 )
 def test_runs_resume_to_the_bit(loss, regularizer, scheme, after):

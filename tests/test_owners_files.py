@@ -168,6 +168,18 @@ def test_scaling_and_components_come_from_the_public_file(tmp_path):
     assert data.owners[0].source_names == ["f1", "f2", "f3", "f4"]
 
 
+def test_a_column_that_is_constant_in_the_public_file_is_not_scaled(tmp_path):
+    rng = np.random.default_rng(3)
+    for name, count, value in (("private", 30, 0.6), ("public", 37, 0.1)):  # whose rounded mean is not 0.1
+        X = np.column_stack([rng.normal(size=count), np.full(count, value)])
+        np.savez(tmp_path / f"{name}.npz", X=X, y=X[:, 0])
+    public = tmp_path / "public.npz"
+    data = convert_owners(
+        [tmp_path / "private.npz"], tmp_path / "o", sizes=[30], public=public, standardize=True
+    )
+    np.testing.assert_array_equal(rows(data.owners[0])[:, 1], 0.5)
+
+
 @pytest.mark.parametrize(
     ("lines", "more", "flipped"),
     [(41, 0, False), (13, 0, False), (41, 1, True), (13, 40, False), (41, 900, False)],

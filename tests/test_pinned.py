@@ -11,7 +11,9 @@ WORKFLOWS = sorted((GITHUB / "workflows").glob("*"))
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_every_action_is_a_commit_with_its_version(path):
-    used = re.findall(r"uses:\s*(.*)", path.read_text(encoding="utf-8"))
+    text = path.read_text(encoding="utf-8")
+    assert pytest.importorskip("yaml").safe_load(text)["jobs"]
+    used = re.findall(r"uses:\s*(.*)", text)
     assert used
     for text in used:
         assert re.fullmatch(r"[\w-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", text), text
@@ -40,9 +42,15 @@ def test_releases_install_what_has_a_hash():
 def test_every_requirement_has_its_hashes_and_no_registry_is_named(name, needed):
     text = (GITHUB / name).read_text(encoding="utf-8")
     entries = re.split(r"\n(?=[a-z])", re.sub(r"(?m)^#.*\n", "", text).strip())
+    pattern = r"[\w.-]+==[\w.]+(?: ;[^\n]*)?(?: \\\n    --hash=sha256:[0-9a-f]{64})+"
     for entry in entries:
-        assert re.fullmatch(r"[\w.-]+==[\w.]+(?: ;[^\n]*)?(?: \\\n    --hash=sha256:[0-9a-f]{64})+", entry), (
-            entry
-        )
+        assert re.fullmatch(pattern, entry), entry
     assert needed <= {entry.partition("=")[0] for entry in entries}
     assert not re.search(r"://|index-url|find-links|trusted-host", text)
+
+
+def test_every_file_has_its_licence():
+    root = GITHUB.parent
+    every = re.findall(r"(?m)^(?:path|SPDX-License-Identifier) = .*", (root / "REUSE.toml").read_text())
+    assert every == ['path = "**"', 'SPDX-License-Identifier = "Apache-2.0"']
+    assert (root / "LICENSES" / "Apache-2.0.txt").read_bytes() == (root / "LICENSE").read_bytes()

@@ -125,7 +125,7 @@ def test_rows_that_are_sampled_first():
 
 def test_blocks_that_are_read_from_files(tmp_path):
     from fastadmm.store import PartyWriter, open_party
-    from fastadmm.store.streamed import stream_block
+    from fastadmm.store.streamed import load_block
 
     given, blocks = problem(), []
     for m, block in enumerate(given.blocks):
@@ -134,7 +134,7 @@ def test_blocks_that_are_read_from_files(tmp_path):
             path, name=str(m), n_features=block.shape[1], kind="dense", dtype="float64"
         ) as writer:
             writer.append(block.matrix)
-        blocks.append(stream_block(open_party(path)))
+        blocks.append(load_block(open_party(path), streamed=True))
     again = make_problem(blocks, given.y, lam=given.lam)
     found, whole = (solve(own, SolverOptions(scheme="pooled")) for own in (again, given))
     assert found.certified

@@ -5,7 +5,7 @@ import csv
 import numpy as np
 import pytest
 from fastadmm.data_tools.convert_tables import convert_tables
-from fastadmm.data_tools.predict_tables import TableRows
+from fastadmm.data_tools.per_table import TableRows
 from fastadmm.runs.config import make_config
 from fastadmm.runs.evaluate import evaluate_partition, evaluate_tables
 from fastadmm.runs.predict import predict_partition, predict_tables

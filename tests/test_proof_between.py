@@ -252,7 +252,7 @@ def test_numbers_do_not_change_with_a_rotation_of_columns(loss, options, penalty
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 def test_a_coarse_grid_is_inside_the_proof(loss, monkeypatch):
-    monkeypatch.setattr("fastadmm.secrecy.grid._BITS", 36)
+    monkeypatch.setattr("fastadmm.secrecy.masks._BITS", 36)
     problem = problem_of(loss)
     result, _ = run_between(problem, secrecy="sums", gap=1e-9, max_rounds=20)
     best = solve(problem, SolverOptions(gap=1e-9, max_rounds=3000))

@@ -13,8 +13,17 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.parties.xupdate.choose import choose_penalised
 from fastadmm.parties.xupdate.proximal_gradient import ProximalGradient
-from fastadmm.problem.constraints import AllSpace, Ball, Box, Constraint, NonNegative, get_constraint
-from fastadmm.problem.penalty import PartyPenalty
+from fastadmm.problem.constraints import (
+    Affine,
+    AllSpace,
+    Ball,
+    Box,
+    Constraint,
+    NonNegative,
+    Simplex,
+    get_constraint,
+)
+from fastadmm.problem.penalty import PartyPenalty, check_compatible
 from fastadmm.problem.problem import make_problem
 from fastadmm.problem.regularizers import (
     L1,
@@ -38,8 +47,21 @@ from run_tools import run, write_blocks
 D = 8
 GROUPS = GroupLasso((((0, 3, 1), (2, 4), (5, 6, 7)),))
 REGULARIZERS = [SquaredL2(), L1(), ElasticNet(0.3), GroupLasso().of_party(0, D, "p"), GROUPS, NoRegularizer()]
-SETS = [AllSpace(), NonNegative(), Box(-0.3, 0.5), Box(0.1, math.inf), Box(-math.inf, 0.2), Ball(0.7)]
-PAIRS = [(r, c) for r, c in itertools.product(REGULARIZERS, SETS) if r.separable or not isinstance(c, Box)]
+SETS = [
+    *(AllSpace(), NonNegative(), Box(-0.3, 0.5), Box(0.1, math.inf), Box(-math.inf, 0.2), Ball(0.7)),
+    *(Simplex(0.7), get_constraint("sum:0.5"), Affine.of(np.cos(np.arange(16.0)).reshape(2, 8), [0.5, -1.0])),
+]
+
+
+def together(regularizer, constraint):
+    try:
+        check_compatible(regularizer, constraint)
+    except ConfigError:
+        return False
+    return True
+
+
+PAIRS = [pair for pair in itertools.product(REGULARIZERS, SETS) if together(*pair)]
 
 
 def pair_name(value):

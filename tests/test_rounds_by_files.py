@@ -54,6 +54,7 @@ CASES = [
     ({"scheme": "sharing", "lambda": 1e-2, "rounds": 2}, "classification"),
     ({"regularizer": "l1", "lambda": 1e-2, "rounds": 2}, "classification"),
     ({"lambda": 1e-3, "history": 2, "rounds": 4}, "classes"),
+    ({"loss": "sigmoid", "regularizer": "l1", "lambda": 1e-2}, "classification"),  # to the end
 ]
 SETS = {"constraint": "ball:1", "party_constraint": {"party-2": "box:0,1"}}
 KINKS = {"loss": "hinge", "constraint": "box:0.1,1", "history": 4}  # in a box without zero

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fastadmm.between.party_step import party_approve, party_step
+from fastadmm.between.agent import party_approve, party_step
 from fastadmm.between.train import coordinator_start, coordinator_step
 from fastadmm.errors import FastadmmError, FormatError, InputError, PrivacyBudgetError
 from fastadmm.privacy.ledger import Ledger

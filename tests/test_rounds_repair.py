@@ -15,7 +15,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from fastadmm.between.party_step import party_step
+from fastadmm.between.agent import party_step
 from fastadmm.between.train import coordinator_repair, coordinator_step, one_coordinator
 from fastadmm.errors import FastadmmError, FormatError, InputError
 from fastadmm.files import atomic

@@ -6,11 +6,13 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import which
 
 import pytest
 
@@ -36,6 +38,9 @@ class Service:
             return answer.status, json.loads(answer.read())
         finally:
             connection.close()
+
+    def status(self, **headers):
+        return self.ask("POST", "/contribution", {"row": self.row}, JSON | headers)[0]
 
     def connect(self, text):
         connection = socket.create_connection(("127.0.0.1", self.port), timeout=20)
@@ -93,15 +98,12 @@ def service(home):
 
 
 def test_it_answers_to_its_own_names(service):
-    body = {"row": service.row}
-    for name in (
-        *("localhost", "127.0.0.1", f"localhost:{service.port}", "[::1]:1"),
-        *("LOCALHOST", "scores.example:80"),
-    ):
-        assert service.ask("POST", "/contribution", body, JSON | {"Host": name})[0] == 200, name
+    own = ("localhost", "127.0.0.1", "[::1]:1", "LOCALHOST", "scores.example:80")
+    for name in (*own, f"localhost:{service.port}"):
+        assert service.status(Host=name) == 200, name
     for name in ("evil.example", "127.0.0.1.evil.example", "localhost.evil", "", "evil@localhost", "[::1"):
         for method, path in (("POST", "/contribution"), ("GET", "/health"), ("GET", "/openapi.json")):
-            status, answer = service.ask(method, path, body, JSON | {"Host": name})
+            status, answer = service.ask(method, path, {"row": service.row}, JSON | {"Host": name})
             assert status == 421, name
             assert "row" not in answer
             assert "--allow-host" in answer["error"]
@@ -111,28 +113,15 @@ def test_it_answers_to_its_own_names(service):
 def test_it_takes_json_alone(service, kind):
     for headers in ({"Content-Type": kind}, {}):
         assert service.ask("POST", "/contribution", {"row": service.row}, headers)[0] == 415
-    assert (
-        service.ask(
-            "POST", "/contribution", {"row": service.row}, {"Content-Type": "Application/JSON; charset=utf-8"}
-        )[0]
-        == 200
-    )
+    assert service.status(**{"Content-Type": "Application/JSON; charset=utf-8"}) == 200
 
 
 def test_pages_of_other_origins_are_refused(service):
     own = f"127.0.0.1:{service.port}"
-    for origin in (
-        "http://evil.example",
-        "null",
-        "http://localhost:1",
-        f"http://{own}.evil",
-        "http://127.0.0.1",
-    ):
-        assert service.ask("POST", "/contribution", {"row": service.row}, JSON | {"Origin": origin})[0] == 403
-    assert (
-        service.ask("POST", "/contribution", {"row": service.row}, JSON | {"Origin": f"http://{own}"})[0]
-        == 200
-    )
+    others = ("http://evil.example", "null", "http://localhost:1", f"http://{own}.evil", "http://127.0.0.1")
+    for origin in others:
+        assert service.status(Origin=origin) == 403
+    assert service.status(Origin=f"http://{own}") == 200
 
 
 @pytest.mark.parametrize(
@@ -257,3 +246,16 @@ def test_an_answer_that_nobody_takes_is_given_up(home):
 def open_sockets(service):
     links = Path(f"/proc/{service.process.pid}/fd").iterdir()
     return sum(str(link.readlink()).startswith("socket:") for link in links)
+
+
+@pytest.mark.skipif(which("Rscript") is None, reason="no Rscript: the R of docs/predicting.md was not run")
+def test_r_does_what_the_page_shows(tmp_path, monkeypatch):
+    page = (Path(__file__).resolve().parents[1] / "docs" / "predicting.md").read_text(encoding="utf-8")
+    text = page.partition("```r\n")[2].partition("```")[0]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
+    assert not run("demo", "--out", "demo")
+    with start("serve", "demo/run", "--port", "0") as process:
+        port = re.search(r":(\d+) ", process.stdout.readline())[1]  # type: ignore[index, union-attr]
+        Path("page.R").write_text(text.replace("8765", port), encoding="utf-8")
+        subprocess.run(["Rscript", "page.R"], check=True)

@@ -17,7 +17,7 @@ from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions
 from fastadmm.store import PartyWriter, open_party
 from fastadmm.store.row_reader import RowReader
-from fastadmm.store.streamed import BufferPool, buffer_bytes, load_block, stream_block
+from fastadmm.store.streamed import BufferPool, buffer_bytes, load_block
 
 pytestmark = pytest.mark.usefixtures("small_tiles")
 N, D = 20011, 7
@@ -103,9 +103,8 @@ def test_every_product_is_the_same_to_the_bit(tmp_path, kind, dtype, n_threads):
 
 
 @pytest.mark.representatives(2)
-@pytest.mark.parametrize("direct", [True, False])
 @pytest.mark.parametrize("kind", ["dense", "csr", "short rows", "ones"])
-def test_products_of_several_vectors_have_the_bits_of_each(tmp_path, kind, direct):
+def test_products_of_several_vectors_have_the_bits_of_each(tmp_path, kind):
     values = matrix("dense" if kind == "dense" else "csr")
     if kind == "short rows":  # of an entry or two: they have kernels of their own
         values = sp.csr_array(values * (np.random.default_rng(2).random((N, D)) < 0.4))
@@ -115,7 +114,6 @@ def test_products_of_several_vectors_have_the_bits_of_each(tmp_path, kind, direc
     party = open_party(write(tmp_path / "p.h5", values))
     x, out = np.random.default_rng(0).normal(size=(3, D)), np.full((3, N), -99.0)
     here, there = load_block(party), load_block(party, streamed=True)
-    there.stream.direct = direct
     with Engine(2) as engine:
         for block in (here, there):
             block.products_into(x, out, engine)
@@ -124,9 +122,8 @@ def test_products_of_several_vectors_have_the_bits_of_each(tmp_path, kind, direc
 
 
 @pytest.mark.representatives(1)
-@pytest.mark.parametrize("direct", [True, False])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_dense_rows_that_are_mostly_zero_too(tmp_path, dtype, direct):
+def test_dense_rows_that_are_mostly_zero_too(tmp_path, dtype):
     # In memory they are compressed, and sums are those of sparse rows.
     d = 70
     values = np.where(np.random.default_rng(5).random((N, d)) < 0.2, matrix("dense", dtype, d=d), 0.0)
@@ -136,7 +133,6 @@ def test_dense_rows_that_are_mostly_zero_too(tmp_path, dtype, direct):
         assert isinstance(here, CSRBlock)
         assert isinstance(there, CSRBlock)
         assert there.density == here.density
-        there.dense.stream.direct = direct
         with Engine(2) as engine:
             assert_same_products(there, here, engine)
         there.dense.stream.close()
@@ -148,11 +144,12 @@ def test_some_rows_of_a_file(tmp_path, kind):
     party = open_party(write(tmp_path / "p.h5", values))
     start, stop = 1234, N - 777
     here = as_block(values[start:stop])
-    for there in (stream_block(party.of_rows(start, stop)), stream_block(party).of_rows(start, stop)):
-        for direct in (True, False):
-            there.stream.direct = direct
-            with Engine(2) as engine:
-                assert_same_products(there, here, engine)
+    for there in (
+        load_block(party.of_rows(start, stop), streamed=True),
+        load_block(party, streamed=True).of_rows(start, stop),
+    ):
+        with Engine(2) as engine:
+            assert_same_products(there, here, engine)
         there.stream.close()
 
 
@@ -161,7 +158,7 @@ def test_kernel_matrix(tmp_path, kind, monkeypatch):
     monkeypatch.setattr("fastadmm.blocks.block._KERNEL_GROUP_BYTES", 3 * 4096)
     values = matrix(kind, n=90, d=200)
     party = open_party(write(tmp_path / "p.h5", values))
-    here, there = as_block(values), stream_block(party)
+    here, there = as_block(values), load_block(party, streamed=True)
     np.testing.assert_array_equal(there.kernel_gram(), here.kernel_gram())
     dense = values.toarray() if sp.issparse(values) else values
     np.testing.assert_allclose(there.kernel_gram(), dense @ dense.T, rtol=1e-12, atol=1e-12)
@@ -185,7 +182,7 @@ def test_other_writers_layouts(tmp_path, kind, change, direct):
     values = matrix(kind)
     path = write(tmp_path / "p.h5", values)
     rechunk(path, change)
-    here, there = as_block(values), stream_block(open_party(path))
+    here, there = as_block(values), load_block(open_party(path), streamed=True)
     assert there.stream.reader.direct == direct
     v = np.random.default_rng(0).normal(size=N)
     with Engine(2) as engine:
@@ -193,31 +190,30 @@ def test_other_writers_layouts(tmp_path, kind, change, direct):
     there.stream.close()
 
 
-@pytest.mark.parametrize("direct", [True, False])
-def test_buffers_are_two_for_each_thread_at_most(tmp_path, direct):
+def test_a_pass_has_one_buffer_for_each_thread_at_most(tmp_path, monkeypatch):
     pool = BufferPool()
+    monkeypatch.setattr("fastadmm.store.streamed._POOL", pool)
     party = open_party(write(tmp_path / "p.h5", matrix("dense")))
-    block = stream_block(party, pool)
-    block.stream.direct = direct
+    block = load_block(party, streamed=True)
     with Engine(3) as engine:
         for _ in range(4):
             block.product(np.ones(D), engine)
             block.column_squares(engine)
     most = buffer_bytes(party, 3) + 6 * 4096
-    assert 0 < pool.nbytes <= (most / 2 if direct else most)
+    assert 0 < pool.nbytes <= most / 2
     block.stream.close()
 
 
 @pytest.mark.parametrize("row", [0, 100, 9001, 9013, 9020, 15000])
 def test_a_pass_ends_where_the_file_does(tmp_path, monkeypatch, row):
-    """One line that names the file, also where a kernel was reading it."""
+    """One line that names the file, in whatever tile and dataset."""
     for kind, key in (("dense", "X"), ("csr", "X/")):
         path = write(tmp_path / f"{kind}.h5", matrix(kind))
-        block = stream_block(open_party(path))
+        block = load_block(open_party(path), streamed=True)
         # Within a row that may be the first of a tile or another, in the file's last dataset.
         reader = block.stream.reader
-        last = max(reader.dtypes, key=lambda name: reader.place(name)[0].min())
-        offsets, chunk = reader.place(last)
+        last = max(reader.dtypes, key=lambda name: reader._places[name][0].min())
+        offsets, chunk = reader._places[last]
         first = row if kind == "dense" else int(block.indptr[row])
         size = reader.dtypes[last].itemsize * reader.row_items[last]
         os.truncate(path, int(offsets[first // chunk]) + size * (first % chunk) + 2)
@@ -231,29 +227,6 @@ def test_a_pass_ends_where_the_file_does(tmp_path, monkeypatch, row):
                 with pytest.raises(FormatError, match=rf"{kind}\.h5: key '{key}.*: truncated while it was"):
                     call(block)
         block.stream.close()
-
-
-def test_a_read_that_fails_once_is_repeated(tmp_path, monkeypatch):
-    from fastadmm.kernels import file_rows
-
-    values = matrix("dense")
-    block, here = stream_block(open_party(write(tmp_path / "p.h5", values))), DenseBlock(values)
-    v, plain, calls = np.random.default_rng(0).normal(size=N), file_rows.dense_transposed_from_file, []
-
-    def broken(*arguments):
-        calls.append(arguments[-2:])
-        start, stop = arguments[-2:]
-        first = min(start + 2 * arguments[-3], stop)
-        return plain(*arguments[:-1], first if len(calls) % 2 else stop)
-
-    monkeypatch.setattr(file_rows, "dense_transposed_from_file", broken)
-    with Engine(1) as engine:
-        expected = here.transposed_product(v, engine)
-        np.testing.assert_array_equal(block.transposed_product(v, engine), expected)
-        monkeypatch.setattr(file_rows, "dense_transposed_from_file", lambda *a: a[-2])
-        with pytest.raises(StorageError, match=r"p\.h5: cannot be read"):
-            block.transposed_product(v, engine)
-    block.stream.close()
 
 
 @pytest.mark.parametrize("contiguous", [False, True])
@@ -287,7 +260,7 @@ def test_truncated_in_the_middle_of_a_run(tmp_path):
 
 def test_a_file_that_changes_is_noticed_before_the_next_pass(tmp_path):
     path = write(tmp_path / "party.h5", matrix("csr"))
-    block = stream_block(open_party(path))
+    block = load_block(open_party(path), streamed=True)
     with Engine(2) as engine:
         block.product(np.ones(D), engine)
         with h5py.File(path, "r+") as file:
@@ -308,12 +281,12 @@ def test_damage_is_found_when_the_file_is_opened_for_streaming(tmp_path, kind):
         raw.seek(places[0] + 40)
         raw.write(b"\x01\x02\x03")
     with pytest.raises(FormatError, match=f"party.h5: key '{key}': checksum mismatch"):
-        stream_block(open_party(path))
+        load_block(open_party(path), streamed=True)
     path = write(tmp_path / "nan.h5", matrix(kind))
     with h5py.File(path, "r+") as file:
         file[key][(3, 1) if kind == "dense" else 3] = np.nan
     with pytest.raises(InputError, match="is not finite"):
-        stream_block(open_party(path))
+        load_block(open_party(path), streamed=True)
 
 
 def test_tiles_cover_every_row_once():
@@ -397,7 +370,7 @@ def test_compressed_files_hold_the_same(tmp_path, kind, compression):
     party.verify()
     assert party.content_digest == plain.content_digest
     assert party.path.stat().st_size < plain.path.stat().st_size
-    block, v = stream_block(party), np.random.default_rng(0).normal(size=3000)
+    block, v = load_block(party, streamed=True), np.random.default_rng(0).normal(size=3000)
     assert not block.stream.reader.direct
     with Engine(2) as engine:
         np.testing.assert_array_equal(

@@ -17,9 +17,14 @@ from fastadmm.errors import FormatError, InputError
 from fastadmm.parties.masked_direction import MaskedDirectionParty
 from fastadmm.problem.problem import make_problem
 from fastadmm.proof.feasible import Balanced
-from fastadmm.secrecy.grid import (
+from fastadmm.secrecy.keys import fingerprint, public_key
+from fastadmm.secrecy.masks import (
     LARGEST_WHOLE,
     UNPROVED,
+    Masked,
+    PairwiseMasks,
+    Transcript,
+    add_up,
     from_grid,
     from_whole,
     grid_limit,
@@ -27,8 +32,6 @@ from fastadmm.secrecy.grid import (
     to_grid,
     to_whole,
 )
-from fastadmm.secrecy.keys import fingerprint, public_key
-from fastadmm.secrecy.masks import Masked, PairwiseMasks, Transcript, add_up
 from fastadmm.solver.history import Status
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 from fastadmm.solver.warm_start import StartingPoint
@@ -246,7 +249,7 @@ def test_objective_and_bound_hold_for_the_model_itself(seed, loss, intercept, la
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 def test_certificates_hold_on_a_coarse_grid(monkeypatch, loss):
     """With 36 bits in place of 62 rounding is what keeps the gap open: the certificate says so."""
-    monkeypatch.setattr("fastadmm.secrecy.grid._BITS", 36)
+    monkeypatch.setattr("fastadmm.secrecy.masks._BITS", 36)
     blocks, problem = build(2, loss)
     check_certificates(blocks, problem, 10, sums(gap=1e-10))
     solver = Solver(problem, sums())
@@ -256,7 +259,7 @@ def test_certificates_hold_on_a_coarse_grid(monkeypatch, loss):
 
 
 def test_messages_are_off_by_no_more_than_their_bounds(monkeypatch):
-    monkeypatch.setattr("fastadmm.secrecy.grid._BITS", 30)
+    monkeypatch.setattr("fastadmm.secrecy.masks._BITS", 30)
     blocks, problem = build(4)
     solver = Solver(problem, sums(history=5, gap=0.0))
     for _ in range(7):

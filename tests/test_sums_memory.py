@@ -22,9 +22,8 @@ from fastadmm.between.private_terms import privacy_text
 from fastadmm.between.schema import Request, answer_of, digest_of, encode_request, open_envelope
 from fastadmm.errors import FormatError
 from fastadmm.parties.masked_direction import MaskedDirectionParty
-from fastadmm.secrecy.grid import from_grid
 from fastadmm.secrecy.keys import fingerprint, kept_private_key, keys_of
-from fastadmm.secrecy.masks import add_up
+from fastadmm.secrecy.masks import add_up, from_grid
 from fastadmm.store.party_file import open_party
 
 from test_consent import CALLER, party_file, terms_of

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from fastadmm.data_tools.convert import convert
 from fastadmm.data_tools.convert_tables import convert_tables
-from fastadmm.data_tools.predict_tables import TableRows, read_features
+from fastadmm.data_tools.per_table import TableRows
+from fastadmm.data_tools.predict_tables import read_features
 from fastadmm.errors import InputError
 from fastadmm.store import open_partition
 from fastadmm.store.cell_reading import CellReading

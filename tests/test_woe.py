@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from fastadmm import JointClassifier, Scorecard, WoeTransformer
-from fastadmm.data_tools.predict_tables import TableRows
+from fastadmm.data_tools.per_table import TableRows
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.runs.points import apply_card
 from fastadmm.store import open_partition

@@ -45,7 +45,7 @@ exec(examples["python"])
 if "--shell" in sys.argv:
     lines = [line[2:] for line in examples["console"].splitlines() if line.startswith("$ ")]
     call("bash", "-euc", "\\n".join(lines))
-    assert Path("run/report.html").exists()
+    assert Path("demo-run/run/report.html").exists()
 else:
     assert "joint" in call("fastadmm", "demo")
 shown = ("numpy", "scipy", "numba", "h5py", "scikit-learn", "pandas", "typer", "rich")
@@ -93,7 +93,9 @@ def tried(archive: Path, python: str, options: tuple[str, ...]) -> str:
                 call(*install, f"fastadmm{extra} @ {archive.as_uri()}", env=plain)
             work = folder / f"a directory{extra}"
             work.mkdir()
-            versions = call(folder / "bin" / "python", "-I", "-c", TRY, *asked, cwd=work, env=plain)
+            # What the newest libraries warn of is an error soon.
+            strict = {} if options else {"PYTHONWARNINGS": "error"}
+            versions = call(folder / "bin" / "python", "-Pc", TRY, *asked, cwd=work, env=plain | strict)
             if options or archive.suffix != ".whl":
                 break
         call(*uv, "pip", "check", "--python", folder / "bin" / "python", env=plain)
@@ -103,9 +105,7 @@ def tried(archive: Path, python: str, options: tuple[str, ...]) -> str:
 def main() -> int:
     """Try all of them; 1 where one fails."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument(
-        "--python", nargs="+", default=[sys.executable], metavar="PYTHON", help="versions or interpreters"
-    )
+    parser.add_argument("--python", nargs="+", default=[sys.executable], help="versions or interpreters")
     parser.add_argument("--dist", type=Path, help="directory that has the archives (default: build them)")
     asked = parser.parse_args()
     failed = 0

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -140,7 +140,9 @@ def draft_approval(
     if asked is None:
         exchanges, numbers = (2 * each for each in expected(settings))
     else:  # a private run is opened, has its rounds, and ends
-        exchanges, numbers = asked.exchanges + 2 + _RETRIES, asked.exchanges * _released(data) + 10
+        # A release has a number for each row, and moments of the columns.
+        released = data.n_samples + (data.n_features + 2) ** 2 + 1000
+        exchanges, numbers = asked.exchanges + 2 + _RETRIES, asked.exchanges * released + 10
     return Approval(
         path=path,
         run=run,
@@ -160,11 +162,6 @@ def draft_approval(
         parties=names or None,
         terms=terms_digest(settings),
     )
-
-
-def _released(data: PartyData) -> int:
-    """Numbers of one release: one for each row, and moments of the columns."""
-    return data.n_samples + (data.n_features + 2) ** 2 + 1000
 
 
 def approve(request: Request, data: PartyData, place: str, path: Path) -> Approval:
@@ -374,10 +371,7 @@ def refusals(directory: Path) -> int:
 
 
 def check_refusals(directory: Path, place: str) -> None:
-    """End a run that has had too many requests refused: each outcome may tell something.
-
-    Theorem: ``docs/privacy.md#outcomes-are-public``.
-    """
+    """End a run that has had too many requests refused: ``docs/privacy.md#outcomes-are-public``."""
     if (count := refusals(directory)) >= MOST_REFUSALS:
         text = f"{place}: {count} requests of this run were refused; it has ended, nothing was computed"
         raise refused("ended", InputError(text))
@@ -404,7 +398,8 @@ def counted_refusals(directory: Path) -> Iterator[None]:
 
 #: A number as a regulariser or set has it behind its name: no blanks, no words.
 _NUMBER = r"[+-]?(inf|[0-9.]{1,25}(e[+-]?[0-9]{1,3})?)"
-_CONSTRAINT = re.compile(rf"[a-z]{{1,20}}(:{_NUMBER}(,{_NUMBER})?)?")
+_ROW = rf"{_NUMBER}(,{_NUMBER})*={_NUMBER}"
+_CONSTRAINT = re.compile(rf"[a-z]{{1,20}}(:{_NUMBER}(,{_NUMBER})?)?|affine:{_ROW}(;{_ROW})*")
 _REGULARIZER = re.compile(rf"([a-z0-9_]{{1,20}})(:{_NUMBER})?")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _RELEASE = re.compile(r"[0-9][0-9A-Za-z.+]{0,39}")
@@ -412,8 +407,8 @@ _RELEASE = re.compile(r"[0-9][0-9A-Za-z.+]{0,39}")
 
 def check_words(terms: Mapping[str, Any], place: str) -> None:
     """Refuse a first request with a word that does not exist."""
-    for key in ("family", "loss", "regularizer", "constraint", "x_update", "release"):
-        if key in terms and not _exists(key, terms[key]):
+    for key, exists in _WORDS.items():
+        if key in terms and not exists(terms[key]):
             text = f"{place}: argument {key!r}: {quoted(terms[key])} is unknown here"
             raise refused("terms", FormatError(text))
     for key in ("row_digest", "test", "validation", "table"):
@@ -435,19 +430,21 @@ def parties_of(terms: Mapping[str, Any], place: str) -> list[str]:
     return names
 
 
-def _exists(key: str, word: str) -> bool:
-    if key == "family":
-        return word in FAMILIES or word in MODES[1:]
-    if key == "loss":
-        return word in LOSSES
-    if key == "x_update":
-        return word == "auto" or word in X_UPDATES
-    if key == "release":
-        return _RELEASE.fullmatch(word) is not None
-    if key == "regularizer":
-        found = _REGULARIZER.fullmatch(word)
-        return found is not None and found[1] in REGULARIZERS
+def _is_set(word: str) -> bool:
     try:
         return _CONSTRAINT.fullmatch(word) is not None and bool(get_constraint(word))
     except ConfigError:
         return False
+
+
+#: Of a first request's words: whether there is such a one.
+_WORDS: dict[str, Callable[[str], bool]] = {
+    "family": (*FAMILIES, *MODES[1:]).__contains__,
+    "loss": LOSSES.__contains__,
+    "regularizer": lambda word: (
+        (found := _REGULARIZER.fullmatch(word)) is not None and found[1] in REGULARIZERS
+    ),
+    "constraint": _is_set,
+    "x_update": ("auto", *X_UPDATES).__contains__,
+    "release": lambda word: _RELEASE.fullmatch(word) is not None,
+}

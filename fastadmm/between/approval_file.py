@@ -22,8 +22,7 @@ from fastadmm.files.reading import read_toml
 from fastadmm.parties.families import FAMILIES
 from fastadmm.parties.masked_direction import MOST_AT_ONCE
 from fastadmm.privacy.accounts import feature_account
-from fastadmm.privacy.ledger import Ledger
-from fastadmm.privacy.ledger_view import spent_words
+from fastadmm.privacy.ledger import Ledger, spent_words
 from fastadmm.settings.privacy import ADJACENCIES
 from fastadmm.store.party_file import PartyData, check_party_name
 

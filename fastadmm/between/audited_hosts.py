@@ -22,6 +22,7 @@ from fastadmm.between.private_terms import Protection, privacy_text
 from fastadmm.between.schema import Message, answer_of, encode_message, open_envelope
 from fastadmm.engine.engine import Engine
 from fastadmm.files.reading import read_json
+from fastadmm.privacy.books_audit import ROUNDED, Cost, charges_of, too_little
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.message_audit import worst_pairs
 from fastadmm.privacy.noise_tests import Check, reuse_check, size_check
@@ -139,16 +140,9 @@ def _replay(
             return epsilon, "an answer is not what the noise source gave"
     if not one.tap.releases:
         return math.inf, "no noise is drawn"
-    if one.charged.total_gdp < declared * (1.0 - 1e-7):
-        return epsilon, f"mu = {one.charged.total_gdp:.4g} is charged, the releases cost {declared:.4g}"
-    if math.fsum(one.charged.pure) < math.fsum(symbols) * (1.0 - 1e-7):
-        return (
-            epsilon,
-            f"{math.fsum(one.charged.pure):.4g} is charged for symbols of {math.fsum(symbols):.4g}",
-        )
-    if one.stated < due * (1.0 - 1e-4):
-        return epsilon, f"epsilon {one.stated:.4g} is stated, the releases cost {due:.4g}"
-    return epsilon, ""
+    charges = charges_of("the party", one.charged, Cost(declared, tuple(symbols)))
+    stated = [("epsilon that is stated", one.stated, due)]
+    return epsilon, too_little(charges, ROUNDED) or too_little(stated, 1e-4)
 
 
 def _answers(

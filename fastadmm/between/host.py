@@ -21,11 +21,9 @@ from fastadmm.files.atomic import shown, write_json, write_whole
 from fastadmm.parties.families import FAMILIES
 from fastadmm.privacy.fusion_party import FusionParty
 from fastadmm.privacy.message_party import MessageParty
-from fastadmm.privacy.releases import Books
 from fastadmm.privacy.statement import PrivacyStatement, no_privacy
 from fastadmm.problem.targets import MAX_CLASSES
 from fastadmm.secrecy.keys import kept_private_key
-from fastadmm.settings.privacy import DifferentialPrivacy
 from fastadmm.solver.run import mean_contribution
 from fastadmm.store.model import PartyModel, check_same_columns, write_party_model
 from fastadmm.store.party_file import PartyData, open_party
@@ -57,10 +55,7 @@ class Site:
     streamed: bool = False  # whether features stay on disk
 
     def check(self) -> None:
-        """Read all features once, so that no answer can fail by one of them.
-
-        Theorem: ``docs/privacy.md#outcomes-are-public``.
-        """
+        """Read all features once, so none can fail an answer: ``docs/privacy.md#outcomes-are-public``."""
         opened = [self.data]
         for path in self.others.values():
             if path is not None:
@@ -160,10 +155,6 @@ class Host:
             document = {"run": self.run, "one_line": statement.one_line()}
             write_json(self.state / STATEMENT, {**document, "statement": statement.to_json()})
 
-    def write_keys(self) -> list[str]:
-        """Keep the fingerprints of all parties' keys beside the party's state; the same as lines to show."""
-        return write_fingerprints(self.state, self.party.fingerprints(), self.terms)
-
     def _start(self, **terms: Any) -> dict[str, Any]:
         check_rows(terms, self.data, self.place)
         self._open(terms)
@@ -183,7 +174,12 @@ class Host:
             path = self.state / _PRIVATE_KEY
             given["private_key"], self._begun = kept_private_key(path, lambda: self._digests(terms))
         if family in PRIVATE:
-            given["books"] = self._books(terms)
+            protection, ledger = self.approval.protection, self.site.ledger
+            if protection is None:
+                text = f"{shown(self.approval.path)}: no table 'privacy', but the run is private"
+                raise refused("privacy", InputError(text))
+            releases = self.state / _RELEASES
+            given["books"] = books_of(self.data, terms, self.run, protection, ledger, releases, self.place)
         else:
             refuse_ledger(self.site.ledger, self.place)
         try:
@@ -206,16 +202,6 @@ class Host:
                 raise refused("scores", InputError(text))
             found[rows] = open_party(path).content_digest
         return found
-
-    def _books(self, terms: Mapping[str, Any]) -> Books[DifferentialPrivacy]:
-        protection = self.approval.protection
-        if protection is None:
-            raise refused(
-                "privacy",
-                InputError(f"{shown(self.approval.path)}: no table 'privacy', but the run is private"),
-            )
-        releases = self.state / _RELEASES
-        return books_of(self.data, terms, self.run, protection, self.site.ledger, releases, self.place)
 
     def _finish(self, model_id: str, kept: bool = False, **needed: np.ndarray) -> dict[str, Any]:
         if set(needed) != set(self.party.needs):
@@ -248,19 +234,15 @@ class Host:
 
     def _described(self) -> dict[str, Any]:
         data = self.data
-        return {
-            "name": data.name,
-            "feature_names": list(data.feature_names),
-            "transform": data.transform,
-            "encoder": data.encoder,
-        }
+        known = {"name": data.name, "feature_names": list(data.feature_names)}
+        return {**known, "transform": data.transform, "encoder": data.encoder}
 
     def _write_model(self, model: PartyModel, model_id: str) -> None:
         write_party_model(self.state / f"{self.data.name}.h5", model, model_id=model_id)
 
 
-def write_fingerprints(state: Path, found: Sequence[str], terms: Mapping[str, Any]) -> list[str]:
-    """Keep fingerprints of all parties' keys beside a party's state, and return them as lines to show."""
+def write_fingerprints(state: Path, found: Sequence[str], terms: Mapping[str, Any]) -> None:
+    """Keep fingerprints of all parties' keys beside a party's state."""
     names = parties_of(terms, "")
     lines = [
         f"key of party {m + 1}{', ' + names[m] if m < len(names) else ''}"
@@ -269,4 +251,3 @@ def write_fingerprints(state: Path, found: Sequence[str], terms: Mapping[str, An
     ]
     if lines:
         write_whole(state / KEYS, "\n".join(lines) + "\n", force=True)
-    return lines

@@ -76,11 +76,11 @@ class Kit:
 def open_kit(path: str | Path) -> Kit:
     """Read a kit."""
     path = Path(path).absolute()
-    for kind, reader in (("server", _server), ("client", _client), ("admin", _admin)):
+    for kind in ("server", "client", "admin"):
         file = path / "startup" / f"fed_{kind}.json"
         if file.exists():
             try:
-                return Kit(path, kind, **reader(read_json(file), path / "startup"))
+                return Kit(path, kind, **_described(kind, read_json(file), path / "startup"))
             except (KeyError, IndexError, TypeError, ValueError) as error:
                 if isinstance(error, FormatError):
                     raise
@@ -170,30 +170,22 @@ def write_job(directory: Path, sites: Sequence[str]) -> Path:
     return job
 
 
-def _server(content: Any, startup: Path) -> dict[str, Any]:
-    server = content["servers"][0]
-    host, _, port = server["service"]["target"].rpartition(":")
-    return {"name": host, "host": host, "port": int(port)} | _security(server, startup)
-
-
-def _client(content: Any, startup: Path) -> dict[str, Any]:
-    host, _, port = content["servers"][0]["service"]["target"].rpartition(":")
-    client = content["client"]
-    return {"name": client["fqsn"], "host": host, "port": int(port)} | _security(client, startup)
-
-
-def _admin(content: Any, startup: Path) -> dict[str, Any]:
-    admin = content["admin"]
-    names = {"ssl_cert": admin["client_cert"], "ssl_private_key": admin["client_key"]}
-    admin = admin | names | {"ssl_root_cert": admin["ca_cert"]}
-    own = {"name": admin["username"], "host": admin["host"], "port": int(admin["port"])}
-    return own | _security(admin, startup)
-
-
-def _security(content: Any, startup: Path) -> dict[str, Any]:
-    files = {"certificate": "cert", "key": "private_key", "root": "root_cert"}
-    found: dict[str, Any] = {name: startup / content[f"ssl_{key}"] for name, key in files.items()}
-    return found | {"security": content.get("connection_security", "mtls")}
+def _described(kind: str, content: Any, startup: Path) -> dict[str, Any]:
+    """What a kit's own file says."""
+    if kind == "admin":
+        own, files = content["admin"], ("client_cert", "client_key", "ca_cert")
+        name, host, port = own["username"], own["host"], own["port"]
+    else:
+        server, files = content["servers"][0], ("ssl_cert", "ssl_private_key", "ssl_root_cert")
+        host, _, port = server["service"]["target"].rpartition(":")
+        own = server if kind == "server" else content["client"]
+        name = host if kind == "server" else own["fqsn"]
+    certificate, key, root = (startup / own[file] for file in files)
+    security = own.get("connection_security", "mtls")
+    return {
+        **{"name": name, "host": host, "port": int(port), "security": security},
+        **{"certificate": certificate, "key": key, "root": root},
+    }
 
 
 #: Versions of NVFlare whose security settings were examined.
@@ -224,7 +216,13 @@ def check(kit: Kit, private: Sequence[Path] = ()) -> list[Finding]:
     steps: list[Callable[[Kit], Findings]] = [_version, _secured, _modes]
     if kit.kind != "admin":
         steps += [_rights, _classes, _socket]
-    found = [finding for step in steps for finding in _safely(step, kit)]
+    found: list[Finding] = []
+    for step in steps:
+        try:
+            for finding in step(kit):
+                found.append(finding)
+        except FastadmmError as error:
+            found.append(Finding(False, str(error)))
     certificates = list(_certificates(kit, x509))
     found += certificates
     if all(finding.ok for finding in certificates):
@@ -232,13 +230,6 @@ def check(kit: Kit, private: Sequence[Path] = ()) -> list[Finding]:
     if kit.kind != "admin":
         found += _private(kit, private)
     return found
-
-
-def _safely(step: Callable[[Kit], Findings], kit: Kit) -> Findings:
-    try:
-        yield from step(kit)
-    except FastadmmError as error:
-        yield Finding(False, str(error))
 
 
 def _version(kit: Kit) -> Findings:

@@ -110,11 +110,6 @@ class TaskBook:
                 self.keep(entry | {"task": asked.task, "calls": [], "request": ""}, b"")
             raise
 
-    def answered(self, entry: dict[str, Any], message: bytes, counts: dict[str, Any]) -> None:
-        """Put an answer on disk, and into its line of the audit log what it counts for."""
-        entry |= {"answer": digest_of(message), "repeated": False, "counts": counts}
-        self.keep(entry, message)
-
     def _counts(self, asked: Task, approval: TaskApproval) -> dict[str, Any]:
         run = asked.arguments.get("run", "")
         return {"approval": approval.path.name, "run": run, "requests": 0, "rows": 0}
@@ -185,7 +180,8 @@ class PartyTasks:
                 self._bind(asked, entry, place)
             answer = Answer(asked.task, asked.party, asked.digest, self._made(asked, approval, place))
             message = encode_answer(answer)
-        self._book.answered(entry, message, counts)
+        entry |= {"answer": digest_of(message), "repeated": False, "counts": counts}
+        self._book.keep(entry, message)
         self._audit.add(entry)
         forget_asked(self.home.state, asked.task)
         return message

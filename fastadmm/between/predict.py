@@ -278,7 +278,8 @@ def _align(
         if not (out / _REQUEST).exists():  # it is written after its key
             psi_request(ids, out / _REQUEST, out / _KEY, force=True)
         responses = {name: out / f"response-{name}.psi" for name in parties}
-        arguments = {"n_ids": len(ids), "request": _bytes(out / _REQUEST)}
+        request = np.frombuffer(read_bytes(out / _REQUEST, LONGEST), np.uint8)
+        arguments = {"n_ids": len(ids), "request": request}
 
         def keep(name: str, answer: dict[str, Any]) -> None:
             write_whole(responses[name], answer["response"].tobytes())
@@ -299,11 +300,7 @@ def _align(
         with storage_errors(path):
             path.unlink(missing_ok=True)
     alignment = read_alignment(out / ROWS)
-    told = {name: Task(task, name, "align", {"alignment": _bytes(out / ROWS)}) for name in parties}
+    found = {"alignment": np.frombuffer(read_bytes(out / ROWS, LONGEST), np.uint8)}
+    told = {name: Task(task, name, "align", found) for name in parties}
     ask_all(ask, told, lambda name, answer: None, say)
     return alignment, report
-
-
-def _bytes(path: Path) -> np.ndarray:
-    with storage_errors(path, "read"):
-        return np.frombuffer(path.read_bytes(), dtype=np.uint8)

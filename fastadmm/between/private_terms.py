@@ -95,10 +95,7 @@ class Protection:
         return cls(**own, mechanism=_mechanism(Privacy.from_dict(said, place), penalty))
 
     def excess(self, settings: DifferentialPrivacy, terms: Mapping[str, Any]) -> str:
-        """What of a request is beyond this, or otherwise; empty for nothing.
-
-        Theorem: ``docs/privacy.md#outcomes-are-public``.
-        """
+        """What of a request is beyond this; empty for nothing: ``docs/privacy.md#outcomes-are-public``."""
         s = settings
         for key, asked in (("epsilon", s.epsilon), ("delta", s.delta), ("total_epsilon", s.epsilon)):
             if not asked <= (most := getattr(self, key)):

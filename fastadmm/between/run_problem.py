@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -96,22 +97,13 @@ def early_stopping_of(config: RunConfig, problem: Problem, labels: LabelData) ->
     return early_stopping_on(labels, problem, config, lambda path: _other_rows(path, labels, widths))
 
 
-@dataclass(frozen=True)
-class _Apart:
-    """A party as the coordinator's plan has it: nothing of its features is in this process."""
-
-    name: str
-    n_features: int
-    n_samples: int = 0
-    nnz: None = None
-    kind: str = "elsewhere"
-    dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float64))
-
-
 def plan_of(config: RunConfig, problem: Problem) -> Plan:
     """What the coordinator holds within its limit, which is the same wherever the run goes on."""
+    # Nothing of the parties' features is in this process.
+    nothing: Any = {"n_samples": 0, "nnz": None, "kind": "elsewhere", "dtype": np.dtype(np.float64)}
     parties: list[Any] = [
-        _Apart(name, block.shape[1]) for name, block in zip(problem.names, problem.blocks, strict=True)
+        SimpleNamespace(name=name, n_features=block.shape[1], **nothing)
+        for name, block in zip(problem.names, problem.blocks, strict=True)
     ]
     known = replace(config, loss=problem.loss.name) if config.loss == "auto" else config
     limit = parse_bytes(str(config.memory))

@@ -23,9 +23,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError, FormatError, InputError
 from fastadmm.files.atomic import shown, write_frame, write_json
 from fastadmm.files.reading import read_json
-from fastadmm.inference.between import batches
-from fastadmm.inference.party import InferenceParty
-from fastadmm.inference.table import Inference
+from fastadmm.inference.between import InferenceParty, batches
 from fastadmm.runs.checkpoint import read_tree, write_tree
 from fastadmm.runs.combine import Summand, summand_of_file, summand_of_table
 from fastadmm.runs.infer import chosen_bins
@@ -59,7 +57,11 @@ def contribute(asked: Task, approval: TaskApproval, home: Home, place: str) -> d
     """The party's summand of the score of each row."""
     directory = home.of_run(asked.arguments["run"])
     agreed, part = approved_run(directory, home.name, place)
-    _check_masks(agreed, approval, directory, place)
+    if was_masked(agreed, directory) and not approval.unmasked:
+        text = (
+            "the run showed the coordinator sums over all parties only, but scores leave one party at a time"
+        )
+        raise _unless_agreed(f"{place}: {text}; if you agree", "unmasked", approval)
     check_ledger(agreed, approval, home.ledger, place)
     found = _summand(asked, approval, part, home, place)  # whether it may leave is decided below
     if found.name != home.name or found.model_id != asked.arguments["model_id"]:
@@ -68,7 +70,11 @@ def contribute(asked: Task, approval: TaskApproval, home: Home, place: str) -> d
     if len(found.ids) != asked.arguments["n_samples"]:  # that is what counts as asked for
         text = f"{place}: {asked.arguments['n_samples']} rows, but its row digest is of {len(found.ids)}"
         raise refused("rows", InputError(text))
-    _check_private(agreed, approval, home, directory, found.ids, place)
+    # No finite epsilon may be proved for what exact scores say of the training rows.
+    covered = approval.allow_infinite_epsilon or not was_private(agreed, directory)
+    if not covered and (reason := _unproved(agreed, home, directory, found.ids)):
+        text = f"{place}: {reason}; no finite epsilon is proved. If you agree nevertheless"
+        raise _unless_agreed(text, "allow_infinite_epsilon", approval)
     # The same layout as a contribution file has, whatever the product left.
     values = np.ascontiguousarray(found.values)
     return {"scores" if values.ndim == 1 else "class_scores": values}
@@ -94,7 +100,7 @@ def _summand(asked: Task, approval: TaskApproval, part: Path, home: Home, place:
             )
             raise refused("rows", InputError(text))
         return summand_of_file(part, party, allow_infinite_epsilon=True)
-    from fastadmm.data_tools.predict_tables import TableRows
+    from fastadmm.data_tools.per_table import TableRows
 
     rows = TableRows(
         approval.id,
@@ -131,14 +137,6 @@ def was_masked(agreed: Approval, directory: Path) -> bool:
     return agreed.family in SUMS or (directory / KEYS).exists()
 
 
-def _check_masks(agreed: Approval, approval: TaskApproval, directory: Path, place: str) -> None:
-    if was_masked(agreed, directory) and not approval.unmasked:
-        text = (
-            "the run showed the coordinator sums over all parties only, but scores leave one party at a time"
-        )
-        raise _unless_agreed(f"{place}: {text}; if you agree", "unmasked", approval)
-
-
 def _unless_agreed(text: str, key: str, approval: TaskApproval) -> InputError:
     """What is refused unless an approval says otherwise."""
     return refused("privacy", InputError(f"{text}, set {key} = true in {shown(approval.path)}"))
@@ -153,17 +151,6 @@ def check_ledger(
             f"{place}: {what} of a model without privacy are exact, and this agent has a ledger, which would "
             "say nothing of them; if you agree"
         )
-        raise _unless_agreed(text, "allow_infinite_epsilon", approval)
-
-
-def _check_private(
-    agreed: Approval, approval: TaskApproval, home: Home, directory: Path, ids: np.ndarray, place: str
-) -> None:
-    """Refuse exact scores where no finite epsilon is proved for what they say of the training rows."""
-    if not was_private(agreed, directory) or approval.allow_infinite_epsilon:
-        return
-    if reason := _unproved(agreed, home, directory, ids):
-        text = f"{place}: {reason}; no finite epsilon is proved. If you agree nevertheless"
         raise _unless_agreed(text, "allow_infinite_epsilon", approval)
 
 
@@ -238,7 +225,10 @@ def answer_inference(
     if party.found is None:
         return answer, None
     notes = [*([units.note] if units.note else []), *chosen_bins([model])]
-    return answer, _write(party.found, notes, directory)
+    document = party.found.to_dict()
+    write_json(directory / RESULT, {**document, "notes": [*document["notes"], *notes]})
+    write_frame(directory / TABLE, party.found.to_frame(), force=True)
+    return answer, directory / TABLE
 
 
 def _kept(path: Path, data: PartyData, ridge: float, place: str) -> np.ndarray | None:
@@ -257,13 +247,6 @@ def _kept(path: Path, data: PartyData, ridge: float, place: str) -> np.ndarray |
     if not isinstance(basis, np.ndarray) or basis.shape != (data.n_features,) * 2:
         raise FormatError(f"{shown(path)}: damaged; delete it, and let the coordinator begin anew")
     return basis
-
-
-def _write(found: Inference, notes: list[str], directory: Path) -> Path:
-    document = found.to_dict()
-    write_json(directory / RESULT, {**document, "notes": [*document["notes"], *notes]})
-    write_frame(directory / TABLE, found.to_frame(), force=True)
-    return directory / TABLE
 
 
 # --- approvals --------------------------------------------------------------------------------------------

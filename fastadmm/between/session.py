@@ -258,7 +258,7 @@ class Session:
             # Before the answer counts as given: a kill later would leave neither.
             host.write_statement()
             if any(name == "introduce" for name, _ in asked.calls):
-                host.write_keys()
+                write_fingerprints(self.directory, host.party.fingerprints(), host.terms)
             self.journal.append([json.dumps(meta).encode(), raw, message])
         except BaseException:
             self.host = None  # it may have heard half of the request

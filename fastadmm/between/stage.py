@@ -140,8 +140,12 @@ class Stage:
     def jobs(self, name: str) -> list[int]:
         """Processes of the job that runs at the server or a site."""
         own = {process.pid for process in self._processes.values()}
-        kit = str(self.kits[name].path)
-        return [pid for pid in self.processes() if pid not in own and kit in _command_line(pid)]
+        kit, found = os.fsencode(self.kits[name].path), []
+        for pid in self.processes():
+            with contextlib.suppress(OSError):
+                if pid not in own and kit in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                    found.append(pid)
+        return found
 
     def processes(self) -> list[int]:
         """All processes of this stage that live."""
@@ -174,10 +178,3 @@ class Stage:
 def _org(name: str) -> str:
     """An organisation's name, in which NVFlare allows no hyphen."""
     return name.replace("-", "_")
-
-
-def _command_line(pid: int) -> list[str]:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-    except OSError:
-        return []

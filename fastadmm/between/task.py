@@ -111,7 +111,11 @@ def answer_of_task(envelope: Envelope, task: Task, place: str) -> Answer | Refus
     body.end()
     judged(check_values, answer, fields_of(TASKS[task.call].answer), f"{place}: answer to {task.call!r}")
     if task.call == "contribute":
-        _check_scores(answer, task.arguments["n_samples"], place)
+        if len(answer) != 1:
+            raise ProtocolError(f"{place}: one of 'scores' and 'class_scores' is needed", "values")
+        (scores,) = answer.values()
+        if len(scores) != (n := task.arguments["n_samples"]):
+            raise ProtocolError(f"{place}: scores of {len(scores)} rows instead of {n}", "values")
     return Answer(task.task, task.party, task.digest, answer)
 
 
@@ -135,14 +139,6 @@ def _is_plain(terms: object) -> bool:
         isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value))
         for value in terms.values()
     )
-
-
-def _check_scores(answer: dict[str, Any], n_samples: int, place: str) -> None:
-    if len(answer) != 1:
-        raise ProtocolError(f"{place}: one of 'scores' and 'class_scores' is needed", "values")
-    (scores,) = answer.values()
-    if len(scores) != n_samples:
-        raise ProtocolError(f"{place}: scores of {len(scores)} rows instead of {n_samples}", "values")
 
 
 # --- at the coordinator ---

@@ -479,6 +479,8 @@ class CSRBlock(_Tiled):
 
     def to_scipy(self) -> sp.csr_array:
         """The block as a SciPy CSR array that shares its values."""
+        if not self.in_memory:
+            raise TypeError("a streamed block is never whole in memory")
         return sp.csr_array((self.data, self.indices.astype(np.int64), self.indptr), shape=self.shape)
 
     def tiles(self, rows: Rows) -> Iterator[tuple[Rows, tuple[Array, Array, Array]]]:

@@ -28,19 +28,19 @@ def tile_rows(n_columns: int) -> int:
     return max(1, TILE_BYTES // (8 * n_columns))
 
 
-def dense_tiles(rows: Rows, n_columns: int, times: int = 1) -> Iterator[Rows]:
+def dense_tiles(rows: Rows, n_columns: int) -> Iterator[Rows]:
     """Cut a range of rows of a dense matrix."""
-    step = times * tile_rows(n_columns)
+    step = tile_rows(n_columns)
     for start in range(rows[0], rows[1], step):
         yield start, min(start + step, rows[1])
 
 
-def csr_tiles(rows: Rows, indptr: np.ndarray, times: int = 1) -> Iterator[Rows]:
+def csr_tiles(rows: Rows, indptr: np.ndarray) -> Iterator[Rows]:
     """Cut a range of rows of a CSR matrix by the number of its entries. Shapes: indptr (N + 1,)."""
     start, end = rows
     while start < end:
-        fitting = int(np.searchsorted(indptr, indptr[start] + times * TILE_ENTRIES, side="right")) - 1
-        stop = min(max(fitting, start + 1), start + times * TILE_BYTES // 8, end)
+        fitting = int(np.searchsorted(indptr, indptr[start] + TILE_ENTRIES, side="right")) - 1
+        stop = min(max(fitting, start + 1), start + TILE_BYTES // 8, end)
         yield start, stop
         start = stop
 

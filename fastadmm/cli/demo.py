@@ -9,19 +9,18 @@ from fastadmm.cli.options import JSON, flag, option
 from fastadmm.cli.tables import grid, show
 from fastadmm.cli.terminal import print_json, say
 
-#: Commands to try after the demo, and what each shows.
-_NEXT = (
-    ("fastadmm verify {out}/run", "prove the model again, by a second and plain implementation"),
-    ("fastadmm worth {out}/run", "what each laboratory's columns add to the joint model"),
-    (
-        "fastadmm train {out}/train.parts --regularizer l1 --lambda 1e-2 -o lasso",
-        "the same with fewer columns",
-    ),
-    (
-        "fastadmm convert YOUR.csv --label COLUMN --parties 2 --standardize -o my.parts",
-        "your own table; then: fastadmm train my.parts",
-    ),
-)
+_NEXT = """
+Try next:
+  fastadmm worth {out}/run
+      what each laboratory's columns add to the joint model
+  fastadmm train {out}/train.parts --regularizer l1 --lambda 1e-2 -o lasso
+      the same with fewer columns
+  fastadmm convert YOUR.csv --label COLUMN --parties 2 --standardize -o my.parts
+      your own table; then: fastadmm train my.parts
+
+The model, proved again by a second and plain implementation:
+  fastadmm verify {out}/run
+      {verified}"""
 
 
 @app.command()
@@ -48,6 +47,4 @@ def demo(
     show(grid("Test set: 143 patients the models have not seen", header, rows))
     say(result["message"])
     say(result["no_report"] or f"report: {result['report']}")
-    say("\nTry next:")
-    for command, what in _NEXT:
-        say(f"  {command}\n      {what}".format(out=shown(out)))
+    say(_NEXT.format(out=shown(out), verified=result["verified"]))

@@ -24,7 +24,7 @@ from fastadmm.between.predict import PREDICTIONS
 from fastadmm.between.stage import ADMIN, SERVER, Stage
 from fastadmm.cli.demo_run import LAMBDA, PARTIES, patients
 from fastadmm.data_tools.convert_tables import convert_tables
-from fastadmm.data_tools.predict_tables import TableRows
+from fastadmm.data_tools.per_table import TableRows
 from fastadmm.data_tools.psi import library
 from fastadmm.errors import ConfigError, StorageError
 from fastadmm.files.atomic import storage_errors, write_toml

@@ -26,7 +26,7 @@ def approve(
     force: bool = FORCE,
 ) -> None:
     """Explain what a run asks for, and write a file of limits to edit."""
-    from fastadmm.between.party_step import party_approve
+    from fastadmm.between.agent import party_approve
 
     for line in party_approve(request, data, out, force, ledger):
         say(line)
@@ -51,7 +51,7 @@ def step(
     force: bool = flag("Replace a different existing file.", "--force"),
 ) -> None:
     """Answer one request. The same request always gives the same answer."""
-    from fastadmm.between.party_step import party_step
+    from fastadmm.between.agent import party_step
 
     more: dict[str, Any] = {
         "ledger": ledger,
@@ -74,7 +74,7 @@ def infer(
     force: bool = FORCE,
 ) -> None:
     """Answer a request of 'coordinator infer'; the last one brings your own standard errors."""
-    from fastadmm.between.party_step import party_infer
+    from fastadmm.between.agent import party_infer
 
     for line in party_infer(request, data, state, out, approve=approve, force=force):
         say(line)

@@ -22,7 +22,7 @@ from fastadmm.cli.terminal import data_output, say
 from fastadmm.errors import ConfigError
 
 if TYPE_CHECKING:
-    from fastadmm.data_tools.predict_tables import TableRows
+    from fastadmm.data_tools.per_table import TableRows
     from fastadmm.runs.predict import Predictions
 
 #: Heading of the options for tables in the help.
@@ -63,7 +63,7 @@ class ReadOptions:
 
     def reading(self, **more: Any) -> TableRows:
         """How tables are read."""
-        from fastadmm.data_tools.predict_tables import TableRows
+        from fastadmm.data_tools.per_table import TableRows
 
         return TableRows(
             id=self.id_ or None,

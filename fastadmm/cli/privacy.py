@@ -127,8 +127,7 @@ def _show(path: Path, delta: float | None, as_json: bool) -> None:
         path.stat()
         is_ledger = not path.is_dir()
     if is_ledger:
-        from fastadmm.privacy.ledger import Ledger
-        from fastadmm.privacy.ledger_view import account_table, describe_accounts, limit_words
+        from fastadmm.privacy.ledger import Ledger, account_table, describe_accounts, limit_words
 
         ledger = Ledger(path)
         own = 1e-5 if ledger.limit is None else ledger.limit.delta

@@ -129,7 +129,7 @@ def _other_runs(folder: Path) -> None:
 
 
 def _streamed(folder: Path) -> None:
-    """Kernels that read a file themselves."""
+    """Kernels for tiles from a file, whose column indices are of the stored type."""
     from fastadmm.engine.engine import Engine
     from fastadmm.store import open_partition
     from fastadmm.store.streamed import load_block

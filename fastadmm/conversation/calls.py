@@ -68,7 +68,7 @@ _FAMILIES = ("subspace", "log_sum", "admm", "proximal", *_MULTINOMIAL)
 #: Of runs of whose answers the coordinator sees sums only: see :mod:`fastadmm.secrecy`.
 SUMS = ("subspace_sums",)
 
-#: Of standard errors between parties, after a run: see :class:`fastadmm.inference.party.InferenceParty`.
+#: Of standard errors between parties, after a run: see :class:`fastadmm.inference.between.InferenceParty`.
 _INFERENCE = ("inference",)
 
 #: Of the face of a party's weights: see :class:`fastadmm.parties.active_set.Face`.
@@ -173,7 +173,8 @@ CALLS: dict[str, CallRule] = {
     "recombine": _rule(("proximal",), "rotation: matrix"),
     "best_response": _rule(
         ("proximal",),
-        "gradient: rows, model: vector, proposal: vector?, common: flag?, most: positive count?",
+        "gradient: rows, model: vector, proposal: vector?, common: flag?, most: positive count?, "
+        "curvature: positive?",
         "message: rows?, products: vector, messages: class rows?, products_of_all: matrix?, "
         "coefficients: vector, norms: vector, proposal_positions: vector?, proposal_norms: vector?, "
         "clipped: vector?, clipped_norm: nonnegative?, answer_positions: vector, answer_norms: vector, "
@@ -181,6 +182,10 @@ CALLS: dict[str, CallRule] = {
         "dual_at_zero: number, dual_free: nonnegative?, excess: nonnegative?, squared: nonnegative, "
         "own_anchor: vector?, own_basis: matrix?, own_slope: vector?, own_stiffness: matrix?, "
         f"own_curvature: matrix?, {_FACE}",
+    ),
+    # Of a loss that is not convex: how far the model's weights are from stationary.
+    "prox_gradient": _rule(
+        ("proximal",), "gradient: rows, curvature: positive, coefficients: vector", "squared: nonnegative"
     ),
     "describe_model": _rule(("proximal",), "model: vector", "norm: nonnegative, heaviest: nonnegative?"),
     "show_key": _rule(SUMS, "", "key: words"),
@@ -326,11 +331,6 @@ def argument_fields(name: str, n_samples: int, place: str) -> dict[str, Field]:
     return fields_of(CALLS[name].arguments, n_samples)
 
 
-def answer_fields(call: Asked, n_samples: int) -> dict[str, Field]:
-    """What the answer to a call holds, with the length of everything that the call decides."""
-    return fields_of(CALLS[call[0]].answer, n_samples)
-
-
 def check_values(
     values: Mapping[str, Any],
     fields: Mapping[str, Field],
@@ -358,7 +358,7 @@ def check_answer(
 
     ``shared`` are the directions that other classes send with it and have in common: before it, and after.
     """
-    check_values(answer, answer_fields(call, n_samples), place)
+    check_values(answer, fields_of(CALLS[call[0]].answer, n_samples), place)
     if (one := _OF_ONE_CLASS.get(call[0])) is not None and answer:
         _check_by_class(one, call, answer, n_samples, place)
         return

@@ -34,10 +34,7 @@ MOST_REFUSALS = 100
 
 
 class GatedParty(Answering):
-    """A party of a protected run: it refuses by what it was asked, and by nothing else.
-
-    Theorem: ``docs/privacy.md#outcomes-are-public``.
-    """
+    """A protected run's party, which refuses by requests alone: ``docs/privacy.md#outcomes-are-public``."""
 
     def answer(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         _check_asked(name, arguments)
@@ -59,9 +56,7 @@ def _check_asked(name: str, arguments: Mapping[str, Any]) -> None:
 
 
 def check_features(block: FeatureBlock, place: str, engine: Engine) -> None:
-    """Refuse features that answers could overflow by; for their owner, before anybody asks.
-
-    Theorem: ``docs/privacy.md#outcomes-are-public``.
+    """Refuse features that answers could overflow by: ``docs/privacy.md#outcomes-are-public``.
 
     Shapes: block (N, d).
     """
@@ -77,9 +72,7 @@ def check_features(block: FeatureBlock, place: str, engine: Engine) -> None:
 def saturated(values: np.ndarray, limit: float) -> np.ndarray:
     """Numbers within a range; what is beyond counts as its end, what is none as its upper end.
 
-    Each entry by itself, so no two arrays of finite numbers get farther apart.
-
-    Theorem: ``docs/privacy.md#outcomes-are-public``.
+    Each entry by itself, so no two arrays get farther apart: ``docs/privacy.md#outcomes-are-public``.
 
     Returns: the given array itself where nothing is beyond.
     """
@@ -89,9 +82,7 @@ def saturated(values: np.ndarray, limit: float) -> np.ndarray:
 
 
 def certified(message: np.ndarray, error: float, slack: float, center: float) -> np.ndarray:
-    """What is released of a message: itself if its certificate holds, else its public centre.
-
-    Theorem: ``docs/privacy.md#t6-inexact-solver``.
+    """A message if its certificate holds, else its centre: ``docs/privacy.md#t6-inexact-solver``.
 
     Shapes: message (N,).
     """

@@ -22,18 +22,16 @@ class Threads:
 
     def carry(self, exchange: Exchange) -> Answers:
         """The answers, in the order of the calls."""
-        answers = self._asked(exchange)
+        calls, pace = exchange.calls, exchange.pace
+        # Side by side half of the threads would be idle where there are twice as many as parties.
+        beside = pace is Pace.TOGETHER and self.engine.n_threads < 2 * len(calls)
+        if beside or pace is Pace.SHORT:
+            answers = self.engine.map(self._ask, calls, parallel=beside)
+        else:
+            answers = self.engine.in_turn(self._ask, calls)
         if self.traffic is not None:
             self.traffic.take(exchange, answers)
         return answers
-
-    def _asked(self, exchange: Exchange) -> Answers:
-        calls, pace = exchange.calls, exchange.pace
-        if pace is Pace.SHORT:
-            return self.engine.map(self._ask, calls, parallel=False)
-        # Side by side half of the threads would be idle where there are twice as many as parties.
-        beside = pace is Pace.TOGETHER and self.engine.n_threads < 2 * len(calls)
-        return (self.engine.map if beside else self.engine.in_turn)(self._ask, calls)
 
     def notes(self) -> list[tuple[str, str, str]]:
         """Name of each party, of its update, and why it was chosen."""

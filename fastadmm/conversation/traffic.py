@@ -15,13 +15,8 @@ from fastadmm.files.reading import json_of
 #: Exchanges that do not count as those of a round.
 _BESIDE = ("scores", "keep_best", "prove", "prove_classes", "prove_masked")
 
-#: Bytes of a number that is no part of an array.
+#: Bytes of a number that is no part of an array; those of the message around values do not count.
 _NUMBER = 8
-
-
-def bytes_of(values: Mapping[str, Any]) -> int:
-    """Bytes of the values of a call or an answer; those of the message around them do not count."""
-    return sum(v.nbytes if isinstance(v, np.ndarray) else _NUMBER for v in values.values())
 
 
 class Traffic:
@@ -64,7 +59,7 @@ class Traffic:
                 each = _NUMBER * (self.n_outputs if "class" in kind else 1)
                 self.per_row[m] += each if value is None else value.nbytes / self.n_samples
             else:
-                self.other[m] += _NUMBER if value is None else bytes_of({key: value})
+                self.other[m] += value.nbytes if isinstance(value, np.ndarray) else _NUMBER
 
     def bytes_by_party(self, n_samples: int) -> list[int]:
         """Bytes of each party, with so many rows of all workers."""

@@ -22,7 +22,7 @@ from fastadmm.proof.claim import Proof
 from fastadmm.proof.feasible import Balanced, balanced
 from fastadmm.proof.prove import dual_of, judge, least_loss, value_at
 from fastadmm.proof.share import Share
-from fastadmm.secrecy.grid import UNPROVED, grid_limit, grid_step
+from fastadmm.secrecy.masks import UNPROVED, grid_limit, grid_step
 
 Array = np.ndarray
 

@@ -11,9 +11,8 @@ import numpy as np
 from fastadmm.conversation.exchange import Talk, ask_all
 from fastadmm.errors import InputError
 from fastadmm.parties.masked import MaskedParty
-from fastadmm.secrecy.grid import from_grid, from_whole, grid_limit, grid_step
 from fastadmm.secrecy.keys import new_private_key
-from fastadmm.secrecy.masks import add_up
+from fastadmm.secrecy.masks import add_up, from_grid, from_whole, grid_limit, grid_step
 
 #: Rounding of a sum of squares that a party computes, as a share.
 _ROUNDING = 2.0**-50

@@ -43,44 +43,11 @@ VARIABLES = {
     "#d8dee5": "--grid",
 }
 SERIES_COLOURS = tuple(VARIABLES)[:6]
-TEXT, MUTED, GRID = tuple(VARIABLES)[6:]
+TEXT, MUTED = tuple(VARIABLES)[6:8]
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.2, 1.4)))
 
-STYLE: Any = {
-    "axes.axisbelow": True,
-    "axes.edgecolor": MUTED,
-    "axes.facecolor": "none",
-    "axes.grid": True,
-    "axes.labelcolor": MUTED,
-    "axes.labelsize": 9,
-    "axes.linewidth": 0.8,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlecolor": TEXT,
-    "axes.titlelocation": "left",
-    "axes.titlesize": 9.5,
-    "figure.facecolor": "none",
-    "font.family": ["DejaVu Sans"],  # ships with matplotlib: the layout is the same everywhere
-    "font.size": 9,
-    "grid.color": GRID,
-    "grid.linewidth": 0.7,
-    "legend.fontsize": 9,
-    "legend.frameon": False,
-    "lines.linewidth": 1.8,
-    "lines.markersize": 4,
-    "savefig.facecolor": "none",
-    "svg.fonttype": "none",
-    "svg.hashsalt": "fastadmm",
-    "text.color": TEXT,
-    "text.parse_math": False,  # a party may be called "$x$"
-    "xtick.color": MUTED,
-    "xtick.labelsize": 8.5,
-    "xtick.major.size": 3,
-    "ytick.color": MUTED,
-    "ytick.labelsize": 8.5,
-    "ytick.major.size": 0,
-    "ytick.minor.size": 0,
-}
+#: What matplotlib draws with, in its own form.
+_STYLE = Path(__file__).with_name("page.mplstyle")
 
 
 def downsample(
@@ -231,7 +198,7 @@ def _drawing() -> Iterator[Any]:
         # A browser has the glyphs that matplotlib's own font lacks; a file shows a box.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(STYLE)
+        matplotlib.rcParams.update(matplotlib.rc_params_from_file(_STYLE, use_default_template=False))
         yield matplotlib
 
 

@@ -11,6 +11,7 @@ import errno
 import fnmatch
 import hashlib
 import json
+import math
 import os
 import re
 import secrets
@@ -316,6 +317,15 @@ def write_frame(path: str | os.PathLike[str], frame: Any, **how: bool) -> None:
     """Write a data frame as CSV, with :func:`~fastadmm.files.escapes.csv_cell` for every cell."""
     with csv_file(path, **how) as file:
         frame.map(csv_cell).to_csv(file, index=False)
+
+
+def plain(value: Any, infinite: str | None = None) -> Any:
+    """A value as JSON has it, without tuples; ``infinite`` stands for what is not finite."""
+    if isinstance(value, dict):
+        return {key: plain(item, infinite) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item, infinite) for item in value]
+    return infinite if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.figures.figure import MUTED, SERIES_COLOURS
+from fastadmm.files.atomic import plain
 from fastadmm.files.escapes import printable
 from fastadmm.inference.classes import estimate_classes, order_of
 from fastadmm.inference.estimate import Estimate, Fit, Test, estimate
@@ -129,11 +130,9 @@ class Inference:
         names = list(self.columns)
         rows = zip(*(np.asarray(column).tolist() for column in self.columns.values()))
         return {
-            "weights": [
-                {name: _finite(value) for name, value in zip(names, row, strict=True)} for row in rows
-            ],
+            "weights": [plain(dict(zip(names, row, strict=True))) for row in rows],
             "tests": [asdict(test) for test in self.tests],
-            "fit": {key: _finite(value) for key, value in asdict(self.fit).items()},
+            "fit": plain(asdict(self.fit)),
             "level": self.level,
             "ratio": self.estimate.family.ratio,
             "notes": self.notes,
@@ -211,10 +210,6 @@ class Inference:
         return draw_figure(draw, _INCHES, height)
 
 
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not np.isfinite(value) else value
-
-
 def infer(
     problem: Problem,
     weights: Sequence[Array],
@@ -239,35 +234,20 @@ def infer(
         scaled = [x / factor for x, factor in zip(weights, own, strict=True)]
         if problem.loss.vector:
             found = estimate_classes(problem, scaled, np.ravel(intercept), engine, covariance, called)
-            return _by_class(found, problem, features, classes, mapping, covariance, level)
-        found = estimate(problem, scaled, float(np.ravel(intercept)[0]), engine, covariance, called)
-    found = found.mapped(mapping)
-    ends = np.cumsum([0, *(len(x) for x in weights)])
-    columns = {name: features[a:b] for name, a, b in zip(problem.names, ends, ends[1:])}
-    return tabulate(found, columns, covariance, level)
-
-
-def _by_class(
-    found: Estimate,
-    problem: Problem,
-    features: Sequence[str],
-    classes: Sequence[str],
-    mapping: Array,
-    covariance: str,
-    level: float,
-) -> Inference:
-    """The table of several classes, party by party and within a party class by class."""
-    names = list(classes) or [f"class {c + 1}" for c in range(problem.n_outputs)]
-    widths, others = [block.shape[1] for block in problem.blocks], names[1:]
-    order = order_of(widths, len(others), problem.fit_intercept)
-    found = found.mapped(np.kron(np.eye(len(others)), mapping)[order])
+        else:
+            found = estimate(problem, scaled, float(np.ravel(intercept)[0]), engine, covariance, called)
+    widths = [len(x) for x in weights]
     ends = np.cumsum([0, *widths])
-    columns = {
-        name: [*features[a:b]] * len(others)
-        for name, a, b in zip(problem.names, ends, ends[1:], strict=False)
-    }
-    table = tabulate(found, columns, covariance, level)
-    whose = [name for d in [*widths, *[1] * problem.fit_intercept] for name in others for _ in range(d)]
+    columns = {name: list(features[a:b]) for name, a, b in zip(problem.names, ends, ends[1:])}
+    if not problem.loss.vector:
+        return tabulate(found.mapped(mapping), columns, covariance, level)
+    # Party by party, and within a party class by class.
+    names = list(classes) or [f"class {c + 1}" for c in range(problem.n_outputs)]
+    others, ones = names[1:], problem.fit_intercept
+    order = order_of(widths, len(others), ones)
+    found = found.mapped(np.kron(np.eye(len(others)), mapping)[order])
+    table = tabulate(found, {name: own * len(others) for name, own in columns.items()}, covariance, level)
+    whose = [name for d in [*widths, *[1] * ones] for name in others for _ in range(d)]
     notes = [f"weights of a class are less those of {names[0]}, the first class", *table.notes]
     return replace(table, classes=whose, notes=notes)
 

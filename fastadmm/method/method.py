@@ -164,6 +164,8 @@ class Method(ABC):
     #: the loss's gradient at the model may prove less.
     bound: float = -math.inf
     witness: np.ndarray | None = None
+    #: Whether rounds only estimate how far weights are from stationary, and :meth:`fresh_stationarity` tells.
+    proves_stationarity: ClassVar[bool] = False
     #: With sums only: bound of a number in one party's message of the present weights.
     longest: float = 0.0
     #: What the gap that rounds want has been multiplied by.
@@ -267,6 +269,10 @@ class Method(ABC):
             [Call(m, "scores", {**self.final_arguments(m), "rows": rows}) for m in parties]
         )
         return [answer["scores"] for answer in answers]
+
+    def fresh_stationarity(self) -> Talk[float]:
+        """Relative stationarity of the present weights, from products with the columns themselves."""
+        raise NotImplementedError
 
     def raise_bound(self, bound: float, u: np.ndarray) -> None:
         """Take in a lower bound and the dual vector that proves it, if it is the best so far.

@@ -74,7 +74,9 @@ class Needs:
     smooth: bool = False  # whether it needs what Traits calls so
     ridge: bool = False  # whether it needs what Traits calls so
     convex: bool = False  # whether it needs what Traits calls so
+    convex_penalty: bool = False  # whether it needs what Traits calls so
     log_sum: bool = False  # whether ``log_sum`` without a constraint will do in place of squared l2
+    uncoupled: bool = False  # whether it needs sets without equations between weights
     one_predictor: bool = False  # whether it has one predictor per sample only
     most_parties: int | None = None
     most_parts: int | None = None  # of parties times predictors per sample
@@ -85,16 +87,20 @@ class Needs:
             (traits.smooth or not self.smooth)
             and (traits.ridge or not self.ridge or (self.log_sum and traits.log_sum))
             and (traits.convex or not self.convex)
+            and (traits.convex_penalty or not self.convex_penalty)
             and not (traits.vector and self.one_predictor)
+            and not (traits.coupled and self.uncoupled)
             and (self.most_parties is None or traits.n_parties <= self.most_parties)
             and (self.most_parts is None or traits.n_parties * traits.n_outputs <= self.most_parts)
         )
 
     def __str__(self) -> str:
         told = {
+            "a convex regularizer": self.convex_penalty,
             "a smooth loss": self.smooth,
             f"regularizer l2 {'or log_sum ' * self.log_sum}without a constraint": self.ridge,
             "one predictor per sample": self.one_predictor,
+            "no simplex or affine set": self.uncoupled,
             f"at most {self.most_parties} parties": self.most_parties is not None,
             f"at most {self.most_parts} parties times classes": self.most_parts is not None,
         }

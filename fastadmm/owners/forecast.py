@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.errors import ConfigError
+from fastadmm.files.atomic import plain
 from fastadmm.owners.learner import PRINTED, average_weight, step_of
 from fastadmm.owners.pilot import Pilot
 
@@ -341,15 +342,4 @@ class Forecast:
                 for m in self.members
             ],
         }
-        plain: dict[str, Any] = _plain(document)
-        return plain
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, (float, np.floating)):
-        return float(value) if math.isfinite(value) else None
-    return value
+        return dict(plain(document))

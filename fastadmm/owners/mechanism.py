@@ -96,7 +96,6 @@ class GaussianAnswers:
 
     step: float  # g, a power of two
     sigma: float  # standard deviation on each coordinate of the sum
-    mu_round: float  # one answer is mu-GDP with this mu (of the base mechanism, where batches are drawn)
     name: str = "gaussian"
 
     @property
@@ -172,7 +171,7 @@ def make_answers(
         multiplier = noise_multiplier(epsilon, delta, rounds)
     step = _step(unit, sensitivity * multiplier)
     sensitivity += root * step
-    return GaussianAnswers(step, sensitivity * multiplier, 1.0 / multiplier)
+    return GaussianAnswers(step, sensitivity * multiplier)
 
 
 @lru_cache(maxsize=256)

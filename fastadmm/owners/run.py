@@ -54,11 +54,6 @@ OWNERS = Kind(
 PARTY = "features"
 
 
-def _free(number: int) -> Payment:
-    """A round of a run that claims nothing, so that nothing is charged."""
-    return Payment(Ledger(), [], math.inf, 0.0)
-
-
 def start_owner_run(
     settings: OwnerSettings,
     out: Path,
@@ -83,7 +78,11 @@ def start_owner_run(
     identifier = secrets.token_hex(8)
 
     def fill(new: RunFolder) -> None:
-        _write_settings(new, out, settings, data, identifier, objective)
+        tables: dict[str, Any] = {"run": identifier, "provenance": _provenance(data)}
+        if objective:
+            tables["objective"] = True
+        paths = {"data": settings.data, "ledger": settings.ledger}
+        new.write_configuration(settings.to_toml(), paths, tables, final=out, sealed=_sealed)
         new.write_environment(engine.n_threads)
         new.write_json("statement.json", describe_setup(setup, objective=objective))
         (new.path / "answers").mkdir(mode=0o700)
@@ -144,9 +143,9 @@ def _run(
     if account is not None:
         account.charge_all_rounds()
     shape = (len(setup.owners), setup.n_parameters)
-    answers = Answers(
-        folder.path / "answers", identifier, shape, account.payment if account is not None else _free
-    )
+    free = Payment(Ledger(), [], math.inf, 0.0)  # where nothing is claimed nothing is charged
+    payment = account.payment if account is not None else lambda number: free
+    answers = Answers(folder.path / "answers", identifier, shape, payment)
     begin = time.monotonic()
     replayed = []
     while learner.k <= learner.queries and answers.holds(learner.k):
@@ -265,13 +264,3 @@ def _provenance(data: Owners) -> dict[str, str]:
 def _sealed(document: Mapping[str, Any]) -> dict[str, Any]:
     """What the digest of the settings covers: all but paths, whose content the provenance tells."""
     return {key: value for key, value in document.items() if key not in ("data", "ledger")}
-
-
-def _write_settings(
-    folder: RunFolder, final: Path, settings: OwnerSettings, data: Owners, identifier: str, objective: bool
-) -> None:
-    tables: dict[str, Any] = {"run": identifier, "provenance": _provenance(data)}
-    if objective:
-        tables["objective"] = True
-    paths = {"data": settings.data, "ledger": settings.ledger}
-    folder.write_configuration(settings.to_toml(), paths, tables, final=final, sealed=_sealed)

@@ -39,6 +39,7 @@ from fastadmm.problem.bounded_models import column_deviations
 from fastadmm.problem.constraints import Constraint
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.regularizers import Regularizer
+from fastadmm.proof.stationary import longest_step, squared_prox_gradient
 
 Array = np.ndarray
 
@@ -100,6 +101,7 @@ class FaceParty(OwnDirections, Answering):
         self.latest = np.zeros(width)
         #: What :meth:`_shown` returns, once it was needed; of shape (d, d).
         self.images: Array | None = None
+        self._step: float | None = None
 
     @classmethod
     def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> FaceParty:
@@ -156,15 +158,36 @@ class FaceParty(OwnDirections, Answering):
         proposal: Array | None = None,
         common: bool = False,
         most: int = 0,
+        curvature: float = 0.0,
     ) -> dict[str, Any]:
         r"""Answer a loss gradient, with directions that span all columns where so many are asked for.
+
+        ``curvature``: of the loss, at most, where it is not convex: see ``squared`` of :meth:`prox_gradient`.
 
         Shapes: gradient (N,); model, proposal (K,).
         Scaling: gradient summed scaling.
         """
         found = self.responded(gradient, model, proposal)
         whole = most >= self.block.shape[1] - len(model) > 0
-        return self.answered(found, {"products": np.empty(0), **self.spanned()} if whole else None)
+        answer = self.answered(found, {"products": np.empty(0), **self.spanned()} if whole else None)
+        if curvature > 0.0:
+            answer["squared"] = self._prox_gradient(found.proposal, found.slope, curvature)
+        return answer
+
+    def prox_gradient(self, gradient: Array, curvature: float, coefficients: Array) -> dict[str, Any]:
+        """How far weights are from stationary, as :mod:`fastadmm.proof.stationary` measures it.
+
+        Shapes: gradient (N,); coefficients (K,).
+        Scaling: gradient summed scaling.
+        """
+        slope = self.block.transposed_product(gradient, self.engine)
+        return {"squared": self._prox_gradient(self.final_weights(coefficients), slope, curvature)}
+
+    def _prox_gradient(self, x: Array, slope: Array, curvature: float) -> float:
+        """The squared norm for weights and their slope, both of shape (d,)."""
+        if self._step is None:  # of the block alone, and costs a pass
+            self._step = longest_step(self.block, self.engine)
+        return squared_prox_gradient(self.penalty, x, slope, self._step / curvature)
 
     def spanned(self) -> dict[str, Array]:
         r"""Directions until they span all columns.

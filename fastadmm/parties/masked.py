@@ -11,9 +11,17 @@ import numpy as np
 from fastadmm.conversation.answering import Unanswerable
 from fastadmm.conversation.gate import LARGEST, GatedParty, check_features, saturated
 from fastadmm.errors import InputError
-from fastadmm.secrecy.grid import LARGEST_WHOLE, UNPROVED, grid_limit, to_grid, to_whole
 from fastadmm.secrecy.keys import KEY_BYTES, fingerprint, keys_of, public_key
-from fastadmm.secrecy.masks import Masked, PairwiseMasks, Transcript
+from fastadmm.secrecy.masks import (
+    LARGEST_WHOLE,
+    UNPROVED,
+    Masked,
+    PairwiseMasks,
+    Transcript,
+    grid_limit,
+    to_grid,
+    to_whole,
+)
 
 _WORDS = KEY_BYTES // 8
 

@@ -26,7 +26,9 @@ def penalty_of(name: str, block: FeatureBlock, terms: Mapping[str, Any]) -> tupl
     share = terms["l1_ratio"]
     regularizer = get_regularizer(terms["regularizer"], {"l1_ratio": share} if share >= 0 else None)
     own = regularizer.of_party(terms["position"], block.shape[1], name)
-    return own, get_constraint(terms["constraint"])
+    constraint = get_constraint(terms["constraint"])
+    constraint.check_columns(block.shape[1], name)
+    return own, constraint
 
 
 class Party(Answering):

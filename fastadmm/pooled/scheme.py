@@ -29,7 +29,7 @@ class Pooled(Scheme):
     name = "pooled"
     rounds = "one, mostly"
     remarks = "all columns are in this process: Newton's method over all weights, nothing is exchanged"
-    needs = Needs(convex=True)
+    needs = Needs(convex=True, uncoupled=True)
 
     def why(self, traits: Traits, given: Sequence[str]) -> str:
         """Because there is nobody to exchange anything with."""

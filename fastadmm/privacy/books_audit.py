@@ -41,11 +41,11 @@ _LEDGERS: Any = ledgers
 _ROWS, _ROOM = 90, 20.0
 
 #: A sum that is less by no more than this share is rounded.
-_ROUNDING = 1e-7
+ROUNDED = 1e-7
 
 
 @dataclass(frozen=True)
-class _Cost:
+class Cost:
     """What releases cost: mu of the Gaussian ones, epsilons of pure ones."""
 
     gdp: float
@@ -80,7 +80,7 @@ class _Books:
 
         def look() -> None:
             for m, account in enumerate(solver.accounts if path == "solver" else ()):
-                if self.charged(account, run).total_gdp < self.cost(tap, m).gdp * (1.0 - _ROUNDING):
+                if self.charged(account, run).total_gdp < self.cost(tap, m).gdp * (1.0 - ROUNDED):
                     late.append(f"what party {m} sent was not charged on disk when it left")
 
         options, held = SolverOptions(n_threads=1), _LEDGERS.Ledger(self.file)
@@ -93,7 +93,7 @@ class _Books:
             solver.close()
         return _Made(solver, tap, late[0] if late else "")
 
-    def cost(self, tap: Tap, party: int, solver: Any = None) -> _Cost:
+    def cost(self, tap: Tap, party: int, solver: Any = None) -> Cost:
         """What a party's releases cost, as their noise says."""
         gdp = math.hypot(
             0.0, *(r.level.sensitivity / r.level.sigma for r in tap.releases if r.party == party)
@@ -102,9 +102,9 @@ class _Books:
         pure: tuple[float, ...] = ()
         if symbols and solver is not None and party in solver.messages:
             pure = (solver.messages[party].channel.epsilon,)
-        return _Cost(gdp, pure)
+        return Cost(gdp, pure)
 
-    def epsilon(self, cost: _Cost) -> float:
+    def epsilon(self, cost: Cost) -> float:
         """By the audit's own formulas."""
         return epsilon_spent(cost.gdp, self.settings.delta, cost.pure, self.discrete)
 
@@ -138,13 +138,13 @@ def audit_books(settings: DifferentialPrivacy) -> list[Check]:
     ]
 
 
-def _costs(books: _Books, made: _Made, times: int) -> list[_Cost]:
+def _costs(books: _Books, made: _Made, times: int) -> list[Cost]:
     """What each party's releases cost after so many draws of them."""
     one = [books.cost(made.tap, m, made.solver) for m in range(books.problem.n_parties)]
-    return [_Cost(math.sqrt(times) * c.gdp, times * c.pure) for c in one]
+    return [Cost(math.sqrt(times) * c.gdp, times * c.pure) for c in one]
 
 
-def _less(pairs: Sequence[tuple[str, float, float]], rounding: float) -> str:
+def too_little(pairs: Sequence[tuple[str, float, float]], rounding: float) -> str:
     """The first number that is less than what is due; empty for none."""
     return next(
         (
@@ -162,15 +162,16 @@ def _too_little_charged(books: _Books, made: _Made, run: str | None, times: int)
     charges, sums = [], []
     for m, cost in enumerate(_costs(books, made, times)):
         spent = books.charged(made.solver.accounts[m], run)
-        charges += _charges(f"party {m}", spent, cost)
+        charges += charges_of(f"party {m}", spent, cost)
         sums.append((f"the ledger's epsilon of party {m}", spent.epsilon(delta), books.epsilon(cost)))
     if labels is not None:
         found = math.fsum(books.charged(made.solver.label_account, run).pure)
         charges.append(("charged for labels", found, times * labels))
-    return _less(charges, _ROUNDING) or _less(sums, 1e-4)
+    return too_little(charges, ROUNDED) or too_little(sums, 1e-4)
 
 
-def _charges(who: str, spent: Any, cost: _Cost) -> list[tuple[str, float, float]]:
+def charges_of(who: str, spent: Any, cost: Cost) -> list[tuple[str, float, float]]:
+    """What a ledger holds of somebody's releases, and what they cost."""
     return [
         (f"mu charged by {who}", spent.total_gdp, cost.gdp),
         (f"charged by {who} for symbols", math.fsum(spent.pure), math.fsum(cost.pure)),
@@ -196,7 +197,7 @@ def too_little_stated(statement: Any, settings: DifferentialPrivacy, costs: Sequ
         ("epsilon with the label", statement.person_epsilon, person),
     ]
     pairs += [(f"epsilon of {p.name}", p.epsilon, e) for p, e in zip(statement.parties, each)]
-    if wrong := _less(pairs + _written(statement), 1e-4):
+    if wrong := too_little(pairs + _written(statement), 1e-4):
         return f"stated: {wrong}"
     if statement.delta != delta or statement.adjacency != settings.adjacency:
         return (
@@ -232,7 +233,7 @@ def _of_agents(settings: DifferentialPrivacy, folder: Path) -> str:
         cost = books.cost(made.tap, m, made.solver)
         spent = _LEDGERS.Ledger(folder / f"ledger-{m}").spent(party.books.account, "agents")
         stated = f"epsilon stated by agent {m}", party.statement().epsilon, books.epsilon(cost)
-        if wrong := _less(_charges(f"agent {m}", spent, cost), _ROUNDING) or _less([stated], 1e-4):
+        if wrong := too_little(charges_of(f"agent {m}", spent, cost), ROUNDED) or too_little([stated], 1e-4):
             return wrong
         if not cost.gdp > 0.0:
             return f"agent {m} drew no noise"
@@ -261,10 +262,10 @@ def _again(books: _Books, first: _Made) -> str:
         return f"after another run: {wrong}"
     told = max((float(text) for text in re.findall(r"epsilon ([\d.]+) at", tuning)), default=0.0)
     spent = max(map(books.epsilon, _costs(books, first, 3)))
-    return _less([("epsilon of all runs in the ledger, as stated", told, spent)], 1e-4) or _no_room(books)
+    return too_little([("epsilon of all runs in the ledger, as stated", told, spent)], 1e-4) or _room(books)
 
 
-def _no_room(books: _Books) -> str:
+def _room(books: _Books) -> str:
     """A ledger with room for one run: a second one is refused before it draws."""
     shutil.rmtree(books.folder / "releases")
     small = _Books(books.settings.with_(total_epsilon=None), books.folder)

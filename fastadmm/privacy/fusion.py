@@ -17,6 +17,7 @@ from fastadmm.privacy.baseline import Comparison, Model, compare, mean_losses
 from fastadmm.privacy.fusion_fit import FusionFit, fit_scores
 from fastadmm.privacy.fusion_party import (
     HOLDER_SEES,
+    PARTY_NOT_COVERED,
     UNPROVED_WEIGHTS,
     FusionMessage,
     FusionParty,
@@ -39,10 +40,8 @@ Array = np.ndarray
 _NOT_COVERED = (
     "the label holder's weights, the intercept, the scales and predictions: they depend on its features and "
     "on true labels and stay with it",
-    "features of the records that are predicted, and test figures",
-    "rounding of sums in double precision, before noise is added",
+    *PARTY_NOT_COVERED,
 )
-
 
 _WEIGHTS = (
     "local models of the other parties are released and covered; the label holder's weights, the intercept "

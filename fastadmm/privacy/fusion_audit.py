@@ -127,13 +127,6 @@ def audit_fusion_code(settings: FusionPrivacy, trials: int, note: Callable[[str]
         ]
 
 
-def _labels(settings: FusionPrivacy, case: _Case, n: int) -> PublicLabels:
-    """Public labels of which the replaced record alone is of its class."""
-    classes = np.full(n, 1.0 - case.label)
-    classes[case.place] = float(case.label)
-    return public_labels(settings, classes)
-
-
 def _run(settings: FusionPrivacy, blocks: list[Any], path: str = "solver", threads: int = 1) -> Any:
     """A run of a label holder and one or more other parties."""
     n = blocks[0].shape[0]
@@ -217,7 +210,9 @@ def _neighbours(case: _Case) -> tuple[Array, Array]:
 
 def _replay(settings: FusionPrivacy, case: _Case) -> _Cost:
     """What neighbours cost, in the worst past."""
-    labels = _labels(settings, case, case.rows)
+    classes = np.full(case.rows, 1.0 - case.label)
+    classes[case.place] = float(case.label)  # the replaced record alone is of its class
+    labels = public_labels(settings, classes)
     blocks = list(map(STORED[case.stored], _neighbours(case)))
     made: list[tuple[Comparison, Any]] = []
     differ = ""
@@ -288,29 +283,19 @@ def _drawn_noise(settings: FusionPrivacy, trials: int) -> DrawnNoise:
         if not gradients:
             break
     few = max(trials // 8, 1_000)
-    noise.keep("moments", _many(settings, few // 4, _moments), linked=False)
-    if settings.row_norm is None:
-        noise.keep("counts of long rows", _many(settings, few // 9, _norm), linked=False)
-    return noise
-
-
-def _many(settings: FusionPrivacy, times: int, release: Callable[..., None]) -> list[Any]:
-    """One kind of release, made many times."""
     made, engine = _idle(settings), Engine(1)
-    source = made.noise_source(1)
-    with Tap() as tap:
-        for k in range(times):
-            release(made.budget, source, 16 * k, engine)
-    return tap.releases
-
-
-def _moments(budget: FusionBudget, source: Any, round: int, engine: Engine) -> None:
-    score = np.array([-1.0, 1.0, 3.0])
-    _PARTY.release_moments(score, score > 0.0, 0.0, budget.moments, source, round, engine)
-
-
-def _norm(budget: FusionBudget, source: Any, round: int, engine: Engine) -> None:
-    _PARTY.find_row_norm(np.array([0.0, 1.0, 2.0]), budget.norm, source, round, engine)
+    b, source, score, sizes = made.budget, made.noise_source(1), np.array([-1.0, 1.0, 3.0]), np.arange(3.0)
+    with Tap() as moments:
+        for k in range(few // 4):
+            _PARTY.release_moments(score, score > 0.0, 0.0, b.moments, source, 16 * k, engine)
+    noise.keep("moments", moments.releases, linked=False)
+    if settings.row_norm is None:
+        source = made.noise_source(1)
+        with Tap() as counts:
+            for k in range(few // 9):
+                _PARTY.find_row_norm(sizes, b.norm, source, 16 * k, engine)
+        noise.keep("counts of long rows", counts.releases, linked=False)
+    return noise
 
 
 def _name_of(kind: str, release: Release) -> str:

@@ -159,7 +159,8 @@ HOLDER_SEES = (
 
 UNPROVED_WEIGHTS = "epsilon = infinity: nothing is proved for what they were computed from"
 
-_NOT_COVERED = (
+#: Whatever a party sends.
+PARTY_NOT_COVERED = (
     "features of the records that are predicted, and test figures",
     "rounding of sums in double precision, before noise is added",
 )
@@ -253,7 +254,7 @@ class FusionParty(PrivateParty):
         seen = {"label holder": HOLDER_SEES, "other parties": "nothing about this party's features"}
         proved = not books.unproved and books.settings.sampler != "insecure_test"
         weights = _WEIGHTS if proved else UNPROVED_WEIGHTS
-        return books.statement(guarantee, seen, _NOT_COVERED, weights)
+        return books.statement(guarantee, seen, PARTY_NOT_COVERED, weights)
 
     def final_weights(self) -> Array:
         """The released local model."""

@@ -116,13 +116,16 @@ def audit_message_code(
         def cost(gdp: float, share: float = 1.0) -> float:
             return cost_of_messages(share_cost(gdp, share), settings)
 
+        def named(kind: str, release: Release) -> str:
+            return f"round {release.round} of party {release.party}"
+
         where = f"{name}, {worst.n_releases} message(s)"
         source = code.solver([DenseBlock(np.ones((2, 1)))] * 2, 1).noise_source
         return [
             replay_check("all messages", cost(worst.gdp), cost(code.found[0][1].gdp), settings, where),
             code.level_check(worst),
             public_check(code.differ, "targets, sizes and noise levels are the same"),
-            *code.noise.checks("rounds, parties, runs", "rounds", _name_of, partial(cost, worst.gdp), _ALL),
+            *code.noise.checks("rounds, parties, runs", "rounds", named, partial(cost, worst.gdp), _ALL),
             directions_check(code.side),
             *audit_source(source, "messages", settings.sampler == "discrete"),
         ]
@@ -148,19 +151,6 @@ def worst_pairs(settings: MessagePrivacy, mu: float) -> list[Pair]:
     far = _BEYOND * ball, target, mu / _BEYOND**2
     pairs.append(search("neighbours that need clipped rows", *far, clip, longer=_BEYOND))
     return [pair for pair in pairs if len(pair.first) * settings.delta < 1.0] or pairs[:1]
-
-
-def _name_of(kind: str, release: Release) -> str:
-    return f"round {release.round} of party {release.party}"
-
-
-def _random_pair(settings: MessagePrivacy) -> Pair:
-    """Neighbours in four columns whose other rows are any; the record turns from one side to the other."""
-    rng = np.random.default_rng(2)
-    first = rng.normal(size=(many_rows(500, settings.delta), 4))
-    second = first.copy()
-    first[3], second[3] = 50.0, 0.0 if settings.adjacency == "zero_out" else -50.0
-    return Pair("any neighbours", first, second, None)
 
 
 def replay_check(
@@ -234,7 +224,11 @@ class _Code:
             f"among {most} rows", lambda r: np.pad(r, ((0, more), (0, 0))), lambda w: np.pad(w, (0, more))
         )
         self.replay(many, threads=2)
-        others = _random_pair(self.settings)
+        # Neighbours whose other rows are any; the record turns from one side to the other.
+        first = np.random.default_rng(2).normal(size=(many_rows(500, self.settings.delta), 4))
+        second = first.copy()
+        first[3], second[3] = 50.0, 0.0 if self.settings.adjacency == "zero_out" else -50.0
+        others = Pair("any neighbours", first, second, None)
         self.replay(pairs[0], own_targets=True)
         self.replay(others, path="agent", own_targets=True)
         self.replay(others, stored="sparse", own_targets=True, threads=2)

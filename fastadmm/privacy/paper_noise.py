@@ -3,7 +3,11 @@
 No training here uses it: whoever sees messages of known columns reads the perturbed weights off them.
 """
 
+from typing import Any
+
 import numpy as np
+
+from fastadmm.parties.proximal import Party
 
 Array = np.ndarray
 
@@ -18,6 +22,19 @@ def noisy_weights(
     if shape is None:
         return weights + sigma * rng.standard_normal(len(weights))
     return weights + sigma * (shape @ rng.standard_normal(shape.shape[1]))
+
+
+def perturb(party: Party, sigma: float, rng: np.random.Generator, shape: Array | None = None) -> None:
+    """Let a party add noise to its weights after each x-update, for good. Shapes: shape (d_m, rank)."""
+    answer = party._stepped
+
+    def stepped(message: Array) -> dict[str, Any]:
+        if sigma != 0.0:
+            party.weights = noisy_weights(party.weights, sigma, rng, shape)
+            message = party.block.product(party.weights, party.engine)
+        return answer(message)
+
+    party._stepped = stepped  # type: ignore[method-assign]
 
 
 def inverse_root(block: Array) -> Array:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.errors import ConfigError
+from fastadmm.files.atomic import plain
 from fastadmm.privacy.accounting import (
     compose_gdp,
     epsilon_of,
@@ -35,7 +36,7 @@ class BudgetPlan:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; infinite ones as the text ``"inf"``."""
-        return {key: "inf" if value == math.inf else value for key, value in vars(self).items()}
+        return dict(plain(vars(self), "inf"))
 
 
 def plan_budget(
@@ -55,13 +56,13 @@ def plan_budget(
         if value is not None and not 0.0 < value < math.inf:
             raise ConfigError(f"{name}: {value!r} must be positive and finite")
     if rounds is None:
-        rounds = rounds_within(_number(epsilon), delta, _number(multiplier))
+        rounds = rounds_within(epsilon or 0.0, delta, multiplier or 0.0)
         if rounds < 1:
             raise ConfigError(
                 f"privacy: epsilon {epsilon} at delta {delta:g} allows no round with this noise"
             )
     if multiplier is None:
-        multiplier = noise_multiplier(_number(epsilon), delta, rounds)
+        multiplier = noise_multiplier(epsilon or 0.0, delta, rounds)
     mu = math.sqrt(rounds) / multiplier
     share = delta / (2.0 * rounds)
     per_round = math.sqrt(2.0 * math.log(1.25 / share)) / multiplier
@@ -74,10 +75,6 @@ def plan_budget(
         discrete=zcdp_epsilon(zcdp_of([mu]), delta),
         paper=corollary_epsilon(per_round, rounds, delta / 2.0) if per_round < 100.0 else math.inf,
     )
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
 
 
 def plan_table(

@@ -35,10 +35,7 @@ class Sensitivity:
 def zero_out_sensitivity(
     ball: float, target: float, mu: float = 0.0, clip: float | None = None, center: float = 0.0
 ) -> Sensitivity:
-    """Message change when one record's features become zero, by T1 and T3.
-
-    Theorems: ``docs/privacy.md#t1-zero-out``, ``docs/privacy.md#t3-clipped-messages``.
-    """
+    """Of a record set to zero: ``docs/privacy.md#t1-zero-out``, ``docs/privacy.md#t3-clipped-messages``."""
     _check(ball, target, mu, clip)
     excess = max(target - ball, 0.0)
     t = 2.0 * ball if mu == 0.0 else min(2.0 * ball, excess / (2.0 * mu))
@@ -53,10 +50,7 @@ def zero_out_sensitivity(
 def replace_one_sensitivity(
     ball: float, target: float, mu: float = 0.0, clip: float | None = None
 ) -> Sensitivity:
-    """Message change when one record's features are replaced by any others, by T2 and T3.
-
-    Theorems: ``docs/privacy.md#t2-replace-one``, ``docs/privacy.md#t3-clipped-messages``.
-    """
+    """Of any other record: ``docs/privacy.md#t2-replace-one``, ``docs/privacy.md#t3-clipped-messages``."""
     _check(ball, target, mu, clip)
     corners = max(2.0 * ball * ball + 2.0 * ball * max(ball, target), 4.0 * ball * (target - ball))
     best = Sensitivity(min(math.sqrt(corners), 2.0 * zero_out_sensitivity(ball, target, mu).value), "T2")

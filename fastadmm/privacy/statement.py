@@ -14,6 +14,7 @@ from types import UnionType
 from typing import Any, Self, get_args, get_origin, get_type_hints
 
 from fastadmm.errors import FormatError
+from fastadmm.files.atomic import plain
 from fastadmm.privacy.accounting import compose_gdp, epsilon_of, zcdp_epsilon, zcdp_of
 from fastadmm.settings.privacy import ADJACENCIES, DifferentialPrivacy
 
@@ -134,7 +135,7 @@ class PrivacyStatement:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; an infinite number is the text ``"inf"``, as JSON has none."""
-        return _plain(asdict(self))
+        return dict(plain(asdict(self), "inf"))
 
     @classmethod
     def from_json(cls, values: Any, place: str = "privacy") -> Self:
@@ -294,13 +295,3 @@ def _fits(value: Any, hint: Any) -> bool:
     if hint is float:
         return type(value) in (int, float) and not math.isnan(value)
     return type(value) is hint
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and math.isinf(value):
-        return "inf"
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return value

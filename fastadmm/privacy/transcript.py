@@ -240,7 +240,7 @@ class Agents:
             ledger, releases = Ledger(), None
             if self.folder is not None:
                 ledger, releases = _LEDGERS.Ledger(self.folder / f"ledger-{m}"), self.folder / f"party-{m}"
-            source = partial(_source, self.settings, m)
+            source = partial(_NOISE.NoiseSource, self.settings.sampler, self.settings.seed, m)
             books = Books(self.settings, ledger, self.run, Account(name, name), name, releases, source)
             told = {**terms, "books": books, "position": m, "n_samples": block.shape[0]}
             self.parties[m] = family.opened(name, block, self.engine, told)
@@ -249,10 +249,6 @@ class Agents:
     def carry(self, exchange: Exchange) -> Answers:
         """The answers of an exchange, in the order of its calls."""
         return [self.parties[call.party].answer(call.name, call.made()) for call in exchange.calls]
-
-
-def _source(settings: DifferentialPrivacy, m: int) -> Any:
-    return _NOISE.NoiseSource(settings.sampler, settings.seed, m)
 
 
 def made_run(

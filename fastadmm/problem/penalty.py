@@ -7,13 +7,13 @@ radial terms compose), and where both parts are sums over columns.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from fastadmm.errors import ConfigError
-from fastadmm.problem.constraints import AllSpace, Box, Constraint, NonNegative
+from fastadmm.problem.constraints import AllSpace, Box, Constraint, NonNegative, Simplex
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.regularizers import GroupLasso, LogSum, Regularizer, SquaredL2
 
@@ -43,6 +43,13 @@ def check_compatible(regularizer: Regularizer, constraint: Constraint, loss: Los
             f"constraint: {regularizer.name} in a box has no proximal operator here; "
             "choose nonnegative, ball:RADIUS or all, or a regularizer that is a sum over columns"
         )
+    sums = regularizer.separable and regularizer.convex  # on a simplex the l1 norm is a constant
+    if constraint.coupled and not (sums and (isinstance(constraint, Simplex) or not regularizer.shares[0])):
+        others = "l2, none, l1 or elastic_net" if isinstance(constraint, Simplex) else "l2 or none"
+        kind = constraint.text.partition(":")[0]
+        raise ConfigError(
+            f"constraint: {regularizer.name} with {kind} has no proximal operator here; choose {others}"
+        )
 
 
 def is_ridge(regularizer: Regularizer, constraint: Constraint) -> bool:
@@ -53,7 +60,9 @@ def is_ridge(regularizer: Regularizer, constraint: Constraint) -> bool:
 def is_one_sum(regularizers: Sequence[Regularizer], constraints: Sequence[Constraint]) -> bool:
     """Whether the parties' regularisers and sets are one sum over all weights, and zero is in the set."""
     alike = {(r.shares, c.bounds) for r, c in zip(regularizers, constraints)}
-    around = all(math.isinf(c.radius) and c.bounds[0] <= 0.0 <= c.bounds[1] for c in constraints)
+    around = all(
+        math.isinf(c.radius) and not c.coupled and c.bounds[0] <= 0.0 <= c.bounds[1] for c in constraints
+    )
     return len(alike) == 1 and around and all(own.separable for own in regularizers)
 
 
@@ -85,6 +94,8 @@ class PartyPenalty:
     def bounds(self) -> bool:
         r"""Whether a square or a set bounds all weights: :math:`h^*` is then finite everywhere."""
         ends = self.constraint.radius, *self.constraint.bounds
+        if isinstance(self.constraint, Simplex):
+            return True
         return self.coefficients[1] > 0.0 or math.isfinite(ends[0]) or all(map(math.isfinite, ends[1:]))
 
     @property
@@ -92,7 +103,8 @@ class PartyPenalty:
         r"""Whether h is a function of :math:`\|x\|` alone: a rotation of all columns does not change it."""
         low, high = self.constraint.bounds
         one_group = isinstance(self.regularizer, GroupLasso) and len(self.regularizer.members) == 1
-        return {low, -high} == {-math.inf} and (self.regularizer.shares[0] == 0.0 or one_group)
+        free = {low, -high} == {-math.inf} and not self.constraint.coupled
+        return free and (self.regularizer.shares[0] == 0.0 or one_group)
 
     def value(self, x: Array) -> float:
         r""":math:`\kappa R(x)` for x of shape (d,) in the set."""
@@ -108,20 +120,24 @@ class PartyPenalty:
 
         Where h is a sum over columns, each may have a step of its own: of shape (d,) then.
         """
+        if isinstance(self.constraint, Simplex):  # its l1 norm is a constant
+            return self.constraint.project(v / (1.0 + step * self.coefficients[1]))
         if isinstance(self.constraint, NonNegative):
             v = self.constraint.project(v)  # before shrinking: a group shrinks by its positive part alone
         return self.constraint.project(self.regularizer.prox(v, step * self.strength))
 
-    def gradient_map(self, x: Array, q: Array) -> Array:
-        r"""Prox-gradient map :math:`x - \mathrm{prox}_h(x - q)`: zero where q is balanced by h.
+    def gradient_map(self, x: Array, q: Array, step: float = 1.0) -> Array:
+        r"""Prox-gradient map :math:`(x - \mathrm{prox}_{t h}(x - t q)) / t`: zero where q is balanced by h.
 
-        A smooth non-convex R counts to the gradient: :math:`x - \mathrm{proj}_X(x - q - \kappa \nabla R(x))`.
+        A smooth non-convex R counts to the gradient: with :math:`\mathrm{proj}_X(x - t (q + \kappa \nabla
+        R(x)))`.
 
         Shapes: x, q (d,).
         """
         if isinstance(self.regularizer, LogSum):
-            return x - self.constraint.project(x - q - self.strength * self.regularizer.gradient(x))
-        return x - self.prox(x - q, 1.0)
+            slope = q + self.strength * self.regularizer.gradient(x)
+            return (x - self.constraint.project(x - step * slope)) / step
+        return (x - self.prox(x - step * q, step)) / step
 
     def held(self, x: Array) -> Array:
         r"""Which weights of a point of the set sit at a kink of :math:`\Omega` or at a bound.
@@ -202,7 +218,7 @@ class PartyPenalty:
         set bounds x, and 0 without :math:`\Omega` there.
         """
         first, second = self.coefficients
-        if second > 0.0 or math.isfinite(self.constraint.radius):
+        if second > 0.0 or math.isfinite(self.constraint.radius) or isinstance(self.constraint, Simplex):
             return 1.0
         low, high = self.constraint.bounds
         if first == 0.0 and not (math.isfinite(low) and math.isfinite(high)):
@@ -219,7 +235,7 @@ class PartyPenalty:
         Shapes: q, error (d,).
         """
         low, high = self.constraint.bounds
-        if self.coefficients[0] == 0.0 or not low <= 0.0 <= high:
+        if self.coefficients[0] == 0.0 or self.constraint.coupled or not low <= 0.0 <= high:
             return 0.0
         pulls = (q + error > 0.0) & (high > 0.0) | (q - error < 0.0) & (low < 0.0)
         return self._scale_within(np.where(pulls, np.abs(q) + error, 0.0))
@@ -236,6 +252,9 @@ class PartyPenalty:
         with s the shrunk q (its positive part in the orthant); in a box a sum
         over columns. Infinite where the maximum is.
         """
+        if self.constraint.coupled:
+            free, left, paid, _ = self._uncoupled(np.zeros_like(q), q, 0.0)
+            return free.conjugate(left) + paid
         first, second = self.coefficients
         radius = self.constraint.radius
         if isinstance(self.constraint, Box):
@@ -245,15 +264,6 @@ class PartyPenalty:
         norm = float(np.linalg.norm(self.regularizer.shrink(self._unbounded(q), first)))
         at = min(radius, norm / second) if second > 0.0 else radius
         return at * norm - 0.5 * second * at * at
-
-    def contains(self, x: Array) -> bool:
-        """Whether weights of shape (d,) are in the set, but for the rounding of a norm."""
-        low, high = self.constraint.bounds
-        radius = self.constraint.radius
-        if math.isfinite(radius):
-            return float(np.linalg.norm(x)) <= radius * (1.0 + (len(x) + 8) * 2.0**-52)
-        unbounded = math.isinf(low) and math.isinf(high)
-        return unbounded or bool(((x >= low) & (x <= high)).all())
 
     def pushed(self, q: Array, error: Any) -> Array:
         r"""Of all vectors within an error of q the one that asks most of the weights; all of shape (d,).
@@ -275,6 +285,9 @@ class PartyPenalty:
 
         Shapes: x, q, error (d,).
         """
+        if self.constraint.coupled:
+            free, left, paid, error = self._uncoupled(x, q, error)
+            return free.gap_at(x, left, error) + max(paid, 0.0)
         if self.is_ridge:  # one square, in which nothing cancels
             held = self.strength * x
             left = np.abs(q - held) + (error + 2.0**-52 * np.abs(held))
@@ -306,6 +319,9 @@ class PartyPenalty:
 
         Shapes: x, q, error, deviations (d,).
         """
+        if self.constraint.coupled and not self.bounds:
+            free, left, paid, error = self._uncoupled(x, q, error)
+            return free.gap_within(x, left, error, deviations, reach) + max(paid, 0.0)
         moves, pull = deviations > 0.0, self.pushed(q, error)
         if (
             not self.homogeneous
@@ -325,7 +341,7 @@ class PartyPenalty:
         """
         low, high = self.constraint.bounds
         endless = math.isinf(self.constraint.radius) and {low, high} <= {0.0, -math.inf, math.inf}
-        return endless and self.coefficients[1] == 0.0
+        return endless and not self.constraint.coupled and self.coefficients[1] == 0.0
 
     def excess(self, q: Array, scale: Array) -> float:
         r"""Of a homogeneous h, a bound of :math:`\langle q, x\rangle - h(x)` where :math:`s_j |x_j| \le 1`.
@@ -336,6 +352,34 @@ class PartyPenalty:
         """
         left = self.regularizer.shrink(self._unbounded(q), self.coefficients[0])
         return float((np.abs(left) / scale).sum())
+
+    def _uncoupled(self, x: Array, q: Array, error: Any) -> tuple["PartyPenalty", Array, float, Any]:
+        r"""The penalty without the equations A x = a of its set, and q less what multipliers of these take.
+
+        For every :math:`\nu`, :math:`h^*(q) \le \langle\nu, a\rangle + g^*(q - A^\top\nu)` with g as h
+        without the equations; the best multipliers make the two equal. Also what the multipliers pay,
+        :math:`\langle\nu, a - A x\rangle`, rounding where x meets the equations, and the error with that of
+        the subtraction.
+
+        Shapes: x, q, the left of q, error (d,).
+        """
+        (first, second), allowed = self.coefficients, self.constraint
+        rows, values = allowed.equations(len(q))
+        if isinstance(allowed, Simplex):
+            top = float((q + error).max())
+            if second > 0.0:
+                away = second * allowed.threshold((q - top) / second) + top - first
+            else:  # nothing may be left above the l1 norm's share
+                away = top - first + 32.0 * 2.0**-52 * float(np.abs(q).max() + np.abs(error).max() + first)
+            multipliers = np.array([away])
+        else:  # orthonormal rows
+            multipliers = rows @ q - second * values
+        sizes, few = np.abs(multipliers), (len(q) + 8) * 2.0**-52
+        error = error + (len(values) + 4) * 2.0**-52 * (np.abs(q) + np.abs(rows.T) @ sizes)
+        paid = float(multipliers @ (values - rows @ x))
+        paid += few * float(sizes @ (np.abs(values) + np.abs(rows) @ np.abs(x)))
+        without = NonNegative() if isinstance(allowed, Simplex) else AllSpace()
+        return replace(self, constraint=without), q - rows.T @ multipliers, paid, error
 
     def _pulls_inwards(self, q: Array) -> bool:
         """Whether no weight is pulled in a direction without end; rounding counts as a pull, zero not."""

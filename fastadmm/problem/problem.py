@@ -118,11 +118,13 @@ class Problem:
             smooth=self.loss.smooth,
             ridge=self.is_ridge,
             convex=self.convex,
+            convex_penalty=all(r.convex for r in self.party_regularizers),
             a_sum=is_one_sum(self.party_regularizers, sets),
             vector=self.loss.vector,
             n_parties=self.n_parties,
             n_outputs=self.n_outputs,
             ball=any(math.isfinite(own.radius) for own in sets),
+            coupled=any(own.coupled for own in sets),
             log_sum=all(is_log_sum(r, c) for r, c in zip(self.party_regularizers, sets)),
         )
 
@@ -202,8 +204,8 @@ def make_problem(
         ``{"l1_ratio": 0.3}`` of ``elastic_net``, ``{"groups": ...}`` of ``group_lasso``,
         ``{"width": 0.5}`` of ``log_sum``.
     constraint : str, Constraint, sequence of them, or None
-        ``"nonnegative"``, ``"box:-1,1"`` or ``"ball:2.5"``, for every party; a sequence has one
-        for each.
+        ``"nonnegative"``, ``"box:-1,1"``, ``"ball:2.5"``, ``"simplex:1"``, ``"sum:0"`` or an
+        ``Affine.of(rows, values)``, for every party; a sequence has one for each.
     n_classes : int, optional
         C of the multinomial loss; default one more than the largest class number.
     soft_targets : bool
@@ -230,6 +232,8 @@ def make_problem(
         raise ConfigError(
             f"groups: {len(penalty.groups)} entries, but {len(blocks)} parties; one entry per party"
         )
+    for one, block, name in zip(own_sets or [allowed] * len(checked), checked, labels):
+        one.check_columns(block.shape[1], name)
     target = _vector(y, "y", checked[0].shape[0], labels[0])
     for block, name in zip(checked, labels):
         if block.shape[0] != len(target):

@@ -69,12 +69,12 @@ def party_share(
     else:
         images = block.transposed_matrix_product(vectors, engine)
     lengths = block.column_lengths(exact, engine)
-    error = (gamma(image_roundings(block, exact) + slack) + eps) * norm * lengths
+    error = (gamma(image_roundings(block, exact, len(vectors)) + slack) + eps) * norm * lengths
     each = [x] if len(vectors) == 1 else x.T
     if penalty.is_ridge:
         parts = [_of_ridge(penalty.strength, own, -image, error, lengths) for own, image in zip(each, images)]
         return parts[0] if len(parts) == 1 else _added(parts)
-    if not all(map(penalty.contains, each)):
+    if not all(map(penalty.constraint.contains, each)):
         return Share(math.inf, 0.0, math.inf, 0.0, 0.0, math.inf)
     if by_norms and penalty.radial:
         parts = [_by_norms(penalty, own, -image, error, lengths) for own, image in zip(each, images)]
@@ -173,8 +173,8 @@ def row_roundings(n_rows: int, exact: bool = False) -> float:
     return levels + (3.0 if exact else rows + 3.0)
 
 
-def image_roundings(block: FeatureBlock, compensated: bool) -> float:
-    """Roundings of ``D.T u``, relative to the norms of column and vector."""
+def image_roundings(block: FeatureBlock, compensated: bool, together: int = 1) -> float:
+    """Roundings of ``D.T u``, relative to the norms of column and vector, of so many vectors at once."""
     n, d = block.whole_shape
-    rows, levels = leaf_terms(n, block.density * n * d, block.density * n)
+    rows, levels = leaf_terms(n, block.density * n * d, block.density * n / together)
     return levels + 3.0 + (rows * rows * UNIT if compensated else rows)

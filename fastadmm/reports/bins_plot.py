@@ -62,7 +62,7 @@ def bins_plot(path: Path) -> Plot | None:
     caption = f"Bars: share of the training rows. Points: rate of {event!r} in a bin."
     if len(found) > _MOST:
         caption += f" The {_MOST} columns of {len(found)} that move the score most."
-    return Plot.of("bins", "Rates by bin", caption, "; ".join(texts), draw, wide=True, height=height)
+    return Plot("bins", "Rates by bin", caption, "; ".join(texts), draw, wide=True, height=height)
 
 
 def _bars(column: ColumnEncoding, bins: Bins) -> list[tuple[str, float, float]]:

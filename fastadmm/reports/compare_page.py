@@ -27,7 +27,7 @@ from fastadmm.figures.figure import (
 from fastadmm.figures.numbers import NONE, format_duration, format_number, round_up
 from fastadmm.files.atomic import shown, write_whole
 from fastadmm.privacy.statement import rounded_up
-from fastadmm.reports.html import write_page
+from fastadmm.reports.html import told, write_page
 from fastadmm.reports.plots import Plot, metric_label, safe_label
 
 if TYPE_CHECKING:
@@ -168,9 +168,7 @@ def comparison_rows(comparison: RunComparison) -> list[tuple[str, list[tuple[str
         row(f"evaluated {metric_label(name)}", [_metric(run.evaluation.get(name)) for run in runs])
         for name in evaluated
     ]
-    settings = [
-        row(name, [_setting(run.settings.get(name)) for run in runs]) for name in comparison.differing
-    ]
+    settings = [row(name, [told(run.settings.get(name)) for run in runs]) for name in comparison.differing]
     groups = [("Result", result), ("Metrics", metrics), ("Settings that differ", settings)]
     return [(title, rows) for title, rows in groups if rows]
 
@@ -217,7 +215,7 @@ def _context(comparison: RunComparison) -> dict[str, Any]:
     )
     height = picture_height(comparison) if curve_kinds(comparison) else 1.0
     draw = partial(draw_comparison, comparison=comparison)
-    plot = Plot.of("comparison", "Gap and objective", caption, alt, draw, wide=True, height=height)
+    plot = Plot("comparison", "Gap and objective", caption, alt, draw, wide=True, height=height)
     return {
         "title": title,
         "n_runs": len(names),
@@ -243,11 +241,3 @@ def _epsilon(run: ComparedRun) -> str:
 
 def _metric(value: float | None) -> str:
     return format_number(value, 5, zeros=True)
-
-
-def _setting(value: Any) -> str:
-    if value is None:
-        return NONE
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -61,9 +61,8 @@ class ComparedRun:
 
     def to_json(self) -> dict[str, Any]:
         """The run as plain values; what is infinite is written ``"inf"``."""
-        names = ("name", "status", "rounds", "seconds", "objective", "gap", "stationarity", "delta")
         return {
-            **{name: getattr(self, name) for name in names},
+            **{name: getattr(self, name) for name in _PLAIN},
             "claim": None if self.said is None else self.said.line,
             **({} if self.gap_within is None else {"gap_within": self.gap_within}),
             "epsilon": "inf" if self.epsilon == math.inf else self.epsilon,
@@ -74,6 +73,10 @@ class ComparedRun:
             "evaluated_on": self.evaluated_on,
             "same": self.same,
         }
+
+
+#: What is one value of a run, in a table and in a document.
+_PLAIN = ("name", "status", "rounds", "seconds", "objective", "gap", "stationarity", "epsilon", "delta")
 
 
 @dataclass(frozen=True)
@@ -105,27 +108,12 @@ class RunComparison:
     def to_csv(self) -> str:
         """One line per run: results, metrics and the settings that differ."""
         tested, evaluated = self.metric_names()
-        plain = [
-            "name",
-            "status",
-            "rounds",
-            "seconds",
-            "objective",
-            "gap",
-            "stationarity",
-            "epsilon",
-            "delta",
-        ]
+        header = [*_PLAIN, "data", *(f"test_{name}" for name in tested)]
+        header += [f"evaluation_{name}" for name in evaluated]
         text = io.StringIO()
-        header = [
-            *plain,
-            "data",
-            *(f"test_{name}" for name in tested),
-            *(f"evaluation_{name}" for name in evaluated),
-        ]
         csv_rows(text, [[*header, *(f"setting_{name}" for name in self.differing)]])
         for run in self.runs:
-            cells: list[Any] = [*(getattr(run, name) for name in plain), run.same["data"]]
+            cells: list[Any] = [*(getattr(run, name) for name in _PLAIN), run.same["data"]]
             cells += [run.test.get(name) for name in tested]
             cells += [run.evaluation.get(name) for name in evaluated]
             cells += [run.settings.get(name) for name in self.differing]
@@ -197,10 +185,7 @@ def _compared(records: RunRecords, name: str, letters: dict[str, str]) -> Compar
         status=str(result.get("status") or "not finished"),
         settings={**settings_of(records.config), **chosen, "privacy.mode": mode},
         rounds=rounds,
-        seconds=number("seconds"),
-        objective=number("objective"),
-        gap=number("gap"),
-        stationarity=number("stationarity"),
+        **{key: number(key) for key in ("seconds", "objective", "gap", "stationarity")},
         epsilon=privacy.epsilon if privacy is not None and private else None,
         delta=privacy.delta if privacy is not None and private else None,
         test={key: float(column[-1]) for key, column in history.test.items() if np.isfinite(column[-1])},

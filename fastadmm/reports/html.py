@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,10 @@ from fastadmm.reports.plots import calibration_plot, history_plots, metric_label
 from fastadmm.reports.records import RunRecords, published, read_records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
+
+#: A number of the page: its label, itself, and a note below it.
+Item = tuple[str, str, str]
 
 #: Of the table of parties.
 PARTIES = ("party", "columns", "norm of the weights", "λ", "model file")
@@ -58,42 +60,51 @@ def write_page(target: Path, template: str, context: dict[str, Any]) -> None:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters |= {"number": format_number, "percent": format_percent}
+    environment.filters |= {"duration": format_duration, "up": round_up, "told": told}
     # A file may hold half a surrogate pair (JSON's \ud800), which has no UTF-8.
     page = environment.get_template(template).render(context).encode("utf-8", "replace")
     write_whole(target, page, shared=True)
 
 
 def _context(records: RunRecords) -> dict[str, Any]:
-    facts = _facts(records)
-    parties = _parties(records)
-    names = [party[0] for party in parties]
-    evaluation = _evaluation(records.evaluation)
+    """What the template is filled with: numbers, and the tables and figures made of them."""
+    facts, result, evaluation = _facts(records), records.result or {}, records.evaluation
+    parties, data, made = _parties(records), records.config.get("data"), records.path / "result.json"
     private = is_private(records.privacy, records.config)
-    calibration = (records.evaluation or {}).get("metrics", {}).get("calibration")
+    calibration = (evaluation or {}).get("metrics", {}).get("calibration")
     return {
         "title": records.path.resolve().name,
-        "badge": dict(zip(("kind", "text", "detail"), _standing(facts))),
-        "headline": _headline(records, facts, len(parties)),
-        "training": _training(records, facts),
-        "about": _about(records, len(parties)),
-        "certificate": _certificate(facts, records),
-        "message": KEPT_BACK if private else str((records.result or {}).get("message") or ""),
+        "facts": facts,
+        "bound": _bound(facts),
+        "said": records.said,
+        "day": f"{datetime.fromtimestamp(made.stat().st_mtime, UTC):%Y-%m-%d}" if made.is_file() else "",
+        "data": Path(data).name if isinstance(data, str) else "",
+        "result": result,
+        "n_parties": len(parties),
+        "n_columns": _n_columns(result),
+        "most_rounds": _setting(records.config, ("rounds",)),
+        "measured": [*_class_of(result, evaluation), *_metric(evaluation)],
+        "lam": _lambda(result, facts),
+        "exchanges": _exchanges(result, facts),
+        "message": KEPT_BACK if private else str(result.get("message") or ""),
         "private": private,
-        "plots": history_plots(records.history, facts.target, names),
+        "plots": history_plots(records.history, facts["target"], [party[0] for party in parties]),
         "parties": _party_table(parties),
         "coefficients": None if private else coefficient_section(records),
         "points": points_section(records),
         "bins": None if private else bins_plot(records.path / "model"),
         "limits": limits(records),
         "last_rounds": _last_rounds(records),
-        "evaluation": evaluation,
+        "evaluation": _evaluation(evaluation),
         "calibration": calibration_plot(calibration) if calibration else None,
-        "judgement": None if records.evaluation is None else judgement_section(records.evaluation),
+        "judgement": None if evaluation is None else judgement_section(evaluation),
         "path": _path(records.path_table),
         "worth": _worth(records),
-        "privacy": _privacy(records),
-        "config": _groups(records.config),
-        "environment": _groups(records.environment),
+        "privacy": records.privacy,
+        "comparison": _comparison(result),
+        "config": records.config,
+        "environment": records.environment,
     }
 
 
@@ -157,53 +168,18 @@ def _worth(records: RunRecords) -> dict[str, Any] | None:
     }
 
 
-def _privacy(records: RunRecords) -> dict[str, Any] | None:
-    """The privacy statement; None for a run older than statements."""
-    if records.privacy is None:
-        return None
-    if not is_private(records.privacy, records.config):
-        plain = "No privacy setting: messages are exact functions of the data (docs/privacy.md)."
-        return {"line": plain, "groups": [], "comparison": []}
-    comparison = (records.result or {}).get("comparison")
-    lines = [
-        str(line)
-        for key in ("lines", "warnings")
-        for line in ((comparison or {}).get(key) or [] if isinstance(comparison, dict) else [])
-    ]
-    return {
-        "line": records.privacy.one_line(),
-        "groups": [{"name": "", "rows": records.privacy.table()}],
-        "comparison": lines,
-    }
+def _comparison(result: dict[str, Any]) -> list[str]:
+    """What was said of a private model beside one without privacy."""
+    found = result.get("comparison")
+    lines = (found.get(key) or [] for key in ("lines", "warnings")) if isinstance(found, dict) else ()
+    return [str(line) for own in lines for line in own]
 
 
 # --- what the run says -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Facts:
+def _facts(records: RunRecords) -> dict[str, Any]:
     """Headline numbers: from the result where there is one, else from the last logged round."""
-
-    status: str | None
-    rounds: float | None
-    seconds: float | None
-    objective: float | None
-    gap: float | None
-    gap_absolute: float | None
-    lam: float | None
-    n_samples: float | None
-    target: float | None
-    stationarity: float | None = None
-    gap_within: float | None = None
-    claim: str = ""
-
-    @property
-    def convex(self) -> bool:
-        """Whether the problem has a duality gap; one that has not records its stationarity."""
-        return self.stationarity is None
-
-
-def _facts(records: RunRecords) -> _Facts:
     result, history, said = dict(records.result or {}), records.history, records.said
     statement = result.get("certificate") if said is not None and said.claim else None
     if statement is not None:
@@ -227,16 +203,18 @@ def _facts(records: RunRecords) -> _Facts:
                 return None
         return None
 
-    found = {name: value(name) for name in ("rounds", "seconds", "objective", "stationarity", *claims)}
-    keys = ("gap", "target_gap", "tol") if found["stationarity"] is None else ("stationarity",)
-    return _Facts(
-        status=result.get("status"),
-        lam=value("lambda", "lambda", "lam", "alpha"),
-        n_samples=value("n_samples", "n_samples"),
-        target=_setting(records.config, keys),
-        claim="" if said is None else said.claim,
+    names = ("rounds", "seconds", "objective", "stationarity", "n_samples", *claims)
+    found: dict[str, Any] = {name: value(name) for name in names}
+    # A problem that is not convex has no duality gap, and records its stationarity.
+    convex = found["stationarity"] is None
+    return {
         **found,
-    )
+        "convex": convex,
+        "status": result.get("status"),
+        "lam": value("lambda", "lambda", "lam", "alpha"),
+        "target": _setting(records.config, ("gap", "target_gap", "tol") if convex else ("stationarity",)),
+        "claim": "" if said is None else said.claim,
+    }
 
 
 def _setting(config: dict[str, Any], names: tuple[str, ...]) -> float | None:
@@ -253,196 +231,63 @@ def _real(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
 
 
-def _standing(facts: _Facts) -> tuple[str, str, str]:
-    """How a run ended: its kind for the page's colour, in a word, and in a line."""
-    if facts.status in (None, "running"):
-        return "open", "Not finished", "the run is still going, or was killed"
-    if facts.claim == "contradiction":
-        return (
-            "diverged",
-            "Contradiction",
-            "the proof contradicts itself: nothing is claimed; please report it",
-        )
-    if facts.claim == "at_rounding":
-        return "stopped", "At rounding", "the rounding of the proof exceeds what was asked"
-    if facts.status == "converged" and facts.claim in ("", "certified", "certified_within"):
-        if facts.gap_within is not None and facts.claim != "certified":
-            return "stopped", "Converged", "the target gap is proved among models of bounded size only"
-        if facts.gap is None:
-            return "stopped", "Converged", "without a certificate"
-        return "certified", "Certified", "the target gap is reached and proved"
-    return {
-        "stationary": (
-            "stopped",
-            "Stationary",
-            "a local solution of a problem that is not convex; no global optimum is claimed",
-        ),
-        "diverged": ("diverged", "Diverged", "the iterates grow without bound"),
-        "completed": ("stopped", "Completed", "all private rounds; there is no certificate"),
-        "max_rounds": ("stopped", "Stopped", "by the limit on rounds"),
-        "time_limit": ("stopped", "Stopped", "by the time limit"),
-        "early_stopped": ("stopped", "Stopped", "early: held-out rows no longer got better"),
-        "at_rounding": ("stopped", "Stopped", "more rounds prove no more"),
-        "interrupted": ("stopped", "Stopped", "by the user; the run can be resumed"),
-    }.get(facts.status, ("stopped", "Stopped", facts.status))
-
-
-def _about(records: RunRecords, n_parties: int) -> str:
-    """What this page is, for who was only sent the file."""
-    who = "one party" if n_parties == 1 else f"{n_parties} parties" if n_parties else "several parties"
-    made = records.path / "result.json"
-    day = f" on {datetime.fromtimestamp(made.stat().st_mtime, UTC):%Y-%m-%d}" if made.is_file() else ""
-    return (
-        f"A linear model that fastadmm trained{day} on columns of {who} about the same rows: how well it "
-        "does on other rows where that was measured, what it says, what it does not know, how close it is to "
-        "the best possible one, and how training went."
-    )
-
-
-def _certificate(facts: _Facts, records: RunRecords) -> str:
-    """What the duality gap means, in a few sentences, and how it is checked."""
-    if (said := records.said) is None:
-        return _meaning(facts)
-    line = f"{said.line[0].upper()}{said.line[1:]}."
-    if said.refused:
-        return line
-    if not said.claim:
-        return f"{_meaning(facts)} ({line})"
-    meaning = _meaning(facts) if said.claim in ("certified", "uncertified") else line
-    return f"{meaning} Prove it again: fastadmm verify {records.path.resolve().name}"
-
-
-def _meaning(facts: _Facts) -> str:
-    """What the duality gap means, in one sentence or two."""
-    if facts.status == "diverged":
-        return (
-            "This run diverged: its iterates grow without bound and the model must not be used. "
-            "Train again with a scheme that is guaranteed to converge."
-        )
-    if not facts.convex:
-        return (
-            "The problem is not convex, so there is no duality gap and no global optimum is claimed: another "
-            "model may have a smaller objective. What the run reports is how nearly stationary its model is: "
-            "the size of the gradient as a share of that at zero weights."
-        )
-    if facts.status == "converged" and facts.gap_within is not None:
-        return (
-            "Nothing bounds the weights, or too little for double precision: a gap is proved only to the "
-            "best of the models in which no column contributes more than 1000 standard deviations: the "
-            "model's objective is at most "
-            f"{format_percent(facts.gap_within)} above that one's. "
-            "Of models with larger weights nothing is claimed."
-        )
-    subject = "the model's objective" if facts.status else "the objective after the last logged round"
-    bound = _bound(facts, subject)
-    if bound is None:
-        return "No duality gap was recorded, so nothing is proved about how good this model is."
-    tail = ""
-    if facts.status == "converged":
-        tail = " This is a proof, not an estimate: no choice of weights can do better than that."
-    elif facts.target is not None and facts.gap is not None and facts.gap > facts.target:
-        tail = (
-            f" The bound is proved, but the run {'stopped' if facts.status else 'has not finished'} "
-            f"before the target of {format_number(facts.target)} was reached."
-        )
-    return bound + tail
-
-
-def _bound(facts: _Facts, subject: str) -> str | None:
-    first = subject[0].upper() + subject[1:]
-    if facts.objective is not None and facts.gap_absolute is not None and facts.gap_absolute >= 0:
+def _bound(facts: dict[str, Any]) -> str:
+    """How far the objective is above the best possible at most; empty where nothing is proved."""
+    objective, gap, absolute = facts["objective"], facts["gap"], facts["gap_absolute"]
+    if objective is not None and absolute is not None and absolute >= 0:
         # objective <= best + gap, and best >= objective - gap.
-        best = facts.objective - facts.gap_absolute
-        if best > 0:
-            return f"{first} is at most {format_percent(facts.gap_absolute / best)} above the best possible."
-        return f"{first} is at most {format_number(round_up(facts.gap_absolute))} above the best possible."
-    if facts.gap is not None and facts.gap >= 0:
-        return f"{first} is at most {format_percent(facts.gap)} above the best possible."
-    return None
+        best = objective - absolute
+        return format_percent(absolute / best) if best > 0 else format_number(round_up(absolute))
+    return format_percent(gap) if gap is not None and gap >= 0 else ""
 
 
-def _headline(records: RunRecords, facts: _Facts, n_parties: int) -> list[dict[str, str]]:
-    target = "" if facts.target is None else f"target {format_number(facts.target)}"
-    result = records.result or {}
-    data = records.config.get("data")
-    return [
-        _item("Rows", format_number(facts.n_samples), Path(data).name if isinstance(data, str) else ""),
-        *_class_of(result, records.evaluation),
-        *_metric(records.evaluation),
-        _item("Parties", format_number(n_parties) if n_parties else NONE, _columns(records)),
-        _item("Relative gap", format_number(facts.gap if facts.gap is None else round_up(facts.gap)), target)
-        if facts.convex
-        else _item("Stationarity", format_number(facts.stationarity, zeros=True), target),
-        _lambda(records, facts),
-    ]
-
-
-def _class_of(result: dict[str, Any], evaluation: dict[str, Any] | None) -> list[dict[str, str]]:
+def _class_of(result: dict[str, Any], evaluation: dict[str, Any] | None) -> list[Item]:
     """Class 1 and how frequent it is, in training rows, else in those of the evaluation."""
     rows = result.get("class_rows")
     if isinstance(rows, dict) and len(rows) == 2 and all(map(_real, rows.values())):
         name, count = list(rows.items())[1]
-        return [_item("Class 1", name, f"{100.0 * count / (sum(rows.values()) or 1):.3g} % of rows")]
+        return [("Class 1", name, f"{100.0 * count / (sum(rows.values()) or 1):.3g} % of rows")]
     event, share = event_in(evaluation or {})
-    return [_item("Class 1", event, f"{100.0 * share:.3g} % of evaluated rows")] if event else []
+    return [("Class 1", event, f"{100.0 * share:.3g} % of evaluated rows")] if event else []
 
 
-def _metric(evaluation: dict[str, Any] | None) -> list[dict[str, str]]:
+def _metric(evaluation: dict[str, Any] | None) -> list[Item]:
     """AUC with its interval, or R², of the evaluation."""
     metrics = (evaluation or {}).get("metrics", {})
     found = [name for name in ("auc", "r2", "d2") if _real(metrics.get(name))][:1]
     ends = ((evaluation or {}).get("ranking") or {}).get("auc_interval")
     note = f"95 %: {ends[0]:.3f} to {ends[1]:.3f}" if found == ["auc"] and ends else "evaluated"
-    return [_item(metric_label(name), f"{metrics[name]:.3f}", note) for name in found]
+    return [(metric_label(name), f"{metrics[name]:.3f}", note) for name in found]
 
 
-def _training(records: RunRecords, facts: _Facts) -> list[dict[str, str]]:
-    result, most = records.result or {}, _setting(records.config, ("rounds",))
-    limit = "" if most is None else f"at most {format_number(most)}"
-    return [
-        _item("Objective", format_number(facts.objective, 6), f"mean {result.get('loss') or 'loss'} + λ·R"),
-        _item("Rounds", format_number(facts.rounds), f"{result.get('scheme') or ''}, {limit}".strip(", ")),
-        *_exchanges(records, facts),
-        _item("Time", format_duration(facts.seconds), _per_round(facts)),
-    ]
+def _of_parties(result: dict[str, Any], key: str) -> list[float]:
+    """Numbers under a key of the parties, of those that have one."""
+    values = (party.get(key) for party in result.get("parties") or [])
+    return [value for value in values if _real(value)]
 
 
-def _item(label: str, text: str, note: str = "") -> dict[str, str]:
-    return {"label": label, "value": text, "note": note}
-
-
-def _lambda(records: RunRecords, facts: _Facts) -> dict[str, str]:
+def _lambda(result: dict[str, Any], facts: dict[str, Any]) -> Item:
     """λ, or from the smallest to the largest where parties have their own."""
-    own = [party.get("lambda") for party in (records.result or {}).get("parties") or []]
-    values = [value for value in own if _real(value)]
+    values = _of_parties(result, "lambda")
     if not values:
-        return _item("λ", format_number(facts.lam), "per mean loss")
+        return "λ", format_number(facts["lam"]), "per mean loss"
     ends = dict.fromkeys(format_number(value) for value in (min(values), max(values)))
-    return _item("λ of each party", " to ".join(ends), "per mean loss")
+    return "λ of each party", " to ".join(ends), "per mean loss"
 
 
-def _exchanges(records: RunRecords, facts: _Facts) -> list[dict[str, str]]:
+def _exchanges(result: dict[str, Any], facts: dict[str, Any]) -> list[Item]:
     """What the run's exchanges would cost between organisations, where that was counted."""
-    result = records.result or {}
-    sent = [party.get("bytes") for party in result.get("parties") or []]
-    values, n = [value for value in sent if _real(value)], facts.n_samples
+    values, n = _of_parties(result, "bytes"), facts["n_samples"]
     if not values or not n or not _real(result.get("exchanges")):
         return []
     note = f"as between organisations: {format_number(round(max(values) / n))} bytes a row"
-    return [_item("Exchanges", format_number(result["exchanges"]), note)]
+    return [("Exchanges", format_number(result["exchanges"]), note)]
 
 
-def _per_round(facts: _Facts) -> str:
-    if not facts.rounds or facts.seconds is None:
-        return ""
-    return f"{format_duration(facts.seconds / facts.rounds)} per round"
-
-
-def _columns(records: RunRecords) -> str:
-    widths = [party.get("n_features") for party in (records.result or {}).get("parties", [])]
-    if not widths or not all(_real(width) for width in widths):
-        return ""
-    return f"{format_number(sum(widths))} columns"
+def _n_columns(result: dict[str, Any]) -> float:
+    """Columns of all parties; 0 where not all of them say."""
+    widths = _of_parties(result, "n_features")
+    return sum(widths) if len(widths) == len(result.get("parties") or []) else 0
 
 
 def _parties(records: RunRecords) -> list[list[str]]:
@@ -478,15 +323,8 @@ def _last_rounds(records: RunRecords) -> dict[str, Any]:
     """The columns that hold at least one number in the last rounds, and those rounds."""
     history = records.history
     tail = slice(max(0, len(history) - LAST_ROUNDS), None)
-    labels = {
-        "seconds": "seconds",
-        "objective": "objective",
-        "gap": "relative gap",
-        "stationarity": "stationarity",
-        "primal_residual": "primal residual",
-        "dual_residual": "dual residual",
-        "penalty": "penalty",
-    }
+    names = ("seconds", "objective", "gap", "stationarity", "primal_residual", "dual_residual", "penalty")
+    labels = {name: name.replace("_", " ") for name in names} | {"gap": "relative gap"}
     columns = [(label, history.series[name][tail]) for name, label in labels.items()]
     columns += [
         (f"test {metric_label(name)}", values[tail]) for name, values in list(history.test.items())[:3]
@@ -526,32 +364,14 @@ def _evaluation(evaluation: dict[str, Any] | None) -> dict[str, Any] | None:
     }
 
 
-def _groups(document: dict[str, Any]) -> list[dict[str, Any]]:
-    """A nested document as named groups of (key, text) pairs."""
-    top = [(key, value) for key, value in document.items() if not isinstance(value, dict)]
-    groups = [{"name": "", "rows": [(key, _text(value)) for key, value in top]}] if top else []
-    for key, value in document.items():
-        if isinstance(value, dict):
-            groups.append({"name": key, "rows": list(_flat(value))})
-    return [group for group in groups if group["rows"]]
-
-
-def _flat(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for key, value in table.items():
-        if isinstance(value, dict) and value:
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", _text(value)
-
-
-def _text(value: Any) -> str:
+def told(value: Any) -> str:
     """A setting as the reader would write it."""
     if value is None:
         return NONE
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
-        return ", ".join(map(_text, value)) or NONE
+        return ", ".join(map(told, value)) or NONE
     if isinstance(value, dict):
-        return ", ".join(f"{key} = {_text(item)}" for key, item in value.items()) or NONE
+        return ", ".join(f"{key} = {told(item)}" for key, item in value.items()) or NONE
     return str(value)

@@ -30,7 +30,7 @@ def judgement_section(evaluation: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plot(key: str, title: str, caption: str, alt: str, draw: Callable[[Any], None]) -> Plot:
-    return Plot.of(key, title, caption, alt, lambda figure: draw(figure.add_subplot()))
+    return Plot(key, title, caption, alt, lambda figure: draw(figure.add_subplot()))
 
 
 def _roc(ranking: dict[str, Any]) -> Plot:

@@ -6,7 +6,7 @@ import math
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,29 +46,20 @@ MAX_PARTIES = 12
 
 @dataclass(frozen=True)
 class Plot:
-    """One figure of the page."""
+    """One figure of the page; its texts are plain, not HTML."""
 
     key: str  # identifier, unique in the page
-    title: str  # heading and the sentence that explains what to look for. Plain text, not HTML
-    caption: str  # heading and the sentence that explains what to look for. Plain text, not HTML
-    alt: str  # what the figure shows, in words, for readers who do not see it. Plain text
-    svg: str  # an ``<svg>`` element, ready for an HTML page
+    title: str
+    caption: str  # what to look for
+    alt: str  # what the figure shows, in words, for readers who do not see it
+    draw: Callable[[Figure], None]
     wide: bool = False  # whether it takes the whole width of the page
+    height: float = 2.9
 
-    @classmethod
-    def of(
-        cls,
-        key: str,
-        title: str,
-        caption: str,
-        alt: str,
-        draw: Callable[[Figure], None],
-        *,
-        wide: bool = False,
-        height: float = 2.9,
-    ) -> Plot:
-        """Draw a figure."""
-        return cls(key, title, caption, alt, render(key, draw, wide=wide, height=height), wide)
+    @cached_property
+    def svg(self) -> str:
+        """An ``<svg>`` element, ready for an HTML page."""
+        return render(self.key, self.draw, wide=self.wide, height=self.height)
 
 
 def unit_square(ax: Any, xlabel: str, ylabel: str, diagonal: str = "") -> None:
@@ -125,7 +116,7 @@ def calibration_plot(calibration: dict[str, Any]) -> Plot | None:
         f"Observed rate against mean predicted probability in {len(bins)} groups: from "
         f"{observed[0]:.3f} at {predicted[0]:.3f} to {observed[-1]:.3f} at {predicted[-1]:.3f}.{summary}"
     )
-    return Plot.of("calibration", "Calibration", caption, alt, draw)
+    return Plot("calibration", "Calibration", caption, alt, draw)
 
 
 # --- the figures -------------------------------------------------------------------------------
@@ -157,7 +148,7 @@ def _objective(history: History) -> Plot | None:
     caption = "Mean loss plus λ times the penalty, on the training data."
     caption += " The lower bound is that of the rounds." if band else ""
     alt = f"Objective against rounds: {_story(history.round, objective)}"
-    return Plot.of("objective", "Objective", caption, alt, draw)
+    return Plot("objective", "Objective", caption, alt, draw)
 
 
 def _falling(
@@ -196,7 +187,7 @@ def _falling(
             ax.legend(loc="best")
 
     said = " ".join(f"{words}: {_story(x, y, unit)}" for _, words, y in lines)
-    return Plot.of(*texts, said + (f" The target is {target:.3g}." if target else ""), draw)
+    return Plot(*texts, said + (f" The target is {target:.3g}." if target else ""), draw)
 
 
 def _gap(history: History, target: float | None, unit: str) -> Plot | None:
@@ -303,7 +294,7 @@ def _weights(history: History, party_names: Sequence[str]) -> Plot | None:
         f", and {hidden} parties more." if hidden else "."
     )
     height = max(2.5, 1.2 + 0.21 * shown.size)
-    return Plot.of("weights", "Weights of the parties", caption, alt, draw, wide=True, height=height)
+    return Plot("weights", "Weights of the parties", caption, alt, draw, wide=True, height=height)
 
 
 def _panels(
@@ -322,7 +313,7 @@ def _panels(
             round_axes(ax, history.round, log=wide_range(y))
 
     said = " ".join(f"{name[0].upper()}{name[1:]}: {_story(history.round, y)}" for name, y in lines)
-    return Plot.of(*texts, said, draw, wide=len(lines) > 1)
+    return Plot(*texts, said, draw, wide=len(lines) > 1)
 
 
 # --- words ---------------------------------------------------------------------------------------
@@ -373,7 +364,7 @@ def path_plot(table: dict[str, Any]) -> Plot:
         f"{format_number(row[name], 5, zeros=True)}, {row['nonzero']} weights not zero"
         for row in rows
     )
-    return Plot.of("path", title, caption, alt, partial(draw_path, table=table), wide=True, height=5.0)
+    return Plot("path", title, caption, alt, partial(draw_path, table=table), wide=True, height=5.0)
 
 
 def write_privacy_plot(path: Path, plan: BudgetPlan, n_parties: int) -> Path:

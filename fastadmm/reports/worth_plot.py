@@ -46,7 +46,7 @@ def worth_plot(worth: Worth) -> Plot:
         for row in worth.table()
     )
     title, draw = f"What each party adds to the test {label}", partial(draw_worth, worth=worth)
-    return Plot.of("worth", title, caption, alt, draw, wide=True, height=worth_height(worth))
+    return Plot("worth", title, caption, alt, draw, wide=True, height=worth_height(worth))
 
 
 def _bars(ax: Axes, worth: Worth) -> None:

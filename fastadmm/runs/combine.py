@@ -24,7 +24,7 @@ from fastadmm.store.model import PartyModel, SharedPart, open_party_model, open_
 from fastadmm.store.party_file import PartyData, check_party_name, open_party
 
 if TYPE_CHECKING:
-    from fastadmm.data_tools.predict_tables import TableRows
+    from fastadmm.data_tools.per_table import TableRows
 
 CONTRIBUTION = "fastadmm-contribution"
 

@@ -180,8 +180,10 @@ def traits_of(config: RunConfig, sets: Sequence[Constraint], **known: Any) -> Tr
         smooth=config.loss == "auto" or parse_loss(config.loss).smooth,
         ridge=all(is_ridge(regularizer, own) for own in sets),
         convex=is_convex(config),
+        convex_penalty=regularizer.convex,
         a_sum=is_one_sum([regularizer] * len(sets), sets),
         log_sum=all(is_log_sum(regularizer, own) for own in sets),
+        coupled=any(own.coupled for own in sets),
         **known,
     )
 

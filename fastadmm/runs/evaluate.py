@@ -15,7 +15,8 @@ from fastadmm.store.label_file import LabelData
 from fastadmm.store.model import Model, open_model
 
 if TYPE_CHECKING:
-    from fastadmm.data_tools.predict_tables import TableFeatures, TableRows
+    from fastadmm.data_tools.per_table import TableRows
+    from fastadmm.data_tools.predict_tables import TableFeatures
     from fastadmm.data_tools.tables import Table
 
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from fastadmm.errors import FormatError, StorageError
@@ -86,34 +85,17 @@ class Kind:
     resume: str = ""  # the command that goes on with one, to be named where one is in the way
 
 
+#: All that a run in one process may hold.
+_OWN = """
+    run.toml environment.json rounds.jsonl result.json dual.npy evaluation.json inference.json points.json
+    report.html privacy.json tracking.json tensorboard worth.json worth.partial privacy-ledger.jsonl messages
+    fits path.json path.csv path.svg checkpoints model .*.tmp
+"""
+
 #: Rounds or a path in one process.
 FIT = Kind(
     "run.toml",
-    (
-        "run.toml",
-        "environment.json",
-        "rounds.jsonl",
-        "result.json",
-        "dual.npy",
-        "evaluation.json",
-        "inference.json",
-        "points.json",
-        "report.html",
-        "privacy.json",
-        "tracking.json",
-        "tensorboard",
-        "worth.json",
-        "worth.partial",
-        "privacy-ledger.jsonl",
-        "messages",
-        "fits",
-        "path.json",
-        "path.csv",
-        "path.svg",
-        "checkpoints",
-        "model",
-        ".*.tmp",
-    ),
+    tuple(_OWN.split()),
     "privacy-ledger.jsonl",
     "no run.toml: not a run; start one with 'fastadmm train'",
     "fastadmm resume",
@@ -132,43 +114,13 @@ class RunFolder:
     def __init__(self, path: Path, kind: Kind = FIT) -> None:
         self.path, self.kind = path, kind
         self._lock: RunLock | None = None
-
-    # --- names --------------------------------------------------------------------------------------------
-
-    @property
-    def configuration(self) -> Path:
-        """What to compute, and from what."""
-        return self.path / self.kind.configuration
-
-    @property
-    def log(self) -> Path:
-        """One line per round."""
-        return self.path / "rounds.jsonl"
-
-    @property
-    def checkpoints(self) -> Path:
-        """States to go on from."""
-        return self.path / "checkpoints"
-
-    @property
-    def model(self) -> Path:
-        """The model, once there is one."""
-        return self.path / "model"
-
-    @property
-    def result(self) -> Path:
-        """How the run ended; absent while it goes on."""
-        return self.path / "result.json"
-
-    @property
-    def ledger(self) -> Path:
-        """The run's own privacy ledger, where none is shared."""
-        return self.path / self.kind.ledger
-
-    @property
-    def messages(self) -> Path:
-        """What was released in a private run: drawn once, charged and stored before it is used."""
-        return self.path / "messages"
+        self.configuration = path / kind.configuration  # what to compute, and from what
+        self.log = path / "rounds.jsonl"  # one line per round
+        self.checkpoints = path / "checkpoints"  # states to go on from
+        self.model = path / "model"  # once there is one
+        self.result = path / "result.json"  # how the run ended; absent while it goes on
+        self.ledger = path / kind.ledger  # the run's own, where none is shared
+        self.messages = path / "messages"  # what was released in a private run, before it is used
 
     # --- beginning, and who works in it -------------------------------------------------------------------
 
@@ -357,7 +309,5 @@ class RoundLog:
     def __enter__(self) -> RoundLog:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()

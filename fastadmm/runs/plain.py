@@ -62,6 +62,7 @@ class Columns:
     low: float = -math.inf
     high: float = math.inf
     radius: float = math.inf
+    equations: tuple[Array, Array] | None = None  # A and a of A x = a, of weights on a simplex or affine set
     groups: list[list[int]] | None = None
     centre: Array = 0.0
     deviation: Array = 1.0

@@ -24,7 +24,7 @@ from fastadmm.store.model import Model, PartyModel, open_model, open_party_model
 from fastadmm.store.party_file import check_party_name
 
 if TYPE_CHECKING:
-    from fastadmm.data_tools.predict_tables import TableRows
+    from fastadmm.data_tools.per_table import TableRows
 
 Array = np.ndarray
 

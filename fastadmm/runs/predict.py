@@ -19,7 +19,8 @@ from fastadmm.store.model import Model, SharedPart, open_model
 from fastadmm.store.partition import Partition, open_partition
 
 if TYPE_CHECKING:
-    from fastadmm.data_tools.predict_tables import TableFeatures, TableRows
+    from fastadmm.data_tools.per_table import TableRows
+    from fastadmm.data_tools.predict_tables import TableFeatures
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -234,6 +234,10 @@ def _cost(m: Columns, x: Array, num: Numbers) -> Any:
         sizes, groups = _norms(m, x)
         norm = num.sum([s * f * f for s, (_, f) in zip(sizes, groups)])
     inside = (x >= m.low).all() and (x <= m.high).all() and float(x @ x) <= m.radius**2 * (1.0 + 1e-12)
+    if m.equations is not None:
+        rows, values = m.equations
+        off = abs(rows @ x - values).astype(float)
+        inside = inside and (off <= 1e-12 * (abs(rows) @ abs(x) + abs(values)).astype(float)).all()
     return m.first * norm + m.second / 2 * num.sum((x * x).flat) if inside else INF
 
 
@@ -245,7 +249,7 @@ def _endless(m: Columns, q: Array) -> Array:
 
 def _scale(m: Columns, pulls: Array) -> float:
     """The largest share of the pulls that the norm pays for; 1 where it need not."""
-    if m.second > 0 or m.radius < INF or m.first == 0:
+    if m.second > 0 or m.radius < INF or m.first == 0 or m.equations is not None:
         return 1.0
     far = [_endless(m, q) for q in pulls.T]
     size = max(float((abs(q) if m.groups is None else _norms(m, q)[0]).max()) for q in far)
@@ -258,6 +262,21 @@ def _excess(m: Columns, x: Array, q: Array, reach: float, num: Numbers) -> Any:
     flat = m.deviation == 0.0  # q is zero there
     end = np.where(flat, INF, reach / np.where(flat, 1.0, m.deviation))
     q = np.where(flat, 0.0 * q, q)
+    if m.equations is not None:  # any multipliers prove a bound: those that floats find
+        rows, values = m.equations
+        pull = q.astype(float)
+        if m.low == 0.0 and m.second == 0:
+            multipliers = [pull.max() - m.first * (1.0 - 1e-15) + 1e-15 * abs(pull).max()]
+        elif m.low == 0.0:
+            ordered = np.sort(pull)[::-1]
+            each = (np.cumsum(ordered) - m.second * values[0]) / np.arange(1, len(pull) + 1)
+            multipliers = [each[ordered > each][-1] - m.first]
+        else:
+            multipliers = np.linalg.lstsq(rows.T, pull - m.second * np.linalg.pinv(rows) @ values)[0]
+        paid = num.sum((num.of(np.array(multipliers)) * (num.of(values) - num.of(rows) @ x)).flat)
+        left = q - num.of(rows.T) @ num.of(np.array(multipliers))
+        endless = np.where(flat, np.nextafter(0.0, 1.0), m.deviation)  # no column is flat to a multiplier
+        return _excess(replace(m, equations=None, deviation=endless), x, left, reach, num) + paid
     if m.groups is None and m.radius == INF:
         low, high = np.maximum(m.low, -end), np.minimum(m.high, end)
         far = np.where(q > m.first, q - m.first, np.where(q < -m.first, q + m.first, 0.0))

@@ -201,7 +201,14 @@ def _columns(config: RunConfig, model: Model, partition: Partition) -> list[Colu
             groups=groups,
         )
         kind, _, numbers = (sets if isinstance(sets, str) else sets[m]).partition(":")
-        limits = [float(number) for number in numbers.split(",") if number]
+        if kind in ("simplex", "sum"):
+            columns.equations = np.ones((1, party.n_features)), np.array([float(numbers or 1.0)])
+            columns.low = 0.0 if kind == "simplex" else columns.low
+        if kind == "affine":
+            pairs = [row.split("=") for row in numbers.split(";")]
+            rows = np.array([row.split(",") for row, _ in pairs], dtype=float)
+            columns.equations = rows, np.array([value for _, value in pairs], dtype=float)
+        limits = [float(number) for number in numbers.split(",") if number] if kind in ("box", "ball") else []
         if kind == "nonnegative":
             columns.low = 0.0
         elif kind == "box":

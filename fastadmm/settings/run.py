@@ -96,9 +96,11 @@ class RunConfig:
         in_model=True,
     )
     constraint: str = _objective(
-        "set that each party's weights must lie in: `all`, `nonnegative`, `box:LOW,HIGH` or `ball:RADIUS`",
-        "Set of each party's weights: all, nonnegative, box:LOW,HIGH or ball:RADIUS.",
-        words=lambda: ("all", "nonnegative", "box:", "ball:"),
+        "set that each party's weights must lie in: `all`, `nonnegative`, `box:LOW,HIGH`, `ball:RADIUS`, "
+        "`simplex:SUM`, `sum:VALUE` or `affine:NUMBERS=VALUE;...`",
+        "Set of each party's weights: all, nonnegative, box:LOW,HIGH, ball:RADIUS, simplex:SUM, sum:VALUE or "
+        "affine:NUMBERS=VALUE;...",
+        words=lambda: ("all", "nonnegative", "box:", "ball:", "simplex:", "sum:", "affine:"),
         panel=MORE,
         in_model=True,
         default="all",

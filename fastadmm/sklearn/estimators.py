@@ -86,8 +86,8 @@ class JointClassifier(ClassifierMixin, _SharingModel):
     l1_ratio : float, default=0.5
         Share of l1 in "elastic_net", above 0 and at most 1; not used by other regularisers.
     constraint : str, Constraint, list of them, or None, default=None
-        Set that each party's weights must lie in: "nonnegative", "box:-1,1", "ball:2.5"; None for none. A
-        list has one for each party.
+        Set that each party's weights must lie in: "nonnegative", "box:-1,1", "ball:2.5", "simplex:1",
+        "sum:0", ``Affine.of(rows, values)``; None for none. A list has one for each party.
     loss : str, default="auto"
         "auto" is "logistic" for two classes, as in F above, and "multinomial" for more; "multinomial" also
         works with two. "hinge", "squared_hinge", "smoothed_hinge" and the non-convex "sigmoid" are for two

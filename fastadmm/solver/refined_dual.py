@@ -56,6 +56,8 @@ def refined_dual(
         own = penalty.regularizer.stiffness(x) * x if first > 0.0 else np.zeros_like(x)
         if np.linalg.norm(x) >= 0.999 * penalty.constraint.radius:
             return None  # the ball holds it
+        if penalty.constraint.coupled:
+            return None  # its equations do
         slopes.append(first * own + second * x)
         held.append(penalty.held(x))
     free = [np.flatnonzero(~own) for own in held]

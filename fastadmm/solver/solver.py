@@ -220,6 +220,16 @@ class Solver(Run):
         if within > 0.0 and not self._proves_enough(self.last_record):
             self.last_record = replace(self.last_record, gap_within=max(objective - within, 0.0) / within)
         if (
+            self.method.proves_stationarity
+            and not self.diverged
+            and self._is_to_be_measured(self.last_record)
+        ):
+            begin = time.perf_counter()
+            with self.engine.limited():
+                fresh = yield from self.method.fresh_stationarity()
+            self.last_record = replace(self.last_record, stationarity=fresh)
+            self._spend(time.perf_counter() - begin)
+        if (
             self.watch is not None
             and not self.diverged
             and self.watch.take(self.last_record, self.method.intercept)
@@ -236,6 +246,11 @@ class Solver(Run):
     def _is_to_be_proved(self, record: RoundRecord) -> bool:
         """Whether a round is the last, as far as rounds know, or has a limit."""
         return self._is_due(record) or self._limit(record) is not None
+
+    def _is_to_be_measured(self, record: RoundRecord) -> bool:
+        """Whether a round's weights may be stationary, or are the last."""
+        at_end = self.n_rounds >= self.options.max_rounds  # no clock decides on an exchange
+        return at_end or (record.stationarity or 0.0) <= self.options.stationarity
 
     def _is_due(self, record: RoundRecord) -> bool:
         """Whether a proof decides how the run goes on after a round."""

@@ -10,6 +10,7 @@ gives unaligned addresses, and lets a file that shrinks kill the process: see ``
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,52 +72,39 @@ class RowReader:
         if state != self._identity:
             raise InputError(f"{shown(self.path)}: changed while it was in use; restore it and resume")
 
-    def place(self, key: str) -> tuple[np.ndarray, int]:
-        """Where each chunk of a dataset begins in the file, and its rows; only if :attr:`direct`."""
+    def _spans(self, key: str, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Where in the file the rows ``start:stop`` lie, chunk by chunk, and their bytes; only if direct."""
         places = self._places[key]
         assert places is not None  # that is what direct says
-        return places
+        offsets, chunk_rows = places
+        row_bytes = self.dtypes[key].itemsize * self.row_items[key]
+        while start < stop:
+            chunk, inside = divmod(start, chunk_rows)
+            until = min(stop, (chunk + 1) * chunk_rows)
+            yield int(offsets[chunk]) + inside * row_bytes, (until - start) * row_bytes
+            start = until
 
     def read_into(self, key: str, start: int, stop: int, out: np.ndarray) -> None:
         """Read the rows ``start:stop`` of a dataset."""
         if start == stop:
             return
-        places = self._places[key]
-        if not self.direct or places is None:
+        if not self.direct:
             with h5_errors(self.path, key):
                 dataset = self._file[key]
                 dataset.read_direct(out.reshape(stop - start, *dataset.shape[1:]), np.s_[start:stop])
             return
-        offsets, chunk_rows = places
-        row_bytes = self.dtypes[key].itemsize * self.row_items[key]
-        view = out.data.cast("B")
-        done, row = 0, start
+        view, done = out.data.cast("B"), 0
         with storage_errors(self.path, "read"):
-            while row < stop:
-                chunk, inside = divmod(row, chunk_rows)
-                until = min(stop, (chunk + 1) * chunk_rows)
-                length = (until - row) * row_bytes
-                place = int(offsets[chunk]) + inside * row_bytes
+            for place, length in self._spans(key, start, stop):
                 self._read(key, view[done : done + length], place)
-                done, row = done + length, until
+                done += length
 
     def advise(self, key: str, start: int, stop: int) -> None:
-        """Tell the system which rows will be read next, so that it fetches them; only if :attr:`direct`."""
-        places = self._places[key]
-        if start == stop or places is None or not hasattr(os, "posix_fadvise"):
-            return
-        offsets, chunk_rows = places
-        row_bytes = self.dtypes[key].itemsize * self.row_items[key]
-        for chunk in range(start // chunk_rows, (stop - 1) // chunk_rows + 1):
-            first = max(start - chunk * chunk_rows, 0)
-            last = min(stop - chunk * chunk_rows, chunk_rows)
-            with suppress(OSError):  # advice only
-                os.posix_fadvise(
-                    self.descriptor,
-                    int(offsets[chunk]) + first * row_bytes,
-                    (last - first) * row_bytes,
-                    os.POSIX_FADV_WILLNEED,
-                )
+        """Tell the system which rows will be read next, so that it fetches them."""
+        if self.direct and hasattr(os, "posix_fadvise"):
+            for place, length in self._spans(key, start, stop):
+                with suppress(OSError):  # advice only
+                    os.posix_fadvise(self.descriptor, place, length, os.POSIX_FADV_WILLNEED)
 
     def _read(self, key: str, view: memoryview, place: int) -> None:
         done = 0

@@ -80,6 +80,15 @@ class Coalition:
         return {"members": list(self.members), **{name: getattr(self, name) for name in names}}
 
     @classmethod
+    def measured(
+        cls, members: Sequence[int], metrics: Mapping[str, Any], gap: float | None, **trained: Any
+    ) -> Coalition:
+        """A coalition whose model has these metrics, among others; ``trained`` are the other fields."""
+        known = {name: metrics[name] for name in HIGHER_IS_BETTER if name in metrics}
+        certified = gap if gap is not None and math.isfinite(gap) else None
+        return cls(tuple(members), known, gap=certified, **trained)
+
+    @classmethod
     def from_json(cls, values: dict[str, Any]) -> Coalition:
         """Inverse of :meth:`to_json`."""
         return cls(**{**values, "members": tuple(values["members"])})
@@ -123,12 +132,8 @@ class Worth:
         if len(self.coalitions) != 1 << len(self.parties):
             return None
         sign = 1.0 if HIGHER_IS_BETTER[metric or self.metric] else -1.0
-        return [
-            float(share)
-            for share in shapley_values(
-                [sign * self.of(mask, metric) for mask in range(len(self.coalitions))]
-            )
-        ]
+        values = [sign * self.of(mask, metric) for mask in range(len(self.coalitions))]
+        return [float(share) for share in shapley_values(values)]
 
     def table(self, metric: str | None = None) -> list[dict[str, Any]]:
         """One row per party."""
@@ -167,6 +172,38 @@ class Worth:
             "pooled": self.pooled,
             "coalitions": [self.coalitions[mask].to_json() for mask in sorted(self.coalitions)],
         }
+
+    @classmethod
+    def of_game(
+        cls,
+        names: Sequence[str],
+        loss: Loss,
+        metric: str | None,
+        label_party: int,
+        coalitions: dict[int, Coalition],
+        exact: bool,
+    ) -> Worth:
+        """What coalitions that were trained say, in a metric that is defined for all of them."""
+        worth, reason = cls(list(names), metric or "", label_party, coalitions), ""
+        if not exact and len(names) <= MOST_PARTIES:
+            reason = "Shapley values were not asked for"
+        elif not exact:
+            reason = (
+                f"{len(names)} parties have {2 ** len(names)} coalitions; Shapley values take them all "
+                f"and are computed for at most {MOST_PARTIES} parties"
+            )
+        return replace(worth, reason=reason, metric=worth.chosen_metric(loss))
+
+    def chosen_metric(self, loss: Loss) -> str:
+        """The metric that is shown: the one asked for, which has to be defined, or the usual one."""
+        defined = self.metrics
+        if self.metric and self.metric not in defined:
+            raise ConfigError(
+                f"metric: {self.metric} is undefined for loss {loss.name} on this test set; choose "
+                f"{', '.join(defined)}"
+            )
+        usual = ("r2", "rmse") if loss.task == "regression" else ("auc", "log_loss", "accuracy")
+        return self.metric or next(name for name in usual if name in defined)
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Worth:
@@ -215,17 +252,14 @@ def measure_worth(
     test = problem.test
     if test is None:
         raise InputError("worth: the problem has no test set: what data add is measured on held-out rows")
-    check_choices(n_parties, metric, exact)
+    exact = chosen_exact(n_parties, metric, exact)
     if not 0 <= label_party < n_parties:
         raise ConfigError(f"label_party: {label_party!r} is none of the {n_parties} parties")
-    exact = n_parties <= MOST_PARTIES if exact is None else exact
-    reason = reason_for_none(n_parties, exact)
     plan = plan_coalitions(n_parties, exact)
     done = {mask: c for mask, c in (known or {}).items() if c.members in plan}
-    engine = Engine(options.n_threads)
     # Not where it would decide which of several local solutions is found.
     models = dict(known_models or {}) if problem.convex and weights_fit(problem, len(plan)) else None
-    try:
+    with Engine(options.n_threads) as engine:
         for members in plan:
             if sum(1 << m for m in members) in done:
                 continue
@@ -236,25 +270,22 @@ def measure_worth(
                 return None
             coalition, model = trained
             if not members and metric is not None:  # before hours of training, not after
-                chosen_metric(Worth([], metric, 0, {0: coalition}), problem.loss, metric)
+                Worth([], metric, 0, {0: coalition}).chosen_metric(problem.loss)
             done[coalition.mask] = coalition
             if models is not None:
                 models[coalition.mask] = model
             if monitor is not None:
                 monitor(coalition, model, len(done), len(plan))
-        worth = Worth(list(problem.names), metric or "", label_party, done, reason)
-        worth = replace(worth, metric=chosen_metric(worth, problem.loss, metric))
-        if not pooled:
-            return worth
-        from fastadmm.worth.pooled import fit_pooled
+    worth = Worth.of_game(problem.names, problem.loss, metric, label_party, done, exact)
+    if not pooled:
+        return worth
+    from fastadmm.worth.pooled import fit_pooled
 
-        return replace(worth, pooled=fit_pooled(problem, test))
-    finally:
-        engine.close()
+    return replace(worth, pooled=fit_pooled(problem, test))
 
 
-def check_choices(n_parties: int, metric: str | None, exact: bool | None) -> None:
-    """Refuse a metric that nobody knows, and more coalitions than can be trained."""
+def chosen_exact(n_parties: int, metric: str | None, exact: bool | None) -> bool:
+    """Whether all coalitions are trained; refuses too many of them, and a metric that nobody knows."""
     if metric is not None and metric not in HIGHER_IS_BETTER:
         raise ConfigError(f"metric: unknown metric {metric!r}; choose {', '.join(HIGHER_IS_BETTER)}")
     if exact and n_parties > MOST_PARTIES:
@@ -262,44 +293,16 @@ def check_choices(n_parties: int, metric: str | None, exact: bool | None) -> Non
             f"exact: {n_parties} parties have {2**n_parties} coalitions; "
             f"Shapley values are computed for at most {MOST_PARTIES} parties"
         )
+    return n_parties <= MOST_PARTIES if exact is None else exact
 
 
 def nobody(problem: Problem, options: SolverOptions) -> Coalition:
     """The coalition of nobody, whose model is an intercept."""
     assert problem.test is not None
-    engine = Engine(options.n_threads)
-    try:
+    with Engine(options.n_threads) as engine:
         trained = _train(problem, problem.test, options, (), engine, None, None)
-    finally:
-        engine.close()
     assert trained is not None  # nobody stops it
     return trained[0]
-
-
-def reason_for_none(n_parties: int, exact: bool) -> str:
-    """Why there are no Shapley values; empty where there are."""
-    if exact:
-        return ""
-    if n_parties <= MOST_PARTIES:
-        return "Shapley values were not asked for"
-    return (
-        f"{n_parties} parties have {2**n_parties} coalitions; Shapley values take them all "
-        f"and are computed for at most {MOST_PARTIES} parties"
-    )
-
-
-def chosen_metric(worth: Worth, loss: Loss, metric: str | None) -> str:
-    """The metric that is shown."""
-    defined = worth.metrics
-    if metric is not None:
-        if metric not in defined:
-            raise ConfigError(
-                f"metric: {metric} is undefined for loss {loss.name} on this test set; choose "
-                f"{', '.join(defined)}"
-            )
-        return metric
-    preferred = ("r2", "rmse") if loss.task == "regression" else ("auc", "log_loss", "accuracy")
-    return next(name for name in preferred if name in defined)
 
 
 def weights_fit(problem: Problem, n_coalitions: int) -> bool:
@@ -328,14 +331,8 @@ def _train(
     with engine.limited():
         z = predictor(rows, result.weights, result.intercept, problem.loss, engine)
     every = evaluation_metrics(problem.loss, test.y, z, test.weight)
-    coalition = Coalition(
-        tuple(members),
-        {name: every[name] for name in HIGHER_IS_BETTER if name in every},
-        result.objective,
-        result.gap if math.isfinite(result.gap) else None,
-        len(result.history),
-        str(result.status),
-    )
+    about = {"objective": result.objective, "rounds": len(result.history), "status": str(result.status)}
+    coalition = Coalition.measured(members, every, result.gap, **about)
     return coalition, StartingPoint(result.weights, result.intercept)
 
 

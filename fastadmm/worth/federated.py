@@ -1,7 +1,6 @@
 """What each party's data add, where parties are elsewhere: a run and scores of test rows per coalition."""
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,17 +24,13 @@ from fastadmm.runs.looks import seen_by_ids
 from fastadmm.settings.run import RunConfig
 from fastadmm.store.label_file import LabelData, open_labels
 from fastadmm.worth.coalitions import (
-    HIGHER_IS_BETTER,
-    MOST_PARTIES,
     Coalition,
     Worth,
-    check_choices,
-    chosen_metric,
+    chosen_exact,
     nobody,
     plan_coalitions,
-    reason_for_none,
 )
-from fastadmm.worth.run import WORTH
+from fastadmm.worth.run import WORTH, party_number, private_worth
 
 #: Settings of single parties; a coalition has those of its members.
 _OF_PARTIES = ("party_lambda", "party_constraint")
@@ -73,12 +68,13 @@ def federate_worth(
         raise ConfigError(f"{setup.place}: key 'data' is missing: name the label file")
     setup = replace(setup, values=own)
     settings = make_config({**own, "test": str(test)}, setup.place)
-    label = _checked(setup, settings, metric, label_party, exact)
+    _check(setup, settings)
+    exact = chosen_exact(len(setup.names), metric, exact)
+    label = party_number(label_party, setup.names, setup.place)
     labels = open_labels(test)
     for line in seen_by_ids(open_labels(Path(settings.data)), labels, False):
         say(line)
     game = _Game(setup, settings, test, labels, out, say)
-    exact = len(setup.names) <= MOST_PARTIES if exact is None else exact
     plan = plan_coalitions(len(setup.names), exact)
     about = {"parties": setup.names, "test": labels.row_digest, "coalitions": len(plan)}
     with setup.opened(say, ends=False) as ask, task_folder(out, "worth", about) as task:
@@ -94,31 +90,19 @@ def federate_worth(
             coalition = _coalition(ask, game, of, members)
             done[coalition.mask] = coalition
             say(f"{len(done)}/{len(plan)} coalitions: {' + '.join(of.names)}")
-        worth = Worth(list(setup.names), metric or "", label, done, reason_for_none(len(setup.names), exact))
-        worth = replace(worth, metric=chosen_metric(worth, problem.loss, metric))
+        worth = Worth.of_game(setup.names, problem.loss, metric, label, done, exact)
         write_json(out / WORTH, {"test": test.resolve().name, **worth.to_json()})
     return worth
 
 
-def _checked(
-    setup: Setup, config: RunConfig, metric: str | None, label_party: str | None, exact: bool | None
-) -> int:
-    """Number of the label holder's party."""
+def _check(setup: Setup, config: RunConfig) -> None:
+    """Refuse runs that give away more with every coalition."""
     if config.privacy.mode != "none" or setup.own is not None:
-        raise ConfigError(
-            f"{setup.place}: a private run: every coalition's model would be one more release of the same "
-            "data, and multiply the budget; the worth of private data is not measured"
-        )
+        raise private_worth(setup.place)
     if config.secrecy != "none":
         raise ConfigError(
             f"{setup.place}: key 'secrecy': a coalition of one party has no sum that hides its messages"
         )
-    check_choices(len(setup.names), metric, exact)
-    if label_party is not None and label_party not in setup.names:
-        raise ConfigError(
-            f"{setup.place}: no party {label_party!r}; its parties are {', '.join(setup.names)}"
-        )
-    return 0 if label_party is None else setup.names.index(label_party)
 
 
 def _folder(out: Path, members: Sequence[int]) -> Path:
@@ -163,12 +147,5 @@ def _coalition(ask: Ask, game: _Game, setup: Setup, members: tuple[int, ...]) ->
         raise InputError(f"{shown(run)}: {result['message']}")
     predictions = ask_predictions(setup, ask, run, game.test, run / "scores", None, game.say)
     every = evaluate_predictions(run, predictions, game.labels, game.test)["metrics"]
-    gap = result.get("gap")
-    return Coalition(
-        members,
-        {name: every[name] for name in HIGHER_IS_BETTER if name in every},
-        result["objective"],
-        gap if gap is not None and math.isfinite(gap) else None,
-        result["rounds"],
-        result["status"],
-    )
+    about = {key: result[key] for key in ("objective", "rounds", "status")}
+    return Coalition.measured(members, every, result.get("gap"), **about)

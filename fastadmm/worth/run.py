@@ -4,7 +4,6 @@ import hashlib
 import json
 import shutil
 import zipfile
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,7 +13,6 @@ import numpy as np
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.atomic import atomic_file, shown, storage_errors, write_json
 from fastadmm.files.reading import read_json, require_regular
-from fastadmm.problem.problem import Problem
 from fastadmm.runs.config import recorded, solver_options, without
 from fastadmm.runs.display import Notes, Silent
 from fastadmm.runs.folder import RunFolder
@@ -60,10 +58,7 @@ def worth_of_run(
     found = recorded(run, {} if threads is None else {"threads": threads})
     config, provenance = found.config, found.provenance
     if config.privacy.mode != "none":
-        raise ConfigError(
-            f"{shown(run)}: a private run: every coalition's model would be one more release of the same "
-            "data, and multiply the budget; the worth of private data is not measured"
-        )
+        raise private_worth(shown(run))
     # Coalitions train on all rows, to their gap: without early stopping, at the λ that the run ended with.
     config = without("worth", replace(config, lambda_=_lambda(run, config)))
     if test is not None:
@@ -77,37 +72,8 @@ def worth_of_run(
     if test is not None:
         for line in seen_in_training(run, open_partition(test), open_model(run)):
             display.note(line)
-    label = _party_number(label_party, problem.names, run)
-    arguments: dict[str, Any] = {"metric": metric, "label_party": label, "exact": exact, "pooled": pooled}
-    with folder.held(), stop_on_signal() as should_stop:
-        known = _known(run, fingerprint, display)
-        arguments["known_models"] = _known_models(run, known)
-        worth = _measure(run, config, problem, fingerprint, known, should_stop, arguments, display)
-        if worth is None:
-            return None
-        document = {"fingerprint": fingerprint, "test": Path(config.test).resolve().name, **worth.to_json()}
-        folder.write_json(WORTH, document)
-        shutil.rmtree(run / PARTIAL, ignore_errors=True)
-    return worth
-
-
-def _measure(
-    run: Path,
-    config: RunConfig,
-    problem: Problem,
-    fingerprint: str,
-    known: dict[int, Coalition],
-    should_stop: Callable[[], bool],
-    arguments: dict[str, Any],
-    display: WorthDisplay,
-) -> Worth | None:
+    label = party_number(label_party, problem.names, shown(run))
     partial = run / PARTIAL
-    if not partial.is_dir():
-        with storage_errors(partial):
-            partial.mkdir(mode=0o700)
-        write_json(partial / "header.json", {"fingerprint": fingerprint})
-    if known:
-        display.note(f"{len(known)} coalitions are done already")
 
     def monitor(coalition: Coalition, model: StartingPoint, done: int, total: int) -> None:
         if problem.convex and weights_fit(problem, total):
@@ -117,9 +83,23 @@ def _measure(
         write_json(partial / f"{coalition.mask}.json", coalition.to_json())
         display.coalition(problem.names, coalition, done, total)
 
-    return measure_worth(
-        problem, solver_options(config), known=known, monitor=monitor, should_stop=should_stop, **arguments
-    )
+    with folder.held(), stop_on_signal() as should_stop:
+        known = _known(run, fingerprint, display)
+        how: Any = {"metric": metric, "label_party": label, "exact": exact, "pooled": pooled, "known": known}
+        how |= {"known_models": _known_models(run, known), "monitor": monitor, "should_stop": should_stop}
+        if not partial.is_dir():
+            with storage_errors(partial):
+                partial.mkdir(mode=0o700)
+            write_json(partial / "header.json", {"fingerprint": fingerprint})
+        if known:
+            display.note(f"{len(known)} coalitions are done already")
+        worth = measure_worth(problem, solver_options(config), **how)
+        if worth is None:
+            return None
+        document = {"fingerprint": fingerprint, "test": Path(config.test).resolve().name, **worth.to_json()}
+        folder.write_json(WORTH, document)
+        shutil.rmtree(run / PARTIAL, ignore_errors=True)
+    return worth
 
 
 def read_worth(path: Path) -> tuple[Worth, dict[str, Any]] | None:
@@ -206,9 +186,16 @@ def _known_models(run: Path, known: dict[int, Coalition]) -> dict[int, StartingP
     return models
 
 
-def _party_number(name: str | None, names: list[str], run: Path) -> int:
-    if name is None:
-        return 0
-    if name not in names:
-        raise ConfigError(f"{shown(run)}: no party {name!r}; its parties are {', '.join(names)}")
-    return names.index(name)
+def private_worth(place: str) -> ConfigError:
+    """What is said to whoever asks for the worth of private data."""
+    return ConfigError(
+        f"{place}: a private run: every coalition's model would be one more release of the same data, and "
+        "multiply the budget; the worth of private data is not measured"
+    )
+
+
+def party_number(name: str | None, names: list[str], place: str) -> int:
+    """Number of the label holder's party; the first one where none is named."""
+    if name is not None and name not in names:
+        raise ConfigError(f"{place}: no party {name!r}; its parties are {', '.join(names)}")
+    return 0 if name is None else names.index(name)

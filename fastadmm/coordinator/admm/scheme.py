@@ -43,6 +43,8 @@ class AdmmScheme(Scheme):
         """An option of its own, or a problem that is not for the others."""
         if given:
             return f"{given[0]} is an option of ADMM"
+        if traits.coupled:
+            return "a simplex or an affine set"
         return "more than 300 parties, or 1024 parties times classes"
 
     def method(self, traits: Traits) -> type[Method]:

@@ -20,7 +20,7 @@ from fastadmm.coordinator.proximal.face_newton import RIDGE
 from fastadmm.coordinator.proximal.hull import HullPoint
 from fastadmm.coordinator.proximal.parts import products_with
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
-from fastadmm.coordinator.proximal.weights_program import descent_solver
+from fastadmm.coordinator.proximal.weights_program import descent_solver, positive_definite
 from fastadmm.engine.engine import Engine
 from fastadmm.method.bent_rows import best_length_of_lines
 from fastadmm.method.line_length import best_length
@@ -184,7 +184,7 @@ class Passes:
     def prepare(self, here: Place) -> bool:
         """Take new messages into the Hessian; whether it is that of this very place."""
         hessian, loss = self.shared.hessian, self.problem.loss
-        if hessian.reference is None or loss.bends(self.problem.y[:1]) is not None:
+        if hessian.reference is None or loss.bends(self.problem.y[:1]) is not None or not loss.convex:
             return self.refresh(here)
         if here.loss < _FAR_BELOW * self.shared.loss_at_hessian and not self.quadratic:
             return self.refresh(here)
@@ -197,6 +197,11 @@ class Passes:
         """Whether a step may begin where only the Hessian leads: flat pieces of a loss have none."""
         return not self.quadratic and self.problem.loss.bends(self.problem.y[:1]) is None
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether the Hessian at a place is that of the loss: else steps tell too little of what is left."""
+        return self.expands and self.problem.loss.convex
+
     def refresh(self, here: Place) -> bool:
         """Move the Hessian to a place; True."""
         problem, hessian = self.problem, self.shared.hessian
@@ -204,7 +209,11 @@ class Passes:
             return True
         z = self.engine.plus(problem.offset, here.total, here.intercept)
         h = problem.loss.curvature(z, problem.y, problem.weight, np.empty(len(z)), self.engine)
-        hessian.refresh(self.shared.messages, h, self.engine)
+        messages, engine = self.shared.messages, self.engine
+        if not problem.loss.convex:
+            hessian.refresh(messages, engine.each(np.maximum, engine.each(np.negative, h), 0.0), engine)
+            self.shared.downward, h = hessian.matrix, engine.each(np.maximum, h, 0.0)
+        hessian.refresh(messages, h, engine)
         self.shared.loss_at_hessian = here.loss
         return True
 
@@ -215,9 +224,14 @@ class Passes:
         bent = guess.loss - here.loss - first
         return abs(there.loss - guess.loss) <= max(_RIGHT * bent, _ROUNDING * abs(here.loss))
 
-    def system(self, basis: Array, last: bool = False) -> Array:
-        """The Hessian in combinations of messages and the intercept, which comes first or last."""
+    def system(self, basis: Array, last: bool = False, exact: bool = False) -> Array:
+        """The Hessian in combinations of messages and the intercept, which comes first or last.
+
+        Of a loss that is not convex that of what bends up, or ``exact``.
+        """
         lead, whole = self.lead, self.shared.hessian.matrix
+        if exact:
+            whole = whole - self.shared.downward
         size = basis.shape[1]
         own = slice(0, size) if last else slice(lead, lead + size)
         system = np.empty((lead + size, lead + size))
@@ -259,7 +273,7 @@ def minimise_on_shared_face(
     """
     search = _Search(passes, face, reach)
     here, fresh = search.start(starts, near)
-    solve, before, share = search.solver(), math.inf, _LEFT * passes.expands
+    solve, before, share = search.solver(), math.inf, _LEFT * passes.is_exact
     for _ in range(_MAX_STEPS):
         newton = solve(here.slope)
         left = float(here.slope @ newton)
@@ -389,6 +403,11 @@ class _Search:
     def solver(self) -> Secant:
         """Solver of the system on the face."""
         system = self.passes.system(self.face.basis)
+        if not self.passes.problem.loss.convex:
+            exact = self.passes.system(self.face.basis, exact=True)
+            exact[self.lead :, self.lead :] += self.face.square
+            if positive_definite(exact):
+                return Secant(descent_solver(exact, RIDGE))
         system[self.lead :, self.lead :] += self.face.square
         return Secant(descent_solver(system, RIDGE))
 

@@ -176,6 +176,9 @@ class ProximalCoordinator:
     def restart(self) -> None:
         """Evaluate the proposal at the intercept it has, to the bit as when it was saved."""
         problem, point = self.problem, self.proposal
+        if not problem.convex:
+            self.primal = primal_value(problem, point.total, point.intercept, self.engine)
+            return
         gradient = np.empty(problem.message_size)
         z = problem.offset + point.total + lifted(point.intercept, problem.n_samples)
         value = problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
@@ -262,7 +265,12 @@ class ProximalCoordinator:
         tolerance = _ACCURACY * min(self.gap, _LARGEST_GAP * abs(before))
         best = math.nan if plain else self._best_on_segment(answers, tolerance)
         old, unresolved = self.model, not (plain or self.stepping) and self.promised == 0.0
+        norms = self._norms
         self.model, bound = self._best_of_hull(answers, best, tolerance, before)
+        if best > 0.0 and not self.problem.loss.convex and self._value(self.model) > before:
+            # The line search has found another valley, and a higher one.
+            self.model, self._norms = old, norms
+            self.model, bound = self._best_of_hull(answers, 0.0, tolerance, before)
         if unresolved and all(answer.inside for answer in answers):
             self._less_steep(answers, before, bound)
         self._faces = [answer.face for answer in answers]
@@ -310,6 +318,8 @@ class ProximalCoordinator:
                 and (missing := self.problem.blocks[m // self.problem.n_outputs].shape[1] - len(mine)) > 0
             ):
                 arguments["most"] = missing
+            if not self.problem.loss.convex:
+                arguments["curvature"] = self.problem.loss.gradient_lipschitz
             if not plain:
                 arguments["proposal"] = self.proposal.coefficients[mine]
             calls.append(Call(m, "best_response", arguments))
@@ -427,7 +437,7 @@ class ProximalCoordinator:
             self.n_bad = 0
         if not self.stepping:
             primal = self.evaluate(None if found is None else found.place)
-            if found is None and (faces := self._faces_here()):
+            if found is None and self.problem.convex and (faces := self._faces_here()):
                 search = self._search(faces, self._value(self.model), 0.0)
                 self.repaired = search.repaired(self.model, primal.gradient)
                 if self.repaired is not None:
@@ -494,8 +504,8 @@ class ProximalCoordinator:
         return points + [point for point in own if point is not self.proposal]
 
     def _can_be_true(self, found: Found | None) -> bool:
-        """Whether a promise can be kept: none beyond the gap is."""
-        return found is None or found.promised <= self.gap
+        """Whether a promise can be kept: none beyond the gap is, where that is proved."""
+        return found is None or found.promised <= self.gap or not self.problem.convex
 
     def _advanced(self, faces: Sequence[Face], value: float, *starts: Array) -> FaceSearch | None:
         """A search's first end, in a stalled run one whose promise can be true; None without any freedom."""
@@ -587,13 +597,20 @@ class ProximalCoordinator:
         h, each = np.empty(len(z)), z.reshape(problem.n_outputs, -1)
         farthest = max(float(engine.each_largest(each, sign).max()) for sign in (1.0, -1.0))
         if not reach > _SHORT_REACH * farthest:
-            return loss.curvature(z, y, weight, h, engine)
+            return self._upward(loss.curvature(z, y, weight, h, engine))
         if loss.vector:
             return class_curvature_about(problem, z, reach, h, engine)
         behind = np.empty(len(z))
         for shift, slopes in ((reach, h), (-reach, behind)):
             loss.measure(problem, point.total, point.intercept + shift, slopes, engine)
-        return engine.plus(h, behind, factor=-1.0, scale=0.5 / reach, out=h)
+        return self._upward(engine.plus(h, behind, factor=-1.0, scale=0.5 / reach, out=h))
+
+    def _upward(self, h: Array) -> Array:
+        """A curvature of shape (N,), written over by its size where a loss that is not convex bends down.
+
+        Where the loss is about to bend the other way, an answer that takes it to be flat goes too far.
+        """
+        return h if self.problem.loss.convex else self.engine.each(np.abs, h, out=h)
 
     def export(self) -> dict[str, Any]:
         """Everything a resumed run needs to go on bit for bit."""

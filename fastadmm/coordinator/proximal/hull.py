@@ -76,8 +76,7 @@ def loss_system(
     """
     if classes is not None:
         return class_newton_system(problem, messages, classes, base, gradient, z, engine)
-    curvature = np.empty(len(z))
-    problem.loss.curvature(z, problem.y, problem.weight, curvature, engine)
+    curvature = problem.loss.positive_curvature(z, problem.y, problem.weight, np.empty(len(z)), engine)
     return newton_system(messages, base, gradient, curvature, int(problem.fit_intercept), engine)
 
 

@@ -70,7 +70,6 @@ class ProximalMethod(Method):
         self.coordinator: Any = ProximalCoordinator(problem, engine, directions)
         self.smoothing = None if problem.loss.smooth else Smoothing(problem, engine)
         self.coordinator.smoothing = self.smoothing
-        self.coordinator.smoothing = self.smoothing
         self._intercept: Any = self.coordinator.model.intercept
         self.watch: StallWatch = StallWatch()
         self._reach: float | None = None

@@ -30,7 +30,7 @@ class Proximal(Scheme):
         "the same idea for regularisers with kinks and for bounded weights ([solver.md](solver.md#proximal))"
     )
     # More have not been measured: its small problems grow with the cube of their number.
-    needs = Needs(convex=True, most_parties=300, most_parts=1024)
+    needs = Needs(convex_penalty=True, uncoupled=True, most_parties=300, most_parts=1024)
     accelerates_late = True
     rare = "only runs of many rounds, or whose gap has stalled"
 
@@ -39,10 +39,13 @@ class Proximal(Scheme):
         return "regularizer or constraint beyond squared l2: fewest rounds"
 
     def method(self, traits: Traits) -> type[Method]:
-        """One for one predictor per sample, one for several."""
+        """One for one predictor per sample, one for several, one for losses that are not convex."""
+        from fastadmm.coordinator.proximal.descent import DescentProximalMethod
         from fastadmm.coordinator.proximal.multinomial import MultinomialProximalMethod
         from fastadmm.coordinator.proximal.proximal import ProximalMethod
 
+        if not traits.convex:
+            return DescentProximalMethod
         return MultinomialProximalMethod if traits.vector else ProximalMethod
 
     def history(self, shape: Shape, options: Options) -> tuple[int, int]:

@@ -32,6 +32,7 @@ class SharedDirections:
         self.engine, self.n_classes = engine, n_classes
         self.hessian: Any = SpanHessian(intercept) if n_classes == 1 else ClassHessian(n_classes * intercept)
         self.loss_at_hessian = math.nan
+        self.downward: Any = None  # of what bends down, beside the Hessian: of a loss that is not convex
         self.known: Any = None
         self._lines: tuple[Any, Lines] | None = None
         self.store, self.most = MessageStore(n_samples, engine), most

@@ -8,6 +8,9 @@ import numpy as np
 
 Array = np.ndarray
 
+#: Share of its diagonal that a positive definite system keeps its distance by.
+_ROOM = 1e-9
+
 
 def solve_weights_program(
     hessian: Array,
@@ -32,6 +35,18 @@ def descent_step(system: Array, slope: Array, ridge: float) -> Array:
     Shapes: system (K, K); slope, the result (K,).
     """
     return -descent_solver(system, ridge)(slope)
+
+
+def positive_definite(system: Array) -> bool:
+    """Whether a system has only positive eigenvalues, with room for rounding."""
+    from scipy.linalg.lapack import dpotrf
+
+    size = np.sqrt(np.maximum(np.diag(system), 0.0))
+    if not (size > 0.0).all():
+        return False
+    scaled = system / np.outer(size, size)
+    scaled[np.diag_indices(len(size))] = 1.0 - _ROOM
+    return not dpotrf(scaled)[1]
 
 
 def descent_solver(system: Array, ridge: float) -> Callable[[Array], Array]:

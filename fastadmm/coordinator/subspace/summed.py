@@ -38,7 +38,7 @@ from fastadmm.parties.direction import public_rows
 from fastadmm.parties.masked_direction import MaskedDirectionParty
 from fastadmm.parties.reflection import reflection
 from fastadmm.problem.problem import Problem
-from fastadmm.secrecy.grid import grid_step
+from fastadmm.secrecy.masks import grid_step
 
 #: Length to which a new direction is scaled, by the last one of its kind; parties shorten it if above 1.
 _LENGTH = 2.0**-8

@@ -6,11 +6,11 @@ from fastadmm.blocks.block import FeatureBlock
 from fastadmm.errors import ConfigError
 from fastadmm.parties.xupdate.ball import BallDescent, GramBall
 from fastadmm.parties.xupdate.base import PenalisedUpdate, XUpdate
-from fastadmm.parties.xupdate.direct import ConjugateGradient, GramEigen, KernelEigen
+from fastadmm.parties.xupdate.direct import ConjugateGradient, GramAffine, GramEigen, KernelEigen
 from fastadmm.parties.xupdate.gram_descent import GramDescent, GroupDescent
 from fastadmm.parties.xupdate.majorised import MajorisedGradient, MajorisedRidge
 from fastadmm.parties.xupdate.proximal_gradient import GramProximalGradient, ProximalGradient
-from fastadmm.problem.constraints import AllSpace, Ball, Constraint
+from fastadmm.problem.constraints import Affine, AllSpace, Ball, Constraint
 from fastadmm.problem.regularizers import GroupLasso, Regularizer, SquaredL2
 
 #: For squared l2 without a set, the only ones that can be asked for by name.
@@ -69,7 +69,9 @@ def choose_penalised(
         kind, reason = GroupDescent, f"group descent on the {d} x {d} Gram matrix"
     elif isinstance(constraint, Ball):
         kind, reason = BallDescent, f"descent in a ball on the {d} x {d} Gram matrix"
-    elif not regularizer.separable:
+    elif isinstance(constraint, Affine):
+        kind, reason = GramAffine, f"equations of weights: eigendecomposition of the {d} x {d} Gram matrix"
+    elif constraint.coupled or not regularizer.separable:
         kind, reason = GramProximalGradient, f"proximal gradient on the {d} x {d} Gram matrix"
     else:
         kind, reason = GramDescent, f"coordinate descent on the {d} x {d} Gram matrix"

@@ -1,7 +1,8 @@
 r"""Newton step of a party's problem over the face of a point: what is at no kink, bound or sphere.
 
 There :math:`\tfrac12 x^\top G x - \langle b, x\rangle + h(x)` is smooth. On the sphere of a ball with
-multiplier :math:`\nu > 0` the step is tangent to it, and :math:`\nu` adds to the curvature.
+multiplier :math:`\nu > 0` the step is tangent to it, and :math:`\nu` adds to the curvature; on a simplex it
+is tangent to the plane of all weights of its sum.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def face_step(gram: np.ndarray, right: np.ndarray, penalty: PartyPenalty, x: np.
     diagonal = np.diag_indices(len(free))
     system[diagonal] += second
     radius, point = penalty.constraint.radius, x[free]
-    tangent = None
+    tangent = np.ones(len(free)) if penalty.constraint.coupled else None  # the sum of a simplex stays
     if np.linalg.norm(x) >= radius * (1.0 - ON_SPHERE):
         multiplier = -float(gradient @ point) / radius**2
         if multiplier > 0.0:
