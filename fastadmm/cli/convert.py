@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
 
@@ -37,8 +37,18 @@ Dtype = StrEnum("Dtype", "float64 float32")
 Task = StrEnum("Task", "auto classification regression")
 Storage = StrEnum("Storage", "auto dense csr")
 Format = StrEnum("Format", "auto libsvm csv npz")
-_WAYS = ("refuse", "mean", "median", "most-frequent", "indicator")
-Missing = StrEnum("Missing", {way.replace("-", "_"): way for way in _WAYS})
+
+
+class Missing(StrEnum):
+    """How missing values are filled."""
+
+    refuse = "refuse"
+    mean = "mean"
+    median = "median"
+    most_frequent = "most-frequent"
+    indicator = "indicator"
+
+
 Unseen = StrEnum("Unseen", "zeros refuse")
 Compression = StrEnum("Compression", "none gzip zstd blosc2")
 
@@ -120,7 +130,7 @@ class _Split:
 class Beside:
     """Options for what is kept beside the labels."""
 
-    panel = None
+    panel: ClassVar[str | None] = None
     weight: str | None = option("Column of the label holder with sample weights.", metavar="NAME")
     offset: str | None = option("Column of the label holder that is added to scores.", metavar="NAME")
     exposure: str | None = option(
@@ -161,7 +171,7 @@ class _Values(Beside):
 class FileOptions:
     """Options for how a data file of any format is read."""
 
-    panel = None
+    panel: ClassVar[str | None] = None
     label: str | None = option("Label column (with --guest: of the guest's table).", metavar="NAME")
     drop: str = option("Columns to leave out.", default="", panel=_CSV, metavar="A,B")
     features: int | None = option(

@@ -278,7 +278,9 @@ def _fits() -> Iterator[_Fit]:
     """Blocks, loss, other arguments of the problem, and options that differ from the usual ones."""
 
     def fit(blocks: list[Any], loss: str = "logistic", **terms: Any) -> _Fit:
-        options = {name: terms.pop(name) for name in ("history", "directions") if name in terms}
+        options: dict[str, Any] = {
+            name: terms.pop(name) for name in ("history", "directions") if name in terms
+        }
         return blocks, loss, terms, options
 
     def forms(rows: int, width: int, short: int, columns: int) -> list[list[Any]]:

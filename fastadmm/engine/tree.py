@@ -41,15 +41,14 @@ def leaves_of(
 #: in memory that no cache holds where they are many. Tuned on sparse products of 20,000 to 1,000,000 rows.
 SUM_ENTRIES = 5.0
 
-#: Rows that are worth a leaf however many sums there are, so that workers of a cluster have one each.
-WIDE_ROWS = 1 << 16
-
 
 def leaves_for_sums(n_rows: int, entries: float, numbers: float) -> tuple[float, float, int]:
     """What :func:`leaves_of` asks for beside rows, of a pass that adds entries up to so many numbers."""
     if numbers <= 1:
         return entries, entries, SOME_LEAVES
-    return entries, entries / (SUM_ENTRIES * numbers), max(1, min(n_rows // WIDE_ROWS, SOME_LEAVES))
+    # However many sums there are, so many rows are worth a leaf: workers of a cluster have one each.
+    fewest = max(1, min(n_rows // (LEAF_ROWS * SOME_LEAVES), SOME_LEAVES))
+    return entries, entries / (SUM_ENTRIES * numbers), fewest
 
 
 @lru_cache(maxsize=256)
