@@ -106,7 +106,7 @@ def told(rounds: list[int | None]) -> str:
 def block(measured: dict[str, list[dict[str, Any]]]) -> str:
     """The page's table."""
     lines = [
-        "| loss | `l1`, `elastic_net`; 30 to 120 rows, λ 1e-4 to 1e-2 | `l2`; 40 to 400 rows, λ 1e-5 to 0.1 |",
+        "| loss | `l1`, `elastic_net`: 30 to 120 rows, λ ≥ 1e-4 | `l2`: 40 to 400 rows, λ ≥ 1e-5 |",
         "|---|---:|---:|",
     ]
     for loss in (*dict.fromkeys((*LOSSES, *RIDGE_LOSSES)), "all"):

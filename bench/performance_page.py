@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -214,25 +215,31 @@ def _conversion(found: dict[str, Any]) -> str:
 def _machine(sections: dict[str, Any]) -> str:
     if not sections:
         return ""
+    versions = [section["machine"]["versions"] for section in sections.values()]
+    same = {
+        name: given
+        for name in versions[0]
+        if len(found := {one.get(name) for one in versions} - {None}) == 1 and (given := found.pop())
+    }
     measured: dict[str, list[str]] = {}
     for name, section in sections.items():
-        measured.setdefault(_on(section), []).append(name)
+        measured.setdefault(_on(section, same), []).append(name)
     references = [section["reference"] * 1e3 for section in sections.values()]
     return (
-        " ".join(f"Sections {', '.join(names)}: {where}." for where, names in measured.items())
+        f"With {', '.join(f'{name} {version}' for name, version in same.items())}. "
+        + " ".join(f"Sections {', '.join(names)}: {where}." for where, names in measured.items())
         + f" Seed 0. The reference kernel took {min(references):.1f} to {max(references):.1f} ms "
         "during the sections, which shows how evenly the machines ran."
     )
 
 
-def _on(section: dict[str, Any]) -> str:
+def _on(section: dict[str, Any], same: Collection[str]) -> str:
     machine = section["machine"]
-    versions = ", ".join(f"{name} {v}" for name, v in machine["versions"].items() if v)
+    own = [f"{name} {v}" for name, v in machine["versions"].items() if v and name not in same]
     absent = [name for name, v in machine["versions"].items() if not v]
-    return (
-        f"{machine['cores']} cores ({machine['processor']}, {machine.get('memory_gb', '?')} GB), "
-        f"{versions}, revision {section['revision']}" + (f", without {', '.join(absent)}" if absent else "")
-    )
+    where = f"{machine['cores']} cores ({machine['processor']}, {machine.get('memory_gb', '?')} GB)"
+    without = [f"without {', '.join(absent)}"] if absent else []
+    return ", ".join([where, *own, f"revision {section['revision']}", *without])
 
 
 # --- the picture ---------------------------------------------------------------------------------------
