@@ -56,8 +56,8 @@ image: ## build the image of Dockerfile and run its demo; its lines one by one w
 test-faults: venv ## a share of the faults, as continuous integration runs them (minutes)
 	$(MATH_THREADS) $(BIN)/pytest -q -m slow tests/test_faults.py
 
-test-federation: venv ## NVFlare with three sites on the loopback interface, and its faults (two minutes)
-	$(MATH_THREADS) $(BIN)/pytest -q -n 2 --dist loadgroup -m slow tests/test_federation_nvflare.py tests/test_federation_faults.py
+test-federation: venv ## NVFlare on the loopback interface: its simulator, sites and faults (90 seconds)
+	$(MATH_THREADS) $(BIN)/pytest -q -n 4 --dist loadscope -m slow tests/test_federation_faults.py tests/test_federation_nvflare.py
 
 # What moves inside must not change what comes out.
 AGAINST ?= HEAD

@@ -1,13 +1,11 @@
-"""Rounds on tables with few rows and many columns.
+"""Rounds of parties on tables with few rows and many columns: with l1 or elastic net, and with ridge.
 
-With l1: by columns, the default in one process, and by directions. With ridge: the default in one process,
-and what parties elsewhere are asked for; half of the problems were not looked at while the method was made.
+Half of the problems with ridge were not looked at while the method was made.
 
     python -P bench/few_rows.py
 
-Writes ``bench/few_rows.json`` and the blocks ``few-rows`` and ``few-rows-ridge`` of ``docs/performance.md``,
-made from that file alone; ``--redraw`` only the latter, ``--ridge`` measures ridge alone. Rounds do not
-depend on the clock.
+Writes ``bench/few_rows.json`` and the block ``few-rows`` of ``docs/performance.md``, made from that file
+alone; ``--redraw`` only the latter. Rounds do not depend on the clock.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ import json
 import math
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +28,9 @@ MEASURED, PAGE = ROOT / "bench" / "few_rows.json", ROOT / "docs" / "performance.
 
 LOSSES = ("squared", "logistic", "hinge", "quantile", "huber")
 REGULARIZERS = ("l1", "elastic_net")
-SEEDS, LIMIT, GAP = 10, 100, 1e-6
+SEEDS, GAP = range(10), 1e-6
 RIDGE_LOSSES = ("logistic", "squared", "huber", "squared_hinge", "poisson", "hinge")
-RIDGE_SEEDS, RIDGE_LIMIT, PLACES = (*range(30), *range(200, 230)), 150, ("process", "elsewhere")
+RIDGE_SEEDS, LIMIT = (*range(30), *range(200, 230)), 150
 
 
 def generate(seed: int) -> tuple[dict[str, Any], list[np.ndarray], np.ndarray, dict[str, Any]]:
@@ -53,21 +52,6 @@ def generate(seed: int) -> tuple[dict[str, Any], list[np.ndarray], np.ndarray, d
     given: dict[str, Any] = {"loss": loss, "regularizer": regularizer, "lam": 10.0 ** rng.uniform(-4, -2)}
     about = {"seed": seed, "loss": loss, "regularizer": regularizer, "n": n, "d": d, "parties": parties}
     return about, list(np.split(X, parties, axis=1)), y, given
-
-
-def measure(seed: int) -> dict[str, Any]:
-    """Rounds both ways; None where they are not enough."""
-    from fastadmm.coordinator.metric_limits import directions_for_faces
-    from fastadmm.problem.problem import make_problem
-    from fastadmm.solver.solver import SolverOptions, solve
-
-    case, blocks, y, given = generate(seed)
-    problem = make_problem([np.ascontiguousarray(b) for b in blocks], y, **given)
-    usual = directions_for_faces(len(blocks), len(y), problem.loss.smooth)
-    for name, history in (("columns", None), ("directions", usual)):
-        result = solve(problem, SolverOptions(gap=GAP, max_rounds=LIMIT, history=history, n_threads=1))
-        case[name] = len(result.history) if result.gap <= GAP else None
-    return case
 
 
 def generate_ridge(seed: int) -> tuple[dict[str, Any], list[np.ndarray], np.ndarray, dict[str, Any]]:
@@ -101,61 +85,35 @@ def generate_ridge(seed: int) -> tuple[dict[str, Any], list[np.ndarray], np.ndar
     return about, list(np.split(X, parties, axis=1)), y, given
 
 
-def measure_ridge(seed: int) -> dict[str, Any]:
-    """Rounds of ``subspace`` in one process, and as parties elsewhere are asked; None as in `measure`."""
+def measure(made: Callable[[int], tuple[Any, ...]], seed: int) -> dict[str, Any]:
+    """A problem and its rounds by default; None where they are not enough."""
     from fastadmm.problem.problem import make_problem
     from fastadmm.solver.solver import SolverOptions, solve
 
-    case, blocks, y, given = generate_ridge(seed)
+    case, blocks, y, given = made(seed)
     problem = make_problem([np.ascontiguousarray(b) for b in blocks], y, **given)
-    for name, directions in (("process", "auto"), ("elsewhere", "both" if problem.loss.smooth else "one")):
-        options = SolverOptions(
-            scheme="subspace", gap=GAP, max_rounds=RIDGE_LIMIT, directions=directions, n_threads=1
-        )
-        result = solve(problem, options)
-        case[name] = len(result.history) if result.gap <= GAP else None
-    return case
+    result = solve(problem, SolverOptions(gap=GAP, max_rounds=LIMIT, n_threads=1))
+    return {**case, "rounds": len(result.history) if result.gap <= GAP else None}
 
 
-def ridge_block(cases: list[dict[str, Any]]) -> str:
-    """The page's table of ridge."""
-    lines = [
-        f"{len(cases)} made problems, 40 to 400 rows, 2 to 16 parties, λ = 1e-5 to 1e-1, columns plain, "
-        "correlated, sparse, badly scaled and doubled, or of a decaying spectrum; rounds until "
-        f"{GAP:g} is certified, geometric mean over those that take at most {RIDGE_LIMIT}, worst, and in "
-        "brackets how many do not:",
-        "",
-        "| loss | all columns in one place | as parties |",
-        "|---|---:|---:|",
-    ]
-    for loss in (*RIDGE_LOSSES, "all"):
-        lines.append(row(loss, [[c[name] for c in cases if loss in (c["loss"], "all")] for name in PLACES]))
-    return "\n".join(lines) + "\n"
+def told(rounds: list[int | None]) -> str:
+    """A cell of the table, of rounds or None."""
+    known = [k for k in rounds if k is not None]
+    mean = f"{math.exp(sum(map(math.log, known)) / len(known)):.0f}, {max(known)}" if known else "–"
+    return f"{mean} ({len(rounds) - len(known)} of {len(rounds)})" if rounds else ""
 
 
-def row(loss: str, columns: list[list[int | None]]) -> str:
-    """A line of a table, of rounds or None."""
-    cells = []
-    for rounds in columns:
-        known = [k for k in rounds if k is not None]
-        mean = f"{math.exp(sum(map(math.log, known)) / len(known)):.0f}, {max(known)}" if known else "–"
-        cells.append(f"{mean} ({len(rounds) - len(known)})")
-    return f"| {loss if loss == 'all' else f'`{loss}`'} | {' | '.join(cells)} |"
-
-
-def block(cases: list[dict[str, Any]]) -> str:
+def block(measured: dict[str, list[dict[str, Any]]]) -> str:
     """The page's table."""
     lines = [
-        f"{len(cases)} made problems, 30 to 120 rows, 2 to 4 parties, λ = 1e-4 to 1e-2; rounds until {GAP:g} "
-        f"is certified, geometric mean over those that take at most {LIMIT}, worst, and in brackets how many "
-        "do not:",
-        "",
-        "| loss | all columns in one place | as parties |",
+        "| loss | `l1`, `elastic_net`; 30 to 120 rows, λ 1e-4 to 1e-2 | `l2`; 40 to 400 rows, λ 1e-5 to 0.1 |",
         "|---|---:|---:|",
     ]
-    for loss in (*LOSSES, "all"):
-        kinds = ("columns", "directions")
-        lines.append(row(loss, [[c[name] for c in cases if loss in (c["loss"], "all")] for name in kinds]))
+    for loss in (*dict.fromkeys((*LOSSES, *RIDGE_LOSSES)), "all"):
+        cells = [
+            told([c["rounds"] for c in cases if loss in (c["loss"], "all")]) for cases in measured.values()
+        ]
+        lines.append(f"| {loss if loss == 'all' else f'`{loss}`'} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -164,20 +122,15 @@ def main() -> None:
     sys.path.insert(0, str(ROOT / "bench"))
     from page import replace_block
 
-    measured = json.loads(MEASURED.read_text(encoding="utf-8")) if MEASURED.exists() else {}
     if "--redraw" not in sys.argv[1:]:
-        for name, made, seeds in (("cases", measure, range(SEEDS)), ("ridge", measure_ridge, RIDGE_SEEDS)):
-            if name == "cases" and "--ridge" in sys.argv[1:]:
-                continue
-            measured[name] = []
-            for seed in seeds:
-                measured[name].append(made(seed))
-                print(measured[name][-1], flush=True)
-        parts = ["[\n" + ",\n".join(map(json.dumps, cases)) + "\n]" for cases in measured.values()]
-        text = ",\n".join(f'"{name}": {part}' for name, part in zip(measured, parts))
-        MEASURED.write_text("{" + text + "}\n", encoding="utf-8")
-    replace_block("few-rows", block(measured["cases"]), PAGE)
-    replace_block("few-rows-ridge", ridge_block(measured["ridge"]), PAGE)
+        measured = {}
+        for name, made, seeds in (("l1", generate, SEEDS), ("ridge", generate_ridge, RIDGE_SEEDS)):
+            measured[name] = [measure(made, seed) for seed in seeds]
+        parts = [
+            f'"{name}": [\n' + ",\n".join(map(json.dumps, cases)) + "\n]" for name, cases in measured.items()
+        ]
+        MEASURED.write_text("{" + ",\n".join(parts) + "}\n", encoding="utf-8")
+    replace_block("few-rows", block(json.loads(MEASURED.read_text(encoding="utf-8"))), PAGE)
 
 
 if __name__ == "__main__":

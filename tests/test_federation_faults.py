@@ -1,6 +1,7 @@
 """A small share of the faults between organisations, and their table; all: ``make federation-faults``."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,21 +15,55 @@ CAMPAIGN = Path(__file__).parent / "faults" / "federation.py"
 MEASURED = Path(__file__).parents[1] / "bench" / "federation_faults.json"
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
-@pytest.mark.parametrize(("way", "faults"), [("sockets", 6), ("nvflare", 8)])
-def test_a_share_of_the_faults_is_survived(way: str, faults: int) -> None:
-    if way == "nvflare":
-        pytest.importorskip("nvflare", reason='needs NVFlare: pip install "fastadmm[nvflare]"')
+def linux(tests: type) -> type:
+    """Slow, and of Linux alone."""
+    return pytest.mark.slow(pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")(tests))
+
+
+SITES = ("agent killed", "coordinator killed", "site's job killed", "site's job stopped")
+SERVERS = ("site killed", "server's job killed", "server killed", "link cut")
+
+
+def counted(way: str, n_faults: int, *kinds: str) -> dict[str, dict[str, int]]:
+    """Counts by kind of so many faults, all of which are survived."""
+    numbers = ["--faults", 0, "--nvflare", 0, "--faults" if way == "sockets" else "--nvflare", n_faults]
+    more = ["--kinds", *kinds] if kinds else []
     # In a process of its own: it forks, which threads do not survive.
-    numbers = {"--faults": 0, "--nvflare": 0, "--faults" if way == "sockets" else "--nvflare": faults}
-    command = [sys.executable, "-P", CAMPAIGN, *(str(part) for pair in numbers.items() for part in pair)]
+    command = [sys.executable, "-P", CAMPAIGN, *map(str, numbers), *more]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    counted = json.loads(done.stdout)[way]
-    assert len(counted) >= (3 if way == "sockets" else 7)  # a link is cut in a network of one's own
-    assert sum(row["faults"] for row in counted.values()) >= faults
-    assert all(row["survived"] == row["faults"] for row in counted.values())
+    found: dict[str, dict[str, int]] = json.loads(done.stdout)[way]
+    assert sum(row["faults"] for row in found.values()) >= n_faults
+    assert all(row["survived"] == row["faults"] for row in found.values())
+    return found
+
+
+@linux
+class TestOverSockets:
+    """Classes run side by side, each with processes of its own; the shortest is first."""
+
+    def test_faults_are_survived(self) -> None:
+        assert len(counted("sockets", 6)) == 3
+
+
+@linux
+class TestOfSites:
+    def test_faults_are_survived(self) -> None:
+        pytest.importorskip("nvflare", reason='needs NVFlare: pip install "fastadmm[nvflare]"')
+        assert set(counted("nvflare", 4, *SITES)) == set(SITES)
+
+
+@linux
+class TestOfServers:
+    def test_faults_are_survived(self) -> None:
+        pytest.importorskip("nvflare", reason='needs NVFlare: pip install "fastadmm[nvflare]"')
+        # A link is cut where root may have a network of its own.
+        n_faults = 3 if os.geteuid() else 4
+        assert set(counted("nvflare", n_faults, *SERVERS)) >= set(SERVERS[:3])
+
+
+def test_every_kind_of_fault_is_in_a_share() -> None:
+    assert SITES + SERVERS == script_of("tests/faults/federation.py").FAR
 
 
 def test_the_page_shows_what_was_counted() -> None:

@@ -6,7 +6,7 @@ import numba
 import numpy as np
 import pytest
 from fastadmm.engine.engine import Engine
-from fastadmm.engine.tree import add_by_halves, halved, leaves_of, node_range, sum_leaves
+from fastadmm.engine.tree import add_by_halves, halved, leaves_for_sums, leaves_of, node_range, sum_leaves
 from fastadmm.kernels.vectors import add_by_halves as add_rows_by_halves
 from fastadmm.kernels.vectors import total_and_size
 from hypothesis import given, settings
@@ -53,6 +53,19 @@ def test_how_many_leaves():
     assert leaves_of(10**6, 1e8, 1e8 / 1e6) == 64
     assert leaves_of(10**6, 1e8, 0.01) == 16
     assert leaves_of(10**6, 1e8, 0.01, fewest=4) == 4
+
+
+def test_wide_sums_have_few_leaves():
+    # Each leaf zeroes and adds all of its sums: of few entries for each that takes longer than the entries.
+    wide = {
+        (20_000, 200_000): 1,
+        (100_000, 200_000): 2,
+        (10**6, 200_000): 16,
+        (10**6, 10**8): 8,
+        (20_000, 300): 4,
+    }
+    for (n, d), leaves in wide.items():
+        assert leaves_of(n, *leaves_for_sums(n, 30.0 * n if n > 20_000 else 60.0 * n, d)) == leaves
 
 
 @pytest.mark.parametrize("n_leaves", [1, 2, 8, 64])

@@ -202,7 +202,7 @@ class Carrier:
             except Lost:
                 if time.monotonic() > until:
                     raise
-                time.sleep(1.0)
+                time.sleep(_LOOK)
         while absent := self._absent(server):
             if time.monotonic() > until:
                 raise Lost(f"{absent} is not connected to {self._kit.host}:{self._kit.port}")

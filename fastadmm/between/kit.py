@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fastadmm.between.nvflare_app import SETTINGS, read_socket, write_socket
+from fastadmm.between.nvflare_app import SETTINGS, SIMULATED, read_socket, write_socket
 from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError, StorageError
 from fastadmm.files.atomic import write_json
 from fastadmm.files.reading import read_json
@@ -23,6 +23,9 @@ from fastadmm.files.reading import read_json
 _SERVER, _CLIENT = (f"fastadmm.between.nvflare_app.{name}" for name in ("CoordinatorRelay", "PartyRelay"))
 _CONTROLLER = "nvflare.collab.runtime.controller.CollabController"
 _EXECUTOR = "nvflare.collab.runtime.executor.CollabExecutor"
+
+#: Of a job: how often its sites ask for what is to be done, in seconds; twice before it begins.
+INTERVAL = {"server": {"task_request_interval": 0.5}}
 
 #: Classes that a job may name.
 ALLOWED = (_SERVER, _CLIENT, _CONTROLLER, _EXECUTOR)
@@ -150,6 +153,7 @@ def write_job(directory: Path, sites: Sequence[str]) -> Path:
         },
         config / "config_fed_server.json": {
             "format_version": 2,
+            **INTERVAL,
             "workflows": [{"id": "controller", "path": _CONTROLLER, "args": {"server_obj_id": "relay"}}],
             "components": [relay | {"path": _SERVER}],
         },
@@ -286,7 +290,9 @@ def _classes(kit: Kit) -> Findings:
 
 
 def _socket(kit: Kit) -> Findings:
-    path = read_socket(kit.local)
+    path, simulated = read_socket(kit.local), kit.local / SIMULATED
+    if simulated.exists():
+        yield Finding(False, f"{simulated}: of a simulation, whose sites' processes have features; remove it")
     if kit.kind == "server":
         there = path.parent.is_dir()
         yield Finding(there, f"{path.parent}: {'is there' if there else 'no such directory'}")

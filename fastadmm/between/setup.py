@@ -66,7 +66,11 @@ class Setup:
 
 def read_setup(config: Path) -> Setup:
     """Read a configuration."""
-    values, place, home = read_config(config), shown(config), config.absolute().parent
+    return setup_of(read_config(config), shown(config), config.absolute().parent)
+
+
+def setup_of(values: dict[str, Any], place: str, home: Path) -> Setup:
+    """A configuration whose paths are seen from ``home``; what its table ``federation`` says leaves it."""
     values.pop("provenance", None)
     table = values.pop("federation", None)
     if not isinstance(table, dict) or not isinstance(table.get("parties"), dict) or not table["parties"]:

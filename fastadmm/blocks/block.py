@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from fastadmm.blocks.tiles import TILE_BYTES, Rows, csr_tiles, dense_tiles, tile_rows
 from fastadmm.engine.engine import SUMS_BUDGET, Engine, row_ranges
-from fastadmm.engine.tree import Ranges
+from fastadmm.engine.tree import Ranges, leaves_for_sums
 from fastadmm.errors import InputError
 
 Array = np.ndarray
@@ -165,9 +165,8 @@ class FeatureBlock(ABC):
 
     def _leaves(self, engine: Engine, numbers: int = 1) -> Ranges:
         """Leaves of a pass for so many sums: as many as rows or entries are worth."""
-        n, d = self.shape
-        entries = self.density * engine.all_rows(n) * d
-        return engine.leaves(n, entries, entries / numbers)
+        (n, d), everything = self.shape, engine.all_rows(self.shape[0])
+        return engine.leaves(n, *leaves_for_sums(everything, self.density * everything * d, numbers))
 
     def _gram_leaves(self, engine: Engine) -> Ranges:
         """Leaves of a pass that forms a Gram matrix: fewer where that is large."""
@@ -177,7 +176,7 @@ class FeatureBlock(ABC):
 def pass_leaves(n_rows: int, columns: int, engine: Engine) -> Ranges:
     """Leaves of a pass over dense rows that adds up a number for every column."""
     everything = engine.all_rows(n_rows)
-    return engine.leaves(n_rows, float(everything) * columns, everything)
+    return engine.leaves(n_rows, *leaves_for_sums(everything, float(everything) * columns, columns))
 
 
 def gram_leaves(shape: tuple[int, int], entries: float, engine: Engine) -> Ranges:

@@ -16,7 +16,7 @@ from fastadmm.blocks.side_by_side import (
 )
 from fastadmm.blocks.tiles import tile_rows
 from fastadmm.engine.engine import Engine
-from fastadmm.engine.tree import Ranges
+from fastadmm.engine.tree import Ranges, leaves_for_sums
 
 Array = np.ndarray
 
@@ -34,7 +34,7 @@ class Mixed:
         """As of a block with so many entries."""
         everything = engine.all_rows(self.shape[0])
         entries = self.density * everything * self.shape[1]
-        return engine.leaves(self.shape[0], entries, entries / numbers)
+        return engine.leaves(self.shape[0], *leaves_for_sums(everything, entries, numbers))
 
     def some_rows(self, numbers: Array, engine: Engine) -> Mixed:
         """A copy of the rows with numbers of shape (n,); ``engine``: of these rows."""

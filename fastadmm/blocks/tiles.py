@@ -5,13 +5,12 @@ enough that handing it over costs nothing. Its rows depend on the shape of the
 data alone, never on memory, threads or where the data are.
 """
 
-import math
 from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
 
-from fastadmm.engine.tree import leaves_of
+from fastadmm.engine.tree import leaves_for_sums, leaves_of
 
 #: A half-open range of rows.
 Rows = tuple[int, int]
@@ -46,7 +45,7 @@ def csr_tiles(rows: Rows, indptr: np.ndarray) -> Iterator[Rows]:
 
 
 @lru_cache(maxsize=256)
-def leaf_terms(n_rows: int, entries: float = 0.0, work: float = math.inf) -> tuple[int, int]:
+def leaf_terms(n_rows: int, entries: float = 0.0, numbers: float = 1.0) -> tuple[int, int]:
     """Rows of the largest leaf of a job, and how often a leaf's sum is added in the tree; of all workers."""
-    leaves = leaves_of(n_rows, entries, work)
+    leaves = leaves_of(n_rows, *leaves_for_sums(n_rows, entries, numbers)) if entries else leaves_of(n_rows)
     return -(-n_rows // leaves), leaves.bit_length() - 1

@@ -5,8 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from fastadmm.cli.app import new_group
-from fastadmm.cli.convert import DUPLICATES, Duplicates
-from fastadmm.cli.options import ID_PATTERN, LEDGER, TEST, THREADS, VALIDATION, argument, flag, option
+from fastadmm.cli.options import (
+    DUPLICATES,
+    ID_PATTERN,
+    LEDGER,
+    TEST,
+    THREADS,
+    VALIDATION,
+    Duplicates,
+    argument,
+    flag,
+    option,
+)
 from fastadmm.cli.terminal import say
 from fastadmm.errors import ConfigError, InputError
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from fastadmm.cli.app import new_group
-from fastadmm.cli.convert import DUPLICATES, Duplicates
-from fastadmm.cli.options import argument, flag, option, with_options
+from fastadmm.cli.options import CsvOptions, IdOptions, argument, flag, option, with_options
 from fastadmm.cli.terminal import say
 from fastadmm.errors import ConfigError
 
@@ -31,20 +30,8 @@ _OUT = option("File to write.", "-o", "--out", default=..., metavar="FILE")
 
 
 @dataclass(frozen=True)
-class _Reading:
+class _Reading(IdOptions, CsvOptions):
     """Options for how tables and their ids are read."""
-
-    pattern: list[str] | None = option(
-        "What of ids is compared, as 'C-0*([0-9]+)'; TABLE:REGEX for one.", "--id-pattern", metavar="REGEX"
-    )
-    duplicates: Duplicates = DUPLICATES
-    separator: list[str] | None = option(
-        "Separator between CSV cells (default: recognised); TABLE:CHAR for one.", metavar="CHAR"
-    )
-    encoding: list[str] | None = option(
-        "Encoding of CSV text (default: recognised); TABLE:NAME for one.", metavar="NAME"
-    )
-    no_header: bool = flag("The first line is data: columns are called c1, c2, ...", "--no-header")
 
     def ids(self, paths: list[Path], id: str | list[str]) -> list[TableIds]:
         """Ids of tables, the label holder's first."""
@@ -54,8 +41,8 @@ class _Reading:
 
         hosts = ["host"] if len(paths) == 2 else [f"host-{k}" for k in range(1, len(paths))]
         names = table_names(paths, ["guest", *hosts])
-        of_tables = layouts(self.separator, self.encoding, not self.no_header, names)
-        options = (("--id", id), ("--id-pattern", self.pattern))
+        of_tables = layouts(**self.layout, names=names)
+        options = (("--id", id), ("--id-pattern", self.id_pattern))
         own = (per_table(option, given, names) for option, given in options)
         found = []
         for path, layout, name, part in zip(paths, of_tables, *own):

@@ -206,8 +206,9 @@ PANELS: dict[str, tuple[str, ...]] = {
 
 #: Commands in the module of another.
 _BESIDE = {
-    "card": "report", "combine": "predict", "compare": "report", "drift": "columns", "import": "export",
-    "infer": "coefficients", "resume": "train", "verify": "report",
+    "card": "report", "combine": "predict", "compare": "report", "drift": "columns", "evaluate": "predict",
+    "import": "export", "infer": "coefficients", "party": "coordinator", "resume": "train",
+    "serve": "export", "verify": "report",
 }  # fmt: skip
 
 #: Order of the commands in ``--help``.

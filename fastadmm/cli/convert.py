@@ -5,21 +5,30 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
 
 from fastadmm.cli.app import app
-from fastadmm.cli.options import argument, flag, given_options, option, plain_values, with_options
+from fastadmm.cli.options import (
+    CsvOptions,
+    IdOptions,
+    argument,
+    flag,
+    given_options,
+    option,
+    plain_values,
+    with_options,
+)
 from fastadmm.cli.terminal import print_json, redraws, say
 from fastadmm.errors import ConfigError
 
 if TYPE_CHECKING:
     from fastadmm.data_tools.convert import Progress
-    from fastadmm.data_tools.convert_tables import TablePlan
+    from fastadmm.data_tools.convert_tables import TableOptions, TablePlan
     from fastadmm.store import Partition
 
 
@@ -41,54 +50,33 @@ class Missing(StrEnum):
 
 
 Unseen = StrEnum("Unseen", "zeros refuse")
-Duplicates = StrEnum("Duplicates", "refuse first last drop")
 Compression = StrEnum("Compression", "none gzip zstd blosc2")
 
-#: For commands that read the ids of tables.
-DUPLICATES = option(
-    "Repeated ids in a table: refuse, keep the first or last row, or drop all.", default=Duplicates.refuse
-)
-
-_TABLES, _CELLS, _PUBLIC, _SPLIT, _VALUES, _LIBSVM, _CSV, _NPZ = (
-    "One table per party, with ids",
-    "Columns of tables",
-    "Public description of columns",
-    "Split between parties",
-    "Values and labels",
-    "LIBSVM sources",
-    "CSV sources",
-    "NPZ sources",
-)
+_LIBSVM, _CSV, _NPZ = "LIBSVM sources", "CSV sources", "NPZ sources"
 
 
 @dataclass(frozen=True)
-class _Tables:
+class _Tables(IdOptions):
     """Options for one table per party."""
 
-    guest: Path | None = option("CSV or Parquet table of the label holder.", panel=_TABLES, metavar="FILE")
-    host: list[Path] | None = option(
-        "Table of another party; may be repeated.", panel=_TABLES, metavar="FILE"
+    panel = "One table per party, with ids"
+    guest: Path | None = option("CSV or Parquet table of the label holder.", metavar="FILE")
+    host: list[Path] | None = option("Table of another party; may be repeated.", metavar="FILE")
+    id: list[str] | None = option("Id column; TABLE:NAME for one table.", "--id", metavar="NAME")
+    align: Path | None = option("Alignment from 'fastadmm align' (default: join by id).", metavar="FILE")
+    prefix: bool = flag("Put the party's name before each feature name, not only shared ones.", "--prefix")
+
+
+@dataclass(frozen=True)
+class _Public:
+    """Options for a public description of columns."""
+
+    panel = "Public description of columns"
+    public_columns: Path | None = option(
+        "Bounds, categories and fill values; none is computed from the rows.", metavar="FILE.toml"
     )
-    id: list[str] | None = option(
-        "Id column; TABLE:NAME for one table.", "--id", panel=_TABLES, metavar="NAME"
-    )
-    id_pattern: list[str] | None = option(
-        "What of ids is compared, as 'C-0*([0-9]+)'; TABLE:REGEX for one table.",
-        panel=_TABLES,
-        metavar="REGEX",
-    )
-    align: Path | None = option(
-        "Alignment from 'fastadmm align' (default: join by id).", panel=_TABLES, metavar="FILE"
-    )
-    duplicates: Duplicates = option(
-        "Repeated ids in a table: refuse, keep the first or last row, or drop all their rows.",
-        default=Duplicates.refuse,
-        panel=_TABLES,
-    )
-    prefix: bool = flag(
-        "Put the party's name before each feature name, not only before shared ones.",
-        "--prefix",
-        panel=_TABLES,
+    describe: Path | None = option(
+        "Write a template of such a file from column names and types, and no partition.", metavar="FILE.toml"
     )
 
 
@@ -96,54 +84,31 @@ class _Tables:
 class _Cells:
     """Options for what columns of CSV and Parquet tables are taken for."""
 
-    missing: Missing | None = option("How to fill missing values (default: refuse).", panel=_CELLS)
+    panel = "Columns of tables"
+    missing: Missing | None = option("How to fill missing values (default: refuse).")
     na_values: list[str] | None = option(
-        "More words that mean 'missing'; COLUMN=WORD for one column.", panel=_CELLS, metavar="A,B"
+        "More words that mean 'missing'; COLUMN=WORD for one column.", metavar="A,B"
     )
-    categorical: str = option(
-        "Columns that are categories, also codes.", default="", panel=_CELLS, metavar="A,B"
-    )
+    categorical: str = option("Columns that are categories, also codes.", default="", metavar="A,B")
     types: list[str] | None = option(
         "number, category, days, year, month, weekday (of dates; days:%d.%m.%Y) or hours.",
-        panel=_CELLS,
         metavar="NAME=KIND",
     )
     decimal: list[str] | None = option(
-        "Decimal mark (default: by the whole column); TABLE:CHAR for one table.", panel=_CELLS, metavar="CHAR"
+        "Decimal mark (default: by the whole column); TABLE:CHAR for one table.", metavar="CHAR"
     )
     thousands: list[str] | None = option(
-        "Thousands mark (default: by the whole column); TABLE:CHAR for one table.",
-        panel=_CELLS,
-        metavar="CHAR",
+        "Thousands mark (default: by the whole column); TABLE:CHAR for one table.", metavar="CHAR"
     )
     unseen: Unseen = option(
-        "Categories that training did not have: all zeros, or an error.", default=Unseen.zeros, panel=_CELLS
+        "Categories that training did not have: all zeros, or an error.", default=Unseen.zeros
     )
-    dry_run: bool = flag("Show column types and joined rows; write nothing.", "--dry-run")
 
     @property
     def options(self) -> dict[str, Any]:
         """The options that say how cells are read."""
-        values = plain_values(self)
-        del values["dry_run"]
-        lists = {key: values[key] or () for key in ("types", "na_values")}
-        return values | lists | {"categorical": _list(self.categorical)}
-
-
-@dataclass(frozen=True)
-class _Public:
-    """Options for a public description of columns."""
-
-    public_columns: Path | None = option(
-        "Bounds, categories and fill values; none is computed from the rows.",
-        panel=_PUBLIC,
-        metavar="FILE.toml",
-    )
-    describe: Path | None = option(
-        "Write a template of such a file from column names and types, and no partition.",
-        panel=_PUBLIC,
-        metavar="FILE.toml",
-    )
+        lists = {"types": self.types or (), "na_values": self.na_values or ()}
+        return plain_values(self) | lists | {"categorical": _list(self.categorical)}
 
 
 @dataclass(frozen=True)
@@ -158,65 +123,61 @@ class _Split:
         "Use columns, scaling, dtype and classes of this partition (for tables, also a run).",
         metavar="OTHER.parts",
     )
-    names: str | None = option("Names of the parties (default: party-1, ...).", panel=_SPLIT, metavar="A,B")
+    names: str | None = option("Names of the parties (default: party-1, ...).", metavar="A,B")
 
 
 @dataclass(frozen=True)
-class _Values:
-    """Options for what is stored of values and labels."""
+class Beside:
+    """Options for what is kept beside the labels."""
 
-    task: Task | None = option(
-        "auto: two distinct labels, or words, are classes (default: auto).", panel=_VALUES
-    )
-    positive: str | None = option(
-        "Label that is counted, as class 1 (default: yes, true, bad, 1 ...).", metavar="VALUE"
-    )
+    panel: ClassVar[str | None] = None
     weight: str | None = option("Column of the label holder with sample weights.", metavar="NAME")
     offset: str | None = option("Column of the label holder that is added to scores.", metavar="NAME")
     exposure: str | None = option(
         "Column of exposures of counts: the logarithm is the offset.", metavar="NAME"
     )
+
+
+@dataclass(frozen=True)
+class _Values(Beside):
+    """Options for what is stored of values and labels."""
+
+    panel = "Values and labels"
     split: str | None = option(
         "Hold rows out: 0.3, time:COLUMN=0.3 or =DATE, group:COLUMN=0.3; makes OUT/train.parts and "
         "OUT/test.parts.",
+        panel="Options",
         metavar="SHARE",
     )
     standardize: bool = flag(
-        "Divide columns by their standard deviation; centre dense columns.", "--standardize"
+        "Divide columns by their standard deviation; centre dense columns.", "--standardize", panel="Options"
     )
-    normalize: Normalize | None = option(
-        "l2: scale each row of each party to norm 1 (default: none).", panel=_VALUES
+    task: Task | None = option("auto: two distinct labels, or words, are classes (default: auto).")
+    positive: str | None = option(
+        "Label that is counted, as class 1 (default: yes, true, bad, 1 ...).", metavar="VALUE"
     )
-    dtype: Dtype | None = option("Type of stored features (default: float64).", panel=_VALUES)
+    normalize: Normalize | None = option("l2: scale each row of each party to norm 1 (default: none).")
+    dtype: Dtype | None = option("Type of stored features (default: float64).")
     storage: Storage | None = option(
-        "auto: CSR for sparse sources, unless more than half full (default: auto).", panel=_VALUES
+        "auto: CSR for sparse sources, unless more than half full (default: auto)."
     )
     compression: Compression = option(
         "Make smaller files that are slower to read; zstd and blosc2 need the package hdf5plugin.",
         default=Compression.none,
-        panel=_VALUES,
     )
 
 
 @dataclass(frozen=True)
-class _Source:
-    """Options for how a source is read."""
+class FileOptions:
+    """Options for how a data file of any format is read."""
 
+    panel: ClassVar[str | None] = None
+    label: str | None = option("Label column (with --guest: of the guest's table).", metavar="NAME")
+    drop: str = option("Columns to leave out.", default="", panel=_CSV, metavar="A,B")
     features: int | None = option(
         "Number of features, if the last ones never occur.", panel=_LIBSVM, metavar="D"
     )
     zero_based: bool = flag("Indices count from 0.", "--zero-based", panel=_LIBSVM)
-    label: str | None = option("Label column (with --guest: of the guest's table).", metavar="NAME")
-    drop: str = option("Columns to leave out.", default="", panel=_CSV, metavar="A,B")
-    no_header: bool = flag(
-        "The first line is data: columns are called c1, c2, ...", "--no-header", panel=_CSV
-    )
-    separator: list[str] | None = option(
-        "Separator between cells (default: recognised); TABLE:CHAR for one table.", panel=_CSV, metavar="CHAR"
-    )
-    encoding: list[str] | None = option(
-        "Encoding of the text (default: recognised); TABLE:NAME for one table.", panel=_CSV, metavar="NAME"
-    )
     x_key: str | None = option("Feature array (default: X, or CSR arrays).", panel=_NPZ, metavar="KEY")
     y_key: str | None = option("Label array (default: y).", panel=_NPZ, metavar="KEY")
     format: Format = option("Format of the source.", default=Format.auto)
@@ -226,10 +187,12 @@ class _Source:
         """Names of the columns to leave out."""
         return _list(self.drop)
 
-    @property
-    def layout(self) -> dict[str, Any]:
-        """How CSV text is laid out."""
-        return {"separator": self.separator, "encoding": self.encoding, "header": not self.no_header}
+
+@dataclass(frozen=True)
+class _Source(FileOptions, CsvOptions):
+    """Options for how a source is read."""
+
+    panel = _CSV
 
 
 @app.command()
@@ -251,6 +214,7 @@ def convert(
     owners: _Split,
     values: _Values,
     reading: _Source,
+    dry_run: bool = flag("Show column types and joined rows; write nothing.", "--dry-run"),
     shards: int | None = option(
         "Cut the rows of a source or partition into N partitions, one per worker.", metavar="N"
     ),
@@ -258,10 +222,12 @@ def convert(
     as_json: bool = flag("Print the summary as JSON.", "--json"),
 ) -> None:
     """Convert a data file, or one table per party, to a partition: one file per party, one for labels."""
-    own = cells.options | reading.layout | {"label": reading.label, "drop": reading.dropped}
-    own |= {what: getattr(values, what) for what in ("weight", "offset", "exposure")}
-    own["public_columns"] = public.public_columns
-    if tables.guest is not None or tables.host:
+    how = plain_values(owners) | plain_values(values) | plain_values(reading) | cells.options | reading.layout
+    how |= {"drop": reading.dropped, "public_columns": public.public_columns}
+    del how["no_header"]
+    show = _show_json if as_json else _show
+    of_tables = tables.guest is not None or bool(tables.host)
+    if of_tables:
         foreign = ["SOURCE"] if source is not None else []
         foreign += given_options(owners, "like", "names")
         foreign += given_options(reading, "label", "drop", "separator", "encoding", "no_header")
@@ -269,50 +235,56 @@ def convert(
             raise ConfigError(f"{foreign[0]} does not go with --guest and --host, one table per party")
         if not tables.id:
             raise ConfigError("--id: which column holds the ids, in every table?")
-        own |= {"id": tables.id, "names": owners.names, "prefix": tables.prefix}
-        if public.describe is not None:
-            _describe(tables.guest, tables.host or [], public.describe, force, own)
-        else:
-            own |= plain_values(values) | {"like": owners.like, "alignment": tables.align}
-            own |= {"duplicates": tables.duplicates.value, "id_pattern": tables.id_pattern or None}
-            _convert_tables(tables, own, out, force, as_json, cells.dry_run, shards)
-        return
-    if given := given_options(tables):
+    elif given := given_options(tables):
         raise ConfigError(f"{given[0]} is for tables with ids: give them with --guest and --host")
-    if source is None:
+    elif source is None:
         raise typer.BadParameter("give a data file, or tables with --guest and --host", param_hint="SOURCE")
-    if _is_partition(source):
-        foreign = given_options(values, "compression")
+    elif _is_partition(source):
+        foreign = given_options(values, "compression") + ["--dry-run"] * dry_run
         foreign += [o for more in (owners, reading, cells, public) for o in given_options(more)]
-        _cut(source, out, foreign, shards, values.compression.value, force, as_json)
+        show(_cut(source, out, foreign, shards, values.compression.value, force))
         return
+    if out is None and not dry_run and public.describe is None:
+        hint = ", or --dry-run" if of_tables else ""
+        raise typer.BadParameter(f"give the partition to make{hint}", param_hint="--out")
+    if source is not None and out is not None and not dry_run and public.describe is None:
+        show(_convert_source(source, out, how | {"shards": shards}, force))
+        return
+    first, options = source or tables.guest, _table_options(how, tables)
     if public.describe is not None:
-        _describe(source, [], public.describe, force, own | {"id": ""})
-        return
-    if cells.dry_run:
-        own |= plain_values(values) | {"like": owners.like, "names": owners.names}
-        _show_columns(source, own, owners)
-        return
-    if out is None:
-        raise typer.BadParameter("give the partition to make", param_hint="--out")
-    how = plain_values(owners) | plain_values(values) | plain_values(reading) | own | {"shards": shards}
-    del how["no_header"]
-    _convert_source(source, out, how, force, as_json)
+        from fastadmm.data_tools.convert_tables import describe_tables
+
+        count = describe_tables(first, tables.host or [], public.describe, options, force=force)
+        filled = "fill in bounds and categories, then pass it with --public-columns"
+        say(f"{public.describe}: {count} columns; {filled}")
+    elif source is not None:
+        from fastadmm.data_tools.convert_tables import plan_one_table
+
+        _show_plan(plan_one_table(source, options, owners.columns, owners.parties or 1))
+    else:
+        plan, told = _convert_tables(tables, options, None if dry_run else out, force, shards)
+        if dry_run and not as_json:
+            _show_plan(plan)
+        else:
+            show(told)
 
 
 def _is_partition(path: Path) -> bool:
     return any(os.path.exists(path / name) for name in ("partition.toml", "shards.toml"))
 
 
+def _table_options(how: dict[str, Any], tables: _Tables) -> TableOptions:
+    """How tables become a partition; a single one has no ids."""
+    from fastadmm.data_tools.convert_tables import TableOptions
+
+    own = plain_values(tables) | {"id": tables.id or "", "id_pattern": tables.id_pattern or None}
+    given = how | own | {"alignment": tables.align}
+    return TableOptions(**{f.name: given[f.name] for f in fields(TableOptions)})
+
+
 def _cut(
-    source: Path,
-    out: Path | None,
-    foreign: list[str],
-    shards: int | None,
-    compression: str,
-    force: bool,
-    as_json: bool,
-) -> None:
+    source: Path, out: Path | None, foreign: list[str], shards: int | None, compression: str, force: bool
+) -> dict[str, Any]:
     """Cut a partition by rows, or put shards together."""
     from fastadmm.data_tools.destination import check_out
     from fastadmm.store import open_partition
@@ -328,100 +300,64 @@ def _cut(
         raise typer.BadParameter("give the directory to make", param_hint="--out")
     check_out(out, force)
     cut_partition(source, out, shards, compression=compression, force=force)
-    summary = _summary(open_partition(out, require_labels=False))
-    (_show_json if as_json else _show)(summary)
+    return _summary(open_partition(out, require_labels=False))
 
 
 def _list(names: str) -> list[str]:
     return [name.strip() for name in names.split(",") if name.strip()]
 
 
-def _describe(guest: Path | None, hosts: list[Path], out: Path, force: bool, options: dict[str, Any]) -> None:
-    from fastadmm.data_tools.convert_tables import TableOptions, describe_tables
-
-    count = describe_tables(guest, hosts, out, TableOptions(**options), force=force)
-    say(f"{out}: {count} columns; fill in bounds and categories, then pass it with --public-columns")
-
-
 def _convert_tables(
-    tables: _Tables,
-    own: dict[str, Any],
-    out: Path | None,
-    force: bool,
-    as_json: bool,
-    dry_run: bool,
-    shards: int | None,
-) -> None:
-    from fastadmm.data_tools.convert_tables import TableOptions, plan_tables, write_plan
+    tables: _Tables, options: TableOptions, out: Path | None, force: bool, shards: int | None
+) -> tuple[TablePlan, dict[str, Any]]:
+    """Plan a partition of tables, and write it; what is told of it."""
+    from fastadmm.data_tools.convert_tables import plan_tables, write_plan
     from fastadmm.data_tools.destination import check_out
     from fastadmm.runs.looks import looks_beside
 
-    if not dry_run:
-        if out is None:
-            raise typer.BadParameter("give the partition to make, or --dry-run", param_hint="--out")
+    if out is not None:
         check_out(out, force)
-    options = TableOptions(**own)
-    scratch = out.absolute().parent if out is not None and not dry_run else None
+    scratch = None if out is None else out.absolute().parent
     with progress_bar() as progress:
         plan = plan_tables(tables.guest, tables.host or [], options, scratch=scratch, progress=progress)
-    described: dict[str, Any] = {
+    told: dict[str, Any] = {
         "row_digest": plan.alignment.digest,
         "report": plan.report,
         "columns": plan.columns,
     }
-    if not dry_run:
-        assert out is not None
-        with progress_bar() as progress:
-            partition = write_plan(
-                plan, out, force=force, compression=options.compression, progress=progress, shards=shards
-            )
-        if options.public_columns is None:
-            plan.report.extend(looks_beside(partition, tables.align))
-        described = _summary(partition) | described | _held_out(options.split, out)
-    else:
-        described |= {"n_samples": len(plan.alignment.ids), "task": plan.task}
-    if as_json:
-        _show_json(described)
-    elif dry_run:
-        _show_plan(plan)
-    else:
-        _show(described)
+    if out is None:
+        return plan, told | {"n_samples": len(plan.alignment.ids), "task": plan.task}
+    with progress_bar() as progress:
+        how: dict[str, Any] = {"compression": options.compression, "progress": progress, "shards": shards}
+        partition = write_plan(plan, out, force=force, **how)
+    if options.public_columns is None:
+        plan.report.extend(looks_beside(partition, tables.align))
+    return plan, _summary(partition) | told | _held_out(options.split, out)
 
 
-def _convert_source(source: Path, out: Path, how: dict[str, Any], force: bool, as_json: bool) -> None:
+def _convert_source(source: Path, out: Path, how: dict[str, Any], force: bool) -> dict[str, Any]:
     from fastadmm.data_tools.convert import convert as run
     from fastadmm.runs.looks import partition_looks
 
     report: dict[str, Any] = {}
+
+    def told(notes: list[str], columns: Any) -> None:
+        report.update(report=notes, columns=columns)
+
     with progress_bar() as progress:
-        partition = run(
-            source,
-            out,
-            **how,
-            force=force,
-            progress=progress,
-            told=lambda notes, columns: report.update(report=notes, columns=columns),
-        )
+        partition = run(source, out, **how, force=force, progress=progress, told=told)
     if how["public_columns"] is None:
         report["report"] = [*report.get("report", ()), *partition_looks(partition)]
-    summary = _summary(partition) | report | _held_out(how["split"], out)
-    (_show_json if as_json else _show)(summary)
+    return _summary(partition) | report | _held_out(how["split"], out)
 
 
 def _held_out(split: str | None, out: Path) -> dict[str, Any]:
     """The partition of held-out rows, as part of a summary."""
     from fastadmm.store import open_partition
 
-    return (
-        {} if split is None else {"test": _summary(open_partition(out / "test.parts", require_labels=False))}
-    )
-
-
-def _show_columns(source: Path, own: dict[str, Any], owners: _Split) -> None:
-    """What the columns of one table are taken for."""
-    from fastadmm.data_tools.convert_tables import TableOptions, plan_one_table
-
-    _show_plan(plan_one_table(source, TableOptions(**own, id=""), owners.columns, owners.parties or 1))
+    if split is None:
+        return {}
+    return {"test": _summary(open_partition(out / "test.parts", require_labels=False))}
 
 
 def _show_plan(plan: TablePlan) -> None:
@@ -484,33 +420,23 @@ def progress_bar() -> Iterator[Progress | None]:
 
 
 def _summary(partition: Partition) -> dict[str, Any]:
-    labels = partition.labels
-    classes = None
+    labels, classes = partition.labels, None
     if labels is not None and labels.classes is not None:
         counts = [int((labels.y == c).sum()) for c in range(len(labels.classes))]
         classes = dict(zip(labels.classes, counts))
     shards = {"shards": len(partition.shards)} if partition.shards else {}
+    kept = ("name", "n_features", "kind", "dtype", "nnz")
+    parties = [{key: getattr(p, key) for key in kept} | {"dtype": str(p.dtype)} for p in partition.parties]
+    cells = (p.n_samples * p.n_features if p.nnz is None else p.nnz for p in partition.parties)
     return shards | {
         "partition": str(partition.path),
         "source": partition.source,
         "n_samples": partition.n_samples,
         "n_features": sum(party.n_features for party in partition.parties),
-        "nnz": sum(
-            party.nnz if party.nnz is not None else party.n_samples * party.n_features
-            for party in partition.parties
-        ),
+        "nnz": sum(cells),
         "task": partition.task,
         "classes": classes,
-        "parties": [
-            {
-                "name": party.name,
-                "n_features": party.n_features,
-                "kind": party.kind,
-                "dtype": str(party.dtype),
-                "nnz": party.nnz,
-            }
-            for party in partition.parties
-        ],
+        "parties": parties,
     }
 
 

@@ -1,4 +1,4 @@
-"""``fastadmm coordinator``: the coordinator's side of a training run over exchanged files."""
+"""``fastadmm coordinator`` and ``party``: both sides of a training run over exchanged files."""
 
 from __future__ import annotations
 
@@ -7,20 +7,33 @@ from typing import TYPE_CHECKING, Any
 
 from fastadmm.cli.app import new_group
 from fastadmm.cli.coefficients import COVARIANCE, LEVEL
-from fastadmm.cli.options import argument, flag, option, with_options
+from fastadmm.cli.options import (
+    DATA,
+    FORCE,
+    LEDGER,
+    TEST,
+    THREADS,
+    VALIDATION,
+    argument,
+    common,
+    flag,
+    option,
+    with_options,
+)
 from fastadmm.cli.terminal import say
 
 if TYPE_CHECKING:
     from fastadmm.between.train import StepResult
 
 group = new_group("coordinator", "The coordinator's side of training over exchanged files.")
+party_group = new_group("party", "A party's side of training over exchanged files.")
 
 
 def _settings() -> Any:
     from fastadmm.settings.keys import PRIVACY, SETTINGS
 
     own = [s for s in SETTINGS.values() if s.role != "data" and "exchange" not in s.refused]
-    return own, PRIVACY.values()
+    return common(own), PRIVACY.values()
 
 
 @group.command()
@@ -110,3 +123,68 @@ def _say(result: StepResult) -> None:
     for note in result.notes:
         say(note)
     say(f"rounds done: {result.n_rounds}")
+
+
+# --- the party's side ------------------------------------------------------------------------------------
+
+
+@party_group.callback()
+def party() -> None:
+    """A party's side of training over exchanged files (docs/between.md#files-by-hand)."""
+
+
+@party_group.command()
+def approve(
+    request: Path = argument("The first request of a run.", metavar="REQUEST.msg"),
+    data: Path = DATA,
+    out: Path = option("File of limits to write.", "--out", "-o", default=..., metavar="APPROVAL.toml"),
+    ledger: Path | None = LEDGER,
+    force: bool = FORCE,
+) -> None:
+    """Explain what a run asks for, and write a file of limits to edit."""
+    from fastadmm.between.agent import party_approve
+
+    for line in party_approve(request, data, out, force, ledger):
+        say(line)
+    say(f"edit the limits in {out}, then: fastadmm party step --approval {out} ...")
+
+
+@party_group.command("step")
+def party_step(
+    request: Path = option("The coordinator's request.", "--in", default=..., metavar="REQUEST.msg"),
+    out: Path = option("Answer to write.", "--out", "-o", default=..., metavar="MESSAGE.msg"),
+    data: Path = DATA,
+    state: Path = option(
+        "Directory for the party's state in this run; the first step creates it.", default=..., metavar="DIR"
+    ),
+    approval: Path | None = option(
+        "Limits from 'party approve'; remembered in --state.", metavar="APPROVAL.toml"
+    ),
+    ledger: Path | None = LEDGER,
+    test: Path | None = TEST,
+    validation: Path | None = VALIDATION,
+    threads: int | None = THREADS,
+    force: bool = flag("Replace a different existing file.", "--force"),
+) -> None:
+    """Answer one request. The same request always gives the same answer."""
+    from fastadmm.between.agent import party_step as answer
+
+    more: dict[str, Any] = {"threads": threads, "test": test, "validation": validation}
+    for line in answer(data, state, request, out, approval=approval, ledger=ledger, force=force, **more):
+        say(line)
+
+
+@party_group.command("infer")
+def party_infer(
+    request: Path = argument("Request of 'fastadmm coordinator infer'.", metavar="REQUEST.msg"),
+    data: Path = DATA,
+    state: Path = option("The party's --state of the run.", default=..., metavar="DIR"),
+    out: Path | None = option("Answer to write.", "--out", "-o", metavar="ANSWER.msg"),
+    approve: bool = flag("Explain what leaves, and approve it, instead of answering.", "--approve"),
+    force: bool = FORCE,
+) -> None:
+    """Answer a request of 'coordinator infer'; the last one brings your own standard errors."""
+    from fastadmm.between.agent import party_infer as answer
+
+    for line in answer(request, data, state, out, approve=approve, force=force):
+        say(line)

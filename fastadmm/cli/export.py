@@ -1,4 +1,4 @@
-"""``fastadmm export`` and ``import``: one party's part of a model, or the whole, for other programs."""
+"""``fastadmm export``, ``import`` and ``serve``: a party's part of a model, or all, for other programs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from fastadmm.cli.app import app
 from fastadmm.cli.options import FORCE, INFINITE_EPSILON, argument, flag, option
 from fastadmm.cli.terminal import say
+from fastadmm.errors import ConfigError
 
 
 @app.command()
@@ -42,3 +43,38 @@ def import_part(
     from fastadmm.runs.export import import_party
 
     say(f"part of {import_party(file, model, force=force)} in {model}")
+
+
+@app.command()
+def serve(
+    model: Path = argument("Run or model directory, or one party's file of a model."),
+    party: str | None = option("With a directory: serve only this party's contributions."),
+    combine: bool = flag("Only add up contributions, without reading weights.", "--combine"),
+    host: str = option("Address to listen on; 0.0.0.0 means all.", default="127.0.0.1"),
+    allow_host: list[str] | None = option(
+        "Also answer requests sent to this name; may be repeated. (default: names of this machine "
+        "for itself, and --host)",
+        metavar="NAME",
+    ),
+    port: int = option("Port; 0 chooses a free one.", default=8000, min=0, max=65535),
+    allow_infinite_epsilon: bool = INFINITE_EPSILON,
+    max_rows: int = option("Largest number of rows in a request.", default=10_000),
+) -> None:
+    """Score rows over HTTP: predictions, or one party's contributions, from JSON rows."""
+    try:
+        import fastapi  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError:
+        raise ConfigError("serve: needs FastAPI and uvicorn: pip install 'fastadmm[serve]'") from None
+    from fastadmm.runs.service import open_service
+    from fastadmm.runs.service_app import listen, make_app, run_server
+    from fastadmm.runs.service_door import LOCAL_NAMES
+
+    service = open_service(model, party, combine, max_rows, allow_infinite_epsilon=allow_infinite_epsilon)
+    own = [] if host in ("0.0.0.0", "::", "") else [host]
+    web = make_app(service, [*LOCAL_NAMES, *own, *(allow_host or ())])
+    sock = listen(host, port)
+    where = f"[{host}]" if ":" in host else host
+    what = ", ".join(service.describe()["parties"])
+    line = f"serving {what} at http://{where}:{sock.getsockname()[1]} (API: /docs, /openapi.json)"
+    run_server(web, sock, lambda: say(line))

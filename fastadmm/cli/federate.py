@@ -7,8 +7,20 @@ from typing import TYPE_CHECKING, TypeVar
 
 from fastadmm.cli.app import new_group
 from fastadmm.cli.coefficients import COVARIANCE, LEVEL
-from fastadmm.cli.convert import DUPLICATES, Duplicates, Task
-from fastadmm.cli.options import ID_PATTERN, JSON, argument, flag, option, seconds_of
+from fastadmm.cli.convert import Beside, Task
+from fastadmm.cli.options import (
+    DUPLICATES,
+    ID_PATTERN,
+    JSON,
+    Duplicates,
+    argument,
+    flag,
+    given_options,
+    option,
+    plain_values,
+    seconds_of,
+    with_options,
+)
 from fastadmm.cli.terminal import say
 from fastadmm.errors import ConfigError, FastadmmError, WaitingError
 
@@ -140,6 +152,7 @@ _OWN = option("The label holder's own features of these rows, if it has any.", m
 
 
 @group.command()
+@with_options()
 def align(
     config: Path = _CONFIG,
     table: Path = argument("CSV or Parquet table with your ids.", metavar="TABLE"),
@@ -148,15 +161,12 @@ def align(
     label: str | None = option("Column of labels: writes labels.h5 of the common rows.", metavar="NAME"),
     task: Task = option("What labels are: classes, or a number to predict.", default=Task.auto),
     positive: str | None = option("Label that is counted: class 1.", metavar="VALUE"),
-    weight: str | None = option("Column of your table with sample weights.", metavar="NAME"),
-    offset: str | None = option("Column of your table that is added to scores.", metavar="NAME"),
-    exposure: str | None = option(
-        "Column of exposures of counts: the logarithm is the offset.", metavar="NAME"
-    ),
     like: Path | None = option("Label file whose classes to use, for test rows.", metavar="LABELS.h5"),
     duplicates: Duplicates = DUPLICATES,
     separator: str | None = option("Separator between CSV cells (default: recognised).", metavar="CHAR"),
     id_pattern: str | None = ID_PATTERN,
+    *,
+    beside: Beside,
     wait: str | None = _WAIT,
 ) -> None:
     """Find the rows that you and all parties have, by private set intersection."""
@@ -169,9 +179,8 @@ def align(
 
     if like is not None and label is None:
         raise ConfigError("--like: belongs to --label")
-    beside = {"weight": weight, "offset": offset, "exposure": exposure}
-    if label is None and (given := [what for what, column in beside.items() if column is not None]):
-        raise ConfigError(f"--{given[0]}: is kept beside the labels: name them with --label")
+    if label is None and (given := given_options(beside)):
+        raise ConfigError(f"{given[0]}: is kept beside the labels: name them with --label")
     if positive is not None and (like is not None or label is None):
         raise ConfigError("--positive: belongs to --label, and --like has it already")
     ids = table_ids(read_ids(table, id, Layout(separator)), id, duplicates.value, id_pattern)
@@ -190,7 +199,7 @@ def align(
             task=task.value,
             positive=positive,
             like=like,
-            **beside,
+            **plain_values(beside),
         )
         say(f"{out / 'labels.h5'}: labels of these rows")
         say(look("label", place=shown(table), column=label))
@@ -224,7 +233,7 @@ def evaluate(
 ) -> None:
     """Measure the model on rows whose features the parties have."""
     from fastadmm.between.predict import federate_evaluate
-    from fastadmm.cli.evaluate import print_evaluation
+    from fastadmm.cli.predict import print_evaluation
 
     found = _waiting(wait, lambda: federate_evaluate(config, run, test, out, own=own, say=_say))
     print_evaluation(found, as_json)

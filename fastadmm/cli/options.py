@@ -6,8 +6,9 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
-from enum import Enum
+from copy import copy
+from dataclasses import dataclass, fields, is_dataclass, replace
+from enum import Enum, StrEnum
 from functools import cached_property, update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -52,6 +53,46 @@ INFINITE_EPSILON = flag(
 #: For commands that read the ids of one table.
 ID_PATTERN = option("What of ids is compared, as 'C-0*([0-9]+)'.", metavar="REGEX")
 
+Duplicates = StrEnum("Duplicates", "refuse first last drop")
+DUPLICATES = option(
+    "Repeated ids in a table: refuse, keep the first or last row, or drop all.", default=Duplicates.refuse
+)
+
+
+@dataclass(frozen=True)
+class IdOptions:
+    """Options for the ids of several tables."""
+
+    id_pattern: list[str] | None = option(
+        "What of ids is compared, as 'C-0*([0-9]+)'; TABLE:REGEX for one table.", metavar="REGEX"
+    )
+    duplicates: Duplicates = DUPLICATES
+
+
+@dataclass(frozen=True)
+class CsvOptions:
+    """Options for the layout of CSV text."""
+
+    separator: list[str] | None = option(
+        "Separator between CSV cells (default: recognised); TABLE:CHAR for one table.", metavar="CHAR"
+    )
+    encoding: list[str] | None = option(
+        "Encoding of CSV text (default: recognised); TABLE:NAME for one table.", metavar="NAME"
+    )
+    no_header: bool = flag("The first line of CSV is data: columns are called c1, c2, ...", "--no-header")
+
+    @property
+    def layout(self) -> dict[str, Any]:
+        """How CSV text is laid out."""
+        return {"separator": self.separator, "encoding": self.encoding, "header": not self.no_header}
+
+
+def common(settings: Iterable[Setting]) -> list[Setting]:
+    """Settings whose rare ones the help does not show: a file of settings has them, and 'train --help'."""
+    from fastadmm.settings.setting import MORE
+
+    return [replace(setting, hidden=setting.hidden or setting.panel == MORE) for setting in settings]
+
 
 def with_options(
     settings: Callable[[], tuple[Iterable[Setting], Iterable[Setting]]] = lambda: ((), ()),
@@ -87,13 +128,7 @@ class _Command:
             if parameter.name == "options":
                 parameters += [_parameter(name, s) for name, (_, s) in self._tables.items() if s.help]
             elif is_dataclass(parameter.annotation):
-                hints = get_type_hints(parameter.annotation, include_extras=True)
-                parameters += [
-                    inspect.Parameter(
-                        f.name, parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name]
-                    )
-                    for f in fields(parameter.annotation)
-                ]
+                parameters += _of_group(parameter.annotation)
             else:
                 parameters.append(parameter)
         return signature.replace(parameters=parameters)
@@ -118,6 +153,19 @@ class _Command:
         """Settings that are no options, by the name that the option would have."""
         # Of two with one name that of the run itself is meant.
         return {s.flag: (table, s) for table, s in reversed(self._tables.values()) if not s.help}
+
+
+def _of_group(group: Any) -> Iterator[inspect.Parameter]:
+    """Parameters from the fields of a dataclass, under the heading ``panel`` of the class that has them."""
+    hints = get_type_hints(group, include_extras=True)
+    for f in fields(group):
+        owner = next(c for c in group.__mro__ if f.name in inspect.get_annotations(c))
+        panel = getattr(owner, "panel", getattr(group, "panel", None))
+        option: Any = copy(f.default)
+        option.rich_help_panel = option.rich_help_panel or panel
+        yield inspect.Parameter(
+            f.name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=hints[f.name]
+        )
 
 
 def given_options(group: Any, *but: str) -> list[str]:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastadmm.cli.app import new_group
-from fastadmm.cli.options import QUIET, argument, flag, option, plain_values, with_options
+from fastadmm.cli.convert import Dtype, FileOptions, Storage, Task, progress_bar
+from fastadmm.cli.options import QUIET, argument, common, flag, option, plain_values, with_options
 from fastadmm.cli.terminal import print_json, say
 from fastadmm.errors import ConfigError, ExitCode
 
@@ -18,8 +19,8 @@ group = new_group("owners", "Train with owners of rows, who answer differentiall
 
 
 @dataclass(frozen=True)
-class _Division:
-    """Options for which rows are whose."""
+class _Owners:
+    """Options for which rows are whose, what is taken from public rows, and what is stored."""
 
     sizes: str | None = option("Number of consecutive rows of each owner.", metavar="N,N,...")
     by: str | None = option("Column (CSV) or array (NPZ) that names the owner.", metavar="NAME")
@@ -29,39 +30,21 @@ class _Division:
         "Records that several owners hold: refuse, or count (and divide every epsilon by the count).",
         default="refuse",
     )
-
-
-@dataclass(frozen=True)
-class _Public:
-    """Options for what is taken from public rows."""
-
     public: Path | None = option("File of public rows for scaling and components.", metavar="FILE")
     standardize: bool = flag("Subtract the public mean, divide by the public deviation.", "--standardize")
     components: int | None = option("Keep K principal components of the public rows.", metavar="K")
+    storage: Storage = option("auto: CSR for sparse sources.", default=Storage.auto)
+    dtype: Dtype = option("Type of stored features.", default=Dtype.float64)
 
 
 @dataclass(frozen=True)
-class _Source:
+class _Source(FileOptions):
     """Options for how files are read."""
 
-    task: str = option("auto, classification or regression.", default="auto")
-    label: str | None = option("CSV: label column.", metavar="NAME")
-    drop: str = option("CSV: columns to leave out.", default="", metavar="A,B")
+    label: str | None = option("Label column.", metavar="NAME")
+    task: Task = option("What labels are: classes, or a number to predict.", default=Task.auto)
     no_header: bool = flag("CSV: the first line is data; columns are called c1, c2, ...", "--no-header")
     separator: str | None = option("CSV: separator between cells (default: recognised).", metavar="CHAR")
-    features: int | None = option("LIBSVM: number of features.", metavar="D")
-    zero_based: bool = flag("LIBSVM: indices count from 0.", "--zero-based")
-    x_key: str | None = option("NPZ: feature array.", metavar="KEY")
-    y_key: str | None = option("NPZ: label array.", metavar="KEY")
-    format: str = option("auto, libsvm, csv or npz.", default="auto")
-
-
-@dataclass(frozen=True)
-class _Stored:
-    """Options for what is stored."""
-
-    storage: str = option("auto, dense or csr.", default="auto")
-    dtype: str = option("float64 or float32.", default="float64")
 
 
 @group.command()
@@ -72,42 +55,28 @@ def convert(
     ),
     out: Path = option("Directory to create.", "-o", "--out", default=..., metavar="OUT.owners"),
     *,
-    division: _Division,
-    known: _Public,
+    owners: _Owners,
     reading: _Source,
-    stored: _Stored,
     force: bool = flag("Replace an existing directory.", "--force"),
     as_json: bool = flag("Print the summary as JSON.", "--json"),
 ) -> None:
     """Make one file per owner from the rows of a data file."""
-    from fastadmm.cli.convert import progress_bar
     from fastadmm.data_tools.owners import Reading, convert_owners
 
-    if reading.format not in ("auto", "libsvm", "csv", "npz"):
-        raise ConfigError(f"--format {reading.format!r}: choose one of auto, libsvm, csv, npz")
-    who = plain_values(division)
+    who = plain_values(owners)
     try:
         who["sizes"] = [int(part) for part in who["sizes"].split(",")] if who["sizes"] is not None else None
     except ValueError:
-        raise ConfigError(f"--sizes {division.sizes!r}: give whole numbers such as 250000,250000") from None
-    if division.names is not None:
-        who["names"] = [name.strip() for name in division.names.split(",")]
+        raise ConfigError(f"--sizes {owners.sizes!r}: give whole numbers such as 250000,250000") from None
+    if owners.names is not None:
+        who["names"] = [name.strip() for name in owners.names.split(",")]
     how = plain_values(reading)
     task, header = how.pop("task"), not how.pop("no_header")
-    how["drop"] = [name.strip() for name in reading.drop.split(",") if name.strip()]
+    how["drop"] = reading.dropped
     how["separator"] = "\t" if reading.separator == "\\t" else reading.separator
+    read = Reading(header=header, **how)
     with progress_bar() as progress:
-        data = convert_owners(
-            sources,
-            out,
-            **who,
-            **plain_values(known),
-            **plain_values(stored),
-            reading=Reading(header=header, **how),
-            task=task,
-            force=force,
-            progress=progress,
-        )
+        data = convert_owners(sources, out, **who, reading=read, task=task, force=force, progress=progress)
     _show(data, as_json)
 
 
@@ -141,7 +110,7 @@ def _settings() -> Any:
     from fastadmm.settings.owners import OwnerSettings
     from fastadmm.settings.setting import settings_of
 
-    return settings_of(OwnerSettings).values(), ()
+    return common(settings_of(OwnerSettings).values()), ()
 
 
 @group.command()

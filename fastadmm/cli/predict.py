@@ -1,4 +1,4 @@
-"""``fastadmm predict`` and ``combine``: predictions for new rows, also from parties' contributions."""
+"""``fastadmm predict``, ``combine`` and ``evaluate``: predictions for new rows, and how good they are."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from fastadmm.cli.app import app
 from fastadmm.cli.options import (
     FORCE,
     INFINITE_EPSILON,
+    JSON,
+    CsvOptions,
+    IdOptions,
     argument,
     check_csv,
     flag,
@@ -18,8 +21,10 @@ from fastadmm.cli.options import (
     option,
     with_options,
 )
-from fastadmm.cli.terminal import data_output, say
+from fastadmm.cli.tables import grid, show
+from fastadmm.cli.terminal import data_output, print_json, say
 from fastadmm.errors import ConfigError
+from fastadmm.files.escapes import printable
 
 if TYPE_CHECKING:
     from fastadmm.data_tools.per_table import TableRows
@@ -30,36 +35,16 @@ TABLES = "Tables (docs/predicting.md)"
 
 
 @dataclass(frozen=True)
-class ReadOptions:
+class ReadOptions(IdOptions, CsvOptions):
     """Options for tables of new rows."""
 
+    panel = TABLES
     id_: list[str] | None = option(
         "Id column of the tables; TABLE:NAME for one (default: rows of a single table are numbered from 0).",
         "--id",
-        panel=TABLES,
     )
-    id_pattern: list[str] | None = option(
-        "Regular expression of ids; what its group finds is compared. TABLE:PATTERN for one table.",
-        panel=TABLES,
-    )
-    alignment: Path | None = option(
-        "Alignment from 'fastadmm align': the rows to predict, in order.", panel=TABLES
-    )
-    unseen: str | None = option(
-        "zeros or refuse: categories that training did not have. (default: zeros)", panel=TABLES
-    )
-    separator: list[str] | None = option(
-        "Separator between CSV cells; TABLE:CHAR for one table. (default: recognised)", panel=TABLES
-    )
-    encoding: list[str] | None = option(
-        "Encoding of CSV text; TABLE:NAME for one table. (default: recognised)", panel=TABLES
-    )
-    no_header: bool = flag(
-        "The first line of CSV files is data: columns c1, c2, ...", "--no-header", panel=TABLES
-    )
-    duplicates: str | None = option(
-        "refuse, first, last or drop: ids that occur more than once. (default: refuse)", panel=TABLES
-    )
+    alignment: Path | None = option("Alignment from 'fastadmm align': the rows to predict, in order.")
+    unseen: str = option("zeros or refuse: categories that training did not have.", default="zeros")
 
     def reading(self, **more: Any) -> TableRows:
         """How tables are read."""
@@ -67,13 +52,11 @@ class ReadOptions:
 
         return TableRows(
             id=self.id_ or None,
-            alignment=self.alignment,
-            unseen=self.unseen or "zeros",
-            separator=self.separator,
-            encoding=self.encoding,
-            header=not self.no_header,
-            duplicates=self.duplicates or "refuse",
             id_pattern=self.id_pattern or None,
+            alignment=self.alignment,
+            unseen=self.unseen,
+            duplicates=self.duplicates.value,
+            **self.layout,
             **more,
         )
 
@@ -82,8 +65,8 @@ class ReadOptions:
 class RowOptions(ReadOptions):
     """Options for tables whose rows are scored."""
 
-    offset: str | None = option("Column of the first table that is added to the score.", panel=TABLES)
-    exposure: str | None = option("Column of the first table whose logarithm is added.", panel=TABLES)
+    offset: str | None = option("Column of the first table that is added to the score.")
+    exposure: str | None = option("Column of the first table whose logarithm is added.")
 
     def of(self, data: list[Path], command: str) -> TableRows | None:
         """How tables are read; None for a partition, to which none of the options belongs."""
@@ -100,9 +83,7 @@ class RowOptions(ReadOptions):
 class _Rows(RowOptions):
     """Those of ``predict``."""
 
-    party: str | None = option(
-        "With --partial and a table: the party that the table belongs to.", panel=TABLES
-    )
+    party: str | None = option("With --partial and a table: the party that the table belongs to.")
 
 
 @app.command()
@@ -211,3 +192,88 @@ def combine(
     for name, stand_in in predictions.missing.items():
         say(f"fastadmm: warning: no contribution of {name}: {stand_in} stands for it", error=True)
     write_csv(predictions, out, force)
+
+
+@dataclass(frozen=True)
+class _Labelled(RowOptions):
+    """Options for tables with labels."""
+
+    label: str | None = option("Label column of the first table. (default: the one that is no feature)")
+    weight: str | None = option("Column of the first table with sample weights.")
+
+
+@app.command()
+@with_options()
+def evaluate(
+    model: Path = argument("Run directory or model directory."),
+    data: list[Path] = argument("Labelled partition with the same columns, or CSV or Parquet tables."),
+    threshold: float | None = option("Probability above which the second class is predicted. (default: 0.5)"),
+    reference: Path | None = option(
+        "Training partition, to measure how far scores have shifted since (PSI)."
+    ),
+    curves: Path | None = option("CSV file for ROC and precision-recall curves."),
+    *,
+    rows: _Labelled,
+    as_json: bool = JSON,
+    force: bool = flag("Replace an existing file of curves.", "--force"),
+) -> None:
+    """Measure log loss, AUC, KS, calibration, confusion and drift, or RMSE, MAE, R², D², on labelled data."""
+    from fastadmm.runs.evaluate import evaluate_partition, evaluate_tables
+
+    how: dict[str, Any] = {"threshold": threshold, "reference": reference, "curves": curves, "force": force}
+    options = rows.of(data, "evaluate")
+    if options is None:
+        document = evaluate_partition(model, data[0], **how)
+    else:
+        document = evaluate_tables(model, data, options, label=rows.label, weight=rows.weight, **how)
+    print_evaluation(document, as_json)
+
+
+def print_evaluation(document: dict[str, Any], as_json: bool) -> None:
+    """Print metrics, as a table or as JSON."""
+    from fastadmm.reports.judgement import class_table, confusion_table
+
+    if as_json:
+        print_json(document)
+        return
+    if len((confusion := document.get("confusion", {})).get("classes", ())) == 2:
+        matrix = confusion["matrix"]
+        share = 100.0 * sum(matrix[1]) / sum(map(sum, matrix))
+        say(f"class 1 = {printable(confusion['classes'][1])} ({share:.3g} % of rows)")
+    title = f"{document['data']} ({document['n_samples']} rows)"
+    show(grid(title, ("metric", "value"), _metric_rows(document)))
+    table = class_table(document["metrics"].get("classes"))
+    if table is None and confusion:
+        table = confusion_table(confusion)
+        table["title"] = f"rows by class (threshold {confusion['threshold']:g})"
+        del table["rows"][len(confusion["classes"]) :]  # what follows from them is in the report
+    if table is not None:
+        show(grid(table["title"], table["header"], table["rows"]))
+    for note in document.get("notes", ()):
+        say(f"note: {note}")
+    for look in document.get("looks", ()):
+        say(look)
+
+
+def _metric_rows(document: dict[str, Any]) -> list[tuple[str, str]]:
+    """Name and value of everything that is one number, or an interval."""
+    rows = []
+    ranking = document.get("ranking", {})
+    for name, value in document["metrics"].items():
+        if isinstance(value, list):
+            continue  # one row per class, in a table of their own
+        if isinstance(value, dict):
+            name, value = "expected calibration error", value["expected_calibration_error"]
+        rows.append((name.replace("_", " "), "–" if value is None else f"{value:.6f}"))
+        if name == "auc" and ranking.get("auc_interval"):
+            low, high = ranking["auc_interval"]
+            rows.append((f"auc, {100 * ranking['level']:g} % interval", f"{low:.4f} to {high:.4f}"))
+    if ranking:
+        rows.append(("average precision", f"{ranking['average_precision']:.6f}"))
+        rows.append((f"KS distance (at {ranking['ks_score']:.4g})", f"{ranking['ks']:.6f}"))
+        rows.append(("lift of the top tenth", f"{ranking['groups'][0]['lift']:.4f}"))
+    if "drift" in document:
+        drift = document["drift"]
+        beyond = f", {drift['outside']} rows outside" if drift.get("outside") else ""
+        rows.append((f"PSI of scores since {printable(drift['reference'])}", f"{drift['psi']:.4f}{beyond}"))
+    return rows

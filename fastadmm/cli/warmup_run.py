@@ -7,7 +7,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,8 @@ from fastadmm.schemes.registry import SCHEMES
 from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.solver import solve
 from fastadmm.store import create_partition
+
+Array = np.ndarray
 
 #: Rows of the small runs: more than one block of a kernel's inner loop, less than a thread's piece.
 _ROWS = 600
@@ -58,7 +59,7 @@ def warm_up(everything: bool = False, say: Callable[[str, float], None] | None =
             _other_runs(Path(folder))
             _streamed(Path(folder))
             _owners(Path(folder))
-            other_fits(_THREADS)
+            _other_fits()
             _rest()
     base = cache_base()
     return {
@@ -71,7 +72,6 @@ def warm_up(everything: bool = False, say: Callable[[str, float], None] | None =
 @contextmanager
 def _as_of_many_rows() -> Iterator[None]:
     """Let small runs call the kernels of many rows, and act as if nobody else kept cores busy."""
-    from fastadmm.engine.engine import Engine
     from fastadmm.engine.free_cores import FreeCores
 
     before = Engine.few_leaves, FreeCores.among
@@ -87,21 +87,18 @@ def _as_of_many_rows() -> Iterator[None]:
 
 def _default_path(folder: Path) -> None:
     """What a first ``train`` compiles, for classes and for numbers."""
-    for task in ("classification", "regression"):
-        data = _partition(folder / f"{task}.parts", task)
-        _train(folder, data, test=data)
-    for kind in ("dense", "csr"):
-        data = _large_partition(folder / f"{kind}.parts", kind)
-        _train(folder, data, test=data, rounds=100, threads=_THREADS)
+    for kind in ("classification", "regression"):
+        data = _partition(folder, kind)
+        _train(folder, data, test=str(data))
+    for name, blocks in (("dense", dense(_MANY_ROWS, 10, 10)), ("csr", sparse(_MANY_ROWS, 30, 30))):
+        data = _partition(folder, "classification", name, blocks)
+        _train(folder, data, test=str(data), rounds=100, threads=_THREADS)
     _forms()
 
 
 def _forms() -> None:
     """What depends on how much of a block is zero, and on how long a run is."""
-    import scipy.sparse as sp
-
     from fastadmm.blocks.block import as_block
-    from fastadmm.engine.engine import Engine
     from fastadmm.kernels.directions import reflect_rows
     from fastadmm.kernels.vectors import add_by_halves
 
@@ -120,17 +117,26 @@ def _forms() -> None:
 
 def _other_runs(folder: Path) -> None:
     """One short run for every kernel that a setting of ``train`` leads to."""
-    parts = {task: folder / f"{task}.parts" for task in ("classification", "regression")}
-    parts["counts"] = _partition(folder / "counts.parts", "counts")
-    parts["classes"] = _partition(folder / "classes.parts", "classes")
-    for settings in _settings():
-        kind = settings.pop("kind")
-        _train(folder, parts[kind], **settings)
+    data = {kind: folder / f"{kind}.parts" for kind in ("classification", "regression")}
+    data |= {kind: _partition(folder, kind) for kind in ("counts", "classes")}
+    message, fusion = {"mode": "message", "epsilon": 5.0}, {"mode": "fusion", "epsilon": 8.0, "delta": 1e-5}
+    runs: list[dict[str, Any]] = [
+        {"loss": name, **more}
+        for name in LOSSES
+        if name != "binomial"  # the kernels of logistic
+        for more in ({}, {"scheme": "sharing", "lambda": 0.1})
+    ]
+    # Separable terms are solved by coordinate descent, groups by one of their own.
+    runs += [{"loss": name, "regularizer": "l1"} for name in ("logistic", "multinomial", "squared")]
+    runs += [{"regularizer": "group_lasso"}, {"constraint": "ball:1"}]
+    runs += [{"privacy": {**message, "public_scaling": True}, "lambda": 0.1}]
+    runs += [{"privacy": {**fusion, "public_scaling": True}}]
+    for settings in runs:
+        _train(folder, data[_kind(settings.get("loss", "logistic"))], **settings)
 
 
 def _streamed(folder: Path) -> None:
     """Kernels for tiles from a file, whose column indices are of the stored type."""
-    from fastadmm.engine.engine import Engine
     from fastadmm.store import open_partition
     from fastadmm.store.streamed import load_block
 
@@ -142,71 +148,39 @@ def _streamed(folder: Path) -> None:
         block.column_squares(engine)
 
 
-def _settings() -> Iterator[dict[str, Any]]:
-    for name, loss in LOSSES.items():
-        if name == "binomial":  # the kernels of logistic
-            continue
-        kind = "counts" if loss.link(1.0) is not None else "classes" if loss.vector else loss.task
-        yield {"kind": kind, "loss": name}
-        yield {"kind": kind, "loss": name, "scheme": "sharing", "lambda": 0.1}
-    # Separable terms are solved by coordinate descent, groups by one of their own.
-    for name, kind in {
-        "logistic": "classification",
-        "multinomial": "classes",
-        "squared": "regression",
-    }.items():
-        yield {"kind": kind, "loss": name, "regularizer": "l1"}
-    yield {"kind": "classification", "regularizer": "group_lasso"}
-    yield {"kind": "classification", "constraint": "ball:1"}
-    yield {
-        "kind": "classification",
-        "privacy": {"mode": "message", "epsilon": 5.0, "public_scaling": True},
-        "lambda": 0.1,
-    }
-    yield {
-        "kind": "classification",
-        "privacy": {"mode": "fusion", "epsilon": 8.0, "delta": 1e-5, "public_scaling": True},
-    }
-
-
-def _train(folder: Path, data: Path, test: Path | None = None, **settings: Any) -> None:
+def _train(folder: Path, data: Path, **settings: Any) -> None:
     values = {"data": str(data), "threads": 1, "rounds": 3, "lambda": 1e-2, **settings}
-    if test is not None:
-        values["test"] = str(test)
     shutil.rmtree(folder / "run", ignore_errors=True)  # with its ledger, which force would keep
     start_run(make_config(values), folder / "run")
 
 
-def _partition(path: Path, task: str) -> Path:
-    """A party with a dense and one with a sparse block, and labels of a kind."""
-    import scipy.sparse as sp
-
-    rng = np.random.default_rng(0)
-    dense, sparse = rng.normal(size=(_ROWS, 3)), sp.random_array((_ROWS, 8), density=0.4, rng=rng)
-    classes: Sequence[str] | None = None
-    if task == "counts":
-        y = 1.0 + rng.poisson(2.0, _ROWS)  # the gamma loss takes no zeros
-    elif task == "regression":
-        y = rng.normal(size=_ROWS)
-    else:
-        classes = ("a", "b", "c") if task == "classes" else ("a", "b")
-        y = (np.arange(_ROWS) % len(classes)).astype(float)
+def _partition(folder: Path, kind: str, name: str = "", blocks: Sequence[Any] = ()) -> Path:
+    """A party for each block, of a dense and a sparse one if none is given, and labels of a kind."""
+    rng, path = np.random.default_rng(0), folder / f"{name or kind}.parts"
+    if not blocks:
+        entries = sp.random_array((_ROWS, 8), density=0.4, rng=rng, format="csr")
+        blocks = [rng.normal(size=(_ROWS, 3)), entries]
+    classes = {"classification": ("a", "b"), "classes": ("a", "b", "c")}.get(kind)
     with create_partition(path, task="regression" if classes is None else "classification") as writer:
-        writer.party(n_features=3, kind="dense").append(dense)
-        writer.party(n_features=8, kind="csr").append(sparse.tocsr())
-        writer.labels(classes=classes).append(y)
+        for block in blocks:
+            form = "csr" if sp.issparse(block) else "dense"
+            writer.party(n_features=block.shape[1], kind=form).append(block)
+        writer.labels(classes=classes).append(_targets(kind, blocks[0].shape[0], rng))
     return path
 
 
-def _large_partition(path: Path, kind: str) -> Path:
-    """Two parties with many rows, all dense or all sparse."""
-    rng = np.random.default_rng(0)
-    form, width = (dense, 10) if kind == "dense" else (sparse, 30)
-    with create_partition(path, task="classification") as writer:
-        for _ in range(2):
-            writer.party(n_features=width, kind=kind).append(form(rng, _MANY_ROWS, width))
-        writer.labels(classes=("a", "b")).append(targets("logistic", _MANY_ROWS, rng))
-    return path
+def _kind(loss: str) -> str:
+    """Kind of the labels that a loss takes."""
+    own = LOSSES[loss]
+    return "counts" if own.link(1.0) is not None else "classes" if own.vector else own.task
+
+
+def _targets(kind: str, n_rows: int, rng: np.random.Generator) -> Array:
+    if kind == "counts":
+        return 1.0 + rng.poisson(2.0, n_rows)  # the gamma loss takes no zeros
+    if kind == "regression":
+        return rng.normal(size=n_rows)
+    return (np.arange(n_rows) % (3 if kind == "classes" else 2)).astype(float)
 
 
 # --- owners of rows, and what no command runs ----------------------------------------------------------
@@ -238,7 +212,6 @@ def _owners(folder: Path) -> None:
 def _rest() -> None:
     """Kernels that only functions of the library lead to."""
     from fastadmm.blocks.block import CSRBlock
-    from fastadmm.engine.engine import Engine
     from fastadmm.engine.pages import free
     from fastadmm.kernels.bounded import bounded
     from fastadmm.kernels.chacha import chacha_blocks
@@ -257,7 +230,7 @@ def _rest() -> None:
     free([np.empty(1 << 23)], Engine(_THREADS))  # as at the end of a large fit
 
 
-Array = np.ndarray
+# --- fits in memory --------------------------------------------------------------------------------------
 
 #: Stored entries in a row of the sparse blocks.
 _ENTRIES = 10
@@ -266,97 +239,85 @@ _ENTRIES = 10
 _ROUNDS = 4
 
 
-@dataclass
-class _Fit:
-    """Blocks, loss, other arguments of the problem, and options that differ from the usual ones."""
-
-    blocks: list[Any]
-    loss: str = "logistic"
-    terms: dict[str, Any] = field(default_factory=dict)
-    options: dict[str, Any] = field(default_factory=dict)
+def dense(n_rows: int, *widths: int) -> list[Any]:
+    """Normal columns."""
+    rng = np.random.default_rng(0)
+    return [rng.normal(size=(n_rows, width)) for width in widths]
 
 
-def other_fits(n_threads: int) -> None:
+def sparse(n_rows: int, *widths: int, equal: bool = False) -> list[Any]:
+    """A few entries in a row, about as many in each column."""
+    rng, blocks = np.random.default_rng(0), []
+    for width in widths:
+        each = min(_ENTRIES, max(1, width // 4))
+        starts = rng.integers(0, width, (n_rows, 1))
+        indices = np.sort((starts + np.arange(each) * (width // each)) % width)
+        data = np.ones(indices.size) if equal else rng.normal(size=indices.size)
+        indptr = np.arange(n_rows + 1) * each
+        blocks.append(sp.csr_array((data, indices.ravel(), indptr), shape=(n_rows, width)))
+    return blocks
+
+
+def _other_fits() -> None:
     """Solve problems of all kinds but those of the default path."""
-    for fit in (*_smooth_fits(), *_fits_with_kinks(), *_fits_of_classes(), *_fits_by_messages()):
-        rng = np.random.default_rng(1)
-        y = targets(fit.loss, fit.blocks[0].shape[0], rng)
-        problem = make_problem(fit.blocks, y, loss=fit.loss, **fit.terms)
-        usual: dict[str, Any] = {"max_rounds": _ROUNDS, "n_threads": n_threads}
-        solve(problem, SolverOptions(**{**usual, **fit.options}))
-        with Engine(n_threads) as engine:
-            pooled = not fit.options and SCHEMES["pooled"].takes(problem, engine)
+    for blocks, loss, terms, options in _fits():
+        y = _targets(_kind(loss), blocks[0].shape[0], np.random.default_rng(1))
+        problem = make_problem(blocks, y, loss=loss, **terms)
+        usual: dict[str, Any] = {"max_rounds": _ROUNDS, "n_threads": _THREADS}
+        solve(problem, SolverOptions(**{**usual, **options}))
+        with Engine(_THREADS) as engine:
+            pooled = not options and SCHEMES["pooled"].takes(problem, engine)
         if pooled:
             solve(problem, SolverOptions("pooled", **usual))
 
 
-def dense(rng: np.random.Generator, n_rows: int, width: int) -> Array:
-    """Normal columns."""
-    return rng.normal(size=(n_rows, width))
+_Fit = tuple[list[Any], str, dict[str, Any], dict[str, Any]]
 
 
-def sparse(rng: np.random.Generator, n_rows: int, width: int, equal: bool = False) -> sp.csr_array:
-    """A few entries in a row, about as many in each column."""
-    each = min(_ENTRIES, max(1, width // 4))
-    indices = np.sort((rng.integers(0, width, (n_rows, 1)) + np.arange(each) * (width // each)) % width)
-    data = np.ones(indices.size) if equal else rng.normal(size=indices.size)
-    indptr = np.arange(n_rows + 1) * each
-    return sp.csr_array((data, indices.ravel(), indptr), shape=(n_rows, width))
+def _fits() -> Iterator[_Fit]:
+    """Blocks, loss, other arguments of the problem, and options that differ from the usual ones."""
 
+    def fit(blocks: list[Any], loss: str = "logistic", **terms: Any) -> _Fit:
+        options: dict[str, Any] = {
+            name: terms.pop(name) for name in ("history", "directions") if name in terms
+        }
+        return blocks, loss, terms, options
 
-def targets(loss: str, n_rows: int, rng: np.random.Generator) -> Array:
-    """Targets in the domain of a loss."""
-    if loss in ("squared", "huber"):
-        return rng.normal(size=n_rows)
-    return (np.arange(n_rows) % (3 if loss == "multinomial" else 2)).astype(float)
+    def forms(rows: int, width: int, short: int, columns: int) -> list[list[Any]]:
+        return [dense(20_000, 10, 10), dense(rows, width, width), sparse(short, columns, columns)]
 
-
-def _of(form: Any, n_rows: int, *widths: int, **more: Any) -> list[Any]:
-    rng = np.random.default_rng(0)
-    return [form(rng, n_rows, width, **more) for width in widths]
-
-
-def _smooth_fits() -> Iterator[_Fit]:
-    """Dense and sparse columns, many rows and few."""
-    yield _Fit(_of(dense, 20_000, 5, 5))
-    yield _Fit(_of(dense, 80_000, 7, 7))  # columns that fill large pages
-    yield _Fit(_of(dense, 600, 40, 40))
-    yield _Fit(_of(dense, 2000, 300, 300))
-    yield _Fit(_of(sparse, 20_000, 100, 100))
-    yield _Fit(_of(sparse, 20_000, 10, 10))  # rows that are sampled
+    # Dense and sparse columns, many rows and few.
+    yield fit(dense(20_000, 5, 5))
+    yield fit(dense(80_000, 7, 7))  # columns that fill large pages
+    yield fit(dense(600, 40, 40))
+    yield fit(dense(2000, 300, 300))
+    yield fit(sparse(20_000, 100, 100))
+    yield fit(sparse(20_000, 10, 10))  # rows that are sampled
     for equal in (False, True):
-        yield _Fit(_of(sparse, 20_000, 1000, 1000, equal=equal))
-    yield _Fit(_of(dense, 20_000, 5, 5) + _of(sparse, 20_000, 100))
+        yield fit(sparse(20_000, 1000, 1000, equal=equal))
+    yield fit(dense(20_000, 5, 5) + sparse(20_000, 100))
     for loss in ("logistic", "squared", "huber", "squared_hinge"):
-        yield _Fit(_of(dense, 400, 800, 800), loss)
-        yield _Fit(_of(sparse, 2000, 2500, 2500), loss)
-        yield _Fit(_of(dense, 1000, 5, 5) + _of(sparse, 1000, 5000), loss)
-
-
-def _fits_with_kinks() -> Iterator[_Fit]:
-    """Kinks in the loss, then in the penalty."""
-    for blocks in (_of(dense, 20_000, 10, 10), _of(dense, 400, 800, 800), _of(sparse, 2000, 2500, 2500)):
-        yield _Fit(blocks, "hinge")
-    yield _Fit(_of(dense, 2000, 5) + _of(sparse, 2000, 100), "hinge")
-    for blocks in (_of(dense, 20_000, 10, 10), _of(sparse, 20_000, 1000, 1000), _of(dense, 200, 1000, 1000)):
-        yield _Fit(blocks, terms={"regularizer": "l1"})
-    yield _Fit(_of(dense, 20_000, 10, 10), terms={"regularizer": "group_lasso"})
-
-
-def _fits_of_classes() -> Iterator[_Fit]:
-    yield _Fit(_of(dense, 20_000, 10, 10), "multinomial")
-    yield _Fit(_of(sparse, 5000, 4000, 4000), "multinomial")
-    for blocks in (_of(dense, 80_000, 7, 7), _of(sparse, 5000, 300, 300)):
-        yield _Fit(blocks, "multinomial", {"regularizer": "l1"})
-    yield _Fit(_of(dense, 2000, 10, 10), "multinomial", {"regularizer": "group_lasso"})
-
-
-def _fits_by_messages() -> Iterator[_Fit]:
-    """Rounds by directions, and those of sharing until the penalty follows the curvature."""
-    yield _Fit(_of(dense, 300, 500, 500), options={"history": 10})
+        yield fit(dense(400, 800, 800), loss)
+        yield fit(sparse(2000, 2500, 2500), loss)
+        yield fit(dense(1000, 5, 5) + sparse(1000, 5000), loss)
+    # Kinks in the loss, then in the penalty.
+    for blocks in forms(400, 800, 2000, 2500):
+        yield fit(blocks, "hinge")
+    yield fit(dense(2000, 5) + sparse(2000, 100), "hinge")
+    for blocks in forms(200, 1000, 20_000, 1000):
+        yield fit(blocks, regularizer="l1")
+    yield fit(dense(20_000, 10, 10), regularizer="group_lasso")
+    # Several classes.
+    yield fit(dense(20_000, 10, 10), "multinomial")
+    yield fit(sparse(5000, 4000, 4000), "multinomial")
+    for blocks in (dense(80_000, 7, 7), sparse(5000, 300, 300)):
+        yield fit(blocks, "multinomial", regularizer="l1")
+    yield fit(dense(2000, 10, 10), "multinomial", regularizer="group_lasso")
+    # Rounds by directions, and those of sharing until the penalty follows the curvature.
+    yield fit(dense(300, 500, 500), history=10)
     for asked in ("one", "both"):
-        yield _Fit(_of(dense, 20_000, 10, 10), options={"directions": asked})
-        yield _Fit(_of(sparse, 3000, 20_000, 20_000), options={"directions": asked})
+        yield fit(dense(20_000, 10, 10), directions=asked)
+        yield fit(sparse(3000, 20_000, 20_000), directions=asked)
     weights, sharing = np.linspace(0.1, 1.0, 600), {"scheme": "sharing", "gap": 0.0, "max_rounds": 14}
     for loss in ("logistic", "hinge"):
-        yield _Fit(_of(dense, 600, 10, 10), loss, {"sample_weight": weights}, sharing)
+        yield dense(600, 10, 10), loss, {"sample_weight": weights}, sharing

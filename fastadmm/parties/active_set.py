@@ -15,11 +15,9 @@ import numpy as np
 
 from fastadmm.engine.singular import singular
 from fastadmm.parties.direction_span import DirectionSpan
+from fastadmm.problem.constraints import INDEPENDENT
 
 Array = np.ndarray
-
-#: Combinations of directions that keep zeros and bounds to this share are said to keep them.
-_KEPT = 1e-11
 
 
 @dataclass(frozen=True)
@@ -68,4 +66,4 @@ class ActiveSet:
         if rows.size == 0:
             return np.eye(len(rows))
         left, sizes, _ = singular(rows, whole=rows.shape[0] > rows.shape[1])
-        return left[:, int((sizes > _KEPT).sum()) :]
+        return left[:, int((sizes > INDEPENDENT).sum()) :]

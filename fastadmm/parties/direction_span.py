@@ -10,15 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fastadmm.problem.constraints import INDEPENDENT
 from fastadmm.problem.penalty import PartyPenalty
 
 Array = np.ndarray
 
 #: The part of weights outside the span of earlier directions counts as new above this share of them.
 _NOTHING_NEW = 1e-13
-
-#: Weights up to this share of the terms that they are the sum of are rounding.
-ROUNDING = 1e-11
 
 #: The same of a sum of terms that are rounded themselves: a position on a segment is a quotient of sums.
 _LAST_DIGITS = 1e-14
@@ -50,7 +48,7 @@ class DirectionSpan:
     def combine(self, coefficients: Array) -> Array:
         """Weights for coefficients of shape (K,), zero where they are only rounding."""
         x = coefficients @ self.directions
-        terms = ROUNDING * (np.abs(coefficients) @ np.abs(self.directions))
+        terms = INDEPENDENT * (np.abs(coefficients) @ np.abs(self.directions))
         # Directions themselves are zero at a held weight up to the rounding of their length only.
         length = _LAST_DIGIT * float(np.linalg.norm(coefficients)) / self.scale
         x[np.abs(x) <= np.maximum(terms, length)] = 0.0
@@ -62,7 +60,7 @@ class DirectionSpan:
         low, high = self.penalty.constraint.bounds
         for bound in (low, high):
             if np.isfinite(bound) and bound != 0.0:
-                x[np.abs(x - bound) <= ROUNDING * abs(bound)] = bound
+                x[np.abs(x - bound) <= INDEPENDENT * abs(bound)] = bound
         return self.penalty.constraint.project(x)
 
     def coefficients(self, x: Array) -> Array:

@@ -214,7 +214,7 @@ class Affine(Constraint):
             raise ConfigError("constraint: affine: a row of zeros says nothing of weights; leave it out")
         rows, values = self._independent
         off = np.abs(given @ (rows.T @ values) - self.values)
-        if (off > _INDEPENDENT * (size * np.abs(values).sum() + np.abs(self.values))).any():
+        if (off > INDEPENDENT * (size * np.abs(values).sum() + np.abs(self.values))).any():
             raise ConfigError("constraint: affine: the rows contradict each other; no weights meet them all")
 
     @cached_property
@@ -226,7 +226,7 @@ class Affine(Constraint):
         size = np.linalg.norm(given, axis=1)
         q, r, order = scipy.linalg.qr(given.T / size, mode="economic", pivoting=True)
         pivots = np.abs(np.diag(r))
-        rank = int((pivots > _INDEPENDENT * pivots.max()).sum())
+        rank = int((pivots > INDEPENDENT * pivots.max()).sum())
         values = (np.array(self.values) / size)[order[:rank]]
         return q[:, :rank].T.copy(), scipy.linalg.solve_triangular(r[:rank, :rank], values, trans=1)
 
@@ -255,8 +255,9 @@ class Affine(Constraint):
         return "affine:" + ";".join(f"{','.join(map(repr, row))}={value!r}" for row, value in pairs)
 
 
-#: Numbers below this share of the largest are rounding of rows that depend on each other.
-_INDEPENDENT = 1e-11
+#: Up to this share of its terms a sum is their rounding: rows that depend on each other leave it, and so do
+#: weights that a combination of directions keeps at zero or at a bound.
+INDEPENDENT = 1e-11
 
 #: The text forms, for messages and help.
 CONSTRAINTS: tuple[str, ...] = (

@@ -10,7 +10,6 @@ class Traits:
     smooth: bool = True  # whether the loss has a continuous derivative
     ridge: bool = True  # whether every party's regulariser is squared l2 without a constraint
     convex: bool = True  # whether loss and regularisers are convex
-    convex_penalty: bool = True  # whether the regularisers are
     a_sum: bool = True  # whether regulariser and set are one sum over all weights, zero in the set
     vector: bool = False  # whether there is a predictor per class, not one per sample
     n_parties: int = 2  # known with the data
@@ -18,3 +17,4 @@ class Traits:
     ball: bool = False  # whether a party's weights are in a ball
     coupled: bool = False  # whether equations hold between a party's weights: a simplex, or an affine set
     log_sum: bool = False  # whether every party's regulariser is ``log_sum`` without a constraint
+    convex_penalty: bool = True  # whether the regularisers are convex

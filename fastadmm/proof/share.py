@@ -176,5 +176,5 @@ def row_roundings(n_rows: int, exact: bool = False) -> float:
 def image_roundings(block: FeatureBlock, compensated: bool, together: int = 1) -> float:
     """Roundings of ``D.T u``, relative to the norms of column and vector, of so many vectors at once."""
     n, d = block.whole_shape
-    rows, levels = leaf_terms(n, block.density * n * d, block.density * n / together)
+    rows, levels = leaf_terms(n, block.density * n * d, float(together * d))
     return levels + 3.0 + (rows * rows * UNIT if compensated else rows)

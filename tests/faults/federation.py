@@ -33,7 +33,7 @@ sys.path.insert(0, str(HERE.parent))
 
 from page_outputs import between_markers  # noqa: E402
 
-NAMES = ("party-1", "party-2", "party-3")
+NAMES = ("party-1", "party-2")
 
 #: Deadline of an exchange in seconds, over a socket and over NVFlare, and what may be added to it.
 DEADLINE, FAR_DEADLINE, MORE = 2.0, 10.0, 2.0
@@ -298,21 +298,21 @@ def check(world: World) -> None:
         raise ValueError("another log")
 
 
-def in_one_process(directory: Path) -> list[Path]:
-    """A run of each problem; children have its kernels, and what they import, from this process."""
+def in_one_process(directory: Path, k: int) -> Path:
+    """A run of a problem; children have its kernels, and what they import, from this process."""
     from fastadmm.between import agent, consent, train  # noqa: F401
     from fastadmm.runs.config import make_config
     from fastadmm.runs.train import start_run
 
     from run_tools import write_problem
 
-    directory.mkdir()
-    data = write_problem(directory / "d.parts", 60, (3, 4, 2))
-    runs = []
-    for k, values in enumerate(PROBLEMS):
-        runs.append(directory / f"one-{k}")
-        start_run(make_config({"data": str(data), "threads": 1, **values}), runs[-1])
-    return runs
+    data, run = directory / "d.parts", directory / f"one-{k}"
+    if not data.exists():
+        directory.mkdir()
+        write_problem(data, 60, (3, 4))
+    if not run.exists():
+        start_run(make_config({"data": str(data), "threads": 1, **PROBLEMS[k]}), run)
+    return run
 
 
 def campaign(
@@ -322,11 +322,11 @@ def campaign(
     chance = random.Random(seed)
     row = (list(kinds) * (1 + n_faults // len(kinds)))[:n_faults]
     chance.shuffle(row)
-    left, runs = iter(row), in_one_process(directory / "one")
-    done, k = 0, 0
+    left, done, k = iter(row), 0, 0
     while done < n_faults:
-        home = directory / f"r{k}"
-        faults = one_run(World(home, runs[k % len(runs)], PROBLEMS[k % len(runs)], far), left, chance)
+        home, number = directory / f"r{k}", k % len(PROBLEMS)
+        one = in_one_process(directory / "one", number)
+        faults = one_run(World(home, one, PROBLEMS[number], far), left, chance)
         yield from faults
         done, k = done + len(faults), k + 1
         if not faults or any(fault.problem for fault in faults):
@@ -337,11 +337,11 @@ def campaign(
             raise RuntimeError("runs end before any fault")
 
 
-def over_nvflare(directory: Path, n_faults: int) -> Iterator[Fault]:
-    """The same over NVFlare."""
+def over_nvflare(directory: Path, n_faults: int, of: tuple[str, ...]) -> Iterator[Fault]:
+    """The same over NVFlare, of these kinds."""
     from fastadmm.between.stage import SERVER, Stage
 
-    kinds = FAR if own_network() else tuple(kind for kind in FAR if kind != "link cut")
+    kinds = of if "link cut" in of and own_network() else tuple(kind for kind in of if kind != "link cut")
     with Stage(directory / "stage", NAMES) as stage:
         stage.provision()
         for name in (SERVER, *NAMES):
@@ -399,6 +399,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Kill and stop the processes of a federation.")
     parser.add_argument("--faults", type=int, default=160, help="over sockets")
     parser.add_argument("--nvflare", type=int, default=40, help="over NVFlare")
+    parser.add_argument("--kinds", nargs="+", default=FAR, help="over NVFlare")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="write the counts there, and into docs/reliability.md")
     arguments = parser.parse_args()
@@ -407,7 +408,9 @@ def main() -> None:
         (Path(directory) / "n").mkdir()
         works = (
             campaign(Path(directory), arguments.faults, NEAR, seed=arguments.seed),
-            over_nvflare(Path(directory) / "n", arguments.nvflare) if arguments.nvflare else iter(()),
+            over_nvflare(Path(directory) / "n", arguments.nvflare, tuple(arguments.kinds))
+            if arguments.nvflare
+            else iter(()),
         )
         with suppress(KeyboardInterrupt):  # what was done counts
             for work, found in zip(works, faults):

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.coordinator.proximal.face_newton import RIDGE
+from fastadmm.coordinator.proximal.face_newton import RIDGE, ROUNDING
 from fastadmm.coordinator.proximal.hull import HullPoint
 from fastadmm.coordinator.proximal.parts import products_with
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
@@ -31,9 +31,6 @@ from fastadmm.problem.problem import Problem
 Array = np.ndarray
 
 _MAX_STEPS = 60
-
-#: Decreases below this share of the value are lost in its rounding.
-_ROUNDING = 1e-14
 
 #: A step with an old Hessian must leave at most this share of what there was to gain, or it is computed anew.
 _CONTRACTION = 0.1
@@ -222,7 +219,7 @@ class Passes:
         guess = self.expanded(here, move, rise)
         first = float(here.products @ move) + float(here.rises @ self._lead_of(rise))
         bent = guess.loss - here.loss - first
-        return abs(there.loss - guess.loss) <= max(_RIGHT * bent, _ROUNDING * abs(here.loss))
+        return abs(there.loss - guess.loss) <= max(_RIGHT * bent, ROUNDING * abs(here.loss))
 
     def system(self, basis: Array, last: bool = False, exact: bool = False) -> Array:
         """The Hessian in combinations of messages and the intercept, which comes first or last.
@@ -288,7 +285,7 @@ def minimise_on_shared_face(
         falls = decrease > 0.0 and math.isfinite(decrease)
         if falls:
             trial = search.advance(here, step)
-            rounding = _ROUNDING * abs(here.value)
+            rounding = ROUNDING * abs(here.value)
             if decrease <= rounding and trial.value <= here.value + rounding:
                 here = trial
                 break

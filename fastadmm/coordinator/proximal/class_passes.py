@@ -82,8 +82,8 @@ class ClassPasses(Passes):
         shared.hessian.move(shared.messages, shared.rows, shared.classes, likely, problem.weight, self.engine)
         return True
 
-    def system(self, basis: Array, last: bool = False) -> Array:
-        system, lead = super().system(basis, last), self.lead
+    def system(self, basis: Array, last: bool = False, exact: bool = False) -> Array:
+        system, lead = super().system(basis, last, exact), self.lead
         if lead:
             # The loss does not depend on the same number added to all intercepts: any positive value will do.
             own = slice(basis.shape[1], None) if last else slice(0, lead)

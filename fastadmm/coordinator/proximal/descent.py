@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 
 from fastadmm.conversation.exchange import Call, Exchange, Talk
+from fastadmm.coordinator.proximal.face_newton import ROUNDING
 from fastadmm.coordinator.proximal.hull import HullPoint
 from fastadmm.coordinator.proximal.proximal import ProximalMethod
 from fastadmm.coordinator.stationarity import Progress, intercept_part, start_point
+from fastadmm.coordinator.subspace.descent import SUFFICIENT
 from fastadmm.engine.engine import Engine
 from fastadmm.method.certificate import PrimalValue, primal_value
 from fastadmm.method.method import Measured
@@ -26,9 +28,8 @@ from fastadmm.proof.prove import value_at
 
 Array = np.ndarray
 
-#: Steps in the intercept of a round, at most; decreases below this share of the loss are lost in rounding;
-#: and the share of what a slope promises that is enough (Armijo).
-_MOST_INTERCEPTS, _ROUNDING, _SUFFICIENT = 40, 1e-14, 1e-4
+#: Steps in the intercept of a round, at most.
+_MOST_INTERCEPTS = 40
 
 
 class DescentProximalMethod(ProximalMethod):
@@ -78,10 +79,10 @@ class DescentProximalMethod(ProximalMethod):
             bend = problem.loss.curvature(z, problem.y, problem.weight, np.empty(len(z)), engine)
             slope, size = float(engine.total(value.gradient)), engine.total_and_size(bend)[1]
             step = -length * slope / (size or problem.total_weight)
-            if not -slope * step > _ROUNDING * abs(value.loss):
+            if not -slope * step > ROUNDING * abs(value.loss):
                 break
             trial = primal_value(problem, point.total, value.intercept + step, engine)
-            if trial.loss <= value.loss + _SUFFICIENT * slope * step:
+            if trial.loss <= value.loss + SUFFICIENT * slope * step:
                 value, length = trial, 2.0 * length
             else:
                 length *= 0.5

@@ -34,8 +34,8 @@ _MAX_STEPS = 30
 #: far along directions in which a saturated loss hardly bends, by what that is multiplied, up to the last.
 RIDGE, _MORE_RIDGE, _MOST_RIDGE = 1e-13, 1e3, 1e-4
 
-#: Decreases below this share of the value are lost in its rounding.
-_ROUNDING = 1e-14
+#: Decreases below this share of the value are lost in its rounding, and so are rises.
+ROUNDING = 1e-14
 
 #: A Hessian is kept while a step promises no more than this share of what the one before it did.
 _CLOSING_IN = 0.3
@@ -124,8 +124,8 @@ def minimise_on_face(
             break
         trial = model.at(current.w + step[:k], current.intercept + rise_of(step, k), engine)
         trial.value = value(trial, *engine.together(loss_parts(trial)))
-        at_rounding = decrease <= _ROUNDING * abs(current.value)
-        if at_rounding and trial.value <= current.value + _ROUNDING * abs(current.value):
+        at_rounding = decrease <= ROUNDING * abs(current.value)
+        if at_rounding and trial.value <= current.value + ROUNDING * abs(current.value):
             return trial
         if not trial.value <= current.value - 1e-4 * decrease:
             length = _length(problem, model, current, trial, decrease, engine)

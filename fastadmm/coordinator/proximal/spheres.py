@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from fastadmm.coordinator.proximal.face_newton import FaceModel, FacePoint, minimise_on_face
+from fastadmm.coordinator.proximal.face_newton import ROUNDING, FaceModel, FacePoint, minimise_on_face
 from fastadmm.coordinator.proximal.parts import lifted, products_with
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.xupdate.face_step import ON_SPHERE
@@ -27,9 +27,6 @@ Array = np.ndarray
 _NEAR = 0.5
 
 _MAX_PLANES, _MAX_HALVINGS = 10, 20
-
-#: Rises up to this share of the value are its rounding; the slope may have fallen.
-_ROUNDING = 1e-14
 
 
 @dataclass(frozen=True)
@@ -79,7 +76,7 @@ def minimise_in_balls(
             best = at(
                 end if length == 1.0 else current.w + length * (end - current.w), current.intercept + rise
             )
-            if best.value < current.value + (_ROUNDING * abs(current.value) if length == 1.0 else 0.0):
+            if best.value < current.value + (ROUNDING * abs(current.value) if length == 1.0 else 0.0):
                 break
             length *= 0.5
         else:

@@ -45,7 +45,7 @@ _MAX_STEPS = 30
 _MAX_HALVINGS = 60
 
 #: Share of the decrease that the slope promises (Armijo).
-_SUFFICIENT = 1e-4
+SUFFICIENT = 1e-4
 
 #: If a step promises no more than the first share of the objective, rounding may raise it by the second.
 _FLAT, _ROUNDING = 1e-13, 1e-15
@@ -129,7 +129,7 @@ def descend_over_span(
             else:
                 there = yield from bend(trial[1])
                 penalty = there.value
-            if following + penalty <= current + slack - _SUFFICIENT * length * decrease:
+            if following + penalty <= current + slack - SUFFICIENT * length * decrease:
                 break
             length *= 0.5
         if halving:
