@@ -170,10 +170,7 @@ def test_a_wide_run_goes_on_with_one_worker_alone(regularizer, tmp_path):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 150))
     z = X[:, 0] - X[:, 100] + 0.3 * rng.normal(size=60)
-    with create_partition(tmp_path / "wide.parts", task="classification") as partition:
-        partition.party("bank", kind="dense").append(X[:, :80])
-        partition.party("shop", kind="dense").append(X[:, 80:])
-        partition.labels(classes=("no", "yes")).append((z > 0.0) * 1.0)
+    run_tools.write_blocks(tmp_path / "wide.parts", [X[:, :80], X[:, 80:]], (z > 0.0) * 1.0)
     config = RunConfig(
         str(tmp_path / "wide.parts"), threads=1, gap=1e-6, rounds=2, regularizer=regularizer, lambda_=1e-2
     )
@@ -329,21 +326,19 @@ def test_a_dry_run_plans_the_worker_that_needs_most(data, tmp_path, capsys):
     assert re.search(r"^the plan of rank \d, which needs most of 2 worker\(s\): 1000\d rows\n", told)
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        ("PMI_RANK", "PMI_SIZE"),
-        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-        ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
-    ],
-)
-def test_processes_that_would_each_train_by_themselves_are_one_line(
-    data, tmp_path, monkeypatch, capsys, names
-):
-    def ended(*command, rank=0, size="4"):
-        monkeypatch.setenv(names[0], str(rank))
-        monkeypatch.setenv(names[1], size)
-        code = run_tools.run(*command)
+#: Where launchers tell a process its number, and how many there are.
+LAUNCHERS = [
+    *(("PMI_RANK", "PMI_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+]
+
+
+def test_processes_that_would_each_train_by_themselves_are_one_line(data, tmp_path, monkeypatch, capsys):
+    def ended(*command, rank=0, size="4", names=LAUNCHERS[0]):
+        with monkeypatch.context() as patched:
+            patched.setenv(names[0], str(rank))
+            patched.setenv(names[1], size)
+            code = run_tools.run(*command)
         return code, capsys.readouterr().err
 
     monkeypatch.chdir(tmp_path)
@@ -352,8 +347,9 @@ def test_processes_that_would_each_train_by_themselves_are_one_line(
         "fastadmm: error: cluster: 4 processes were started together, and each would train by itself: add "
         "--cluster mpi, or --cluster none if that is meant\n"
     )
-    assert ended(*train) == (5, told)
-    assert ended(*train, rank=3) == (5, "")
+    for names in LAUNCHERS:
+        assert ended(*train, names=names) == (5, told)
+        assert ended(*train, rank=3, names=names) == (5, "")
     assert ended(*train, "--dry-run", rank=3) == (5, "")
     assert not (tmp_path / "run").exists()
     assert ended(*train, "--cluster", "none")[0] == 7

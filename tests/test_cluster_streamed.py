@@ -17,7 +17,6 @@ from fastadmm.settings.run import RunConfig
 from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.solver import solve
 from fastadmm.store import open_partition
-from fastadmm.store.cutting import cut_partition
 from fastadmm.store.streamed import load_block
 
 from run_tools import Notes
@@ -26,16 +25,7 @@ from workers import on_workers
 
 __all__ = ["classes", "data"]  # fixtures
 
-#: Tiles so small that buffers take less than the blocks.
-TILES = {"TILE_BYTES": 8192, "TILE_ENTRIES": 600}
-MODULES = ("fastadmm.blocks.tiles", "fastadmm.blocks.block", "fastadmm.store.streamed")
-
-
-@pytest.fixture(autouse=True)
-def small_tiles(monkeypatch):
-    for module in MODULES:
-        for name, size in TILES.items():
-            monkeypatch.setattr(f"{module}.{name}", size, raising=False)
+pytestmark = pytest.mark.usefixtures("small_tiles")
 
 
 def limit_of(config, workers, outputs=1):
@@ -85,15 +75,6 @@ def test_a_run_goes_on_with_other_workers(data, classes, tmp_path, settings):
     start_run(replace(config, rounds=6), tmp_path / "whole")
     assert result_in(tmp_path / "run") == result_in(tmp_path / "whole")
     np.testing.assert_array_equal(weights_in(tmp_path / "run"), weights_in(tmp_path / "whole"))
-
-
-def test_shards_are_streamed_as_the_whole(data, tmp_path):
-    config = RunConfig(str(data), threads=1, gap=1e-8)
-    start_run(config, tmp_path / "one")
-    cut_partition(data, tmp_path / "cut.parts", 3)
-    config = replace(config, data=str(tmp_path / "cut.parts"))
-    shared(replace(config, memory=limit_of(config, 2)), tmp_path / "run", 2)
-    np.testing.assert_array_equal(weights_in(tmp_path / "run"), weights_in(tmp_path / "one"))
 
 
 def test_blocks_of_rows_from_python(data):

@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +14,8 @@ from fastadmm.data_tools.spool import Spool
 from fastadmm.errors import InputError
 from fastadmm.store import open_partition
 from scipy import sparse
+
+from run_tools import python
 
 
 def toarray(X: object) -> np.ndarray:
@@ -290,13 +290,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path, kind: str) -> None:
             )
         paths.append(path)
     assert paths[1].stat().st_size > 8e6
-    output = subprocess.run(
-        [sys.executable, "-c", MEMORY, *map(str, paths)],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    ).stdout
+    output = python(MEMORY, *paths, check=True).stdout
     small, large = (int(line) for line in output.split())
     # The labels, 1.3 MB, and the allocator's slack; the data as float64 would be 20 to 40 MB.
     # Columns of a CSV table are mapped from a file, 40 MB here, which the system takes back when it needs to.

@@ -1,6 +1,5 @@
 """A penalty per sample, after the loss's curvature: the rule, the rounds with it, and what they save."""
 
-import itertools
 from typing import Any
 
 import numpy as np
@@ -12,18 +11,10 @@ from fastadmm.coordinator.admm.penalty_rule import CurvatureRule
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions, solve
-from sklearn.datasets import load_breast_cancer
-from sklearn.preprocessing import scale
 
 import naive
 from resumed import assert_resumed_is_the_same
-
-
-def cancer(parties, **options):
-    X, y = load_breast_cancer(return_X_y=True)
-    X = scale(X)
-    bounds = [X.shape[1] * k // parties for k in range(parties + 1)]
-    return make_problem([X[:, a:b] for a, b in itertools.pairwise(bounds)], y * 1.0, **options)
+from test_proximal import cancer
 
 
 def rounds_to(problem, gap, **options):

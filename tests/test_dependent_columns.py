@@ -11,6 +11,8 @@ from fastadmm.solver.solver import Solver, SolverOptions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from resumed import assert_resumed_is_the_same
+
 
 def one_hot(rng, rows, levels):
     """Columns of several groups that each sum to one. Shapes: the result (rows, sum of levels)."""
@@ -90,10 +92,4 @@ def test_a_restored_run_takes_the_same_rounds(loss):
     X = one_hot(rng, 200, (3, 4, 5, 3))
     y = rng.integers(0, 3 if loss == "multinomial" else 2, 200) * 1.0
     problem = make_problem([X[:, :7], X[:, 7:]], y, loss=loss, lam=1e-3, regularizer="l1")
-    solver, again = (Solver(problem, SolverOptions(gap=0.0, n_threads=1)) for _ in range(2))
-    for _ in range(2):
-        solver.round()
-    again.restore(solver.export(), solver.export_parties())
-    for _ in range(4):
-        one, other = solver.round(), again.round()
-        assert (one.objective, one.gap) == (other.objective, other.gap)
+    assert_resumed_is_the_same(problem, SolverOptions(gap=0.0, n_threads=1), 2, 4)

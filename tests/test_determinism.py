@@ -10,6 +10,8 @@ from fastadmm.engine.engine import row_ranges
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 
+from resumed import assert_resumed_is_the_same
+
 pytestmark = pytest.mark.usefixtures("idle_machine")
 
 
@@ -74,32 +76,6 @@ def correlated(x_update="auto", scheme="sharing", acceleration="auto", seed=2):
     return make_problem(blocks, y, lam=1e-5), options
 
 
-def snapshot(solver):
-    """State as a checkpoint would keep it: copies of everything."""
-    return copy.deepcopy(solver.export()), copy.deepcopy(solver.export_parties())
-
-
-def check_continuation(problem, options, rounds, cuts):
-    whole = Solver(problem, options)
-    records, weights, snapshots = [], [], {}
-    for k in range(1, rounds + 1):
-        records.append(whole.round())
-        weights.append([w.copy() for w in whole.party_weights()])
-        if k in cuts:
-            snapshots[k] = snapshot(whole)
-    for k, saved in snapshots.items():
-        resumed = Solver(problem, options)
-        resumed.restore(*saved)
-        for record, expected in zip(records[k:], weights[k:]):
-            again = resumed.round()
-            assert fields(again) == fields(record), k
-            assert again.seconds >= saved[0]["seconds"]
-            for a, b in zip(resumed.party_weights(), expected, strict=True):
-                np.testing.assert_array_equal(a, b)
-        assert resumed.intercept == whole.intercept
-    return snapshots
-
-
 @pytest.mark.representatives(3)
 @pytest.mark.parametrize(
     ("scheme", "acceleration", "x_update"),
@@ -112,13 +88,15 @@ def check_continuation(problem, options, rounds, cuts):
 )
 def test_a_resumed_run_continues_bit_for_bit(scheme, acceleration, x_update):
     problem, options = correlated(x_update, scheme, acceleration)
-    check_continuation(problem, options, 30, {1, 2, 3, 7, 15, 29})
+    for rounds in (1, 2, 3, 7, 15, 29):
+        assert_resumed_is_the_same(problem, options, rounds, 30 - rounds)
 
 
 def test_also_when_directions_have_been_merged(monkeypatch):
     monkeypatch.setattr("fastadmm.coordinator.subspace.subspace.directions_per_party", lambda n_parties: 4)
     problem, _ = correlated()
-    check_continuation(problem, SolverOptions(scheme="subspace", gap=0.0), 30, {3, 4, 5, 6, 17})
+    for rounds in (3, 4, 5, 6, 17):
+        assert_resumed_is_the_same(problem, SolverOptions(scheme="subspace", gap=0.0), rounds, 30 - rounds)
 
 
 def test_also_right_after_a_rejected_extrapolation():
@@ -131,7 +109,8 @@ def test_also_right_after_a_rejected_extrapolation():
         if scout.coordinator.n_extrapolations > 0 and scout.coordinator.anderson.count == 0:
             rejected.add(k)
     assert rejected, "no extrapolation was rejected: the test needs a harder problem"
-    check_continuation(problem, options, max(rejected) + 10, rejected)
+    for rounds in rejected:
+        assert_resumed_is_the_same(problem, options, rounds, 10)
 
 
 def test_the_divergence_detector_resumes_too():
@@ -145,7 +124,7 @@ def test_the_divergence_detector_resumes_too():
     for _ in range(len(whole.history) - 10):
         assert first.stop_reason(first.round()) is None
     second = Solver(problem, options)
-    second.restore(*snapshot(first))
+    second.restore(*copy.deepcopy((first.export(), first.export_parties())))
     statuses = [second.stop_reason(second.round()) for _ in range(10)]
     assert statuses[-1] == whole.status
     assert not any(statuses[:-1])

@@ -9,11 +9,13 @@ import pytest
 from fastadmm.blocks.block import as_block
 from fastadmm.coordinator.proximal.best_response import BestResponse
 from fastadmm.engine.engine import Engine
+from fastadmm.method.penalised_bound import bound_from_shares
 from fastadmm.parties.active_set import ActiveSet
 from fastadmm.parties.direction_span import DirectionSpan, sum_without_rounding
 from fastadmm.parties.face import FaceParty
 from fastadmm.problem.constraints import AllSpace, Ball, Box, NonNegative
 from fastadmm.problem.penalty import PartyPenalty
+from fastadmm.problem.problem import make_problem
 from fastadmm.problem.regularizers import L1, ElasticNet, GroupLasso
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -240,3 +242,48 @@ def test_with_all_directions_an_answer_tells_where_a_proposal_stays_and_the_mode
         moves = plain["own_basis"].T @ party.directions * party.span.scale
         np.testing.assert_allclose(moves[:, held], 0.0, atol=1e-10)
         assert len(moves) == D - held.sum()
+
+
+@pytest.mark.representatives(8)
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+@each_pair
+def test_dual_shares_bound_every_objective_from_below(pair, loss):
+    regularizer, constraint = pair
+    rng = np.random.default_rng(7)
+    blocks = [rng.normal(size=(N, D)) for _ in range(2)]
+    y = (blocks[0][:, 0] + rng.normal(size=N) > 0.0) * 1.0
+    if isinstance(regularizer, GroupLasso):
+        regularizer = GroupLasso(tuple(GROUPS.groups * 2))
+    problem = make_problem(
+        blocks, y, loss=loss, lam=0.05, regularizer=regularizer, constraint=constraint, fit_intercept=False
+    )
+    with Engine(1) as engine:
+        parties = [
+            FaceParty(name, block, problem.regularization, engine, r, c)
+            for name, block, r, c in zip(
+                problem.names, problem.blocks, problem.party_regularizers, problem.party_constraints
+            )
+        ]
+        objectives, bounds = [], []
+        for _ in range(12):
+            points = [constraint.project(rng.normal(size=D) * rng.choice([0.0, 0.1, 1.0])) for _ in parties]
+            z, u = sum(b @ x for b, x in zip(blocks, points)), np.empty(N)
+            value = problem.loss.evaluate(z, problem.y, problem.weight, u, engine)
+            objectives.append(value + sum(p.penalty.value(x) for p, x in zip(parties, points)))
+            shares = []
+            for party in parties:
+                party.prepare()
+                party.set_metric(np.ones(N))
+                c = party.feasible_start()["coefficients"]
+                shares.append(BestResponse.read(party.best_response(u, c)).dual)
+            bounds.append(bound_from_shares(problem, u, shares, engine))
+            for share, block in zip(shares, blocks):
+                q = -share.scale * (block.T @ u)
+                # h*(q) is at least <q, x> - h(x) for any x of the set, and is attained.
+                tries = [constraint.project(t * q) for t in np.geomspace(1e-4, 1e2, 60)]
+                lower = max(
+                    q @ x - problem.regularization * parties[0].penalty.regularizer.value(x) for x in tries
+                )
+                assert share.value >= lower - 1e-9 * (1.0 + abs(lower))
+    assert max(bounds) > -np.inf
+    assert max(bounds) <= min(objectives)

@@ -4,13 +4,13 @@ import hashlib
 import os
 import pickle
 import shutil
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 from fastadmm.kernels.cache import is_safe, make_safe
+
+from run_tools import python
 
 PROGRAM = """
 import os, sys
@@ -62,10 +62,7 @@ def kernels(site, cache, home, *user, **options):
     environment = {k: v for k, v in environment.items() if k not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")}
     if cache is not None:
         environment["NUMBA_CACHE_DIR"] = str(cache)
-    command = [sys.executable, "-P", "-c", PROGRAM, *map(str, user)]
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=False, cwd="/", **options
-    )
+    done = python(PROGRAM, *user, env=environment, cwd="/", **options)
     assert done.returncode == 0, done.stderr
     place, _, count = done.stdout.strip().partition("|")
     return place, int(count), done.stderr

@@ -45,15 +45,6 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_converted_labels(folder):
-    labels = open_partition(folder / "train.parts").labels
-    assert labels is not None
-    assert labels.classes == NAMES
-    assert set(labels.y) == {0.0, 1.0, 2.0}
-    with h5py.File(folder / "train.parts" / "labels.h5") as file:
-        assert file.attrs["encoding-version"] == "1.1"
-
-
 def test_the_run_is_the_estimators_model(folder):
     model, partition = open_model(folder / "run"), open_partition(folder / "train.parts")
     blocks = [party.load() for party in partition.parties]

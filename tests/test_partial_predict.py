@@ -116,10 +116,7 @@ def test_other_models(tmp_path, kind):
     rng = np.random.default_rng(3)
     if kind == "multinomial":
         X, y = rng.normal(size=(90, 5)), rng.integers(0, 3, 90).astype(float)
-        with create_partition(tmp_path / "d.parts", task="classification") as writer:
-            writer.party(n_features=3, kind="dense").append(X[:, :3])
-            writer.party(n_features=2, kind="dense").append(X[:, 3:])
-            writer.labels(classes=("a", "b", "c")).append(y)
+        write_blocks(tmp_path / "d.parts", [X[:, :3], X[:, 3:]], y, classes=("a", "b", "c"))
         start_run(make_config({"data": str(tmp_path / "d.parts"), "lambda": 1e-2}), tmp_path / "run")
     else:
         write_problem(tmp_path / "d.parts", 90, (3, 2))

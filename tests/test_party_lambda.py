@@ -145,16 +145,12 @@ def test_warm_starts_and_validation_partitions(data, tmp_path):
 
 
 def test_multinomial_runs_have_them_too(tmp_path):
-    from fastadmm.store import create_partition
     from sklearn.linear_model import LogisticRegression
 
     rng = np.random.default_rng(3)
     X = rng.normal(size=(120, 5))
     y = np.argmax(X @ rng.normal(size=(5, 3)) + rng.normal(size=(120, 3)), axis=1).astype(float)
-    with create_partition(tmp_path / "m.parts", task="classification") as writer:
-        for part in (X[:, :2], X[:, 2:]):
-            writer.party(n_features=part.shape[1], kind="dense").append(part)
-        writer.labels(classes=("a", "b", "c")).append(y)
+    write_blocks(tmp_path / "m.parts", [X[:, :2], X[:, 2:]], y, classes=("a", "b", "c"))
     config = {
         "data": str(tmp_path / "m.parts"),
         "lambda": REST,

@@ -79,42 +79,8 @@ def test_no_shift_of_a_column_is_better_than_the_common_shift(classes, alpha, be
     assert (found[:5] == 0.0).all()
 
 
-@pytest.mark.parametrize(
-    ("regularizer", "constraint"),
-    [("group_lasso", None), ("l2", "ball:0.5"), ("elastic_net", "nonnegative"), ("none", "box:-0.4,0.3")],
-)
-def test_gaps_hold_beside_sharing(regularizer, constraint):
-    problem = make(regularizer, constraint)
-    with Engine(1) as engine:
-        solver = Solver(problem, SolverOptions(), engine)
-        for _ in range(25):
-            record = solver.round()
-            if solver.stop_reason(record) is not None:
-                break
-        assert record.gap <= 1e-6
-        other = Solver(problem, SolverOptions(scheme="sharing"), engine)
-        for _ in range(60):
-            found = other.round()
-        # Where both are optimal, the last digits of a sum decide: they depend on the BLAS kernel.
-        rounding = 1e-14 * record.objective
-        assert found.objective >= record.objective - record.gap_absolute - rounding
-        assert record.objective >= other.bound.value - rounding
-    for x in solver.party_weights():
-        assert x.shape[1] == C
-        for own in x.T:
-            np.testing.assert_allclose(problem.constraint.project(own), own, rtol=0, atol=1e-12)
-
-
 def test_a_resumed_run_takes_the_same_steps():
-    problem = make("l1", "ball:0.7")
-    with Engine(1) as engine:
-        whole, first, second = (Solver(problem, SolverOptions(gap=0.0), engine) for _ in range(3))
-        for _ in range(4):
-            whole.round()
-            first.round()
-        second.restore(first.export(), first.export_parties())
-        for _ in range(3):
-            assert {**whole.round().to_json(), "seconds": 0} == {**second.round().to_json(), "seconds": 0}
+    assert_resumed_is_the_same(make("l1", "ball:0.7"), SolverOptions(gap=0.0), 4, 3)
 
 
 @pytest.mark.parametrize("intercept", [True, False])

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 import tracemalloc
@@ -24,6 +22,8 @@ from hypothesis import strategies as st
 from numba import config, get_num_threads, set_num_threads
 from numba.core.compiler_lock import global_compiler_lock
 from threadpoolctl import threadpool_info, threadpool_limits
+
+from run_tools import python
 
 pytestmark = pytest.mark.usefixtures("idle_machine")
 
@@ -176,13 +176,7 @@ assert len(set(found)) == 1 and len(found) == 5
 @pytest.mark.skipif(not COMPILED, reason="no threads without the compiler")
 @pytest.mark.parametrize("layer", ["default", "workqueue", "tbb", "no such layer"])
 def test_whatever_layer_numba_has(layer):
-    done = subprocess.run(
-        [sys.executable, "-P", "-W", "ignore", "-c", LAYERS],
-        env={**os.environ, "NUMBA_THREADING_LAYER": layer},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python(LAYERS, env={**os.environ, "NUMBA_THREADING_LAYER": layer})
     assert done.returncode == 0, done.stderr
 
 

@@ -4,8 +4,6 @@ import inspect
 import json
 import os
 import re
-import subprocess
-import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -21,7 +19,7 @@ from fastadmm.settings.keys import DECISIVE, LIMITS, OBJECTIVE, PENALTY, SETTING
 from fastadmm.solver.early_stopping import METRICS
 from fastadmm.solver.solver import SolverOptions
 
-from run_tools import write_problem
+from run_tools import python, write_problem
 from scripts import script_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -141,10 +139,7 @@ print("seen by all")
 def test_a_setting_more_is_one_declaration(tmp_path):
     """Reader, writer, command line, comparison, resuming and worth see it; nothing else was told."""
     data = write_problem(tmp_path / "a.parts", n=60, widths=(2, 2))
-    program = [sys.executable, "-P", "-c", PROGRAM, TOY, str(data), str(tmp_path)]
-    done = subprocess.run(
-        program, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "200"}
-    )
+    done = python(PROGRAM, TOY, data, tmp_path, env={**os.environ, "COLUMNS": "200"})
     assert done.stdout == "seen by all\n", done.stderr
 
 

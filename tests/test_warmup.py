@@ -4,7 +4,6 @@ import inspect
 import json
 import os
 import shutil
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -15,7 +14,7 @@ from fastadmm.kernels import cache
 from fastadmm.kernels.cache import source_digest, user_cache
 from fastadmm.kernels.compilation import begun, done, watching
 
-from run_tools import run_process, write_blocks
+from run_tools import python, run_process, write_blocks
 
 ROOT = Path(__file__).resolve().parents[1]
 MESSAGE = "compiling kernels, once"
@@ -44,8 +43,7 @@ def environment(**changes):
 
 def program(text, **changes):
     """Output of a program in a process of its own."""
-    command = [sys.executable, "-P", "-c", text]
-    done = subprocess.run(command, env=environment(**changes), capture_output=True, text=True, check=False)
+    done = python(text, env=environment(**changes), timeout=None)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
