@@ -24,8 +24,9 @@ help: ## this list
 test: lint types ## everything that must pass before a commit (minutes)
 	$(MATH_THREADS) $(BIN)/pytest -n $(JOBS) --dist worksteal -m "not slow and not repeats"
 
-test-repeats: venv ## the same code on further data, sizes and kinds of fault (minutes)
-	$(MATH_THREADS) $(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "repeats and not slow"
+EVERY ?= 1
+test-repeats: venv ## the same code on further data, sizes and kinds of fault; EVERY=2: half of each test's (minutes)
+	EVERY=$(EVERY) $(MATH_THREADS) $(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "repeats and not slow"
 
 test-slow: venv ## the tests marked slow: large data, many parties
 	$(MATH_THREADS) $(BIN)/pytest -n $(JOBS) -m slow

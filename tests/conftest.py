@@ -1,9 +1,10 @@
 """Fixtures shared by all tests."""
 
+import gc
 import os
 import secrets
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,8 +28,10 @@ os.fsync = os.fstat  # type: ignore[assignment]
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Before ``-m`` selects: of every test with ``representatives(n)`` all cases but n are repeats.
 
-    The n are spread evenly: of the cases in their order, the first of every nth part.
+    The n are spread evenly: of the cases in their order, the first of every nth part. Of repeats, but for one
+    of so many cases as the environment's ``EVERY`` says, all are slow.
     """
+    every, seen = int(os.environ.get("EVERY", "1")), Counter[str]()
     groups: defaultdict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         if item.get_closest_marker("representatives") and not (
@@ -41,6 +44,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for place, item in enumerate(group):
             if place not in kept:
                 item.add_marker("repeats")
+    for item in items:
+        if item.get_closest_marker("repeats"):
+            seen[name := item.nodeid.partition("[")[0]] += 1
+            if seen[name] % every != 1 % every:
+                item.add_marker("slow")
+
+
+def pytest_collection_finish() -> None:
+    """No collection of garbage looks at thousands of tests again."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

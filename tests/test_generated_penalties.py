@@ -24,7 +24,7 @@ from test_every_pair import terms
 LOSSES = ("squared", "logistic", "hinge", "quantile", "huber", "squared_hinge", "poisson")
 REGULARIZERS = ("l1", "elastic_net", "group_lasso", "l2", "none")
 CONSTRAINTS = ("all", "nonnegative", "box:-0.4,0.6", "ball:0.8")
-#: Every pair but ridge (see test_generated_problems.py), group lasso in a box and none at all.
+#: Every pair but ridge (see test_every_pair.py), group lasso in a box and none at all.
 PAIRS = [
     pair
     for pair in itertools.product(REGULARIZERS, CONSTRAINTS)

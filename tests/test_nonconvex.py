@@ -170,21 +170,6 @@ def test_only_zero_is_in_the_domain_of_the_conjugate(loss):
     assert loss.conjugate(np.array([0.0, 1e-300]), y, s, ENGINE) == math.inf
 
 
-@every_loss
-def test_a_range_of_rows_touches_only_its_rows(loss):
-    n, rng = 1300, np.random.default_rng(3)
-    y, z, s = draw(loss, rng, n)
-    kernels, extra = loss.kernels(), loss.kernel_arguments()
-    whole, part = np.zeros((4, n)), np.full((4, n), -99.0)
-    for out, rows in ((whole, (0, n)), (part, (400, 1290))):
-        kernels.evaluate(z, y, s, extra, out[0], *rows)
-        kernels.curvature(z, y, s, extra, out[1], *rows)
-        kernels.prox(z, np.zeros(n), y, s, extra, 0.5, out[3], out[2], *rows)
-    np.testing.assert_array_equal(part[:, 400:1290], whole[:, 400:1290])
-    assert (part[:, :400] == -99.0).all()
-    assert (part[:, 1290:] == -99.0).all()
-
-
 # --- the log-sum penalty
 @pytest.mark.parametrize("width", [0.1, 1.0, 30.0])
 def test_log_sum_value_gradient_and_majoriser(width):

@@ -80,20 +80,3 @@ def test_speed_is_above_the_bandwidth_floor(measured):
     speed = measured["speed"]
     assert (speed["rows"], speed["rounds"], speed["repetitions"]) == (750_000, 100, 100)
     assert speed["floor_seconds"] / speed["seconds"]["squared, bounded features"] >= 0.7
-
-
-def test_slopes_of_a_small_run(script):
-    """The measurement itself, small: Algorithm 2 on 3 x 200 rows, slope -2 in epsilon and in n."""
-    X, y = script.synthetic_regression(1800)
-    grid = [0.03, 0.1, 0.3]
-    psi = {}
-    for n in (200, 400, 600):
-        population = script.people(X[: 3 * n], y[: 3 * n], "squared")
-        optimum = script.best_objective(population)
-        psi[n] = script.fitness(population, optimum, [n] * 3, [[e] * 3 for e in grid], 0.3, 1.0, 100)
-    value, low, high = script.slope(np.array(grid), psi[200])
-    assert -2.2 <= value <= -1.8
-    assert low <= -1.95
-    assert high >= -2.05
-    value, _, _ = script.slope(np.array([200, 400, 600]), np.stack([psi[n][0] for n in (200, 400, 600)]))
-    assert -2.2 <= value <= -1.8

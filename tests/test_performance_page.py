@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -33,17 +32,6 @@ def test_page_equals_what_the_script_makes_of_the_measurements(measured):
     assert (ROOT / "docs" / "img" / "performance.svg").read_text(encoding="utf-8").startswith("<?xml")
 
 
-def test_sections_say_what_they_were_measured_on(measured):
-    sections = measured["sections"]
-    assert {"startup", "kernels", "roofline", "rounds", "a9a"} <= set(sections)
-    assert set(sections) <= set(load("performance").SECTIONS)
-    for section in sections.values():
-        assert {"revision", "reference", "seed", "machine", "found"} <= section.keys()
-        assert section["reference"] > 0
-    # Neither names nor paths.
-    assert "/" not in json.dumps([section["machine"] for section in sections.values()])
-
-
 def test_fits_reach_what_the_page_says(measured):
     """Ours is certified and truly there; a peer's chosen tolerance is the loosest that got there."""
     sections = measured["sections"]
@@ -62,25 +50,3 @@ def test_fits_reach_what_the_page_says(measured):
             if any(reached):
                 first = 10.0 ** (-(reached.index(True) + 1) / 2)
                 assert tuned["tolerance"] == pytest.approx(first)
-
-
-@pytest.mark.slow
-def test_quick_run(tmp_path):
-    """The scripts themselves, on small problems: fits with every installed peer, rounds, bandwidth."""
-    out = tmp_path / "quick.json"
-    before = (ROOT / "docs" / "performance.md").read_bytes()
-    command = [sys.executable, "-P", ROOT / "bench" / "performance.py", "--quick", "--out", out]
-    subprocess.run([*map(str, command), "synthetic", "rounds", "roofline"], check=True, capture_output=True)
-    found = json.loads(out.read_text())["sections"]
-    assert set(found) == {"synthetic", "rounds", "roofline"}
-    case = found["synthetic"]["found"][0]
-    assert case["gap"] <= 1e-6
-    assert case["tuned"]["scikit-learn lbfgs"]["tolerance"] is not None
-    assert set(found["rounds"]["found"]["seconds"]) == {"subspace", "sharing", "jacobi"}
-    script = load("performance_page")
-    blocks = script.render({"sections": found})
-    absent = {name for name, block in blocks.items() if block == script.ABSENT}
-    assert absent == {"kernels", "scaling", "startup", "conversion"}
-    script.draw({"sections": found}, tmp_path / "picture.svg")
-    assert (tmp_path / "picture.svg").stat().st_size > 5000
-    assert (ROOT / "docs" / "performance.md").read_bytes() == before
