@@ -28,8 +28,7 @@ os.fsync = os.fstat  # type: ignore[assignment]
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Before ``-m`` selects: of every test with ``representatives(n)`` all cases but n are repeats.
 
-    The n are spread evenly: of the cases in their order, the first of every nth part. Of repeats, but for one
-    of so many cases as the environment's ``EVERY`` says, all are slow.
+    The n are spread evenly: of the cases in their order, the first of every nth part. ``EVERY`` leaves fewer.
     """
     every, seen = int(os.environ.get("EVERY", "1")), Counter[str]()
     groups: defaultdict[str, list[pytest.Item]] = defaultdict(list)

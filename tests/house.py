@@ -180,8 +180,7 @@ def the_house() -> House:
     """That of this repository, read once for a process; no collection of garbage looks at it again."""
     gc.disable()
     house = House()
-    for module in house.modules.values():
-        _ = module.nodes
+    _ = [module.nodes for module in house.modules.values()]
     gc.enable()
     gc.freeze()
     return house
