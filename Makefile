@@ -40,6 +40,7 @@ LOWEST := test_cli test_config test_convert test_estimators test_metrics test_pr
 test-lowest: $(BIN)/python ## with the lowest declared versions of the dependencies (minutes)
 	$(BIN)/python tests/lowest.py report > $(VENV)/lowest.txt
 	$(BIN)/python -m venv $(VENV)/lowest
+	$(VENV)/lowest/bin/python -m pip --disable-pip-version-check --quiet install --upgrade pip
 	rm -rf build
 	$(VENV)/lowest/bin/python -m pip --disable-pip-version-check --quiet install --no-compile -c $(VENV)/lowest.txt \
 	    "setuptools>=77" ".[report]" pytest pytest-xdist pytest-benchmark hypothesis mpmath
@@ -155,6 +156,7 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	    { echo "Python 3.11 or newer is needed; name one with: make PYTHON=/path/to/python3 ..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --upgrade pip  # those of old Pythons take minutes where there are many packages
 
 # setuptools goes in too, so that reinstalling needs no isolated build environment. Python compiles modules
 # when they are first imported: most of the 12,000 never are.
