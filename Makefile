@@ -16,12 +16,16 @@ export PYTHONSAFEPATH := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-repeats test-slow test-portable test-lowest test-wheels image test-faults test-federation corpus house error-lines faults federation-faults neighbours mutants prove bench bench-compare release-check rounds paper-a owners readme demo docs look lint types format venv clean
+.PHONY: help test test-fast test-repeats test-slow test-portable test-lowest test-wheels image test-faults test-federation corpus house error-lines faults federation-faults neighbours mutants prove bench bench-compare release-check rounds paper-a owners readme demo docs look lint types format venv clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: lint types ## everything that must pass before a commit (minutes)
+# Types beside the tests: mypy has one core.
+test: lint ## everything that must pass before a commit (minutes)
+	@$(MAKE) --no-print-directory -j2 types test-fast
+
+test-fast: venv
 	$(MATH_THREADS) $(BIN)/pytest -n $(JOBS) --dist worksteal -m "not slow and not repeats"
 
 EVERY ?= 1
