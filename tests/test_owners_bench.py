@@ -41,7 +41,7 @@ def test_slopes_are_what_theory_says_where_noise_dominates(script, measured):
             assert low <= value <= high
     share = measured["problems"]["card fraud"]["detection"]["at_kink"]
     page = (ROOT / "docs" / "paper-b.md").read_text(encoding="utf-8")
-    assert f"({100 * share:.0f} % of them within 0.1 of it)" in page
+    assert f"{100 * share:.0f} % of the margins lie within 0.1 of" in page
 
 
 def test_claims_are_judged_at_the_best_step_and_told_for_the_others(script, measured):
