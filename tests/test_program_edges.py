@@ -182,7 +182,7 @@ def test_a_source_that_changes_while_it_is_read_is_no_partition(tmp_path, monkey
         return write(*arguments, **options)
 
     monkeypatch.setattr(convert_module, "write_partition", slow)
-    monkeypatch.setattr(convert_module._Scan, "blocks", lambda scan: None)
+    monkeypatch.setattr(convert_module.Kept, "blocks", lambda kept: None)
     assert run("convert", source, "--parties", 2, "-o", tmp_path / "out.parts") == 3
     wanted = f"fastadmm: error: {source}: changed while it was read; convert it when it is complete\n"
     assert capsys.readouterr().err == wanted
