@@ -2,7 +2,7 @@
 
 Rounds by directions
     ``scheme`` declares, ``proximal`` is the method, ``coordinator`` runs its rounds; ``best_response`` is
-    what a party answers. Several classes: ``multinomial``, with ``parts``.
+    what a party answers. Several classes: ``multinomial``, with ``parts``. Not convex: ``descent``.
 
 The model: the best combination of points
     ``best_response``, ``hull``, ``shared_hull``, ``shared_directions``, ``weights_program``.
