@@ -9,21 +9,17 @@ over all parties and, for a free intercept, of :math:`\sum_i g_i`; as a share of
 at the point of the set that is nearest. It is zero where the model is stationary, and only there. The smaller
 the step the larger is the norm: a set or a norm hides no slope behind small weights. So
 :math:`1 / t_m = L \max_j \|D_{mj}\|^2`, where L is the Lipschitz constant of a row's slope. Under squared l2
-it is the norm of the gradient.
+it is the norm of the gradient over :math:`1 + t_m \lambda W`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.problem.penalty import PartyPenalty
-from fastadmm.problem.problem import Problem
-from fastadmm.proof.prove import value_at
 
 Array = np.ndarray
 
@@ -37,22 +33,3 @@ def squared_prox_gradient(penalty: PartyPenalty, x: Array, slope: Array, step: f
     """Squared norm of a party's :math:`G_m`; x and slope of shape (d,)."""
     mapped = penalty.gradient_map(x, slope, step)
     return float(mapped @ mapped)
-
-
-def measure(problem: Problem, weights: Sequence[Array], intercept: float, engine: Any) -> float:
-    """The norm at a model all of whose columns are at hand: the weights of each party, of shape (d_m,)."""
-    total = np.zeros(problem.n_samples)
-    for block, x in zip(problem.blocks, weights):
-        total = total + block.product(np.ascontiguousarray(x), engine)
-    value = value_at(problem, total, intercept, engine)
-    squares = [
-        squared_prox_gradient(
-            penalty,
-            x,
-            block.transposed_product(value.gradient, engine),
-            longest_step(block, engine) / (problem.loss.gradient_lipschitz or 1.0),
-        )
-        for block, penalty, x in zip(problem.blocks, problem.penalties, weights)
-    ]
-    own = float(engine.total(value.gradient)) if problem.fit_intercept else 0.0
-    return math.sqrt(sum(squares) + own * own)
