@@ -219,6 +219,24 @@ def test_another_version(stage: Stage, tmp_path: Path, monkeypatch: pytest.Monke
     relay.stop(0)
 
 
+def test_a_loss_is_said_before_the_server_is_waited_for(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastadmm.between.carrier._RETURN", 0.0)
+    relay = serve(tmp_path / "s", lambda *_: json.dumps({"bank": __version__}).encode())
+    said: list[str] = []
+    carrier = Carrier(stage.kits[ADMIN], tmp_path / "s", {"Bank": "bank"}, said.append)
+    carrier.ask("Bank", b"", 5)
+    relay.stop(0)
+    with pytest.raises(Lost, match="'bank/Bank' is lost"):
+        carrier.ask("Bank", b"", 5)
+    assert said == []  # it was raised
+    # The question of another party, of the same exchange.
+    with pytest.raises(Lost, match="does not answer"):
+        carrier.ask("Bank", b"", 5)
+    assert said == ["the job is lost"]
+
+
 def test_a_host_that_nobody_knows(stage: Stage, tmp_path: Path) -> None:
     kit = own_kit(stage, ADMIN, tmp_path)
     edit(kit.path / "startup" / "fed_admin.json", lambda c: c["admin"].update(host="nowhere.invalid"))

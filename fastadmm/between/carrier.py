@@ -133,13 +133,16 @@ class Carrier:
         self._kit, self._sites, self._say = kit, sites, say
         self._relay = Socket(socket)
         self._lock = threading.Lock()
-        self._running = False
+        self._running: bool | None = None
         self.job = ""
 
     def ask(self, party: str, raw: bytes, seconds: float) -> bytes:
         """Ask a party; the first question after a loss begins a job where none is running."""
         with self._lock:
             if not self._running and not self._greeted():
+                # Another question of the exchange that found the loss may wait here until the server is back.
+                if self._running is False:
+                    self._say("the job is lost")
                 self._submit()
             self._running = True
         try:

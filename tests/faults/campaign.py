@@ -237,28 +237,36 @@ class Injector:
         log = home.parent / f"{home.name}.log"
         child = os.fork()
         if child == 0:
-            code = 1
+            code = 130
+            # This block is never left: what the parent ends with would end here, and clear its files away.
             try:
-                listen()
-                os.chdir(home)
-                stream = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-                os.dup2(stream, 1)
-                os.dup2(stream, 2)
-                if fault is not None:
-                    self.library.fault_arm(
-                        fault.how, at, int(fault.value), fault.classes, os.fsencode(home) + b"/"
-                    )
-                main(arguments)
-            except SystemExit as stop:
-                code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-            except KeyboardInterrupt:
-                code = 130
-            except BaseException:
-                traceback.print_exc()
+                try:
+                    listen()
+                    os.chdir(home)
+                    stream = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+                    os.dup2(stream, 1)
+                    os.dup2(stream, 2)
+                    if fault is not None:
+                        self.library.fault_arm(
+                            fault.how, at, int(fault.value), fault.classes, os.fsencode(home) + b"/"
+                        )
+                    main(arguments)
+                except SystemExit as stop:
+                    code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+                except KeyboardInterrupt:
+                    pass
+                except BaseException:
+                    code = 1
+                    traceback.print_exc()
+                finally:
+                    for number in (signal.SIGINT, signal.SIGTERM):
+                        signal.signal(number, signal.SIG_IGN)
+                    self.library.fault_disarm()
+                    sys.stdout.flush()
+                    sys.stderr.flush()
+            except KeyboardInterrupt:  # a signal that met the clearing of an object comes again, a little later
+                pass
             finally:
-                self.library.fault_disarm()
-                sys.stdout.flush()
-                sys.stderr.flush()
                 os._exit(code)
         end = time.monotonic() + SECONDS
         while True:
