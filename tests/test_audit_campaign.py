@@ -39,7 +39,7 @@ def runs(tmp_path_factory):
     return audit_campaign.make_runs(tmp_path_factory.mktemp("campaign"))
 
 
-@pytest.mark.representatives(2)
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("name", SHARE)
 def test_a_share_of_the_faults(runs, name):
     one = audit_campaign.one_fault(runs, BY_NAME[name], SHARE[name], "--trials", 10_000)

@@ -257,6 +257,7 @@ def test_engine_keeps_order_passes_errors_on_and_nests():
     assert Engine().n_threads >= 1
 
 
+@pytest.mark.representatives(2)
 @pytest.mark.parametrize("n_threads", [1, 2])
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array], ids=["dense", "csr"])
 def test_rows_times_the_root_of_a_weight(kind, n_threads):

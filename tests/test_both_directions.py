@@ -169,6 +169,7 @@ def test_resumed_to_the_bit(more):
     assert_resumed_is_the_same(build(4)[1], options(**{"gap": 0.0, **more}), rounds=4, after=5)
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize("loss", ["logistic", "squared", "huber", "squared_hinge"])
 @pytest.mark.parametrize("lam", [1e-2, 1e-6])
 def test_a_first_answer_of_all_directions_leaves_a_round_that_proves(loss, lam):

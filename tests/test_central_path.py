@@ -86,6 +86,7 @@ def test_penalties_with_logarithms(regularizer, constraint):
         assert length == math.inf or not barrier.holds(x + 1.001 * length * step)
 
 
+@pytest.mark.representatives(6)
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize(
     "loss",
@@ -131,6 +132,7 @@ def test_a_class_that_is_nearly_sure_keeps_its_digits():
     np.testing.assert_allclose(rows._others(h)[own], 2.0 * math.exp(-40.0), rtol=1e-12)
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize(
     ("regularizer", "constraint"),
@@ -153,6 +155,7 @@ def test_the_end_of_the_path_of_several_classes(regularizer, constraint, fit_int
             np.testing.assert_array_equal(own.project(part), part)
 
 
+@pytest.mark.representatives(6)
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize(
     ("loss", "regularizer", "constraint"),

@@ -194,7 +194,7 @@ def test_increasing_root_with_steps_and_flat_pieces():
 
 
 # --- what a loss cannot go below
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     "loss",
     ["squared", "huber", "quantile", "hinge", "squared_hinge", "poisson", "gamma", "tweedie", "logistic"],

@@ -49,6 +49,7 @@ def weights_of(result):
     return np.hstack([*weights, result.intercept, result.objective, result.gap])
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("loss", ["logistic", "squared", "poisson"])
 def test_workers_find_the_weights_of_one_process(loss):
     problem, options = problem_of(loss), SolverOptions(gap=1e-7, n_threads=1)

@@ -309,6 +309,7 @@ def test_what_is_said_before_a_run_is_said_once(data, tmp_path, command, code, t
 MAIN = [sys.executable, "-c", "from fastadmm.cli.app import main; main()"]
 
 
+@pytest.mark.repeats
 def test_a_dry_run_plans_the_worker_that_needs_most(data, tmp_path, capsys):
     command = ["train", str(data), "--dry-run", "--threads", "1", "--json"]
     assert run_tools.run(*command) == 0

@@ -11,6 +11,7 @@ import naive
 N, WIDTHS = 9000, (9, 3, 8)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("widths", [(1,), (9, 3, 8), (16, 0, 40, 5, 2)])
 def test_kernels(widths):
     rng, n = np.random.default_rng(0), 2100

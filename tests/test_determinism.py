@@ -35,7 +35,7 @@ def fields(record):
     return values
 
 
-@pytest.mark.representatives(5)
+@pytest.mark.representatives(2)
 @pytest.mark.parametrize(
     ("kind", "widths", "loss", "options"),
     [

@@ -113,6 +113,7 @@ def frame(cells):
     return pd.DataFrame({**cells, **{name: [number(cell) for cell in cells[name]] for name in NUMBERS}})
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize("way", WAYS)
 def test_programs_of_ours_agree(home, tmp_path, way):
     cells, trained = columns(1), open_model(home / way)

@@ -223,6 +223,7 @@ def test_any_two_labels(cancer: Data, labels: tuple[Any, Any]) -> None:
     np.testing.assert_array_equal(clone(model).fit(X, series).predict(X), model.predict(X))
 
 
+@pytest.mark.representatives(6)
 @pytest.mark.parametrize(
     ("labels", "positive", "counted"),
     [

@@ -233,7 +233,7 @@ def best_near(case, X, y, x, b):
 LOG_SUM_WIDTH = get_regularizer("log_sum").width  # type: ignore[attr-defined]
 
 
-@pytest.mark.representatives(12)
+@pytest.mark.representatives(5)
 @pytest.mark.parametrize(
     "case",
     [case if case in CHOSEN else pytest.param(case, marks=pytest.mark.slow) for case in CASES],

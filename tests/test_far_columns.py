@@ -15,6 +15,7 @@ def case(loss, seed):
     return np.split(x, [WIDTHS[0]], axis=1), z if loss == "quantile" else (z > 0.0) * 1.0
 
 
+@pytest.mark.representatives(4)
 @pytest.mark.parametrize("regularizer", ["l2", "elastic_net", "group_lasso"])
 @pytest.mark.parametrize("loss", ["hinge", "quantile", "logistic"])
 def test_a_gap_is_a_bound_far_from_zero(loss, regularizer):

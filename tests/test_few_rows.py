@@ -43,6 +43,7 @@ def test_where_rows_are_few():
     assert not has_few_rows(2000, 9000)
 
 
+@pytest.mark.representatives(7)
 @pytest.mark.parametrize(
     ("seed", "rounds"),
     [

@@ -130,6 +130,7 @@ def test_it_is_closed_whatever_the_umask(site, folder):
     assert not [path for path in (folder / "cache").rglob("*") if path.stat().st_mode & 0o022]
 
 
+@pytest.mark.repeats
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
 def test_a_second_user_takes_what_root_compiled_and_has_a_place_of_its_own(site, folder):
     cache, home = folder / "cache", folder / "home"

@@ -148,7 +148,7 @@ def check_prox(v, shift, q, s, r, start):
     return z
 
 
-@pytest.mark.representatives(6)
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize("start", ["cold", "warm", "far"])
 @pytest.mark.parametrize("exponent", range(-6, 7, 2))
 def test_logistic_prox_is_exact_for_every_ratio(exponent, start):

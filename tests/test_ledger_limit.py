@@ -205,6 +205,7 @@ def test_an_approval_or_configuration_cannot_raise_the_ledgers_limit(parts, tmp_
 
 
 # --- the cost of a charge
+@pytest.mark.representatives(2)
 @pytest.mark.parametrize(
     ("cost", "accounts"),
     [({"gdp": 1e-4, "pure": 1e-5}, 1), ({"pure": 1e-5}, 1), ({"rho": 1e-6}, 1), ({"gdp": 1e-4}, 10**9)],

@@ -437,7 +437,7 @@ def data_for(loss, seed=0, n=60):
     return matrix, y, s, 0.3 * rng.normal(size=n)
 
 
-@pytest.mark.representatives(9)
+@pytest.mark.representatives(4)
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("name", NEW)
 def test_the_dual_bound_of_any_vector_in_the_domain_is_one(name, intercept):

@@ -258,6 +258,7 @@ def test_peak_memory_stays_under_the_limit(tmp_path):
         assert result_of(tmp_path / scheme)["rounds"] == 25
 
 
+@pytest.mark.repeats
 def test_a_resumed_run_holds_its_messages_once(tmp_path):
     n, widths = 100_000, (20, 20)
     blocks, y, _ = make_vertical_classification(n, widths, seed=4)

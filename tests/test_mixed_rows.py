@@ -23,6 +23,7 @@ def whole(given):
     return np.hstack([m.toarray() if sp.issparse(m) else m for m in given])
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize("kinds", ["dsds", "ssdd", "dddd", "ssss", "sdss", "d", "s"])
 def test_the_order_of_columns(kinds):
     given = matrices(kinds)
@@ -36,6 +37,7 @@ def test_the_order_of_columns(kinds):
         np.testing.assert_allclose(found.product(x, engine), exact, rtol=1e-12, atol=1e-12)  # rounding
 
 
+@pytest.mark.representatives(5)
 @pytest.mark.parametrize("n", [1, 7, 40, N])
 @pytest.mark.parametrize("kinds", ["sd", "dsds", "sds"])
 def test_passes_are_those_over_a_matrix(kinds, n):

@@ -103,6 +103,7 @@ def test_power_of_frequencies():
     assert binom.cdf(found, 100, 0.98) > 1e-4  # epsilon is printed with four digits
 
 
+@pytest.mark.repeats
 def test_rare_labels_are_as_random_as_common_ones():
     # A small label epsilon needs many labels for its soft targets, and gets them.
     settings = Privacy(mode="fusion", epsilon=1.0, label_epsilon=0.02)

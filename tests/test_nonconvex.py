@@ -123,6 +123,7 @@ def test_small_residuals_keep_their_digits():
         assert found == pytest.approx(5e-19, rel=1e-12)
 
 
+@pytest.mark.representatives(12)
 @every_loss
 @pytest.mark.parametrize("exponent", range(-5, 6, 2))
 def test_prox_is_the_global_minimiser(loss, exponent):
@@ -532,6 +533,7 @@ PENALTIES = [
 ]
 
 
+@pytest.mark.representatives(6)
 @pytest.mark.parametrize("penalty", PENALTIES, ids=lambda p: "-".join(p.values()))
 @pytest.mark.parametrize("loss", ["sigmoid", "tukey", "welsch"])
 def test_norms_and_sets_end_stationary_and_as_low_as_proximal_gradient(loss, penalty):

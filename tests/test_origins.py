@@ -172,6 +172,7 @@ def others(party):
     return np.delete(X, CHANGED, axis=0)
 
 
+@pytest.mark.representatives(6)
 @pytest.mark.parametrize("way", WAYS)
 def test_what_moves_other_rows_says_so(way, tmp_path):
     """Where a change of one record, or of its label, moves the rows of others, the origin is not public."""

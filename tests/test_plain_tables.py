@@ -42,6 +42,7 @@ def read(path):
 WAYS = 0, 1 << 30
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_every_cell_is_read_or_refused_as_row_by_row(tmp_path, monkeypatch, end):
     plain = [f"{k},{k / 7!r},{k % 2}" for k in range(40)]

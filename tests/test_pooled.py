@@ -55,6 +55,7 @@ CASES = [
 ]
 
 
+@pytest.mark.representatives(10)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("loss", "more"), CASES)
 def test_it_ends_where_parties_do(kind, loss, more):
@@ -78,6 +79,7 @@ def test_the_lasso_is_that_of_scikit_learn():
     np.testing.assert_array_equal(x == 0.0, lasso.coef_ == 0.0)
 
 
+@pytest.mark.representatives(20)
 @pytest.mark.parametrize("way", MINIMISERS, ids=lambda way: way.name)
 @pytest.mark.parametrize(("loss", "more"), CASES)
 def test_every_minimiser_finds_the_optimum_alone(way, loss, more):

@@ -99,6 +99,7 @@ def assert_proved(problem, result, claim=Claim.CERTIFIED):
     assert result.proof.objective >= best.objective * (1.0 - 1e-9)
 
 
+@pytest.mark.representatives(15)
 @pytest.mark.parametrize("loss", ["logistic", "squared", "huber", "hinge", "quantile", "multinomial"])
 @pytest.mark.parametrize(
     "penalty",
@@ -198,6 +199,7 @@ BY_FILES = [
 ]
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize(("values", "kind"), BY_FILES)
 def test_by_files_and_between_agents(tmp_path, values, kind):
     data = data_of(tmp_path, kind)

@@ -105,6 +105,7 @@ def test_every_claim_has_a_column():
     assert all(claim.replace("_", " ") in text for claim in CLAIMS)
 
 
+@pytest.mark.repeats
 @pytest.mark.filterwarnings("ignore")
 def test_nothing_is_false_of_some_problems():
     for seed in range(12):  # many more: make prove

@@ -213,7 +213,7 @@ def test_more_columns_than_a_gram_matrix_holds():
 
 # --- certificates
 # One loss for each pair, so that every loss meets every regulariser and every set.
-@pytest.mark.representatives(6)
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize(
     ("regularizer", "constraint", "loss"),
     [(r, c, ("logistic", "squared", "hinge")[(REGULARIZERS.index(r) + SETS.index(c)) % 3]) for r, c in PAIRS],

@@ -69,6 +69,7 @@ def test_memory_that_nobody_knows_is_used_again():
     assert sum(memory.nbytes for memory in kept.get(LARGE, ())) == 0
 
 
+@pytest.mark.representatives(2)
 @pytest.mark.parametrize("loss", ["logistic", "huber", "squared_hinge", "hinge"])
 def test_fits_do_not_depend_on_memory_that_is_used_again(loss, monkeypatch):
     rng, found = np.random.default_rng(1), []

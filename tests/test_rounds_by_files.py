@@ -75,6 +75,7 @@ def in_process(data: Path, values: dict) -> object:
     return make_config({"data": str(data), **values})
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize(("values", "kind"), CASES)
 def test_equal_to_the_bit(tmp_path: Path, values: dict, kind: str) -> None:
     data = data_of(tmp_path, kind)

@@ -48,6 +48,7 @@ def counted(monkeypatch, passes=100.0):
     return found
 
 
+@pytest.mark.representatives(8)
 @pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("loss", LOSSES)

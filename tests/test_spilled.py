@@ -126,7 +126,7 @@ def test_nothing_is_left_in_the_directory(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.representatives(2)
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     "values",
     [
@@ -203,6 +203,7 @@ def test_what_cannot_be_spilled_is_not(folder, values):
     assert make_plan(parties, [], N, config, outputs, limit=1, n_threads=2).spilled == 0
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     "values",
     [

@@ -68,6 +68,7 @@ def train(tmp_path, *options, kind="classes", gap=1e-7, **labels):
     return out
 
 
+@pytest.mark.representatives(12)
 @pytest.mark.parametrize("penalty", PENALTIES, ids=lambda p: "-".join(map(str, p.values())))
 @pytest.mark.parametrize("loss", KIND)
 def test_every_loss(tmp_path, loss, penalty):
