@@ -33,9 +33,6 @@ def worth(
     leave_one_out: bool = flag(
         "Skip Shapley values, so that many parties need few models.", "--leave-one-out"
     ),
-    pooled: bool = option(
-        "Also fit scikit-learn on all columns, for comparison.", "--pooled/--no-pooled", default=True
-    ),
     out: list[Path] | None = option(
         "Figure to write: .svg, .png or .pdf; may be repeated.", "--out", "-o", metavar="FILE"
     ),
@@ -62,7 +59,6 @@ def worth(
             metric=metric,
             label_party=label_party,
             exact=False if leave_one_out else None,
-            pooled=pooled,
             threads=options.get("threads"),
             display=display,
         )
@@ -107,11 +103,6 @@ def _show(worth: Any, written: list[Path]) -> None:
         f"{worth.parties[worth.label_party]}, which holds the labels, joining adds "
         f"{worth.better(everyone, label_party):+.5f}"
     )
-    pooled = worth.pooled or {}
-    if "metrics" in pooled and pooled["metrics"].get(worth.metric) is not None:
-        say(f"pooled (scikit-learn) {pooled['metrics'][worth.metric]:.5f}")
-    elif "reason" in pooled:
-        say(f"pooled: none: {pooled['reason']}")
     if not shapley:
         say(worth.reason)
     short = [c for c in worth.coalitions.values() if c.status not in ("converged", "stationary")]

@@ -147,7 +147,6 @@ def _worth(records: RunRecords) -> dict[str, Any] | None:
     def number(value: float | None) -> str:
         return format_number(value, 5, zeros=True)
 
-    pooled = (worth.pooled or {}).get("metrics", {}).get(worth.metric)
     return {
         "plot": worth_plot(worth),
         "header": ["party", "alone", "without it", "adds alone", "Shapley value", "adds last"],
@@ -160,10 +159,7 @@ def _worth(records: RunRecords) -> dict[str, Any] | None:
         ],
         "notes": [
             f"Test {metric_label(worth.metric)} of nobody (intercept only): {number(worth.of(0))}; "
-            f"of all: {number(worth.of(worth.everyone))}"
-            + ("" if pooled is None else f"; of scikit-learn on all columns in one place: {number(pooled)}")
-            + "."
-            + (f" {worth.reason}." if worth.reason else "")
+            f"of all: {number(worth.of(worth.everyone))}." + (f" {worth.reason}." if worth.reason else "")
         ],
     }
 
