@@ -109,7 +109,6 @@ ABSENT = [
     ("report", "matplotlib", "report @run -o @out.html"),
     ("report", "jinja2", "report @run -o @out.html"),
     ("report", "matplotlib", "privacy --epsilon 1 --rounds 3 --plot @out.svg"),
-    ("export", "skops", "export @run -o @out.skops"),
     ("export", "onnx", "export @run -o @out.onnx"),
     ("privacy", "opendp", f"train @d.parts {_MESSAGE} --config @discrete.toml -q -o @out"),
     ("privacy", "dp_accounting", f"owners train @d.owners {_GAUSSIAN} --batch 0.5 -q -o @out"),

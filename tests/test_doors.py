@@ -138,28 +138,6 @@ def test_programs_of_ours_agree(home, tmp_path, way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_skops_agrees(home, tmp_path, way):
-    io, cells = pytest.importorskip("skops.io"), columns(1)
-    wanted = predict_tables(home / way, [home / "new.csv"], TableRows())[0]
-    assert run("export", home / way, "-o", tmp_path / "m.skops") == 0
-    loaded, table = io.loads((tmp_path / "m.skops").read_bytes()), frame(cells)
-    assert np.abs(loaded.decision_function(table) - wanted.score).max() <= 1e-12
-    assert loaded.predict(table).tolist() == wanted.label
-    parties = open_model(home / way).parties
-    sums = np.full(len(table), open_model(home / way).intercept)
-    for party in parties if way in ("plain", "binned") else ():
-        assert run("export", home / way, "--party", party.name, "-o", tmp_path / f"{party.name}.skops") == 0
-        sums += io.loads((tmp_path / f"{party.name}.skops").read_bytes()).predict(table)
-    assert way not in ("plain", "binned") or np.abs(sums - wanted.score).max() <= 1e-12
-    row = {name: own[:1] for name, own in cells.items()}
-    for name, cell in {"plain": [("plan", "")], "strict": [("joined", "soon"), ("plan", "")]}.get(
-        way, [("joined", "soon"), ("amount", "inf")]
-    ):
-        with pytest.raises(ValueError, match=r"infinity|NaN|convert"):
-            loaded.predict(frame({**row, name: [cell]}))
-
-
-@pytest.mark.parametrize("way", WAYS)
 def test_onnx_agrees(home, tmp_path, way):
     pytest.importorskip("onnx")
     assert run("export", home / way, "-o", tmp_path / "m.onnx") == 0

@@ -19,10 +19,8 @@ from fastadmm.judging.binning import Cells, Fitted, Rules, evidence, fit_bins
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.runs.columns import column_drift
 from fastadmm.runs.scorecard import Binning, bin_data, read_bins
-from fastadmm.runs.to_sklearn import pooled_pipeline
 from fastadmm.store import open_partition
 from fastadmm.store.encoder import Encoder
-from fastadmm.store.model import open_model
 from fastadmm.store.party_file import open_party
 
 from run_tools import run
@@ -493,7 +491,6 @@ def test_every_door_says_which_class_counts(
     assert (card["good"], card["bad"]) == ("no", "yes")
     said("export", tmp_path / "run", "-o", tmp_path / "model.json")
     assert json.loads((tmp_path / "model.json").read_text())["positive"] == "yes"
-    assert pooled_pipeline(open_model(tmp_path / "run"))[-1].positive_ == "yes"
     assert "class 1 = yes" in said("evaluate", tmp_path / "run", home / "w")
     assert "| class 1 | yes |" in said("card", tmp_path / "run")
     said("report", tmp_path / "run")

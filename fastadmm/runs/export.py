@@ -29,7 +29,7 @@ from fastadmm.store.model import (
 from fastadmm.store.transform import Transform
 
 #: Formats by the name's end.
-FORMATS = {".h5": "h5", ".json": "json", ".skops": "skops", ".onnx": "onnx"}
+FORMATS = {".h5": "h5", ".json": "json", ".onnx": "onnx"}
 
 _PARTY_JSON = "fastadmm-party-model-json"
 _MODEL_JSON = "fastadmm-model-json"
@@ -66,12 +66,8 @@ def export_party(
         write_whole(out, content, force=force, shared=True)
     elif kind == "json":
         _write_json(out, _party_document(path, weights, model_id or shared.model_id), force)
-    elif kind == "skops":
-        from fastadmm.runs.to_sklearn import party_pipeline, write_skops
-
-        write_skops(out, party_pipeline(weights), force=force)
     else:
-        raise ConfigError("export --party: onnx is for the whole model; choose .h5, .json or .skops")
+        raise ConfigError("export --party: onnx is for the whole model; choose .h5 or .json")
     return kind
 
 
@@ -117,16 +113,10 @@ def export_model(model: Path, out: Path, *, force: bool = False, allow_infinite_
     """Write the whole model, weights of all parties together."""
     kind = _format_of(out, "export")
     if kind == "h5":
-        raise ConfigError(
-            "export: .h5 is one party's file: name it with --party; all together: .json, .skops, .onnx"
-        )
+        raise ConfigError("export: .h5 is one party's file: name it with --party; all together: .json, .onnx")
     trained = open_covered(model, "the model", allow_infinite_epsilon=allow_infinite_epsilon)
     if kind == "json":
         _write_json(out, _model_document(trained), force)
-    elif kind == "skops":
-        from fastadmm.runs.to_sklearn import pooled_pipeline, write_skops
-
-        write_skops(out, pooled_pipeline(trained), force=force)
     else:
         from fastadmm.runs.to_onnx import write_onnx
 
