@@ -1,7 +1,4 @@
-"""Class weights, offsets, warm starts, early stopping and callbacks of the estimators."""
-
-import pickle
-from typing import Any
+"""Class weights, offsets, warm starts and early stopping of the estimators."""
 
 import numpy as np
 import pandas as pd
@@ -184,37 +181,6 @@ def test_early_stopping_goes_with_no_privacy():
 
 
 # --- the rest of scikit-learn
-def test_scikit_learns_callbacks():
-    callback = pytest.importorskip("sklearn.callback")
-    monitor = callback.ScoringMonitor(scoring="neg_log_loss")
-    model = ADMMSharingClassifier(3, 1e-2).set_callbacks(monitor).fit(X, Y)
-    scores = monitor.get_logs().data
-    assert len(scores) >= model.n_rounds_
-    assert pickle.loads(pickle.dumps(model)).coef_.shape == (1, 30)
-
-    class Stop:
-        def __init__(self):
-            self.models: list[Any] = []
-
-        def setup(self, estimator, context): ...
-
-        def teardown(self, estimator, context): ...
-
-        def on_fit_task_begin(self, estimator, context): ...
-
-        def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
-            self.models.append(fitted_estimator)
-            return context.task_name == "round" and context.task_id == 2
-
-    stop = Stop()
-    model = ADMMSharingClassifier(3, 1e-6, scheme="sharing").set_callbacks(stop).fit(X, Y)
-    assert (model.n_rounds_, model.status_) == (3, "interrupted")
-    assert len(stop.models) == 4  # three rounds and the fit
-    np.testing.assert_array_equal(stop.models[-1].coef_, model.coef_)
-    assert not np.array_equal(stop.models[0].coef_, model.coef_)
-    np.testing.assert_array_equal(stop.models[2].predict(X), model.predict(X))
-
-
 def test_metadata_routing_through_search_and_pipeline():
     weights = np.random.default_rng(0).integers(0, 3, len(Y)).astype(float)
     with config_context(enable_metadata_routing=True):

@@ -29,7 +29,6 @@ from fastadmm.problem.party_lambda import SCALED, PartyLambda, party_lambda, sca
 from fastadmm.problem.problem import Problem, TestSet, make_problem, reweighted
 from fastadmm.problem.regularizers import REGULARIZERS, Regularizer, get_regularizer
 from fastadmm.settings.keys import SETTINGS
-from fastadmm.sklearn.callbacks import FRAMES, CallbackSupportMixin, FitCallbacks, with_callbacks
 from fastadmm.sklearn.columns import (
     Parties,
     block_names,
@@ -113,7 +112,7 @@ def keep(estimator: Any, given: dict[str, Any]) -> None:
     vars(estimator).update((name, value) for name, value in given.items() if name != "self")
 
 
-class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
+class _SharingModel(_Hints, BaseEstimator):
     """What the two estimators share; the loss and the meaning of y are theirs."""
 
     _task: ClassVar[str]
@@ -154,7 +153,6 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
     ) -> None:
         keep(self, locals())
 
-    @with_callbacks
     def fit(
         self,
         X: Any,
@@ -208,7 +206,7 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
             in double precision, or is proved only among models of bounded size.
         """
         options = self._options()
-        own = _monitor(self.callbacks, self.verbose)
+        monitor = _monitor(self.callbacks, self.verbose)
         same = self._continues(coef_init, (X, y, sample_weight, offset))
         before = self._model_so_far() if self.warm_start and coef_init is None else None
         problem, columns, own_weight = self._problem(X, y, sample_weight, offset)
@@ -226,12 +224,8 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
         scaling = problem.own_lambda
         if before is not None and scaling is not None and len(before.weights) == len(scaling.factors):
             before = replace(before, weights=scaling.scaled(before.weights))
-        given = {"sample_weight": None if sample_weight is None else own_weight, "offset": offset}
-        metadata = {name: value for name, value in given.items() if value is not None} or None
-        callbacks = FitCallbacks(self, options.max_rounds, X, y, metadata, columns)
         with _shown(self.callbacks, options.gap if problem.convex else options.stationarity):
-            result = self._solve(problem, options, [own, callbacks], before, early, same)
-        callbacks.close()
+            result = self._solve(problem, options, monitor, before, early, same)
         if result.status is Status.DIVERGED:
             raise DivergenceError(result.message)
         for name, value in self._fitted(columns, result.weights, result.intercept).items():
@@ -436,7 +430,7 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
         warnings.warn(
             result.message + _ADVICE.get(result.status, "; raise max_rounds or tol, or " + _ONE_SCALE),
             ConvergenceWarning,
-            stacklevel=3 + FRAMES,
+            stacklevel=3,
         )
 
     def _fitted(self, columns: list[Array], weights: list[Array], intercept: Any) -> dict[str, Any]:
@@ -507,7 +501,7 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
         self,
         problem: Problem,
         options: SolverOptions,
-        monitors: list[Any],
+        monitor: Callable[[RoundRecord], Any] | None,
         start: StartingPoint | None,
         early: EarlyStopping | None,
         same: str,
@@ -520,7 +514,6 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
         if not isinstance(settings, Privacy):
             raise ConfigError(f"privacy: {settings!r} is not a fastadmm.Privacy")
         self.clips_rows_ = isinstance(settings, MessagePrivacy)
-        own, callbacks = monitors
         if not isinstance(settings, DifferentialPrivacy):
             if self.ledger is not None:
                 raise ConfigError("ledger: a fit without privacy charges nothing; leave it out")
@@ -532,9 +525,8 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
                 more = options.max_rounds + int(left[1]["n_rounds"])
                 open_solver = Solver(problem, replace(options, max_rounds=more))
                 open_solver.restore(*left[1:])
-            callbacks.model = lambda: (open_solver.party_weights(), open_solver.intercept)
             try:
-                result = run_rounds(open_solver, _each(own, callbacks), callbacks.should_stop)
+                result = run_rounds(open_solver, monitor)
                 if same and result.status is Status.MAX_ROUNDS:
                     self._left = same, open_solver.export(), open_solver.export_parties()
                 return result
@@ -554,18 +546,18 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
         ledger = resolve_ledger(self.ledger)
         solver = private_solver(problem, options, settings)
         if solver.advice():
-            warnings.warn(solver.advice(), UserWarning, stacklevel=3 + FRAMES)
+            warnings.warn(solver.advice(), UserWarning, stacklevel=3)
         try:
             if ledger is not None:
                 charge_fit(ledger, solver)
-            result = run_rounds(solver, _each(own, callbacks))
+            result = run_rounds(solver, monitor)
             others = UNCOUNTED if ledger is None else other_fits(ledger, solver)
             self.privacy_ = replace(solver.statement(), tuning=others)
             said = {name: self.privacy_.weights_line(name) for name in problem.names}
             notes = [UNCOUNTED] if ledger is None else []
             notes += [exact_note(exact, "coef_")] if (exact := exact_parties(said)) else []
             if notes:
-                warnings.warn(f"private fit: {'; '.join(notes)}", PrivacyWarning, stacklevel=3 + FRAMES)
+                warnings.warn(f"private fit: {'; '.join(notes)}", PrivacyWarning, stacklevel=3)
         finally:
             solver.close()
         return result
@@ -766,17 +758,6 @@ def _check_number(
         raise ConfigError(f"{name}: {value!r} must be below {below}")
 
 
-def _each(*monitors: Callable[[RoundRecord], Any] | None) -> Callable[[RoundRecord], None]:
-    """One function that calls all that there are."""
-
-    def monitor(record: RoundRecord) -> None:
-        for each in monitors:
-            if each is not None:
-                each(record)
-
-    return monitor
-
-
 def _monitor(callbacks: Any, verbose: Any) -> Callable[[RoundRecord], None] | None:
     """One function that calls every callback, and prints rounds."""
     each = [callbacks] if callbacks is None or callable(callbacks) else callbacks
@@ -784,8 +765,13 @@ def _monitor(callbacks: Any, verbose: Any) -> Callable[[RoundRecord], None] | No
         raise ConfigError(f"callbacks: {callbacks!r} is neither a callable nor a list of callables")
     if not isinstance(verbose, int | np.integer) or verbose < 0:
         raise ConfigError(f"verbose: {verbose!r} is not 0, 1 or 2")
-    called = [*each, *([_printer(int(verbose))] if verbose else [])]
-    return _each(*called) if any(c is not None for c in called) else None
+    called = [one for one in each if one is not None] + ([_printer(int(verbose))] if verbose else [])
+
+    def monitor(record: RoundRecord) -> None:
+        for one in called:
+            one(record)
+
+    return monitor if called else None
 
 
 @contextmanager
