@@ -108,7 +108,6 @@ ABSENT = [
     ("psi", "nacl", "align psi-request @t.csv --id id -o @out --secret @out.key"),
     ("report", "matplotlib", "report @run -o @out.html"),
     ("report", "jinja2", "report @run -o @out.html"),
-    ("report", "matplotlib", "privacy --epsilon 1 --rounds 3 --plot @out.svg"),
     ("export", "onnx", "export @run -o @out.onnx"),
     ("privacy", "opendp", f"train @d.parts {_MESSAGE} --config @discrete.toml -q -o @out"),
     ("privacy", "dp_accounting", f"owners train @d.owners {_GAUSSIAN} --batch 0.5 -q -o @out"),

@@ -42,12 +42,6 @@ def test_sigma_of_the_message_mode_and_the_papers_figure(capsys):
     assert "unproved: its Lemma 1 is false" in capsys.readouterr().out
 
 
-def test_plot(tmp_path):
-    for name in ("a.svg", "a.png"):
-        assert run("privacy", "--epsilon", 1, "--rounds", 5, "--plot", tmp_path / name) == ExitCode.OK
-        assert (tmp_path / name).stat().st_size > 1000
-
-
 @pytest.mark.repeats
 def test_statement_and_audit_of_a_run(tmp_path, capsys):
     blocks, y, _ = make_vertical_classification(300, (4, 3))

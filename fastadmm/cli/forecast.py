@@ -42,7 +42,6 @@ def forecast(
     options: dict[str, Any],
     max_rounds: int = option("Largest T to try when looking for the best.", default=1000),
     ledger: Path | None = option("Privacy ledger to which a private pilot is charged."),
-    plot: Path | None = option("Draw the forecast (.svg, .png or .pdf).", metavar="FILE"),
     as_json: bool = JSON,
 ) -> None:
     """Forecast a model's quality from owners' sizes and budgets: who should join, how long to train."""
@@ -54,7 +53,7 @@ def forecast(
         raise ConfigError(f"--{next(iter(assumed))}: goes with --curvature; remove it")
     if ledger is not None and private_pilot is None:
         raise ConfigError("--ledger: only --private-pilot is charged; remove it")
-    found = make_forecast(
+    document = make_forecast(
         options,
         data=data,
         owners=owners,
@@ -63,12 +62,7 @@ def forecast(
         curvature=curvature,
         ledger=ledger,
         **assumed,
-    )
-    document = found.to_json(max_rounds)
-    if plot is not None:
-        from fastadmm.owners.forecast_plot import draw_forecast
-
-        draw_forecast(found, document, plot)
+    ).to_json(max_rounds)
     if as_json:
         print_json(document, allow_nan=False)
         return

@@ -64,7 +64,6 @@ def privacy(
         "State, once, the most that a ledger allows of each account, at --delta; makes the ledger.",
         metavar="EPSILON",
     ),
-    plot: Path | None = option("Draw epsilon against rounds (.svg, .png or .pdf)."),
     as_json: bool = JSON,
 ) -> None:
     """Show a privacy statement or ledger, or compute epsilon, noise or rounds from the other two."""
@@ -72,11 +71,7 @@ def privacy(
         _set_limit(run, set_limit, budget.delta)
     delta = 1e-5 if budget.delta is None else budget.delta
     if run is not None:
-        if own := [
-            *given_options(budget, "delta"),
-            *given_options(message),
-            *["--plot"] * (plot is not None),
-        ]:
+        if own := [*given_options(budget, "delta"), *given_options(message)]:
             raise ConfigError(
                 "privacy: give either a run, or two of --epsilon, --rounds and --noise; with a run leave out "
                 f"{', '.join(own)}"
@@ -89,10 +84,6 @@ def privacy(
         delta, epsilon=budget.epsilon, rounds=budget.rounds, multiplier=budget.noise, n_parties=budget.parties
     )
     sensitivity, theorem = message.sensitivity(plan.epsilon, delta)
-    if plot is not None:
-        from fastadmm.reports.plots import write_privacy_plot
-
-        write_privacy_plot(plot, plan, budget.parties)
     if as_json:
         extra: dict[str, Any] = (
             {} if sensitivity is None else {"sensitivity": sensitivity, "theorem": theorem}

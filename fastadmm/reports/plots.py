@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,12 +25,9 @@ from fastadmm.figures.figure import (
     render,
     round_axes,
     wide_range,
-    write_figure,
     x_axis,
 )
 from fastadmm.figures.numbers import format_number
-from fastadmm.privacy.accounting import epsilon_of
-from fastadmm.privacy.plan import BudgetPlan
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -365,31 +360,3 @@ def path_plot(table: dict[str, Any]) -> Plot:
         for row in rows
     )
     return Plot("path", title, caption, alt, partial(draw_path, table=table), wide=True, height=5.0)
-
-
-def write_privacy_plot(path: Path, plan: BudgetPlan, n_parties: int) -> Path:
-    """Draw how epsilon grows with the rounds at the plan's noise."""
-    last = max(2 * plan.rounds, 10)
-    step = max(1, last // 200)
-    rounds = sorted({*range(1, last + 1, step), plan.rounds})
-    mu = 1.0 / plan.multiplier
-
-    def draw(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        axes.plot(
-            rounds,
-            [epsilon_of(math.sqrt(t) * mu, plan.delta) for t in rounds],
-            color=SERIES_COLOURS[0],
-            label="one party",
-        )
-        if n_parties > 1:
-            joint = [epsilon_of(math.sqrt(t * n_parties) * mu, plan.delta) for t in rounds]
-            label = f"one person in all {n_parties} parties"
-            axes.plot(rounds, joint, color=SERIES_COLOURS[1], linestyle=DASHES[1], label=label)
-        axes.plot([plan.rounds], [plan.epsilon], "o", color=TEXT)
-        axes.set_xlabel("rounds")
-        axes.set_ylabel(f"epsilon at delta = {plan.delta:g}")
-        axes.set_ylim(bottom=0)
-        axes.legend()
-
-    return write_figure(path, draw, width=7.0, height=4.0)
