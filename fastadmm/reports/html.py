@@ -14,7 +14,6 @@ from fastadmm.figures.numbers import NONE, format_duration, format_number, forma
 from fastadmm.files.atomic import shown, write_whole
 from fastadmm.judging.judgement import event_in
 from fastadmm.privacy.published import KEPT_BACK, is_private
-from fastadmm.reports.bins_plot import bins_plot
 from fastadmm.reports.committee import coefficient_section, limits, points_section
 from fastadmm.reports.judgement import class_table, judgement_section, plain_value
 from fastadmm.reports.plots import calibration_plot, history_plots, metric_label
@@ -93,7 +92,6 @@ def _context(records: RunRecords) -> dict[str, Any]:
         "parties": _party_table(parties),
         "coefficients": None if private else coefficient_section(records),
         "points": points_section(records),
-        "bins": None if private else bins_plot(records.path / "model"),
         "limits": limits(records),
         "last_rounds": _last_rounds(records),
         "evaluation": _evaluation(evaluation),
