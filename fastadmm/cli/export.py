@@ -35,7 +35,7 @@ def export(
 
 @app.command(name="import")
 def import_part(
-    file: Path = argument("A party's .h5 or .json, from 'fastadmm export --party'."),
+    file: Path = argument("A party's .h5, from 'fastadmm export --party'."),
     model: Path = argument("Run directory or model directory."),
     force: bool = flag("Replace a different file of this party.", "--force"),
 ) -> None:
