@@ -1,4 +1,4 @@
-"""A comparison of runs as rows of text, and as page, picture, table or document."""
+"""A comparison of runs as rows of text, and as page, picture or document."""
 
 from __future__ import annotations
 
@@ -183,15 +183,10 @@ def write_comparison(comparison: RunComparison, out: str | Path) -> Path:
         write_figure(
             path, lambda figure: draw_comparison(figure, comparison), height=picture_height(comparison)
         )
-    elif suffix in (".csv", ".json"):
-        text = (
-            comparison.to_csv()
-            if suffix == ".csv"
-            else json.dumps(comparison.to_json(), indent=2, allow_nan=False) + "\n"
-        )
-        write_whole(path, text, shared=True)
+    elif suffix == ".json":
+        write_whole(path, json.dumps(comparison.to_json(), indent=2, allow_nan=False) + "\n", shared=True)
     else:
-        endings = ", ".join((".html", ".csv", ".json", *FILE_SUFFIXES))
+        endings = ", ".join((".html", ".json", *FILE_SUFFIXES))
         raise ConfigError(f"{shown(path)}: a comparison ends in {endings}")
     return path
 
