@@ -263,11 +263,6 @@ def _thousands(value: float) -> str:
 # --- a regularisation path ------------------------------------------------------------------------------
 
 
-def write_path_plot(path: Path, table: dict[str, Any]) -> Path:
-    """Draw the mean held-out loss with its standard error, and the number of weights that are not zero."""
-    return write_figure(path, lambda figure: draw_path(figure, table), height=6.5)
-
-
 def draw_path(figure: Figure, table: dict[str, Any]) -> None:
     """Draw the held-out loss (the objective of a path without folds) and the weights that are not zero."""
     rows = table["values"]
