@@ -239,12 +239,6 @@ def test_names_from_files_are_escaped(tmp_path):
     assert "<script>alert(1)</script>" in page.words
 
 
-@pytest.mark.repeats
-def test_many_parties_show_the_largest(tmp_path):
-    words = page_of(fake_run(tmp_path / "run", names=[f"p{k}" for k in range(30)])).words
-    assert "The 12 largest of 30 parties" in words
-
-
 def test_downsample_keeps_ends_and_extremes():
     x = np.arange(50_000)
     y = np.sin(x / 900.0)

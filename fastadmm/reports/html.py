@@ -88,7 +88,7 @@ def _context(records: RunRecords) -> dict[str, Any]:
         "exchanges": _exchanges(result, facts),
         "message": KEPT_BACK if private else str(result.get("message") or ""),
         "private": private,
-        "plots": history_plots(records.history, facts["target"], [party[0] for party in parties]),
+        "plots": history_plots(records.history, facts["target"]),
         "parties": _party_table(parties),
         "coefficients": None if private else coefficient_section(records),
         "points": points_section(records),

@@ -14,7 +14,6 @@ from fastadmm.figures.figure import (
     DASHES,
     MUTED,
     SERIES_COLOURS,
-    TEXT,
     any_finite,
     draw_path,
     finite,
@@ -34,9 +33,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fastadmm.reports.records import History
-
-#: Parties with a line and a bar of their own; the ones with the largest weights are shown.
-MAX_PARTIES = 12
 
 
 @dataclass(frozen=True)
@@ -64,7 +60,7 @@ def unit_square(ax: Any, xlabel: str, ylabel: str, diagonal: str = "") -> None:
     ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel=xlabel, ylabel=ylabel)
 
 
-def history_plots(history: History, target: float | None, party_names: Sequence[str]) -> list[Plot]:
+def history_plots(history: History, target: float | None) -> list[Plot]:
     """Draw the figures that the round log has data for."""
     if not len(history):
         return []
@@ -76,7 +72,6 @@ def history_plots(history: History, target: float | None, party_names: Sequence[
         _residuals(history),
         _lagrangian(history),
         _test_metrics(history),
-        _weights(history, party_names),
     ]
     return [plot for plot in plots if plot is not None]
 
@@ -235,61 +230,6 @@ def _test_metrics(history: History) -> Plot | None:
     caption = "Measured on the test partition after every round; never used for training."
     texts = "test", "Test metrics", caption
     return _panels(texts, history, [(metric_label(name), y) for name, y in history.test.items()])
-
-
-def _weights(history: History, party_names: Sequence[str]) -> Plot | None:
-    norms = finite(history.weight_norms)
-    n_parties = norms.shape[1]
-    present = np.flatnonzero(np.isfinite(norms).any(axis=1)) if n_parties else np.empty(0)
-    if not present.size:
-        return None
-    final = norms[present[-1]]
-    largest = np.argsort(-np.nan_to_num(final, nan=-1.0), kind="stable")[:MAX_PARTIES]
-    shown = np.sort(largest)  # parties stay in their own order
-    names = [safe_label(party_names[m]) for m in shown]
-    style = [
-        {
-            "color": SERIES_COLOURS[k % len(SERIES_COLOURS)],
-            "dash": DASHES[k // len(SERIES_COLOURS) % len(DASHES)],
-        }
-        for k in range(shown.size)
-    ]
-
-    def draw(figure: Figure) -> None:
-        left, right = figure.subplots(1, 2, width_ratios=(1, 1.5))
-        position = np.arange(shown.size)
-        colours = [s["color"] for s in style]
-        widths = np.nan_to_num(final[shown])
-        for y, (width, colour) in enumerate(zip(widths, colours)):
-            left.barh(y, width, height=0.62, color=colour)
-            left.annotate(
-                f"{width:.3g}",
-                (width, y),
-                xytext=(4, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=8.5,
-            )
-        left.set_yticks(position, names, color=TEXT)
-        left.set_ylim(max(shown.size, 2) - 0.5, -0.5)
-        left.set_xlim(0, 1.22 * (widths.max() or 1.0))
-        left.grid(visible=False, axis="y")
-        left.set(title="After the last round", xlabel="‖weights‖")
-        for m, s in zip(shown, style):
-            line(right, history.round, norms[:, m], s["color"], dash=s["dash"])
-        right.set_title("History")
-        round_axes(right, history.round, log=False)
-        right.set_ylim(bottom=0)
-
-    hidden = n_parties - shown.size
-    caption = "Euclidean norm of each party's weights; lines have the colour of their bar."
-    caption += f" The {shown.size} largest of {n_parties} parties." if hidden else ""
-    listed = ", ".join(f"{name} {value:.3g}" for name, value in zip(names, final[shown]))
-    alt = f"Weight norms after the last round: {listed}" + (
-        f", and {hidden} parties more." if hidden else "."
-    )
-    height = max(2.5, 1.2 + 0.21 * shown.size)
-    return Plot("weights", "Weights of the parties", caption, alt, draw, wide=True, height=height)
 
 
 def _panels(
