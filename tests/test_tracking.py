@@ -232,7 +232,7 @@ def test_mlflow_has_the_round_log_and_resume_continues_its_run(data, tmp_path, s
     assert half.info.status == "KILLED"
     assert steps(client, half.info.run_id, "objective") == [1, 2, 3]
     # As after a crash: the rounds since the checkpoint are computed, and logged, again.
-    with tracked(place, display=CrashAfter(5)) as tracking, pytest.raises(KeyboardInterrupt):
+    with tracked(place, display=CrashAfter(4)) as tracking, pytest.raises(KeyboardInterrupt):
         resume_run(place, display=tracking)
     with tracked(place) as tracking:
         result = tracking.finish(resume_run(place, display=tracking))
