@@ -133,12 +133,12 @@ def test_page_is_complete_and_self_contained(run):
     page = Page(text)
     for expected in ("Certified", "bank", "telco", "clinic", "32 561", "a9a.t.parts", "alone", "Brier score"):
         assert expected in page.words
-    assert text.count("<svg") == 8  # seven from the log, and calibration
+    assert text.count("<svg") == 7  # six from the log, and calibration
     # Every link stays in the page, every id exists once, every figure has its words.
     assert all(link.startswith("#") for link in page.links)
     assert {link[1:] for link in page.links} <= set(page.ids)
     assert len(page.ids) == len(set(page.ids))
-    assert len(page.refs) == 8
+    assert len(page.refs) == 7
     assert set(page.refs) <= set(page.ids)
     assert "@import" not in text
     assert "<script" not in text

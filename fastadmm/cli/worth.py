@@ -33,9 +33,6 @@ def worth(
     leave_one_out: bool = flag(
         "Skip Shapley values, so that many parties need few models.", "--leave-one-out"
     ),
-    out: list[Path] | None = option(
-        "Figure to write: .svg, .png or .pdf; may be repeated.", "--out", "-o", metavar="FILE"
-    ),
     *,
     options: dict[str, Any],
     quiet: bool = QUIET,
@@ -46,12 +43,8 @@ def worth(
     from contextlib import nullcontext
 
     from fastadmm.cli.display import Coalitions, make_display
-    from fastadmm.figures.figure import check_picture, write_figure
-    from fastadmm.reports.worth_plot import draw_worth, worth_height
     from fastadmm.worth.run import PARTIAL, worth_of_run
 
-    for path in out or []:
-        check_picture(path)  # before the work, not after it
     with nullcontext() if quiet else make_display(False, Coalitions) as display:
         found = worth_of_run(
             run,
@@ -66,21 +59,19 @@ def worth(
         done = len(list((run / PARTIAL).glob("[0-9]*.json")))
         say(f"fastadmm: interrupted after {done} coalitions; continue with the same command", error=True)
         return ExitCode.INTERRUPTED
-    for path in out or []:
-        write_figure(path, lambda figure: draw_worth(figure, found), height=worth_height(found))
-    print_worth(found, out or [], as_json)
+    print_worth(found, as_json)
     return int(ExitCode.OK)
 
 
-def print_worth(worth: Worth, written: list[Path], as_json: bool) -> None:
-    """Print the table, or JSON; ``written`` are pictures that were drawn."""
+def print_worth(worth: Worth, as_json: bool) -> None:
+    """Print the table, or JSON."""
     if as_json:
         print_json(worth.to_json(), allow_nan=False)
     else:
-        _show(worth, written)
+        _show(worth)
 
 
-def _show(worth: Any, written: list[Path]) -> None:
+def _show(worth: Any) -> None:
     """The table, and the sentences that go with it."""
     from fastadmm.reports.plots import metric_label
     from fastadmm.worth.coalitions import HIGHER_IS_BETTER
@@ -108,5 +99,3 @@ def _show(worth: Any, written: list[Path]) -> None:
     short = [c for c in worth.coalitions.values() if c.status not in ("converged", "stationary")]
     if short:
         say(f"{len(short)} of {len(worth.coalitions)} coalitions stopped at a limit before their gap")
-    for path in written:
-        say(str(path))
