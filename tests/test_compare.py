@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
@@ -95,7 +94,7 @@ def test_what_may_not_be_compared_is_named(place, other, said):
 @pytest.mark.repeats
 def test_every_kind_of_file(place, tmp_path):
     comparison = compare_runs([place / "one", place / "sharing", place / "lambda"])
-    for suffix in ("html", "png", "svg", "pdf", "json"):
+    for suffix in ("html", "json"):
         write_comparison(comparison, tmp_path / f"c.{suffix}")
     page = (tmp_path / "c.html").read_text(encoding="utf-8")
     assert "Objectives are not comparable: lambda differs." in page
@@ -103,18 +102,15 @@ def test_every_kind_of_file(place, tmp_path):
     assert page.count("<svg") == 1
     assert "This page compares 3 linear models that fastadmm trained" in page
     assert "<script" not in page
-    assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
-    assert ET.parse(tmp_path / "c.svg").getroot().tag.endswith("svg")
     document = json.loads((tmp_path / "c.json").read_text())
     assert [r["gap"] for r in document["runs"]] == [r.gap for r in comparison.runs]
     assert [r["settings"]["lambda"] for r in document["runs"]] == [1e-4, 1e-4, 1e-2]
 
 
 @pytest.mark.repeats
-@pytest.mark.parametrize("suffix", ["html", "pdf"])
-def test_same_runs_same_bytes(place, tmp_path, suffix):
+def test_same_runs_same_bytes(place, tmp_path):
     comparison = compare_runs([place / "one", place / "sharing", place / "lambda"])
-    one, other = (write_comparison(comparison, tmp_path / f"{name}.{suffix}") for name in "ab")
+    one, other = (write_comparison(comparison, tmp_path / f"{name}.html") for name in "ab")
     assert one.read_bytes() == other.read_bytes()
 
 
@@ -158,7 +154,7 @@ def test_unfinished_and_bare_runs(place, tmp_path):
     assert comparison.runs[2].rounds is None
     assert any("Data unknown: bare" in note for note in comparison.notes)
     write_comparison(comparison, tmp_path / "c.html")
-    write_comparison(compare_runs([bare, half]), tmp_path / "c.png")
+    write_comparison(compare_runs([bare, half]), tmp_path / "d.html")
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def card(
 def compare(
     runs: list[Path] = argument("Run directories, finished or not.", metavar="RUN RUN..."),
     out: list[Path] | None = option(
-        "File: .html (tables and figure), .png, .svg, .pdf or .json; may be repeated.",
+        "File: .html (tables and figure) or .json; may be repeated.",
         "--out",
         "-o",
         metavar="FILE",
