@@ -82,13 +82,7 @@ def _file(path: Path, check: bool) -> dict[str, Any]:
 
         with suppress(FormatError):  # what is incomplete is listed all the same
             table = {"coefficients": read_coefficients(path).to_dict()}
-    return {
-        "kind": "hdf5",
-        "encoding": kind,
-        "version": version,
-        "attributes": attributes,
-        **table,
-    }
+    return {"kind": "hdf5", "encoding": kind, "version": version, "attributes": attributes, **table}
 
 
 def _plain(value: Any) -> Any:

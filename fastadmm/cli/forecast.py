@@ -47,14 +47,8 @@ def forecast(
     assumed: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if assumed and curvature is None:
         raise ConfigError(f"--{next(iter(assumed))}: goes with --curvature; remove it")
-    document = make_forecast(
-        options,
-        data=data,
-        owners=owners,
-        pilot=pilot,
-        curvature=curvature,
-        **assumed,
-    ).to_json(max_rounds)
+    found = make_forecast(options, data=data, owners=owners, pilot=pilot, curvature=curvature, **assumed)
+    document = found.to_json(max_rounds)
     if as_json:
         print_json(document, allow_nan=False)
         return

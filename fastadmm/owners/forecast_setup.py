@@ -87,7 +87,10 @@ def make_forecast(
         first, other = opened.owners[0].feature_names, public.owners[0].feature_names
         if first != other:
             raise ConfigError(f"pilot: {shown(str(pilot))} has other features than {shown(str(data))}")
-    local = _pilot(chosen, loss, bound, public, curvature, parameters, distance)
+    if public is not None:
+        local = fit_pilot(public, loss, bound, chosen.lambda_, chosen.intercept)
+    else:
+        local = _assumed(str(curvature), parameters, distance)
     # The pilot knows the curvature better than the bound on the features does.
     method, step = _step(chosen, loss, bound, local)
     noise = chosen.mechanism, chosen.delta, bound.xi
@@ -99,23 +102,13 @@ def _digests(owners: Owners) -> list[bytes]:
     return [digest for owner in owners.owners for _, X in owner.iter_rows() for digest in record_digests(X)]
 
 
-def _pilot(
-    settings: OwnerSettings,
-    loss: OwnerLoss,
-    bound: Bound,
-    public: Owners | None,
-    curvature: str | None,
-    parameters: int,
-    distance: float,
-) -> Pilot:
-    if curvature is not None:
-        try:
-            low, high = (float(part) for part in curvature.split(","))
-        except ValueError:
-            raise ConfigError(f"curvature: {curvature!r} is not L,BETA, such as 0.1,1") from None
-        return assumed_pilot(low, high, parameters, distance)
-    assert public is not None
-    return fit_pilot(public, loss, bound, settings.lambda_, settings.intercept)
+def _assumed(curvature: str, parameters: int, distance: float) -> Pilot:
+    """The pilot of two curvatures, from ``L,BETA``."""
+    try:
+        low, high = (float(part) for part in curvature.split(","))
+    except ValueError:
+        raise ConfigError(f"curvature: {curvature!r} is not L,BETA, such as 0.1,1") from None
+    return assumed_pilot(low, high, parameters, distance)
 
 
 def _step(settings: OwnerSettings, loss: OwnerLoss, bound: Bound, pilot: Pilot) -> tuple[str, float]:
