@@ -70,9 +70,8 @@ def _attempt(client: Any, lead: Callable[..., dict[str, Any]], display: Display)
     name = f"fastadmm-{secrets.token_hex(8)}"
     display.note(f"{len(addresses)} Dask worker(s)")
     client.subscribe_topic(name, lambda event: _show(display, *event[1]))
-    how: dict[str, Any] = {"pure": False}
     tasks = [
-        client.submit(_task, name, k, addresses, lead if k == 0 else None, workers=[address], **how)
+        client.submit(_task, name, k, addresses, lead if k == 0 else None, workers=[address], pure=False)
         for k, address in enumerate(addresses)
     ]
     try:
