@@ -167,7 +167,6 @@ def seed_run(home: Path) -> None:
     for party in ("party-1", "party-2"):
         do(f"predict --partial @run @dense.parts/{party}.h5 -o @{party}.contribution.h5", home)
     do("export @run --party party-1 -o @part.h5", home)
-    do("export @run --party party-1 -o @part.json", home)
 
 
 def seed_private(home: Path) -> None:
@@ -346,7 +345,7 @@ SUBJECTS: dict[str, Subject] = {
         Command("convert --guest @guest.csv --host @host.csv --id id --label y --like @tables.parts -o @out.parts", ("out.parts",)),
         Command("coordinator start @DIR/labels.h5 --party party-1 --party party-2 -o @out", ("out",)),
     ), 6),
-    "model": Subject(seed_run, ("run/model/*", "*.contribution.h5", "part.h5", "part.json"), (
+    "model": Subject(seed_run, ("run/model/*", "*.contribution.h5", "part.h5"), (
         Command("inspect @run/model"),
         Command("inspect --json @THIS"),
         Command("predict @run @dense.parts -o @out.csv", ("out.csv",)),
@@ -356,7 +355,6 @@ SUBJECTS: dict[str, Subject] = {
         Command("combine @party-1.contribution.h5 --allow-missing party-2 --fallback mean --model @run -o @out.csv", ("out.csv",)),
         Command("predict --partial @run/model/party-1.h5 @dense.parts/party-1.h5 -o @out.h5", ("out.h5",)),
         Command("import @part.h5 @run --force", (), "run"),
-        Command("import @part.json @run --force", (), "run"),
         Command("export @run --party party-1 -o @out.json", ("out.json",)),
         Command("export @run -o @out.json", ("out.json",)),
     ), 4),

@@ -171,9 +171,9 @@ def test_export_keeps_the_encoder(bank, capsys):
     assert not run("train", d / "p", "--out", d / "run", "--lambda", "0.01")
     file = d / "run" / "model" / "guest.h5"
     before = file.read_bytes()
-    export_party(d / "run", "guest", d / "guest.json")
+    export_party(d / "run", "guest", d / "guest.h5")
     file.unlink()
-    import_party(d / "guest.json", d / "run")
+    import_party(d / "guest.h5", d / "run")
     assert file.read_bytes() == before
     # The model alone replays what the partition would.
     new = {"id": "id", "label": "default"}

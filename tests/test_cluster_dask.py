@@ -91,7 +91,8 @@ def test_an_interrupt_ends_a_run_after_its_round(data, tmp_path):  # noqa: F811
 def test_a_lost_worker(data, tmp_path, monkeypatch):  # noqa: F811
     monkeypatch.setenv("DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT", "3s")  # 30 s otherwise
     rounds = {"gap": 0.0, "rounds": 60, "checkpoint_rounds": 1}
-    with cluster_of(3) as cluster:
+    distributed = pytest.importorskip("distributed", reason="needs the extra dask")
+    with cluster_of(3) as cluster, distributed.Client(cluster, set_as_default=False) as client:
         killed = threading.Event()
 
         def kill(run):
@@ -103,6 +104,7 @@ def test_a_lost_worker(data, tmp_path, monkeypatch):  # noqa: F811
 
         for retry in (0, 1):
             run = tmp_path / f"run-{retry}"
+            client.wait_for_workers(3)  # the one that was killed is started again
             threading.Thread(target=kill, args=(run,)).start()
             config = config_for(cluster, data, retry=retry, **rounds)
             notes = Notes()

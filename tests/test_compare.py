@@ -1,10 +1,8 @@
 """Several runs side by side: every number is the runs' own, and what may not be compared is named."""
 
-import csv
 import json
 import re
 import shutil
-import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
@@ -96,7 +94,7 @@ def test_what_may_not_be_compared_is_named(place, other, said):
 @pytest.mark.repeats
 def test_every_kind_of_file(place, tmp_path):
     comparison = compare_runs([place / "one", place / "sharing", place / "lambda"])
-    for suffix in ("html", "png", "svg", "pdf", "json", "csv"):
+    for suffix in ("html", "json"):
         write_comparison(comparison, tmp_path / f"c.{suffix}")
     page = (tmp_path / "c.html").read_text(encoding="utf-8")
     assert "Objectives are not comparable: lambda differs." in page
@@ -104,23 +102,15 @@ def test_every_kind_of_file(place, tmp_path):
     assert page.count("<svg") == 1
     assert "This page compares 3 linear models that fastadmm trained" in page
     assert "<script" not in page
-    assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
-    assert ET.parse(tmp_path / "c.svg").getroot().tag.endswith("svg")
-    with open(tmp_path / "c.csv", encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["name"] for row in rows] == ["one", "sharing", "lambda"]
-    assert float(rows[1]["objective"]) == result_of(place / "sharing")["objective"]
-    assert [row["setting_lambda"] for row in rows] == ["0.0001", "0.0001", "0.01"]
-    assert rows[2]["test_auc"] == ""
     document = json.loads((tmp_path / "c.json").read_text())
     assert [r["gap"] for r in document["runs"]] == [r.gap for r in comparison.runs]
+    assert [r["settings"]["lambda"] for r in document["runs"]] == [1e-4, 1e-4, 1e-2]
 
 
 @pytest.mark.repeats
-@pytest.mark.parametrize("suffix", ["html", "pdf"])
-def test_same_runs_same_bytes(place, tmp_path, suffix):
+def test_same_runs_same_bytes(place, tmp_path):
     comparison = compare_runs([place / "one", place / "sharing", place / "lambda"])
-    one, other = (write_comparison(comparison, tmp_path / f"{name}.{suffix}") for name in "ab")
+    one, other = (write_comparison(comparison, tmp_path / f"{name}.html") for name in "ab")
     assert one.read_bytes() == other.read_bytes()
 
 
@@ -164,7 +154,7 @@ def test_unfinished_and_bare_runs(place, tmp_path):
     assert comparison.runs[2].rounds is None
     assert any("Data unknown: bare" in note for note in comparison.notes)
     write_comparison(comparison, tmp_path / "c.html")
-    write_comparison(compare_runs([bare, half]), tmp_path / "c.png")
+    write_comparison(compare_runs([bare, half]), tmp_path / "d.html")
 
 
 @pytest.mark.parametrize(
@@ -234,7 +224,7 @@ def test_private_runs_show_what_they_spent(place, tmp_path):
 
 
 def test_command(place, tmp_path, capsys):
-    target = tmp_path / "c.csv"
+    target = tmp_path / "c.json"
     assert run("compare", place / "one", place / "sharing", place / "lambda", "-o", target) == 0
     out = capsys.readouterr().out
     for text in ("certified", "scheme", "relative gap", "test AUC", "lambda differs"):

@@ -25,7 +25,6 @@ MODULES = {
     "nacl": "pynacl",
     "dp_accounting": "dp-accounting",
     "tomli_w": "tomli-w",
-    "tensorboardX": "tensorboardX",
     "mlflow": "mlflow-skinny",
 }
 #: Comes with a dependency that declares it, and is needed only where that is used.
@@ -108,13 +107,10 @@ ABSENT = [
     ("psi", "nacl", "align psi-request @t.csv --id id -o @out --secret @out.key"),
     ("report", "matplotlib", "report @run -o @out.html"),
     ("report", "jinja2", "report @run -o @out.html"),
-    ("report", "matplotlib", "privacy --epsilon 1 --rounds 3 --plot @out.svg"),
-    ("export", "skops", "export @run -o @out.skops"),
     ("export", "onnx", "export @run -o @out.onnx"),
     ("privacy", "opendp", f"train @d.parts {_MESSAGE} --config @discrete.toml -q -o @out"),
     ("privacy", "dp_accounting", f"owners train @d.owners {_GAUSSIAN} --batch 0.5 -q -o @out"),
     ("secrecy", "cryptography", "train @d.parts -q --config @sums.toml -o @out"),
-    ("tensorboard", "tensorboardX", "train @d.parts -q --log-to tensorboard -o @out"),
     ("mpi", "mpi4py", "train @d.parts -q --cluster mpi -o @out"),
     ("dask", "distributed", "train @d.parts -q --cluster dask://127.0.0.1:9 -o @out"),
     ("serve", "fastapi", "serve @run --port 0"),

@@ -2,17 +2,14 @@
 
 import csv
 import json
-import sqlite3
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from fastadmm.data_tools.per_table import TableRows
 from fastadmm.data_tools.predict_tables import encoder_of
-from fastadmm.runs.points import apply_card
 from fastadmm.runs.predict import predict_partition, predict_tables
 from fastadmm.runs.service import open_service
 from fastadmm.runs.service_app import make_app
@@ -22,7 +19,6 @@ from fastadmm.store.model import open_model
 from run_tools import run
 from test_serve import ask
 
-NUMBERS = ("amount", "debt", "flag")
 TYPES = ("--types", "joined=days", "--categorical", "plan", "--na-values", "debt=-999")
 SCALED = ("--missing", "most-frequent", "--standardize", "--normalize", "l2")
 
@@ -108,11 +104,6 @@ def of_onnx(session, cells):
     return dict(zip([entry.name for entry in session.get_outputs()], session.run(None, given)))
 
 
-def frame(cells):
-    """The cells as pandas reads them."""
-    return pd.DataFrame({**cells, **{name: [number(cell) for cell in cells[name]] for name in NUMBERS}})
-
-
 @pytest.mark.representatives(3)
 @pytest.mark.parametrize("way", WAYS)
 def test_programs_of_ours_agree(home, tmp_path, way):
@@ -139,28 +130,6 @@ def test_programs_of_ours_agree(home, tmp_path, way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_skops_agrees(home, tmp_path, way):
-    io, cells = pytest.importorskip("skops.io"), columns(1)
-    wanted = predict_tables(home / way, [home / "new.csv"], TableRows())[0]
-    assert run("export", home / way, "-o", tmp_path / "m.skops") == 0
-    loaded, table = io.loads((tmp_path / "m.skops").read_bytes()), frame(cells)
-    assert np.abs(loaded.decision_function(table) - wanted.score).max() <= 1e-12
-    assert loaded.predict(table).tolist() == wanted.label
-    parties = open_model(home / way).parties
-    sums = np.full(len(table), open_model(home / way).intercept)
-    for party in parties if way in ("plain", "binned") else ():
-        assert run("export", home / way, "--party", party.name, "-o", tmp_path / f"{party.name}.skops") == 0
-        sums += io.loads((tmp_path / f"{party.name}.skops").read_bytes()).predict(table)
-    assert way not in ("plain", "binned") or np.abs(sums - wanted.score).max() <= 1e-12
-    row = {name: own[:1] for name, own in cells.items()}
-    for name, cell in {"plain": [("plan", "")], "strict": [("joined", "soon"), ("plan", "")]}.get(
-        way, [("joined", "soon"), ("amount", "inf")]
-    ):
-        with pytest.raises(ValueError, match=r"infinity|NaN|convert"):
-            loaded.predict(frame({**row, name: [cell]}))
-
-
-@pytest.mark.parametrize("way", WAYS)
 def test_onnx_agrees(home, tmp_path, way):
     pytest.importorskip("onnx")
     assert run("export", home / way, "-o", tmp_path / "m.onnx") == 0
@@ -183,20 +152,6 @@ def test_onnx_agrees(home, tmp_path, way):
         refused = (name != "amount") if way == "strict" else bool(cell)
         assert np.isnan(outputs["score"]).all() == refused
         assert (outputs["label"].tolist() == [""]) == refused
-
-
-def test_sql_agrees(home, tmp_path):
-    assert run("scorecard", "points", home / "binned", "--digits", 6, "-o", tmp_path / "card") == 0
-    names, rows, _ = apply_card(tmp_path / "card", [home / "new.csv"], TableRows())
-    table = frame(columns(1))
-    table["joined"] = (pd.to_datetime(table["joined"]) - pd.Timestamp(0)).dt.days
-    with sqlite3.connect(":memory:") as base:
-        table.to_sql("t", base)
-        for party in ("party-1", "party-2"):
-            text = (tmp_path / f"card/{party}.sql").read_text()
-            found = [value for (value,) in base.execute(f"SELECT {text} FROM t").fetchall()]
-            wanted = [row[names.index(f"points_{party}")] for row in rows]
-            assert np.abs(np.subtract(found, wanted)).max() <= 1e-9
 
 
 BIG = "9007199254740993"

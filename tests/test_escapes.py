@@ -1,10 +1,9 @@
-"""Names of columns, categories and runs are orders to no terminal, spreadsheet, page or database."""
+"""Names of columns, categories and runs are orders to no terminal, spreadsheet or page."""
 
 import csv
 import io
 import json
 import re
-import sqlite3
 
 import pytest
 from fastadmm.cli.terminal import say
@@ -15,11 +14,7 @@ from fastadmm.files.escapes import (
     printable,
     printable_json,
     printable_lines,
-    sql_identifier,
-    sql_text,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 from run_tools import run
 
@@ -75,35 +70,6 @@ def test_markdown_shows_what_is_there(text):
     assert "\n" not in escaped
     assert not escaped.startswith("_")
     assert markdown("lab_size 1.5 %") == "lab_size 1.5 %"
-
-
-#: How MySQL reads a text: a backslash makes the next character one without a meaning.
-def of_mysql(text):
-    return re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL).replace("''", "'")
-
-
-TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)
-
-
-@given(TEXTS | st.text("\\'\";-~!", max_size=9))
-def test_texts_are_the_same_in_all_databases(text):
-    spelled = sql_text(text)
-    assert sqlite3.connect(":memory:").execute(f"SELECT {spelled}").fetchone()[0] == text
-    # Every literal ends where it seems to, whether or not backslashes escape.
-    standard = r"'((?:[^']|'')*)'"
-    escaping = r"'((?:[^'\\]|''|\\.)*)'"
-    assert re.findall(standard, spelled, re.DOTALL) == re.findall(escaping, spelled, re.DOTALL)
-    if "\\" in text:
-        body, stand_in, slash = (of_mysql(part) for part in re.findall(escaping, spelled, re.DOTALL))
-        assert body.replace(stand_in, slash[:1]) == text
-
-
-@pytest.mark.parametrize("name", ["a\\", "a\nb", "\x1b", 'a\\"b', "\u202e"])
-def test_names_that_databases_read_differently_are_refused(name):
-    with pytest.raises(ValueError, match="databases do not read alike"):
-        sql_identifier(name)
-    assert sql_identifier("a\\b") == '"a\\b"'
-    assert sql_identifier('a"; DROP TABLE x; --') == '"a""; DROP TABLE x; --"'
 
 
 def test_tables_of_predictions_hold_no_formula(tmp_path):

@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import h5py
 import numpy as np
 import pytest
 from fastadmm.data_tools.convert import convert
@@ -28,27 +29,28 @@ def folder(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("suffix", ["h5", "json"])
-def test_a_part_comes_back_to_the_same_bytes(folder, tmp_path, suffix):
+def test_a_part_comes_back_to_the_same_bytes(folder, tmp_path):
     shutil.copytree(folder / "run" / "model", tmp_path / "m")
-    out = tmp_path / f"part.{suffix}"
+    out = tmp_path / "part.h5"
     assert run("export", tmp_path / "m", "--party", "party-2", "-o", out) == 0
     before = (tmp_path / "m" / "party-2.h5").read_bytes()
     (tmp_path / "m" / "party-2.h5").unlink()
     assert run("import", out, tmp_path / "m") == 0
     assert (tmp_path / "m" / "party-2.h5").read_bytes() == before
-    if suffix == "h5":
-        assert out.read_bytes() == before
-        assert run("import", out, tmp_path / "m") == 0  # already there
-    else:
-        assert b"party-1" not in out.read_bytes()
+    assert out.read_bytes() == before
+    assert run("import", out, tmp_path / "m") == 0  # already there
+    with h5py.File(out, "r+") as file:
+        file.attrs["note"] = "other bytes"
+    assert run("import", out, tmp_path / "m", "--force") == 0
+    assert run("export", tmp_path / "m", "--party", "party-2", "-o", tmp_path / "part.json") == 0
+    text = (tmp_path / "part.json").read_text()
+    assert "party-1" not in text
+    assert len(json.loads(text)["weights"]) == 2
 
 
-def test_misfits_are_one_line(folder, tmp_path, capsys):
+def test_another_file_is_not_replaced_in_silence(folder, tmp_path, capsys):
     shutil.copytree(folder / "run" / "model", tmp_path / "m")
-    assert run("export", tmp_path / "m", "--party", "party-1", "-o", tmp_path / "p.json") == 0
-    document = json.loads((tmp_path / "p.json").read_text())
-    for weights in (document["weights"][:-1], "many"):
-        (tmp_path / "odd.json").write_text(json.dumps({**document, "weights": weights}))
-        assert "weights" in refused(capsys, 4, "import", tmp_path / "odd.json", tmp_path / "m")
-    assert "exists already" in refused(capsys, 6, "import", tmp_path / "p.json", tmp_path / "m")
+    assert run("export", tmp_path / "m", "--party", "party-1", "-o", tmp_path / "p.h5") == 0
+    with h5py.File(tmp_path / "p.h5", "r+") as file:
+        file.attrs["note"] = "other bytes"
+    assert "exists already" in refused(capsys, 6, "import", tmp_path / "p.h5", tmp_path / "m")

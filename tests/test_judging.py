@@ -190,7 +190,7 @@ def test_evaluate(tmp_path, capsys):
     assert run("train", tmp_path / "a.parts", "-q", "-o", tmp_path / "run") == 0
     capsys.readouterr()
     given = [tmp_path / "run", tmp_path / "b.parts", "--reference", tmp_path / "a.parts"]
-    assert run("evaluate", *given, "--threshold", 0.3, "--curves", tmp_path / "c.csv") == 0
+    assert run("evaluate", *given, "--threshold", 0.3) == 0
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 80
     assert len(text.splitlines()) <= 25
@@ -203,9 +203,6 @@ def test_evaluate(tmp_path, capsys):
         own["low"] <= own["observed_rate"] <= own["high"]
         for own in document["metrics"]["calibration"]["bins"]
     )
-    lines = (tmp_path / "c.csv").read_text().splitlines()
-    assert lines[0] == "threshold,false_positive_rate,true_positive_rate,precision,share"
-    assert len(lines) == 201
     assert run("report", tmp_path / "run") == 0
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     for word in (
@@ -221,7 +218,6 @@ def test_evaluate(tmp_path, capsys):
         damaged = {**document, key: {**document[key], **dict.fromkeys(("curves", "matrix", "bins"))}}
         (tmp_path / "run" / "evaluation.json").write_text(json.dumps(damaged))
         assert "evaluate again" in refused(capsys, 4, "report", tmp_path / "run")
-    assert run("evaluate", *given, "--curves", tmp_path / "c.csv") == 6
     assert "no probability" in refused(capsys, 5, "evaluate", *given, "--threshold", 2)
     assert evaluate_partition(tmp_path / "run", tmp_path / "a.parts", reference=tmp_path / "a.parts")[
         "drift"

@@ -1,7 +1,4 @@
-"""Class weights, offsets, warm starts, early stopping and callbacks of the estimators."""
-
-import pickle
-from typing import Any
+"""Class weights, offsets, warm starts and early stopping of the estimators."""
 
 import numpy as np
 import pandas as pd
@@ -118,22 +115,6 @@ def test_warm_start_begins_at_the_last_model():
         model.fit(X[:, :20], Y)
 
 
-def test_initial_coefficients():
-    for model, y in (
-        (ADMMSharingClassifier([[3, 1], [0, 2]], 1e-2), load_iris().target),
-        (ADMMSharingClassifier([[3, 1], [0, 2]], 1e-2), load_iris().target > 0),
-        (ADMMSharingRegressor([[3, 1], [0, 2]], 1e-2), load_iris().data @ [1.0, 2.0, 0.5, 0.0]),
-    ):
-        data = load_iris().data
-        model.fit(data, y)
-        same = clone(model).fit(data, y, coef_init=model.coef_, intercept_init=model.intercept_)
-        assert same.n_rounds_ == 1
-        with pytest.raises(InputError, match="coef_init: shape"):
-            clone(model).fit(data, y, coef_init=np.zeros(7))
-        with pytest.raises(ConfigError, match="needs coef_init"):
-            clone(model).fit(data, y, intercept_init=model.intercept_)
-
-
 # --- early stopping
 def test_early_stopping_keeps_the_best_round():
     model = ADMMSharingClassifier(3, 1e-6, early_stopping=True, n_iter_no_change=3, random_state=0).fit(X, Y)
@@ -184,37 +165,6 @@ def test_early_stopping_goes_with_no_privacy():
 
 
 # --- the rest of scikit-learn
-def test_scikit_learns_callbacks():
-    callback = pytest.importorskip("sklearn.callback")
-    monitor = callback.ScoringMonitor(scoring="neg_log_loss")
-    model = ADMMSharingClassifier(3, 1e-2).set_callbacks(monitor).fit(X, Y)
-    scores = monitor.get_logs().data
-    assert len(scores) >= model.n_rounds_
-    assert pickle.loads(pickle.dumps(model)).coef_.shape == (1, 30)
-
-    class Stop:
-        def __init__(self):
-            self.models: list[Any] = []
-
-        def setup(self, estimator, context): ...
-
-        def teardown(self, estimator, context): ...
-
-        def on_fit_task_begin(self, estimator, context): ...
-
-        def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
-            self.models.append(fitted_estimator)
-            return context.task_name == "round" and context.task_id == 2
-
-    stop = Stop()
-    model = ADMMSharingClassifier(3, 1e-6, scheme="sharing").set_callbacks(stop).fit(X, Y)
-    assert (model.n_rounds_, model.status_) == (3, "interrupted")
-    assert len(stop.models) == 4  # three rounds and the fit
-    np.testing.assert_array_equal(stop.models[-1].coef_, model.coef_)
-    assert not np.array_equal(stop.models[0].coef_, model.coef_)
-    np.testing.assert_array_equal(stop.models[2].predict(X), model.predict(X))
-
-
 def test_metadata_routing_through_search_and_pipeline():
     weights = np.random.default_rng(0).integers(0, 3, len(Y)).astype(float)
     with config_context(enable_metadata_routing=True):

@@ -198,14 +198,6 @@ def test_wrong_parameters_are_named():
         assert "\n" not in str(caught.value)
 
 
-def test_callbacks_see_every_alpha():
-    callback = pytest.importorskip("sklearn.callback")
-    X, y = DIABETES
-    monitor = callback.ScoringMonitor(scoring="r2")
-    ADMMSharingRegressorCV(2, alphas=4).set_callbacks(monitor).fit(X, y)
-    assert len(monitor.get_logs().data) == 5
-
-
 @pytest.mark.representatives(20)
 @parametrize_with_checks(
     [

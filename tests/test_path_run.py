@@ -43,8 +43,8 @@ def table_of(directory):
 
 
 def digests(directory):
-    """sha256 of all that does not hold times: table, plot, model, and the weights of every fit."""
-    files = [directory / name for name in ("path.json", "path.csv", "path.svg")]
+    """sha256 of all that does not hold times: table, model, and the weights of every fit."""
+    files = [directory / name for name in ("path.json", "path.csv")]
     files += directory.glob("fits/*/*.npy")
     found = {str(f.relative_to(directory)): hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
     return found | model_digests(directory)
@@ -124,7 +124,6 @@ def test_without_folds_the_smallest_lambda_is_kept(data, tmp_path):
     assert result["lambda"] == 0.1
     assert table["rule"] is None
     assert "held_out_loss" not in table["values"][0]
-    assert not (tmp_path / "run" / "path.svg").exists()
 
 
 def test_what_a_terminal_shows(data, tmp_path, capsys):

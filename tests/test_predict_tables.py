@@ -127,9 +127,7 @@ def test_tables_are_evaluated_as_their_partition_is(trained, tmp_path):
     convert_tables(*tables[:1], tables[1:], tmp_path / "new.parts", id="id", label="label",
                    like=trained / "train.parts")  # fmt: skip
     names = ("evaluate", trained / "run" / "model")
-    assert run(*names, tmp_path / "new.parts", "--curves", tmp_path / "1.csv") == 0
-    assert run(*names, *tables, "--id", "id", "--label", "label", "--curves", tmp_path / "2.csv") == 0
-    assert (tmp_path / "1.csv").read_bytes() == (tmp_path / "2.csv").read_bytes()
+    assert run(*names, *tables, "--id", "id", "--label", "label") == 0
     told = evaluate_tables(trained / "run" / "model", tables, TableRows(id="id"), weight="weight")
     repeated = [i for i in range(60) for _ in range(1 + i % 3)]
     again = evaluate_partition(trained / "run" / "model", tmp_path / "new.parts")

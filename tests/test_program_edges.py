@@ -1,6 +1,5 @@
 """Standard streams that are closed, full or left, odd surroundings, places that are not ours to replace."""
 
-import json
 import os
 import shlex
 import shutil
@@ -145,20 +144,15 @@ def test_settings_that_were_edited_are_refused_by_all_who_read_them(home, tmp_pa
 def test_a_changed_part_is_not_imported_nor_a_changed_model_resumed(home, tmp_path, capsys):
     model = tmp_path / "run"
     shutil.copytree(home / "run", model)
-    part, raw = tmp_path / "part.json", tmp_path / "part.h5"
+    part, raw = tmp_path / "part.h5", tmp_path / "changed.h5"
     for out in (part, raw):
         assert run("export", model, "--party", "party-1", "-o", out) == 0
     whole = (model / "model" / "party-1.h5").read_bytes()
-    document = json.loads(part.read_text())
-    number = document["weights"][0]
-    changed(part, repr(number), repr(2 * number))
     with h5py.File(raw, "r+") as file:
-        file["weights"][0] = 2 * number
+        file["weights"][0] = 2 * file["weights"][0]
     capsys.readouterr()
-    for out in (part, raw):
-        assert run("import", out, model, "--force") == 4
-        assert "changed since it was written (its digest differs)" in capsys.readouterr().err
-    changed(part, repr(2 * number), repr(number))
+    assert run("import", raw, model, "--force") == 4
+    assert "changed since it was written (its digest differs)" in capsys.readouterr().err
     (model / "model" / "party-1.h5").unlink()
     assert run("import", part, model) == 0
     assert (model / "model" / "party-1.h5").read_bytes() == whole

@@ -133,12 +133,12 @@ def test_page_is_complete_and_self_contained(run):
     page = Page(text)
     for expected in ("Certified", "bank", "telco", "clinic", "32 561", "a9a.t.parts", "alone", "Brier score"):
         assert expected in page.words
-    assert text.count("<svg") == 8  # seven from the log, and calibration
+    assert text.count("<svg") == 7  # six from the log, and calibration
     # Every link stays in the page, every id exists once, every figure has its words.
     assert all(link.startswith("#") for link in page.links)
     assert {link[1:] for link in page.links} <= set(page.ids)
     assert len(page.ids) == len(set(page.ids))
-    assert len(page.refs) == 8
+    assert len(page.refs) == 7
     assert set(page.refs) <= set(page.ids)
     assert "@import" not in text
     assert "<script" not in text
@@ -237,12 +237,6 @@ def test_names_from_files_are_escaped(tmp_path):
         assert tag not in text
     assert text.count("</style>") == 1
     assert "<script>alert(1)</script>" in page.words
-
-
-@pytest.mark.repeats
-def test_many_parties_show_the_largest(tmp_path):
-    words = page_of(fake_run(tmp_path / "run", names=[f"p{k}" for k in range(30)])).words
-    assert "The 12 largest of 30 parties" in words
 
 
 def test_downsample_keeps_ends_and_extremes():

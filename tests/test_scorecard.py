@@ -6,7 +6,6 @@ import json
 import math
 import re
 import shutil
-import sqlite3
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,8 @@ from fastadmm.judging.binning import Cells, Fitted, Rules, evidence, fit_bins
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.runs.columns import column_drift
 from fastadmm.runs.scorecard import Binning, bin_data, read_bins
-from fastadmm.runs.to_sklearn import pooled_pipeline
 from fastadmm.store import open_partition
 from fastadmm.store.encoder import Encoder
-from fastadmm.store.model import open_model
 from fastadmm.store.party_file import open_party
 
 from run_tools import run
@@ -246,7 +243,7 @@ def test_points_are_scaled_log_odds_wherever_they_are_added(
     np.testing.assert_allclose(total, base, atol=1e-8)
     # A model's own file of a party is enough for that party's table.
     assert not run("scorecard", "points", home / "run/model/host.h5", "-o", home / "own", "--digits", 6)
-    for name in ("host.csv", "host.sql", "host.json"):
+    for name in ("host.csv", "host.json"):
         assert (home / "own" / name).read_bytes() == (home / "card" / name).read_bytes()
 
 
@@ -283,18 +280,8 @@ def test_new_cells_follow_rules_and_are_counted(home: Path, capsys: pytest.Captu
     pattern = "other.csv:C-0*([0-9]+)"
     assert not run("scorecard", "apply", home / "card", other, *tables[1:], "--id-pattern", pattern)
     assert capsys.readouterr().out == said.out
-    # Converted, predicted from tables, and by SQL it is the same.
     for command in (["predict", home / "run", *tables], ["scorecard", "apply", home / "card", *tables]):
         assert not run(*command, "-o", home / "out.csv", "--force")
-    database = sqlite3.connect(":memory:")
-    database.execute("create table bank (id, age real, city text)")
-    rows = read((home / "new-bank.csv").read_text())
-    database.executemany(
-        "insert into bank values (?, ?, ?)", [(r["id"], r["age"] or None, r["city"] or None) for r in rows]
-    )
-    expression = (home / "card/guest.sql").read_text()
-    for key, value in database.execute(f"select id, {expression} from bank"):
-        assert value == pytest.approx(float(points[key]["points_guest"]), abs=1e-9)
 
 
 def test_a_party_bins_with_randomised_labels_alone(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -425,53 +412,6 @@ def test_a_card_of_somebody_else_names_no_other_files(
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_sql_ends_where_it_seems_to(tmp_path: Path) -> None:
-    rng = np.random.default_rng(3)
-    kinds = ["plain", "a\\", "\\' OR 1=1 --", "it's", "x\\'"]
-    kind = rng.integers(0, 5, 300)
-    y = (rng.random(300) < 0.1 + 0.2 * kind).astype(int)
-    kind = np.array(kinds)[kind]
-    rows = [f'{i},{y[i]},"{kind[i]}"\n' for i in range(300)]
-    (tmp_path / "t.csv").write_text("id,y,kind\n" + "".join(rows))
-    assert not run(
-        "convert", "--guest", tmp_path / "t.csv", "--id", "id", "--label", "y", "-o", tmp_path / "p"
-    )
-    assert not run("scorecard", "bins", tmp_path / "p", "-o", tmp_path / "w")
-    assert not run("train", tmp_path / "w", "-q", "-o", tmp_path / "run")
-    assert not run("scorecard", "points", tmp_path / "run", "-o", tmp_path / "card", "--digits", 6)
-    (party,) = json.loads((tmp_path / "card" / "card.json").read_text())["parties"]
-    expression = (tmp_path / "card" / f"{party}.sql").read_text()
-    base = sqlite3.connect(":memory:")
-    base.execute("CREATE TABLE t (id INTEGER, kind TEXT)")
-    base.executemany("INSERT INTO t VALUES (?, ?)", list(enumerate(kind.tolist())))
-    found = dict(base.execute(f"SELECT id, {expression} FROM t").fetchall())
-    assert not run(
-        "scorecard", "apply", tmp_path / "card", tmp_path / "t.csv", "--id", "id", "-o", tmp_path / "s.csv"
-    )
-    with (tmp_path / "s.csv").open(newline="") as file:
-        for row in csv.DictReader(file):
-            assert found[int(row["id"])] == pytest.approx(float(row[f"points_{party}"]), abs=1e-9)
-    # A database in which backslashes escape sees the same literals.
-    assert re.findall(r"'((?:[^']|'')*)'", expression) == re.findall(r"'((?:[^'\\]|''|\\.)*)'", expression)
-
-
-def test_a_name_that_ends_at_different_places_has_no_sql(tmp_path: Path) -> None:
-    rng = np.random.default_rng(4)
-    x = rng.normal(size=200)
-    y = (rng.normal(size=200) < x).astype(int)
-    rows = [f"{i},{y[i]},{x[i]:.3f}\n" for i in range(200)]
-    (tmp_path / "t.csv").write_text("id,y,size\\\n" + "".join(rows))
-    source = tmp_path / "t.csv"
-    assert not run("convert", "--guest", source, "--id", "id", "--label", "y", "-o", tmp_path / "p")
-    assert not run("scorecard", "bins", tmp_path / "p", "-o", tmp_path / "w")
-    assert not run("train", tmp_path / "w", "-q", "-o", tmp_path / "run")
-    assert not run("scorecard", "points", tmp_path / "run", "-o", tmp_path / "card")
-    (text,) = [path.read_text() for path in (tmp_path / "card").glob("*.sql")]
-    assert text.startswith("-- No expression: ")
-    assert text.count("\n") == 1
-    assert not run("scorecard", "apply", tmp_path / "card", source, "--id", "id", "-o", tmp_path / "s.csv")
-
-
 def test_every_door_says_which_class_counts(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -488,12 +428,10 @@ def test_every_door_says_which_class_counts(
     assert "points rise as the rate of 'yes' falls" in said(
         "scorecard", "points", tmp_path / "run", "-o", tmp_path / "card"
     )
-    assert "card.json, whose key 'bad'" in (tmp_path / "card" / "guest.sql").read_text()
     card = json.loads((tmp_path / "card" / "card.json").read_text())
     assert (card["good"], card["bad"]) == ("no", "yes")
     said("export", tmp_path / "run", "-o", tmp_path / "model.json")
     assert json.loads((tmp_path / "model.json").read_text())["positive"] == "yes"
-    assert pooled_pipeline(open_model(tmp_path / "run"))[-1].positive_ == "yes"
     assert "class 1 = yes" in said("evaluate", tmp_path / "run", home / "w")
     assert "| class 1 | yes |" in said("card", tmp_path / "run")
     said("report", tmp_path / "run")

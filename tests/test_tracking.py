@@ -1,10 +1,8 @@
-"""Runs in TensorBoard and MLflow: what was logged is read back; private runs log nothing measured."""
+"""Runs in MLflow: what was logged is read back; private runs log nothing measured."""
 
 import json
 import math
-import shutil
 import signal
-import struct
 
 import pytest
 from fastadmm.errors import ConfigError, StorageError
@@ -12,11 +10,10 @@ from fastadmm.privacy.published import round_numbers, settings_of
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import resume_run, start_run
 from fastadmm.solver.history import RoundRecord
-from fastadmm.tracking import Target, parse_target, tracked
+from fastadmm.tracking import display, tracked
+from fastadmm.tracking.mlflow import uri_of
 
 from run_tools import CrashAfter, Notes, SignalAfter, assert_same_run, refused, result_of, run, write_problem
-
-pytest.importorskip("tensorboardX")
 
 
 @pytest.fixture(scope="module")
@@ -32,106 +29,88 @@ def a_config(data, **options):
     return make_config({"data": str(data / "a.parts"), "test": str(data / "t.parts"), **many, **options})
 
 
-def events(directory):
-    """All events of a directory, oldest file first, by the record format and TensorBoard's own messages."""
-    from tensorboardX.proto.event_pb2 import Event
+class Recorder:
+    """What MLflow would be told, one JSON line each, in the file that its URI names."""
 
-    found = []
-    for file in sorted(directory.glob("events.out.*"), key=lambda path: path.stat().st_mtime_ns):
-        raw, at = file.read_bytes(), 0
-        while at < len(raw):
-            (length,) = struct.unpack_from("<Q", raw, at)
-            found.append(Event.FromString(raw[at + 12 : at + 12 + length]))
-            at += 12 + length + 4
-    return found
+    def __init__(self, uri, name, run_id=None):
+        self.uri = uri
 
+    def _say(self, **told):
+        with open(self.uri, "a", encoding="utf-8") as file:
+            file.write(json.dumps(told) + "\n")
 
-def scalars(directory):
-    """Value by step of every tag, as TensorBoard shows them: a new file purges steps from its first on."""
-    shown: dict[str, dict[int, float]] = {}
-    for event in events(directory):
-        if event.session_log.status == event.session_log.START:
-            for steps in shown.values():
-                for step in [step for step in steps if step >= event.step]:
-                    del steps[step]
-        for value in event.summary.value:
-            if value.HasField("simple_value"):
-                shown.setdefault(value.tag, {})[event.step] = value.simple_value
-    return shown
+    def begin(self, settings, privacy, first_round):
+        self._say(settings=settings, privacy=privacy, first=first_round)
+
+    def round(self, number, values):
+        self._say(round=number, values=values)
+
+    def flush(self): ...
+
+    def end(self, status, values, texts):
+        self._say(status=status, values=values, texts=texts)
+
+    def state(self):
+        return {"kind": "mlflow", "uri": self.uri, "run_id": "1"}
 
 
-def texts(directory):
-    return {
-        value.tag.removesuffix("/text_summary"): value.tensor.string_val[0].decode()
-        for event in events(directory)
-        for value in event.summary.value
-        if value.HasField("tensor")
-    }
+@pytest.fixture
+def log(tmp_path, monkeypatch):
+    """A log that needs no MLflow, and what names it."""
+    monkeypatch.setattr(display, "MlflowTracker", Recorder)
+    return tmp_path / "log.jsonl"
+
+
+def told(log):
+    return [json.loads(line) for line in log.read_text().splitlines()]
+
+
+def objectives(log):
+    """The objective of each round, the last that was said."""
+    return {line["round"]: line["values"]["objective"] for line in told(log) if "round" in line}
 
 
 def rounds_of(place):
     return [json.loads(line) for line in (place / "rounds.jsonl").read_text().splitlines()]
 
 
-# --- TensorBoard ---------------------------------------------------------------------------------
-def test_tensorboard_has_the_round_log(data, tmp_path):
+def test_the_log_has_the_rounds(data, tmp_path, log):
     place = tmp_path / "run"
-    with tracked(place, ["tensorboard"]) as tracking:
+    with tracked(place, [f"mlflow={log}"]) as tracking:
         result = tracking.finish(start_run(a_config(data), place, display=tracking))
-    shown = scalars(place / "tensorboard")
-    for record in rounds_of(place):
-        number = record["round"]
+    begin, *rounds, end = told(log)
+    for record, line in zip(rounds_of(place), rounds, strict=True):
+        assert line["round"] == record["round"]
         for name in ("objective", "gap", "seconds"):
-            if record[name] is not None:
-                assert shown[name][number] == pytest.approx(record[name], rel=1e-6)
+            assert record[name] is None or line["values"][name] == record[name]
         for name, value in record["test"].items():
-            assert shown[f"test/{name}"][number] == pytest.approx(value, rel=1e-6)
+            assert line["values"][f"test/{name}"] == value
         for m, norm in enumerate(record["weight_norms"], start=1):
-            assert shown[f"weight_norm/party-{m}"][number] == pytest.approx(norm, rel=1e-6)
-    assert set(shown["objective"]) == set(range(1, result["rounds"] + 1))
-    assert shown["final/objective"][result["rounds"]] == pytest.approx(result["objective"], rel=1e-6)
-    said = texts(place / "tensorboard")
-    assert "| lambda | 0.0001 |" in said["settings"]
-    assert "| data | a.parts |" in said["settings"]
-    assert "epsilon = infinity" in said["privacy"]
-    assert "| status | converged |" in said["result"]
-    assert "sha256" not in "".join(said.values())
+            assert line["values"][f"weight_norm/party-{m}"] == norm
+    assert len(rounds) == result["rounds"]
+    assert end["values"]["final/objective"] == result["objective"]
+    assert end["texts"]["status"] == "converged"
+    assert begin["settings"]["lambda"] == 0.0001
+    assert begin["settings"]["data"] == "a.parts"
+    assert "epsilon = infinity" in str(begin["privacy"])
+    assert "sha256" not in log.read_text()
 
 
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("stop", [SignalAfter(3, signal.SIGINT), CrashAfter(4)])
-def test_a_resumed_run_goes_on_in_the_same_log(data, tmp_path, stop):
+def test_a_resumed_run_goes_on_in_the_same_log(data, tmp_path, log, stop):
     whole, place = tmp_path / "whole", tmp_path / "run"
     config = a_config(data, checkpoint_rounds=3)
     start_run(config, whole)
     try:
-        with tracked(place, ["tensorboard"], stop) as tracking:
+        with tracked(place, [f"mlflow={log}"], stop) as tracking:
             assert tracking.finish(start_run(config, place, display=tracking))["status"] == "interrupted"
     except KeyboardInterrupt:
         pass
     with tracked(place) as tracking:  # the log needs not be named again
         tracking.finish(resume_run(place, display=tracking))
     assert_same_run(whole, place)
-    shown = scalars(place / "tensorboard")["objective"]
-    expected = {r["round"]: r["objective"] for r in rounds_of(whole)}
-    assert shown == pytest.approx(expected, rel=1e-6)
-
-
-def test_a_log_inside_the_run_moves_with_it(data, tmp_path):
-    place, moved = tmp_path / "run", data / "moved"
-    with tracked(place, ["tensorboard"]) as tracking:
-        tracking.finish(start_run(a_config(data, rounds=2), place, display=tracking))
-    shutil.move(place, moved)
-    text = (moved / "run.toml").read_text()
-    (moved / "run.toml").write_text(text.replace(text.split('data = "')[1].split('"')[0], "../a.parts", 1))
-    config = (moved / "run.toml").read_text()
-    (moved / "run.toml").write_text(
-        config.replace(config.split('test = "')[1].split('"')[0], "../t.parts", 1)
-    )
-    with tracked(moved) as tracking:
-        tracking.finish(resume_run(moved, changes={"rounds": 4}, display=tracking))
-    assert set(scalars(moved / "tensorboard")["objective"]) == {1, 2, 3, 4}
-    assert not place.exists()
+    assert objectives(log) == {r["round"]: r["objective"] for r in rounds_of(whole)}
 
 
 # --- privacy -------------------------------------------------------------------------------------
@@ -140,22 +119,23 @@ def test_a_log_inside_the_run_moves_with_it(data, tmp_path):
     [{"mode": "fusion", "epsilon": 1.0}, {"mode": "message", "epsilon": 2.0, "rounds": 2}],
     ids=["fusion", "message"],
 )
-def test_of_a_private_run_nothing_measured_is_logged(data, tmp_path, settings):
+def test_of_a_private_run_nothing_measured_is_logged(data, tmp_path, log, settings):
     config, logged = a_config(data, privacy=settings), []
     for place in (tmp_path / "run", tmp_path / "again"):
-        with tracked(place, ["tensorboard"]) as tracking:
+        log.unlink(missing_ok=True)
+        with tracked(place, [f"mlflow={log}"]) as tracking:
             result = tracking.finish(start_run(config, place, display=tracking))
         assert rounds_of(place)[0]["objective"] is not None  # the run itself knows it
-        assert set(scalars(place / "tensorboard")) == {"final/rounds"}
-        said = texts(place / "tensorboard")
-        assert f"| privacy.mode | {settings['mode']} |" in said["settings"]
-        assert "| epsilon | " in said["privacy"]
-        assert set(said) == {"settings", "privacy", "result"}
-        assert "message" not in said["result"]
-        logged.append((said, result["objective"]))
+        begin, *rounds, end = told(log)
+        assert not any(line["values"] for line in rounds)
+        assert set(end["values"]) == {"final/rounds"}
+        assert begin["settings"]["privacy.mode"] == settings["mode"]
+        assert "epsilon" in begin["privacy"]
+        assert "message" not in end["texts"]
+        logged.append((begin, rounds, end, result["objective"]))
     # Whatever is measured follows the noise, which another run draws anew: not a digit of it is logged.
-    assert logged[0][0] == logged[1][0]
-    assert logged[0][1] != logged[1][1]
+    assert logged[0][:-1] == logged[1][:-1]
+    assert logged[0][-1] != logged[1][-1]
 
 
 def test_every_field_of_a_round_is_withheld_or_known():
@@ -181,35 +161,35 @@ def test_settings_hold_no_digests_and_no_directories():
 
 # --- mistakes ------------------------------------------------------------------------------------
 def test_targets():
-    assert parse_target("tensorboard") == Target("tensorboard", "")
-    assert parse_target("mlflow=http://host:5000") == Target("mlflow", "http://host:5000")
-    assert parse_target("tensorboard=a=b") == Target("tensorboard", "a=b")
+    assert uri_of("mlflow") == ""
+    assert uri_of("mlflow=http://host:5000") == "http://host:5000"
+    assert uri_of("mlflow=a=b") == "a=b"
     for text, said in (
-        ("wandb", "choose mlflow or tensorboard"),
+        ("wandb", "choose mlflow"),
         ("mlflow=", "nothing behind the equals sign"),
         ("mlflow=https://me:secret@host", "MLFLOW_TRACKING_PASSWORD"),
     ):
         with pytest.raises(ConfigError, match=said) as caught:
-            parse_target(text)
+            uri_of(text)
         assert "secret" not in str(caught.value)
 
 
-def test_command(data, tmp_path, capsys):
+def test_command(data, tmp_path, log, capsys):
     place = tmp_path / "run"
-    arguments = ("train", data / "a.parts", "-o", place, "-q", "--log-to", f"tensorboard={tmp_path / 'logs'}")
+    arguments = ("train", data / "a.parts", "-o", place, "-q", "--log-to", f"mlflow={log}")
     arguments += ("--gap", 0)
     assert run(*arguments, "--rounds", 3) == 7
-    assert set(scalars(tmp_path / "logs")["objective"]) == {1, 2, 3}
+    assert set(objectives(log)) == {1, 2, 3}
     assert run("resume", place, "-q", "--rounds", 5) == 7
-    assert set(scalars(tmp_path / "logs")["objective"]) == {1, 2, 3, 4, 5}
+    assert set(objectives(log)) == {1, 2, 3, 4, 5}
     assert run(*arguments, "--rounds", 2, "--force") == 7  # takes the place of a run with a log
     (place / "tracking.json").write_text("[]")
     assert "tracking.json" in refused(capsys, 4, "resume", place, "-q", "--rounds", 6)
 
 
-def test_a_log_that_fails_does_not_stop_training(data, tmp_path):
+def test_a_log_that_fails_does_not_stop_training(data, tmp_path, log):
     notes, place = Notes(), tmp_path / "run"
-    with tracked(place, ["tensorboard"], notes) as tracking:
+    with tracked(place, [f"mlflow={log}"], notes) as tracking:
         begun = tracking._new[0]
 
         def fails(number, values):
@@ -252,7 +232,7 @@ def test_mlflow_has_the_round_log_and_resume_continues_its_run(data, tmp_path, s
     assert half.info.status == "KILLED"
     assert steps(client, half.info.run_id, "objective") == [1, 2, 3]
     # As after a crash: the rounds since the checkpoint are computed, and logged, again.
-    with tracked(place, display=CrashAfter(5)) as tracking, pytest.raises(KeyboardInterrupt):
+    with tracked(place, display=CrashAfter(4)) as tracking, pytest.raises(KeyboardInterrupt):
         resume_run(place, display=tracking)
     with tracked(place) as tracking:
         result = tracking.finish(resume_run(place, display=tracking))

@@ -1,11 +1,9 @@
 """Start-up: nothing is compiled at import, kernels are kept wherever one may write, and warmup makes them."""
 
-import inspect
 import json
 import os
 import shutil
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -222,47 +220,3 @@ def test_warmup_and_message(tmp_path):
     assert err.count(MESSAGE) == 1
     assert f"fastadmm: {MESSAGE}" in err
     assert MESSAGE not in train(mixed, "--loss", "squared_hinge", "--json")
-
-
-def kernels_left_out():
-    """Run all of warmup, and print the kernels that neither it nor a kernel that it led to has called.
-
-    Compiled forms that are kept already are loaded, not compiled: this takes a few seconds then.
-    """
-    import importlib
-    import pkgutil
-
-    import fastadmm.kernels
-    from fastadmm.cli.warmup_run import warm_up
-    from fastadmm.engine.rows import NUMBA_THREADS
-
-    os.fsync = os.fstat  # type: ignore[assignment]
-    warm_up(everything=True)
-    modules = [found.name for found in pkgutil.iter_modules(fastadmm.kernels.__path__)]
-    functions = {
-        value: f"{module}.{name}"
-        for module in modules
-        for name, value in vars(importlib.import_module(f"fastadmm.kernels.{module}")).items()
-        if hasattr(value, "py_func") and value.py_func.__module__ == f"fastadmm.kernels.{module}"
-    }
-    # A kernel that a compiled one calls is compiled as a part of it: also one that is loaded with it.
-    called, left = set(), [function for function in functions if function.overloads]
-    while left:
-        function = left.pop()
-        if function not in called:
-            called.add(function)
-            python = function.py_func
-            found = (python.__globals__.get(name) for name in python.__code__.co_names)
-            left += [value for value in found if hasattr(value, "py_func")]
-    kernels = {function for function in functions if function.targetoptions.get("nogil")}
-    print(bool(NUMBA_THREADS.share), *sorted(functions[kernel] for kernel in kernels - called))
-
-
-@pytest.mark.repeats
-@pytest.mark.skipif(sys.platform != "linux", reason="memory is given back by a kernel on Linux alone")
-def test_warmup_all_leaves_no_kernel_out():
-    text = f"{textwrap.dedent(inspect.getsource(kernels_left_out))}\nimport os\nkernels_left_out()"
-    threads, *left_out = program(text).splitlines()[-1].split()
-    if threads == "False":
-        pytest.skip("Numba has no threads for several callers: jobs are not shared")
-    assert left_out == []

@@ -100,13 +100,11 @@ def test_every_coalition_is_the_model_of_its_columns():
         -np.mean(y_test * np.log(rate) + (1 - y_test) * np.log(1 - rate)), abs=1e-9
     )
     assert worth.of(0, "auc") == 0.5
-    assert worth.pooled["metrics"]["log_loss"] == pytest.approx(worth.of(7, "log_loss"), abs=1e-5)
 
 
 def test_table_says_what_the_coalitions_say():
     problem, *_ = a_problem()
-    worth = measure_worth(problem, label_party=1, metric="log_loss", pooled=False)
-    assert worth.pooled is None
+    worth = measure_worth(problem, label_party=1, metric="log_loss")
     for m, row in enumerate(worth.table()):
         assert row["alone"] == worth.of(1 << m)
         assert row["without"] == worth.of(7 - (1 << m))
@@ -134,9 +132,6 @@ def test_the_metric_follows_the_loss(loss, metric):
         model = Ridge(alpha=len(y) * 1e-2).fit(np.hstack(train), y)
         expected = regression_metrics(y_test, model.predict(np.hstack(held)))["r2"]
         assert worth.of(7) == pytest.approx(expected, abs=1e-4)
-        assert worth.pooled["metrics"]["r2"] == pytest.approx(expected, abs=1e-9)
-    else:
-        assert "scikit-learn minimises no such objective" in worth.pooled["reason"]
     with pytest.raises(ConfigError, match="log_loss is undefined"):
         measure_worth(problem, metric="log_loss")
 
@@ -155,7 +150,6 @@ def test_multinomial_coalitions():
     worth = measure_worth(problem, SolverOptions(gap=1e-8))
     counts = np.bincount(y[:100].astype(int)) / 100
     assert worth.of(0, "log_loss") == pytest.approx(-np.log(counts[y[100:].astype(int)]).mean(), abs=1e-6)
-    assert worth.pooled["metrics"]["log_loss"] == pytest.approx(worth.of(3, "log_loss"), abs=1e-4)
     assert all(share > 0 for share in worth.shapley("log_loss"))
 
 
@@ -257,26 +251,25 @@ def test_a_run_with_a_path_or_early_stopping(trained, tmp_path):
     chosen = json.loads((path / "result.json").read_text())["lambda"]
     plain = tmp_path / "plain"
     start_run(make_config({**common, "lambda": chosen}), plain)
-    expected = worth_of_run(plain, pooled=False)
-    assert worth_of_run(path, pooled=False) == expected
+    expected = worth_of_run(plain)
+    assert worth_of_run(path) == expected
     start_run(make_config({**common, "lambda": chosen, "validation": 0.2, "patience": 2}), early)
-    assert worth_of_run(early, pooled=False) == expected
+    assert worth_of_run(early) == expected
 
 
 @pytest.mark.repeats
-def test_command_report_and_pictures(trained, tmp_path, capsys):
+def test_command_and_report(trained, tmp_path, capsys):
     place = copy_of(trained, tmp_path)
-    assert run("worth", place, "-q", "-o", tmp_path / "w.png", "-o", tmp_path / "w.svg") == 0
+    assert run("worth", place, "-q") == 0
     shown = " ".join(capsys.readouterr().out.split())
-    for text in ("party-1 (labels)", "Shapley", "nobody (intercept only) 0.50000", "pooled (scikit-learn)"):
+    for text in ("party-1 (labels)", "Shapley", "nobody (intercept only) 0.50000"):
         assert text in shown
-    assert (tmp_path / "w.png").read_bytes().startswith(b"\x89PNG")
     assert run("worth", place, "-q", "--json", "--metric", "log_loss", "--label-party", "party-2") == 0
     document = json.loads(capsys.readouterr().out)
     assert document["label_party"] == "party-2"
     worth, _ = read_worth(place / "worth.json")
     assert document["shapley"]["log_loss"] == worth.shapley("log_loss")
-    assert run("worth", place, "-q", "--leave-one-out", "--no-pooled") == 0
+    assert run("worth", place, "-q", "--leave-one-out") == 0
     assert "Shapley values were not asked for" in capsys.readouterr().out
     page = write_report(place).read_text(encoding="utf-8")
     assert "What each party adds" in page

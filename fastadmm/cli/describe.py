@@ -18,8 +18,8 @@ from fastadmm.privacy.origins import private_constants
 from fastadmm.runs.claim import said_of_model, said_of_run, without_claim
 from fastadmm.runs.config import check_settings
 from fastadmm.runs.folder import document_in
-from fastadmm.store.elements import key_of, read_attribute
-from fastadmm.store.h5file import h5_errors, read_h5
+from fastadmm.store.elements import read_attribute
+from fastadmm.store.h5file import read_h5
 from fastadmm.store.label_file import LABELS_TYPE, LabelData, open_labels
 from fastadmm.store.manifest import MANIFEST, SHARDS
 from fastadmm.store.model import PARTY_MODEL, open_shared_part
@@ -27,8 +27,6 @@ from fastadmm.store.partition import open_partition
 from fastadmm.store.party_file import PARTY_TYPE, PartyData, open_party
 
 if TYPE_CHECKING:
-    import h5py
-
     from fastadmm.store.owner_file import OwnerFile
 
 #: Files that make a directory a run, in the order of trust.
@@ -78,44 +76,13 @@ def _file(path: Path, check: bool) -> dict[str, Any]:
     with read_h5(path) as file:
         version = read_attribute(file, "encoding-version", str)
         attributes = {str(key): _plain(value) for key, value in file.attrs.items()}
-        with h5_errors(path):
-            elements = _elements(file)
     table = {}
     if kind == PARTY_MODEL:
         from fastadmm.runs.coefficients import read_coefficients
 
         with suppress(FormatError):  # what is incomplete is listed all the same
             table = {"coefficients": read_coefficients(path).to_dict()}
-    return {
-        "kind": "hdf5",
-        "encoding": kind,
-        "version": version,
-        "attributes": attributes,
-        "elements": elements,
-        **table,
-    }
-
-
-def _elements(group: h5py.Group, depth: int = 0) -> list[dict[str, Any]]:
-    import h5py
-
-    found: list[dict[str, Any]] = []
-    for name in group:
-        if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-            found.append({"key": key_of(group, name), "encoding": "link (not followed)"})
-            continue
-        item = group[name]
-        entry: dict[str, Any] = {
-            "key": key_of(group, name),
-            "encoding": _plain(item.attrs.get("encoding-type")),
-        }
-        if isinstance(item, h5py.Dataset):
-            entry |= {"shape": list(item.shape or ()), "dtype": str(item.dtype)}
-        found.append(entry)
-        # Hard links can make a group its own descendant; our files are never deep.
-        if isinstance(item, h5py.Group) and depth < 8:
-            found += _elements(item, depth + 1)
-    return found
+    return {"kind": "hdf5", "encoding": kind, "version": version, "attributes": attributes, **table}
 
 
 def _plain(value: Any) -> Any:

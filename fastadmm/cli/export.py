@@ -14,7 +14,7 @@ from fastadmm.errors import ConfigError
 def export(
     model: Path = argument("Run directory or model directory."),
     out: Path = option(
-        "File to write; its ending sets the format: .h5, .json, .skops or .onnx.", "--out", "-o", default=...
+        "File to write; its ending sets the format: .h5, .json or .onnx.", "--out", "-o", default=...
     ),
     party: str | None = option(
         "Export only this party's part (default: the whole model; all parties should agree)."
@@ -22,7 +22,7 @@ def export(
     allow_infinite_epsilon: bool = INFINITE_EPSILON,
     force: bool = FORCE,
 ) -> None:
-    """Export one party's part (HDF5, JSON, skops) or the whole model (JSON, skops, ONNX)."""
+    """Export one party's part (HDF5, JSON) or the whole model (JSON, ONNX)."""
     from fastadmm.runs.export import export_model, export_party
 
     if party is None:
@@ -35,7 +35,7 @@ def export(
 
 @app.command(name="import")
 def import_part(
-    file: Path = argument("A party's .h5 or .json, from 'fastadmm export --party'."),
+    file: Path = argument("A party's .h5, from 'fastadmm export --party'."),
     model: Path = argument("Run directory or model directory."),
     force: bool = flag("Replace a different file of this party.", "--force"),
 ) -> None:
@@ -76,5 +76,5 @@ def serve(
     sock = listen(host, port)
     where = f"[{host}]" if ":" in host else host
     what = ", ".join(service.describe()["parties"])
-    line = f"serving {what} at http://{where}:{sock.getsockname()[1]} (API: /docs, /openapi.json)"
+    line = f"serving {what} at http://{where}:{sock.getsockname()[1]} (API: /openapi.json)"
     run_server(web, sock, lambda: say(line))

@@ -279,7 +279,7 @@ def worth(
         wait,
         lambda: federate_worth(config, test, out, metric=metric, label_party=label_party, say=_say, **more),
     )
-    print_worth(found, [], as_json)
+    print_worth(found, as_json)
 
 
 @group.command()

@@ -30,9 +30,6 @@ def forecast(
     data: Path | None = argument("Directory of owners, for names and sizes; or use --owners.", default=None),
     owners: str | None = option("Owners, such as a:900:1,b:500:1", metavar="NAME:N:EPS,..."),
     pilot: Path | None = option("Directory of owners with public rows of the same kind."),
-    private_pilot: str | None = option(
-        "Instead of --pilot: this owner's moments, released with noise.", metavar="NAME:EPS"
-    ),
     curvature: str | None = option(
         "Instead of --pilot: assumed smallest and largest curvature.", metavar="L,BETA"
     ),
@@ -41,8 +38,6 @@ def forecast(
     *,
     options: dict[str, Any],
     max_rounds: int = option("Largest T to try when looking for the best.", default=1000),
-    ledger: Path | None = option("Privacy ledger to which a private pilot is charged."),
-    plot: Path | None = option("Draw the forecast (.svg, .png or .pdf).", metavar="FILE"),
     as_json: bool = JSON,
 ) -> None:
     """Forecast a model's quality from owners' sizes and budgets: who should join, how long to train."""
@@ -52,23 +47,8 @@ def forecast(
     assumed: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if assumed and curvature is None:
         raise ConfigError(f"--{next(iter(assumed))}: goes with --curvature; remove it")
-    if ledger is not None and private_pilot is None:
-        raise ConfigError("--ledger: only --private-pilot is charged; remove it")
-    found = make_forecast(
-        options,
-        data=data,
-        owners=owners,
-        pilot=pilot,
-        private=private_pilot,
-        curvature=curvature,
-        ledger=ledger,
-        **assumed,
-    )
+    found = make_forecast(options, data=data, owners=owners, pilot=pilot, curvature=curvature, **assumed)
     document = found.to_json(max_rounds)
-    if plot is not None:
-        from fastadmm.owners.forecast_plot import draw_forecast
-
-        draw_forecast(found, document, plot)
     if as_json:
         print_json(document, allow_nan=False)
         return

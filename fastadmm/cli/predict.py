@@ -211,16 +211,14 @@ def evaluate(
     reference: Path | None = option(
         "Training partition, to measure how far scores have shifted since (PSI)."
     ),
-    curves: Path | None = option("CSV file for ROC and precision-recall curves."),
     *,
     rows: _Labelled,
     as_json: bool = JSON,
-    force: bool = flag("Replace an existing file of curves.", "--force"),
 ) -> None:
     """Measure log loss, AUC, KS, calibration, confusion and drift, or RMSE, MAE, R², D², on labelled data."""
     from fastadmm.runs.evaluate import evaluate_partition, evaluate_tables
 
-    how: dict[str, Any] = {"threshold": threshold, "reference": reference, "curves": curves, "force": force}
+    how: dict[str, Any] = {"threshold": threshold, "reference": reference}
     options = rows.of(data, "evaluate")
     if options is None:
         document = evaluate_partition(model, data[0], **how)

@@ -23,48 +23,16 @@ class _Budget:
     parties: int = option("Number of parties that hold the same persons.", default=1, min=1)
 
 
-@dataclass(frozen=True)
-class _Message:
-    """Options for the sensitivity of mode message."""
-
-    mu: float | None = option(
-        "Show sensitivity and noise of mode message for this ratio of regularisation to step"
-        " (docs/privacy.md)."
-    )
-    ball: float | None = option("Bound on each party's weights, with --mu. (default: 8)")
-    target_clip: float | None = option("Bound on targets. (default: the ball)")
-    message_clip: float | None = option("Bound on message entries. (default: 2)")
-    adjacency: str | None = option("replace_one or zero_out, with --mu. (default: replace_one)")
-
-    def sensitivity(self, epsilon: float, delta: float) -> tuple[float | None, str]:
-        """Of a party's message, and the theorem that says so; None without --mu."""
-        if self.mu is None:
-            if own := given_options(self):
-                raise ConfigError(f"privacy: {', '.join(own)}: of mode message; give its --mu, too")
-            return None, ""
-        from fastadmm.privacy.sensitivity import message_sensitivity
-        from fastadmm.settings.privacy import MessagePrivacy
-
-        if self.adjacency == "column":
-            raise ConfigError("adjacency: choose replace_one or zero_out here")
-        given = {key: value for key, value in asdict(self).items() if key != "mu" and value is not None}
-        settings = MessagePrivacy(epsilon=max(epsilon, 1e-300), delta=delta, **given)
-        bound = message_sensitivity(settings, self.mu, 1)
-        return bound.value, bound.theorem
-
-
 @app.command()
 @with_options()
 def privacy(
     run: Path | None = argument("Run directory, model directory or ledger to show.", default=None),
     *,
     budget: _Budget,
-    message: _Message,
     set_limit: float | None = option(
         "State, once, the most that a ledger allows of each account, at --delta; makes the ledger.",
         metavar="EPSILON",
     ),
-    plot: Path | None = option("Draw epsilon against rounds (.svg, .png or .pdf)."),
     as_json: bool = JSON,
 ) -> None:
     """Show a privacy statement or ledger, or compute epsilon, noise or rounds from the other two."""
@@ -72,11 +40,7 @@ def privacy(
         _set_limit(run, set_limit, budget.delta)
     delta = 1e-5 if budget.delta is None else budget.delta
     if run is not None:
-        if own := [
-            *given_options(budget, "delta"),
-            *given_options(message),
-            *["--plot"] * (plot is not None),
-        ]:
+        if own := given_options(budget, "delta"):
             raise ConfigError(
                 "privacy: give either a run, or two of --epsilon, --rounds and --noise; with a run leave out "
                 f"{', '.join(own)}"
@@ -88,21 +52,13 @@ def privacy(
     plan = plan_budget(
         delta, epsilon=budget.epsilon, rounds=budget.rounds, multiplier=budget.noise, n_parties=budget.parties
     )
-    sensitivity, theorem = message.sensitivity(plan.epsilon, delta)
-    if plot is not None:
-        from fastadmm.reports.plots import write_privacy_plot
-
-        write_privacy_plot(plot, plan, budget.parties)
     if as_json:
-        extra: dict[str, Any] = (
-            {} if sensitivity is None else {"sensitivity": sensitivity, "theorem": theorem}
-        )
-        print_json({**plan.to_json(), **extra}, allow_nan=False)
+        print_json(plan.to_json(), allow_nan=False)
         return
     _print(
         f"epsilon = {plan.epsilon:.6g} at delta = {delta:g} for {plan.rounds} round(s) with noise "
         f"{plan.multiplier:.6g} times the sensitivity",
-        plan_table(plan, budget.parties, sensitivity, theorem),
+        plan_table(plan, budget.parties),
     )
 
 

@@ -37,7 +37,6 @@ def report(
 def card(
     model: Path = argument("Run directory or model directory."),
     out: Path | None = option("File to write (default: standard output).", "--out", "-o"),
-    coefficients: bool = flag("Add the table of coefficients, from all parties' files.", "--coefficients"),
     as_json: bool = flag("Write JSON instead of Markdown.", "--json"),
     force: bool = FORCE,
 ) -> None:
@@ -47,7 +46,7 @@ def card(
     from fastadmm.files.atomic import write_whole
     from fastadmm.runs.card import card_text, model_card
 
-    found = model_card(model, coefficients=coefficients)
+    found = model_card(model)
     text = json.dumps(found, indent=2, ensure_ascii=False) + "\n" if as_json else card_text(found)
     if out is None:
         say(text.removesuffix("\n"))
@@ -60,7 +59,7 @@ def card(
 def compare(
     runs: list[Path] = argument("Run directories, finished or not.", metavar="RUN RUN..."),
     out: list[Path] | None = option(
-        "File: .html (tables and figure), .png, .svg, .pdf, .csv or .json; may be repeated.",
+        "File: .html (tables and figure) or .json; may be repeated.",
         "--out",
         "-o",
         metavar="FILE",

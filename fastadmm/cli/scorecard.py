@@ -93,7 +93,7 @@ def points(
     force: bool = _FORCE,
     as_json: bool = JSON,
 ) -> None:
-    """Write each party's points as CSV, JSON and SQL, and what all parties share."""
+    """Write each party's points as CSV and JSON, and what all parties share."""
     from fastadmm.runs.points import Scaling, cells_of, write_card
 
     rows, bad = write_card(

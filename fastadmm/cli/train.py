@@ -31,7 +31,7 @@ def train(
     *,
     options: dict[str, Any],
     log_to: list[str] | None = option(
-        "tensorboard or mlflow, with =DIR or =URI; may be repeated. See docs/training.md.",
+        "mlflow or mlflow=URI; may be repeated. See docs/training.md.",
         "--log-to",
         panel=MORE,
         metavar="KIND[=PLACE]",
@@ -169,7 +169,7 @@ def resume(
     *,
     options: dict[str, Any],
     log_to: list[str] | None = option(
-        "Add a log, tensorboard or mlflow; logs that the run already has continue.",
+        "Add a log, mlflow or mlflow=URI; logs that the run already has continue.",
         "--log-to",
         metavar="KIND[=PLACE]",
     ),

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from fastadmm.cli.app import app
-from fastadmm.cli.options import JSON, flag
+from fastadmm.cli.options import JSON
 from fastadmm.cli.terminal import print_json, say
 
 
 @app.command()
-def warmup(
-    everything: bool = flag(
-        "Compile for every loss, scheme and regulariser, and for owners of rows.", "--all"
-    ),
-    as_json: bool = JSON,
-) -> None:
+def warmup(as_json: bool = JSON) -> None:
     """Compile the kernels that 'train' needs by default, so that the first run starts sooner."""
     from fastadmm.cli.warmup_run import warm_up
 
     def tell(name: str, seconds: float) -> None:
         say(f"{name:36} {seconds:6.2f} s")
 
-    result = warm_up(everything, say=None if as_json else tell)
+    result = warm_up(None if as_json else tell)
     if as_json:
         print_json(result)
         return

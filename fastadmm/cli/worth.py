@@ -33,12 +33,6 @@ def worth(
     leave_one_out: bool = flag(
         "Skip Shapley values, so that many parties need few models.", "--leave-one-out"
     ),
-    pooled: bool = option(
-        "Also fit scikit-learn on all columns, for comparison.", "--pooled/--no-pooled", default=True
-    ),
-    out: list[Path] | None = option(
-        "Figure to write: .svg, .png or .pdf; may be repeated.", "--out", "-o", metavar="FILE"
-    ),
     *,
     options: dict[str, Any],
     quiet: bool = QUIET,
@@ -49,12 +43,8 @@ def worth(
     from contextlib import nullcontext
 
     from fastadmm.cli.display import Coalitions, make_display
-    from fastadmm.figures.figure import check_picture, write_figure
-    from fastadmm.reports.worth_plot import draw_worth, worth_height
     from fastadmm.worth.run import PARTIAL, worth_of_run
 
-    for path in out or []:
-        check_picture(path)  # before the work, not after it
     with nullcontext() if quiet else make_display(False, Coalitions) as display:
         found = worth_of_run(
             run,
@@ -62,7 +52,6 @@ def worth(
             metric=metric,
             label_party=label_party,
             exact=False if leave_one_out else None,
-            pooled=pooled,
             threads=options.get("threads"),
             display=display,
         )
@@ -70,21 +59,19 @@ def worth(
         done = len(list((run / PARTIAL).glob("[0-9]*.json")))
         say(f"fastadmm: interrupted after {done} coalitions; continue with the same command", error=True)
         return ExitCode.INTERRUPTED
-    for path in out or []:
-        write_figure(path, lambda figure: draw_worth(figure, found), height=worth_height(found))
-    print_worth(found, out or [], as_json)
+    print_worth(found, as_json)
     return int(ExitCode.OK)
 
 
-def print_worth(worth: Worth, written: list[Path], as_json: bool) -> None:
-    """Print the table, or JSON; ``written`` are pictures that were drawn."""
+def print_worth(worth: Worth, as_json: bool) -> None:
+    """Print the table, or JSON."""
     if as_json:
         print_json(worth.to_json(), allow_nan=False)
     else:
-        _show(worth, written)
+        _show(worth)
 
 
-def _show(worth: Any, written: list[Path]) -> None:
+def _show(worth: Any) -> None:
     """The table, and the sentences that go with it."""
     from fastadmm.reports.plots import metric_label
     from fastadmm.worth.coalitions import HIGHER_IS_BETTER
@@ -107,15 +94,8 @@ def _show(worth: Any, written: list[Path]) -> None:
         f"{worth.parties[worth.label_party]}, which holds the labels, joining adds "
         f"{worth.better(everyone, label_party):+.5f}"
     )
-    pooled = worth.pooled or {}
-    if "metrics" in pooled and pooled["metrics"].get(worth.metric) is not None:
-        say(f"pooled (scikit-learn) {pooled['metrics'][worth.metric]:.5f}")
-    elif "reason" in pooled:
-        say(f"pooled: none: {pooled['reason']}")
     if not shapley:
         say(worth.reason)
     short = [c for c in worth.coalitions.values() if c.status not in ("converged", "stationary")]
     if short:
         say(f"{len(short)} of {len(worth.coalitions)} coalitions stopped at a limit before their gap")
-    for path in written:
-        say(str(path))

@@ -18,9 +18,6 @@ from fastadmm.errors import StorageError
 #: Seconds after which a worker that is waited for is asked whether it is still there.
 _PATIENCE = 1.0
 
-#: Seconds between attempts to send a letter.
-_PAUSES = (0.2, 0.0)
-
 #: Number of the letter that ends a run.
 _END = -1
 
@@ -52,14 +49,6 @@ def letters_of(worker: Any) -> _Letters:
     letters = handler.__self__
     assert isinstance(letters, _Letters)
     return letters
-
-
-def end_run(worker: Any, run: str, lost: int) -> None:
-    """Let the task of a run on a Dask worker know that another one is lost."""
-    letters = letters_of(worker)
-    with letters.news:
-        letters.known[run, lost, _END] = b""
-        letters.news.notify_all()
 
 
 class DaskComm(Comm):
@@ -94,9 +83,10 @@ class DaskComm(Comm):
     def _exchange(self, sent: dict[int, bytes], wanted: Iterable[int]) -> dict[int, bytes]:
         """Send letters, and wait for those of some others that have the same number."""
         self._number += 1
-        failed = self._start(self._posted(sent, self._number)).result() if sent else {}
-        for rank, error in failed.items():
-            raise LostWorkerError(f"cluster: rank {rank} is lost: {error}")
+        answers = self._start(self._posted(sent, self._number)).result() if sent else []
+        for rank, answer in zip(sent, answers):
+            if isinstance(answer, BaseException):
+                raise LostWorkerError(f"cluster: rank {rank} is lost: {type(answer).__name__}")
         return {rank: self._wait(rank) for rank in wanted}
 
     def _wait(self, rank: int) -> bytes:
@@ -123,19 +113,12 @@ class DaskComm(Comm):
             return False
         return True
 
-    async def _posted(self, sent: dict[int, bytes], number: int) -> dict[int, str]:
-        """Send letters; why those did not arrive that did not."""
-
-        async def one(rank: int, data: bytes) -> None:
-            for pause in _PAUSES:  # a letter that comes twice does no harm
-                try:
-                    server = self._worker.rpc(self._addresses[rank])
-                    await server.fastadmm_letter(run=self._run, sender=self.rank, number=number, data=data)
-                except OSError:
-                    await asyncio.sleep(pause)
-                else:
-                    return
-            raise ConnectionError
-
-        found = await asyncio.gather(*(one(*item) for item in sent.items()), return_exceptions=True)
-        return {rank: type(error).__name__ for rank, error in zip(sent, found) if error is not None}
+    async def _posted(self, sent: dict[int, bytes], number: int) -> list[Any]:
+        """Send letters; what each server answers, or the error where it does not."""
+        letters = (
+            self._worker.rpc(self._addresses[rank]).fastadmm_letter(
+                run=self._run, sender=self.rank, number=number, data=data
+            )
+            for rank, data in sent.items()
+        )
+        return await asyncio.gather(*letters, return_exceptions=True)

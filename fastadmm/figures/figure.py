@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastadmm.errors import ConfigError
-from fastadmm.files.atomic import atomic_file, shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,9 +22,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 INSTALL_HINT = 'the report needs matplotlib and jinja2: pip install "fastadmm[report]"'
-
-#: Endings of pictures in files of their own.
-FILE_SUFFIXES = (".svg", ".png", ".pdf")
 
 #: Points per line in a figure; more cannot be seen and make the page heavy.
 MAX_POINTS = 2000
@@ -148,45 +144,6 @@ def render(key: str, draw: Callable[[Figure], None], *, wide: bool = False, heig
     return _inline(text.getvalue(), key)
 
 
-def check_picture(path: Path) -> str:
-    """Refuse a name that is none of a picture."""
-    suffix = path.suffix.lower()
-    if suffix not in FILE_SUFFIXES:
-        raise ConfigError(f"{shown(path)}: a plot ends in {', '.join(FILE_SUFFIXES)}")
-    return suffix
-
-
-def draw_figure(draw: Callable[[Figure], None], width: float, height: float) -> Figure:
-    """Draw a figure of its own, on white."""
-    with _drawing():
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
-        draw(figure)
-    return figure
-
-
-def write_figure(
-    path: Path, draw: Callable[[Figure], None], *, width: float = 10.0, height: float = 6.0
-) -> Path:
-    """Draw a figure into a file of its own, on white."""
-    suffix = check_picture(path)
-    with _drawing() as matplotlib:
-        # Letters as outlines: a picture in a file has no page that brings the font.
-        matplotlib.rcParams["svg.fonttype"] = "path"
-        figure = draw_figure(draw, width, height)
-        nothing = {".svg": ("Date", "Creator"), ".pdf": ("CreationDate", "Creator", "Producer")}
-        with atomic_file(path) as temporary:
-            figure.savefig(
-                temporary,
-                format=suffix[1:],
-                dpi=160,
-                facecolor="white",
-                metadata=dict.fromkeys(nothing.get(suffix, ("Software",))),
-            )
-    return path
-
-
 @contextmanager
 def _drawing() -> Iterator[Any]:
     """Our style within, the settings of the program that called us afterwards."""
@@ -261,11 +218,6 @@ def _thousands(value: float) -> str:
 
 
 # --- a regularisation path ------------------------------------------------------------------------------
-
-
-def write_path_plot(path: Path, table: dict[str, Any]) -> Path:
-    """Draw the mean held-out loss with its standard error, and the number of weights that are not zero."""
-    return write_figure(path, lambda figure: draw_path(figure, table), height=6.5)
 
 
 def draw_path(figure: Figure, table: dict[str, Any]) -> None:

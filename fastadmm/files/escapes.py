@@ -58,24 +58,3 @@ def markdown(text: str) -> str:
     """A text within a line or a cell of Markdown, as it is read."""
     text = re.sub(r"[\\`*|<>\[\]~&$]", r"\\\g<0>", printable(text))
     return re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", text)  # within a word it is only itself
-
-
-def sql_identifier(name: str) -> str:
-    """A name of a column in SQL."""
-    if re.search(r'\\(?:"|$)', name) or not name.isprintable():
-        raise ValueError(f"{name!a} has a character that databases do not read alike")
-    return '"' + name.replace('"', '""') + '"'
-
-
-def sql_text(text: str) -> str:
-    """A text in SQL, the same for databases in which a backslash escapes and for those in which it does
-    not.
-    """
-    if "\0" in text:
-        raise ValueError(f"{text!a} has the character NUL, which no database takes")
-    quoted = text.replace("'", "''")
-    if "\\" not in text:
-        return f"'{quoted}'"
-    stand_in = next(c for c in map(chr, range(33, 0x10000)) if c not in text and c not in "'\\")
-    # Where a backslash escapes, the text in SUBSTR has one, elsewhere two: the first is one in any case.
-    return f"REPLACE('{quoted.replace(chr(92), stand_in)}', '{stand_in}', SUBSTR('\\\\', 1, 1))"

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
-from fastadmm.figures.figure import MUTED, SERIES_COLOURS
 from fastadmm.files.atomic import plain
 from fastadmm.files.escapes import printable
 from fastadmm.inference.classes import estimate_classes, order_of
@@ -23,38 +20,7 @@ from fastadmm.problem.problem import Problem
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
     from rich.console import Console
-
-#: Weights that can be told apart; of more, those that are most standard errors from zero.
-_MOST = 60
-
-
-def height_of_weights(table: dict[str, Any]) -> float:
-    """Inches that :func:`draw_weights` needs."""
-    return 1.2 + 0.22 * min(len(table["weight"]), _MOST)
-
-
-def draw_weights(figure: Figure, table: dict[str, Any]) -> None:
-    """Draw a line per weight of ``Inference.columns``, the first on top; the intercept is of no party."""
-    party, weight = np.array(table["party"], dtype=object), np.asarray(table["weight"])
-    own = np.flatnonzero(party != "")
-    far = np.argsort(-np.abs(table["statistic"])[own], kind="stable")
-    shown = own[np.sort(far[:_MOST])]
-    ax = figure.subplots()
-    for number, name in enumerate(dict.fromkeys(party[shown])):
-        at = np.flatnonzero(party[shown] == name)
-        rows, colour = shown[at], SERIES_COLOURS[number % len(SERIES_COLOURS)]
-        ax.hlines(at, np.asarray(table["low"])[rows], np.asarray(table["high"])[rows], color=colour)
-        ax.plot(weight[rows], at, "o", color=colour, label=name)
-    classes = table.get("class")
-    labels = [table["feature"][k] + ("" if classes is None else f" [{classes[k]}]") for k in shown]
-    ax.set_yticks(range(len(shown)), labels)
-    ax.invert_yaxis()
-    ax.axvline(0.0, color=MUTED, linewidth=0.8)
-    ax.set_xlabel("weight" if len(shown) == len(own) else f"weight; the {_MOST} most certain of {len(own)}")
-    ax.legend()
-
 
 Array = np.ndarray
 
@@ -66,9 +32,6 @@ _FAR = 0.01
 
 #: Characters of a line that nothing breaks.
 _WIDE = 10_000
-
-#: Width of a picture.
-_INCHES = 7.0
 
 
 @dataclass(frozen=True, repr=False)
@@ -196,18 +159,6 @@ class Inference:
 
     def _repr_html_(self) -> str:
         return self._printed().export_html(inline_styles=True, code_format="<pre>{code}</pre>")
-
-    def plot(self, path: str | os.PathLike[str] | None = None) -> Figure:
-        """Draw the weights with their intervals, without the intercept, into a file where a path is given."""
-        from fastadmm.figures.figure import draw_figure, write_figure
-
-        def draw(figure: Figure) -> None:
-            draw_weights(figure, self.columns)
-
-        height = height_of_weights(self.columns)
-        if path is not None:
-            write_figure(Path(path), draw, width=_INCHES, height=height)
-        return draw_figure(draw, _INCHES, height)
 
 
 def infer(

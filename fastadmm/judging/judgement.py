@@ -65,7 +65,7 @@ def rate_interval(rate: Array, effective: Array, level: float = 0.95) -> tuple[A
     return np.maximum(middle - half, 0.0), np.minimum(middle + half, 1.0)
 
 
-#: Points of the curves that are kept; a CSV file has all.
+#: Points of the curves that are kept.
 MOST_POINTS = 200
 
 #: A class of which fewer rows are is rare: threshold 0.5 may miss it.

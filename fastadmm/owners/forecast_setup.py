@@ -1,7 +1,6 @@
 """A forecast from the settings of the command line."""
 
 import math
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,7 @@ from fastadmm.errors import ConfigError
 from fastadmm.files.atomic import shown
 from fastadmm.owners.bound import Bound, OwnerLoss, get_loss
 from fastadmm.owners.forecast import Forecast, Member
-from fastadmm.owners.owner import Rows
-from fastadmm.owners.pilot import Pilot, assumed_pilot, fit_pilot, private_pilot
+from fastadmm.owners.pilot import Pilot, assumed_pilot, fit_pilot
 from fastadmm.owners.setup import bound_of, default_step, refuse_others
 from fastadmm.settings.owners import OwnerSettings, make_settings, parse_epsilons
 from fastadmm.store.collection import Owners, open_owners, record_digests, shared_rows
@@ -48,19 +46,17 @@ def make_forecast(
     data: Path | None = None,
     owners: str | None = None,
     pilot: Path | None = None,
-    private: str | None = None,
     curvature: str | None = None,
     parameters: int = 10,
     distance: float = 1.0,
-    ledger: Path | None = None,
 ) -> Forecast:
     """Put a forecast together."""
     if (data is None) == (owners is None):
         raise ConfigError("forecast: give the owners' directory, or --owners name:records:epsilon,...")
-    if sum(source is not None for source in (pilot, private, curvature)) != 1:
+    if (pilot is None) == (curvature is None):
         raise ConfigError(
-            "forecast: where is the curvature from? pass one of --pilot DIR (public rows), --private-pilot "
-            "NAME:EPS (released with noise) or --curvature L,BETA (assumed)"
+            "forecast: where is the curvature from? pass --pilot DIR (public rows) or --curvature L,BETA "
+            "(assumed)"
         )
     epsilon = settings.get("epsilon")
     opened: Owners | None = open_owners(data) if data is not None else None
@@ -74,27 +70,27 @@ def make_forecast(
             raise ConfigError("epsilon: --owners already says it; leave --epsilon out")
         members = parse_members(owners or "")
     chosen = make_settings({"data": str(data or ""), **settings})
-    public = open_owners(pilot) if pilot is not None else opened if private is not None else None
-    if private is not None and opened is None:
-        raise ConfigError("private-pilot: needs the owners' directory, whose rows are released")
+    public = open_owners(pilot) if pilot is not None else None
     assumed = "regression" if chosen.loss in ("auto", "squared") else "classification"
     task = assumed if public is None else public.task
     loss = get_loss(chosen.loss, task, str(pilot or data))
     refuse_others(chosen, loss)
     n_features = public.owners[0].n_features if public is not None else max(1, parameters - chosen.intercept)
     bound = bound_of(chosen, loss, n_features)
-    if opened is not None and pilot is not None and public is not None:
+    if opened is not None and public is not None:
         _, reason = shared_rows(_digests(public), _digests(opened))
         if reason:
             raise ConfigError(
                 f"pilot: {shown(str(pilot))} holds rows of {shown(str(data))}: {reason}, and a pilot is read "
-                "without noise; give public rows, or --private-pilot NAME:EPS"
+                "without noise; give public rows"
             )
-    if opened is not None and public is not None:
         first, other = opened.owners[0].feature_names, public.owners[0].feature_names
         if first != other:
             raise ConfigError(f"pilot: {shown(str(pilot))} has other features than {shown(str(data))}")
-    local = _pilot(chosen, loss, bound, public, private, curvature, parameters, distance, ledger)
+    if public is not None:
+        local = fit_pilot(public, loss, bound, chosen.lambda_, chosen.intercept)
+    else:
+        local = _assumed(str(curvature), parameters, distance)
     # The pilot knows the curvature better than the bound on the features does.
     method, step = _step(chosen, loss, bound, local)
     noise = chosen.mechanism, chosen.delta, bound.xi
@@ -106,47 +102,13 @@ def _digests(owners: Owners) -> list[bytes]:
     return [digest for owner in owners.owners for _, X in owner.iter_rows() for digest in record_digests(X)]
 
 
-def _pilot(
-    settings: OwnerSettings,
-    loss: OwnerLoss,
-    bound: Bound,
-    public: Owners | None,
-    private: str | None,
-    curvature: str | None,
-    parameters: int,
-    distance: float,
-    ledger: Path | None,
-) -> Pilot:
-    if curvature is not None:
-        try:
-            low, high = (float(part) for part in curvature.split(","))
-        except ValueError:
-            raise ConfigError(f"curvature: {curvature!r} is not L,BETA, such as 0.1,1") from None
-        return assumed_pilot(low, high, parameters, distance)
-    assert public is not None
-    if private is None:
-        return fit_pilot(public, loss, bound, settings.lambda_, settings.intercept)
-    name, _, budget = private.partition(":")
+def _assumed(curvature: str, parameters: int, distance: float) -> Pilot:
+    """The pilot of two curvatures, from ``L,BETA``."""
     try:
-        epsilon = float(budget)
+        low, high = (float(part) for part in curvature.split(","))
     except ValueError:
-        raise ConfigError(f"private-pilot: {private!r} is not NAME:EPS, such as north:0.1") from None
-    if name not in public.names:
-        raise ConfigError(f"private-pilot: {name!r} is no owner; there are {', '.join(public.names)}")
-    file = public.owners[public.names.index(name)]
-    if ledger is None:
-        raise ConfigError(
-            "private-pilot: its cost has to be charged; pass --ledger FILE, also to the training"
-        )
-    if not 0 < epsilon < math.inf:
-        raise ConfigError(f"private-pilot: epsilon {epsilon:g} is not positive and finite")
-    from fastadmm.privacy.accounts import record_account
-    from fastadmm.privacy.ledger import Charge, Ledger
-
-    run, epsilon = f"forecast-{secrets.token_hex(6)}", epsilon / public.kappa
-    charge = Charge.to(record_account(file), run, "second moments for a forecast", pure=epsilon)
-    Ledger(ledger).charge(charge, math.inf, 0.0)
-    return private_pilot(Rows(file), bound, settings.lambda_, settings.intercept, epsilon, loss)
+        raise ConfigError(f"curvature: {curvature!r} is not L,BETA, such as 0.1,1") from None
+    return assumed_pilot(low, high, parameters, distance)
 
 
 def _step(settings: OwnerSettings, loss: OwnerLoss, bound: Bound, pilot: Pilot) -> tuple[str, float]:

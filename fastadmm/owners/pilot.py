@@ -1,7 +1,6 @@
 """What the forecast has to know about the data: curvature, distance, residuals.
 
-From public rows as they are, or from a charged release of the second moments of one owner's bounded records
-with discrete Laplace noise: one record moves their upper triangle by at most twice its squared l1 norm.
+From public rows as they are, or assumed.
 """
 
 import math
@@ -11,8 +10,7 @@ import numpy as np
 
 from fastadmm.errors import ConfigError
 from fastadmm.owners.bound import Bound, OwnerLoss
-from fastadmm.owners.mechanism import laplace_answers, lattice_unit
-from fastadmm.owners.owner import Owner, Rows
+from fastadmm.owners.owner import scaled
 from fastadmm.store.collection import Owners
 
 
@@ -35,7 +33,7 @@ def _from_moments(moments: np.ndarray, n: int, lam: float, source: str) -> Pilot
     h, vectors = np.linalg.eigh(gram + lam * np.eye(p))
     positive = h > 1e-12 * max(h.max(), 1e-300)
     if not positive.any():
-        raise ConfigError("pilot: no curvature is left; the pilot is too small for its noise, or all zeros")
+        raise ConfigError("pilot: no curvature is left; its rows are all zeros")
     rotated = vectors.T @ cross
     coordinates = np.where(positive, rotated / np.where(positive, h, 1.0), 0.0)
     theta = vectors @ coordinates
@@ -51,8 +49,6 @@ def fit_pilot(data: Owners, loss: OwnerLoss, bound: Bound, lam: float, intercept
             "loss: the hinge has no curvature to forecast with; forecast with --loss logistic, or give "
             "--curvature"
         )
-    from fastadmm.owners.owner import scaled
-
     blocks, targets = [], []
     for file in data.owners:
         y = file.targets()
@@ -95,45 +91,6 @@ def _logistic_fit(X: np.ndarray, y: np.ndarray, lam: float) -> tuple[np.ndarray,
         if gradient @ move < 1e-20:
             break
     return theta, hessian, value(theta)
-
-
-def private_pilot(
-    rows: Rows, bound: Bound, lam: float, intercept: bool, epsilon: float, loss: OwnerLoss
-) -> Pilot:
-    """Pilot of the squared loss from a private release of one owner's second moments."""
-    if loss.name != "squared" or bound.kind != "features" or rows.kind != "dense":
-        raise ConfigError(
-            "pilot-epsilon: a private pilot is for the squared loss with --bound features:R and dense rows; "
-            "use public rows"
-        )
-    if not 0 < epsilon < math.inf:
-        raise ConfigError(f"pilot-epsilon: {epsilon:g} is not positive and finite")
-    owner = Owner(
-        "pilot", rows, loss=loss, bound=bound, intercept=intercept, mechanism="laplace", epsilon=math.inf,
-        rounds=1,
-    )  # fmt: skip
-    gram, cross, square = owner.moments
-    p = len(cross)
-    size = p + 1
-    moments = np.block([[gram, cross[:, None]], [cross[None], np.array([[square]])]])
-    # |u|_1 <= sqrt(p) |u|_2 where the bound is in l2.
-    row = bound.row_norm * (math.sqrt(p) if bound.euclidean else 1.0)
-    upper = np.triu_indices(size)
-    unit = lattice_unit(rows.n_samples, max(bound.row_norm, bound.target_limit) ** 2)
-    sensitivity = 2 * (row + bound.target_limit) ** 2 + len(upper[0]) * unit
-    answers = laplace_answers(unit, sensitivity, len(upper[0]), epsilon, 1)
-    noisy = np.zeros((size, size))
-    noisy[upper] = answers.answer(moments[upper])
-    noisy += np.triu(noisy, 1).T
-    # Nearest positive semidefinite matrix: what noise made negative is no curvature.
-    values, vectors = np.linalg.eigh(noisy)
-    noisy = (vectors * np.maximum(values, 0.0)) @ vectors.T
-    return _from_moments(
-        noisy,
-        rows.n_samples,
-        lam,
-        f"moments of {rows.n_samples} private rows, released at epsilon {epsilon:g}",
-    )
 
 
 def assumed_pilot(low: float, high: float, n_parameters: int, distance: float) -> Pilot:

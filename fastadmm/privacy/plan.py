@@ -77,20 +77,13 @@ def plan_budget(
     )
 
 
-def plan_table(
-    plan: BudgetPlan, n_parties: int, sensitivity: float | None, theorem: str
-) -> list[tuple[str, str]]:
+def plan_table(plan: BudgetPlan, n_parties: int) -> list[tuple[str, str]]:
     """A plan as rows of two cells."""
     rows = [
         ("epsilon per party", f"{plan.epsilon:.6g} at delta {plan.delta:g} (exact)"),
         ("rounds", str(plan.rounds)),
         ("noise over sensitivity, per round", f"{plan.multiplier:.6g}"),
     ]
-    if sensitivity is not None:
-        rows += [
-            ("sensitivity", f"{sensitivity:.6g} ({theorem})"),
-            ("sigma", f"{sensitivity * plan.multiplier:.6g}"),
-        ]
     if n_parties > 1:
         rows.append((f"one person in all {n_parties} parties", f"epsilon {plan.joint:.6g}"))
     return [

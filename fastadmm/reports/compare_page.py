@@ -1,4 +1,4 @@
-"""A comparison of runs as rows of text, and as page, picture, table or document."""
+"""A comparison of runs as rows of text, and as page or document."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import numpy as np
 from fastadmm.errors import ConfigError
 from fastadmm.figures.figure import (
     DASHES,
-    FILE_SUFFIXES,
     SERIES_COLOURS,
     any_finite,
     finite,
@@ -21,7 +20,6 @@ from fastadmm.figures.figure import (
     positive,
     round_axes,
     wide_range,
-    write_figure,
     x_axis,
 )
 from fastadmm.figures.numbers import NONE, format_duration, format_number, round_up
@@ -179,20 +177,10 @@ def write_comparison(comparison: RunComparison, out: str | Path) -> Path:
     suffix = path.suffix.lower()
     if suffix in (".html", ".htm"):
         write_page(path, "compare.html.j2", _context(comparison))
-    elif suffix in FILE_SUFFIXES:
-        write_figure(
-            path, lambda figure: draw_comparison(figure, comparison), height=picture_height(comparison)
-        )
-    elif suffix in (".csv", ".json"):
-        text = (
-            comparison.to_csv()
-            if suffix == ".csv"
-            else json.dumps(comparison.to_json(), indent=2, allow_nan=False) + "\n"
-        )
-        write_whole(path, text, shared=True)
+    elif suffix == ".json":
+        write_whole(path, json.dumps(comparison.to_json(), indent=2, allow_nan=False) + "\n", shared=True)
     else:
-        endings = ", ".join((".html", ".csv", ".json", *FILE_SUFFIXES))
-        raise ConfigError(f"{shown(path)}: a comparison ends in {endings}")
+        raise ConfigError(f"{shown(path)}: a comparison ends in .html or .json")
     return path
 
 

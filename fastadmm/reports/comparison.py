@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +12,6 @@ import numpy as np
 
 from fastadmm.errors import ConfigError
 from fastadmm.files.atomic import shown
-from fastadmm.files.escapes import csv_rows
 from fastadmm.privacy.published import KEPT_BACK, is_private, settings_of
 from fastadmm.reports.records import RunRecords, published, read_records
 from fastadmm.settings.keys import OBJECTIVE
@@ -104,21 +102,6 @@ class RunComparison:
             "same_problem": self.same_problem,
             "lower_bound": self.lower_bound,
         }
-
-    def to_csv(self) -> str:
-        """One line per run: results, metrics and the settings that differ."""
-        tested, evaluated = self.metric_names()
-        header = [*_PLAIN, "data", *(f"test_{name}" for name in tested)]
-        header += [f"evaluation_{name}" for name in evaluated]
-        text = io.StringIO()
-        csv_rows(text, [[*header, *(f"setting_{name}" for name in self.differing)]])
-        for run in self.runs:
-            cells: list[Any] = [*(getattr(run, name) for name in _PLAIN), run.same["data"]]
-            cells += [run.test.get(name) for name in tested]
-            cells += [run.evaluation.get(name) for name in evaluated]
-            cells += [run.settings.get(name) for name in self.differing]
-            csv_rows(text, [cells])
-        return text.getvalue()
 
 
 def compare_runs(paths: Sequence[str | Path]) -> RunComparison:

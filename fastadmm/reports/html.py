@@ -14,7 +14,6 @@ from fastadmm.figures.numbers import NONE, format_duration, format_number, forma
 from fastadmm.files.atomic import shown, write_whole
 from fastadmm.judging.judgement import event_in
 from fastadmm.privacy.published import KEPT_BACK, is_private
-from fastadmm.reports.bins_plot import bins_plot
 from fastadmm.reports.committee import coefficient_section, limits, points_section
 from fastadmm.reports.judgement import class_table, judgement_section, plain_value
 from fastadmm.reports.plots import calibration_plot, history_plots, metric_label
@@ -89,11 +88,10 @@ def _context(records: RunRecords) -> dict[str, Any]:
         "exchanges": _exchanges(result, facts),
         "message": KEPT_BACK if private else str(result.get("message") or ""),
         "private": private,
-        "plots": history_plots(records.history, facts["target"], [party[0] for party in parties]),
+        "plots": history_plots(records.history, facts["target"]),
         "parties": _party_table(parties),
         "coefficients": None if private else coefficient_section(records),
         "points": points_section(records),
-        "bins": None if private else bins_plot(records.path / "model"),
         "limits": limits(records),
         "last_rounds": _last_rounds(records),
         "evaluation": _evaluation(evaluation),
@@ -147,7 +145,6 @@ def _worth(records: RunRecords) -> dict[str, Any] | None:
     def number(value: float | None) -> str:
         return format_number(value, 5, zeros=True)
 
-    pooled = (worth.pooled or {}).get("metrics", {}).get(worth.metric)
     return {
         "plot": worth_plot(worth),
         "header": ["party", "alone", "without it", "adds alone", "Shapley value", "adds last"],
@@ -160,10 +157,7 @@ def _worth(records: RunRecords) -> dict[str, Any] | None:
         ],
         "notes": [
             f"Test {metric_label(worth.metric)} of nobody (intercept only): {number(worth.of(0))}; "
-            f"of all: {number(worth.of(worth.everyone))}"
-            + ("" if pooled is None else f"; of scikit-learn on all columns in one place: {number(pooled)}")
-            + "."
-            + (f" {worth.reason}." if worth.reason else "")
+            f"of all: {number(worth.of(worth.everyone))}." + (f" {worth.reason}." if worth.reason else "")
         ],
     }
 

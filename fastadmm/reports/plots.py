@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +14,6 @@ from fastadmm.figures.figure import (
     DASHES,
     MUTED,
     SERIES_COLOURS,
-    TEXT,
     any_finite,
     draw_path,
     finite,
@@ -27,21 +24,15 @@ from fastadmm.figures.figure import (
     render,
     round_axes,
     wide_range,
-    write_figure,
     x_axis,
 )
 from fastadmm.figures.numbers import format_number
-from fastadmm.privacy.accounting import epsilon_of
-from fastadmm.privacy.plan import BudgetPlan
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
     from fastadmm.reports.records import History
-
-#: Parties with a line and a bar of their own; the ones with the largest weights are shown.
-MAX_PARTIES = 12
 
 
 @dataclass(frozen=True)
@@ -69,7 +60,7 @@ def unit_square(ax: Any, xlabel: str, ylabel: str, diagonal: str = "") -> None:
     ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel=xlabel, ylabel=ylabel)
 
 
-def history_plots(history: History, target: float | None, party_names: Sequence[str]) -> list[Plot]:
+def history_plots(history: History, target: float | None) -> list[Plot]:
     """Draw the figures that the round log has data for."""
     if not len(history):
         return []
@@ -81,7 +72,6 @@ def history_plots(history: History, target: float | None, party_names: Sequence[
         _residuals(history),
         _lagrangian(history),
         _test_metrics(history),
-        _weights(history, party_names),
     ]
     return [plot for plot in plots if plot is not None]
 
@@ -242,61 +232,6 @@ def _test_metrics(history: History) -> Plot | None:
     return _panels(texts, history, [(metric_label(name), y) for name, y in history.test.items()])
 
 
-def _weights(history: History, party_names: Sequence[str]) -> Plot | None:
-    norms = finite(history.weight_norms)
-    n_parties = norms.shape[1]
-    present = np.flatnonzero(np.isfinite(norms).any(axis=1)) if n_parties else np.empty(0)
-    if not present.size:
-        return None
-    final = norms[present[-1]]
-    largest = np.argsort(-np.nan_to_num(final, nan=-1.0), kind="stable")[:MAX_PARTIES]
-    shown = np.sort(largest)  # parties stay in their own order
-    names = [safe_label(party_names[m]) for m in shown]
-    style = [
-        {
-            "color": SERIES_COLOURS[k % len(SERIES_COLOURS)],
-            "dash": DASHES[k // len(SERIES_COLOURS) % len(DASHES)],
-        }
-        for k in range(shown.size)
-    ]
-
-    def draw(figure: Figure) -> None:
-        left, right = figure.subplots(1, 2, width_ratios=(1, 1.5))
-        position = np.arange(shown.size)
-        colours = [s["color"] for s in style]
-        widths = np.nan_to_num(final[shown])
-        for y, (width, colour) in enumerate(zip(widths, colours)):
-            left.barh(y, width, height=0.62, color=colour)
-            left.annotate(
-                f"{width:.3g}",
-                (width, y),
-                xytext=(4, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=8.5,
-            )
-        left.set_yticks(position, names, color=TEXT)
-        left.set_ylim(max(shown.size, 2) - 0.5, -0.5)
-        left.set_xlim(0, 1.22 * (widths.max() or 1.0))
-        left.grid(visible=False, axis="y")
-        left.set(title="After the last round", xlabel="‖weights‖")
-        for m, s in zip(shown, style):
-            line(right, history.round, norms[:, m], s["color"], dash=s["dash"])
-        right.set_title("History")
-        round_axes(right, history.round, log=False)
-        right.set_ylim(bottom=0)
-
-    hidden = n_parties - shown.size
-    caption = "Euclidean norm of each party's weights; lines have the colour of their bar."
-    caption += f" The {shown.size} largest of {n_parties} parties." if hidden else ""
-    listed = ", ".join(f"{name} {value:.3g}" for name, value in zip(names, final[shown]))
-    alt = f"Weight norms after the last round: {listed}" + (
-        f", and {hidden} parties more." if hidden else "."
-    )
-    height = max(2.5, 1.2 + 0.21 * shown.size)
-    return Plot("weights", "Weights of the parties", caption, alt, draw, wide=True, height=height)
-
-
 def _panels(
     texts: tuple[str, str, str], history: History, lines: Sequence[tuple[str, NDArray[np.float64]]]
 ) -> Plot | None:
@@ -365,31 +300,3 @@ def path_plot(table: dict[str, Any]) -> Plot:
         for row in rows
     )
     return Plot("path", title, caption, alt, partial(draw_path, table=table), wide=True, height=5.0)
-
-
-def write_privacy_plot(path: Path, plan: BudgetPlan, n_parties: int) -> Path:
-    """Draw how epsilon grows with the rounds at the plan's noise."""
-    last = max(2 * plan.rounds, 10)
-    step = max(1, last // 200)
-    rounds = sorted({*range(1, last + 1, step), plan.rounds})
-    mu = 1.0 / plan.multiplier
-
-    def draw(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        axes.plot(
-            rounds,
-            [epsilon_of(math.sqrt(t) * mu, plan.delta) for t in rounds],
-            color=SERIES_COLOURS[0],
-            label="one party",
-        )
-        if n_parties > 1:
-            joint = [epsilon_of(math.sqrt(t * n_parties) * mu, plan.delta) for t in rounds]
-            label = f"one person in all {n_parties} parties"
-            axes.plot(rounds, joint, color=SERIES_COLOURS[1], linestyle=DASHES[1], label=label)
-        axes.plot([plan.rounds], [plan.epsilon], "o", color=TEXT)
-        axes.set_xlabel("rounds")
-        axes.set_ylabel(f"epsilon at delta = {plan.delta:g}")
-        axes.set_ylim(bottom=0)
-        axes.legend()
-
-    return write_figure(path, draw, width=7.0, height=4.0)

@@ -20,12 +20,7 @@ if TYPE_CHECKING:
 _BARS = {"adds_alone": "alone, against nobody", "shapley": "Shapley value", "adds_last": "joining all others"}
 
 
-def worth_height(worth: Worth) -> float:
-    """Inches that :func:`draw_worth` needs at a width of 10."""
-    return max(2.9, 1.3 + 0.5 * len(worth.parties))
-
-
-def draw_worth(figure: Figure, worth: Worth) -> None:
+def _draw(figure: Figure, worth: Worth) -> None:
     """Draw what every party adds, and what it reaches alone and leaves behind."""
     left, right = figure.subplots(1, 2)
     _bars(left, worth)
@@ -45,8 +40,9 @@ def worth_plot(worth: Worth) -> Plot:
         f"to all others, Shapley value {format_number(row['shapley'], 3)}"
         for row in worth.table()
     )
-    title, draw = f"What each party adds to the test {label}", partial(draw_worth, worth=worth)
-    return Plot("worth", title, caption, alt, draw, wide=True, height=worth_height(worth))
+    title, draw = f"What each party adds to the test {label}", partial(_draw, worth=worth)
+    height = max(2.9, 1.3 + 0.5 * len(worth.parties))
+    return Plot("worth", title, caption, alt, draw, wide=True, height=height)
 
 
 def _bars(ax: Axes, worth: Worth) -> None:

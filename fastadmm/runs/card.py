@@ -8,19 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.errors import ConfigError, FormatError
+from fastadmm.errors import FormatError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.escapes import markdown
 from fastadmm.files.reading import read_toml
 from fastadmm.privacy.published import KEPT_BACK, certificate_of_model, config_of, fixed_result, is_private
 from fastadmm.runs.claim import DIGESTS, said_of_model, said_of_run, without_claim
-from fastadmm.runs.coefficients import read_coefficients
 from fastadmm.runs.config import check_settings
 from fastadmm.runs.folder import RunFolder, document_in
 from fastadmm.store.model import open_shared_part
 
 
-def model_card(model: Path, *, coefficients: bool = False) -> dict[str, Any]:
+def model_card(model: Path) -> dict[str, Any]:
     """Collect the card of a model; only its shared part is read."""
     shared, directory = open_shared_part(model)
     # The model of a run may be named itself: then the run is around it.
@@ -36,11 +35,6 @@ def model_card(model: Path, *, coefficients: bool = False) -> dict[str, Any]:
     if said is not None and said.claim and result is not None and config is not None:
         said = said_of_run(directory.parent, result, config)
     certificate = without_claim(certificate_of_model(shared.certificate, shared.privacy), said)
-    if coefficients and private:
-        raise ConfigError(
-            f"{shown(model)}: a private model's intercept is not to be handed on: leave --coefficients out"
-        )
-    table = {"coefficients": read_coefficients(directory).to_dict()} if coefficients else {}
     return {
         "model": {
             "id": shared.model_id,
@@ -65,7 +59,6 @@ def model_card(model: Path, *, coefficients: bool = False) -> dict[str, Any]:
         "kept_back": KEPT_BACK if private else None,
         "privacy": None if shared.privacy is None else shared.privacy.to_json(),
         "privacy_line": None if shared.privacy is None else shared.privacy.one_line(),
-        **table,
     }
 
 
@@ -117,8 +110,6 @@ def card_text(card: dict[str, Any]) -> str:
     lines += [f"{_cell(card['claim'])}.", ""] if card["claim"] else []
     asked = _flat({"asked": card["asked"]} if card["asked"] else {})
     lines += _table(_flat(card["certificate"]) | asked) if card["certificate"] else ["Not recorded.", ""]
-    if "coefficients" in card:
-        lines += ["## Coefficients", "", *_coefficients(card["coefficients"])]
     lines += ["## Data", ""]
     absent = ["Not recorded here; the run directory has their name.", ""]
     lines += _table(_flat(card["data"])) if card["data"] else absent
@@ -151,19 +142,6 @@ def _flat(values: dict[str, Any]) -> dict[str, Any]:
 
 def _table(values: dict[str, Any]) -> list[str]:
     return _rows(values.items())
-
-
-def _coefficients(found: dict[str, Any]) -> list[str]:
-    rows = [
-        [f"{v:.6g}" if isinstance(v, float) else _cell("" if v is None else v) for v in row.values()]
-        for row in found["coefficients"]
-    ]
-    ratio = [f"ratio: {found['ratio']}"] if found["ratio"] else []
-    return [
-        *_grid(found["coefficients"][0], rows),
-        *(f"- {_cell(note)}" for note in [*ratio, *found["notes"]]),
-        "",
-    ]
 
 
 def _rows(rows: Iterable[tuple[str, Any]]) -> list[str]:

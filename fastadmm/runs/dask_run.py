@@ -71,27 +71,15 @@ def _attempt(client: Any, lead: Callable[..., dict[str, Any]], display: Display)
     display.note(f"{len(addresses)} Dask worker(s)")
     client.subscribe_topic(name, lambda event: _show(display, *event[1]))
     tasks = [
-        client.submit(
-            _task,
-            name,
-            rank,
-            addresses,
-            lead if rank == 0 else None,
-            workers=[address],
-            pure=False,
-            key=f"{name}-{rank}",
-        )
-        for rank, address in enumerate(addresses)
+        client.submit(_task, name, k, addresses, lead if k == 0 else None, workers=[address], pure=False)
+        for k, address in enumerate(addresses)
     ]
     try:
-        found = _watched(client, tasks, addresses, name)
+        found = _watched(client, tasks, addresses)
     finally:
         client.unsubscribe_topic(name)
         client.cancel(tasks)
-    for _, error in found:
-        if error is not None:
-            kind, text = error
-            raise kind(text)
+    _raise_mistake(found)
     result: dict[str, Any] = found[0][0]
     return result
 
@@ -99,11 +87,13 @@ def _attempt(client: Any, lead: Callable[..., dict[str, Any]], display: Display)
 def _workers(client: Any) -> list[str]:
     """Addresses of the workers, by rank; all of them have this version of the program."""
 
-    def version() -> str | None:  # travels as it is: a worker may have nothing of ours to import
+    def version(dask_worker: Any) -> str | None:  # travels as it is: a worker may have nothing of ours
         try:
+            from fastadmm.cluster.dask import letters_of
             from fastadmm.version import __version__
         except ImportError:
             return None
+        letters_of(dask_worker)
         return __version__
 
     # A worker that was lost a moment ago may still be among them: its answer is an error.
@@ -117,38 +107,29 @@ def _workers(client: Any) -> list[str]:
         if found != __version__:
             what = "no fastadmm" if found is None else f"fastadmm {found}, not {__version__}"
             raise ConfigError(f"cluster: Dask worker {address} has {what}; install it on all workers")
-    client.run(_open_letters, workers=sorted(known))
     return sorted(known)
 
 
-def _open_letters(dask_worker: Any) -> None:
-    from fastadmm.cluster.dask import letters_of
-
-    letters_of(dask_worker)
-
-
-def _watched(client: Any, tasks: list[Any], addresses: list[str], name: str) -> list[Any]:
-    """What the tasks return; raises for a worker that is gone."""
-    lost, since, interrupted = -1, 0.0, False
-    missed: set[int] = set()
+def _watched(client: Any, tasks: list[Any], addresses: list[str]) -> list[Any]:
+    """What the tasks return; raises for a worker that is gone, once the others have noticed."""
+    since, interrupted = 0.0, False
     while True:
         try:
             time.sleep(_LOOK if any(task.status == "pending" for task in tasks) else 0.0)
             if all(task.status == "finished" for task in tasks):
                 return list(client.gather(tasks))
             here = client.nthreads()
-            missing = {rank for rank, address in enumerate(addresses) if address not in here}
-            # Missed twice: a busy scheduler may not know all at once.
-            gone, missed = sorted(missing & missed), missing
-            failed = [rank for rank, task in enumerate(tasks) if task.status in _FAILED]
-            if lost < 0 and (gone or failed):
-                lost, since = (gone or failed)[0], time.monotonic()
-                there = [address for address in addresses if address in here]
-                client.run(_end_run, name, lost, workers=there, on_error="ignore")
-            left = [task for rank, task in enumerate(tasks) if rank not in gone and task.status == "pending"]
-            if lost >= 0 and (not left or time.monotonic() - since > _NOTICE):
-                _raise_mistake(tasks)
-                raise _Lost(f"cluster: rank {lost}, Dask worker {addresses[lost]}, is lost")
+            gone = [rank for rank, address in enumerate(addresses) if address not in here]
+            lost = gone or [rank for rank, task in enumerate(tasks) if task.status in _FAILED]
+            since = (since or time.monotonic()) if lost else 0.0
+            going = any(task.status == "pending" and k not in gone for k, task in enumerate(tasks))
+            # Two looks at least: a busy scheduler may not know all workers at once.
+            if lost and time.monotonic() - since > (_NOTICE if going else _LOOK):
+                _raise_mistake([task.result() for task in tasks if task.status == "finished"])
+                for task in tasks:
+                    if task.status == "error" and type(task.exception()).__name__ not in _OF_OTHERS:
+                        raise task.exception()
+                raise _Lost(f"cluster: rank {lost[0]}, Dask worker {addresses[lost[0]]}, is lost")
         except KeyboardInterrupt:
             if interrupted:
                 raise
@@ -156,20 +137,12 @@ def _watched(client: Any, tasks: list[Any], addresses: list[str], name: str) -> 
             client.run(_stop, workers=addresses[:1])
 
 
-def _end_run(name: str, lost: int, dask_worker: Any) -> None:
-    from fastadmm.cluster.dask import end_run
-
-    end_run(dask_worker, name, lost)
-
-
-def _raise_mistake(tasks: list[Any]) -> None:
+def _raise_mistake(found: list[Any]) -> None:
     """Raise what a task says that is not about other workers."""
-    for task in tasks:
-        if task.status == "finished" and (mistake := task.result()[1]) is not None:
+    for _, mistake in found:
+        if mistake is not None:
             kind, text = mistake
             raise kind(text)
-        if task.status == "error" and type(task.exception()).__name__ not in _OF_OTHERS:
-            raise task.exception()
 
 
 def _stop() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastadmm.errors import ConfigError, InputError, StorageError
-from fastadmm.files.atomic import csv_file, shown, write_whole
+from fastadmm.files.atomic import shown, write_whole
 from fastadmm.runs.looks import seen_in_tables, seen_in_training
 from fastadmm.runs.predict import Predictions, notes_of, predict_partition, score_tables
 from fastadmm.store.label_file import LabelData
@@ -93,8 +93,6 @@ def evaluate_predictions(
     *,
     threshold: float | None = None,
     reference: Path | None = None,
-    curves: Path | None = None,
-    force: bool = False,
     looks: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> dict[str, Any]:
@@ -127,8 +125,6 @@ def evaluate_predictions(
     document["looks"] = [*looks, *document.get("looks", ())]
     if reference is not None:
         document["drift"] = _drift(model, reference, predictions, labels)
-    if curves is not None:
-        _write_curves(curves, predictions, labels, force)
     if (Path(model) / "run.toml").exists():
         try:
             write_whole(Path(model) / "evaluation.json", json.dumps(document, indent=2) + "\n")
@@ -151,23 +147,3 @@ def _drift(model: Path, reference: Path, predictions: Predictions, labels: Label
     weights = None if known is None else known.sample_weight, labels.sample_weight
     found = score_drift(loss, before.score, predictions.score, weights)
     return {"reference": reference.resolve().name, "n_samples": len(before.score), **found}
-
-
-def _write_curves(path: Path, predictions: Predictions, labels: LabelData, force: bool) -> None:
-    """All points of the curves as CSV."""
-    import csv
-
-    import numpy as np
-
-    from fastadmm.judging.judgement import ranking_of
-    from fastadmm.problem.losses import parse_loss
-
-    weight = np.ones(len(labels.y)) if labels.sample_weight is None else labels.sample_weight
-    ranking, said = ranking_of(parse_loss(predictions.model.loss), labels.y, predictions.score, weight)
-    if ranking is None:
-        raise ConfigError(f"curves: {said or 'only a model of two classes has them'}")
-    columns = ranking.to_columns()
-    with csv_file(path, force=force) as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(zip(*columns.values(), strict=True))

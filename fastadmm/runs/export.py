@@ -10,26 +10,21 @@ import numpy as np
 
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.files.atomic import shown, storage_errors, write_whole
-from fastadmm.files.reading import read_bytes, read_json
+from fastadmm.files.reading import read_bytes
 from fastadmm.privacy.published import certificate_of_model, require_covered
-from fastadmm.store.encoder import Encoder
-from fastadmm.store.h5file import check_version, read_h5
+from fastadmm.store.h5file import read_h5
 from fastadmm.store.model import (
     VERSION,
-    VERSIONS,
     Model,
     PartyModel,
-    check_party_digest,
     open_model,
     open_party_model,
     open_shared_part,
     party_digest,
-    write_party_model,
 )
-from fastadmm.store.transform import Transform
 
 #: Formats by the name's end.
-FORMATS = {".h5": "h5", ".json": "json", ".skops": "skops", ".onnx": "onnx"}
+FORMATS = {".h5": "h5", ".json": "json", ".onnx": "onnx"}
 
 _PARTY_JSON = "fastadmm-party-model-json"
 _MODEL_JSON = "fastadmm-model-json"
@@ -66,12 +61,8 @@ def export_party(
         write_whole(out, content, force=force, shared=True)
     elif kind == "json":
         _write_json(out, _party_document(path, weights, model_id or shared.model_id), force)
-    elif kind == "skops":
-        from fastadmm.runs.to_sklearn import party_pipeline, write_skops
-
-        write_skops(out, party_pipeline(weights), force=force)
     else:
-        raise ConfigError("export --party: onnx is for the whole model; choose .h5, .json or .skops")
+        raise ConfigError("export --party: onnx is for the whole model; choose .h5 or .json")
     return kind
 
 
@@ -117,16 +108,10 @@ def export_model(model: Path, out: Path, *, force: bool = False, allow_infinite_
     """Write the whole model, weights of all parties together."""
     kind = _format_of(out, "export")
     if kind == "h5":
-        raise ConfigError(
-            "export: .h5 is one party's file: name it with --party; all together: .json, .skops, .onnx"
-        )
+        raise ConfigError("export: .h5 is one party's file: name it with --party; all together: .json, .onnx")
     trained = open_covered(model, "the model", allow_infinite_epsilon=allow_infinite_epsilon)
     if kind == "json":
         _write_json(out, _model_document(trained), force)
-    elif kind == "skops":
-        from fastadmm.runs.to_sklearn import pooled_pipeline, write_skops
-
-        write_skops(out, pooled_pipeline(trained), force=force)
     else:
         from fastadmm.runs.to_onnx import write_onnx
 
@@ -167,12 +152,9 @@ def import_party(file: Path, model: Path, *, force: bool = False) -> str:
     """Put a party's exported part back into a model directory."""
     shared, directory = open_shared_part(model)
     place = shown(file)
-    document = _read_json(file) if file.suffix.lower() == ".json" else None
-    if document is None:
-        party, model_id = open_party_model(file)
-    else:
-        party, model_id = _party_of(document, place), document["model_id"]
-        check_party_digest(party, model_id, document.get("digest"), place)
+    if file.suffix.lower() == ".json":
+        raise ConfigError(f"{place}: JSON is for other programs; import what '--party -o NAME.h5' exports")
+    party, model_id = open_party_model(file)
     if model_id != shared.model_id:
         raise InputError(f"{place}: part of another model than {shown(directory)} (model ids differ)")
     if party.name not in shared.names:
@@ -185,68 +167,10 @@ def import_party(file: Path, model: Path, *, force: bool = False) -> str:
     target = directory / f"{party.name}.h5"
     with storage_errors(target):
         there = target.exists()
-    same = there and document is None and read_bytes(target) == read_bytes(file)
-    if same:
+    content = read_bytes(file)
+    if there and read_bytes(target) == content:
         return party.name
     if there and not force:
         raise StorageError(f"{shown(target)}: exists already and is another file; pass --force to replace it")
-    if document is None:
-        write_whole(target, read_bytes(file))
-    else:
-        write_party_model(target, party, version=document["version"], model_id=document["model_id"])
+    write_whole(target, content)
     return party.name
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    document = read_json(path, foreign=True)
-    if not isinstance(document, dict) or document.get("format") != _PARTY_JSON:
-        raise FormatError(f"{shown(path)}: key 'format' is not {_PARTY_JSON!r}; export it with --party")
-    check_version(path, str(document.get("version")), VERSIONS, "key 'version'")
-    for key, kinds in (
-        ("name", (str,)),
-        ("model_id", (str,)),
-        ("rows", (str,)),
-        ("privacy", (str, type(None))),
-        ("feature_names", (list,)),
-        ("weights", (list,)),
-        ("transform", (dict,)),
-    ):
-        if not isinstance(document.get(key), kinds) or (key not in document):
-            raise FormatError(f"{shown(path)}: key {key!r} is missing or of the wrong type")
-    return document
-
-
-def _party_of(document: dict[str, Any], place: str) -> PartyModel:
-    from fastadmm.store.party_file import check_party_name
-
-    name = check_party_name(document["name"], f"{place}: key 'name'", FormatError)
-    try:
-        weights = np.array(document["weights"], dtype=np.float64)
-    except (TypeError, ValueError):
-        raise FormatError(f"{place}: key 'weights': not numbers") from None
-    names = document["feature_names"]
-    if weights.ndim not in (1, 2) or len(weights) != len(names) or not np.isfinite(weights).all():
-        raise FormatError(f"{place}: key 'weights': not one finite weight per feature name")
-    if not all(isinstance(text, str) for text in names):
-        raise FormatError(f"{place}: key 'feature_names': not texts")
-    given = document["transform"]
-    try:
-        transform = Transform(str(given.get("normalize")), given.get("center"), given.get("scale"))
-    except InputError as error:
-        raise FormatError(f"{place}: key 'transform': {error}") from None
-    if transform.n_features not in (None, len(weights)):
-        raise FormatError(f"{place}: key 'transform': fitted on {transform.n_features} columns")
-    encoder = None
-    if document.get("encoder") is not None:
-        encoder = Encoder.from_json(document["encoder"], f"{place}: key 'encoder'")
-        if encoder.feature_names != names:
-            raise FormatError(f"{place}: keys 'encoder' and 'feature_names' do not agree; damaged or edited")
-    return PartyModel(
-        name,
-        weights,
-        names,
-        transform,
-        document["rows"] == "clipped",
-        encoder=encoder,
-        privacy=document["privacy"],
-    )

@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 
 from fastadmm.engine.engine import Engine
-from fastadmm.errors import ConfigError, FormatError, InputError
+from fastadmm.errors import FormatError, InputError
 from fastadmm.files.atomic import atomic_directory, atomic_file, csv_file, shown, storage_errors
 from fastadmm.files.reading import read_json, require_regular
 from fastadmm.files.seal import check_files, check_seal, digest_of_files, seal_of
 from fastadmm.problem.problem import Problem
 from fastadmm.proof.claim import Claim, Proof, Within
 from fastadmm.runs.config import solver_options
-from fastadmm.runs.display import Display
 from fastadmm.runs.fit import Job
 from fastadmm.runs.folder import RunFolder
 from fastadmm.runs.interrupt import stop_on_signal
@@ -72,8 +71,6 @@ class PathJob(Job):
         table = _table(points, chosen, k)
         folder.write_json("path.json", table)
         _write_csv(run / "path.csv", table)
-        if table["rule"] is not None:
-            _draw(run / "path.svg", table, self.display)
         return self._model_of(points[k], table)
 
     def _choose(self, fits: StoredFits, stop_requested: Callable[[], bool]) -> CrossValidation | None:
@@ -226,16 +223,6 @@ def table_lines(table: dict[str, Any]) -> list[str]:
     if len(rows) > _MOST_LINES:
         lines.append(f"... {len(rows) - _MOST_LINES} more in path.csv")
     return lines
-
-
-def _draw(path: Path, table: dict[str, Any], display: Display) -> None:
-    """Held-out loss over lambda, where matplotlib is installed."""
-    from fastadmm.figures.figure import write_path_plot
-
-    try:
-        write_path_plot(path, table)
-    except ConfigError as error:
-        display.note(f"no plot: {error}")
 
 
 def _plain(proof: Proof) -> dict[str, Any]:

@@ -13,12 +13,11 @@ import numpy as np
 
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.atomic import atomic_directory, shown, storage_errors
-from fastadmm.files.escapes import csv_rows, printable_lines, sql_identifier, sql_text
+from fastadmm.files.escapes import csv_rows
 from fastadmm.files.reading import is_directory, read_json
 from fastadmm.privacy.published import require_covered
 from fastadmm.problem.class_names import good_of
 from fastadmm.runs.folder import keep
-from fastadmm.store.cell_reading import CellReading
 from fastadmm.store.encoder import ColumnEncoding, Encoder
 from fastadmm.store.model import Model, PartyModel, open_model, open_party_model
 from fastadmm.store.party_file import check_party_name
@@ -93,11 +92,6 @@ def write_card(
                  "digits": scaling.digits, "bins": table,
                  "points": [list(points) for points in own], "encoder": _encoder(party).to_json()}
             )  # fmt: skip
-            try:
-                text = _sql(party, own)
-            except ValueError as error:
-                text = f"-- No expression: {printable_lines(str(error))}; rename it, and train again.\n"
-            (directory / f"{party.name}.sql").write_text(text, encoding="utf-8")
             rows += table
     if model is not None:
         keep(path, "points.json", document | {"bins": rows})
@@ -229,63 +223,6 @@ def cells_of(row: dict[str, Any]) -> str:
     if low is None:
         return f"up to {high:.6g}"
     return f"above {low:.6g}" + ("" if high is None else f", up to {high:.6g}")
-
-
-def _sql(party: PartyModel, points: Sequence[tuple[float, ...]]) -> str:
-    """One CASE expression for each column, and their sum."""
-    encoder = _encoder(party)
-    notes = [
-        f"-- Points of {party.name}: an expression over its columns. The score is the sum of all parties'"
-    ]
-    notes.append(f"-- points and the base points in {CARD}, whose key 'bad' names who has few points.")
-    terms = []
-    for column, own in zip(encoder.columns, points, strict=True):
-        bins = column.bins
-        assert bins is not None
-        name = sql_identifier(column.name)
-        reading = CellReading.parse(column.reading)
-        if not reading.plain:
-            words = " ".join(reading.words().split())
-            notes.append(printable_lines(f"-- {name} has to be a number: {words}"))
-        cases = [f"WHEN {_absent(column, name)} THEN {_missing_points(column, own, encoder.missing)}"]
-        for k in range(bins.count):
-            _, high, levels = _content(column, k)
-            if levels is not None:
-                listed = ", ".join(map(sql_text, levels))
-                cases.append(f"WHEN {name} IN ({listed}) THEN {own[k]!r}")
-            elif high is not None:
-                cases.append(f"WHEN {name} <= {high!r} THEN {own[k]!r}")
-        rest = 0 if column.levels is not None else own[bins.count - 1]
-        terms.append("CASE " + "\n       ".join(cases) + f"\n       ELSE {rest!r} END")
-    return "\n".join(notes) + "\n(\n  " + "\n  + ".join(terms) + "\n)\n"
-
-
-def _absent(column: ColumnEncoding, name: str) -> str:
-    """Condition that a cell has no value."""
-    from fastadmm.data_tools.building import missing_numbers
-    from fastadmm.data_tools.columns import MISSING
-
-    tests = [f"{name} IS NULL"]
-    if column.levels is not None:
-        tests.append(f"UPPER({name}) IN ({', '.join(sql_text(word.upper()) for word in sorted(MISSING))})")
-    words = (
-        map(repr, sorted(missing_numbers(column.na))) if column.levels is None else map(sql_text, column.na)
-    )
-    if listed := ", ".join(words):
-        tests.append(f"{name} IN ({listed})")
-    return " OR ".join(tests)
-
-
-def _missing_points(column: ColumnEncoding, own: tuple[float, ...], missing: str) -> str:
-    bins = column.bins
-    assert bins is not None
-    if bins.knows_missing:
-        return repr(own[-1])
-    if missing == "refuse":
-        return "NULL"
-    if column.levels is None:
-        return repr(own[int(bins.of_numbers(np.array([column.fill]))[0])])
-    return repr(own[bins.groups[column.fill_level]] if column.fill_level >= 0 else 0)
 
 
 def _write_json(path: Path, document: dict[str, Any]) -> None:

@@ -14,7 +14,6 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, DivergenceError, InputError
 from fastadmm.privacy.statement import no_privacy
 from fastadmm.problem.regularizers import Regularizer
-from fastadmm.sklearn.callbacks import FitCallbacks, with_callbacks
 from fastadmm.sklearn.columns import Parties, tables_of
 from fastadmm.sklearn.estimators import JointClassifier, JointRegressor
 from fastadmm.sklearn.sharing_model import Constraints, _check_number, _SharingModel, keep
@@ -59,7 +58,6 @@ class _PathModel(_SharingModel):
     ) -> None:
         keep(self, locals())
 
-    @with_callbacks
     def fit(  # type: ignore[override]  # the path has starts of its own
         self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None
     ) -> Self:
@@ -110,19 +108,9 @@ class _PathModel(_SharingModel):
             share=float(self.gap_share),
             score_weight=own_weight,
         )
-        callbacks = FitCallbacks(self, len(alphas), X, y, None, columns, "alpha")
-
-        def monitor(point: PathPoint) -> None:
-            callbacks.model = lambda: (point.weights, point.intercept)
-            callbacks(point.record)
-
-        points = path(problem, alphas, options, monitor=monitor)
-        self._take(chosen, points, columns, problem.n_samples)
+        self._take(chosen, path(problem, alphas, options), columns, problem.n_samples)
         self.privacy_ = no_privacy(problem.names)
         self.clips_rows_ = False
-        best = points[chosen.chosen]
-        callbacks.model = lambda: (best.weights, best.intercept)
-        callbacks.close()
         return self
 
     def _take(

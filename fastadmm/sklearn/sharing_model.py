@@ -29,14 +29,12 @@ from fastadmm.problem.party_lambda import SCALED, PartyLambda, party_lambda, sca
 from fastadmm.problem.problem import Problem, TestSet, make_problem, reweighted
 from fastadmm.problem.regularizers import REGULARIZERS, Regularizer, get_regularizer
 from fastadmm.settings.keys import SETTINGS
-from fastadmm.sklearn.callbacks import FRAMES, CallbackSupportMixin, FitCallbacks, with_callbacks
 from fastadmm.sklearn.columns import (
     Parties,
     block_names,
     check_columns,
     check_index,
     consecutive,
-    in_feature_order,
     resolve_parties,
     tables_of,
     take_columns,
@@ -113,7 +111,7 @@ def keep(estimator: Any, given: dict[str, Any]) -> None:
     vars(estimator).update((name, value) for name, value in given.items() if name != "self")
 
 
-class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
+class _SharingModel(_Hints, BaseEstimator):
     """What the two estimators share; the loss and the meaning of y are theirs."""
 
     _task: ClassVar[str]
@@ -154,15 +152,12 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
     ) -> None:
         keep(self, locals())
 
-    @with_callbacks
     def fit(
         self,
         X: Any,
         y: Any,
         sample_weight: Any = None,
         offset: Any = None,
-        coef_init: Any = None,
-        intercept_init: Any = None,
         eval_set: tuple[Any, Any] | None = None,
     ) -> Self:
         """Train the joint model.
@@ -180,11 +175,6 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
         offset : array-like of shape (n_samples,), optional
             Added to the linear predictor, for example the logarithm of an exposure; with
             the multinomial loss of shape (n_samples, C).
-        coef_init : array-like, optional
-            Weights to start at, of the shape of ``coef_``: they change the number of rounds,
-            not the model, up to ``tol``.
-        intercept_init : array-like, optional
-            The intercept to go with them, of the shape of ``intercept_``.
         eval_set : tuple of X and y, optional
             Other rows, whose metrics are in ``test`` of each of ``history_``; they decide nothing.
 
@@ -208,9 +198,9 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
             in double precision, or is proved only among models of bounded size.
         """
         options = self._options()
-        own = _monitor(self.callbacks, self.verbose)
-        same = self._continues(coef_init, (X, y, sample_weight, offset))
-        before = self._model_so_far() if self.warm_start and coef_init is None else None
+        monitor = _monitor(self.callbacks, self.verbose)
+        same = self._continues((X, y, sample_weight, offset))
+        before = self._model_so_far() if self.warm_start else None
         problem, columns, own_weight = self._problem(X, y, sample_weight, offset)
         if eval_set is not None:
             if not isinstance(eval_set, (tuple, list)) or len(eval_set) != 2:
@@ -219,19 +209,11 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
         early = None
         if self.early_stopping:
             problem, early = self._hold_out(problem, own_weight)
-        if intercept_init is not None and coef_init is None:
-            raise ConfigError("intercept_init: needs coef_init beside it")
-        if coef_init is not None:
-            before = self._initial(coef_init, intercept_init, problem, columns)
         scaling = problem.own_lambda
         if before is not None and scaling is not None and len(before.weights) == len(scaling.factors):
             before = replace(before, weights=scaling.scaled(before.weights))
-        given = {"sample_weight": None if sample_weight is None else own_weight, "offset": offset}
-        metadata = {name: value for name, value in given.items() if value is not None} or None
-        callbacks = FitCallbacks(self, options.max_rounds, X, y, metadata, columns)
         with _shown(self.callbacks, options.gap if problem.convex else options.stationarity):
-            result = self._solve(problem, options, [own, callbacks], before, early, same)
-        callbacks.close()
+            result = self._solve(problem, options, monitor, before, early, same)
         if result.status is Status.DIVERGED:
             raise DivergenceError(result.message)
         for name, value in self._fitted(columns, result.weights, result.intercept).items():
@@ -436,7 +418,7 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
         warnings.warn(
             result.message + _ADVICE.get(result.status, "; raise max_rounds or tol, or " + _ONE_SCALE),
             ConvergenceWarning,
-            stacklevel=3 + FRAMES,
+            stacklevel=3,
         )
 
     def _fitted(self, columns: list[Array], weights: list[Array], intercept: Any) -> dict[str, Any]:
@@ -452,9 +434,9 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
         """Sample weights times class weights, where there are any."""
         return sample_weight
 
-    def _continues(self, coef_init: Any, data: tuple[Any, ...]) -> str:
+    def _continues(self, data: tuple[Any, ...]) -> str:
         """What a later fit must have in common with this one to take up its rounds; empty where none can."""
-        if not self.warm_start or self.early_stopping or coef_init is not None:
+        if not self.warm_start or self.early_stopping:
             return ""
         import joblib
 
@@ -487,27 +469,11 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
         intercept = self.intercept_ if by_class else float(np.ravel(self.intercept_)[0])
         return StartingPoint(list(self.party_coefs_), intercept if self.fit_intercept else 0.0 * intercept)
 
-    def _initial(self, coef: Any, intercept: Any, problem: Problem, columns: list[Array]) -> StartingPoint:
-        """``coef_init`` and ``intercept_init`` as the parties' weights."""
-        classes = problem.n_outputs if problem.loss.vector else 0
-        d = self.n_features_in_
-        names = getattr(self, "feature_names_in_", None)
-        whole = np.asarray(in_feature_order(coef, names, "coef_init"), dtype=np.float64)
-        if whole.shape != ((classes, d) if classes else (d,)) and not (not classes and whole.shape == (1, d)):
-            wanted = (classes, d) if classes else (d,)
-            raise InputError(f"coef_init: shape {whole.shape}, expected {wanted}")
-        whole = whole.T if classes else np.ravel(whole)
-        size = max(classes, 1)
-        b = np.zeros(size) if intercept is None else np.ravel(np.asarray(intercept, dtype=np.float64))
-        if b.shape != (size,):
-            raise InputError(f"intercept_init: {b.size} values, expected {size}")
-        return StartingPoint([whole[held] for held in columns], b if classes else float(b[0]))
-
     def _solve(
         self,
         problem: Problem,
         options: SolverOptions,
-        monitors: list[Any],
+        monitor: Callable[[RoundRecord], Any] | None,
         start: StartingPoint | None,
         early: EarlyStopping | None,
         same: str,
@@ -520,7 +486,6 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
         if not isinstance(settings, Privacy):
             raise ConfigError(f"privacy: {settings!r} is not a fastadmm.Privacy")
         self.clips_rows_ = isinstance(settings, MessagePrivacy)
-        own, callbacks = monitors
         if not isinstance(settings, DifferentialPrivacy):
             if self.ledger is not None:
                 raise ConfigError("ledger: a fit without privacy charges nothing; leave it out")
@@ -532,9 +497,8 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
                 more = options.max_rounds + int(left[1]["n_rounds"])
                 open_solver = Solver(problem, replace(options, max_rounds=more))
                 open_solver.restore(*left[1:])
-            callbacks.model = lambda: (open_solver.party_weights(), open_solver.intercept)
             try:
-                result = run_rounds(open_solver, _each(own, callbacks), callbacks.should_stop)
+                result = run_rounds(open_solver, monitor)
                 if same and result.status is Status.MAX_ROUNDS:
                     self._left = same, open_solver.export(), open_solver.export_parties()
                 return result
@@ -554,18 +518,18 @@ class _SharingModel(CallbackSupportMixin, _Hints, BaseEstimator):
         ledger = resolve_ledger(self.ledger)
         solver = private_solver(problem, options, settings)
         if solver.advice():
-            warnings.warn(solver.advice(), UserWarning, stacklevel=3 + FRAMES)
+            warnings.warn(solver.advice(), UserWarning, stacklevel=3)
         try:
             if ledger is not None:
                 charge_fit(ledger, solver)
-            result = run_rounds(solver, _each(own, callbacks))
+            result = run_rounds(solver, monitor)
             others = UNCOUNTED if ledger is None else other_fits(ledger, solver)
             self.privacy_ = replace(solver.statement(), tuning=others)
             said = {name: self.privacy_.weights_line(name) for name in problem.names}
             notes = [UNCOUNTED] if ledger is None else []
             notes += [exact_note(exact, "coef_")] if (exact := exact_parties(said)) else []
             if notes:
-                warnings.warn(f"private fit: {'; '.join(notes)}", PrivacyWarning, stacklevel=3 + FRAMES)
+                warnings.warn(f"private fit: {'; '.join(notes)}", PrivacyWarning, stacklevel=3)
         finally:
             solver.close()
         return result
@@ -766,17 +730,6 @@ def _check_number(
         raise ConfigError(f"{name}: {value!r} must be below {below}")
 
 
-def _each(*monitors: Callable[[RoundRecord], Any] | None) -> Callable[[RoundRecord], None]:
-    """One function that calls all that there are."""
-
-    def monitor(record: RoundRecord) -> None:
-        for each in monitors:
-            if each is not None:
-                each(record)
-
-    return monitor
-
-
 def _monitor(callbacks: Any, verbose: Any) -> Callable[[RoundRecord], None] | None:
     """One function that calls every callback, and prints rounds."""
     each = [callbacks] if callbacks is None or callable(callbacks) else callbacks
@@ -784,8 +737,13 @@ def _monitor(callbacks: Any, verbose: Any) -> Callable[[RoundRecord], None] | No
         raise ConfigError(f"callbacks: {callbacks!r} is neither a callable nor a list of callables")
     if not isinstance(verbose, int | np.integer) or verbose < 0:
         raise ConfigError(f"verbose: {verbose!r} is not 0, 1 or 2")
-    called = [*each, *([_printer(int(verbose))] if verbose else [])]
-    return _each(*called) if any(c is not None for c in called) else None
+    called = [one for one in each if one is not None] + ([_printer(int(verbose))] if verbose else [])
+
+    def monitor(record: RoundRecord) -> None:
+        for one in called:
+            one(record)
+
+    return monitor if called else None
 
 
 @contextmanager

@@ -236,11 +236,9 @@ def write_model(path: str | os.PathLike[str], model: Model, *, force: bool = Fal
     return Path(path)
 
 
-def write_party_model(
-    path: str | os.PathLike[str], party: PartyModel, *, model_id: str, version: str = VERSION
-) -> None:
+def write_party_model(path: str | os.PathLike[str], party: PartyModel, *, model_id: str) -> None:
     """Write one party's file of a model, over an existing one too."""
-    with create_h5(path, PARTY_MODEL, version, force=True) as file:
+    with create_h5(path, PARTY_MODEL, VERSION, force=True) as file:
         file.attrs["name"] = party.name
         file.attrs["model-id"] = model_id
         file.attrs["rows"] = "clipped" if party.clipped else "as they are"

@@ -19,21 +19,16 @@ from fastadmm.privacy.published import (
     settings_of,
 )
 from fastadmm.solver.history import RoundRecord
-from fastadmm.tracking.targets import Target, Tracker, parse_target
+from fastadmm.tracking.mlflow import MlflowTracker, uri_of
 
 #: Where the logs of a run are, in its directory.
 STATE = "tracking.json"
 
-#: Default directory of TensorBoard's files, in the run directory.
-_TENSORBOARD = "tensorboard"
-
 
 @contextmanager
-def tracked(run: str | Path, targets: Sequence[str | Target] = (), display: Any = None) -> Iterator[Tracking]:
-    """Log a run that is started or resumed inside the block."""
-    tracking = Tracking(
-        Path(run), [t if isinstance(t, Target) else parse_target(t) for t in targets], display
-    )
+def tracked(run: str | Path, targets: Sequence[str] = (), display: Any = None) -> Iterator[Tracking]:
+    """Log a run that is started or resumed inside the block; targets are ``mlflow`` or ``mlflow=URI``."""
+    tracking = Tracking(Path(run), [uri_of(text) for text in targets], display)
     try:
         yield tracking
     finally:
@@ -43,7 +38,7 @@ def tracked(run: str | Path, targets: Sequence[str | Target] = (), display: Any 
 class Tracking:
     """Display and log of one run; made by :func:`tracked`."""
 
-    def __init__(self, run: Path, targets: list[Target], display: Any = None) -> None:
+    def __init__(self, run: Path, uris: Sequence[str], display: Any = None) -> None:
         from fastadmm.runs.display import Silent
 
         self.run = run
@@ -51,17 +46,8 @@ class Tracking:
         self.private = True  # until the statement says otherwise
         self.parties: list[str] = []
         # Before anything is trained: a missing library or a server that is down is said now.
-        self._new: list[Tracker] = [self._open(target) for target in targets]
-        self._open_trackers: list[Tracker] = []
-
-    def _open(self, target: Target, run_id: str | None = None) -> Tracker:
-        if target.kind == "mlflow":
-            from fastadmm.tracking.mlflow import MlflowTracker
-
-            return MlflowTracker(target.place, self.run.resolve().name, run_id)
-        from fastadmm.tracking.tensorboard import TensorBoardTracker
-
-        return TensorBoardTracker(Path(target.place) if target.place else self.run / _TENSORBOARD)
+        self._new = [MlflowTracker(uri, run.resolve().name) for uri in uris]
+        self._open_trackers: list[MlflowTracker] = []
 
     def note(self, text: str) -> None:
         """Pass on to the display."""
@@ -82,7 +68,7 @@ class Tracking:
                 facts = {} if statement is None else privacy_facts(statement)
                 tracker.begin(settings_of(records.config), facts, first)
                 self._open_trackers.append(tracker)
-            self._write_state()
+            write_json(self.run / STATE, {"logs": [tracker.state() for tracker in self._open_trackers]})
         self.display.start(target, max_rounds)
 
     def round(self, record: RoundRecord) -> None:
@@ -110,7 +96,7 @@ class Tracking:
         self._each(lambda tracker: tracker.end("failed", {}, {"status": "failed"}))
         self._open_trackers = []
 
-    def _each(self, action: Callable[[Tracker], None]) -> None:
+    def _each(self, action: Callable[[MlflowTracker], None]) -> None:
         for tracker in list(self._open_trackers):
             try:
                 action(tracker)
@@ -118,38 +104,22 @@ class Tracking:
                 self._open_trackers.remove(tracker)
                 self.display.note(f"warning: {error}; this log ends here, training goes on")
 
-    def _of_earlier_parts(self) -> list[Tracker]:
+    def _of_earlier_parts(self) -> list[MlflowTracker]:
         """The logs that a resumed run has already."""
         path = self.run / STATE
         with storage_errors(path, "read"):
             if not path.exists():
                 return []
             try:
-                states = read_json(path)["logs"]
-                targets = [
-                    (Target("mlflow", s["uri"]), str(s["run_id"]))
-                    if s["kind"] == "mlflow"
-                    else (Target("tensorboard", str(self.run / s["directory"])), None)
-                    for s in states
-                ]
+                # Version 0.2 wrote files for TensorBoard, too.
+                states = [state for state in read_json(path)["logs"] if state["kind"] == "mlflow"]
+                known = [(str(state["uri"]), str(state["run_id"])) for state in states]
             except (ValueError, KeyError, TypeError) as error:
                 raise FormatError(
                     f"{shown(path)}: not what a tracked run writes ({type(error).__name__}); delete it "
                     "to go on without its logs"
                 ) from None
-        return [self._open(target, run_id) for target, run_id in targets]
-
-    def _write_state(self) -> None:
-        logs = []
-        for tracker in self._open_trackers:
-            state = tracker.state()
-            if "directory" in state:
-                # A directory inside the run moves with it.
-                directory = Path(state["directory"])
-                if directory.is_relative_to(self.run.resolve()):
-                    state["directory"] = str(directory.relative_to(self.run.resolve()))
-            logs.append(state)
-        write_json(self.run / STATE, {"logs": logs})
+        return [MlflowTracker(uri, self.run.resolve().name, run_id) for uri, run_id in known]
 
 
 def _content(config: dict[str, Any]) -> dict[str, Any]:

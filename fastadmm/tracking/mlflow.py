@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from fastadmm.errors import StorageError
-from fastadmm.tracking.targets import missing
+from fastadmm.errors import ConfigError, StorageError
 from fastadmm.version import __version__
 
 #: Experiment of runs where MLFLOW_EXPERIMENT_NAME does not name another.
@@ -29,10 +29,29 @@ _BATCH = 1000
 _PARAMETERS = 100
 
 
+def uri_of(text: str) -> str:
+    """The tracking URI in ``mlflow`` or ``mlflow=URI``; empty for MLflow's default."""
+    kind, given, place = text.partition("=")
+    if kind != "mlflow":
+        raise ConfigError(f"log-to: unknown kind {kind!r}; choose mlflow, with =URI behind it")
+    if given and not place:
+        raise ConfigError(f"log-to: {text!r}: nothing behind the equals sign; leave it out for the default")
+    if "://" in place and urlsplit(place).password is not None:
+        # The URI is kept in the run directory, so that a resumed run finds its log.
+        raise ConfigError(
+            "log-to: a password in the URI would be kept in the run directory; set "
+            "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD instead"
+        )
+    return place
+
+
+def _missing(what: str) -> ConfigError:
+    """The error for a library that is not installed."""
+    return ConfigError(f'log-to: mlflow needs {what}: pip install "fastadmm[mlflow]"')
+
+
 class MlflowTracker:
     """Metrics per round, settings as parameters, statement and result as tags."""
-
-    kind = "mlflow"
 
     def __init__(self, uri: str, name: str, run_id: str | None = None) -> None:
         with warnings.catch_warnings():
@@ -41,7 +60,7 @@ class MlflowTracker:
                 from mlflow.entities import Metric, Param, RunTag
                 from mlflow.tracking import MlflowClient
             except ImportError as error:
-                raise missing(self.kind, "mlflow-skinny") from error
+                raise _missing("mlflow-skinny") from error
         # "Creating initial MLflow database tables", in between our own lines.
         logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
         self._metric, self._param, self._tag = Metric, Param, RunTag
@@ -65,7 +84,7 @@ class MlflowTracker:
         except Exception as error:
             reason = " ".join(str(error).split())
             if "Supported URI schemes" in reason and find_spec("sqlalchemy") is None:
-                raise missing(self.kind, "sqlalchemy and alembic for a database") from error
+                raise _missing("sqlalchemy and alembic for a database") from error
             raise StorageError(f"log-to: mlflow: {reason[:400]}") from error
 
     def begin(self, settings: dict[str, Any], privacy: dict[str, Any], first_round: int) -> None:
@@ -123,7 +142,7 @@ class MlflowTracker:
 
     def state(self) -> dict[str, Any]:
         """Tracking URI and run id."""
-        return {"kind": self.kind, "uri": self.client.tracking_uri, "run_id": self.run_id}
+        return {"kind": "mlflow", "uri": self.client.tracking_uri, "run_id": self.run_id}
 
 
 def _key(name: str) -> str:

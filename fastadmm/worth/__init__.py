@@ -1,4 +1,4 @@
-"""What each party's data adds to a model: coalitions, leave-one-out, Shapley values, the pooled model."""
+"""What each party's data adds to a model: coalitions, leave-one-out, Shapley values."""
 
 from fastadmm.worth.coalitions import Coalition, Worth, measure_worth, shapley_values
 

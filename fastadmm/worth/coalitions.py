@@ -18,7 +18,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -103,7 +103,6 @@ class Worth:
     label_party: int  # number of the party that holds the labels, and can always train alone
     coalitions: dict[int, Coalition]  # by mask
     reason: str = ""  # why there are no Shapley values; empty where there are
-    pooled: dict[str, Any] | None = field(default=None)
 
     @property
     def everyone(self) -> int:
@@ -169,7 +168,6 @@ class Worth:
             "table": self.table(),
             "shapley": {name: self.shapley(name) for name in self.metrics},
             "reason": self.reason,
-            "pooled": self.pooled,
             "coalitions": [self.coalitions[mask].to_json() for mask in sorted(self.coalitions)],
         }
 
@@ -215,7 +213,6 @@ class Worth:
             values["parties"].index(values["label_party"]),
             {c.mask: c for c in known},
             values["reason"],
-            values["pooled"],
         )
 
 
@@ -241,7 +238,6 @@ def measure_worth(
     metric: str | None = None,
     label_party: int = 0,
     exact: bool | None = None,
-    pooled: bool = True,
     known: Mapping[int, Coalition] | None = None,
     known_models: Mapping[int, StartingPoint] | None = None,
     monitor: Monitor | None = None,
@@ -276,12 +272,7 @@ def measure_worth(
                 models[coalition.mask] = model
             if monitor is not None:
                 monitor(coalition, model, len(done), len(plan))
-    worth = Worth.of_game(problem.names, problem.loss, metric, label_party, done, exact)
-    if not pooled:
-        return worth
-    from fastadmm.worth.pooled import fit_pooled
-
-    return replace(worth, pooled=fit_pooled(problem, test))
+    return Worth.of_game(problem.names, problem.loss, metric, label_party, done, exact)
 
 
 def chosen_exact(n_parties: int, metric: str | None, exact: bool | None) -> bool:

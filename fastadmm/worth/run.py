@@ -48,7 +48,6 @@ def worth_of_run(
     metric: str | None = None,
     label_party: str | None = None,
     exact: bool | None = None,
-    pooled: bool = True,
     threads: int | None = None,
     display: WorthDisplay | None = None,
 ) -> Worth | None:
@@ -85,7 +84,7 @@ def worth_of_run(
 
     with folder.held(), stop_on_signal() as should_stop:
         known = _known(run, fingerprint, display)
-        how: Any = {"metric": metric, "label_party": label, "exact": exact, "pooled": pooled, "known": known}
+        how: Any = {"metric": metric, "label_party": label, "exact": exact, "known": known}
         how |= {"known_models": _known_models(run, known), "monitor": monitor, "should_stop": should_stop}
         if not partial.is_dir():
             with storage_errors(partial):
