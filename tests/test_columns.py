@@ -11,6 +11,7 @@ from fastadmm.errors import ConfigError, InputError
 from fastadmm.sklearn.columns import (
     block_names,
     check_index,
+    in_feature_order,
     resolve_parties,
     tables_of,
     take_columns,
@@ -195,6 +196,11 @@ def test_series_in_another_order_are_joined_or_refused():
             call(X[::-1], y)
     # An index of other numbers, as that of rows that were chosen, stands for the order of the rows.
     assert model.score(X[20:], y[:20]) == (model.predict(X[20:]) == y[:20].to_numpy()).mean()
+    # Weights of features go by name.
+    start = pd.Series({"c": 3.0, "a": 1.0, "b": 2.0})
+    assert in_feature_order(start, ["a", "b", "c"], "coef_init").tolist() == [1.0, 2.0, 3.0]
+    with pytest.raises(InputError, match="coef_init: its names"):
+        model.fit(X, y, coef_init=start.rename({"c": "d"}))
 
 
 def test_fits_with_named_parties_print_rounds(capsys):

@@ -53,6 +53,8 @@ def test_estimators_refuse_numbers_per_record(mode):
     for changes in ({"class_weight": "balanced"}, {"early_stopping": True}):
         with pytest.raises(ConfigError, match="not in a private run"):
             ADMMSharingClassifier([3, 2], privacy=chosen, **changes).fit(X, y)
+    with pytest.raises(ConfigError, match="starts at zero"):
+        model.fit(X, y, coef_init=np.ones(5))
 
 
 @pytest.mark.parametrize("mode", SOLVERS)

@@ -141,6 +141,22 @@ def check_columns(tables: Mapping[Any, Any]) -> None:
                 ) from None
 
 
+def in_feature_order(values: Any, names: Sequence[str] | None, what: str) -> Any:
+    """Weights of features; a Series, or columns of a DataFrame, are brought into their order by name."""
+    import pandas as pd
+
+    if not isinstance(values, (pd.Series, pd.DataFrame)):
+        return values
+    own = values.index if isinstance(values, pd.Series) else values.columns
+    if names is not None and len(own) == len(names) and set(own) == set(names):
+        return values[list(names)]
+    if own.equals(pd.RangeIndex(len(own))):
+        return values
+    raise InputError(
+        f"{what}: its names {list(own)[:_SHOWN]} are not those of the features: pass an array in their order"
+    )
+
+
 def tables_of(X: Any, names: Sequence[str] | None = None) -> dict[Any, Any] | None:
     """Each party's table by its number in a list or its name in a dict, as ``names`` lists them, if given.
 

@@ -35,6 +35,7 @@ from fastadmm.sklearn.columns import (
     check_columns,
     check_index,
     consecutive,
+    in_feature_order,
     resolve_parties,
     tables_of,
     take_columns,
@@ -158,6 +159,8 @@ class _SharingModel(_Hints, BaseEstimator):
         y: Any,
         sample_weight: Any = None,
         offset: Any = None,
+        coef_init: Any = None,
+        intercept_init: Any = None,
         eval_set: tuple[Any, Any] | None = None,
     ) -> Self:
         """Train the joint model.
@@ -175,6 +178,11 @@ class _SharingModel(_Hints, BaseEstimator):
         offset : array-like of shape (n_samples,), optional
             Added to the linear predictor, for example the logarithm of an exposure; with
             the multinomial loss of shape (n_samples, C).
+        coef_init : array-like, optional
+            Weights to start at, of the shape of ``coef_``: they change the number of rounds,
+            not the model, up to ``tol``.
+        intercept_init : array-like, optional
+            The intercept to go with them, of the shape of ``intercept_``.
         eval_set : tuple of X and y, optional
             Other rows, whose metrics are in ``test`` of each of ``history_``; they decide nothing.
 
@@ -199,8 +207,8 @@ class _SharingModel(_Hints, BaseEstimator):
         """
         options = self._options()
         monitor = _monitor(self.callbacks, self.verbose)
-        same = self._continues((X, y, sample_weight, offset))
-        before = self._model_so_far() if self.warm_start else None
+        same = self._continues(coef_init, (X, y, sample_weight, offset))
+        before = self._model_so_far() if self.warm_start and coef_init is None else None
         problem, columns, own_weight = self._problem(X, y, sample_weight, offset)
         if eval_set is not None:
             if not isinstance(eval_set, (tuple, list)) or len(eval_set) != 2:
@@ -209,6 +217,10 @@ class _SharingModel(_Hints, BaseEstimator):
         early = None
         if self.early_stopping:
             problem, early = self._hold_out(problem, own_weight)
+        if intercept_init is not None and coef_init is None:
+            raise ConfigError("intercept_init: needs coef_init beside it")
+        if coef_init is not None:
+            before = self._initial(coef_init, intercept_init, problem, columns)
         scaling = problem.own_lambda
         if before is not None and scaling is not None and len(before.weights) == len(scaling.factors):
             before = replace(before, weights=scaling.scaled(before.weights))
@@ -434,9 +446,9 @@ class _SharingModel(_Hints, BaseEstimator):
         """Sample weights times class weights, where there are any."""
         return sample_weight
 
-    def _continues(self, data: tuple[Any, ...]) -> str:
+    def _continues(self, coef_init: Any, data: tuple[Any, ...]) -> str:
         """What a later fit must have in common with this one to take up its rounds; empty where none can."""
-        if not self.warm_start or self.early_stopping:
+        if not self.warm_start or self.early_stopping or coef_init is not None:
             return ""
         import joblib
 
@@ -468,6 +480,22 @@ class _SharingModel(_Hints, BaseEstimator):
         by_class = self.party_coefs_[0].ndim == 2
         intercept = self.intercept_ if by_class else float(np.ravel(self.intercept_)[0])
         return StartingPoint(list(self.party_coefs_), intercept if self.fit_intercept else 0.0 * intercept)
+
+    def _initial(self, coef: Any, intercept: Any, problem: Problem, columns: list[Array]) -> StartingPoint:
+        """``coef_init`` and ``intercept_init`` as the parties' weights."""
+        classes = problem.n_outputs if problem.loss.vector else 0
+        d = self.n_features_in_
+        names = getattr(self, "feature_names_in_", None)
+        whole = np.asarray(in_feature_order(coef, names, "coef_init"), dtype=np.float64)
+        if whole.shape != ((classes, d) if classes else (d,)) and not (not classes and whole.shape == (1, d)):
+            wanted = (classes, d) if classes else (d,)
+            raise InputError(f"coef_init: shape {whole.shape}, expected {wanted}")
+        whole = whole.T if classes else np.ravel(whole)
+        size = max(classes, 1)
+        b = np.zeros(size) if intercept is None else np.ravel(np.asarray(intercept, dtype=np.float64))
+        if b.shape != (size,):
+            raise InputError(f"intercept_init: {b.size} values, expected {size}")
+        return StartingPoint([whole[held] for held in columns], b if classes else float(b[0]))
 
     def _solve(
         self,
