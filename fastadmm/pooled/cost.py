@@ -57,11 +57,6 @@ def gram_fits(goal: Goal) -> bool:
     return gram_is_allowed(sum(goal.widths), goal.n_samples * goal.entries)
 
 
-def kernel(goal: Goal) -> float:
-    """Nanoseconds of a factor of the Gram matrix of the rows, once that is known."""
-    return FACTOR * float(goal.n_samples) ** 3 + CALL
-
-
 def first_set(goal: Goal) -> int:
     """Columns whose Gram matrix costs as much as the pass over all columns that chooses them."""
     share = goal.entries / sum(goal.widths)
