@@ -1,4 +1,4 @@
-"""Many columns in one process: working sets, extrapolated passes and Gram matrices, with classes, too."""
+"""Many columns in one process: passes over working sets and Gram matrices, with classes, too."""
 
 import numpy as np
 import pytest

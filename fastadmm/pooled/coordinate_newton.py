@@ -2,10 +2,9 @@ r"""The best weights of many columns: proximal Newton steps by coordinate descen
 
 As :mod:`fastadmm.pooled.gram_newton`, but with *working sets* (Johnson and Guestrin 2015): a
 step's parabola is minimised over the columns with weights and as many again of those that pull most, about to
-a tenth; the next step continues from there. Passes over these columns
-(:mod:`fastadmm.kernels.coordinate_descent`) are extrapolated (Anderson; Bertrand and Massias 2021). Once they
-have cost as much as the columns' Gram matrix and its minimiser would, that is what comes next. Steps end
-where the gradient proves the gap.
+a tenth; the next step continues from there. Once passes over these columns
+(:mod:`fastadmm.kernels.coordinate_descent`) have cost as much as the columns' Gram matrix and its minimiser
+would, that is what comes next. Steps end where the gradient proves the gap.
 """
 
 import math
@@ -41,9 +40,6 @@ _FEWEST = 100
 
 #: Share of a step's first moves that its last pass may make.
 _SHARE = 0.1
-
-#: Passes that are extrapolated together, and what keeps their equations solvable.
-_TOGETHER, _SOLVABLE = 5, 1e-12
 
 #: Share of the promised decrease that a step must keep.
 _ARMIJO = 1e-4
@@ -154,20 +150,19 @@ class CoordinateSteps(ABC):
     def passes(
         self,
         descend: Callable[[Array, float, Array, Array, Array], int],
-        value: Callable[[Array, Array, Array], float],
         chosen: Array,
         x: Array,
         image: Array,
         moved: Array,
         price: float,
     ) -> bool:
-        """Passes over some columns until moves are a tenth of the first ones, extrapolated.
+        """Passes over some columns until moves are a tenth of the first ones; whether a Gram matrix is next.
 
         Shapes: chosen (c,).
         """
         from fastadmm.kernels.coordinate_descent import shuffle_columns
 
-        order, limit, wide, past = chosen.copy(), 0.0, math.inf, []
+        order, limit, wide = chosen.copy(), 0.0, math.inf
         shuffle_columns(order)
         for number in range(max(1, min(_MAX_PASSES, int(min(price - self._spent, _MAX_PASSES))))):
             self._spent += 1.0
@@ -177,12 +172,6 @@ class CoordinateSteps(ABC):
                 limit = _SHARE * float(moved[0])
             if moved[0] <= limit:
                 return False
-            past.append((x[..., chosen], image.copy(), moved[2:].copy()))
-            if len(past) > _TOGETHER:
-                found = self._extrapolated(past)
-                if found is not None and value(*found) < value(*past[-1]):
-                    x[..., chosen], image[:], moved[2:] = found
-                past = []
         if self._spent < price:
             return False
         self._spent = 0.0
@@ -217,20 +206,6 @@ class CoordinateSteps(ABC):
         return minimise_on_gram(
             gram - shared @ cross.T, slope - shared @ first, c, self.terms, x, n, tolerance
         )
-
-    def _extrapolated(self, past: list[tuple[Array, Array, Array]]) -> tuple[Array, ...] | None:
-        """Where passes lead that go on as they did: where combined moves are least; None outside the set."""
-        moves = np.diff([image for _, image, _ in past], axis=0)
-        products = np.array([[self.engine.dot(a, b) for b in moves] for a in moves])
-        products[np.diag_indices(len(moves))] += _SOLVABLE * np.trace(products)
-        try:
-            share = np.linalg.solve(products, np.ones(len(moves)))
-        except np.linalg.LinAlgError:
-            return None
-        share /= share.sum()
-        x, image, along = (np.tensordot(share, own[1:], 1) for own in map(np.array, zip(*past)))
-        inside = np.isfinite(share).all() and (x >= self.terms[2]).all() and (x <= self.terms[3]).all()
-        return (x, image, along) if inside else None
 
 
 class CoordinateNewton(CoordinateSteps):
@@ -268,16 +243,10 @@ class CoordinateNewton(CoordinateSteps):
         engine.over_rows(scale_columns, row_ranges(len(chosen)), *given)
         first, start, pull = float(here.slope[0]) if lead else 0.0, c[chosen], slope[chosen]
         metric = (*arrays[:2], scaled), (squares, cross), (whole, first), slope, self.terms
-
-        def value(own: Array, image: Array, along: Array) -> float:
-            loss = float(np.sum(pull * (own - start))) + 0.5 * engine.dot(image, image)
-            lifted = 0.5 * (first + float(along[0])) ** 2 / whole if whole > 0.0 else 0.0
-            return loss - lifted + self.penalty(own)
-
         x, image, moved = c.copy(), np.zeros(len(h)), np.zeros(3)
         descend = lambda *given: descend_columns(*metric, *given)  # noqa: E731
         price = self.price(chosen, self._is_known(chosen))
-        if self.passes(descend, value, chosen, x, image, moved, price):
+        if self.passes(descend, chosen, x, image, moved, price):
             if not self._is_known(chosen):
                 self._known, self._gram = chosen, columns.some(chosen).gram(engine, h)
             own, lifts = np.searchsorted(self._known, chosen), np.ones((lead, lead)) / (whole or 1.0)
@@ -338,17 +307,11 @@ class ClassCoordinateNewton(CoordinateSteps):
             blocks -= cross @ inverse @ cross
         places = np.zeros(columns.shape[1], dtype=np.int64)
         places[chosen] = np.arange(len(chosen))
-        start, pull, divisor = c[:, chosen], slope[:, chosen], np.maximum(bend, _UNLIKELY)
+        start, pull = c[:, chosen], slope[:, chosen]
         metric = arrays, (likely, bend, blocks, cross, places), (inverse, first), slope, self.terms
-
-        def value(own: Array, image: Array, along: Array) -> float:
-            loss = float(np.sum(pull * (own - start))) + 0.5 * self.engine.dot(image, image / divisor)
-            end = first + along[: len(first)]
-            return loss - 0.5 * float(end @ inverse @ end) + self.penalty(own)
-
         x, image, moved = c.copy(), np.zeros_like(likely), np.zeros(2 + n)
         descend = lambda *given: descend_class_columns(*metric, *given)  # noqa: E731
-        if self.passes(descend, value, chosen, x, image, moved, self.price(chosen)):
+        if self.passes(descend, chosen, x, image, moved, self.price(chosen)):
             lift = inverse, first, np.moveaxis(cross, 1, 0).reshape(-1, n)[:, : n * lead]
             there = pull.ravel(), start.ravel(), x[:, chosen].ravel()
             found = self.on_gram(self._gram(chosen, likely, bend), *there, lift, gap).reshape(n, -1)

@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fastadmm.blocks.block import CSRBlock, FeatureBlock
-from fastadmm.blocks.columns import some_columns
-from fastadmm.blocks.mixed import Rows
+from fastadmm.blocks.mixed import Rows, in_order, rows_of_all
 from fastadmm.blocks.side_by_side import can_stand_side_by_side
 from fastadmm.engine.engine import Engine
 from fastadmm.method.certificate import PrimalValue, primal_value
@@ -94,7 +93,8 @@ class Goal:
 
     def rows(self) -> tuple[Rows, Array]:
         """All columns in memory as one table, and their numbers in the order in which they stand there."""
-        return some_columns(self.problem.blocks, np.arange(sum(self.widths)), self.engine)
+        blocks, numbers = self.problem.blocks, self.parted(np.arange(sum(self.widths)))
+        return rows_of_all(blocks, self.engine), np.concatenate([numbers[m] for m in in_order(blocks)])
 
     def product(self, weights: Array) -> Array:
         """Predictor without offset and intercept.

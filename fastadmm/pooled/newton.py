@@ -13,12 +13,10 @@ rows by a statistical error only, about a share d / n of the loss.
 
 import math
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from fastadmm.method.class_certificate import hessian_sums
 from fastadmm.method.row_samples import ACCURACY
 from fastadmm.method.span import Best, Here, SpanPoint, is_lower, span_solver
 from fastadmm.pooled import cost
@@ -32,9 +30,6 @@ from fastadmm.pooled.table_span import (
 )
 
 Array = np.ndarray
-
-#: Products that an easy step takes: a Gram matrix that costs no more is formed at once.
-_EASY = 14.0
 
 #: Products of all steps without a Gram matrix, and Gram matrices of all steps, about.
 _PRODUCTS, _FACTORS = 80.0, 3.0
@@ -69,7 +64,7 @@ class Newton:
     def cost(self, goal: Goal) -> float:
         """Steps with products alone, or with a Gram matrix of columns or rows."""
         factor = _Factor(goal)
-        return (_EASY + min(_PRODUCTS, _FACTORS * factor.price)) * cost.product(goal)
+        return (cost.EASY + min(_PRODUCTS, _FACTORS * factor.price)) * cost.product(goal)
 
     def minimise(self, goal: Goal, point: Point, wanted: float, otherwise: float) -> Point:
         """Steps until the gap is reached, or as many as a round may take."""
@@ -101,52 +96,11 @@ def _most(span: Any) -> float:
 
 def _of_classes(goal: Goal, point: Point, wanted: float) -> Point:
     """The same over the weights of several classes."""
-    span, factor = ClassTableSpan(goal), _ClassFactor(goal)
+    span = ClassTableSpan(goal)
     first = SpanPoint(point.weights, point.intercept, goal.product(point.weights))
     here = span.at(span.evaluated(first))
-    end = _descend(span, here, SHARE_OF_WANTED * wanted, factor, max(_most(span), _FEWEST_OF_CLASSES))
+    end = _descend(span, here, SHARE_OF_WANTED * wanted, None, max(_most(span), _FEWEST_OF_CLASSES))
     return goal.at(end.coefficients, end.intercept)
-
-
-class _ClassFactor:
-    """A factor for each class: of the Gram matrix of centred columns times the class's mean curvature."""
-
-    solve: Solve | None = None
-
-    def __init__(self, goal: Goal) -> None:
-        d, classes = sum(goal.widths), goal.problem.n_outputs
-        price = (cost.gram(goal) / classes + cost.dense_gram(0, d)) / cost.product(goal)
-        fits = goal.in_memory and cost.gram_fits(goal) and classes * d * d <= goal.n_samples * goal.entries
-        self.pays = fits and price <= _EASY
-        self.goal, self.spent = goal, 0.0
-
-    @cached_property
-    def _gram(self) -> Array:
-        """Mean over the rows of products of centred columns, (d, d)."""
-        goal, n = self.goal, self.goal.n_samples
-        rows, order = goal.rows()
-        share = np.full(rows.shape[0], 1.0 / n)
-        found = np.empty((len(order), len(order)))
-        found[np.ix_(order, order)] = rows.gram(goal.engine, share)
-        if goal.problem.fit_intercept:
-            mean = goal.images(np.tile(share, (goal.problem.n_outputs, 1)))[0]
-            found -= np.outer(mean, mean)
-        return found
-
-    def prepare(self, span: ClassTableSpan, hessian: Any) -> None:
-        """Make them here."""
-        if not self.pays:
-            return
-        sums = np.diag(hessian_sums(hessian.likely, span.problem.weight, span.engine))
-        classes, (d, _), lead = len(sums), self._gram.shape, span.lead
-        solvers = [span_solver(own * self._gram + span.scale * np.eye(d)) for own in sums]
-
-        def solve(residual: Array) -> Array:
-            parts = residual[lead:].reshape(classes, d)
-            found = np.concatenate([own(part) for own, part in zip(solvers, parts)])
-            return np.append(residual[:lead] / hessian.sizes[:lead], found)
-
-        self.solve = solve
 
 
 class _Factor:
@@ -157,7 +111,7 @@ class _Factor:
     def __init__(self, goal: Goal) -> None:
         fits = goal.in_memory and cost.gram_fits(goal)
         self.price = cost.gram(goal) / cost.product(goal) if fits else math.inf
-        self.spent = math.inf if self.price <= _EASY else 0.0  # products since it was made
+        self.spent = math.inf if self.price <= cost.EASY else 0.0  # products since it was made
 
     def prepare(self, span: TableSpan, hessian: HessianOfRows) -> None:
         """Make it here, if products with the last one have cost more."""
@@ -171,7 +125,7 @@ class _Factor:
         self.solve = span_solver(matrix)
 
 
-def _descend(span: Any, here: Here, share: float, factor: _Factor | _ClassFactor, most: float) -> Any:
+def _descend(span: Any, here: Here, share: float, factor: _Factor | None, most: float) -> Any:
     """Steps until the gap is about this share of the objective; a point that is no worse."""
     best, hessian, products = Best(span, here, _MOST_IDLE), None, 0
     for _ in range(_MAX_STEPS):
@@ -180,12 +134,15 @@ def _descend(span: Any, here: Here, share: float, factor: _Factor | _ClassFactor
         if gap <= enough or products >= most:
             break
         hessian = span.hessian_at(here.point)
-        factor.prepare(span, hessian)
-        target, solve = -hessian.without_intercept(here.slope), factor.solve
+        if factor is not None:
+            factor.prepare(span, hessian)
+        target = -hessian.without_intercept(here.slope)
+        solve = None if factor is None else factor.solve
         stop = _SHARE_OF_ACCURACY * enough * 2.0 * span.scale
         found, spent = _conjugate_gradients(hessian.product, hessian.sizes, solve, target, stop)
         step, products = hessian.with_intercept(found, here.slope), products + spent
-        factor.spent += spent
+        if factor is not None:
+            factor.spent += spent
         decrease = -float(here.slope @ step)
         if not decrease > 0.0:
             break
