@@ -84,7 +84,7 @@ class Mixed:
 Rows = CSRBlock | Beside | Mixed
 
 
-def rows_of_all(blocks: Sequence[FeatureBlock], engine: Engine, once: bool = False) -> Rows:
+def rows_of_all(blocks: Sequence[FeatureBlock], engine: Engine) -> Rows:
     """The columns of blocks in memory, in the order of :func:`in_order`.
 
     Several sparse blocks are copied as one; with them a few dense columns, and narrow dense blocks as one too
@@ -99,7 +99,7 @@ def rows_of_all(blocks: Sequence[FeatureBlock], engine: Engine, once: bool = Fal
         return side_by_side(blocks, engine)
     others = side_by_side(dense, engine)
     assert isinstance(others, Beside)
-    if (sparse or not once) and are_narrow(engine.all_rows(others.shape[0]), *shapes):
+    if are_narrow(engine.all_rows(others.shape[0]), *shapes):
         others = Beside([others.joined(engine)])
     if not sparse:
         return others
