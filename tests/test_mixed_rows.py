@@ -48,11 +48,10 @@ def test_passes_are_those_over_a_matrix(kinds, n):
         )
         x, v, w = rng.normal(size=D.shape[1]), rng.normal(size=n), rng.random(n) * (rng.random(n) < 0.7)
         numbers = np.flatnonzero(rng.random(n) < 0.5)
-        exact = [D @ x, D.T @ v, D.T @ (w * (D @ x)), np.sum(D**2, axis=0)]
+        exact = [D @ x, D.T @ v, np.sum(D**2, axis=0)]
         found = [
             rows.product(x, engine),
             rows.transposed_product(v, engine),
-            rows.hessian_product(x, w, engine),
             rows.column_squares(engine),
         ]
         for lead in (0, 1):

@@ -55,13 +55,6 @@ class Mixed:
         d, given = self.shape[1], (*self.arrays, self.sparse.shape[1], v)
         return engine.sum_over_rows(mixed_transposed, self._leaves(engine, d), (d,), *given)
 
-    def hessian_product(self, x: Array, weight: Array, engine: Engine) -> Array:
-        """``D.T diag(weight) D x`` of shape (d,), for x of shape (d,) and weights of shape (N,)."""
-        from fastadmm.kernels.mixed import mixed_hessian_product
-
-        d, given = self.shape[1], (*self.arrays, self.sparse.shape[1], x, weight)
-        return engine.sum_over_rows(mixed_hessian_product, self._leaves(engine, d), (d,), *given)
-
     def column_squares(self, engine: Engine) -> Array:
         """Diagonal of the Gram matrix, of shape (d,)."""
         return np.concatenate([self.sparse.column_squares(engine), self.dense.column_squares(engine)])

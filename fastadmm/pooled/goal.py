@@ -58,10 +58,6 @@ class Table:
             return np.concatenate([block.transposed_product(v, engine) for block in self.blocks])
         return np.concatenate([block.transposed_matrix_product(v, engine) for block in self.blocks], axis=1)
 
-    def hessian_product(self, x: Array, weight: Array, engine: Engine) -> Array:
-        """``D.T diag(weight) D x`` of shape (d,), for x of shape (d,) and weights of shape (N,)."""
-        return self.transposed_product(engine.times(self.product(x, engine), weight), engine)
-
     def column_squares(self, engine: Engine) -> Array:
         """Diagonal of the Gram matrix, of shape (d,)."""
         return np.concatenate([block.column_squares(engine) for block in self.blocks])
