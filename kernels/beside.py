@@ -1,7 +1,6 @@
 """Passes over the columns of several dense matrices with the same rows, side by side as they are.
 
-What :mod:`fastadmm.kernels.span` and :mod:`fastadmm.kernels.span_hessian` do with messages, where every
-column is one: none of them is copied. The matrices are C-contiguous, of shape (N, d_m), in a tuple; K is the
+None of them is copied. The matrices are C-contiguous, of shape (N, d_m), in a tuple; K is the
 number of all columns.
 """
 
@@ -11,21 +10,8 @@ from fastadmm.kernels.dense_products import add_rows
 from fastadmm.kernels.dense_rows import add_products
 from fastadmm.kernels.policy import kernel, spliced
 
-#: Rows whose products stay in the first-level cache; numbers that stay in the second with room to spare.
-_ROWS, _FEWEST_ROWS, _NUMBERS_PER_BLOCK = 1024, 128, 1 << 15
-
-#: The fewest rows of a block where nothing but products are made of it.
-_FEWEST_OF_PRODUCTS = 8
-
-
-@spliced
-def beside_blocks(n_columns, start, stop):
-    """Cut a row range into blocks that stay in a cache from the products to the slopes.
-
-    ``n_columns``: K. Returns: first row and end of each block.
-    """
-    size = min(max(_FEWEST_ROWS, _NUMBERS_PER_BLOCK // max(1, n_columns)), _ROWS)
-    return [(begin, min(begin + size, stop)) for begin in range(start, stop, size)]
+#: Rows whose products stay in the first-level cache.
+_ROWS = 1024
 
 
 @spliced
@@ -37,26 +23,6 @@ def add_beside_products(matrices, x, total, start, stop):
         if first < last:
             add_products(matrix[start:stop], x[first:last], total[start:stop])
         first = last
-
-
-@spliced
-def beside_move(matrices, step, origin, base, intercept, total, z, start, stop):
-    """Write ``origin + D step`` to ``total`` and ``base + intercept`` more to ``z``, over a row range.
-
-    Shapes: each of matrices (N, d_m); step (K,); origin (N,) or (0,).
-    ``origin``: without numbers, zeros. Others as of :func:`fastadmm.kernels.span.span_move`.
-    """
-    own_total, own_z, own_base = total[start:stop], z[start:stop], base[start:stop]
-    if len(origin) != 0:
-        own_origin = origin[start:stop]
-        for i in range(stop - start):
-            own_total[i] = own_origin[i]
-    else:
-        for i in range(stop - start):
-            own_total[i] = 0.0
-    add_beside_products(matrices, step, total, start, stop)
-    for i in range(stop - start):
-        own_z[i] = (own_base[i] + own_total[i]) + intercept
 
 
 @spliced
@@ -86,23 +52,6 @@ def beside_product(matrices, x, out, start, stop):
 def beside_transposed(matrices, vector, out, start, stop):
     """:func:`beside_slopes` of ``matrices`` and ``vector`` as a kernel."""
     beside_slopes(matrices, vector, out, start, stop)
-
-
-@kernel
-def beside_hessian_product(matrices, x, weight, out, start, stop):
-    """Add ``D.T diag(weight) D x`` over the rows of a range to ``out`` of shape (K,).
-
-    Shapes: each of matrices (N, d_m); x (K,); weight (N,); out (K,).
-    """
-    size, product = min(max(_FEWEST_OF_PRODUCTS, _NUMBERS_PER_BLOCK // max(1, len(x))), _ROWS), np.empty(stop)
-    for begin in range(start, stop, size):
-        end = min(begin + size, stop)
-        for i in range(begin, end):
-            product[i] = 0.0
-        add_beside_products(matrices, x, product, begin, end)
-        for i in range(begin, end):
-            product[i] *= weight[i]
-        beside_slopes(matrices, product, out, begin, end)
 
 
 @kernel

@@ -59,7 +59,7 @@ def class_blocks(indptr, rows, data, likely, bend, chosen, blocks, cross, start,
 
 @inline
 def _shift(y, ranked, l1, l2):
-    """The constant to subtract from a column's weights in all classes: ``sparsest_shift`` of the parties."""
+    """The best constant to subtract from a column's weights; of several the nearest to 0 that zeroes one."""
     n = len(y)
     size = n if l2 == 0.0 else 2 * n + 1
     for c in range(n):

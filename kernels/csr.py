@@ -90,21 +90,6 @@ def csr_accumulate_images(indptr, indices, data, vectors, out, start, stop):
 
 
 @kernel
-def csr_hessian_product(indptr, indices, data, x, weight, out, start, stop):
-    """Add ``D.T diag(weight) D x`` over the rows of a range to ``out`` of shape (d,).
-
-    Shapes: x (d,); weight (N,); out (d,).
-    """
-    readable = np.uint64(indptr[stop])
-    for i in range(start, stop):
-        if weight[i] == 0.0:  # most rows of a loss with flat pieces
-            continue
-        begin, end = np.uint64(indptr[i]), np.uint64(indptr[i + 1])
-        value = weight[i] * row_product(data, indices, x, begin, end, readable)
-        add_row(data, indices, out, begin, end, readable, value)
-
-
-@kernel
 def csr_accumulate_gram(indptr, indices, data, weight, out, start, stop):
     """Add the upper triangle of ``D.T @ diag(weight) @ D`` over the rows of a range to ``out``.
 

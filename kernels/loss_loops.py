@@ -12,7 +12,6 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
-from fastadmm.kernels.beside import beside_blocks, beside_move, beside_slopes
 from fastadmm.kernels.block_sum import BLOCK, block_sum
 from fastadmm.kernels.pieces import call_kernel
 from fastadmm.kernels.policy import inline, kernel
@@ -23,8 +22,7 @@ from fastadmm.kernels.vectors import total_and_size
 class Kernels(NamedTuple):
     """The compiled functions of a loss; each works on a row range, but for ``prox_of_row``.
 
-    ``advance_beside`` is ``advance`` where messages are columns of dense matrices, in a tuple. Without
-    ``prox_of_row`` there is no coordinate ascent on rows.
+    Without ``prox_of_row`` there is no coordinate ascent on rows.
     """
 
     evaluate: Any
@@ -32,7 +30,6 @@ class Kernels(NamedTuple):
     prox: Any
     conjugate: Any
     advance: Any = None
-    advance_beside: Any = None
     prox_of_row: Any = None
 
 
@@ -70,9 +67,6 @@ add_up: Any = None
 
 #: What ``advance`` calls.
 evaluate: Any = None
-blocks: Any = None
-move: Any = None
-add_slopes: Any = None
 
 
 def _evaluate(z, target, weight, extra, gradient, start, stop):
@@ -100,10 +94,10 @@ def _advance(
 ):
     """A step in the span of the messages and the loss there; arguments as in :mod:`fastadmm.kernels.span`."""
     value = 0.0
-    for begin, end in blocks(len(step), start, stop):
-        move(messages, step, origin, base, intercept, total, z, begin, end)
+    for begin, end in span_blocks(len(step), start, stop):
+        span_move(messages, step, origin, base, intercept, total, z, begin, end)
         value += evaluate(z, target, weight, extra, gradient, begin, end)
-        add_slopes(messages, gradient, slopes, begin, end)
+        span_slopes(messages, gradient, slopes, begin, end)
         total_and_size(gradient, slopes[len(step) + 1 :], begin, end)
     slopes[len(step)] += value
 
@@ -210,10 +204,7 @@ def loss_kernels(
 
     own["evaluate"] = made(_evaluate, "evaluate", value=inline(value))
     own["curvature"] = made(_curvature, "curvature", bend=inline(bend))
-    along = {"blocks": span_blocks, "move": span_move, "add_slopes": span_slopes}
-    own["advance"] = made(_advance, "advance", evaluate=own["evaluate"], **along)
-    along = {"blocks": beside_blocks, "move": beside_move, "add_slopes": beside_slopes}
-    own["advance_beside"] = made(_advance, "advance_beside", evaluate=own["evaluate"], **along)
+    own["advance"] = made(_advance, "advance", evaluate=own["evaluate"])
     if dual is not None:
         template = _conjugate_by_halves if "conjugate" in by_halves else _conjugate
         own["conjugate"] = made(template, "conjugate", dual=inline(dual))

@@ -9,7 +9,6 @@ from fastadmm.kernels.beside import add_beside_products, beside_gram, beside_slo
 from fastadmm.kernels.csr import add_csr_rows, multiply_csr_rows
 from fastadmm.kernels.fused_multiply_add import fma
 from fastadmm.kernels.policy import kernel, spliced
-from fastadmm.kernels.sparse_row import add_row, row_product
 
 #: Most and fewest rows of a block, and numbers that stay in the second-level cache with room to spare.
 _ROWS, _FEWEST_ROWS, _NUMBERS_PER_BLOCK = 1024, 8, 1 << 15
@@ -49,32 +48,6 @@ def mixed_transposed(sparse, matrices, columns, vector, out, start, stop):
     indptr, indices, data = sparse
     add_csr_rows(indptr, indices, data, vector, out, start, stop)
     beside_slopes(matrices, vector, out[columns:], start, stop)
-
-
-@kernel
-def mixed_hessian_product(sparse, matrices, columns, x, weight, out, start, stop):
-    """Add ``D.T diag(weight) D x`` over the rows of a range to ``out`` of shape (K,).
-
-    Shapes: weight (N,); out (K,).
-    Others as of :func:`mixed_product`.
-    """
-    indptr, indices, data = sparse
-    size, product = _block_rows(matrices), np.empty(stop)
-    readable = np.uint64(indptr[stop])
-    for begin in range(start, stop, size):
-        end = min(begin + size, stop)
-        for i in range(begin, end):
-            product[i] = 0.0
-        add_beside_products(matrices, x[columns:], product, begin, end)
-        for i in range(begin, end):
-            if weight[i] == 0.0:
-                product[i] = 0.0
-                continue
-            first, last = np.uint64(indptr[i]), np.uint64(indptr[i + 1])
-            product[i] += row_product(data, indices, x, first, last, readable)
-            product[i] *= weight[i]
-            add_row(data, indices, out, first, last, readable, product[i])
-        beside_slopes(matrices, product, out[columns:], begin, end)
 
 
 @kernel

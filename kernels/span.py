@@ -6,8 +6,7 @@ A step in the span, the kernel ``advance`` of a loss, takes
 Its arguments are those of :func:`span_move`, with targets, weights and
 parameters of the loss as its ``evaluate`` takes them, and an array of shape (K + 3,)
 to which it adds the slopes, the summed loss of the row range and the sums of the gradient
-and of its absolute values. Without messages it is the loss where S is. Where messages are columns of
-dense matrices, ``advance_beside`` takes a tuple of these in place of V: see :mod:`fastadmm.kernels.beside`.
+and of its absolute values. Without messages it is the loss where S is.
 
 Both passes go over the samples in blocks that stay in the first-level cache, message
 after message: every value of V is read once and nothing else leaves the cache.

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from fastadmm.blocks.side_by_side import Beside
-from fastadmm.kernels.beside import beside_blocks, beside_gram, beside_product, beside_rows, beside_transposed
+from fastadmm.kernels.beside import beside_gram, beside_product, beside_rows, beside_transposed
 from fastadmm.kernels.blas import routine
 
 import naive
@@ -40,5 +40,3 @@ def test_kernels(widths):
     np.testing.assert_array_equal(chosen[20:80], whole[numbers[20:80]])
     assert np.isnan(chosen[:20]).all()
     assert np.isnan(chosen[80:]).all()
-    blocks = beside_blocks(len(x), start, stop)
-    assert [rows for block in blocks for rows in range(*block)] == list(range(start, stop))

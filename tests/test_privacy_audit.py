@@ -1,4 +1,4 @@
-"""Audits from outside: bounds of games, noise on parameters, canaries, the paper's formulas."""
+"""Audits from outside: noise on parameters, canaries, the paper's calibration and formulas."""
 
 import math
 
@@ -7,64 +7,25 @@ import pytest
 from fastadmm import Privacy, SolverOptions, make_problem
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
-from fastadmm.privacy.accounting import epsilon_of, gdp_of
-from fastadmm.privacy.audit import (
-    audit_one_run,
-    canary_epsilon,
-    clopper_pearson,
-    distinguish,
-    play,
-)
-from fastadmm.privacy.noise import Calibration, NoiseSource, calibrate
+from fastadmm.privacy.accounting import epsilon_of
+from fastadmm.privacy.audit import audit_one_run, canary_epsilon
+from fastadmm.privacy.noise import NoiseSource, calibrate
 from fastadmm.privacy.noise_tests import directions_check
 from fastadmm.privacy.plan import corollary_epsilon, lemma_counter_example, lemma_sensitivity, theorem_sigma
-from scipy.stats import binom
+from fastadmm.runs.audit import audit_paper
 
 ENGINE = Engine(1)
 
 
-# --- bounds
-def test_clopper_pearson_is_the_exact_binomial_bound():
-    for errors, trials in ((0, 50), (3, 50), (49, 50)):
-        bound = clopper_pearson(errors, trials)
-        assert binom.cdf(errors, trials, bound) == pytest.approx(0.025, rel=1e-9)
-    assert clopper_pearson(5, 5) == 1.0
-
-
-@pytest.mark.repeats
-def test_bounds_hold_and_are_useful_on_a_known_gaussian():
-    rng = np.random.default_rng(0)
-    mu = gdp_of(1.0, 1e-5)
-    above = 0
-    for _ in range(6):
-        scores = rng.normal(size=20_000), rng.normal(size=20_000) + mu
-        result = distinguish(*scores, 1.0, 1e-5)
-        above += result.epsilon_gaussian > 1.0
-        assert result.epsilon_clopper_pearson <= 1.0
-        assert result.epsilon_gaussian > 0.5
-    assert above <= 1  # 95 % confidence
-    assert distinguish(rng.normal(size=1000), rng.normal(size=1000), 1.0, 1e-5).epsilon_gaussian < 0.5
-
-
 # --- the paper's calibration, and noise on parameters
-def test_the_papers_calibration_is_flagged():
+def test_the_papers_calibration_is_flagged_with_its_exact_cost():
+    lemma, cost = audit_paper(66, 1.0, 1e-5)
+    assert lemma.flagged
+    assert cost.flagged
     case = lemma_counter_example(66)
-    sigma = theorem_sigma(1.0, 1e-5, case.lemma)
-    level = Calibration(sigma, 2.0 ** (math.floor(math.log2(sigma)) - 28), case.lemma)
-    messages = [_message(D, case.target) for D in (case.first, case.second)]
-    # full-rank noise is granted; in the plane of the two messages it looks the same
-    basis = np.linalg.qr(np.column_stack(messages))[0]
-    scores = play(*(basis.T @ m for m in messages), level, 1, 200_000)
-    result = distinguish(*scores, 1.0, 1e-5)
-    assert result.flagged
-    assert result.epsilon_gaussian > 9.0
-    assert result.epsilon_clopper_pearson > 8.0
-    truth = epsilon_of(case.distance / sigma, 1e-5)
-    assert truth == pytest.approx(23.8, abs=0.1)
-
-
-def _message(D, w):
-    return D @ np.linalg.solve(D.T @ D + 1e-6 * np.eye(D.shape[1]), D.T @ w)
+    exact = epsilon_of(case.distance / theorem_sigma(1.0, 1e-5, case.lemma), 1e-5)
+    assert cost.epsilon == pytest.approx(exact, rel=1e-5)
+    assert exact == pytest.approx(23.8, abs=0.1)
 
 
 def test_parameter_noise_is_refused_without_sampling_its_size():

@@ -5,8 +5,6 @@ import pytest
 import scipy.sparse as sp
 from fastadmm import SolverOptions, make_problem, solve
 from fastadmm.blocks.block import as_block
-from fastadmm.blocks.columns import some_columns
-from fastadmm.engine.engine import Engine
 
 N = 12_000
 
@@ -26,8 +24,7 @@ def problem(kind, loss="squared", regularizer="l1", **more):
 @pytest.mark.parametrize("kind", ["dense", "sparse", "mixed"])
 @pytest.mark.parametrize("loss", ["squared", "logistic", "huber"])
 @pytest.mark.parametrize("more", [{}, {"constraint": "nonnegative"}, {"regularizer": "elastic_net"}])
-def test_one_round_over_few_columns_ends_where_all_columns_do(kind, loss, more, monkeypatch):
-    monkeypatch.setattr("fastadmm.pooled.cost.first_set", lambda goal: 10)
+def test_few_rounds_end_where_those_of_parties_do(kind, loss, more):
     given = problem(kind, loss, **more)
     found, known = (
         solve(given, SolverOptions(scheme="pooled", gap=1e-8)),
@@ -45,46 +42,3 @@ def test_bits_do_not_depend_on_threads(kind):
     )
     for x, y in zip(alone.weights, several.weights, strict=True):
         np.testing.assert_array_equal(x, y)
-
-
-@pytest.fixture
-def sizes(monkeypatch):
-    """Of the sets, of which the first has 10 columns."""
-    found = []
-
-    def counting(blocks, chosen, engine):
-        found.append(len(chosen))
-        return some_columns(blocks, chosen, engine)
-
-    monkeypatch.setattr("fastadmm.pooled.cost.first_set", lambda goal: 10)
-    monkeypatch.setattr("fastadmm.pooled.working_sets.some_columns", counting)
-    return found
-
-
-def test_sets_of_columns_that_are_alike_need_not_double_many_times(sizes):
-    """Of 160 columns 90 or so have weights: from 10 on, doubling alone would take four sets to get there."""
-    rng = np.random.default_rng(5)
-    X = rng.normal(size=(N, 160))
-    X[:, 1:] += 0.7 * X[:, :-1]
-    y = X @ (rng.normal(size=160) * (rng.random(160) < 0.5)) + rng.normal(size=N)
-    found = solve(
-        make_problem([as_block(X)], y, loss="squared", regularizer="l1", lam=0.05),
-        SolverOptions(scheme="pooled"),
-    )
-    assert found.certified
-    assert 60 <= np.count_nonzero(found.weights[0]) <= 120
-    assert len(sizes) <= 3
-    assert sizes[1] >= 60
-
-
-@pytest.mark.parametrize("kind", ["dense", "sparse", "mixed"])
-@pytest.mark.parametrize("share", [0.3, 1.0])
-def test_some_columns_are_those_of_the_blocks(kind, share):
-    blocks, engine = problem(kind).blocks, Engine(1)
-    rng = np.random.default_rng(0)
-    chosen = np.flatnonzero(rng.random(sum(block.shape[1] for block in blocks)) < share)
-    rows, numbers = some_columns(blocks, chosen, engine)
-    whole = np.hstack([block.columns(np.arange(block.shape[1]), engine) for block in blocks])
-    np.testing.assert_array_equal(np.sort(numbers), chosen)
-    for k, number in enumerate(numbers):
-        np.testing.assert_array_equal(rows.product(np.eye(len(numbers))[k], engine), whole[:, number])

@@ -79,11 +79,6 @@ class FeatureBlock(ABC):
         self.product_into(x, out, engine)
         return out
 
-    def hessian_product(self, x: Array, weight: Array, engine: Engine) -> Array:
-        """``D.T diag(weight) D x`` of shape (d,), for x of shape (d,) and weights of shape (N,)."""
-        message = self.product(x, engine)
-        return self.transposed_product(engine.times(message, weight, message), engine)
-
     @abstractmethod
     def product_into(self, x: Array, out: Array, engine: Engine) -> None:
         """Write ``D x`` to ``out`` of shape (N,)."""
@@ -540,14 +535,6 @@ class CSRBlock(_Tiled):
     def _zero_fours(self, count: int) -> Array:
         """Sums for the images of so many vectors, four side by side."""
         return np.zeros((-(-count // 4), self.shape[1], 4))
-
-    def hessian_product(self, x: Array, weight: Array, engine: Engine) -> Array:
-        from fastadmm.kernels.csr import csr_hessian_product
-
-        if not self.in_memory:
-            return super().hessian_product(x, weight, engine)
-        d, given = self.shape[1], (*self._arrays, x, weight)
-        return engine.sum_over_rows(csr_hessian_product, self._leaves(engine, d), (d,), *given)
 
     def upper_gram(self, engine: Engine, weight: Array | None = None, rough: bool = False) -> Array:
         from fastadmm.kernels.csr import csr_accumulate_gram

@@ -55,13 +55,6 @@ class Mixed:
         d, given = self.shape[1], (*self.arrays, self.sparse.shape[1], v)
         return engine.sum_over_rows(mixed_transposed, self._leaves(engine, d), (d,), *given)
 
-    def hessian_product(self, x: Array, weight: Array, engine: Engine) -> Array:
-        """``D.T diag(weight) D x`` of shape (d,), for x of shape (d,) and weights of shape (N,)."""
-        from fastadmm.kernels.mixed import mixed_hessian_product
-
-        d, given = self.shape[1], (*self.arrays, self.sparse.shape[1], x, weight)
-        return engine.sum_over_rows(mixed_hessian_product, self._leaves(engine, d), (d,), *given)
-
     def column_squares(self, engine: Engine) -> Array:
         """Diagonal of the Gram matrix, of shape (d,)."""
         return np.concatenate([self.sparse.column_squares(engine), self.dense.column_squares(engine)])
@@ -84,7 +77,7 @@ class Mixed:
 Rows = CSRBlock | Beside | Mixed
 
 
-def rows_of_all(blocks: Sequence[FeatureBlock], engine: Engine, once: bool = False) -> Rows:
+def rows_of_all(blocks: Sequence[FeatureBlock], engine: Engine) -> Rows:
     """The columns of blocks in memory, in the order of :func:`in_order`.
 
     Several sparse blocks are copied as one; with them a few dense columns, and narrow dense blocks as one too
@@ -99,7 +92,7 @@ def rows_of_all(blocks: Sequence[FeatureBlock], engine: Engine, once: bool = Fal
         return side_by_side(blocks, engine)
     others = side_by_side(dense, engine)
     assert isinstance(others, Beside)
-    if (sparse or not once) and are_narrow(engine.all_rows(others.shape[0]), *shapes):
+    if are_narrow(engine.all_rows(others.shape[0]), *shapes):
         others = Beside([others.joined(engine)])
     if not sparse:
         return others

@@ -105,13 +105,6 @@ class Beside:
         leaves = self._leaves(engine)
         return engine.sum_over_rows(beside_transposed, leaves, (self.shape[1],), self.matrices, v)
 
-    def hessian_product(self, x: Array, weight: Array, engine: Engine) -> Array:
-        """``D.T diag(weight) D x`` of shape (d,), for x of shape (d,) and weights of shape (N,)."""
-        from fastadmm.kernels.beside import beside_hessian_product
-
-        given = self.matrices, x, weight
-        return engine.sum_over_rows(beside_hessian_product, self._leaves(engine), (len(x),), *given)
-
     def _leaves(self, engine: Engine) -> Ranges:
         n, d = self.shape
         return pass_leaves(n, d, engine)

@@ -76,7 +76,7 @@ def audit(
         raise ConfigError(f"audit: {what} says that itself; leave out {', '.join(own)}")
     if paper is not None:
         epsilon, delta = (1.0 if claim.epsilon is None else claim.epsilon), claim.delta or 1e-5
-        rows = audits.audit_paper(paper, epsilon, delta, trials)
+        rows = audits.audit_paper(paper, epsilon, delta)
     elif run is not None:
         rows = audits.audit_run(run, trials, canaries, note)
         claimed, mu = audits.claim_of(run)

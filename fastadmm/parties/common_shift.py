@@ -28,12 +28,3 @@ def common_shift(weights: Array, alpha: float, beta: float) -> Array:
     pulls = (n - 2.0 * np.arange(n + 1)) * alpha / (beta * n)
     middle: Array = np.median(np.vstack([weights, weights.mean(axis=0) + pulls[:, np.newaxis]]), axis=0)
     return middle
-
-
-def sparsest_shift(weights: Array, alpha: float, beta: float) -> Array:
-    """The best shift of one column's weights; of several the nearest to 0 that makes a weight 0."""
-    if beta > 0.0:
-        return common_shift(weights, alpha, beta)
-    ranked, n = np.sort(weights, axis=0), len(weights)
-    low, high = ranked[(n - 1) // 2], ranked[n // 2]
-    return np.where(np.abs(low) <= np.abs(high), low, high)

@@ -2,10 +2,9 @@ r"""The best weights of many columns: proximal Newton steps by coordinate descen
 
 As :mod:`fastadmm.pooled.gram_newton`, but with *working sets* (Johnson and Guestrin 2015): a
 step's parabola is minimised over the columns with weights and as many again of those that pull most, about to
-a tenth; the next step continues from there. Passes over these columns
-(:mod:`fastadmm.kernels.coordinate_descent`) are extrapolated (Anderson; Bertrand and Massias 2021). Once they
-have cost as much as the columns' Gram matrix and its minimiser would, that is what comes next. Steps end
-where the gradient proves the gap.
+a tenth; the next step continues from there. Once passes over these columns
+(:mod:`fastadmm.kernels.coordinate_descent`) have cost as much as the columns' Gram matrix and its minimiser
+would, that is what comes next, without classes. Steps end where the gradient proves the gap.
 """
 
 import math
@@ -22,7 +21,6 @@ from fastadmm.method.certificate import primal_value
 from fastadmm.method.class_certificate import class_primal_value, hessian_sums, multinomial_of, shifted
 from fastadmm.method.penalised_bound import DualShare, bound_from_shares
 from fastadmm.method.span import Here, Span, SpanPoint
-from fastadmm.parties.common_shift import sparsest_shift
 from fastadmm.parties.xupdate.gram_descent import minimise_on_gram
 from fastadmm.pooled import cost
 from fastadmm.pooled.gram_newton import NOTHING, change_along, change_to, loss_alone
@@ -42,26 +40,19 @@ _FEWEST = 100
 #: Share of a step's first moves that its last pass may make.
 _SHARE = 0.1
 
-#: Passes that are extrapolated together, and what keeps their equations solvable.
-_TOGETHER, _SOLVABLE = 5, 1e-12
-
 #: Share of the promised decrease that a step must keep.
 _ARMIJO = 1e-4
 
 #: Curvature of rows on a flat piece of their loss, as a share of the mean: without it nothing holds steps.
 _OF_FLAT_ROWS = 0.03
 
-#: Where classes move together an entry in a pass takes so many times as long for each of them; nanoseconds of
-#: minimising on a Gram matrix, for the cube of its rows.
-_TOGETHER_COST, _CUBE = 2.0, 0.05
+#: Nanoseconds of minimising on a Gram matrix, for the cube of its rows.
+_CUBE = 0.05
 
 #: Violations that a minimiser on it leaves, relative to the gap, and at least and at most. Where columns are
 #: nearly dependent, a small gain closes much of the gap: a tenth would leave hundreds of steps.
 _OF_GAP, _FINEST, _COARSEST = 0.01, 1e-12, 1e-3
 
-
-#: The loss does not bend where all classes' weights move alike, but its stand-in this much of the mean.
-_COMMON = 0.01
 
 #: What images are divided by at least, where probabilities are nothing: neither is anything then.
 _UNLIKELY = 1e-300
@@ -154,20 +145,19 @@ class CoordinateSteps(ABC):
     def passes(
         self,
         descend: Callable[[Array, float, Array, Array, Array], int],
-        value: Callable[[Array, Array, Array], float],
         chosen: Array,
         x: Array,
         image: Array,
         moved: Array,
-        price: float,
+        price: float = math.inf,
     ) -> bool:
-        """Passes over some columns until moves are a tenth of the first ones, extrapolated.
+        """Passes over some columns until moves are a tenth of the first ones; whether a Gram matrix is next.
 
         Shapes: chosen (c,).
         """
         from fastadmm.kernels.coordinate_descent import shuffle_columns
 
-        order, limit, wide, past = chosen.copy(), 0.0, math.inf, []
+        order, limit, wide = chosen.copy(), 0.0, math.inf
         shuffle_columns(order)
         for number in range(max(1, min(_MAX_PASSES, int(min(price - self._spent, _MAX_PASSES))))):
             self._spent += 1.0
@@ -177,60 +167,10 @@ class CoordinateSteps(ABC):
                 limit = _SHARE * float(moved[0])
             if moved[0] <= limit:
                 return False
-            past.append((x[..., chosen], image.copy(), moved[2:].copy()))
-            if len(past) > _TOGETHER:
-                found = self._extrapolated(past)
-                if found is not None and value(*found) < value(*past[-1]):
-                    x[..., chosen], image[:], moved[2:] = found
-                past = []
         if self._spent < price:
             return False
         self._spent = 0.0
         return True
-
-    def price(self, chosen: Array, known: bool = False) -> float:
-        """Of the Gram matrix of some columns and what is done with it, in passes over them.
-
-        Shapes: chosen (c,).
-        """
-        n, k, columns = self.columns.shape[0], len(chosen), self.columns
-        classes, pairs = self.classes, max(1.0, 0.5 * self.classes * (self.classes - 1))
-        if k * classes > _MOST_ON_GRAM:
-            return math.inf
-        entries = float((columns.indptr[chosen + 1] - columns.indptr[chosen]).sum()) / n
-        gram = 0.0 if known else pairs * cost.pair(k, not columns.dense) * n * entries**2
-        together = _TOGETHER_COST * classes if classes > 1 else 1.0
-        each = cost.DESCENT[not columns.dense] * n * together * max(entries, 1.0)
-        return (gram + _CUBE * float(k * classes) ** 3) / each
-
-    def on_gram(
-        self, gram: Array, slope: Array, c: Array, x: Array, lift: tuple[Array, Array, Array], gap: float
-    ) -> Array:
-        """Weights where parabola and penalty are least.
-
-        Shapes: gram (k, k); slope, c, x (k,); each of lift (k, lead).
-        """
-        inverse, first, cross = lift
-        shared = cross @ inverse
-        tolerance = min(max(_OF_GAP * gap, _FINEST), _COARSEST)
-        n = self.columns.shape[0] * self.classes
-        return minimise_on_gram(
-            gram - shared @ cross.T, slope - shared @ first, c, self.terms, x, n, tolerance
-        )
-
-    def _extrapolated(self, past: list[tuple[Array, Array, Array]]) -> tuple[Array, ...] | None:
-        """Where passes lead that go on as they did: where combined moves are least; None outside the set."""
-        moves = np.diff([image for _, image, _ in past], axis=0)
-        products = np.array([[self.engine.dot(a, b) for b in moves] for a in moves])
-        products[np.diag_indices(len(moves))] += _SOLVABLE * np.trace(products)
-        try:
-            share = np.linalg.solve(products, np.ones(len(moves)))
-        except np.linalg.LinAlgError:
-            return None
-        share /= share.sum()
-        x, image, along = (np.tensordot(share, own[1:], 1) for own in map(np.array, zip(*past)))
-        inside = np.isfinite(share).all() and (x >= self.terms[2]).all() and (x <= self.terms[3]).all()
-        return (x, image, along) if inside else None
 
 
 class CoordinateNewton(CoordinateSteps):
@@ -268,24 +208,31 @@ class CoordinateNewton(CoordinateSteps):
         engine.over_rows(scale_columns, row_ranges(len(chosen)), *given)
         first, start, pull = float(here.slope[0]) if lead else 0.0, c[chosen], slope[chosen]
         metric = (*arrays[:2], scaled), (squares, cross), (whole, first), slope, self.terms
-
-        def value(own: Array, image: Array, along: Array) -> float:
-            loss = float(np.sum(pull * (own - start))) + 0.5 * engine.dot(image, image)
-            lifted = 0.5 * (first + float(along[0])) ** 2 / whole if whole > 0.0 else 0.0
-            return loss - lifted + self.penalty(own)
-
         x, image, moved = c.copy(), np.zeros(len(h)), np.zeros(3)
         descend = lambda *given: descend_columns(*metric, *given)  # noqa: E731
-        price = self.price(chosen, self._is_known(chosen))
-        if self.passes(descend, value, chosen, x, image, moved, price):
+        if self.passes(descend, chosen, x, image, moved, self.price(chosen)):
             if not self._is_known(chosen):
                 self._known, self._gram = chosen, columns.some(chosen).gram(engine, h)
-            own, lifts = np.searchsorted(self._known, chosen), np.ones((lead, lead)) / (whole or 1.0)
-            lift = lifts, here.slope[:lead], cross[chosen, np.newaxis][:, :lead]
-            x[chosen] = self.on_gram(self._gram[np.ix_(own, own)], pull, start, x[chosen], lift, gap)
+            own, lift = np.searchsorted(self._known, chosen), cross[chosen] * float(whole > 0.0)
+            shared, tolerance = lift / (whole or 1.0), min(max(_OF_GAP * gap, _FINEST), _COARSEST)
+            told = start, self.terms, x[chosen], len(h), tolerance
+            gram = self._gram[np.ix_(own, own)] - np.outer(shared, lift)
+            x[chosen] = minimise_on_gram(gram, pull - first * shared, *told)
             moved[2] = np.sum(cross[chosen] * (x[chosen] - start))
         rise = -(first + float(moved[2])) / whole if whole > 0.0 else 0.0
         return x, np.full(lead, rise)
+
+    def price(self, chosen: Array) -> float:
+        """Of the Gram matrix of some columns and what is done with it, in passes over them.
+
+        Shapes: chosen (c,).
+        """
+        n, k, columns = self.columns.shape[0], len(chosen), self.columns
+        if k > _MOST_ON_GRAM:
+            return math.inf
+        entries = float((columns.indptr[chosen + 1] - columns.indptr[chosen]).sum()) / n
+        gram = 0.0 if self._is_known(chosen) else cost.pair(k, not columns.dense) * n * entries**2
+        return (gram + _CUBE * float(k) ** 3) / (cost.DESCENT[not columns.dense] * n * max(entries, 1.0))
 
     def _curvature(self, point: SpanPoint) -> Array:
         """Weighted second derivatives of the loss; of flat rows what keeps them in reach."""
@@ -338,36 +285,8 @@ class ClassCoordinateNewton(CoordinateSteps):
             blocks -= cross @ inverse @ cross
         places = np.zeros(columns.shape[1], dtype=np.int64)
         places[chosen] = np.arange(len(chosen))
-        start, pull, divisor = c[:, chosen], slope[:, chosen], np.maximum(bend, _UNLIKELY)
         metric = arrays, (likely, bend, blocks, cross, places), (inverse, first), slope, self.terms
-
-        def value(own: Array, image: Array, along: Array) -> float:
-            loss = float(np.sum(pull * (own - start))) + 0.5 * self.engine.dot(image, image / divisor)
-            end = first + along[: len(first)]
-            return loss - 0.5 * float(end @ inverse @ end) + self.penalty(own)
-
         x, image, moved = c.copy(), np.zeros_like(likely), np.zeros(2 + n)
         descend = lambda *given: descend_class_columns(*metric, *given)  # noqa: E731
-        if self.passes(descend, value, chosen, x, image, moved, self.price(chosen)):
-            lift = inverse, first, np.moveaxis(cross, 1, 0).reshape(-1, n)[:, : n * lead]
-            there = pull.ravel(), start.ravel(), x[:, chosen].ravel()
-            found = self.on_gram(self._gram(chosen, likely, bend), *there, lift, gap).reshape(n, -1)
-            l1, l2, low, high = self.terms
-            if low == -np.inf and high == np.inf and max(l1, l2) > 0.0:
-                found -= sparsest_shift(found, l1, l2)
-            x[:, chosen] = found
-            moved[2:] = np.einsum("kce,ek->c", cross, found - start)
+        self.passes(descend, chosen, x, image, moved)
         return x, (-inverse @ (first + moved[2 : 2 + n * lead])).reshape(n, lead)
-
-    def _gram(self, chosen: Array, likely: Array, bend: Array) -> Array:
-        """Hessian in all classes' weights of some columns, class by class."""
-        n, k = len(likely), len(chosen)
-        block, found = self.columns.some(chosen), np.zeros((n, k, n, k))
-        for c in range(n):
-            for e in range(c):
-                pair = block.gram(self.engine, bend[c] * likely[e])
-                found[c, :, e], found[e, :, c] = -pair, -pair
-                found[c, :, c] += pair  # what a class gains others lose
-                found[e, :, e] += pair
-        found += np.einsum("ckcj->kj", found)[np.newaxis, :, np.newaxis] * (_COMMON / n**2)
-        return found.reshape(n * k, n * k)

@@ -1,7 +1,5 @@
 """What operations on a table cost, by which minimisers are chosen; bench/pooled_cost.py measures them."""
 
-import math
-
 from fastadmm.blocks.side_by_side import mean_row_square
 from fastadmm.pooled.goal import Goal
 
@@ -12,8 +10,11 @@ ENTRY, PAIR = (0.5, 1.3), (0.04, 1.2)
 #: Columns whose Gram matrix a cache holds; the power of their number by which a sparse pair takes longer.
 CACHED, GROWTH = 512.0, 1.4
 
-#: Nanoseconds of a stored entry in a pass of coordinate descent; passes until it ends.
-DESCENT, PASSES = (0.6, 2.2), 60.0
+#: Nanoseconds of a stored entry in a pass of coordinate descent.
+DESCENT = 0.6, 2.2
+
+#: Products of an easy Newton step: a Gram matrix that costs no more is formed at once.
+EASY = 14.0
 
 #: Nanoseconds of the cube of the columns in a Cholesky factor; of a call, however small the table.
 FACTOR, CALL = 0.017, 3e4
@@ -55,20 +56,3 @@ def gram_is_allowed(columns: int, entries: float) -> bool:
 def gram_fits(goal: Goal) -> bool:
     """Whether a Gram matrix of all columns, with its factor, is no larger than the table, or small."""
     return gram_is_allowed(sum(goal.widths), goal.n_samples * goal.entries)
-
-
-def kernel(goal: Goal) -> float:
-    """Nanoseconds of a factor of the Gram matrix of the rows, once that is known."""
-    return FACTOR * float(goal.n_samples) ** 3 + CALL
-
-
-def first_set(goal: Goal) -> int:
-    """Columns whose Gram matrix costs as much as the pass over all columns that chooses them."""
-    share = goal.entries / sum(goal.widths)
-    each = (0.5 * PAIR[1] * share**2 if goal.is_sparse else PAIR[0]) * goal.n_samples
-    return max(10, int(math.sqrt(0.5 * product(goal) / max(each, 1.0))))
-
-
-def coordinate_passes(sparse_entries: float, dense_entries: float) -> float:
-    """Nanoseconds of coordinate descent on columns that store so many entries in all rows."""
-    return PASSES * (DESCENT[1] * sparse_entries + DESCENT[0] * dense_entries)

@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fastadmm.blocks.block import CSRBlock, FeatureBlock
-from fastadmm.blocks.columns import some_columns
-from fastadmm.blocks.mixed import Rows
+from fastadmm.blocks.mixed import Rows, in_order, rows_of_all
 from fastadmm.blocks.side_by_side import can_stand_side_by_side
 from fastadmm.engine.engine import Engine
 from fastadmm.method.certificate import PrimalValue, primal_value
@@ -59,10 +58,6 @@ class Table:
             return np.concatenate([block.transposed_product(v, engine) for block in self.blocks])
         return np.concatenate([block.transposed_matrix_product(v, engine) for block in self.blocks], axis=1)
 
-    def hessian_product(self, x: Array, weight: Array, engine: Engine) -> Array:
-        """``D.T diag(weight) D x`` of shape (d,), for x of shape (d,) and weights of shape (N,)."""
-        return self.transposed_product(engine.times(self.product(x, engine), weight), engine)
-
     def column_squares(self, engine: Engine) -> Array:
         """Diagonal of the Gram matrix, of shape (d,)."""
         return np.concatenate([block.column_squares(engine) for block in self.blocks])
@@ -94,7 +89,8 @@ class Goal:
 
     def rows(self) -> tuple[Rows, Array]:
         """All columns in memory as one table, and their numbers in the order in which they stand there."""
-        return some_columns(self.problem.blocks, np.arange(sum(self.widths)), self.engine)
+        blocks, numbers = self.problem.blocks, self.parted(np.arange(sum(self.widths)))
+        return rows_of_all(blocks, self.engine), np.concatenate([numbers[m] for m in in_order(blocks)])
 
     def product(self, weights: Array) -> Array:
         """Predictor without offset and intercept.

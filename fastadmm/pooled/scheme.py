@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 #: its factor and parts. bench/memory.py measures them.
 _WORK, _WORK_OF_CLASS, _ENTRY, _COLUMN_ENTRY, _CLASS_ENTRY, _GRAMS = 44, 16, 12.0, (8.0, 24.0), 28.0, 3.0
 
-#: Up to so many columns a Gram matrix is less work than columns one by one.
-_BY_GRAM = 1250
+#: Up to so many columns, dense and sparse, a Gram matrix of all of them is formed at once.
+_BY_GRAM = 350, 60
 
 
 class Pooled(Scheme):
@@ -64,7 +64,8 @@ class Pooled(Scheme):
         entries = n * sum(width * density for width, density in zip(shape.widths, shape.densities))
         sparse = sum(density < 1.0 for density in shape.densities)
         copied = _ENTRY * entries if sparse > 1 else 0.0
-        by_column = _CLASS_ENTRY if shape.n_outputs > 1 else _COLUMN_ENTRY[sparse > 0] * (d > _BY_GRAM)
+        by_column = _COLUMN_ENTRY[sparse > 0] * (d > _BY_GRAM[sparse > 0])
+        by_column = _CLASS_ENTRY if shape.n_outputs > 1 else by_column
         by_column *= 0.0 if shape.traits.ridge else entries
         grams = _GRAMS * 8.0 * float(d) ** 2 if gram_is_allowed(d, entries) else 0.0
         work = _WORK_OF_CLASS * shape.n_outputs if shape.n_outputs > 1 else _WORK

@@ -49,7 +49,8 @@ class HessianOfRows(NamedTuple):
 
     def product(self, v: Array) -> Array:
         """The Hessian-vector product with v, of shape (d,)."""
-        image = self.rows.hessian_product(v, self.bend, self.engine)
+        message = self.rows.product(v, self.engine)
+        image = self.rows.transposed_product(self.engine.times(message, self.bend, message), self.engine)
         image += self.scale * v
         if self.border is not None:
             image -= (float(self.border @ v) / self.total) * self.border
@@ -117,14 +118,7 @@ class TableSpan(Span):
 
     def at_weights(self, c: Array, intercept: float) -> Here:
         """The point with weights of shape (d,), computed from these: no rounding of steps accumulates."""
-        if not isinstance(self.rows, Beside):
-            return self.at(self.evaluated(SpanPoint(c, intercept, self.combined(c))))
-        problem, n = self.problem, self.rows.shape[0]
-        total, z, gradient = (self.engine.vector(n) for _ in range(3))
-        given = np.empty(0), problem, intercept, total, z, gradient, self.engine
-        loss, products, sums = problem.loss.advance(self.rows.matrices, c, *given)
-        point = SpanPoint(c, intercept, total, loss, gradient, sums)
-        return self.here(point, products)
+        return self.at(self.evaluated(SpanPoint(c, intercept, self.combined(c))))
 
     def _mean_squares(self) -> Array:
         """Mean over rows of the columns' squares."""

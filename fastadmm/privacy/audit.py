@@ -1,24 +1,19 @@
-"""Audits from outside: distinguishing games, and one run with canaries.
+"""The audit of one run with canaries (Steinke, Nasr and Jagielski 2023): every record is in or out by a coin.
 
-A game tests a claim of epsilon. The mechanism runs on one of two neighbouring data sets, and a test guesses
-which. Privacy bounds how good any test can be, so a test that is too good refutes the claim. An audit can
-refute a claim, never prove it: proofs are in ``docs/privacy.md``. What ``fastadmm audit`` tests from
+It can refute a claim, never prove it: proofs are in ``docs/privacy.md``. What ``fastadmm audit`` tests from
 inside, with more power, is in :mod:`fastadmm.privacy.message_audit` and :mod:`fastadmm.privacy.fusion_audit`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.stats import beta, binom, norm
+from scipy.stats import binom
 
-from fastadmm.engine.engine import Engine
-from fastadmm.privacy.accounting import epsilon_of
-from fastadmm.privacy.noise import Calibration, NoiseSource
+from fastadmm.privacy.noise import Calibration
 from fastadmm.privacy.transcript import UNLIMITED, bisected, made_run
 from fastadmm.settings.privacy import MessagePrivacy
 
@@ -26,108 +21,6 @@ if TYPE_CHECKING:
     from fastadmm.blocks.block import FeatureBlock
     from fastadmm.problem.problem import Problem
     from fastadmm.solver.options import SolverOptions
-
-#: The Gaussian-form bound may exceed the claim by this much before it counts: the bounds hold with
-#: 95 % confidence, and an alarm should mean something.
-ALARM = 0.1
-
-#: Confidence of one error rate's bound; two together give 95 %.
-_ONE_SIDED = 0.975
-
-#: Numbers drawn at once, to bound memory.
-_CHUNK = 4_000_000
-
-
-@dataclass(frozen=True)
-class GameResult:
-    """What a distinguishing game proved."""
-
-    claim: float  # the claim that was tested
-    delta: float  # the claim that was tested
-    epsilon_clopper_pearson: float
-    epsilon_gaussian: float  # the same if the mechanism is known to add Gaussian noise: more powerful
-    trials: int  # runs of each of the two worlds that the bounds rest on
-
-    @property
-    def flagged(self) -> bool:
-        """Whether the claim is refuted."""
-        return self.epsilon_clopper_pearson > self.claim or self.epsilon_gaussian > self.claim + ALARM
-
-
-def clopper_pearson(errors: int, trials: int, confidence: float = _ONE_SIDED) -> float:
-    """Upper confidence bound on an error rate."""
-    if errors >= trials:
-        return 1.0
-    return float(beta.ppf(confidence, errors + 1, trials - errors))
-
-
-def distinguish(first: np.ndarray, second: np.ndarray, claim: float, delta: float) -> GameResult:
-    """Lower bounds on epsilon from scores of the two worlds. Shapes: first, second (n,)."""
-    half = len(first) // 2  # these scores choose the thresholds, the others are judged by them
-    both = np.concatenate([first[:half], second[:half]])
-    # A Gaussian is best measured where errors are common, an unknown mechanism in its tails.
-    central = np.unique(np.quantile(both, np.linspace(0.05, 0.95, 91)))
-    extremes = np.concatenate([np.sort(x[:half])[[0, 1, 2, -3, -2, -1]] for x in (first, second)])
-    everywhere = np.concatenate([np.quantile(both, np.linspace(0.0, 1.0, 401)), extremes])
-
-    def errors(t: float, rows: slice) -> tuple[float, float]:
-        false = clopper_pearson(int((first[rows] > t).sum()), len(first[rows]))
-        return false, clopper_pearson(int((second[rows] <= t).sum()), len(second[rows]))
-
-    def any_mechanism(t: float, rows: slice) -> float:
-        false, missed = errors(t, rows)
-        return max(0.0, _ratio(missed, false, delta), _ratio(false, missed, delta))
-
-    def gaussian(t: float, rows: slice) -> float:
-        false, missed = errors(t, rows)
-        return float(norm.isf(false) - norm.ppf(missed))
-
-    chosen, judged = slice(0, half), slice(half, None)
-    at_any = max(map(float, everywhere), key=lambda t: any_mechanism(t, chosen))
-    at_gaussian = max(map(float, central), key=lambda t: gaussian(t, chosen))
-    return GameResult(
-        claim,
-        delta,
-        any_mechanism(at_any, judged),
-        epsilon_of(max(gaussian(at_gaussian, judged), 0.0), delta),
-        len(first) - half,
-    )
-
-
-def _ratio(missed: float, false: float, delta: float) -> float:
-    top = 1.0 - delta - missed
-    return math.log(top / false) if top > 0.0 and false > 0.0 else 0.0
-
-
-def play(
-    first: np.ndarray,
-    second: np.ndarray,
-    level: Calibration,
-    rounds: int,
-    trials: int,
-    *,
-    source: Callable[[], Any] = NoiseSource,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Scores of many releases of two exact values. Shapes: first, second (N,) or (trials,)."""
-    apart = second - first
-    direction = apart / max(float(np.linalg.norm(apart)), 1e-300)
-    engine, n = Engine(), len(first)
-    chunk = max(1, _CHUNK // n)
-    scores = [np.zeros(trials), np.zeros(trials)]
-    try:
-        for world, value in enumerate((first, second)):
-            noise = source()
-            number = 0
-            for _ in range(rounds):
-                for begin in range(0, trials, chunk):
-                    count = min(chunk, trials - begin)
-                    number += 1
-                    sent = noise.release(np.tile(value, count), level, number, engine).values
-                    outcome = sent.reshape(count, n) - first
-                    scores[world][begin : begin + count] += outcome @ direction
-    finally:
-        engine.close()
-    return scores[0], scores[1]
 
 
 def canary_epsilon(

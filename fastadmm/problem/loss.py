@@ -248,7 +248,7 @@ class Loss(ABC):
 
     def advance(
         self,
-        messages: Array | tuple[Array, ...],
+        messages: Array,
         step: Array,
         origin: Array,
         rows: Rows,
@@ -260,12 +260,11 @@ class Loss(ABC):
     ) -> tuple[float, Array, tuple[float, float]]:
         """A step in the span of messages, and the loss where it ends.
 
-        Shapes: messages (K, N) or (N, d_m); step, slopes (K,); origin, total, z, gradient (N,).
+        Shapes: messages (K, N); step, slopes (K,); origin, total, z, gradient (N,).
         """
         extra, size = self.kernel_arguments(), len(step)
         given = rows.offset, intercept, rows.y, rows.weight, extra, total, z, gradient
-        leaves, kernels = pass_leaves(len(total), size, engine), self.kernels()
-        kernel = kernels.advance_beside if isinstance(messages, tuple) else kernels.advance
+        leaves, kernel = pass_leaves(len(total), size, engine), self.kernels().advance
         found = engine.sum_over_rows(kernel, leaves, (size + 3,), messages, step, origin, *given)
         loss, *sums = found[size:].tolist()
         return loss, found[:size], (sums[0], sums[1])
