@@ -172,6 +172,9 @@ def test_a_snapshot_takes_the_journals_place(
     for at in (3, 4, 5):  # each attempt begins anew
         with federated(folder, Killing(parties, at, "party after")) as run, pytest.raises(Lost):
             run.advance()
+        log = folder.path / "rounds.jsonl"
+        if side == "coordinator":  # a flipped bit: the snapshot has the log too
+            log.write_text(log.read_text().replace("objective", "objectivd"))
     with federated(folder, parties.ask) as run:
         run.advance()
     assert_like_in_process(parties, folder.path, whole[0])
