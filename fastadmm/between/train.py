@@ -29,6 +29,7 @@ from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.runs.check import doubts
 from fastadmm.runs.config import make_config, refuse
+from fastadmm.runs.export import import_party
 from fastadmm.runs.folder import EXCHANGE, RunFolder
 from fastadmm.runs.looks import seen_by_ids
 from fastadmm.runs.private import new_run_id
@@ -281,7 +282,11 @@ def federate(
     with setup.opened(say) as ask:
         folder = begun(setup, out, say)
         with folder.held():
-            return train_run(folder, ask, say, rounds)
+            document = train_run(folder, ask, say, rounds)
+        if setup.own_state is not None:
+            for part in setup.own_state.glob(f"{Coordinator(folder).run}/{setup.own_name}.h5"):
+                import_party(part, out, force=True)
+        return document
 
 
 def begun(setup: Setup, out: Path, say: Callable[[str], None]) -> RunFolder:
@@ -293,8 +298,8 @@ def begun(setup: Setup, out: Path, say: Callable[[str], None]) -> RunFolder:
         _check_same(setup, folder)
         return folder
     values = {key: value for key, value in setup.values.items() if key != "data"}
-    labels = Path(setup.values["data"])
-    folder, fill = new_run(labels, setup.names, out, values, setup.place, own=setup.own, say=say)
+    labels, own = Path(setup.values["data"]), None if setup.own_state is not None else setup.own
+    folder, fill = new_run(labels, setup.names, out, values, setup.place, own=own, say=say)
     with folder.begin(fill, force=False):
         run = Coordinator(folder)
         run.write_description(setup.caller)
