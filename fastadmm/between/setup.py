@@ -71,21 +71,26 @@ class Setup:
                 carrier = stack.enter_context(Carrier(open_kit(kit), relay, sites, say, ends))
                 asks |= dict.fromkeys(sites, carrier.ask)
             if self.own is not None and self.own_state is not None:
-                asks[self.own_name] = stack.enter_context(_agreeing(self.own, self.own_state, self.caller))
+                own = _agreeing(self.own, self.own_state, self.caller, say)
+                asks[self.own_name] = stack.enter_context(own)
             yield lambda name, raw, seconds: asks[name](name, raw, seconds)
 
 
 @contextmanager
-def _agreeing(data: Path, state: Path, caller: str) -> Iterator[Ask]:
+def _agreeing(data: Path, state: Path, caller: str, say: Callable[[str], None]) -> Iterator[Ask]:
     """An agent for columns of the label holder, who approves what it asks itself."""
-    with closing(Agent(data, state)) as agent:
+    said: list[str] = []
+    with closing(Agent(data, state, say=said.append)) as agent:
 
         def ask(name: str, raw: bytes, seconds: float) -> bytes:
             answer = agent.handle(caller, name, raw)
             for path in asked_files(state):
                 lines, _ = agent_approve(path, data, state, force=True)
                 agent_approve(path, data, state, force=True, confirm=shown_digest(lines))
+                said.clear()
                 answer = agent.handle(caller, name, raw)
+            while said:
+                say(said.pop(0))
             return answer
 
         yield ask

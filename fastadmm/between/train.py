@@ -23,10 +23,12 @@ from fastadmm.between.run_problem import (
     problem_of,
     solver_of_private,
 )
+from fastadmm.between.schema import approve_command
 from fastadmm.between.setup import Setup, read_setup
 from fastadmm.between.socket import LONGEST, Lost
 from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError
 from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.files.reading import read_bytes
 from fastadmm.runs.check import doubts
 from fastadmm.runs.config import make_config, refuse
 from fastadmm.runs.export import import_party
@@ -269,6 +271,21 @@ class _Repair:
             else:
                 path.unlink(missing_ok=True)
         self.notes.append(f"{path.relative_to(self.path)} {why}: dropped")
+
+
+def run_status(run: Path) -> list[str]:
+    """Where a run is, and what it waits for, as far as its directory says."""
+    folder = RunFolder(run, EXCHANGE)
+    known = Coordinator(folder)
+    finished, log = folder.finished(), folder.log
+    rounds = read_bytes(log).count(b"\n") if log.exists() else 0
+    now = f"{rounds} rounds" if finished is None else finished["message"]
+    lines = [f"run {known.run} of {', '.join(known.names)}: {now}"]
+    if finished is None and not known.said_file.exists():
+        look = approve_command(known.run, "run", "DIR")
+        lines.append(f"    no party is known to have approved it; send them: {look}")
+    requests = sorted((run / "requests").glob("*.msg")) if finished is None else []
+    return lines + [f"    waiting for an answer to {shown(request)}" for request in requests]
 
 
 def federate(

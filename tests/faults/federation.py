@@ -366,9 +366,12 @@ def meet(world: World, kind: str, name: str) -> None:
         resource.prlimit(pid, LIMITS[kind], (most, most))
     elif kind == "clock jumped":
         os.kill(pid, signal.SIGUSR1)
-    for one in (name, COORDINATOR):
-        if world.gone(one) and not world.over:
-            world.start(one)
+    for _ in range(3):  # a limit may have been met just before it was lifted
+        if world.goes_on(name):
+            return
+        for one in (name, COORDINATOR):
+            if world.gone(one):
+                world.start(one)
 
 
 #: How often a bit of a file was flipped, by the end of its name: the least often flipped one is next.
@@ -381,7 +384,7 @@ def find(world: World, kind: str, name: str, chance: random.Random) -> str:
     where = name
     place, backup = world.places[name], world.home / "backup" / name
     before = world.back_up(name, "before")
-    files = sorted(path for path in place.rglob("*") if path.is_file() and path.stat().st_size)
+    files = sorted(path for path in place.rglob("[!.]*") if path.is_file() and path.stat().st_size)
     if kind == "folder moved":
         world.places[name] = place.rename(f"{place}-")
     elif kind == "backup restored":
@@ -392,7 +395,7 @@ def find(world: World, kind: str, name: str, chance: random.Random) -> str:
         end = len(raw.rstrip(b"\0"))  # room for the next records may follow
         path.write_bytes(raw[: max(0, end - chance.randint(1, 60))] + chance.choice((raw[end:], b"")))
     else:
-        told = {path: f"{name == COORDINATOR} {path.name}" for path in files}
+        told = {path: f"{name == COORDINATOR} {path.name[:6]}{path.suffix}" for path in files}
         path = min(files, key=lambda path: (FLIPPED[told[path]], chance.random()))
         FLIPPED[told[path]] += 1
         raw, where = bytearray(path.read_bytes()), str(path.relative_to(world.home))
