@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from socket import AF_UNIX, socket
-from typing import Any
+from typing import Any, ClassVar
 
 import tomli_w
 
@@ -133,6 +133,7 @@ class World:
     one: Path
     values: dict[str, Any]
     far: Any = None
+    more: ClassVar[float] = MORE
     pids: dict[str, int] = field(default_factory=dict)
     places: dict[str, Path] = field(default_factory=dict)
 
@@ -320,7 +321,7 @@ def strike(world: World, kind: str, chance: random.Random) -> Fault:
         fault.where = name if kind == "clock jumped" else chance.choice((name, COORDINATOR))
         meet(world, kind, fault.where)
         return fault
-    patience = world.deadline + MORE
+    patience = world.deadline + world.more
     again: list[Callable[[], object]] = []
     if kind == "coordinator killed":
         world.kill(COORDINATOR)
@@ -521,8 +522,10 @@ def campaign(
 
 def over_nvflare(directory: Path, n_faults: int, of: tuple[str, ...]) -> Iterator[Fault]:
     """The same over NVFlare, of these kinds."""
+    from fastadmm.between import stage as stages
     from fastadmm.between.stage import SERVER, Stage
 
+    stages._GRACE = 0.0
     kinds = of if "link cut" in of and own_network() else tuple(kind for kind in of if kind != "link cut")
     with Stage(directory / "stage", NAMES) as stage:
         stage.provision()
@@ -583,8 +586,10 @@ def main() -> None:
     parser.add_argument("--nvflare", type=int, default=40, help="over NVFlare")
     parser.add_argument("--kinds", nargs="+", default=FAR, help="over NVFlare")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--more", type=float, default=MORE, help="seconds that a loaded machine adds")
     parser.add_argument("--json", type=Path, help="write the counts there, and into docs/reliability.md")
     arguments = parser.parse_args()
+    World.more = arguments.more
     faults: list[list[Fault]] = [[], []]
     with tempfile.TemporaryDirectory(prefix="ff", dir="/tmp") as directory:
         (Path(directory) / "n").mkdir()
