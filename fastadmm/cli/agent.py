@@ -7,16 +7,16 @@ from pathlib import Path
 from fastadmm.cli.app import app, new_group, share
 from fastadmm.cli.coordinator import party_group
 from fastadmm.cli.options import (
-    DUPLICATES,
-    ID_PATTERN,
     LEDGER,
     TEST,
     THREADS,
     VALIDATION,
-    Duplicates,
+    Ids,
     argument,
     flag,
     option,
+    plain_values,
+    with_options,
 )
 from fastadmm.cli.terminal import say
 from fastadmm.errors import ConfigError, InputError
@@ -101,6 +101,7 @@ def run(
 
 
 @group.command()
+@with_options()
 def approve(
     what: str = argument(
         "The coordinator's file about a run, the identifier of a request from 'agent status', or by hand "
@@ -113,9 +114,8 @@ def approve(
         "Alignment: your table. Predictions: features of the rows, or your table of them.", metavar="FILE"
     ),
     id: str | None = _ID,
-    id_pattern: str | None = ID_PATTERN,
-    duplicates: Duplicates = DUPLICATES,
-    separator: str | None = option("Separator between CSV cells (default: recognised).", metavar="CHAR"),
+    *,
+    ids: Ids,
     force: bool = flag("Replace an earlier approval of the same request.", "--force"),
     confirm: str | None = option(
         "Approve what was shown with this digest, and nothing else.", metavar="DIGEST"
@@ -145,8 +145,7 @@ def approve(
         return
     file = asked_file(what, state)
     data = data or remembered(state, "data")
-    how = {"duplicates": duplicates.value, "separator": separator, "id_pattern": id_pattern}
-    lines, path = agent_approve(file, data, state, force, confirm, rows=rows, id=id, **how)
+    lines, path = agent_approve(file, data, state, force, confirm, rows=rows, id=id, **plain_values(ids))
     if confirm is None:
         for line in lines:
             say(shown(line))

@@ -11,10 +11,8 @@ from fastadmm.cli.coefficients import COVARIANCE, LEVEL
 from fastadmm.cli.convert import Beside, Task
 from fastadmm.cli.coordinator import group as by_hand
 from fastadmm.cli.options import (
-    DUPLICATES,
-    ID_PATTERN,
     JSON,
-    Duplicates,
+    Ids,
     argument,
     flag,
     given_options,
@@ -149,10 +147,8 @@ def align(
     task: Task = option("What labels are: classes, or a number to predict.", default=Task.auto),
     positive: str | None = option("Label that is counted: class 1.", metavar="VALUE"),
     like: Path | None = option("Label file whose classes to use, for test rows.", metavar="LABELS.h5"),
-    duplicates: Duplicates = DUPLICATES,
-    separator: str | None = option("Separator between CSV cells (default: recognised).", metavar="CHAR"),
-    id_pattern: str | None = ID_PATTERN,
     *,
+    spelled: Ids,
     beside: Beside,
     wait: str | None = _WAIT,
 ) -> None:
@@ -170,7 +166,8 @@ def align(
         raise ConfigError(f"{given[0]}: is kept beside the labels: name them with --label")
     if positive is not None and (like is not None or label is None):
         raise ConfigError("--positive: belongs to --label, and --like has it already")
-    ids = table_ids(read_ids(table, id, Layout(separator)), id, duplicates.value, id_pattern)
+    how = plain_values(spelled)
+    ids = table_ids(read_ids(table, id, Layout(spelled.separator)), id, how["duplicates"], spelled.id_pattern)
     alignment, report = _waiting(wait, lambda: federate_align(config, ids, out, _say))
     say("\n".join([*report, f"{out / ROWS}: {len(alignment.ids)} rows, {alignment.digest}"]))
     if label is not None:
@@ -180,9 +177,7 @@ def align(
             label,
             alignment,
             id=id,
-            duplicates=duplicates.value,
-            separator=separator,
-            id_pattern=id_pattern,
+            **how,
             task=task.value,
             positive=positive,
             like=like,

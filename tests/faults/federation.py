@@ -290,12 +290,14 @@ class World:
         return None
 
     def goes_on(self, name: str) -> bool:
-        """Whether some more exchanges are made, or the run ends; a process that ends has refused."""
-        begun, until = self.answers(), time.monotonic() + PATIENCE
+        """Whether some more exchanges are made, or the run ends; who ends, or finds nobody, has refused."""
+        had, begun = self.answers(), time.monotonic()
         while not self.gone(name) and not self.gone(COORDINATOR):
-            if self.answers() >= begun + 2:
+            if self.answers() >= had + 2:
                 return True
-            if time.monotonic() > until:
+            if time.monotonic() > begun + 10 and self.lost(time.monotonic() - 3) is not None:
+                return False
+            if time.monotonic() > begun + PATIENCE:
                 raise TimeoutError(f"no exchange for {PATIENCE:g} s")
             time.sleep(0.01)
         return self.over
