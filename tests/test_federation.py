@@ -219,6 +219,23 @@ def test_a_kill_between_checkpoint_and_journal_costs_nothing(
     assert_like_in_process(parties, folder.path, whole[0])
 
 
+def test_a_coordinator_restored_from_a_backup_is_told_again(
+    parties: Parties, tmp_path: Path, whole: tuple[Path, Path]
+) -> None:
+    folder = begin_run(tmp_path, **KILLED)
+    parties.approve(folder.path)
+    for at in (4, 6):
+        with federated(folder, Killing(parties, at, "coordinator")) as run, pytest.raises(Lost):
+            run.advance()
+        if at == 4:
+            shutil.copytree(folder.path, tmp_path / "backup")
+    shutil.rmtree(folder.path)
+    shutil.copytree(tmp_path / "backup", folder.path)
+    with federated(folder, parties.ask) as run:
+        run.advance()
+    assert_like_in_process(parties, folder.path, whole[0])
+
+
 def test_an_unapproved_run_is_refused_and_goes_on_once_it_is(
     parties: Parties, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -273,17 +273,14 @@ class Session:
         return message
 
     def _given_before(self, asked: Request) -> bytes | None:
-        """The answer to this very request; by files also to those before, as far as they are kept."""
+        """The answer to this very request; also to those before, as far as they are kept."""
         last = self._last
         if last is None or asked.number > last.number:
             return None
         if (asked.number, asked.digest) == (last.number, last.request):
             return last.message
-        if self._by_files:
-            for meta, _, message in self.journal.records():
-                if json.loads(meta)["entry"]["request"] == asked.digest:
-                    return message
-        return None
+        records = ((json.loads(meta), message) for meta, _, message in self.journal.records())
+        return next((old for said, old in records if said["entry"]["request"] == asked.digest), None)
 
     def _spent(self, host: Host) -> dict[str, dict[str, float]]:
         """What a private run has charged to the party's ledger so far; nothing without privacy."""
