@@ -258,6 +258,12 @@ def agent_approve(
     return lines, consent.path
 
 
+def agree(path: Path, data: Path, state: Path) -> None:
+    """Approve whatever is asked, as an owner does who confirms what is shown."""
+    lines, _ = agent_approve(path, data, state, force=True)
+    agent_approve(path, data, state, force=True, confirm=shown_digest(lines))
+
+
 def approve_fingerprints(what: str, fingerprints: list[str], state: Path) -> Path:
     """Add fingerprints of the other parties' keys to the approval of a run with sums only."""
     for text in fingerprints:

@@ -11,7 +11,7 @@ from typing import Any
 
 from fastadmm.between.agent import Agent
 from fastadmm.between.carrier import Carrier
-from fastadmm.between.consent import agent_approve, asked_files, shown_digest
+from fastadmm.between.consent import agree, asked_files
 from fastadmm.between.hub import Ask
 from fastadmm.between.kit import open_kit
 from fastadmm.between.letters import ask_by_file
@@ -85,8 +85,7 @@ def _agreeing(data: Path, state: Path, caller: str, say: Callable[[str], None]) 
         def ask(name: str, raw: bytes, seconds: float) -> bytes:
             answer = agent.handle(caller, name, raw)
             for path in asked_files(state):
-                lines, _ = agent_approve(path, data, state, force=True)
-                agent_approve(path, data, state, force=True, confirm=shown_digest(lines))
+                agree(path, data, state)
                 said.clear()
                 answer = agent.handle(caller, name, raw)
             while said:

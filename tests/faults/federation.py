@@ -136,6 +136,7 @@ class World:
     more: ClassVar[float] = MORE
     pids: dict[str, int] = field(default_factory=dict)
     places: dict[str, Path] = field(default_factory=dict)
+    flipped: tuple[str, Path, bytes, bytes] | None = None  # whose file, and as it was and is
 
     def __post_init__(self) -> None:
         self.home.mkdir()
@@ -302,6 +303,21 @@ class World:
             time.sleep(0.01)
         return self.over
 
+    def mended(self) -> bool:
+        """Whether a file whose flipped bit was refused only now is restored: what came after it stays."""
+        if self.over or self.flipped is None:
+            return False
+        name, path, old, new = self.flipped
+        self.flipped = None
+        for one in (name, COORDINATOR):
+            self.kill(one)
+        raw = path.read_bytes()
+        if raw.startswith(new):
+            path.write_bytes(old + raw[len(old) :])
+        for one in dict.fromkeys((name, COORDINATOR)):
+            self.start(one)
+        return True
+
     def close(self) -> None:
         for pid in self.pids.values():
             with suppress(ProcessLookupError):
@@ -384,7 +400,7 @@ FLIPPED: Counter[str] = Counter()
 def find(world: World, kind: str, name: str, chance: random.Random) -> str:
     """Let a process find something else than it left, and where it refuses, put that back; what it was."""
     world.kill(name)
-    where = name
+    where, world.flipped = name, None
     place, backup = world.places[name], world.home / "backup" / name
     before = world.back_up(name, "before")
     files = sorted(path for path in place.rglob("[!.]*") if path.is_file() and path.stat().st_size)
@@ -401,12 +417,14 @@ def find(world: World, kind: str, name: str, chance: random.Random) -> str:
         told = {path: f"{name == COORDINATOR} {path.name[:6]}{path.suffix}" for path in files}
         path = min(files, key=lambda path: (FLIPPED[told[path]], chance.random()))
         FLIPPED[told[path]] += 1
-        raw, where = bytearray(path.read_bytes()), str(path.relative_to(world.home))
-        raw[chance.randrange(len(raw))] ^= 1 << chance.randrange(8)
-        path.write_bytes(raw)
+        raw, where = path.read_bytes(), str(path.relative_to(world.home))
+        at = chance.randrange(len(raw))
+        new = raw[:at] + bytes([raw[at] ^ 1 << chance.randrange(8)])
+        path.write_bytes(new + raw[at + 1 :])
+        world.flipped = name, path, raw[: at + 1], new
     world.start(name)
     if not world.goes_on(name):
-        where += ", refused"
+        where, world.flipped = f"{where}, refused", None
         for one in (name, COORDINATOR):
             world.kill(one)
         world.put_back(name, before)
@@ -430,7 +448,7 @@ def one_run(world: World, kinds: Iterator[str], chance: random.Random) -> list[F
         world.begin()
         seen, moved = world.answers(), time.monotonic()
         pause = chance.randint(2, 6)
-        while not world.ended(0.002):
+        while not world.ended(0.002) or world.mended():
             now = world.answers()
             if now > seen:
                 moved = time.monotonic()
@@ -584,8 +602,8 @@ def table(counts: dict[str, Any]) -> str:
 def main() -> None:
     """Run the campaign, print every problem and the counts."""
     parser = argparse.ArgumentParser(description="Kill and stop the processes of a federation.")
-    parser.add_argument("--faults", type=int, default=160, help="over sockets")
-    parser.add_argument("--nvflare", type=int, default=40, help="over NVFlare")
+    parser.add_argument("--faults", type=int, default=320, help="over sockets")
+    parser.add_argument("--nvflare", type=int, default=80, help="over NVFlare")
     parser.add_argument("--kinds", nargs="+", default=FAR, help="over NVFlare")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--more", type=float, default=MORE, help="seconds that a loaded machine adds")
