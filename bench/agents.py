@@ -110,7 +110,7 @@ def federated(folder: Path, partition: Path, values: dict[str, Any]) -> tuple[Cl
     """One run with agents; of each exchange and party what its agent measured, shape (exchanges, 3, 3)."""
     names = [f"party-{m + 1}" for m in range(len(WIDTHS))]
     with ExitStack() as stack:
-        new, fill = new_run(partition / "labels.h5", names, folder / "run", values, "bench")
+        new, fill = new_run(partition / "labels.h5", names, folder / "run", values, "bench", say=print)
         ways = {}
         for name in names:
             files = [partition / f"{name}.h5", folder / name, folder / f"{name}.sock", folder / f"{name}.txt"]

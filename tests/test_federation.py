@@ -3,7 +3,8 @@
 import json
 import re
 import shutil
-from contextlib import closing
+from collections import Counter
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from fastadmm.between.consent import approve_fingerprints
 from fastadmm.between.journal import Journal
 from fastadmm.between.letters import Waiting, ask_by_file
 from fastadmm.between.socket import Lost
-from fastadmm.errors import ConfigError, InputError, WaitingError
+from fastadmm.errors import ConfigError, InputError, StorageError, WaitingError
 from fastadmm.runs.config import make_config
 from fastadmm.runs.folder import EXCHANGE, RunFolder
 from fastadmm.runs.train import start_run
@@ -171,9 +172,36 @@ def test_a_snapshot_takes_the_journals_place(
     for at in (3, 4, 5):  # each attempt begins anew
         with federated(folder, Killing(parties, at, "party after")) as run, pytest.raises(Lost):
             run.advance()
+        log = folder.path / "rounds.jsonl"
+        if side == "coordinator":  # a flipped bit: the snapshot has the log too
+            log.write_text(log.read_text().replace("objective", "objectivd"))
     with federated(folder, parties.ask) as run:
         run.advance()
     assert_like_in_process(parties, folder.path, whole[0])
+
+
+def test_after_a_failure_a_party_begins_with_what_its_snapshot_held(
+    parties: Parties, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the same process: a disk that is full again and again."""
+    monkeypatch.setattr("fastadmm.between.session._EXCHANGES", 3)
+    append, asked = Journal.append, Counter[Path]()
+
+    def failing(journal: Journal, parts: list[bytes]) -> None:
+        asked[journal.path] += 1
+        if journal.path.name == "requests.journal" and asked[journal.path] % 5 == 0:
+            raise StorageError("disk full")
+        append(journal, parts)
+
+    monkeypatch.setattr(Journal, "append", failing)
+    values = {"scheme": "proximal", "regularizer": "l1", "history": 3, "lambda": 1e-3, "rounds": 8}
+    whole = reference(tmp_path, tmp_path / "d.parts", **values)
+    folder = begin_run(tmp_path, **values)
+    parties.approve(folder.path)
+    for _ in range(20):
+        with federated(folder, parties.ask) as run, suppress(InputError):
+            run.advance()
+    assert_like_in_process(parties, folder.path, whole)
 
 
 def test_a_kill_between_checkpoint_and_journal_costs_nothing(
@@ -186,6 +214,23 @@ def test_a_kill_between_checkpoint_and_journal_costs_nothing(
     parties.approve(folder.path)
     with federated(folder, Killing(parties, 9, "coordinator")) as run, pytest.raises(Lost):
         run.advance()
+    with federated(folder, parties.ask) as run:
+        run.advance()
+    assert_like_in_process(parties, folder.path, whole[0])
+
+
+def test_a_coordinator_restored_from_a_backup_is_told_again(
+    parties: Parties, tmp_path: Path, whole: tuple[Path, Path]
+) -> None:
+    folder = begin_run(tmp_path, **KILLED)
+    parties.approve(folder.path)
+    for at in (4, 6):
+        with federated(folder, Killing(parties, at, "coordinator")) as run, pytest.raises(Lost):
+            run.advance()
+        if at == 4:
+            shutil.copytree(folder.path, tmp_path / "backup")
+    shutil.rmtree(folder.path)
+    shutil.copytree(tmp_path / "backup", folder.path)
     with federated(folder, parties.ask) as run:
         run.advance()
     assert_like_in_process(parties, folder.path, whole[0])

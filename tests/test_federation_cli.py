@@ -3,12 +3,14 @@
 import signal
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from fastadmm.between.schema import unapproved
-from fastadmm.cli.app import main
+from fastadmm.cli.app import _command, main
 
+from federation_tools import Parties, begin_run, federated
 from rounds_tools import data_of, separate
 from run_tools import refused, run, start
 
@@ -107,3 +109,26 @@ def test_waiting_for_owners_is_no_error(home: Path, capsys: pytest.CaptureFixtur
         given = ["x.toml", *([] if what == "worth" else ["run"]), *([] if what == "infer" else ["rows"])]
         assert run("federate", what, *given, "-o", "task", "--wait", "soon") == 5
         assert "--wait 'soon': no time" in capsys.readouterr().err
+
+
+def test_both_names_of_a_side_have_its_verbs_and_one_command_its_state(home: Path, capsys) -> None:
+    for names in (("party", "agent"), ("coordinator", "federate")):
+        verbs = [set(_command(name).commands[name].commands) for name in names]  # type: ignore[attr-defined]
+        assert verbs[0] == verbs[1]
+    folder = begin_run(home, **{"lambda": 1e-2, "rounds": 1})
+    assert run("status", folder.path) == 0
+    said = capsys.readouterr().out
+    assert "of party-1, party-2: 0 rounds\n" in said
+    assert "send them: fastadmm agent approve" in said
+    with closing(Parties(home)) as parties:
+        parties.approve(folder.path)
+        with federated(folder, parties.ask) as training:
+            training.advance()
+    for verb in (["status"], ["coordinator", "status"]):
+        assert run(*verb, folder.path) == 0
+        assert "stopped at the round limit after 1 round" in capsys.readouterr().out
+    assert run("party", "status", home / "party-1" / "agent") == 0
+    assert "exchanges answered, ended" in capsys.readouterr().out
+    assert "no directory of an agent" in refused(capsys, 6, "status", home / "none")
+    assert "--state: name the agent's directory" in refused(capsys, 5, "party", "approve", "0" * 16)
+    assert "after a configuration, name its run" in refused(capsys, 5, "federate", "infer", "x", "-o", "y")

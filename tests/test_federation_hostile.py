@@ -103,7 +103,7 @@ def attacks() -> dict[str, Attack]:
     ones = np.ones(N)
     step = ("step", {"w": ones, "scaled_penalty": 1.0})
     return {
-        "replayed": lambda a, r, raw, old: (refusal(a, old[0]), "order"),
+        "of an older number": lambda a, r, raw, old: (sent(a, opened(old[0]), calls=with_values(r)), "order"),
         "reordered": lambda a, r, raw, old: (sent(a, r, number=r.number + 2, previous=r.number + 1), "order"),
         "another request of a number": lambda a, r, raw, old: (
             sent(a, opened(old[-1]), calls=with_values(r)),

@@ -286,6 +286,46 @@ def test_errors_and_worth_have_the_bits_of_one_process(
             assert open_party_model(own)[0].weights.tobytes() == part.weights.tobytes()
 
 
+def test_the_label_holders_own_columns_need_no_agent(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocks, y, _ = make_vertical_classification(120, (3, 4))
+    for kind, rows in {"train": slice(0, 80), "test": slice(80, 120)}.items():
+        write_blocks(home / f"{kind}.parts", [block[rows] for block in blocks], y[rows])
+    names = ("party-1", "party-2")
+    (home / names[1]).mkdir()
+    houses = Houses(home, names[1:])
+    config, train, test = home / "project.toml", home / "train.parts", home / "test.parts"
+    parties = {names[0]: f"file:{train}/{names[0]}.h5", names[1]: f"unix:{names[1]}/s"}
+    write_toml(config, {"data": str(train / "labels.h5"), **SAME, "federation": {"parties": parties}})
+    asked = ("federate", "train", config, "-q", "-o", home / "run")
+    own = ("--own", test / f"{names[0]}.h5", "-o", home / "scores")
+    scores = ("federate", "evaluate", config, home / "run", test / "labels.h5", *own)
+    try:
+        houses.start(names[1], train / f"{names[1]}.h5")
+        assert "party-2 has not approved" in refused(capsys, "run", *asked)
+        houses.approve()
+        assert run(*asked) == 0
+        refused(capsys, "task", *scores)
+        houses.approve("--rows", test / f"{names[1]}.h5")
+        assert run(*scores) == 0
+        errors = ("federate", "infer", config, home / "run", "-o", home / "errors")
+        refused(capsys, "task", *errors)
+        houses.approve("--data", train / f"{names[1]}.h5")
+        assert run(*errors) == 0
+        assert run("federate", "worth", config, test / "labels.h5", "-o", home / "worth") == 5
+        assert "party-1: its scores of test rows are asked for" in capsys.readouterr().err
+    finally:
+        houses.stop(names[1])
+    (part,) = houses.state(names[1]).glob(f"*/{names[1]}.h5")
+    assert run("import", part, home / "run") == 0
+    _, model = in_one_process(home, [block[:80] for block in blocks], y[:80], home / "one")
+    for mine, party in zip(open_model(home / "run").parties, model.parties):
+        assert mine.weights.tobytes() == party.weights.tobytes()
+    assert run("predict", home / "run", test, "-o", home / "whole.csv") == 0
+    assert (home / "scores" / "predictions.csv").read_bytes() == (home / "whole.csv").read_bytes()
+
+
 def test_a_damaged_response_is_asked_for_again(tmp_path: Path) -> None:
     pytest.importorskip("nacl", reason='needs pynacl: pip install "fastadmm[psi]"')
     from fastadmm.between.predict import _align

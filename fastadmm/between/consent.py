@@ -101,10 +101,15 @@ def _identifier(path: Path) -> str:
     return path.name.split(".")[-2]
 
 
+def asked_files(state: Path) -> list[Path]:
+    """What waits for its owner."""
+    return sorted((state / _FOLDER).glob("*.json"))
+
+
 def asked_lines(state: Path) -> list[str]:
     """A line for each, for the owner."""
     lines = []
-    for path in sorted((state / _FOLDER).glob("*.json")):
+    for path in asked_files(state):
         try:
             document = read_json(path)
             kind = document.get("kind", "run") if isinstance(document, dict) else "?"
@@ -251,6 +256,12 @@ def agent_approve(
     if confirm is not None:
         consent.confirm(confirm, force)
     return lines, consent.path
+
+
+def agree(path: Path, data: Path, state: Path) -> None:
+    """Approve whatever is asked, as an owner does who confirms what is shown."""
+    lines, _ = agent_approve(path, data, state, force=True)
+    agent_approve(path, data, state, force=True, confirm=shown_digest(lines))
 
 
 def approve_fingerprints(what: str, fingerprints: list[str], state: Path) -> Path:

@@ -31,8 +31,8 @@ from fastadmm.between.schema import table_digest
 from fastadmm.between.socket import Lost
 from fastadmm.conversation.exchange import Answers, Call, Exchange, converse
 from fastadmm.errors import FormatError, InputError, WaitingError
-from fastadmm.files.atomic import atomic_directory, remove_leftovers, shown
-from fastadmm.files.reading import read_json
+from fastadmm.files.atomic import atomic_directory, remove_leftovers, shown, write_whole
+from fastadmm.files.reading import read_bytes, read_json
 from fastadmm.files.seal import check_seal, seal_of
 from fastadmm.privacy.statement import no_privacy
 from fastadmm.problem.problem import Problem
@@ -46,7 +46,7 @@ from fastadmm.runs.result import class_rows, result_document
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.loop import ended
 from fastadmm.solver.solver import Solver
-from fastadmm.store.elements import read_attribute, require_group
+from fastadmm.store.elements import read_array, read_attribute, require_group, write_array
 from fastadmm.store.h5file import create_h5, read_h5
 from fastadmm.store.label_file import LabelData, open_labels
 from fastadmm.store.model import MANIFEST, write_shared_part
@@ -56,10 +56,11 @@ from fastadmm.version import __version__
 _TYPE = "fastadmm-rounds-checkpoint"
 
 
-def write_state(path: Path, solver: Solver, parties: Sequence[Correspondent], first: int) -> None:
-    """Write it, whole or not at all."""
+def write_state(path: Path, solver: Solver, parties: Sequence[Correspondent], first: int, log: Path) -> None:
+    """Write it with the rounds' log, whole or not at all."""
     with create_h5(path, _TYPE) as file:
         file.attrs["n_rounds"], file.attrs["first"] = solver.n_rounds, first
+        write_array(file, "log", np.frombuffer(read_bytes(log), dtype=np.uint8))
         write_tree(file.create_group("solver"), solver.export())
         queues = file.create_group("queues")
         for party in parties:
@@ -87,7 +88,8 @@ def read_state(path: Path, names: Sequence[str], but: Sequence[str] = ()) -> dic
             last = read_attribute(group, "previous", int)
             parties[name] = Correspondent(name, last=last, answered=answered, queue=queue)
         solver = read_tree(require_group(file, "solver"), but)
-        return {"first": read_attribute(file, "first", int), "solver": solver, "parties": parties}
+        log = read_array(file, "log", ndim=1, kind="u").tobytes() if "log" in file else None
+        return {"first": read_attribute(file, "first", int), "solver": solver, "parties": parties, "log": log}
 
 
 def _read_messages(path: Path, solver: dict[str, Any], place: Callable[[int], np.ndarray | None]) -> None:
@@ -281,6 +283,8 @@ class Coordinator:
             return answers
 
         try:
+            if state is not None and state["log"] is not None:  # the file itself has no digest
+                write_whole(self.folder.log, state["log"], force=True)
             with self.folder.open_log(solver.n_rounds) as log:
                 record, self.n_rounds = solver.last_record, solver.n_rounds
                 status = None if record is None else solver.stop_reason(record)
@@ -380,7 +384,8 @@ class Coordinator:
 
     def _save(self, solver: Solver, hub: Hub) -> None:
         """The state after a round; its answers are then done with."""
-        write_state(self.checkpoint_file, solver, hub.parties, 1 + max(party.last for party in hub.parties))
+        first = 1 + max(party.last for party in hub.parties)
+        write_state(self.checkpoint_file, solver, hub.parties, first, self.folder.log)
         by_files = self._begin is not None
         if not hub.replaying and (not by_files or self.journal.n_bytes > KEPT_BYTES):
             self.journal.restart()

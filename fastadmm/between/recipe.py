@@ -21,7 +21,7 @@ from typing import Any
 
 from fastadmm.between.approval import APPROVAL
 from fastadmm.between.approval_file import open_approval
-from fastadmm.between.consent import agent_approve, approve_fingerprints, shown_digest
+from fastadmm.between.consent import agree, approve_fingerprints
 from fastadmm.between.coordinator import RUN
 from fastadmm.between.host import KEYS
 from fastadmm.between.kit import ALLOWED, INSTALL_HINT, INTERVAL
@@ -272,8 +272,7 @@ class VerticalGLMRecipe(Recipe):
     def _approve(self, run: Path, data: Path, approval: str, state: Path) -> None:
         """What the owner of a site's data would do at its agent's directory."""
         if approval == ASKED:
-            own = run / RUN, data, state
-            agent_approve(*own, confirm=shown_digest(agent_approve(*own)[0]))
+            agree(run / RUN, data, state)
             return
         path = state / read_json(run / RUN)["run"] / APPROVAL
         with storage_errors(path):

@@ -151,8 +151,9 @@ class Session:
         self._agreed: tuple[tuple[int, int, int], Approval] | None = None
         self.approval()
         self.host: Host | None = None
-        self._snapshot = self._known_state()
-        self._last = self._snapshot
+        self._last = self._known_state()
+        # Exchange of the snapshot; what it holds is read anew, since a party changes what it is given.
+        self._snapshot = -1 if self._last is None else self._last.number
         self.journal = Journal(directory / JOURNAL)
         try:
             self._take_up()
@@ -272,17 +273,14 @@ class Session:
         return message
 
     def _given_before(self, asked: Request) -> bytes | None:
-        """The answer to this very request; by files also to those before, as far as they are kept."""
+        """The answer to this very request; also to those before, as far as they are kept."""
         last = self._last
         if last is None or asked.number > last.number:
             return None
         if (asked.number, asked.digest) == (last.number, last.request):
             return last.message
-        if self._by_files:
-            for meta, _, message in self.journal.records():
-                if json.loads(meta)["entry"]["request"] == asked.digest:
-                    return message
-        return None
+        records = ((json.loads(meta), message) for meta, _, message in self.journal.records())
+        return next((old for said, old in records if said["entry"]["request"] == asked.digest), None)
 
     def _spent(self, host: Host) -> dict[str, dict[str, float]]:
         """What a private run has charged to the party's ledger so far; nothing without privacy."""
@@ -381,8 +379,8 @@ class Session:
             return self.host
         way = "by files" if self._by_files else "over a network"
         host = Host(self.site, self.directory, self.run, approval, way)
-        if self._snapshot is not None:
-            host.resume(self._snapshot.settings, self._snapshot.tree, place)
+        if (known := self._known_state()) is not None:
+            host.resume(known.settings, known.tree, place)
         for _, raw, message in self._later():
             asked = self._request(raw)
             if self._message(asked, host.answer(asked, place), place) != message:
@@ -396,8 +394,8 @@ class Session:
 
     def _later(self) -> list[list[bytes]]:
         """Records after the snapshot."""
-        number = -1 if self._snapshot is None else self._snapshot.number
-        return [one for one in self.journal.records() if json.loads(one[0])["entry"]["number"] > number]
+        later = self._snapshot
+        return [one for one in self.journal.records() if json.loads(one[0])["entry"]["number"] > later]
 
     def _request(self, raw: bytes) -> Request:
         place = shown(self.journal.path)
@@ -406,12 +404,12 @@ class Session:
     def keep(self) -> None:
         """A snapshot in place of the journal; by files that stays, for answers that are asked for again."""
         last = self._last
-        if last is None or (self._snapshot is not None and self._snapshot.number == last.number):
+        if last is None or self._snapshot == last.number:
             return
         # A kill may have come between an answer and its snapshot: then the journal is replayed.
         host = self.host or self._awake(self.approval(), shown(self.directory))
-        self._snapshot = replace(last, tree=host.export())
         self.audit.sync()  # first: what a snapshot covers is not made up for
-        self._snapshot.write(self.directory / STATE)
+        replace(last, tree=host.export()).write(self.directory / STATE)
+        self._snapshot = last.number
         if not self._by_files or self.journal.n_bytes > KEPT_BYTES:
             self.journal.restart()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fastadmm.between.agent import Agent
 from fastadmm.between.carrier import Carrier
+from fastadmm.between.consent import agree, asked_files
 from fastadmm.between.hub import Ask
 from fastadmm.between.kit import open_kit
 from fastadmm.between.letters import ask_by_file
@@ -36,13 +38,20 @@ class Setup:
     caller: str  # who asks, as approvals name it
     addresses: dict[str, tuple[str, str]]  # carrier and path or site, by name of each party that is asked
     nvflare: tuple[Path, Path] | None  # the administrator's kit, and the server's socket
-    own: Path | None  # features of the label holder, in privacy mode "fusion"
+    own: Path | None  # features of the label holder
     own_name: str  # whose these are
 
     @property
     def elsewhere(self) -> list[str]:
         """Names of the parties that are asked."""
         return [name for name in self.names if name != self.own_name]
+
+    @property
+    def own_state(self) -> Path | None:
+        """Directory of the label holder's own agent, in this process; mode "fusion" needs none."""
+        privacy = self.values.get("privacy")
+        fusion = isinstance(privacy, dict) and privacy.get("mode") == "fusion"
+        return None if self.own is None or fusion else self.own.with_suffix(".state")
 
     @contextmanager
     def opened(self, say: Callable[[str], None], ends: bool = True) -> Iterator[Ask]:
@@ -61,7 +70,29 @@ class Setup:
                 sites = {name: at for name, (way, at) in self.addresses.items() if way == _NVFLARE}
                 carrier = stack.enter_context(Carrier(open_kit(kit), relay, sites, say, ends))
                 asks |= dict.fromkeys(sites, carrier.ask)
+            if self.own is not None and self.own_state is not None:
+                own = _agreeing(self.own, self.own_state, self.caller, say)
+                asks[self.own_name] = stack.enter_context(own)
             yield lambda name, raw, seconds: asks[name](name, raw, seconds)
+
+
+@contextmanager
+def _agreeing(data: Path, state: Path, caller: str, say: Callable[[str], None]) -> Iterator[Ask]:
+    """An agent for columns of the label holder, who approves what it asks itself."""
+    said: list[str] = []
+    with closing(Agent(data, state, say=said.append)) as agent:
+
+        def ask(name: str, raw: bytes, seconds: float) -> bytes:
+            answer = agent.handle(caller, name, raw)
+            for path in asked_files(state):
+                agree(path, data, state)
+                said.clear()
+                answer = agent.handle(caller, name, raw)
+            while said:
+                say(said.pop(0))
+            return answer
+
+        yield ask
 
 
 def read_setup(config: Path) -> Setup:

@@ -25,6 +25,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from fcntl import LOCK_EX, flock
 from functools import cache
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -60,7 +61,7 @@ _SHORT, STRANGERS = 2 << 20, 64 << 20
 #: Seconds that a connection which sends nothing is left alone though others wait.
 _POLITE = 1.0
 
-#: Bytes that are sent at once with their sizes, and that there is room for before any of them has come.
+#: Bytes that there is room for before any of them has come.
 _PIECE = 1 << 20
 
 _QUESTION, _ANSWER = struct.Struct("<dHHQ"), struct.Struct("<BQ")
@@ -355,32 +356,30 @@ def _hurry(connection: socket.socket, until: float) -> None:
 
 
 def _send(connection: socket.socket, parts: list[bytes], until: float) -> None:
-    """The first piece in one go: whoever waits for it wakes up once."""
-    rest = memoryview(parts.pop())
+    """As much as there is room for in one go, without a copy: whoever waits for it wakes up once."""
     _hurry(connection, until)
-    connection.sendall(b"".join([*parts, rest[:_PIECE]]))
-    if len(rest) > _PIECE:
-        _hurry(connection, until)
-        connection.sendall(rest[_PIECE:])
+    sent = connection.sendmsg(parts)
+    for part in parts:
+        if sent < len(part):
+            _hurry(connection, until)
+            connection.sendall(memoryview(part)[sent:])
+        sent = max(0, sent - len(part))
 
 
 def _receive(
     connection: socket.socket, size: int, until: float, heard: Callable[[], None] | None = None
 ) -> bytes:
     """Exactly so many bytes; ``heard`` is called with every piece of them."""
-    # Room for what has been promised is made as it comes in.
-    content, have = bytearray(min(size, _PIECE)), 0
-    while have < size:
-        if have == len(content):
-            content.extend(bytes(min(have, size - have)))
+    content = BytesIO()  # room for what has been promised is made as it comes in
+    while left := size - content.tell():
         _hurry(connection, until)
-        n = connection.recv_into(memoryview(content)[have:])
-        if not n:
+        part = connection.recv(min(left, _PIECE))
+        if not part:
             raise ConnectionResetError
-        have += n
+        content.write(part)
         if heard is not None:
             heard()
-    return bytes(content)
+    return content.getvalue()
 
 
 def _may_ask(connection: socket.socket, group: int) -> bool:

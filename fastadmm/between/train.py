@@ -23,12 +23,15 @@ from fastadmm.between.run_problem import (
     problem_of,
     solver_of_private,
 )
+from fastadmm.between.schema import approve_command
 from fastadmm.between.setup import Setup, read_setup
 from fastadmm.between.socket import LONGEST, Lost
 from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError
 from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.files.reading import read_bytes
 from fastadmm.runs.check import doubts
 from fastadmm.runs.config import make_config, refuse
+from fastadmm.runs.export import import_party
 from fastadmm.runs.folder import EXCHANGE, RunFolder
 from fastadmm.runs.looks import seen_by_ids
 from fastadmm.runs.private import new_run_id
@@ -270,6 +273,21 @@ class _Repair:
         self.notes.append(f"{path.relative_to(self.path)} {why}: dropped")
 
 
+def run_status(run: Path) -> list[str]:
+    """Where a run is, and what it waits for, as far as its directory says."""
+    folder = RunFolder(run, EXCHANGE)
+    known = Coordinator(folder)
+    finished, log = folder.finished(), folder.log
+    rounds = read_bytes(log).count(b"\n") if log.exists() else 0
+    now = f"{rounds} rounds" if finished is None else finished["message"]
+    lines = [f"run {known.run} of {', '.join(known.names)}: {now}"]
+    if finished is None and not known.said_file.exists():
+        look = approve_command(known.run, "run", "DIR")
+        lines.append(f"    no party is known to have approved it; send them: {look}")
+    requests = sorted((run / "requests").glob("*.msg")) if finished is None else []
+    return lines + [f"    waiting for an answer to {shown(request)}" for request in requests]
+
+
 def federate(
     config: Path,
     out: Path,
@@ -281,7 +299,11 @@ def federate(
     with setup.opened(say) as ask:
         folder = begun(setup, out, say)
         with folder.held():
-            return train_run(folder, ask, say, rounds)
+            document = train_run(folder, ask, say, rounds)
+        if setup.own_state is not None:
+            for part in setup.own_state.glob(f"{Coordinator(folder).run}/{setup.own_name}.h5"):
+                import_party(part, out, force=True)
+        return document
 
 
 def begun(setup: Setup, out: Path, say: Callable[[str], None]) -> RunFolder:
@@ -293,8 +315,8 @@ def begun(setup: Setup, out: Path, say: Callable[[str], None]) -> RunFolder:
         _check_same(setup, folder)
         return folder
     values = {key: value for key, value in setup.values.items() if key != "data"}
-    labels = Path(setup.values["data"])
-    folder, fill = new_run(labels, setup.names, out, values, setup.place, own=setup.own, say=say)
+    labels, own = Path(setup.values["data"]), None if setup.own_state is not None else setup.own
+    folder, fill = new_run(labels, setup.names, out, values, setup.place, own=own, say=say)
     with folder.begin(fill, force=False):
         run = Coordinator(folder)
         run.write_description(setup.caller)

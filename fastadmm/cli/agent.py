@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fastadmm.cli.app import new_group
+from fastadmm.cli.app import app, new_group, share
+from fastadmm.cli.coordinator import party_group
 from fastadmm.cli.options import (
-    DUPLICATES,
-    ID_PATTERN,
     LEDGER,
     TEST,
     THREADS,
     VALIDATION,
-    Duplicates,
+    Ids,
     argument,
     flag,
     option,
+    plain_values,
+    with_options,
 )
 from fastadmm.cli.terminal import say
 from fastadmm.errors import ConfigError, InputError
@@ -100,20 +101,21 @@ def run(
 
 
 @group.command()
+@with_options()
 def approve(
     what: str = argument(
-        "The coordinator's file about a run, or the identifier of a request from 'agent status'.",
-        metavar="RUN.json|ID",
+        "The coordinator's file about a run, the identifier of a request from 'agent status', or by hand "
+        "the first request of a run.",
+        metavar="RUN.json|ID|REQUEST.msg",
     ),
-    state: Path = _STATE,
+    state: Path | None = option("The agent's directory.", metavar="DIR"),
     data: Path | None = _DATA,
     rows: Path | None = option(
         "Alignment: your table. Predictions: features of the rows, or your table of them.", metavar="FILE"
     ),
     id: str | None = _ID,
-    id_pattern: str | None = ID_PATTERN,
-    duplicates: Duplicates = DUPLICATES,
-    separator: str | None = option("Separator between CSV cells (default: recognised).", metavar="CHAR"),
+    *,
+    ids: Ids,
     force: bool = flag("Replace an earlier approval of the same request.", "--force"),
     confirm: str | None = option(
         "Approve what was shown with this digest, and nothing else.", metavar="DIGEST"
@@ -121,18 +123,29 @@ def approve(
     fingerprint: list[str] | None = option(
         "For sums only: another party's key, as its owner says it; may be repeated.", metavar="TEXT"
     ),
+    out: Path | None = option(
+        "By hand: the file of limits to write, for 'party step'.", "--out", "-o", metavar="APPROVAL.toml"
+    ),
+    ledger: Path | None = LEDGER,
 ) -> None:
     """Show on one screen what is asked for; --confirm DIGEST approves exactly that, within limits."""
+    from fastadmm.between.agent import party_approve
     from fastadmm.between.consent import agent_approve, approve_fingerprints, asked_file, remembered
     from fastadmm.files.atomic import shown
 
+    if out is not None and data is not None:
+        for line in party_approve(Path(what), data, out, force, ledger):
+            say(line)
+        say(f"edit the limits in {out}, then: fastadmm party step --approval {out} ...")
+        return
+    if state is None:
+        raise ConfigError("--state: name the agent's directory; by hand, give --data and --out")
     if fingerprint:
         say(f"{approve_fingerprints(what, fingerprint, state)}: names {len(fingerprint)} key(s)")
         return
     file = asked_file(what, state)
     data = data or remembered(state, "data")
-    how = {"duplicates": duplicates.value, "separator": separator, "id_pattern": id_pattern}
-    lines, path = agent_approve(file, data, state, force, confirm, rows=rows, id=id, **how)
+    lines, path = agent_approve(file, data, state, force, confirm, rows=rows, id=id, **plain_values(ids))
     if confirm is None:
         for line in lines:
             say(shown(line))
@@ -141,9 +154,21 @@ def approve(
 
 
 @group.command()
-def status(state: Path = argument("The agent's directory.", metavar="DIR")) -> None:
-    """Show each run: what was answered, refused and spent."""
+@app.command()
+def status(
+    directory: Path = argument("An agent's directory, a run's, or an NVFlare kit.", metavar="DIR"),
+) -> None:
+    """Show where things stand: what was answered, refused and spent, and who is waited for."""
     from fastadmm.between.agent import agent_status
+    from fastadmm.between.carrier import kit_status
+    from fastadmm.between.train import run_status
+    from fastadmm.files.atomic import storage_errors
 
-    for line in agent_status(state):
+    with storage_errors(directory, "read"):
+        known = {"startup": kit_status, "run.toml": run_status}
+        show = next((lines for name, lines in known.items() if (directory / name).exists()), agent_status)
+    for line in show(directory):
         say(line)
+
+
+share(group, party_group)

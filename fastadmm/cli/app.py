@@ -42,6 +42,13 @@ def new_group(name: str, purpose: str, **how: Any) -> typer.Typer:
     return group
 
 
+def share(one: typer.Typer, other: typer.Typer) -> None:
+    """Let both groups have the verbs of both; of a verb that both have, each keeps its own."""
+    for group, more in ((one, other.registered_commands), (other, list(one.registered_commands))):
+        known = [_name(command) for command in group.registered_commands]
+        group.registered_commands += [command for command in more if _name(command) not in known]
+
+
 def _register(names: Iterable[str] | None = None) -> None:
     # Importing a command's module registers it; the modules import nothing heavy at the top.
     from importlib import import_module
@@ -199,16 +206,16 @@ PANELS: dict[str, tuple[str, ...]] = {
         "serve",
     ),
     "Privacy": ("privacy", "audit"),
-    "Parties on machines of their own": GROUPS[:-2],
+    "Parties on machines of their own": (*GROUPS[:-2], "status"),
     "Owners of different rows": ("forecast", "owners"),
     "This installation": ("warmup",),
 }
 
 #: Commands in the module of another.
 _BESIDE = {
-    "card": "report", "combine": "predict", "compare": "report", "drift": "columns", "evaluate": "predict",
-    "import": "export", "infer": "coefficients", "party": "coordinator", "resume": "train",
-    "serve": "export", "verify": "report",
+    "card": "report", "combine": "predict", "compare": "report", "coordinator": "federate",
+    "drift": "columns", "evaluate": "predict", "import": "export", "infer": "coefficients", "party": "agent",
+    "resume": "train", "serve": "export", "status": "agent", "verify": "report",
 }  # fmt: skip
 
 #: Order of the commands in ``--help``.

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastadmm.cli.app import new_group
-from fastadmm.cli.coefficients import COVARIANCE, LEVEL
 from fastadmm.cli.options import (
     DATA,
     FORCE,
@@ -84,29 +83,6 @@ def step(
 
 
 @group.command()
-def infer(
-    run: Path = argument("Finished run of 'fastadmm coordinator'."),
-    out: Path = option("Directory of requests; an existing one is continued.", "--out", "-o", default=...),
-    messages: list[Path] | None = argument(
-        "Answers received from parties.", default=None, metavar="[ANSWER.msg]..."
-    ),
-    level: float = LEVEL,
-    covariance: str = COVARIANCE,
-    as_json: bool = flag("Print the result, at the end, as JSON.", "--json"),
-) -> None:
-    """Standard errors by files: write requests for 'party infer', or read the answers."""
-    from fastadmm.between.predict import coordinator_infer
-    from fastadmm.cli.coefficients import print_inference
-
-    found = coordinator_infer(run, out, messages or [], covariance=covariance, level=level)
-    if isinstance(found, list):
-        for path in found:
-            say(f"waiting for an answer to {path}")
-        return
-    print_inference(found, as_json)
-
-
-@group.command()
 def repair(
     run: Path = argument("Directory of 'fastadmm coordinator start'."),
     again: int | None = option(
@@ -131,22 +107,6 @@ def _say(result: StepResult) -> None:
 @party_group.callback()
 def party() -> None:
     """A party's side of training over exchanged files (docs/between.md#files-by-hand)."""
-
-
-@party_group.command()
-def approve(
-    request: Path = argument("The first request of a run.", metavar="REQUEST.msg"),
-    data: Path = DATA,
-    out: Path = option("File of limits to write.", "--out", "-o", default=..., metavar="APPROVAL.toml"),
-    ledger: Path | None = LEDGER,
-    force: bool = FORCE,
-) -> None:
-    """Explain what a run asks for, and write a file of limits to edit."""
-    from fastadmm.between.agent import party_approve
-
-    for line in party_approve(request, data, out, force, ledger):
-        say(line)
-    say(f"edit the limits in {out}, then: fastadmm party step --approval {out} ...")
 
 
 @party_group.command("step")

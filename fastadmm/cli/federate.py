@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from fastadmm.cli.app import new_group
+from fastadmm.cli.agent import status
+from fastadmm.cli.app import new_group, share
 from fastadmm.cli.coefficients import COVARIANCE, LEVEL
 from fastadmm.cli.convert import Beside, Task
+from fastadmm.cli.coordinator import group as by_hand
 from fastadmm.cli.options import (
-    DUPLICATES,
-    ID_PATTERN,
     JSON,
-    Duplicates,
+    Ids,
     argument,
     flag,
     given_options,
@@ -107,22 +107,7 @@ def check(
         raise ConfigError(f"{kit}: {len(failed)} of {len(found)} checks failed")
 
 
-@group.command()
-def status(kit: Path = _KIT) -> None:
-    """Show which sites are connected and which jobs run; KIT is the administrator's kit."""
-    from datetime import datetime
-
-    from fastadmm.between.carrier import session
-    from fastadmm.between.kit import open_kit
-
-    opened = open_kit(kit)
-    with session(opened) as server:
-        state, jobs = server("check_status", "server"), server("list_jobs")
-    for client in state.get("clients", []):
-        seen = datetime.fromtimestamp(client["client_last_conn_time"])
-        say(f"site {client['client_name']}: connected, last heard of {seen:%F %T}")
-    for job in jobs:
-        say(f"job {job['job_id']}: {job['status']}, submitted {job['submit_time'][:19]}")
+group.command()(status)
 
 
 @group.command()
@@ -162,10 +147,8 @@ def align(
     task: Task = option("What labels are: classes, or a number to predict.", default=Task.auto),
     positive: str | None = option("Label that is counted: class 1.", metavar="VALUE"),
     like: Path | None = option("Label file whose classes to use, for test rows.", metavar="LABELS.h5"),
-    duplicates: Duplicates = DUPLICATES,
-    separator: str | None = option("Separator between CSV cells (default: recognised).", metavar="CHAR"),
-    id_pattern: str | None = ID_PATTERN,
     *,
+    spelled: Ids,
     beside: Beside,
     wait: str | None = _WAIT,
 ) -> None:
@@ -183,7 +166,8 @@ def align(
         raise ConfigError(f"{given[0]}: is kept beside the labels: name them with --label")
     if positive is not None and (like is not None or label is None):
         raise ConfigError("--positive: belongs to --label, and --like has it already")
-    ids = table_ids(read_ids(table, id, Layout(separator)), id, duplicates.value, id_pattern)
+    how = plain_values(spelled)
+    ids = table_ids(read_ids(table, id, Layout(spelled.separator)), id, how["duplicates"], spelled.id_pattern)
     alignment, report = _waiting(wait, lambda: federate_align(config, ids, out, _say))
     say("\n".join([*report, f"{out / ROWS}: {len(alignment.ids)} rows, {alignment.digest}"]))
     if label is not None:
@@ -193,9 +177,7 @@ def align(
             label,
             alignment,
             id=id,
-            duplicates=duplicates.value,
-            separator=separator,
-            id_pattern=id_pattern,
+            **how,
             task=task.value,
             positive=positive,
             like=like,
@@ -241,8 +223,10 @@ def evaluate(
 
 @group.command()
 def infer(
-    config: Path = _CONFIG,
-    run: Path = _RUN,
+    config: Path = argument("The configuration; by hand, in its place, the run.", metavar="CONFIG.toml|RUN"),
+    more: list[Path] | None = argument(
+        "The run; by hand the answers received from parties.", default=None, metavar="RUN|[ANSWER.msg]..."
+    ),
     out: Path = _TASK,
     level: float = LEVEL,
     covariance: str = COVARIANCE,
@@ -250,13 +234,25 @@ def infer(
     as_json: bool = JSON,
 ) -> None:
     """Compute standard errors: each party learns its own, you get the tests and the fit."""
-    from fastadmm.between.predict import federate_infer
+    from fastadmm.between.predict import coordinator_infer, federate_infer
     from fastadmm.cli.coefficients import print_inference
+    from fastadmm.files.atomic import shown
 
-    found = _waiting(
-        wait, lambda: federate_infer(config, run, out, covariance=covariance, level=level, say=_say)
-    )
-    print_inference(found, as_json)
+    how: dict[str, Any] = {"covariance": covariance, "level": level}
+    if config.is_dir():
+        found = coordinator_infer(config, out, more or [], **how)
+    elif len(more or []) != 1:
+        raise ConfigError(
+            f"{shown(config)}: after a configuration, name its run; by hand, name the run alone"
+        )
+    else:
+        (run,) = more or []
+        found = _waiting(wait, lambda: federate_infer(config, run, out, say=_say, **how))
+    if not isinstance(found, list):
+        print_inference(found, as_json)
+        return
+    for path in found:
+        say(f"waiting for an answer to {path}")
 
 
 @group.command()
@@ -310,3 +306,6 @@ def demo(
     for key, what in (("same", "weights"), ("same_predictions", "predictions")):
         if not result[key]:
             raise FastadmmError(f"federate demo: {what} differ from those of one process; please report it")
+
+
+share(group, by_hand)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum, StrEnum
 from functools import cached_property, update_wrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
 
 import typer
 
@@ -166,6 +166,16 @@ def _of_group(group: Any) -> Iterator[inspect.Parameter]:
         yield inspect.Parameter(
             f.name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=hints[f.name]
         )
+
+
+@dataclass(frozen=True)
+class Ids:
+    """Options for how the ids of a table are read."""
+
+    panel: ClassVar[str | None] = None
+    duplicates: Duplicates = DUPLICATES
+    separator: str | None = option("Separator between CSV cells (default: recognised).", metavar="CHAR")
+    id_pattern: str | None = ID_PATTERN
 
 
 def given_options(group: Any, *but: str) -> list[str]:

@@ -388,6 +388,7 @@ class FaceParty(OwnDirections, Answering):
         scale = checked(saved, "scale", (d,))
         self.span = DirectionSpan(checked(saved, "directions", (-1, d)), scale, self.penalty)
         self.latest = checked(saved, "answer", (d,))
+        self.deviations = self.sizes = scale
         if "sizes" in saved:  # not in runs that began without them
             self.deviations, self.sizes = (checked(saved, key, (d,)) for key in ("deviations", "sizes"))
         if "metric" in saved:

@@ -97,8 +97,11 @@ def federate_worth(
 
 def _check(setup: Setup, config: RunConfig) -> None:
     """Refuse runs that give away more with every coalition."""
-    if config.privacy.mode != "none" or setup.own is not None:
+    if config.privacy.mode != "none":
         raise private_worth(setup.place)
+    if setup.own is not None:
+        text = "its scores of test rows are asked for, too: give it an agent, and the agent's address"
+        raise ConfigError(f"{setup.place}: {setup.own_name}: {text}")
     if config.secrecy != "none":
         raise ConfigError(
             f"{setup.place}: key 'secrecy': a coalition of one party has no sum that hides its messages"

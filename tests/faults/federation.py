@@ -1,18 +1,23 @@
-"""Faults between organisations: processes that are killed or stopped, and a link that drops all packets.
+"""Faults between organisations: processes that are killed, stopped or starved, and files that are damaged.
 
-``python -P tests/faults/federation.py --faults 160 --nvflare 40 --json bench/federation_faults.json``. Agents
+``python -P tests/faults/federation.py --faults 320 --nvflare 80 --json bench/federation_faults.json``. Agents
 and a coordinator are processes; again and again one of them is killed, or stopped until the coordinator says
-that it is lost, and started again as its system would. A part goes over NVFlare, whose own processes are
-killed and stopped as well; as root its machines are in a network namespace, where the link can be cut.
+that it is lost, or has no more room on its disk or no more descriptors, or finds another clock, another place
+or damaged files when it begins again. A part goes over NVFlare, whose own processes are killed and stopped as
+well; as root its machines are in a network namespace, where the link can be cut.
 
 A fault is survived if the coordinator says within the deadline and two seconds that a party is lost, and if
-the run ends with the weights and the log of a run in one process, to the bit.
+the run ends with the weights and the log of a run in one process, to the bit. What is damaged may be refused,
+in one line; then what was there before is put back, and the run has to end in the same way. A private run
+charges every release once.
 """
 
 import argparse
+import itertools
 import json
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -20,12 +25,16 @@ import sys
 import tempfile
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from socket import AF_UNIX, socket
-from typing import Any
+from typing import Any, ClassVar
+
+import tomli_w
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parents[1] / "docs" / "reliability.md"
@@ -33,7 +42,7 @@ sys.path.insert(0, str(HERE.parent))
 
 from page_outputs import between_markers  # noqa: E402
 
-NAMES = ("party-1", "party-2")
+NAMES, COORDINATOR = ("party-1", "party-2"), "coordinator"
 
 #: Deadline of an exchange in seconds, over a socket and over NVFlare, and what may be added to it.
 DEADLINE, FAR_DEADLINE, MORE = 2.0, 10.0, 2.0
@@ -46,9 +55,16 @@ PROBLEMS: tuple[dict[str, Any], ...] = (
     {"scheme": "sharing", "lambda": 1e-3, "gap": 0.0, "rounds": 40},
     {"scheme": "subspace", "directions": "both", "history": 3, "lambda": 1e-5, "gap": 0.0, "rounds": 40},
     {"scheme": "proximal", "regularizer": "l1", "history": 3, "lambda": 1e-3, "gap": 0.0, "rounds": 20},
+    {"lambda": 1e-2, "privacy": {"mode": "message", "rounds": 24, "epsilon": 8.0, "delta": 1e-3}},
 )
 
-NEAR = ("agent killed", "agent stopped", "coordinator killed")
+#: What a process finds when it begins again, and where.
+FOUND = ("bit flipped", "last record torn", "backup restored", "folder moved")
+
+#: What a process meets while it runs; each may be the agent's or the coordinator's.
+MET = ("disk full", "no more descriptors", "clock jumped")
+
+NEAR = ("agent killed", "agent stopped", "coordinator killed", *MET, *FOUND)
 FAR = (
     *("agent killed", "coordinator killed", "site's job killed", "site's job stopped", "site killed"),
     *("server's job killed", "server killed", "link cut"),
@@ -57,9 +73,10 @@ FAR = (
 
 @dataclass
 class Fault:
-    """A fault: its kind, the seconds until the coordinator said so, and what went wrong."""
+    """A fault: its kind, where, the seconds until the coordinator said so, and what went wrong."""
 
     kind: str
+    where: str = ""
     known: float | None = None
     problem: str = ""
 
@@ -74,17 +91,40 @@ def forked(work: Callable[[], object], log: Path) -> int:
         file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         for number in (1, 2):
             os.dup2(file, number)
+        signal.signal(signal.SIGUSR1, jump)
         work()
         code = 0
-    except BaseException:
-        traceback.print_exc()
+    except BaseException as error:
+        for limit in LIMITS.values():
+            resource.setrlimit(limit, (resource.getrlimit(limit)[1],) * 2)
+        if type(error).__module__.startswith("fastadmm") and "\n" not in str(error):
+            print(f"error: {error}", flush=True)
+        else:
+            traceback.print_exc()
     finally:
         os._exit(code)
 
 
+#: What a process may have no more of.
+LIMITS = {"disk full": resource.RLIMIT_FSIZE, "no more descriptors": resource.RLIMIT_NOFILE}
+
+
+def jump(*_: object) -> None:
+    """Let this process have another day: years away, a little before, or today again, one after the other."""
+    from fastadmm.between import agent, approval
+
+    shift = timedelta(days=next(DAYS))
+    agent.moment = lambda: (datetime.now(UTC) + shift).isoformat(timespec="milliseconds")
+    approval._today = lambda: date.today() + shift
+
+
+#: Of the jumps of a clock, one after the other: past the last day of an approval and back, and yesterday.
+DAYS = itertools.cycle((900, 0, -1, 0))
+
+
 @dataclass
 class World:
-    """Parties and a coordinator in a directory of their own.
+    """Parties and a coordinator, each with a directory that may be moved.
 
     ``one`` is a run in one process and ``far`` NVFlare's stage, or None where parties are on this machine.
     """
@@ -93,110 +133,190 @@ class World:
     one: Path
     values: dict[str, Any]
     far: Any = None
+    more: ClassVar[float] = MORE
     pids: dict[str, int] = field(default_factory=dict)
+    places: dict[str, Path] = field(default_factory=dict)
+    flipped: tuple[str, Path, bytes, bytes] | None = None  # whose file, and as it was and is
 
     def __post_init__(self) -> None:
         self.home.mkdir()
-        for name in (*NAMES, "labels"):
-            (self.home / name).mkdir()
-            shutil.copyfile(self.one.with_name("d.parts") / f"{name}.h5", self.home / name / f"{name}.h5")
+        for name in (*NAMES, COORDINATOR):
+            self.places[name] = self.home / name
+            self.places[name].mkdir()
+            file = f"{'labels' if name == COORDINATOR else name}.h5"
+            shutil.copyfile(self.one.with_name("d.parts") / file, self.places[name] / file)
         self.deadline = DEADLINE if self.far is None else FAR_DEADLINE
-        way = "unix:{}.sock" if self.far is None else "nvflare:{}"
-        text = "".join(f"{key} = {json.dumps(value)}\n" for key, value in self.values.items())
-        text = f'data = "labels/labels.h5"\n{text}[federation]\n'
+        table: dict[str, Any] = {}
         if self.far is not None:
             from fastadmm.between.stage import ADMIN, SERVER
 
-            text += f'kit = "{self.far.kits[ADMIN].path}"\nrelay = "{self.far.sockets[SERVER]}"\n'
-        text += "[federation.parties]\n" + "".join(f'{n} = "{way.format(n)}"\n' for n in NAMES)
-        (self.home / "run.toml").write_text(text)
+            table = {"kit": str(self.far.kits[ADMIN].path), "relay": str(self.far.sockets[SERVER])}
+        ways = {n: f"unix:{self.socket(n)}" if self.far is None else f"nvflare:{n}" for n in NAMES}
+        values = {"data": "labels.h5", **self.values, "federation": {**table, "parties": ways}}
+        (self.places[COORDINATOR] / "run.toml").write_text(tomli_w.dumps(values))
 
     @property
     def said(self) -> Path:
         return self.home / "said.jsonl"
 
+    @property
+    def run(self) -> Path:
+        return self.places[COORDINATOR] / "run"
+
     def socket(self, name: str) -> Path:
         return self.home / f"{name}.sock" if self.far is None else self.far.sockets[name]
 
-    def agent(self, name: str) -> None:
-        """Start a party's agent."""
+    def own(self, name: str) -> tuple[Path, Path]:
+        """A party's features and its agent's directory."""
+        return self.places[name] / f"{name}.h5", self.places[name] / "agent"
+
+    def start(self, name: str) -> None:
+        """Start an agent, which may refuse to, or the coordinator."""
+        if name == COORDINATOR:
+            self.coordinator()
+            return
 
         def work() -> None:
+            from fastadmm.between import session
             from fastadmm.between.agent import Agent
             from fastadmm.between.socket import serve
 
-            agent = Agent(self.home / name / f"{name}.h5", self.home / name / "agent", threads=1)
+            session._EXCHANGES = 7
+            ledger = {"ledger": self.places[name] / "ledger.jsonl"} if "privacy" in self.values else {}
+            agent = Agent(*self.own(name), threads=1, **ledger)
             serve(self.socket(name), agent.handle).wait()
 
         self.pids[name] = forked(work, self.home / f"{name}.txt")
         until = time.monotonic() + PATIENCE
-        while time.monotonic() < until:
+        while time.monotonic() < until and not self.gone(name):
             with socket(AF_UNIX) as probe, suppress(OSError):
                 probe.connect(str(self.socket(name)))
                 return
             time.sleep(0.01)
-        raise TimeoutError(f"{name} does not listen")
+        if time.monotonic() >= until:
+            raise TimeoutError(f"{name} does not listen")
 
     def coordinator(self) -> None:
         """Start the coordinator, with deadlines that are shorter than usual."""
 
+        def say(text: str) -> None:
+            limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit[1], limit[1]))  # this is no file of its disk
+            os.write(log, json.dumps([time.monotonic(), text]).encode() + b"\n")
+            resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+
         def work() -> None:
-            from fastadmm.between import hub, train
+            from fastadmm.between import coordinator, hub, train
 
             hub._SECONDS = hub._FIRST_SECONDS = self.deadline
+            coordinator._BYTES = 1 << 14
             train.PAUSES = (0.2,) * 10_000
-            with open(self.said, "a", buffering=1) as log:
-                train.federate(
-                    self.home / "run.toml",
-                    self.home / "run",
-                    lambda text: log.write(json.dumps([time.monotonic(), text]) + "\n"),
-                )
+            train.federate(self.places[COORDINATOR] / "run.toml", self.run, say)
 
-        self.pids["coordinator"] = forked(work, self.home / "coordinator.txt")
+        log = os.open(self.said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self.pids[COORDINATOR] = forked(work, self.home / f"{COORDINATOR}.txt")
+        os.close(log)
 
     def begin(self) -> None:
         """All processes; the run is approved."""
         from fastadmm.between.consent import agent_approve, shown_digest
 
         for name in NAMES:
-            self.agent(name)
+            self.start(name)
         self.coordinator()  # is refused
         self.ended(PATIENCE)
         for name in NAMES:
-            own = self.home / "run" / "run.json", self.home / name / f"{name}.h5", self.home / name / "agent"
+            own = self.run / "run.json", *self.own(name)
             agent_approve(*own, confirm=shown_digest(agent_approve(*own)[0]))
+        for name in (*NAMES, COORDINATOR):
+            self.back_up(name)
         self.coordinator()
 
+    def back_up(self, name: str, to: str = "backup") -> Path:
+        """Copy a directory as it is."""
+        backup = self.home / to / name
+        shutil.rmtree(backup, ignore_errors=True)
+        shutil.copytree(self.places[name], backup)
+        return backup
+
+    def put_back(self, name: str, backup: Path) -> None:
+        """Put a copy of a directory in its place."""
+        shutil.rmtree(self.places[name])
+        shutil.copytree(backup, self.places[name])
+
     def kill(self, name: str) -> None:
-        os.kill(self.pids[name], signal.SIGKILL)
-        os.waitpid(self.pids.pop(name), 0)
+        if name in self.pids:
+            os.kill(self.pids[name], signal.SIGKILL)
+            os.waitpid(self.pids.pop(name), 0)
+
+    def gone(self, name: str) -> bool:
+        """Whether a process has ended by itself."""
+        if name in self.pids and os.waitpid(self.pids[name], os.WNOHANG)[0]:
+            del self.pids[name]
+        return name not in self.pids
 
     def ended(self, seconds: float) -> bool:
         """Whether the coordinator ends within some time."""
         until = time.monotonic() + seconds
-        while "coordinator" in self.pids:
-            if os.waitpid(self.pids["coordinator"], os.WNOHANG)[0]:
-                del self.pids["coordinator"]
-            elif time.monotonic() > until:
+        while not self.gone(COORDINATOR):
+            if time.monotonic() > until:
                 return False
-            else:
-                time.sleep(0.002)
+            time.sleep(0.002)
         return True
+
+    @property
+    def over(self) -> bool:
+        """Whether the run has come to its end."""
+        return (self.run / "result.json").exists()
 
     def answers(self) -> int:
         """Exchanges that one party has answered."""
-        path = self.home / NAMES[0] / "agent" / "audit.jsonl"
+        path = self.places[NAMES[0]] / "agent" / "audit.jsonl"
         return path.read_bytes().count(b'"answer"') if path.exists() else 0
 
     def wait_lost(self, since: float, seconds: float) -> float | None:
         """Seconds until the coordinator said that somebody is lost; None if it has ended or is silent."""
         while time.monotonic() < since + seconds and not self.ended(0.0):
-            for line in self.said.read_text().splitlines() if self.said.exists() else ():
-                at, text = json.loads(line)
-                if at >= since and "lost" in text:
-                    return float(at - since)
+            if (known := self.lost(since)) is not None:
+                return known
             time.sleep(0.01)
         return None
+
+    def lost(self, since: float) -> float | None:
+        """Seconds from a moment until the coordinator said that somebody is lost, if it did."""
+        for line in self.said.read_text().splitlines() if self.said.exists() else ():
+            at, text = json.loads(line)
+            if at >= since and "lost" in text:
+                return float(at - since)
+        return None
+
+    def goes_on(self, name: str) -> bool:
+        """Whether some more exchanges are made, or the run ends; who ends, or finds nobody, has refused."""
+        had, begun = self.answers(), time.monotonic()
+        while not self.gone(name) and not self.gone(COORDINATOR):
+            if self.answers() >= had + 2:
+                return True
+            if time.monotonic() > begun + 10 and self.lost(time.monotonic() - 3) is not None:
+                return False
+            if time.monotonic() > begun + PATIENCE:
+                raise TimeoutError(f"no exchange for {PATIENCE:g} s")
+            time.sleep(0.01)
+        return self.over
+
+    def mended(self) -> bool:
+        """Whether a file whose flipped bit was refused only now is restored: what came after it stays."""
+        if self.over or self.flipped is None:
+            return False
+        name, path, old, new = self.flipped
+        self.flipped = None
+        for one in (name, COORDINATOR):
+            self.kill(one)
+        raw = path.read_bytes()
+        if raw.startswith(new):
+            path.write_bytes(old + raw[len(old) :])
+        for one in dict.fromkeys((name, COORDINATOR)):
+            self.start(one)
+        return True
 
     def close(self) -> None:
         for pid in self.pids.values():
@@ -212,15 +332,22 @@ def strike(world: World, kind: str, chance: random.Random) -> Fault:
     from fastadmm.between.stage import SERVER
 
     fault, name, begun = Fault(kind), chance.choice(NAMES), time.monotonic()
-    patience = world.deadline + MORE
+    if kind in FOUND:
+        fault.where = find(world, kind, chance.choice((*NAMES, COORDINATOR)), chance)
+        return fault
+    if kind in MET:
+        fault.where = name if kind == "clock jumped" else chance.choice((name, COORDINATOR))
+        meet(world, kind, fault.where)
+        return fault
+    patience = world.deadline + world.more
     again: list[Callable[[], object]] = []
     if kind == "coordinator killed":
-        world.kill("coordinator")
+        world.kill(COORDINATOR)
         world.coordinator()
         return fault
     if kind == "agent killed":
         world.kill(name)
-        again.append(lambda: world.agent(name))
+        again.append(lambda: world.start(name))
     elif kind == "agent stopped":
         os.kill(world.pids[name], signal.SIGSTOP)
         again.append(lambda: os.kill(world.pids[name], signal.SIGCONT))
@@ -244,6 +371,70 @@ def strike(world: World, kind: str, chance: random.Random) -> Fault:
     return fault
 
 
+def meet(world: World, kind: str, name: str) -> None:
+    """Let a process run into a limit, or another day, until somebody says so or some time has gone by."""
+    begun, pid = time.monotonic(), world.pids[name]
+    if kind in LIMITS:
+        _, most = resource.prlimit(pid, LIMITS[kind])
+        resource.prlimit(pid, LIMITS[kind], (0 if kind == "disk full" else 4, most))
+    else:
+        os.kill(pid, signal.SIGUSR1)
+    while not (world.gone(name) or world.ended(0.0) or world.lost(begun)) and time.monotonic() < begun + MORE:
+        time.sleep(0.01)
+    if kind in LIMITS and not world.gone(name):
+        resource.prlimit(pid, LIMITS[kind], (most, most))
+    elif kind == "clock jumped":
+        os.kill(pid, signal.SIGUSR1)
+    for _ in range(3):  # a limit may have been met just before it was lifted
+        if world.goes_on(name):
+            return
+        for one in (name, COORDINATOR):
+            if world.gone(one):
+                world.start(one)
+
+
+#: How often a bit of a file was flipped, by the end of its name: the least often flipped one is next.
+FLIPPED: Counter[str] = Counter()
+
+
+def find(world: World, kind: str, name: str, chance: random.Random) -> str:
+    """Let a process find something else than it left, and where it refuses, put that back; what it was."""
+    world.kill(name)
+    where, world.flipped = name, None
+    place, backup = world.places[name], world.home / "backup" / name
+    before = world.back_up(name, "before")
+    files = sorted(path for path in place.rglob("[!.]*") if path.is_file() and path.stat().st_size)
+    if kind == "folder moved":
+        world.places[name] = place.rename(f"{place}-")
+    elif kind == "backup restored":
+        world.put_back(name, backup)
+    elif kind == "last record torn":
+        path = chance.choice([path for path in files if path.suffix in (".journal", ".jsonl")])
+        raw, where = path.read_bytes(), str(path.relative_to(world.home))
+        end = len(raw.rstrip(b"\0"))  # room for the next records may follow
+        path.write_bytes(raw[: max(0, end - chance.randint(1, 60))] + chance.choice((raw[end:], b"")))
+    else:
+        told = {path: f"{name == COORDINATOR} {path.name[:6]}{path.suffix}" for path in files}
+        path = min(files, key=lambda path: (FLIPPED[told[path]], chance.random()))
+        FLIPPED[told[path]] += 1
+        raw, where = path.read_bytes(), str(path.relative_to(world.home))
+        at = chance.randrange(len(raw))
+        new = raw[:at] + bytes([raw[at] ^ 1 << chance.randrange(8)])
+        path.write_bytes(new + raw[at + 1 :])
+        world.flipped = name, path, raw[: at + 1], new
+    world.start(name)
+    if not world.goes_on(name):
+        where, world.flipped = f"{where}, refused", None
+        for one in (name, COORDINATOR):
+            world.kill(one)
+        world.put_back(name, before)
+        for one in dict.fromkeys((name, COORDINATOR)):
+            world.start(one)
+    shutil.rmtree(backup)
+    shutil.copytree(before, backup)
+    return where
+
+
 def link(what: str) -> None:
     """Let the loopback device of this namespace drop all packets, or carry them again."""
     more = ["pfifo", "limit", "0"] if what == "add" else []
@@ -257,7 +448,7 @@ def one_run(world: World, kinds: Iterator[str], chance: random.Random) -> list[F
         world.begin()
         seen, moved = world.answers(), time.monotonic()
         pause = chance.randint(2, 6)
-        while not world.ended(0.002):
+        while not world.ended(0.002) or world.mended():
             now = world.answers()
             if now > seen:
                 moved = time.monotonic()
@@ -275,27 +466,39 @@ def one_run(world: World, kinds: Iterator[str], chance: random.Random) -> list[F
         words = f"{type(error).__name__}: {error} {tail}"
         if not faults:
             raise RuntimeError(words) from error
+        faults[-1].problem += f" {words}"
         for fault in faults:
-            fault.problem = fault.problem or words
+            fault.problem = fault.problem or "the run has a problem"
     finally:
         world.close()
     return faults
 
 
 def check(world: World) -> None:
-    """The weights and the log are those of one process."""
+    """The weights and the log are those of one process; of all processes only lines were heard."""
+    from fastadmm.privacy.ledger import Ledger
     from fastadmm.store.model import open_model, open_party_model
 
     from run_tools import logged
 
-    if not (world.home / "run" / "result.json").exists():
+    if not world.over:
         raise ValueError("the run has not ended")
+    for path in world.home.glob("*.txt"):
+        if "Traceback" in path.read_text():
+            raise ValueError(f"a traceback in {path.name}")
+    parts = {name: next((world.places[name] / "agent").glob(f"*/{name}.h5")) for name in NAMES}
+    if "privacy" in world.values:  # noise is drawn anew in every run, and once in each
+        for name, part in parts.items():
+            charges, released = Ledger(part.parents[2] / "ledger.jsonl").charges, part.parent / "messages"
+            if not len(charges) == len(list(released.iterdir())) == world.values["privacy"]["rounds"]:
+                raise ValueError(f"{len(charges)} charges of {name}")
+        return
     for one in open_model(world.one).parties:
-        (part,) = (world.home / one.name / "agent").glob(f"*/{one.name}.h5")
-        if open_party_model(part)[0].weights.tobytes() != one.weights.tobytes():
+        if open_party_model(parts[one.name])[0].weights.tobytes() != one.weights.tobytes():
             raise ValueError(f"other weights of {one.name}")
-    if logged(world.home / "run") != logged(world.one):
-        raise ValueError("another log")
+    for found, wanted in zip(logged(world.run), logged(world.one), strict=True):
+        if found != wanted:
+            raise ValueError(f"in the log {found}, not {wanted}")
 
 
 def in_one_process(directory: Path, k: int) -> Path:
@@ -339,8 +542,10 @@ def campaign(
 
 def over_nvflare(directory: Path, n_faults: int, of: tuple[str, ...]) -> Iterator[Fault]:
     """The same over NVFlare, of these kinds."""
+    from fastadmm.between import stage as stages
     from fastadmm.between.stage import SERVER, Stage
 
+    stages._GRACE = 0.0
     kinds = of if "link cut" in of and own_network() else tuple(kind for kind in of if kind != "link cut")
     with Stage(directory / "stage", NAMES) as stage:
         stage.provision()
@@ -397,12 +602,14 @@ def table(counts: dict[str, Any]) -> str:
 def main() -> None:
     """Run the campaign, print every problem and the counts."""
     parser = argparse.ArgumentParser(description="Kill and stop the processes of a federation.")
-    parser.add_argument("--faults", type=int, default=160, help="over sockets")
-    parser.add_argument("--nvflare", type=int, default=40, help="over NVFlare")
+    parser.add_argument("--faults", type=int, default=320, help="over sockets")
+    parser.add_argument("--nvflare", type=int, default=80, help="over NVFlare")
     parser.add_argument("--kinds", nargs="+", default=FAR, help="over NVFlare")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--more", type=float, default=MORE, help="seconds that a loaded machine adds")
     parser.add_argument("--json", type=Path, help="write the counts there, and into docs/reliability.md")
     arguments = parser.parse_args()
+    World.more = arguments.more
     faults: list[list[Fault]] = [[], []]
     with tempfile.TemporaryDirectory(prefix="ff", dir="/tmp") as directory:
         (Path(directory) / "n").mkdir()
