@@ -14,6 +14,7 @@ from fastadmm.pooled.goal import Goal
 from fastadmm.pooled.method import MINIMISERS, ways_of
 from fastadmm.solver.early_stopping import EarlyStopping
 from fastadmm.solver.ending import pooled_hint
+from fastadmm.solver.history import Status
 from fastadmm.solver.solver import Solver
 from sklearn.linear_model import Lasso
 
@@ -156,6 +157,18 @@ def test_one_party_is_pooled_and_several_are_not():
         assert own.program().startswith("parties: ")
 
 
+@pytest.mark.parametrize(
+    "more", [{}, {"regularizer": "l1", "constraint": "nonnegative"}, {"regularizer": "log_sum"}]
+)
+def test_what_is_not_convex_descends_as_among_parties(more):
+    given = problem(loss="welsch", **more)
+    pooled, parties = (solve(given, SolverOptions(scheme=scheme)) for scheme in ("pooled", "auto"))
+    assert (pooled.status, pooled.exchanges) == (Status.STATIONARY, 0)
+    assert pooled.program == "pooled: all columns are in this process"
+    assert parties.program.startswith("parties: ")
+    assert (pooled.objective, pooled.stationarity) == (parties.objective, parties.stationarity)
+
+
 def test_a_private_run_is_never_pooled():
     """Whatever is drawn is of a party's message: a single party's, too."""
     from fastadmm import Privacy
@@ -183,8 +196,8 @@ def test_what_pooled_is_not_for():
             Solver(given, options, **more)
     with pytest.raises(ConfigError, match="goes with the scheme 'subspace'"):
         SolverOptions(scheme="pooled", secrecy="sums")
-    with pytest.raises(ConfigError, match="needs a convex problem"):
-        solve(problem(regularizer="log_sum"), SolverOptions(scheme="pooled"))
+    with pytest.raises(ConfigError, match="early stopping"):
+        Solver(problem(loss="welsch"), SolverOptions(scheme="pooled"), early=rule)
     large = problem(n=20_000, constraint="ball:0.5")
     with pytest.raises(ConfigError, match="choose 'auto'"):
         solve(large, SolverOptions(scheme="pooled"))

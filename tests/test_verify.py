@@ -198,10 +198,6 @@ def test_moved_data_and_what_is_refused(tmp_path, capsys):
     assert run("train", large, "-o", tmp_path / "large", "-q") == 0
     assert run("verify", tmp_path / "large", "--digits", 30) == 5
     assert run("verify", tmp_path / "large") == 0
-    assert not run(
-        "train", tmp_path / "moved.parts", "-o", tmp_path / "local", "-q", "--regularizer", "log_sum:1"
-    )
-    assert "claims no gap" in refused(capsys, 5, "verify", tmp_path / "local")
 
 
 def printed(out, capsys, other):
@@ -305,7 +301,7 @@ def test_no_model_is_below_the_bound(loss, fitted):
 
 
 def test_mathematics_are_short_and_alone():
-    """What is to be believed: 220 lines, and the passes over columns, on NumPy alone."""
+    """What is to be believed: 300 lines, and the passes over columns, on NumPy alone."""
     import fastadmm.runs.plain as passes
     import fastadmm.runs.recompute as module
 
@@ -318,7 +314,7 @@ def test_mathematics_are_short_and_alone():
     text = text[text.index("@dataclass") :]
     lines = [line for line in text.splitlines() if line.strip() and not line.strip().startswith("#")]
     described = [part for found in re.findall(r'(?s)"""(.*?)"""', text) for part in found.splitlines()]
-    assert len(lines) - len([line for line in described if line.strip()]) <= 220
+    assert len(lines) - len([line for line in described if line.strip()]) <= 300
 
 
 def test_path(tmp_path):
@@ -351,3 +347,75 @@ def test_bounded_models(tmp_path, capsys, loss, kind):
     edit(out, lambda c: c["within"].update(reach=0.5 * c["within"]["reach"]))
     capsys.readouterr()
     assert "the reach" in refused(capsys, 7, "verify", out)
+
+
+# --- problems that are not convex
+STATIONARY: list[tuple[str, dict[str, object]]] = [
+    ("sigmoid", {"regularizer": "l1"}),
+    ("welsch", {"regularizer": "elastic_net", "l1_ratio": 0.3, "constraint": "box:0.1,0.4"}),
+    ("tukey:3.0", {"regularizer": "group_lasso", "groups": [[[0, 2], [1]], []], "constraint": "nonnegative"}),
+    ("welsch", {"regularizer": "none", "constraint": "ball:0.5"}),
+    ("tukey", {"constraint": "simplex"}),
+    ("welsch", {"regularizer": "none", "constraint": "sum:0.5"}),
+    ("sigmoid", {"regularizer": "l2", "party_lambda": {"far": 0.2}}),
+    ("tukey", {"regularizer": "l1", "party_lambda": {"far": 0.2}}),
+    ("logistic", {"regularizer": "log_sum:0.3"}),
+    ("huber", {"regularizer": "log_sum"}),
+    ("welsch", {"regularizer": "log_sum:0.3", "constraint": "nonnegative"}),
+]
+
+
+@pytest.mark.parametrize(
+    ("loss", "penalty"), STATIONARY, ids=lambda p: str(p).translate(str.maketrans("", "", "{}' "))
+)
+def test_stationary_points(tmp_path, loss, penalty):
+    """The norm of the prox-gradient, as a share of that at zero weights, and the objective: a second time."""
+    weight = np.random.default_rng(5).random(90) + 0.1
+    kind = "classes" if (loss in KIND and KIND[loss] == "classes") or loss == "sigmoid" else "real"
+    data = write_data(tmp_path / "d.parts", kind, shift=2.0, sample_weight=weight, offset=0.1 * weight)
+    settings = in_file(loss=loss, stationarity=1e-2, **{"lambda": 0.02}, **penalty)
+    assert run("train", data, "-o", tmp_path / "run", "-q", *settings) == 0
+    found, written = verify_run(tmp_path / "run"), result_of(tmp_path / "run")
+    assert (found.holds, found.exit_code) == (True, 0), found.line
+    assert "a stationary point, not proved to be a minimum" in found.line
+    assert found.objective == pytest.approx(written["objective"], rel=1e-10)
+    assert found.stationarity is not None
+    above = written["scheme"] == "sharing"  # which also measures the state of ADMM
+    assert found.stationarity <= written["stationarity"] * (1.0 + 1e-6) + 1e-12
+    assert above or found.stationarity == pytest.approx(written["stationarity"], rel=1e-3, abs=1e-12)
+    exact = verify_run(tmp_path / "run", digits=40).stationarity
+    assert exact == pytest.approx(found.stationarity, rel=1e-6, abs=1e-12)
+
+
+def edit_result(out, **values):
+    document = result_of(out)
+    (out / "result.json").write_text(json.dumps(document | values), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "said"),
+    [
+        (change_weight, 7, "does not hold: the objective is"),
+        (change_lambda, 7, "does not hold: the objective is"),
+        (change_labels, 7, "does not hold: the objective is"),
+        (change_column, 4, "content-digest"),
+        (lambda out: edit_result(out, objective=0.1), 7, "and 0.1 was written"),
+        (lambda out: edit_result(out, stationarity=1e-12), 7, "-12 was claimed"),
+        (lambda out: edit_result(out, status="max_rounds"), 7, "not stationary; what is written holds"),
+        (lambda out: edit_result(out, status=None), 4, "damaged"),
+    ],
+)
+def test_changed_stationary_points(tmp_path, capsys, change, code, said):
+    data = write_data(tmp_path / "d.parts")
+    out = tmp_path / "run"
+    assert (
+        run("train", data, "-o", out, "-q", *in_file(loss="sigmoid", regularizer="l1", **{"lambda": 0.02}))
+        == 0
+    )
+    assert run("verify", out) == 0
+    change(out)
+    capsys.readouterr()
+    assert run("verify", out) == code
+    found = capsys.readouterr()
+    assert said in found.out + found.err
+    assert len((found.out + found.err).splitlines()) == 1

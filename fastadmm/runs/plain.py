@@ -64,8 +64,12 @@ class Columns:
     radius: float = math.inf
     equations: tuple[Array, Array] | None = None  # A and a of A x = a, of weights on a simplex or affine set
     groups: list[list[int]] | None = None
+    bent: tuple[float, float] = (0.0, 1.0)  # lambda and width of log_sum
+    factor: float = 1.0  # what training has multiplied the columns by, for a lambda of the party's own
     centre: Array = 0.0
     deviation: Array = 1.0
+    far: Array = False  # columns whose centre training has taken away: a thousand deviations from zero
+    squares: Array = 1.0  # of the columns, summed; of far ones about their centre
 
 
 def predictor(rows: Rows, parties: list[Columns], intercept: Array, fitted: bool, num: Numbers) -> Array:
@@ -106,6 +110,9 @@ def _describe(m: Columns, n: int, fitted: bool) -> None:
         near, share = _centred(block, m, Numbers()), np.full(block.shape[0], 1.0 / n)
         first, second = first + near.T @ share, second + (near * near).T @ share
     m.deviation = np.sqrt(np.maximum(second - first * first * fitted, 0.0))
+    m.far = abs(m.centre) > 1000.0 * m.deviation
+    level = np.where(m.far, 0.0, m.centre)
+    m.squares = n * (second + level * (2.0 * first + level))
 
 
 def _centred(block: Any, m: Columns, num: Numbers) -> Any:

@@ -114,15 +114,13 @@ def _loss(rows: Rows, num: Numbers) -> tuple[Any, Any, Any, Array, Array]:
             e, a = at + sign * z, sign * w
             return (best(e) - a) * (e - soft * (a + best(e)) / 2)
 
-        ends: Any = np.sort([sign * low, sign * high], axis=0)
-        return clamped, lambda z: sign * best(at + sign * z), 0, *ends
+        return clamped, lambda z: sign * best(at + sign * z), 0, *np.sort([sign * low, sign * high], axis=0)
     if name in ("logistic", "binomial"):
         entropy = -num.xlogx(y, 1 - y) - num.xlogx(1 - y, y)
         return lambda z, w: binary(z, w, y), lambda z: chance(z) - y, entropy, -rows.y, 1 - rows.y
     if name == "negative_binomial":
-        k, move = y + 1 / p, log(p)
-        ends = -rows.y, none + 1 / rows.parameter
-        return lambda z, w: k * binary(z + move, w / k, y / k), lambda z: k * chance(z + move) - y, 0, *ends
+        k, a, end = y + 1 / p, log(p), none + 1 / rows.parameter
+        return lambda z, w: k * binary(z + a, w / k, y / k), lambda z: k * chance(z + a) - y, 0, -rows.y, end
     if name in ("poisson", "gamma"):
         turn, unit = (1, 1) if name == "poisson" else (-1, y)  # gamma: y exp(-z) stands for exp(z)
 
@@ -131,8 +129,10 @@ def _loss(rows: Rows, num: Numbers) -> tuple[Any, Any, Any, Array, Array]:
             off = turn * z + log(unit) - log(np.where(mean > 0, mean, 1))
             return np.where(mean > 0, mean * (expm1(off) - off), unit * exp(turn * z))
 
-        ends = (-rows.y, free) if turn > 0 else (-free, none + 1)
+        ends: Any = (-rows.y, free) if turn > 0 else (-free, none + 1)
         return exponential, lambda z: turn * (unit * exp(turn * z) - (y if turn > 0 else 1)), 0, *ends
+    if name in ("sigmoid", "tukey", "welsch"):
+        return (*_bounded(rows, num), 0, none, none)
     if name == "tweedie":
         a, b, some = p - 1, 2 - p, rows.y > 0
 
@@ -171,6 +171,28 @@ def _loss(rows: Rows, num: Numbers) -> tuple[Any, Any, Any, Array, Array]:
         return e / e.sum(axis=0) - (np.arange(len(z))[:, np.newaxis] == rows.y)
 
     return classes, shares, 0, -free, free
+
+
+def _bounded(rows: Rows, num: Numbers) -> tuple[Any, Any]:
+    """The same of losses that are not convex, of which no slope but zero proves a bound."""
+    y, c, sigmoid, tukey = num.of(rows.y), rows.parameter, rows.loss == "sigmoid", rows.loss == "tukey"
+
+    def value(z: Array, w: Array) -> Array:
+        far = num.exp(-abs(z))
+        square = ((z - y) / (c or 1.0)) ** 2
+        near = np.minimum(square, 1)
+        if sigmoid:
+            return np.where((1 - 2 * y) * z > 0, 1, far) / (1 + far)
+        return c * c * (near * (3 - 3 * near + near * near) / 6 if tukey else -num.expm1(-square / 2))
+
+    def slope(z: Array) -> Array:
+        far = num.exp(-abs(z))
+        square = ((z - y) / (c or 1.0)) ** 2
+        if sigmoid:
+            return (1 - 2 * y) * far / (1 + far) ** 2
+        return (z - y) * ((1 - np.minimum(square, 1)) ** 2 if tukey else num.exp(-square / 2))
+
+    return value, slope
 
 
 def _feasible(u: Array, rows: Rows, low: Array, high: Array, fitted: bool) -> Array:
@@ -247,6 +269,29 @@ def _endless(m: Columns, q: Array) -> Array:
     return np.minimum(q, 0.0) if m.high < INF else q
 
 
+def _shrunk(m: Columns, q: Array) -> Array:
+    """What the norm leaves of a pull."""
+    if m.groups is None:
+        return np.where(abs(q) > m.first, q - m.first * np.sign(q), 0.0)
+    sizes, groups = _norms(m, q)
+    left = q + 0.0
+    for size, (columns, _) in zip(sizes, groups):
+        left[columns] = left[columns] * (1 - m.first / size if size > m.first else 0.0)
+    return left
+
+
+def _multipliers(m: Columns, pull: Array) -> Array:
+    """Those of the equations, at the weights that a pull gains most by."""
+    rows, values = m.equations or ((), ())
+    if m.low == 0.0 and m.second == 0:
+        return np.array([pull.max() - m.first * (1.0 - 1e-15) + 1e-15 * abs(pull).max()])
+    if m.low == 0.0:
+        ordered = np.sort(pull)[::-1]
+        each = (np.cumsum(ordered) - m.second * values[0]) / np.arange(1, len(pull) + 1)
+        return np.array([each[ordered > each][-1] - m.first])
+    return np.linalg.lstsq(rows.T, pull - m.second * np.linalg.pinv(rows) @ values)[0]
+
+
 def _scale(m: Columns, pulls: Array) -> float:
     """The largest share of the pulls that the norm pays for; 1 where it need not."""
     if m.second > 0 or m.radius < INF or m.first == 0 or m.equations is not None:
@@ -264,39 +309,96 @@ def _excess(m: Columns, x: Array, q: Array, reach: float, num: Numbers) -> Any:
     q = np.where(flat, 0.0 * q, q)
     if m.equations is not None:  # any multipliers prove a bound: those that floats find
         rows, values = m.equations
-        pull = q.astype(float)
-        if m.low == 0.0 and m.second == 0:
-            multipliers = [pull.max() - m.first * (1.0 - 1e-15) + 1e-15 * abs(pull).max()]
-        elif m.low == 0.0:
-            ordered = np.sort(pull)[::-1]
-            each = (np.cumsum(ordered) - m.second * values[0]) / np.arange(1, len(pull) + 1)
-            multipliers = [each[ordered > each][-1] - m.first]
-        else:
-            multipliers = np.linalg.lstsq(rows.T, pull - m.second * np.linalg.pinv(rows) @ values)[0]
-        paid = num.sum((num.of(np.array(multipliers)) * (num.of(values) - num.of(rows) @ x)).flat)
-        left = q - num.of(rows.T) @ num.of(np.array(multipliers))
+        multipliers = num.of(_multipliers(m, q.astype(float)))
+        paid = num.sum((multipliers * (num.of(values) - num.of(rows) @ x)).flat)
+        left = q - num.of(rows.T) @ multipliers
         endless = np.where(flat, np.nextafter(0.0, 1.0), m.deviation)  # no column is flat to a multiplier
         return _excess(replace(m, equations=None, deviation=endless), x, left, reach, num) + paid
     if m.groups is None and m.radius == INF:
         low, high = np.maximum(m.low, -end), np.minimum(m.high, end)
-        far = np.where(q > m.first, q - m.first, np.where(q < -m.first, q + m.first, 0.0))
+        far = _shrunk(m, q)
         if m.second == 0:
             far = np.where(far == 0.0, 0.0, np.where(far > 0.0, INF, -INF))
         best = np.clip(far / (m.second or 1.0), low, high)
         if (abs(best) == INF).any():
             return INF
         return num.sum(((best - x) * (q - m.second * (best + x) / 2) - m.first * (abs(best) - abs(x))).flat)
-    left = _endless(m, q)
-    if m.groups is None:
-        left = np.where(abs(left) > m.first, left - m.first * np.sign(left), 0.0)
-    else:
-        sizes, groups = _norms(m, left)
-        left = left + 0.0
-        for size, (columns, _) in zip(sizes, groups):
-            left[columns] = left[columns] * (1 - m.first / size if size > m.first else 0.0)
+    left = _shrunk(m, _endless(m, q))
     norm = (left @ left) ** 0.5
     at = min(m.radius, norm / m.second) if m.second else m.radius
     most = at * (norm - m.second * at / 2) if at < INF else INF if norm > 0 else 0.0
     if most == INF and reach < INF:
         most = num.sum((abs(left) * end).flat)
     return INF if most == INF else _cost(m, x, num) + most - num.sum((q * x).flat)
+
+
+# --- where nothing is convex --------------------------------------------------------------------------------
+
+
+@np.errstate(all="ignore")
+def stationarity(
+    rows: Rows, parties: list[Columns], b: Array, fitted: bool, lipschitz: float | None, digits: int = 0
+) -> tuple[Any, float, float, float]:
+    """Objective, prox-gradient norm as a share of that at zero weights, and the rounding of both.
+
+    The step of a party is 1, or follows from the Lipschitz constant of the loss's slope. Shapes: b (1,).
+    """
+    num = Numbers(digits)
+    start = [replace(m, weights=0.0 * m.weights) for m in parties]
+    if lipschitz is not None:  # rounds begin in the set
+        start = [replace(m, weights=_prox(m, m.weights[:, 0], 0.0)[:, np.newaxis]) for m in start]
+    objective, found, size, off = _measured(rows, parties, b, fitted, lipschitz, num)
+    first = _measured(rows, start, _first(rows, num, fitted), fitted, lipschitz, num)[1] if found else 1.0
+    return objective, found / first, size / first, off
+
+
+def _measured(
+    rows: Rows, parties: list[Columns], b: Array, fitted: bool, lipschitz: float | None, num: Numbers
+) -> tuple[Any, float, float, float]:
+    """Objective, norm, and the rounding of norm and objective. Shapes: b (1,)."""
+    (bracket, slope, least, *_), weight, total = _loss(rows, num), num.of(rows.weight), math.fsum(rows.weight)
+    z = predictor(rows, parties, b, fitted, num)
+    g = slope(z) * weight
+    even, size = num.sum(g.flat), float(abs(g).sum())
+    objective, squared = num.sum(((bracket(z, 0 * z) + least) * weight).flat) / total, even * even * fitted
+    for m in parties:
+        x, c, (lam, width) = num.of(m.weights[:, 0]), m.factor, m.bent
+        bend = 1 + (x / width) ** 2
+        q = product(m, g, num)[:, 0] + np.where(m.far, 0.0, m.centre) * even + total * lam * x / bend
+        objective = objective + _cost(m, x, num) + lam * width**2 / 2 * num.sum(num.log(bend).flat)
+        step = c * c if lipschitz is None else 1.0 / (lipschitz * m.squares.max() or 1.0)
+        moved = (x - _prox(m, x - step * q, step * total)) * c / step
+        squared = squared + moved @ moved
+        long = float((g * g).sum() + 16.0 * (z * z).sum()) ** 0.5 * m.squares.sum() ** 0.5
+        size += c * (float(x @ x) ** 0.5 / step + long)
+    off = float(abs(objective) + (abs(g) * (abs(z) + abs(rows.y))).sum() / total)
+    return objective, float(squared) ** 0.5, 64.0 * num.eps * size, 64.0 * num.eps * off
+
+
+def _prox(m: Columns, v: Array, step: float) -> Array:
+    """Proximal operator of so many penalties: what a pull gains most by that costs half its square."""
+    m = replace(m, first=step * m.first, second=1.0 + step * m.second)
+    if m.equations is not None:
+        v = v - m.equations[0].T @ _multipliers(m, v.astype(float))
+    elif m.groups is not None and m.low == 0.0:
+        v = np.maximum(v, 0.0)
+    x = np.clip(_shrunk(m, v) / m.second, m.low, m.high)
+    return x * min(1.0, m.radius / ((x @ x) ** 0.5 or 1.0))
+
+
+def _first(rows: Rows, num: Numbers, fitted: bool) -> Array:
+    """The intercept that rounds begin with, of shape (1,)."""
+    if not fitted or rows.loss == "sigmoid":
+        return np.zeros(1)
+    level = rows.y - rows.offset
+    if rows.loss in ("tukey", "welsch"):  # a weighted median
+        order = np.argsort(level, kind="stable")
+        order = order[rows.weight[order] > 0.0]
+        return level[order[[np.searchsorted(np.cumsum(rows.weight[order]), rows.weight.sum() / 2.0)]]]
+    slope, high = _loss(rows, num)[1], 64.0 * (1.0 + abs(level).max())
+    low = -high
+    for _ in range(200):  # the best one
+        middle = (low + high) / 2.0
+        above = num.sum((slope(np.array([rows.offset + middle])) * rows.weight).flat) > 0.0
+        low, high = (low, middle) if above else (middle, high)
+    return np.array([(low + high) / 2.0])

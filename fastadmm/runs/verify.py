@@ -16,14 +16,22 @@ from fastadmm.runs.claim import DUAL, OLD, data_digest, read_dual, settings_dige
 from fastadmm.runs.config import own_lambdas, party_constraints, recorded
 from fastadmm.runs.plain import Columns, Rows
 from fastadmm.runs.provenance import model_digest, provenance_of
-from fastadmm.runs.recompute import Recomputed, recompute
+from fastadmm.runs.recompute import Recomputed, recompute, stationarity
 from fastadmm.settings.run import RunConfig, is_convex
 from fastadmm.store.label_file import LabelData
 from fastadmm.store.model import Model, open_model
 from fastadmm.store.partition import Partition, open_partition
 
 #: Losses by what their parameter is, where it has not been given.
-_PARAMETERS = {"huber": 1.0, "quantile": 0.5, "smoothed_hinge": 1.0, "tweedie": 1.5, "negative_binomial": 1.0}
+_PARAMETERS = {
+    "huber": 1.0,
+    "quantile": 0.5,
+    "smoothed_hinge": 1.0,
+    "tweedie": 1.5,
+    "negative_binomial": 1.0,
+    "tukey": 4.685,
+    "welsch": 2.11,
+}
 
 #: Numbers that are computed with more digits at most.
 MOST_DIGITAL = 200_000
@@ -43,14 +51,16 @@ class Verified:
     bound: float | None = None  # recomputed; among bounded models where that is claimed
     gap: float | None = None  # recomputed; among bounded models where that is claimed
     gap_absolute: float | None = None  # recomputed; among bounded models where that is claimed
+    stationarity: float | None = None  # recomputed, of a problem that is not convex
     digits: int = 0  # 0 for double precision
 
     @property
     def exit_code(self) -> ExitCode:
-        """0 for a certificate that holds."""
+        """0 for a certificate that holds, or a stationary point."""
         if self.claim == "contradiction":
             return ExitCode.CONTRADICTION
-        return ExitCode.OK if self.holds and self.claim.startswith("certified") else ExitCode.NOT_CONVERGED
+        claimed = self.claim.startswith(("certified", "stationary"))
+        return ExitCode.OK if self.holds and claimed else ExitCode.NOT_CONVERGED
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, without what is infinite."""
@@ -66,11 +76,10 @@ def verify_run(run: Path, data: Path | None = None, digits: int = 0) -> Verified
         raise kind(f"{place}: no run.toml: not a run; give the directory that 'fastadmm train' wrote")
     told = recorded(run)
     config = told.config
-    if config.privacy.mode != "none" or not is_convex(config):
-        why = "private" if config.privacy.mode != "none" else "of a problem that is not convex"
-        raise ConfigError(f"{place}: the run is {why}: it claims no gap, and there is nothing to verify")
-    result = _result(run)
-    statement = result.get("certificate")
+    if config.privacy.mode != "none":
+        raise ConfigError(f"{place}: the run is private: it claims no gap, and there is nothing to verify")
+    result, convex = _result(run), is_convex(config)
+    statement = result.get("certificate") if convex else {**result, "claim": result.get("status")}
     if statement is None:
         raise FormatError(f"{place}: {OLD}; train again to have it checked")
     if not isinstance(statement, dict) or not isinstance(statement.get("claim"), str):
@@ -79,13 +88,17 @@ def verify_run(run: Path, data: Path | None = None, digits: int = 0) -> Verified
     if told.by_files and data is None:
         raise ConfigError(f"{place}: a run by files knows the labels alone; name the whole partition, too")
     partition = open_partition(config.data if data is None else data)
-    differing = _differing(statement, config, model, partition, whole=not told.by_files)
+    differing = convex and _differing(statement, config, model, partition, whole=not told.by_files)
     if differing:
         return Verified(False, claim, f"does not hold: {differing}")
     for party in partition.parties:
         party.verify()
-    found = _recomputed(run, config, model, partition, statement, digits)
-    return _judged(found, statement, len(partition.parties), digits)
+    read, number = _read(config, model, partition, digits), len(partition.parties)
+    by = f"{digits} digits" if digits else "plain NumPy"
+    by = f"recomputed by {by} from {number} party file{'s' * (number != 1)}"
+    if not convex:
+        return _stationary(read, config, statement, digits, by)
+    return _judged(_recomputed(run, statement, read, digits), statement, digits, by)
 
 
 def _result(run: Path) -> dict[str, Any]:
@@ -116,9 +129,10 @@ def _differing(
     return ""
 
 
-def _recomputed(
-    run: Path, config: RunConfig, model: Model, partition: Partition, statement: dict[str, Any], digits: int
-) -> Recomputed:
+def _read(
+    config: RunConfig, model: Model, partition: Partition, digits: int
+) -> tuple[Rows, list[Columns], np.ndarray, bool]:
+    """Rows, columns and intercepts of a model, and whether these were fitted."""
     labels = partition.labels
     assert labels is not None  # open_partition has asked for them
     if [p.name for p in model.parties] != [p.name for p in partition.parties]:
@@ -131,27 +145,24 @@ def _recomputed(
         _weights(config, labels),
         np.zeros(labels.n_samples) if labels.offset is None else labels.offset,
     )
-    intercept = np.atleast_1d(np.asarray(model.intercept, dtype=np.float64))
-    size = partition.n_samples * len(intercept)
     if digits and sum(p.n_samples * p.n_features for p in partition.parties) > MOST_DIGITAL:
         raise ConfigError(
             f"--digits: {shown(partition.path)} has more than {MOST_DIGITAL:,} entries; leave --digits "
             "out: double precision has no limit"
         )
-    dual = read_dual(run, size)
-    if dual is None and name in ("hinge", "quantile"):
+    intercept = np.atleast_1d(np.asarray(model.intercept, dtype=np.float64))
+    return rows, _columns(config, model, partition), intercept, config.intercept
+
+
+def _recomputed(run: Path, statement: dict[str, Any], read: Any, digits: int) -> Recomputed:
+    rows, columns, intercept, fitted = read
+    dual = read_dual(run, len(rows.y) * len(intercept))
+    if dual is None and rows.loss in ("hinge", "quantile"):
         raise StorageError(f"{shown(run / DUAL)}: no such file, and a loss with kinks needs it; train again")
     within = statement.get("within") if statement["claim"] == "certified_within" else None
     reach = within.get("reach") if isinstance(within, dict) else None
-    return recompute(
-        rows,
-        _columns(config, model, partition),
-        intercept,
-        config.intercept,
-        None if dual is None else dual.reshape(len(intercept), -1),
-        reach,
-        digits,
-    )
+    vector = None if dual is None else dual.reshape(len(intercept), -1)
+    return recompute(rows, columns, intercept, fitted, vector, reach, digits)
 
 
 def _loss_of(config: RunConfig, labels: LabelData) -> str:
@@ -200,6 +211,9 @@ def _columns(config: RunConfig, model: Model, partition: Partition) -> list[Colu
             lam * second,
             groups=groups,
         )
+        columns.factor = 1.0 if own is None else own.factors[m]
+        if config.regularizer.startswith("log_sum"):
+            columns.bent = lam, float(config.regularizer.partition(":")[2] or 1.0)
         kind, _, numbers = (sets if isinstance(sets, str) else sets[m]).partition(":")
         if kind in ("simplex", "sum"):
             columns.equations = np.ones((1, party.n_features)), np.array([float(numbers or 1.0)])
@@ -227,7 +241,35 @@ def _relative(absolute: Any, objective: Any) -> float:
     return float(absolute / -objective) if objective < 0 else 0.0 if absolute == 0 else math.inf
 
 
-def _judged(found: Recomputed, statement: dict[str, Any], n_parties: int, digits: int) -> Verified:
+def _stationary(read: Any, config: RunConfig, result: dict[str, Any], digits: int, by: str) -> Verified:
+    """Compare how far a model is from stationary with what is written."""
+    short = 3.0**0.5 / 18.0 if read[0].loss == "sigmoid" else 1.0  # largest curvature of the loss
+    # The other schemes measure with a step of 1: docs/losses.md.
+    given = *read, short if result.get("scheme") == "proximal" else None, digits
+    objective, reached, rounding, off = stationarity(*given)
+    if any((m.far & (m.deviation > 0.0)).any() for m in read[1]):
+        raise ConfigError(
+            "some columns are a thousand of their deviations from zero, where training measures otherwise: "
+            "nothing to compare; convert with --standardize, and train again"
+        )
+    claim, asked, value = result["claim"], config.stationarity, float(objective)
+    stated, limit = (float(result.get(key) or 0.0) for key in ("objective", "stationarity"))
+    limit = min(asked, 1.01 * limit) * (1.0 + SLACK) + rounding
+    checked = f"objective {value:.9g}, relative stationarity {reached:.2e}"
+    holds, line = True, f"not stationary; what is written holds: {checked}; {by}"
+    if not abs(value - stated) <= SLACK * abs(stated) + off:
+        holds, line = False, f"does not hold: the objective is {value:.12g}, and {stated:.12g} was written"
+    elif claim == "stationary" and not reached <= limit:
+        holds = False
+        line = (
+            f"does not hold: the relative stationarity is {reached:.3g}, and at most {limit:.3g} was claimed"
+        )
+    elif claim == "stationary":
+        line = f"holds: a stationary point, not proved to be a minimum: {checked} <= {asked:.2e} asked; {by}"
+    return Verified(holds, claim, line, value, stationarity=reached, digits=digits)
+
+
+def _judged(found: Recomputed, statement: dict[str, Any], digits: int, by: str) -> Verified:
     """Compare what was recomputed with what is written."""
     claim, within = statement["claim"], statement["claim"] == "certified_within"
     if claim == "contradiction":
@@ -266,10 +308,9 @@ def _judged(found: Recomputed, statement: dict[str, Any], n_parties: int, digits
             shown_gap, limit = numbers["gap_absolute"], float(written.get("gap_absolute", math.inf))
     if not shown_gap <= limit * (1.0 + SLACK) + (found.rounding if words == "written" else 0.0):
         return no(f"the gap is {shown_gap:.3g}, and at most {limit:.3g} was {words}")
-    by = f"{digits} digits" if digits else "plain NumPy"
     checked = (
         f"objective {numbers['objective']:.9g}, bound {numbers['bound']:.9g}, gap {shown_gap:.2e} <= "
-        f"{limit:.2e} {words}; recomputed by {by} from {n_parties} party file{'s' * (n_parties != 1)}"
+        f"{limit:.2e} {words}; {by}"
     )
     if claim not in ("certified", "certified_within"):
         said = f"not certified; what is written holds: {checked}"

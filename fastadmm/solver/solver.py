@@ -27,7 +27,7 @@ from fastadmm.proof.claim import Claim, Proof, exported, restored
 from fastadmm.proof.prove import prove
 from fastadmm.schemes.registry import choose_scheme
 from fastadmm.solver.early_stopping import EarlyStopping, ValidationWatch, mean_loss, predictor, predictor_of
-from fastadmm.solver.ending import describe_end, pooled_hint
+from fastadmm.solver.ending import describe_end, pooled_hint, program_line
 from fastadmm.solver.history import KeptModel, LowestModel, RoundRecord, Status
 from fastadmm.solver.loop import Attempts, SolveResult, run_rounds, told_by
 from fastadmm.solver.options import SolverOptions
@@ -88,15 +88,16 @@ class Solver(Run):
         self.scheme, self._reason = choose_scheme(self.options, problem.traits, apart)
         if self.options.scheme == "auto" and not self.scheme.takes(problem, self.engine):
             self.scheme, self._reason = choose_scheme(self.options, problem.traits, apart=True)
-        elif self.scheme.name == "pooled" and apart:
+        elif self.options.scheme == "pooled" and apart:
             raise ConfigError(f"scheme: 'pooled' {_NOT_APART[early is None]}; choose 'auto'")
+        self._pooled = "pooled" in (self.options.scheme, self.scheme.name)
         self.method = self.scheme.make(problem, self.options, self.engine)
         if early is not None:
             self.method.take_many_rounds()
         if early is None and problem.convex and not self.method.descends:
             self.lowest = LowestModel()
         self.traffic: Traffic | None = None
-        if self.scheme.name != "pooled":  # where nothing is exchanged
+        if not self._pooled:  # where nothing is exchanged
             sizes = problem.n_parties, problem.n_samples, problem.n_outputs
             self.traffic = Traffic(*sizes, proves=problem.convex)
         self.driver: Driver = driver or Threads(self.engine, self.method.parties, self.traffic)
@@ -561,9 +562,12 @@ class Solver(Run):
         """Why this scheme."""
         return self._reason
 
+    def program(self) -> str:
+        return program_line("pooled" if self._pooled else self.name)
+
     def hint(self) -> str:
         away = self.engine.shares_rows or not self._checkable  # clocks of workers differ
-        if self.name == "pooled" or self.options.secrecy != "none" or away:
+        if self._pooled or self.options.secrecy != "none" or away:
             return ""
         return pooled_hint(self.problem, self.engine, self.seconds)
 
