@@ -270,6 +270,16 @@ class SummedSubspaceMethod(SubspaceMethod):
     def longest(self) -> float:  # type: ignore[override]
         return self.coordinator.reach * max(1.0, float(np.linalg.norm(self.coordinator.point.coefficients)))
 
+    @property
+    def hidden(self) -> float:  # type: ignore[override]
+        coordinator = self.coordinator
+        gradient = coordinator.primal.gradient if coordinator.primal else np.zeros(self.problem.n_samples)
+        return self._upwards() - coordinator._downwards(gradient)
+
+    def _upwards(self) -> float:
+        point = replace(self.coordinator.point, intercept=self.intercept)
+        return self.coordinator.upwards(self.problem, point)
+
     def export(self) -> dict[str, Any]:
         coordinator = self.coordinator
         own = {
@@ -316,5 +326,4 @@ class SummedSmoothedMethod(SummedSubspaceMethod, SmoothedSubspaceMethod):
         return self.coordinator.correction.bound
 
     def _rounding(self) -> float:
-        point = replace(self.coordinator.point, intercept=self.intercept)
-        return self.coordinator.upwards(self.problem, point)
+        return self._upwards()
