@@ -177,8 +177,7 @@ class SubspaceCoordinator:
         """With few rows, send the gradient of the model of the whole problem next."""
         if self.few_rows is None or self.primal is None:
             return
-        given = self.problem, self.messages, self.aim_tolerance, self.engine, self.few_bend
-        if self.few_rows.aim(*given):
+        if self.few_rows.aim(self.problem, self.messages, self.aim_tolerance, self.engine, self.few_bend):
             self.aim_again()
 
     def _without_few_rows(self, primal: PrimalValue) -> PrimalValue:
@@ -341,14 +340,13 @@ class SubspaceCoordinator:
     def _at_once(self, exchange: Exchange) -> Exchange:
         """The same exchange; in the first round some parties are asked for more directions at once."""
         self.asked_first, self.began = self._first(), True
-        first = self.asked_first
         calls = []
         for call in exchange.calls:
-            if call.party in first:
-                given, most = call.made(), first[call.party]
+            if call.party in self.asked_first:
+                given = call.made()
                 known = {"gradient": given["gradient"][np.newaxis], "coefficients": given["coefficients"]}
-                exact = self.rounded is None
-                call = Call(call.party, "respond_first", {**known, "most": most, "exact": exact})
+                told = {"most": self.asked_first[call.party], "exact": self.rounded is None}
+                call = Call(call.party, "respond_first", {**known, **told})
             calls.append(call)
         return replace(exchange, calls=calls)
 
@@ -358,18 +356,16 @@ class SubspaceCoordinator:
             return {}
         limit = self._most_per_party()
         some = min(SOME_FIRST, limit // 2) if self.rounded is not None else 0
-        first = {m: block.shape[1] for m, block in enumerate(self.problem.blocks)}
-        first = {m: d if d <= min(self.most_first, limit) else some for m, d in first.items()}
-        return {
-            m: count for m, count in first.items() if count == self.problem.blocks[m].shape[1] or count > 2
-        }
+        widths = [block.shape[1] for block in self.problem.blocks]
+        first = {m: d if d <= min(self.most_first, limit) else some for m, d in enumerate(widths)}
+        return {m: count for m, count in first.items() if count == widths[m] or count > 2}
 
     def _take_first(self, m: int, answer: dict[str, Any]) -> None:
         """Move the messages of a first answer here, if it is one: no other directions change anything."""
         rows = answer.pop("messages", answer.pop("short_messages", None))
         if rows is None:
             return
-        self._append(m, rows, answer.get("scales", np.ones(len(rows))))
+        self._append(m, rows, answer.get("scales"))
         if self.asked_first[m] == (d := self.problem.blocks[m].shape[1]):
             self.n_columns -= d - int((self.owner == m).sum())
 

@@ -274,9 +274,9 @@ class SummedSubspaceMethod(SubspaceMethod):
     def hidden(self) -> float:  # type: ignore[override]
         coordinator = self.coordinator
         gradient = coordinator.primal.gradient if coordinator.primal else np.zeros(self.problem.n_samples)
-        return self._upwards() - coordinator._downwards(gradient)
+        return self._rounding() - coordinator._downwards(gradient)
 
-    def _upwards(self) -> float:
+    def _rounding(self) -> float:
         point = replace(self.coordinator.point, intercept=self.intercept)
         return self.coordinator.upwards(self.problem, point)
 
@@ -324,6 +324,3 @@ class SummedSmoothedMethod(SummedSubspaceMethod, SmoothedSubspaceMethod):
 
     def _bound_rounding(self) -> float:
         return self.coordinator.correction.bound
-
-    def _rounding(self) -> float:
-        return self._upwards()
