@@ -85,10 +85,12 @@ def ours(problem: Any, **options: Any) -> tuple[int, float] | None:
         nothing = traffic.exchanges
         solver.prepare()
         opening = traffic.exchanges - nothing
-        while solver.stop_reason(record := solver.round()) is None:
+        while solver.stop_reason(solver.round()) is None:
             pass
         exchanges = traffic.exchanges - opening
-        return (exchanges, max(traffic.bytes_by_party(n)) / n) if record.gap <= GAP else None
+        return (
+            (exchanges, max(traffic.bytes_by_party(n)) / n) if solver.proof and solver.proof.settled else None
+        )
 
 
 def lbfgs(problem: Any, X: np.ndarray) -> int | None:

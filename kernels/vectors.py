@@ -126,16 +126,15 @@ def combine_by_class(c, rows, classes, out, start, stop):
 
 
 @kernel
-def combine_sizes(c, rows, out, start, stop):
-    """Write the sum of the absolute values of ``rows``, of shape (K, N), times their c, of shape (K,)."""
+def add_squares(rows, out, start, stop):
+    """Add the squares of ``rows``, of shape (K, N), to ``out`` of shape (N,)."""
     for begin in range(start, stop, BLOCK):
         end = min(begin + BLOCK, stop)
-        out[begin:end] = 0.0
+        total = out[begin:end]
         for k in range(len(rows)):
-            if c[k] != 0.0:
-                own, total, share = rows[k, begin:end], out[begin:end], c[k]
-                for j in range(end - begin):
-                    total[j] = fma(share, abs(own[j]), total[j])
+            own = rows[k, begin:end]
+            for j in range(end - begin):
+                total[j] = fma(own[j], own[j], total[j])
 
 
 @kernel

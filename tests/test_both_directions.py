@@ -82,9 +82,10 @@ def test_single_precision_keeps_24_bits_of_any_size(value):
     assert np.log2(scale) == np.floor(np.log2(scale))
     error = np.abs(scale * short.astype(float) - message)
     assert (error <= 2.0**-24 * np.abs(message) + 2.0**-149 * scale).all()
+    rounded = RoundedMessages(len(message))
     with Engine(1) as engine:
-        (bound,) = RoundedMessages.errors([scale * short.astype(float)], engine)
-    assert value < 1e-300 or (error <= bound).all()
+        rounded.learn(scale * short.astype(float)[np.newaxis], engine)
+        assert (error <= rounded.spread(np.ones(1), engine)).all()
 
 
 @pytest.mark.repeats
@@ -116,16 +117,12 @@ def test_messages_are_rounded_images_and_the_errors_are_bounded(monkeypatch):
             mine = coordinator.owner == m
             assert mine.sum() <= 6
             error = np.abs(coordinator.messages[mine] - party.directions @ blocks[m].T)
-            mixed, known = coordinator.rounded.mixed.get(m, (0, None))
-            for k, message in enumerate(coordinator.messages[mine]):
-                bound = known
-                if k >= mixed:
-                    (bound,) = coordinator.rounded.errors([message], solver.engine)
-                assert (error[k] <= bound + 1e-15 * np.abs(message).max()).all()
+            bound = coordinator.rounded.spread(np.ones(1), solver.engine)
+            assert (error <= bound + 1e-15 * np.abs(coordinator.messages[mine]).max()).all()
             assert error.max() > 0.0
         c = coordinator.point.coefficients
         exact = sum(block @ x for block, x in zip(blocks, solver.party_weights()))
-        spread = coordinator.rounded.spread(coordinator.messages, coordinator.owner, c, solver.engine)
+        spread = coordinator.rounded.spread(c, solver.engine)
         assert (np.abs(coordinator.point.total - exact) <= spread + 1e-14 * np.abs(exact).max()).all()
     assert solver.n_rounds > 4
     solver.close()
@@ -433,3 +430,13 @@ def test_rounds_go_on_below_what_single_precision_hides(parties, directions):
             solver.round()
         found = true_objective(blocks, problem, solver)
         assert found <= least * (1.0 + 1e-3) + 1e-12 * float(best @ best), (seed, found, least)
+
+
+def test_bounds_that_an_older_run_kept_party_by_party_are_taken_over():
+    rng = np.random.default_rng(2)
+    messages, error = rng.normal(size=(3, 50)), rng.uniform(0.0, 1e-7, size=(1, 50))
+    kept = {"rounded_owner": np.array([0]), "rounded_count": np.array([1]), "rounded_error": error}
+    c = np.array([0.3, -2.0, 1.0])
+    with Engine(1) as engine:
+        spread = RoundedMessages.restored(kept, messages).spread(c, engine)
+    assert (np.abs(c[0]) * error[0] + 2.0**-24 * np.abs(c[1:]) @ np.abs(messages[1:]) <= spread).all()

@@ -22,6 +22,8 @@ from fastadmm.between.consent import (
 from fastadmm.between.memory import join_sum
 from fastadmm.between.private_terms import privacy_text
 from fastadmm.between.schema import Request, answer_of, digest_of, encode_request, open_envelope, table_digest
+from fastadmm.conversation.by_class import pack
+from fastadmm.conversation.calls import BY_CLASS, CALLS
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.parties.families import FAMILIES
 from fastadmm.parties.xupdate.choose import X_UPDATES
@@ -340,6 +342,39 @@ def test_numbers_count_whatever_they_are_called(asker):
             break
         answered += 1
     assert 0 < answered <= asker.data.n_samples
+
+
+def first_questions(family):
+    """Terms of a run, and calls whose answer spans all five columns, of three classes or of one."""
+    classes = {"n_classes": 3, "loss": "multinomial"} if family.startswith("multinomial") else {}
+    rows = np.random.default_rng(8).normal(size=(3 if classes else 1, 60))
+    metric = {"curvature": np.ones(60)}
+    if not family.endswith("proximal"):
+        zero = {"class_coefficients": np.zeros((3, 0))} if classes else {"coefficients": np.zeros(0)}
+        asked = {"gradient": rows, **zero, "most": 5, "exact": bool(classes)}
+        return classes, [("set_metric", metric), ("respond_first", asked)]
+    each = [{"gradient": row, "model": np.zeros(0), "most": 5} for row in rows]
+    calls = [("set_metric", [metric] * len(rows)), ("best_response", each)]
+    if classes:
+        calls = [(BY_CLASS[name], pack(asked, CALLS[name].arguments)) for name, asked in calls]
+    else:
+        calls = [(name, asked[0]) for name, asked in calls]
+    return {**classes, "regularizer": "l1"}, calls
+
+
+@pytest.mark.parametrize("kind", ["", "multinomial_"])
+@pytest.mark.parametrize("scheme", ["subspace", "proximal"])
+def test_a_first_answer_leaves_within_the_numbers_that_were_approved(tmp_path, kind, scheme):
+    features, left = np.random.default_rng(6).normal(size=(60, 5)), 0
+    more, calls = first_questions(kind + scheme)
+    for k, spare in enumerate((10**9, 2, 3 + 5 + 30)):  # three are of the opening
+        asker = Asker(tmp_path / str(k), features)
+        asker.begin(terms_of(asker.data, family=kind + scheme, **more), numbers=left + spare)
+        got, code = asker.ask(*calls)
+        asker.agent.close()
+        assert code == ("directions" if k == 1 else ""), asker.said
+        left = left if got is None else sum(np.size(value) for value in got.values())
+        assert left >= 5 * 60
 
 
 def test_refusals_count_and_end_a_run(asker):

@@ -2,7 +2,10 @@
 
 import numpy as np
 import pytest
+from fastadmm.blocks.block import DenseBlock
+from fastadmm.engine.engine import Engine
 from fastadmm.parties.dependent_columns import at_a_corner, independent
+from fastadmm.parties.face import FaceParty
 from fastadmm.problem.constraints import AllSpace, Box
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import make_problem
@@ -84,6 +87,23 @@ def test_an_honest_run_tells_columns():
         assert alike.max(axis=0).min() > 1.0 - 1e-9
     finally:
         solver.close()
+
+
+def test_columns_of_one_scale_tell_their_inner_products_alone():
+    rng = np.random.default_rng(2)
+    X = 3.0 * np.linalg.qr(rng.normal(size=(60, 5)))[0]
+    turned = X @ np.linalg.qr(rng.normal(size=(5, 5)))[0]
+    found = []
+    with Engine(1) as engine:
+        for features in (X, turned, X * [1.0, 1.0, 1.0, 1.0, 2.0]):
+            party = FaceParty("p", DenseBlock(features), 1.0, engine, L1(), AllSpace())
+            party.prepare()
+            found.append(party.spanned())
+    messages, products = ([one[key] for one in found] for key in ("messages", "products_of_all"))
+    for other in (1, 2):
+        np.testing.assert_allclose(messages[0], messages[other], atol=1e-9)
+    np.testing.assert_allclose(products[0], products[1], atol=1e-9)
+    assert np.abs(products[0] - products[2]).max() > 1e-3  # the scales
 
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge", "multinomial"])

@@ -258,6 +258,15 @@ def test_certificates_hold_on_a_coarse_grid(monkeypatch, loss):
     solver.close()
 
 
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+def test_rounds_end_where_only_bounds_on_rounding_keep_the_gap_open(monkeypatch, loss):
+    monkeypatch.setattr("fastadmm.secrecy.masks._BITS", 40)
+    found = solve(build(2, loss)[1], sums(gap=1e-6))
+    assert found.certified  # by the weights themselves
+    assert len(found.history) <= 8
+    assert found.history[-2].gap > 1e-6
+
+
 def test_messages_are_off_by_no_more_than_their_bounds(monkeypatch):
     monkeypatch.setattr("fastadmm.secrecy.masks._BITS", 30)
     blocks, problem = build(4)

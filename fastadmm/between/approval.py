@@ -248,21 +248,27 @@ def check_request(
         what = f"{approval.exchanges} exchanges, and this would be number {after.exchanges + refusals}"
         what += f", of which {refusals} were refused" if refusals else ""
         raise _beyond(place, approval, what, "exchanges")
+    return _within(approval, after, place)
+
+
+def with_answer(
+    approval: Approval, before: Answered, after: Answered, answer: Mapping[str, Any], place: str
+) -> Answered:
+    """What has been answered, where the answer holds more numbers than its call says; refuses too many."""
+    held = sum(int(np.size(value)) for key, value in answer.items() if key not in ("scores", "class_scores"))
+    return _within(approval, replace(after, numbers=max(after.numbers, before.numbers + held)), place)
+
+
+def _within(approval: Approval, after: Answered, place: str) -> Answered:
     if after.numbers > approval.numbers:
         what = f"{approval.numbers} numbers about rows, and with this answer it would be {after.numbers}"
         raise _beyond(place, approval, what, "directions")
     return after
 
 
-def with_answer(before: Answered, after: Answered, answer: Mapping[str, Any]) -> Answered:
-    """What has been answered, where the answer held more numbers than its call says."""
-    held = sum(int(np.size(value)) for key, value in answer.items() if key not in ("scores", "class_scores"))
-    return replace(after, numbers=max(after.numbers, before.numbers + held))
-
-
 def _beyond(place: str, approval: Approval, what: str, code: str) -> InputError:
     text = (
-        f"{place}: beyond {shown(approval.path)}: {what}; nothing was computed; whoever owns the data may "
+        f"{place}: beyond {shown(approval.path)}: {what}; no answer leaves; whoever owns the data may "
         "edit the approval"
     )
     return refused(code, InputError(text))

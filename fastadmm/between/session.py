@@ -248,7 +248,7 @@ class Session:
             with self.site.engine.limited():
                 host = self._awake(approval, place)
                 answer = host.answer(asked, place)
-                after = with_answer(before, after, answer)
+                after = with_answer(approval, before, after, answer, place)
                 answer_once(asked, host.transcript, answer, place)
                 message = self._message(asked, answer, place)
             now = self._state(asked, host.terms, message, after)

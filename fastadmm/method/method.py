@@ -168,6 +168,8 @@ class Method(ABC):
     proves_stationarity: ClassVar[bool] = False
     #: With sums only: bound of a number in one party's message of the present weights.
     longest: float = 0.0
+    #: With sums only: how much of a round's gap, summed scaling, is there for the rounding of messages.
+    hidden: float = 0.0
     #: What the gap that rounds want has been multiplied by.
     tightened: float = 1.0
 

@@ -266,7 +266,14 @@ class Solver(Run):
         Of an optimum of almost zero no relative accuracy can be reached: rounds do not end by themselves.
         """
         nothing = self.options.gap > 0.0 and record.gap_absolute <= _ROUNDING * self.divergence.start
-        return nothing or self._proves_enough(record) or self._proves_within(record)
+        if nothing or self._proves_enough(record) or self._proves_within(record):
+            return True
+        # A proof has the weights themselves, and nothing of messages' rounding.
+        hidden = self.method.hidden / self.problem.total_weight
+        absolute, relative = self.bound.update(record.objective - hidden, -math.inf)
+        return 0.0 < hidden < math.inf and self._proves_enough(
+            replace(record, gap=relative, gap_absolute=absolute)
+        )
 
     def _prove_round(self, record: RoundRecord) -> Talk[None]:
         """Prove how good the weights of a round are, as they are returned.

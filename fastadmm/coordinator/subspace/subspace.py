@@ -140,7 +140,7 @@ class SubspaceCoordinator:
         if self.few_rows is not None:
             self.limit = directions_for_few_rows(problem.n_parties, n)
         # Messages of few numbers are not worth rounding.
-        self.rounded = RoundedMessages() if both and self.few_rows is None else None
+        self.rounded = RoundedMessages(n) if both and self.few_rows is None else None
         self.asks_twice = both and self.few_rows is not None
         self._parties_are_large = sum(getattr(block, "nbytes", 0) for block in problem.blocks) > _SMALL_BYTES
 
@@ -177,8 +177,7 @@ class SubspaceCoordinator:
         """With few rows, send the gradient of the model of the whole problem next."""
         if self.few_rows is None or self.primal is None:
             return
-        given = self.problem, self.messages, self.aim_tolerance, self.engine, self.few_bend
-        if self.few_rows.aim(*given):
+        if self.few_rows.aim(self.problem, self.messages, self.aim_tolerance, self.engine, self.few_bend):
             self.aim_again()
 
     def _without_few_rows(self, primal: PrimalValue) -> PrimalValue:
@@ -307,14 +306,19 @@ class SubspaceCoordinator:
             self.primal, self.repaired = replace(primal, gradient=found, dual_feasible=False), True
 
     def _round_of_pairs(self, primal: PrimalValue, rounded: RoundedMessages) -> Talk[list[float]]:
-        gradient, old = primal.gradient.copy(), self.point.coefficients
+        gradient, old, slopes = primal.gradient.copy(), self.point.coefficients, self.point.products
         answers = yield self._at_once(self.at(gradient, "respond_pair"))
+        known = len(old)
         for m, answer in enumerate(answers):
             self._take_first(m, answer)
-            for key in ("first", "second"):
-                if key in answer:
-                    self._append(m, answer[key], answer[f"{key}_scale"])
-        errors = -self._slopes(gradient)
+            sent = [key for key in ("first", "second") if key in answer]
+            self._append(m, [answer[key] for key in sent], [answer[f"{key}_scale"] for key in sent])
+        fresh = self.messages[known:]
+        rounded.learn(fresh, self.engine)
+        if slopes is None:
+            errors = -self._slopes(gradient)
+        else:  # of the messages before, the step to this point has them
+            errors = -np.append(slopes, self.engine.dot(fresh, gradient))
         for m, answer in enumerate(answers):
             errors[self.owner == m] += answer["products"]
         squared = [float(answer["squared_residual"]) for answer in answers]
@@ -322,7 +326,7 @@ class SubspaceCoordinator:
         gap, before = self.proved_gap(squared, primal), primal.loss + self.regulariser()
         yield from self._descend(gap, before, errors)
         after = self.start(self.point.intercept).loss + self.regulariser()
-        spread = rounded.spread(self.messages, self.owner, self.point.coefficients, self.engine)
+        spread = rounded.spread(self.point.coefficients, self.engine)
         self.correction = rounded.correction(
             self.problem, start, gradient, errors, self.point, spread, self.engine
         )
@@ -336,14 +340,13 @@ class SubspaceCoordinator:
     def _at_once(self, exchange: Exchange) -> Exchange:
         """The same exchange; in the first round some parties are asked for more directions at once."""
         self.asked_first, self.began = self._first(), True
-        first = self.asked_first
         calls = []
         for call in exchange.calls:
-            if call.party in first:
-                given, most = call.made(), first[call.party]
+            if call.party in self.asked_first:
+                given = call.made()
                 known = {"gradient": given["gradient"][np.newaxis], "coefficients": given["coefficients"]}
-                exact = self.rounded is None
-                call = Call(call.party, "respond_first", {**known, "most": most, "exact": exact})
+                told = {"most": self.asked_first[call.party], "exact": self.rounded is None}
+                call = Call(call.party, "respond_first", {**known, **told})
             calls.append(call)
         return replace(exchange, calls=calls)
 
@@ -353,19 +356,16 @@ class SubspaceCoordinator:
             return {}
         limit = self._most_per_party()
         some = min(SOME_FIRST, limit // 2) if self.rounded is not None else 0
-        first = {m: block.shape[1] for m, block in enumerate(self.problem.blocks)}
-        first = {m: d if d <= min(self.most_first, limit) else some for m, d in first.items()}
-        return {
-            m: count for m, count in first.items() if count == self.problem.blocks[m].shape[1] or count > 2
-        }
+        widths = [block.shape[1] for block in self.problem.blocks]
+        first = {m: d if d <= min(self.most_first, limit) else some for m, d in enumerate(widths)}
+        return {m: count for m, count in first.items() if count == widths[m] or count > 2}
 
     def _take_first(self, m: int, answer: dict[str, Any]) -> None:
         """Move the messages of a first answer here, if it is one: no other directions change anything."""
         rows = answer.pop("messages", answer.pop("short_messages", None))
         if rows is None:
             return
-        for scale, message in zip(answer.get("scales", np.ones(len(rows))), rows):
-            self._append(m, message, scale)
+        self._append(m, rows, answer.get("scales"))
         if self.asked_first[m] == (d := self.problem.blocks[m].shape[1]):
             self.n_columns -= d - int((self.owner == m).sum())
 
@@ -490,17 +490,19 @@ class SubspaceCoordinator:
         answers = yield self._at_once(self._exchange("respond", asked))
         for m, answer in enumerate(answers):
             self._take_first(m, answer)
-            for key in ("message", "other"):
-                if key in answer:
-                    self._append(m, answer[key])
+            self._append(m, [answer[key] for key in ("message", "other") if key in answer])
         return answers
 
-    def _append(self, m: int, message: np.ndarray, scale: float = 1.0) -> None:
-        k = len(self.owner)
-        self.store.make_room(k, k + 1, self.most_messages)
-        np.multiply(message, np.float64(scale), out=self.store.rows[k])
-        self.owner = np.append(self.owner, m)
-        self.point.coefficients = np.append(self.point.coefficients, 0.0)
+    def _append(self, m: int, messages: Sequence[np.ndarray], scales: Sequence[float] | None = None) -> None:
+        known = len(self.owner)
+        self.store.make_room(known, known + len(messages), self.most_messages)
+        for k, message in enumerate(messages):
+            row = self.store.rows[known + k]
+            row[:] = message
+            if scales is not None:
+                row *= scales[k]
+        self.owner = np.append(self.owner, np.full(len(messages), m))
+        self.point.coefficients = np.append(self.point.coefficients, np.zeros(len(messages)))
 
     @property
     def most_messages(self) -> int:
@@ -531,9 +533,6 @@ class SubspaceCoordinator:
             gone = [own[0] for own in gone]
             calls = [Call(m, "forget", {"direction": own}) for m, own in zip(crowded.tolist(), gone)]
             yield Exchange(calls, Pace.SHORT)
-            if self.rounded is not None:
-                for m, mine in zip(crowded.tolist(), places):
-                    self.rounded.mix(m, self.store.rows, mine, self.engine)
             turns = [reflection(own) for own in gone]
             for mine, (unit, _) in zip(places, turns):
                 self.moves.reflect(unit, mine)
@@ -554,7 +553,7 @@ class SubspaceCoordinator:
         self.hessian.drop(dropped)
         stay = np.delete(np.arange(len(c)), dropped)
         self.store.keep(stay.tolist())
-        self.point.coefficients, self.owner = c[stay], self.owner[stay]
+        self.point.coefficients, self.point.products, self.owner = c[stay], None, self.owner[stay]
         return dropped
 
 
@@ -571,6 +570,7 @@ class SubspaceMethod(Method):
         "metric",
         "span_reference",
         "rounded_error",
+        "rounded_squares",
         "asked",
         "asked_images",
         "dual",
@@ -619,18 +619,16 @@ class SubspaceMethod(Method):
 
     def begin_at(self, weights: Sequence[np.ndarray], intercept: Any) -> None:
         # The weights become every party's first direction, their norm its coefficient.
-        coordinator, n = self.coordinator, self.problem.n_samples
+        coordinator = self.coordinator
         norms = np.array([float(np.linalg.norm(x)) for x in weights])
         owner = np.flatnonzero(norms > 0.0)
-        messages = np.empty((len(owner), n))
+        messages = np.empty((len(owner), self.problem.n_samples))
         for k, m in enumerate(owner.tolist()):
             party = self.parties[m]
             party.directions = (weights[m] / norms[m])[np.newaxis]
             messages[k] = party.block.product(party.directions[0], self.engine)
         coefficients = norms[owner]
         coordinator.adopt(messages, owner)
-        if coordinator.rounded is not None:
-            coordinator.rounded.exact(owner, n)
         coordinator.point = SpanPoint(coefficients, intercept, self.engine.combine(coefficients, messages))
         self._at_start(coordinator.point)
         coordinator.start(coordinator.point.intercept)
@@ -706,8 +704,11 @@ class SubspaceMethod(Method):
         if coordinator.rounded is not None:
             saved.update(coordinator.rounded.export())
             saved["restate"] = coordinator.rounding_is_left
-        if coordinator.point.sums is not None:  # added up on another way than a restored run would
+        # Added up on another way than a restored run would.
+        if coordinator.point.sums is not None:
             saved["gradient_sums"] = np.array(coordinator.point.sums)
+        if coordinator.point.products is not None:
+            saved["gradient_products"] = coordinator.point.products
         saved.update(self.kept_witness())
         if coordinator.metric is not None:
             saved["metric"] = coordinator.metric
@@ -739,7 +740,7 @@ class SubspaceMethod(Method):
             raise ValueError("messages")
         coordinator.adopt(messages, owner)
         # A run continues as it began, whatever would be chosen today.
-        coordinator.rounded = RoundedMessages.restored(saved, n)
+        coordinator.rounded = RoundedMessages.restored(saved, messages[:k])
         coordinator.rounding_is_left = bool(saved.get("restate", False))
         coordinator.point = SpanPoint(
             np.array(saved["coefficients"]),
@@ -764,6 +765,7 @@ class SubspaceMethod(Method):
         if "gradient_sums" in saved:
             total, size = saved["gradient_sums"].tolist()
             coordinator.point.sums = total, size
+        coordinator.point.products = saved.get("gradient_products")
         coordinator.idle = int(saved.get("idle", 0))
         coordinator.n_forgotten = int(saved.get("n_forgotten", 0))
         coordinator.n_columns = int(saved.get("spanned", coordinator.n_columns))

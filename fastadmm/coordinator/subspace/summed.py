@@ -148,8 +148,7 @@ class SummedCoordinator(SubspaceCoordinator):
         self.gram = grown
         combine = self.engine.combine
         combined = [combine(row[:k], self.messages) + combine(row[k:], self._fresh) for row in factors]
-        for message in combined:
-            self._append(0, message)
+        self._append(0, combined)
 
     def _rounded(self, factors: np.ndarray) -> np.ndarray:
         """Bound on what combining messages here, and directions at the parties, rounds off in any row.
@@ -198,7 +197,7 @@ class SummedCoordinator(SubspaceCoordinator):
         """By how much the model's objective may be more than what is computed at the current point."""
         c = point.coefficients
         none, nothing = np.zeros(problem.n_samples), np.zeros(len(c))
-        rounded = RoundedMessages().correction(
+        rounded = RoundedMessages(problem.n_samples).correction(
             problem, nothing, none, nothing, point, none + self._off(), self.engine
         )
         newest = float(self.skew @ np.abs(c[len(c) - len(self.skew) :])) * float(np.abs(c).sum())
@@ -271,6 +270,16 @@ class SummedSubspaceMethod(SubspaceMethod):
     def longest(self) -> float:  # type: ignore[override]
         return self.coordinator.reach * max(1.0, float(np.linalg.norm(self.coordinator.point.coefficients)))
 
+    @property
+    def hidden(self) -> float:  # type: ignore[override]
+        coordinator = self.coordinator
+        gradient = coordinator.primal.gradient if coordinator.primal else np.zeros(self.problem.n_samples)
+        return self._rounding() - coordinator._downwards(gradient)
+
+    def _rounding(self) -> float:
+        point = replace(self.coordinator.point, intercept=self.intercept)
+        return self.coordinator.upwards(self.problem, point)
+
     def export(self) -> dict[str, Any]:
         coordinator = self.coordinator
         own = {
@@ -315,7 +324,3 @@ class SummedSmoothedMethod(SummedSubspaceMethod, SmoothedSubspaceMethod):
 
     def _bound_rounding(self) -> float:
         return self.coordinator.correction.bound
-
-    def _rounding(self) -> float:
-        point = replace(self.coordinator.point, intercept=self.intercept)
-        return self.coordinator.upwards(self.problem, point)
