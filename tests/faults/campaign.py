@@ -264,7 +264,7 @@ class Injector:
                     self.library.fault_disarm()
                     sys.stdout.flush()
                     sys.stderr.flush()
-            except KeyboardInterrupt:  # a signal that met the clearing of an object comes again, a little later
+            except KeyboardInterrupt:  # a signal that met the clearing of an object comes again
                 pass
             finally:
                 os._exit(code)
