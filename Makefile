@@ -16,7 +16,7 @@ export PYTHONSAFEPATH := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-fast test-repeats test-slow test-portable test-lowest test-wheels image test-faults test-federation corpus house error-lines faults federation-faults neighbours mutants prove bench bench-compare release-check rounds paper-a owners readme demo docs look lint types format venv clean
+.PHONY: help test test-fast test-repeats test-slow test-portable test-lowest test-wheels image test-faults test-federation corpus house error-lines faults federation-faults neighbours mutants prove bench bench-compare release-check rounds paper-a owners readme demo docs gallery look lint types format venv clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,7 +56,7 @@ test-wheels: venv ## install wheel and source archive with every one of PYTHONS,
 	$(PIP) install uv
 	$(BIN)/python -P tests/wheels.py --python $(PYTHONS)
 
-image: ## build the image of Dockerfile and run its demo; its lines one by one where no daemon is (minutes)
+image: ## build both images and run what is in them; their lines one by one where no daemon is (minutes)
 	PYTHON=$(PYTHON) tests/image.sh
 
 test-faults: venv ## a share of the faults, as continuous integration runs them (minutes)
@@ -139,6 +139,11 @@ types: venv ## mypy on the installed package
 docs: venv ## the documentation site: website/html/index.html (a minute)
 	$(BIN)/python website/build.py
 
+# Without WRITE all but ten million rows: a hundredth of them says the same.
+gallery: venv ## run the notebooks: is that what they show? WRITE=1 keeps what they say now (minutes; FASTADMM_DATA)
+	$(if $(WRITE),FASTADMM_WRITE_GALLERY=1) $(MATH_THREADS) $(BIN)/pytest -q -n $(JOBS) -m slow tests/test_gallery.py \
+	    $(if $(WRITE),,-k "not (shows and large)")
+
 look: docs ## pages in a browser, commands in a terminal: website/look.py, website/terminal.py (minutes; Chromium)
 	$(PIP) install playwright pyte
 	$(BIN)/python website/look.py
@@ -180,6 +185,6 @@ $(VENV)/.installed: $(VENV)/.dependencies $(SOURCES)
 $(VENV)/.demo-installed: pyproject.toml $(SOURCES) | $(BIN)/python
 	rm -rf build
 	$(PIP) install --force-reinstall --no-deps .
-	$(PIP) install ".[report]"
+	$(PIP) install --no-compile "fastadmm[report]"  # what is installed is not built again
 	@rm -rf build
 	@touch $@

@@ -43,8 +43,7 @@ def warm_up(say: Callable[[str, float], None] | None = None) -> dict[str, Any]:
                 say(name, seconds)
 
     begin = time.perf_counter()
-    folders = tempfile.TemporaryDirectory(prefix="fastadmm-")
-    with folders as folder, watching(observe), _as_of_many_rows():
+    with tempfile.TemporaryDirectory(prefix="fastadmm-") as folder, watching(observe), _as_of_many_rows():
         _ = NUMBA_THREADS.share
         _default_path(Path(folder))
     base = cache_base()
@@ -79,6 +78,7 @@ def _default_path(folder: Path) -> None:
     for name, blocks in (("dense", dense), ("csr", sparse)):
         data = _partition(folder, "classification", name, blocks)
         _train(folder, data, test=str(data), rounds=100, threads=_THREADS)
+    _train(folder, _partition(folder, "classification", "alone", dense(_ROWS, 4)))  # as parties of the demo
     _forms()
 
 
