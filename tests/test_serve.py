@@ -126,6 +126,9 @@ def test_it_says_what_it_is(home):
     ]
     assert schema["properties"]["rows"]["items"]["required"] == ["income", "joined"]
     assert set(described["paths"]) == {"/health", "/contribution"}
+    code, page = ask(app, "GET", "/docs")
+    assert code == 200
+    assert "<script" not in str(page)
     assert set(make_app(open_service(home / "run", None, True, 5)).openapi()["paths"]) == {
         "/health",
         "/combine",

@@ -76,5 +76,5 @@ def serve(
     sock = listen(host, port)
     where = f"[{host}]" if ":" in host else host
     what = ", ".join(service.describe()["parties"])
-    line = f"serving {what} at http://{where}:{sock.getsockname()[1]} (API: /openapi.json)"
+    line = f"serving {what} at http://{where}:{sock.getsockname()[1]} (API: /docs, /openapi.json)"
     run_server(web, sock, lambda: say(line))

@@ -9,6 +9,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from html import escape
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -126,7 +127,7 @@ def make_app(service: Service, hosts: Sequence[str] = LOCAL_NAMES) -> FastAPI:
     try:
         from fastapi import FastAPI, Request
         from fastapi.concurrency import run_in_threadpool
-        from fastapi.responses import JSONResponse
+        from fastapi.responses import HTMLResponse, JSONResponse
     except ImportError:
         raise ConfigError("serve: needs FastAPI and uvicorn: pip install 'fastadmm[serve]'") from None
 
@@ -138,6 +139,10 @@ def make_app(service: Service, hosts: Sequence[str] = LOCAL_NAMES) -> FastAPI:
     @app.get("/health", summary="Whether it answers, and with which model")
     async def health() -> dict[str, Any]:
         return service.describe()
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        return HTMLResponse(_page(app.openapi()))
 
     def route(path: str, summary: str, schema: dict[str, Any], work: Callable[[Any], dict[str, Any]]) -> None:
         async def answer(request: Any) -> Any:
@@ -163,6 +168,17 @@ def make_app(service: Service, hosts: Sequence[str] = LOCAL_NAMES) -> FastAPI:
     if service.shared is not None:
         route("/combine", "Predictions from all parties' contributions", _COMBINE, service.combine)
     return app
+
+
+def _page(description: dict[str, Any]) -> str:
+    """The description of the routes as a page that loads nothing from elsewhere."""
+    routes = "".join(
+        f"<h2>{method.upper()} {escape(path)}</h2><p>{escape(about['summary'])}</p>"
+        f"<pre>{escape(json.dumps(about.get('requestBody', {}), indent=2))}</pre>"
+        for path, methods in description["paths"].items()
+        for method, about in methods.items()
+    )
+    return f"<!doctype html><meta charset=utf-8><title>fastadmm</title><h1>fastadmm</h1>{routes}"
 
 
 def _limits(service: Service) -> tuple[int, int]:
