@@ -236,7 +236,7 @@ def everyday(case: Case) -> None:
         case.run(line)
     case.fit("two", out="again", lam=1e-4, warm_start="run", rounds=3)
     case.run("compare run again --json")
-    case.run("worth run --test ../data/two-test.parts --no-pooled --threads 1 --json")
+    case.run("worth run --test ../data/two-test.parts --threads 1 --json")
 
 
 @_case

@@ -169,7 +169,7 @@ def test_rows_of_training(tmp_path, capsys):
             assert run("evaluate", tmp_path / "run", data, "--json") == 0
             looks = json.loads(capsys.readouterr().out)["looks"]
             assert looks == [] if not count else f": {count} of " in looks[0]
-    assert run("worth", tmp_path / "run", "--test", tmp_path / "t50.parts", "--no-pooled") == 0
+    assert run("worth", tmp_path / "run", "--test", tmp_path / "t50.parts") == 0
     assert ": 50 of 150 rows are rows of training" in capsys.readouterr().err
 
 
