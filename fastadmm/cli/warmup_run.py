@@ -78,7 +78,8 @@ def _default_path(folder: Path) -> None:
     for name, blocks in (("dense", dense), ("csr", sparse)):
         data = _partition(folder, "classification", name, blocks)
         _train(folder, data, test=str(data), rounds=100, threads=_THREADS)
-    _train(folder, _partition(folder, "classification", "alone", dense(_ROWS, 4)))  # as parties of the demo
+    alone = [rng.normal(size=(_ROWS, 4))]  # as parties of the demo
+    _train(folder, _partition(folder, "classification", "alone", alone))
     _forms()
 
 

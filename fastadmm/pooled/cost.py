@@ -1,4 +1,4 @@
-"""What operations on a table cost, by which minimisers are chosen; bench/pooled_cost.py measures them."""
+"""What operations on a table cost, by which minimisers are chosen."""
 
 from fastadmm.blocks.side_by_side import mean_row_square
 from fastadmm.pooled.goal import Goal
