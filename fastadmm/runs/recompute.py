@@ -282,7 +282,7 @@ def _shrunk(m: Columns, q: Array) -> Array:
 
 def _multipliers(m: Columns, pull: Array) -> Array:
     """Those of the equations, at the weights that a pull gains most by."""
-    rows, values = m.equations or ((), ())
+    rows, values = m.equations or (np.zeros(0), np.zeros(0))
     if m.low == 0.0 and m.second == 0:
         return np.array([pull.max() - m.first * (1.0 - 1e-15) + 1e-15 * abs(pull).max()])
     if m.low == 0.0:
