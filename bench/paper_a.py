@@ -686,6 +686,10 @@ def claims(measured: dict[str, Any]) -> list[tuple[str, str, str]]:
             verdict(False),
         )
     )
+    proofs = "[false for M ≥ 3](theory.md#jacobi-the-papers-algorithm-1): its bound lacks M"
+    rows.append(("Theorems 1 and 2: Algorithm 1 converges, at the rate O(1/ε)", proofs, verdict(False)))
+    proofs = "[no proof](privacy.md#noise-on-parameters): Lemma 1 is false"
+    rows.append(("Theorem 3: noise that makes a round private", proofs, verdict(False)))
     return rows
 
 

@@ -4,6 +4,7 @@ import json
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -548,6 +549,22 @@ def test_norms_and_sets_end_stationary_and_as_low_as_proximal_gradient(loss, pen
     start = problem.loss.start_intercept(problem.y, problem.weight, problem.offset)
     at_start = measure(problem, blocks, [np.zeros_like(x) for x in result.weights], start)
     assert result.stationarity == pytest.approx(at_end / at_start, rel=1e-6, abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", [4, 24, 34])
+def test_a_line_search_that_ends_in_a_higher_valley_is_shortened(seed):
+    """Few rows, and weights that only a set bounds: rounds that kept their model never ended."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(30, 20))
+    y = X @ rng.normal(size=20) + rng.standard_t(1.5, 30)
+    given: dict[str, Any] = {
+        "loss": "tukey",
+        "loss_parameters": {"c": 1.5},
+        "regularizer": "none",
+        "constraint": "nonnegative",
+    }
+    problem = make_problem(np.array_split(X, 3, axis=1), y, lam=3e-3, **given)
+    assert solve(problem, SolverOptions(max_rounds=50)).status is Status.STATIONARY
 
 
 def test_the_measure_is_the_gradient_of_ridge_and_hides_no_slope_behind_a_small_weight():

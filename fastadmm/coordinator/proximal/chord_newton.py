@@ -243,6 +243,10 @@ class Passes:
                 system[at, at] = self.problem.total_weight
         return system
 
+    def is_higher(self, value: float, before: float, step: Array) -> bool:
+        """Whether a line search has ended in another valley, and a higher one. Shapes: step (K,)."""
+        return not self.problem.loss.convex and value >= before and bool(np.any(np.abs(step) > 1e-12))
+
     def best_length(self, here: Place, there: Place, linear: float, square: float) -> float:
         """Length between 0 and 1 of least value."""
         if self.quadratic:
@@ -299,6 +303,9 @@ def minimise_on_shared_face(
                 break
             step = search.best_length(here, trial, step) * step
             trial = search.advance(here, step)
+            while passes.is_higher(trial.value, here.value, step):
+                step *= 0.5
+                trial = search.advance(here, step)
         if not trial.value < here.value:
             break
         solve.learn(step, trial.slope - here.slope)

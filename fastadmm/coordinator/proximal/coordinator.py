@@ -402,6 +402,10 @@ class ProximalCoordinator:
             first = np.append(False, first[:-1])
             intercept = intercept + best * (self.proposal.intercept - intercept)
         passes = passes_over(self.problem, shared, self.engine)
+        if (
+            best > _FULL and not self.problem.loss.convex
+        ):  # parabolas may lead away from what the search has gained
+            before -= 0.5 * self.promised
         given = (passes, rows, linear, square, owner, first, self.model, intercept, tolerance, before)
         model, bound, weights = minimise_over_shared_hull(*given)
         # Norms are convex: this is the most that they are, and what they are at points and where signs agree.

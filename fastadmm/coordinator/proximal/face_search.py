@@ -100,7 +100,9 @@ class FaceSearch:
             if math.isfinite(radius):
                 self.radii[m] = radius
         sizes = (model.coefficients, np.concatenate(self.anchors))
-        self._reach = _REACH * max(float(np.linalg.norm(c)) for c in sizes)
+        # Sets have no parabolas that could keep steps short where the loss bends down.
+        reach = _REACH if problem.loss.convex else 1.0 / max(stiffness, 1.0 / _REACH)
+        self._reach = reach * max(float(np.linalg.norm(c)) for c in sizes)
 
     def advance(self, *starts: Array, draft: bool = False) -> bool:
         """Newton's method over the current faces, to ``reached``; False without any freedom.

@@ -79,7 +79,11 @@ def minimise_over_shared_hull(
             if not fresh:
                 fresh = passes.refresh(here.place)
                 continue
-            trial = search.advance(here, search.best_length(here, trial) * step)
+            step *= search.best_length(here, trial)
+            trial = search.advance(here, step)
+            while passes.is_higher(trial.value, here.value, step):
+                step *= 0.5
+                trial = search.advance(here, step)
         if not trial.value < here.value:
             break
         right = here.value - trial.value >= _RIGHT * decrease
