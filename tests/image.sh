@@ -59,8 +59,8 @@ nothing_was_compiled
 build docs/federation.Dockerfile
 "$place/opt/fastadmm/bin/python" -c "import nvflare.private.fed.app.client.client_train"
 printf 'age,late\n31,0\n54,1\n47,0\n29,1\n' >site.csv
-"${user[@]}" env HOME="$PWD" fastadmm convert site.csv --label late --parties 1 --names site -o parts
-"${user[@]}" env HOME="$PWD" fastadmm agent run --data parts/site.h5 --state state --socket agent.sock >said 2>&1 &
+env HOME="$PWD" "${user[@]}" fastadmm convert site.csv --label late --parties 1 --names site -o parts
+env HOME="$PWD" "${user[@]}" fastadmm agent run --data parts/site.h5 --state state --socket agent.sock >said 2>&1 &
 agent=$!
 for ((second = 0; second < 60; second++)); do
     [ -S agent.sock ] && break

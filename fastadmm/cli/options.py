@@ -108,10 +108,9 @@ def with_options(
 class _Command:
     """A command with options made from settings."""
 
-    __annotations__: dict[str, Any]
-
     def __init__(self, command: Callable[..., Any], settings: Callable[[], Any]) -> None:
         update_wrapper(self, command)
+        self.__annotations__ = command.__annotations__  # since Python 3.14 a wrapper has not got them
         self._command, self._settings = command, settings
 
     @cached_property
