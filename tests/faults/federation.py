@@ -587,15 +587,20 @@ def summary(near: list[Fault], far: list[Fault]) -> dict[str, Any]:
 
 
 def table(counts: dict[str, Any]) -> str:
-    """The counts in Markdown."""
-    lines = ["| fault | way | faults | survived | known after, at most |", "|---|---|---:|---:|---:|"]
-    ways = {"sockets": ("sockets", "deadline"), "nvflare": ("NVFlare", "deadline_nvflare")}
-    for key, (way, deadline) in ways.items():
-        for kind, row in counts[key].items():
-            known = "–" if row["known"] is None else f"{row['known']} s (deadline {counts[deadline]:g} s)"
-            lines.append(f"| {kind} | {way} | {row['faults']} | {row['survived']} | {known} |")
-    rows = [row for key in ways for row in counts[key].values()]
-    n, good = (sum(row[word] for row in rows) for word in ("faults", "survived"))
+    """The counts in Markdown: how many of how many were survived, and known after how long at most."""
+    ways = [counts[key] for key in ("sockets", "nvflare")]
+    near, far = counts["deadline"], counts["deadline_nvflare"]
+    lines = [f"| fault | sockets ({near:g} s) | NVFlare ({far:g} s) |", "|---|---:|---:|"]
+    for kind in dict.fromkeys(kind for rows in ways for kind in rows):
+        cells = [
+            "–"
+            if row is None
+            else f"{row['survived']}/{row['faults']}"
+            + ("" if row["known"] is None else f", {row['known']} s")
+            for row in (rows.get(kind) for rows in ways)
+        ]
+        lines.append(f"| {kind} | {' | '.join(cells)} |")
+    n, good = (sum(row[word] for rows in ways for row in rows.values()) for word in ("faults", "survived"))
     return "\n".join([*lines, "", f"**{n} faults, survived {good}**.", ""])
 
 
