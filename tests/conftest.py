@@ -3,6 +3,7 @@
 import gc
 import os
 import secrets
+import shutil
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -48,6 +49,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             seen[name := item.nodeid.partition("[")[0]] += 1
             if seen[name] % every != 1 % every:
                 item.add_marker("slow")
+
+
+def pytest_unconfigure() -> None:
+    """Leave nothing behind."""
+    shutil.rmtree(os.environ["FASTADMM_MEMORY"], ignore_errors=True)
 
 
 def pytest_collection_finish() -> None:

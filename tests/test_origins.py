@@ -9,7 +9,6 @@ import fastadmm
 import numpy as np
 import pytest
 from fastadmm.between.private_terms import Protection, books_of, privacy_text
-from fastadmm.cli import app as command_line
 from fastadmm.errors import ExitCode, PrivacyBudgetError
 from fastadmm.privacy.origins import declared, label_constants, private_constants
 from fastadmm.settings.privacy import Privacy
@@ -24,45 +23,13 @@ from run_tools import refused, run
 N = 240
 CHANGED = 7
 
-# Commands that write files of parties or owners, which the tests below and test_owners_files.py run, and all
-# others. A new command fails until it is in one of the two.
-PARTY = ("approve", "infer", "run", "status", "step")
-COORDINATOR = (
-    *("align", "check", "demo", "evaluate", "harden", "infer", "predict", "repair", "start", "status"),
-    *("step", "train", "worth"),
-)
-WRITE_COLUMNS = {"convert", "scorecard bins", "owners convert"}
-OTHERS = {
-    "demo",  # of data that come with the package; this and "federate demo" convert
-    *("inspect", "train", "resume", "verify", "report", "predict", "evaluate", "drift", "columns"),
-    *("coefficients", "infer", "compare", "worth", "export", "import", "combine", "card", "serve"),
-    *("privacy", "audit", "forecast"),
-    *("scorecard labels", "scorecard points", "scorecard apply", "owners train", "owners resume", "warmup"),
-    *("align merge", "align psi-request", "align psi-respond", "align psi-finish"),
-    *("status", *(f"{who} {verb}" for who in ("party", "agent") for verb in PARTY)),
-    *(f"{who} {verb}" for who in ("coordinator", "federate") for verb in COORDINATOR),
-}
-
-# Modules that make such files: the writers' own, what these commands call, warmup and audit on made-up rows.
+# Modules that make files of parties or owners, by commands that the tests below and test_owners_files.py run;
+# warmup and audit make up rows. A new one fails until it is here.
 WRITERS = {
     *("data_tools/destination.py", "data_tools/owners.py", "runs/scorecard.py"),
     *("store/cutting.py", "store/owner_file.py", "store/partition.py", "store/party_file.py"),
     *("cli/convert.py", "cli/warmup_run.py", "between/audited_hosts.py"),
 }
-
-
-def commands():
-    command_line._register()
-    found = {command_line._name(command) for command in command_line.app.registered_commands}
-    for group in command_line.app.registered_groups:
-        own = group.typer_instance.registered_commands
-        found |= {f"{group.name} {command_line._name(command)}" for command in own}
-    return found
-
-
-def test_every_command_is_classified():
-    assert commands() == WRITE_COLUMNS | OTHERS
-    assert not WRITE_COLUMNS & OTHERS
 
 
 def test_every_module_that_writes_columns_is_known():
