@@ -8,6 +8,7 @@ import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastadmm.engine.free_cores import FREE_CORES
@@ -105,3 +106,15 @@ def quiet() -> Iterator[None]:
         patch.setattr("os.fsync", lambda file: None)
         patch.setattr("os.fdatasync", lambda file: None)
         yield
+
+
+@pytest.fixture
+def parties(tmp_path: Path) -> Any:
+    """Two parties' agents in this process, with their columns."""
+    from federation_tools import Parties
+    from rounds_tools import data_of, separate
+
+    separate(data_of(tmp_path), tmp_path)
+    made = Parties(tmp_path)
+    yield made
+    made.close()

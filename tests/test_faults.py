@@ -1,26 +1,18 @@
 """A small share of the campaign of faults, and its page. The whole: ``make faults``."""
 
-import importlib.util
 import json
 import shutil
 import sys
-from pathlib import Path
 
 import pytest
 
 from page_outputs import between_markers
+from scripts import script_of
 
 
 @pytest.fixture(scope="module")
 def campaign():
-    place = Path(__file__).parent / "faults" / "campaign.py"
-    spec = importlib.util.spec_from_file_location("campaign", place)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["campaign"] = module
-    spec.loader.exec_module(module)
-    return module
+    return script_of("tests/faults/campaign.py")
 
 
 @pytest.mark.slow

@@ -31,14 +31,6 @@ from run_tools import run
 pytestmark = pytest.mark.usefixtures("quiet")
 
 
-@pytest.fixture
-def parties(tmp_path: Path) -> Any:
-    separate(data_of(tmp_path), tmp_path)
-    made = Parties(tmp_path)
-    yield made
-    made.close()
-
-
 def reference(folder: Path, data: Path, **values: Any) -> Path:
     start_run(make_config({"data": str(data), **values}), folder / "reference")
     return folder / "reference"

@@ -42,14 +42,6 @@ VALUES = {"lambda": 1e-3, "rounds": 3, "directions": "both"}
 
 
 @pytest.fixture
-def parties(tmp_path: Path) -> Any:
-    separate(data_of(tmp_path), tmp_path)
-    made = Parties(tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def folder(parties: Parties) -> RunFolder:
     made = begin_run(parties.folder, **VALUES)
     parties.approve(made.path)
