@@ -253,9 +253,7 @@ class Injector:
                     main(arguments)
                 except SystemExit as stop:
                     code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-                except KeyboardInterrupt:
-                    pass
-                except BaseException:
+                except Exception:
                     code = 1
                     traceback.print_exc()
                 finally:

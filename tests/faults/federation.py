@@ -170,6 +170,10 @@ class World:
         """A party's features and its agent's directory."""
         return self.places[name] / f"{name}.h5", self.places[name] / "agent"
 
+    def part(self, name: str) -> Path | None:
+        """A party's part of the model, once there is one."""
+        return next((self.places[name] / "agent").glob(f"*/{name}.h5"), None)
+
     def start(self, name: str) -> None:
         """Start an agent, which may refuse to, or the coordinator."""
         if name == COORDINATOR:
@@ -403,6 +407,8 @@ def find(world: World, kind: str, name: str, chance: random.Random) -> str:
     where, world.flipped = name, None
     place, backup = world.places[name], world.home / "backup" / name
     before = world.back_up(name, "before")
+    if world.over:  # nothing goes on any more that could notice
+        return where
     files = sorted(path for path in place.rglob("[!.]*") if path.is_file() and path.stat().st_size)
     if kind == "folder moved":
         world.places[name] = place.rename(f"{place}-")
@@ -430,6 +436,8 @@ def find(world: World, kind: str, name: str, chance: random.Random) -> str:
         world.put_back(name, before)
         for one in dict.fromkeys((name, COORDINATOR)):
             world.start(one)
+    elif world.over and kind == "backup restored" and name in NAMES and not world.part(name):
+        world.put_back(name, before)  # it was told the end already, and is asked nothing any more
     shutil.rmtree(backup)
     shutil.copytree(before, backup)
     return where
@@ -441,8 +449,8 @@ def link(what: str) -> None:
     subprocess.run(["tc", "qdisc", what, "dev", "lo", "root", *more], check=True)
 
 
-def one_run(world: World, kinds: Iterator[str], chance: random.Random) -> list[Fault]:
-    """A run with faults until it ends; the next kinds are taken as long as it goes on."""
+def one_run(world: World, kinds: list[str], chance: random.Random) -> list[Fault]:
+    """A run with faults until it ends; the last kinds are taken away as long as it goes on."""
     faults: list[Fault] = []
     try:
         world.begin()
@@ -454,11 +462,11 @@ def one_run(world: World, kinds: Iterator[str], chance: random.Random) -> list[F
                 moved = time.monotonic()
             if time.monotonic() - moved > PATIENCE:
                 raise TimeoutError(f"no exchange for {PATIENCE:g} s")
-            if now >= seen + pause and (kind := next(kinds, "")):
+            if now >= seen + pause and kinds:
                 time.sleep(chance.uniform(0.0, 0.02))
                 if world.ended(0.001):
                     break
-                faults.append(strike(world, kind, chance))
+                faults.append(strike(world, kinds.pop(), chance))
                 seen, moved, pause = world.answers(), time.monotonic(), chance.randint(2, 6)
         check(world)
     except Exception as error:
@@ -486,7 +494,7 @@ def check(world: World) -> None:
     for path in world.home.glob("*.txt"):
         if "Traceback" in path.read_text():
             raise ValueError(f"a traceback in {path.name}")
-    parts = {name: next((world.places[name] / "agent").glob(f"*/{name}.h5")) for name in NAMES}
+    parts = {name: world.part(name) or Path("none") for name in NAMES}
     if "privacy" in world.values:  # noise is drawn anew in every run, and once in each
         for name, part in parts.items():
             charges, released = Ledger(part.parents[2] / "ledger.jsonl").charges, part.parent / "messages"
@@ -525,11 +533,11 @@ def campaign(
     chance = random.Random(seed)
     row = (list(kinds) * (1 + n_faults // len(kinds)))[:n_faults]
     chance.shuffle(row)
-    left, done, k = iter(row), 0, 0
+    done, k = 0, 0
     while done < n_faults:
         home, number = directory / f"r{k}", k % len(PROBLEMS)
         one = in_one_process(directory / "one", number)
-        faults = one_run(World(home, one, PROBLEMS[number], far), left, chance)
+        faults = one_run(World(home, one, PROBLEMS[number], far), row, chance)
         yield from faults
         done, k = done + len(faults), k + 1
         if not faults or any(fault.problem for fault in faults):
