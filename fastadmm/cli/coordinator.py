@@ -24,8 +24,8 @@ from fastadmm.cli.terminal import say
 if TYPE_CHECKING:
     from fastadmm.between.train import StepResult
 
-group = new_group("coordinator", "The coordinator's side of training over exchanged files.")
-party_group = new_group("party", "A party's side of training over exchanged files.")
+group = new_group("coordinator", "The coordinator's side of training, over exchanged files or as 'federate'.")
+party_group = new_group("party", "A party's side of training, over exchanged files or as 'agent'.")
 
 
 def _settings() -> Any:
@@ -106,7 +106,7 @@ def _say(result: StepResult) -> None:
 
 @party_group.callback()
 def party() -> None:
-    """A party's side of training over exchanged files (docs/between.md#files-by-hand)."""
+    """A party's side of training, over exchanged files or as 'agent' (docs/between.md#files-by-hand)."""
 
 
 @party_group.command("step")
