@@ -21,9 +21,6 @@ TARGET = 1e-6
 #: Share of problems on which a tolerance must reach the target before its user can be sure of it.
 SURE = 0.95
 
-#: Multiples of the fastest time at which the tables read the profiles.
-TIMES = (1.0, 1.5, 2.0, 4.0, 10.0)
-
 #: One point of a peer: tolerance, seconds, relative suboptimality.
 Curve = list[list[float]]
 #: Seconds of each solver on each problem, infinite where it did not reach the target.
@@ -104,27 +101,6 @@ def _geometric(values: list[float]) -> float:
     return math.exp(float(np.mean([math.log(v) for v in values]))) if values else math.nan
 
 
-def _profiles(times: Times, chosen: dict[str, float | None]) -> str:
-    shares = [profile(times, within) for within in TIMES]
-    lines = ["| solver | " + " | ".join(f"{within:g} ×" for within in TIMES) + " | solved |"]
-    lines.append("| --- |" + " ---: |" * (len(TIMES) + 1))
-    solved = {name: np.mean(np.isfinite(list(t.values()))) for name, t in times.items()}
-    for name in sorted(times, key=lambda name: -sum(share[name] for share in shares)):
-        label = name
-        if name in chosen:
-            label += ", no tolerance is sure" if chosen[name] is None else f", tolerance {chosen[name]:.0e}"
-        row = [f"{100 * share[name]:.0f} %" for share in shares] + [f"{100 * solved[name]:.0f} %"]
-        lines.append(f"| {label} | " + " | ".join(row) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def _sure(times: Times, chosen: dict[str, float | None]) -> str:
-    """The profiles, or one sentence where no peer has such a tolerance."""
-    if any(tolerance is not None for tolerance in chosen.values()):
-        return _profiles(times, chosen)
-    return f"None of the {len(chosen)} peers has such a tolerance among those tried; ours solves all.\n"
-
-
 def _halves(times: Times) -> str:
     found = ratios(times)
     lines = [
@@ -193,12 +169,10 @@ def write_page(measured: dict[str, Any]) -> None:
     """Write all blocks and the picture."""
     problems = {int(k): p for k, p in measured["problems"].items()}
     hindsight, _ = seconds_of_all(problems, sure=False)
-    sure, chosen = seconds_of_all(problems, sure=True)
+    sure, _ = seconds_of_all(problems, sure=True)
     machine = measured["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items() if version)
     replace_block("halves", _halves(hindsight), PAGE)
-    replace_block("hindsight", _profiles(hindsight, {}), PAGE)
-    replace_block("sure", _sure(sure, chosen), PAGE)
     replace_block("worst", _worst(problems, hindsight), PAGE)
     replace_block(
         "family-machine",

@@ -41,14 +41,8 @@ def render(measured: dict[str, Any]) -> dict[str, str]:
     blocks = {"fits": _fits(cases) if cases else ABSENT}
     if cases and missing:
         blocks["fits"] += f"\n\nNot measured: {', '.join(missing)}."
-    for name, make in (
-        ("kernels", _kernels),
-        ("roofline", _roofline),
-        ("scaling", _scaling),
-        ("startup", _startup),
-        ("conversion", _conversion),
-    ):
-        blocks[name] = make(sections[name]["found"]) if name in sections else ABSENT
+    found = sections["startup"]["found"] if "startup" in sections else None
+    blocks["startup"] = _startup(found) if found else ABSENT
     blocks["machine"] = _machine(sections)
     return blocks
 
@@ -129,56 +123,6 @@ def _peers(cases: list[dict[str, Any]]) -> str:
     )
 
 
-def _kernels(found: list[dict[str, Any]]) -> str:
-    rows = [
-        [
-            k["kernel"],
-            f"{k['seconds'] / k['items'] * 1e9:.2f} ns",
-            f"{k['peer']}, {k['peer_seconds'] / k['items'] * 1e9:.2f} ns",
-            f"{k['seconds'] / k['peer_seconds']:.2f}",
-        ]
-        for k in found
-    ]
-    return _table(["kernel, one thread", "per item", "peer", "ratio"], rows)
-
-
-def _roofline(found: dict[str, Any]) -> str:
-    rows = []
-    for p in found["passes"]:
-        rate = p["bytes"] / p["seconds"]
-        rows.append(
-            [
-                f"{p['kind']}, {p['what']}",
-                str(p["threads"]),
-                f"{p['seconds'] / p['items'] * 1e9:.2f} ns",
-                f"{rate / 1e9:.1f} GB/s",
-                f"{p['stream'] / 1e9:.1f} GB/s",
-                f"{100 * rate / p['stream']:.0f} %",
-            ]
-        )
-    return _table(["pass", "threads", "per entry", "moved", "plain read", "of a plain read"], rows)
-
-
-def _scaling(found: dict[str, Any]) -> str:
-    runs = found["runs"]
-    middle = float(np.median([run["seconds"] / run["nonzeros"] for run in runs]))
-    rows = [
-        [
-            f"{run['nonzeros']:,}",
-            _time(run["seconds"]),
-            f"{run['seconds'] / run['nonzeros'] / found['rounds'] * 1e9:.2f} ns",
-            f"{100 * (run['seconds'] / run['nonzeros'] / middle - 1):+.0f} %",
-        ]
-        for run in runs
-    ]
-    text = _table(
-        ["non-zeros", f"{found['rounds']} rounds", "per non-zero and round", "against the median"], rows
-    )
-    if found["left_out"]:
-        text += f"\n\nNot enough free memory for {', '.join(f'{n:,}' for n in found['left_out'])} non-zeros."
-    return text
-
-
 def _startup(found: dict[str, Any]) -> str:
     rows = [
         ["`fastadmm --help`", _time(found["help"]), "0.3 s"],
@@ -198,18 +142,6 @@ def _startup(found: dict[str, Any]) -> str:
         ],
     ]
     return _table(["", "measured", "limit"], rows)
-
-
-def _conversion(found: dict[str, Any]) -> str:
-    return (
-        f"`fastadmm convert` reads {found['bytes'] / 1e6:.0f} MB of LIBSVM text ({found['nonzeros']:,} "
-        f"non-zeros) and writes a partition of four parties in {_time(found['seconds'])}, "
-        f"{found['bytes'] / found['seconds'] / 1e6:.0f} MB/s; scikit-learn's reader alone takes "
-        f"{_time(found['peer_seconds'])} (ratio {found['seconds'] / found['peer_seconds']:.2f}). A run of "
-        f"eight rounds on it takes {found['peak'] / 1e6:.0f} MB at its peak, of which the features are "
-        f"{found['data_bytes'] / 1e6:.0f} MB; most of the rest is the program "
-        "itself ([streaming.md](streaming.md#the-limit))."
-    )
 
 
 def _machine(sections: dict[str, Any]) -> str:

@@ -1,15 +1,14 @@
 """Measure training on partitions larger than memory, and write the block in ``docs/streaming.md``.
 
     python bench/streaming.py prepare --folder FOLDER [--megabytes 1200]
-    python bench/streaming.py base|reading|CASE ... --folder FOLDER [--sizes] [--write]
+    python bench/streaming.py base|CASE ... --folder FOLDER [--sizes] [--write]
 
 Makes synthetic partitions (dense and sparse) in a folder, then, each
 in a process of its own so that its peak memory is its own:
 
 * a run on a few rows with an empty compiler cache: what the program itself takes;
 * streamed runs (the cases) under a limit of less than half of the partition, beside reading the same
-  files raw, as often as a round reads them, in the same process and cache state;
-* ways to read a chunked file.
+  files raw, as often as a round reads them, in the same process and cache state.
 
 Without a name all of them. With ``--sizes`` only amounts of memory are measured, and times stay, for a
 machine that others use. With ``--write`` the numbers replace those in ``bench/streaming.json``
@@ -26,7 +25,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -165,67 +163,7 @@ def base() -> dict[str, Any]:
     return {"peak": peak_memory()}
 
 
-def reading(path: str) -> dict[str, float]:
-    """GB/s of several ways to read the first party's block."""
-    import mmap
-
-    import h5py
-
-    file = sorted(Path(path).glob("party-*.h5"))[0]
-    with h5py.File(file) as h5:
-        data = h5["X"] if isinstance(h5["X"], h5py.Dataset) else h5["X/data"]
-        places: list[tuple[int, int, tuple[int, ...]]] = []
-        data.id.chunk_iter(lambda c: places.append((c.byte_offset, c.size - 4, c.chunk_offset)))
-        rows, n = data.chunks[0], data.shape[0]
-        out = np.empty((rows, *data.shape[1:]))
-        view = memoryview(out).cast("B")
-        descriptor = os.open(file, os.O_RDONLY)
-
-        def h5py_read() -> None:
-            for a in range(0, n, rows):
-                b = min(n, a + rows)
-                data.read_direct(out, np.s_[a:b], np.s_[0 : b - a])
-
-        def direct_chunk() -> None:
-            for _, _, chunk in places:
-                float(np.frombuffer(data.id.read_direct_chunk(chunk)[1], np.float64, len(view) // 8)[0])
-
-        def pread() -> None:
-            for place, size, _ in places:
-                os.preadv(descriptor, [view[:size]], place)
-
-        def pread_sum() -> None:
-            for place, size, _ in places:
-                os.preadv(descriptor, [view[:size]], place)
-                out.sum()
-
-        def mapped_sum() -> None:
-            with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as mapping:
-                for place, size, _ in places:
-                    np.frombuffer(mapping, np.float64, size // 8, place).sum()
-
-        ways: dict[str, Callable[[], None]] = {
-            "h5py read_direct": h5py_read,
-            "h5py read_direct_chunk": direct_chunk,
-            "preadv": pread,
-            "preadv, then a sum": pread_sum,
-            "mapping, a sum": mapped_sum,
-        }
-        size = data.size * 8 / 1e9
-        return {name: size / best(call) for name, call in ways.items()}
-
-
-def best(call: Callable[[], object], repeats: int = 3) -> float:
-    """Least seconds of a few calls."""
-    seconds = []
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        call()
-        seconds.append(time.perf_counter() - begin)
-    return min(seconds)
-
-
-CHILDREN = {"run_streamed": run_streamed, "base": base, "reading": reading}
+CHILDREN = {"run_streamed": run_streamed, "base": base}
 
 
 # --- all of it ---------------------------------------------------------------------------------------
@@ -241,11 +179,6 @@ def measure(names: list[str], folder: Path, sizes: bool) -> dict[str, Any]:
         if name == "base":
             with tempfile.TemporaryDirectory() as cache:
                 found["base"] = in_process("base", NUMBA_CACHE_DIR=cache)
-            continue
-        if name == "reading":
-            if sizes:
-                continue
-            found["reading"] = in_process("reading", folder / "dense.parts")
             continue
         kind, scheme, history, share = CASES[name]
         path = folder / f"{kind}.parts"
@@ -284,23 +217,13 @@ def render(found: dict[str, Any]) -> str:
             + f" | {run['round_in_memory']:.2f} s | {run['round']:.2f} s | {run['passes']} × {once:.2f} s "
             f"| {run['round'] / raw:.2f} |"
         )
-    lines += [
-        "",
-        "Ways to read a dense block of 2 MB chunks (GB/s, one thread):",
-        "",
-        "| way | GB/s |",
-        "|---|---:|",
-    ]
-    lines += [f"| {name} | {rate:.1f} |" for name, rate in found["reading"].items()]
     return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument(
-        "names", nargs="*", metavar="NAME", help="prepare, base, reading, " + ", ".join(CASES)
-    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="prepare, base, " + ", ".join(CASES))
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--megabytes", type=int, default=1200)
     parser.add_argument("--sizes", action="store_true")
@@ -316,7 +239,7 @@ def main() -> None:
         for kind in SHAPES:
             make_partition(options.folder / f"{kind}.parts", kind, options.megabytes)
         return
-    found = measure(options.names or ["base", "reading", *CASES], options.folder, options.sizes)
+    found = measure(options.names or ["base", *CASES], options.folder, options.sizes)
     print(json.dumps(found, indent=2))
     if options.write:
         MEASURED.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")

@@ -25,7 +25,7 @@ def test_a_page_is_made_of_the_measurements(name):
     assert script("page").block(bench.MARK, bench.PAGE) == f"\n{bench.block(measured(name))}\n"
 
 
-@pytest.mark.parametrize("name", ["streaming", "compression", "row_threads", "conversion"])
+@pytest.mark.parametrize("name", ["streaming"])
 def test_a_block_between_marks_is_made_of_the_measurements(name, monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "bench")
     bench, page = script(name), script("page")
