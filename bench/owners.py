@@ -1,7 +1,7 @@
-"""Owners of rows, measured: figures 2 to 11 of Wu et al., the forecast, what else buys fitness, speed.
+"""Owners of rows, measured: figures 2 to 11 of Wu et al., the forecast, what else buys fitness.
 
     python -P bench/owners.py            everything, some minutes; FASTADMM_DATA
-    python -P bench/owners.py speed      only the timing, into the same file; so problems, forecast, beyond
+    python -P bench/owners.py forecast   only that, into the same file; so problems, beyond
     python -P bench/owners.py --redraw   pages and pictures from the file alone
 
 Writes ``bench/owners.json``, the blocks between ``<!-- owners-...:begin -->`` and ``end -->`` in
@@ -537,81 +537,6 @@ def _beyond(X: np.ndarray, y: np.ndarray, n: int, epsilon: float) -> list[dict[s
     return rows
 
 
-# --- speed -------------------------------------------------------------------------------------------------
-
-
-def measure_speed() -> dict[str, Any]:
-    """100 repetitions of T = 100 on 3 x 250,000 x 10 rows, beside NumPy and one pass per round."""
-    from fastadmm.engine.engine import Engine
-
-    from owner_repetitions import repeat_insecurely
-
-    X, y = synthetic_regression()
-    engine = Engine()
-    pieces = [X[len(X) * k // 16 : len(X) * (k + 1) // 16].ravel() for k in range(16)]
-
-    def one_pass() -> float:
-        begin = time.perf_counter()
-        engine.map(np.sum, pieces)
-        return time.perf_counter() - begin
-
-    one_pass()
-    passes = min(one_pass() for _ in range(15))
-
-    def run(loss: str, rounds: int, limit: float = math.inf, numpy: bool = False) -> float:
-        target = np.sign(y) if loss == "hinge" else y
-        begin = time.perf_counter()
-        if numpy:
-            rng, thetas = np.random.default_rng(0), np.zeros((10, 100))
-            for _ in range(rounds):
-                Z = X @ thetas
-                S = (
-                    Z - target[:, None]
-                    if loss == "squared"
-                    else np.where(Z * target[:, None] < 1, -target[:, None], 0)
-                )
-                noise = sum(rng.laplace(0, 0.01, size=(10, 100)) for _ in range(3)) / 3
-                thetas = thetas - 0.1 * (X.T @ S / len(y) + noise)
-        else:
-            repeat_insecurely(
-                people(X, target, loss, limit=limit), method="constant", step=0.1, rounds=rounds,
-                theta_max=10.0, mechanism="laplace", scales=[0.01] * 3, weights=[1 / 3] * 3,
-                repetitions=100, seed=0,
-            )  # fmt: skip
-        return time.perf_counter() - begin
-
-    run("squared", 2)
-    run("hinge", 1)
-    ours = {
-        "squared, bounded features": [run("squared", 100), run("squared", 100, numpy=False)],
-        "hinge": [run("hinge", 20) * 5],
-        "squared, clipped gradients": [run("squared", 20, 8.0) * 5],
-    }
-    numpy = {
-        "squared, bounded features": run("squared", 3, numpy=True) / 3 * 100,
-        "hinge": run("hinge", 3, numpy=True) / 3 * 100,
-    }
-    matrix = np.random.default_rng(0).standard_normal((2048, 2048))
-    with engine.limited():
-        engine.map(lambda k: matrix @ matrix, [0, 1])
-        begin = time.perf_counter()
-        engine.map(lambda k: matrix @ matrix, [0, 1])
-        peak = 2 * 2 * 2048**3 / (time.perf_counter() - begin)
-    return {
-        "rows": len(y),
-        "features": 10,
-        "rounds": 100,
-        "repetitions": 100,
-        "threads": engine.n_threads,
-        "pass_seconds": passes,
-        "bandwidth": X.nbytes / passes,
-        "seconds": {name: min(values) for name, values in ours.items()},
-        "numpy_seconds": numpy,
-        "floor_seconds": 100 * passes,
-        "arithmetic_seconds": 4 * len(y) * 10 * 100 * 100 / peak,
-    }
-
-
 # --- pages -------------------------------------------------------------------------------------------------
 
 
@@ -833,44 +758,9 @@ def steps_block(measured: dict[str, Any]) -> str:
     return "\n".join([f"c₁ = {_listed(list(STEPS))}:", "", *rows])
 
 
-def speed_block(measured: dict[str, Any]) -> str:
-    """Times beside the floor."""
-    speed = measured["speed"]
-    floor, arithmetic = speed["floor_seconds"], speed["arithmetic_seconds"]
-    rows = []
-    for name, seconds in speed["seconds"].items():
-        numpy = speed["numpy_seconds"].get(name)
-        rows.append(
-            [
-                name, f"{seconds:.2f} s", f"{100 * floor / seconds:.0f} %",
-                "–" if name.startswith("squared, b") else f"{100 * arithmetic / seconds:.0f} %",
-                "–" if numpy is None else f"{numpy:.1f} s, {numpy / seconds:.0f} times ours",
-            ]
-        )  # fmt: skip
-    return (
-        f"{speed['repetitions']} repetitions of T = {speed['rounds']} on 3 × {speed['rows'] // 3} × "
-        f"{speed['features']} rows, {speed['threads']} threads, one process. One pass over the rows takes "
-        f"{1000 * speed['pass_seconds']:.1f} ms ({speed['bandwidth'] / 1e9:.0f} GB/s), so the floor for "
-        "one pass "
-        f"per round is {floor:.2f} s; the multiplications of a loss that needs the rows take "
-        f"{arithmetic:.1f} s at "
-        "the speed of this machine's matrix product.\n\n"
-        + _table(
-            [
-                "loss",
-                "time",
-                "share of the bandwidth floor",
-                "share of the arithmetic floor",
-                "NumPy, same batching",
-            ],
-            rows,
-        )
-    )
-
-
 #: Blocks by page.
 BLOCKS: dict[str, dict[str, Callable[[dict[str, Any]], str]]] = {
-    "owners.md": {"forecast": forecast_block, "beyond": beyond_block, "speed": speed_block},
+    "owners.md": {"forecast": forecast_block, "beyond": beyond_block},
     "paper-b.md": {"steps": steps_block, "shares": shares_block, "claims": claims_block},
 }
 
@@ -1028,8 +918,6 @@ def main() -> None:
                 begin = time.monotonic()
                 measured.setdefault("problems", {})[name] = measure_problem(name, data)
                 print(name, f"{time.monotonic() - begin:.0f} s", flush=True)
-        if not asked or "speed" in asked:
-            measured["speed"] = measure_speed()
         MEASURED.write_text(json.dumps(_short(measured)) + "\n", encoding="utf-8")
     render(measured)
     draw(measured)

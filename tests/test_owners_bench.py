@@ -74,9 +74,3 @@ def test_forecast_is_within_fifteen_percent(measured):
     for f in found:
         assert abs(f["ratio"] - 1) <= 0.15
         assert f["measured"] <= f["bound"]
-
-
-def test_speed_is_above_the_bandwidth_floor(measured):
-    speed = measured["speed"]
-    assert (speed["rows"], speed["rounds"], speed["repetitions"]) == (750_000, 100, 100)
-    assert speed["floor_seconds"] / speed["seconds"]["squared, bounded features"] >= 0.7
