@@ -191,6 +191,5 @@ def test_what_does_not_go_together():
         with pytest.raises(ConfigError, match="no proximal operator here; choose l2"):
             make_problem(blocks, y, loss="squared", regularizer=regularizer, constraint=constraint)
     problem = make_problem(blocks, y, loss="squared", constraint="simplex")
-    for scheme in ("proximal", "pooled"):
-        with pytest.raises(ConfigError, match="no simplex or affine set"):
-            solve(problem, SolverOptions(scheme=scheme))
+    with pytest.raises(ConfigError, match="no simplex or affine set"):
+        solve(problem, SolverOptions(scheme="proximal"))

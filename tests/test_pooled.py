@@ -11,6 +11,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.pooled import newton
 from fastadmm.pooled.goal import Goal
+from fastadmm.pooled.interior_point import InteriorPoint
 from fastadmm.pooled.method import MINIMISERS, ways_of
 from fastadmm.solver.early_stopping import EarlyStopping
 from fastadmm.solver.ending import pooled_hint
@@ -158,12 +159,21 @@ def test_one_party_is_pooled_and_several_are_not():
 
 
 @pytest.mark.parametrize(
-    "more", [{}, {"regularizer": "l1", "constraint": "nonnegative"}, {"regularizer": "log_sum"}]
+    "more",
+    [
+        {"loss": "welsch"},
+        {"loss": "welsch", "regularizer": "l1", "constraint": "nonnegative"},
+        {"loss": "welsch", "regularizer": "log_sum"},
+        {"loss": "hinge", "constraint": "ball:0.5"},
+        {"regularizer": "group_lasso"},
+        {"loss": "squared", "constraint": "simplex:1"},
+    ],
 )
-def test_what_is_not_convex_descends_as_among_parties(more):
-    given = problem(loss="welsch", **more)
+def test_what_no_minimiser_takes_is_done_as_among_parties(more):
+    given = problem(**more)
     pooled, parties = (solve(given, SolverOptions(scheme=scheme)) for scheme in ("pooled", "auto"))
-    assert (pooled.status, pooled.exchanges) == (Status.STATIONARY, 0)
+    assert pooled.exchanges == 0
+    assert pooled.status == (Status.CONVERGED if given.convex else Status.STATIONARY)
     assert pooled.program == "pooled: all columns are in this process"
     assert parties.program.startswith("parties: ")
     assert (pooled.objective, pooled.stationarity) == (parties.objective, parties.stationarity)
@@ -198,9 +208,6 @@ def test_what_pooled_is_not_for():
         SolverOptions(scheme="pooled", secrecy="sums")
     with pytest.raises(ConfigError, match="early stopping"):
         Solver(problem(loss="welsch"), SolverOptions(scheme="pooled"), early=rule)
-    large = problem(n=20_000, constraint="ball:0.5")
-    with pytest.raises(ConfigError, match="choose 'auto'"):
-        solve(large, SolverOptions(scheme="pooled"))
 
 
 class _Elsewhere:
@@ -219,6 +226,21 @@ def test_weights_are_in_a_set_without_zero():
     assert found.certified
     hopeless = solve(problem(constraint="box:0.1,0.3"), SolverOptions(scheme="pooled", gap=0.0, max_rounds=1))
     assert min(x.min() for x in hopeless.weights) >= 0.1
+
+
+@pytest.mark.parametrize("loss", ["huber", "smoothed_hinge", "squared_hinge"])
+def test_clamped_slopes_without_kinks_have_a_last_resort(loss):
+    """Piecewise parabolas, on which proximal Newton steps may come to no end."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(30, 8)) * 10.0 ** rng.uniform(-2.0, 2.0, size=8)
+    y = X @ rng.normal(size=8) if loss == "huber" else np.arange(30) % 2.0
+    given = make_problem([X], y, loss=loss, regularizer="none", constraint="nonnegative")
+    with Engine(1) as engine:
+        goal = Goal(given, engine)
+        point = InteriorPoint().minimise(goal, goal.start(), 1e-8, math.inf)
+    assert point is not None
+    assert point.gap <= 1e-8
+    assert solve(given, SolverOptions(scheme="pooled", gap=1e-6, max_rounds=20)).proof.settled
 
 
 def test_classes_without_curvature_in_an_intercept():

@@ -43,7 +43,7 @@ _MAX_STEPS = 80
 _INSIDE = 0.995
 
 #: Further steps for weights that are at their kinks exactly; steps in a row that prove no more, the last.
-_MORE, _MOST_IDLE = 4, 5
+_MORE, _MOST_IDLE = 4, 20
 
 #: Products of a portion of a system's rows, some tenths of a second: signals are heard in between.
 _PRODUCTS = 1 << 30
@@ -68,14 +68,14 @@ _MOST_PASSES, _SHARE_OF_WANTED = 30, 0.5
 
 
 class InteriorPoint:
-    """Losses with kinks, penalties that are one sum over all weights."""
+    """Losses with clamped slopes and penalties that are one sum over weights; the last way without kinks."""
 
     name = "interior point"
 
     def takes(self, goal: Goal) -> bool:
         """Whether the problem is one for this."""
         problem = goal.problem
-        if problem.loss.smooth or problem.n_outputs > 1 or problem.loss.bends(problem.y) is None:
+        if problem.n_outputs > 1 or problem.loss.bends(problem.y) is None:
             return False
         if not (goal.in_memory and problem.traits.a_sum):
             return False
@@ -85,6 +85,8 @@ class InteriorPoint:
 
     def cost(self, goal: Goal) -> float:
         """Systems of the columns that will have weights."""
+        if goal.problem.loss.smooth:
+            return math.inf
         d = sum(goal.widths)
         if _few_rows(goal):
             return _STEPS * (cost.dense_gram(goal.n_samples, goal.n_samples) + _STEP) + cost.gram(goal)
@@ -236,6 +238,16 @@ class _Box:
         self.below, self.above = self.below + outer * step[1], self.above + outer * step[2]
 
 
+def _slopes(problem: Problem, engine: Engine) -> tuple[Array, Array, Array, Array]:
+    """Of each row where its slope is zero, or its kink; the stretch of z for a unit of slope; its ends."""
+    lines, ends = Lines.of(problem, engine), problem.loss.bends(problem.y)
+    assert ends is not None
+    bent, counts = lines.rise > 0.0, problem.weight > 0.0
+    soft = np.divide(1.0, lines.rise, out=np.zeros_like(lines.rise), where=bent)
+    knots = np.where(bent, lines.origin - soft * np.where(bent, lines.slope, 0.0), ends[0])
+    return knots, soft, np.where(counts, lines.least, 0.0), np.where(counts, lines.most, 0.0)
+
+
 class _Program:
     """The saddle of one problem over some columns."""
 
@@ -248,17 +260,20 @@ class _Program:
     ) -> None:
         self.problem, self.penalty, self.rows, self.engine = problem, penalty, rows, engine
         n, d = rows.shape
-        lines, ends = Lines.of(problem, engine), problem.loss.bends(problem.y)
-        assert ends is not None
-        counts = problem.weight > 0.0
-        self.knots = ends[0]
-        low, high = np.where(counts, lines.least, 0.0), np.where(counts, lines.most, 0.0)
+        self.knots, soft, low, high = _slopes(problem, engine)
         start = primal_value(problem, np.zeros(n), 0.0, engine)
         self.b = float(start.intercept)
         self.z = engine.plus(problem.offset, np.zeros(n), self.b)
-        e, middle = self.z - self.knots, 0.5 * (low + high)
+        e = self.z - self.knots
         spread = engine.total_and_size(e)[1] / engine.all_rows(n) or 1.0
-        self.u = _Box(middle, low, high, 0.0, spread, e)
+        room = np.divide(
+            spread, soft, out=np.zeros(n), where=soft > 0.0
+        )  # only of these an end may be missing
+        least, most = (
+            np.where(np.isfinite(end), end, other + r)
+            for end, other, r in ((low, high, -room), (high, low, room))
+        )
+        self.u = _Box(0.5 * (least + most), low, high, soft, spread, e)
         size = np.sqrt(rows.column_squares(engine) / engine.all_rows(n))
         size[size == 0.0] = 1.0
         first, second = penalty.coefficients
@@ -273,7 +288,7 @@ class _Program:
         kinks = np.full(d, first if self.kinked else 0.0)
         self.v = _Box(np.zeros(d), -kinks, kinks, 0.0, reach, x)
         self.z = self.z + rows.product(x, engine)
-        self.straight = second == 0.0  # primal and dual steps may differ
+        self.straight = second == 0.0 and problem.loss.smooth is False  # primal and dual steps may differ
 
     def measure(self) -> float:
         """Residuals of the three boxes; the mean product of multipliers and distances."""
@@ -284,7 +299,9 @@ class _Program:
         self.x.measure(-(self.slope + self.v.place + self.linear))
         self.excess = float(engine.total(self.u.place)) if self.problem.fit_intercept else 0.0
         self.product = self._product(self.u.pairs(), [*self.v.pairs(), *self.x.pairs()])
-        number = 2 * engine.all_rows(len(self.z)) + 2 * self.kinked * len(self.slope)
+        number = float(engine.total(1.0 * self.u.ends[0] + self.u.ends[1])) + 2 * self.kinked * len(
+            self.slope
+        )
         return self.product / (number + sum(int(end.sum()) for end in self.x.ends))
 
     def _product(

@@ -11,10 +11,8 @@ import numpy as np
 from fastadmm.blocks.block import FeatureBlock, check_scale
 from fastadmm.conversation.exchange import Talk
 from fastadmm.engine.engine import Engine
-from fastadmm.errors import ConfigError
 from fastadmm.method.method import Measured, Method
 from fastadmm.pooled.ascent import DualAscent
-from fastadmm.pooled.central_path import CentralPath
 from fastadmm.pooled.coordinates import Coordinates
 from fastadmm.pooled.goal import Goal, Point, better
 from fastadmm.pooled.interior_point import InteriorPoint
@@ -52,10 +50,6 @@ class PooledMethod(Method):
         self.problem, self.engine, self.wanted = problem, engine, wanted or _UNWANTED
         self.goal = Goal(problem, engine)
         self.ways = ways_of(self.goal)
-        if not self.ways:
-            raise ConfigError(
-                "scheme: 'pooled' has no minimiser for this loss, penalty and table; choose 'auto'"
-            )
         self.coordinator = SimpleNamespace()  # there is none
         self.n_rounds = self.number = 0
         self.point: Point | None = None
@@ -185,7 +179,7 @@ class Minimiser(Protocol):
 
 
 #: All of them.
-MINIMISERS: tuple[Minimiser, ...] = (DualAscent(), Newton(), Coordinates(), InteriorPoint(), CentralPath())
+MINIMISERS: tuple[Minimiser, ...] = (DualAscent(), Newton(), Coordinates(), InteriorPoint())
 
 
 def ways_of(goal: Goal) -> list[Minimiser]:

@@ -39,7 +39,7 @@ def choose_scheme(options: Options, traits: Traits = ANY, apart: bool = False) -
     if options.secrecy == "sums":
         return _choose_summed(name, traits, given)
     suited = [scheme for scheme in SCHEMES.values() if scheme.needs.met_by(traits)]
-    if name == "auto" or (name == "pooled" and not traits.convex):  # what descends among parties does alone
+    if name == "auto" or (name == "pooled" and not (traits.convex and traits.a_sum)):  # as among parties
         alone = traits.n_parties == 1 and traits.a_sum and not (apart or given) and options.history is None
         if alone and SCHEMES["pooled"] in suited:
             suited.insert(0, SCHEMES["pooled"])

@@ -86,10 +86,11 @@ class Solver(Run):
         self.sums_only = self.options.secrecy == "sums"
         apart = early is not None or self.engine.shares_rows or (driver is not None and not driver.local)
         self.scheme, self._reason = choose_scheme(self.options, problem.traits, apart)
-        if self.options.scheme == "auto" and not self.scheme.takes(problem, self.engine):
-            self.scheme, self._reason = choose_scheme(self.options, problem.traits, apart=True)
-        elif self.options.scheme == "pooled" and apart:
+        if self.options.scheme == "pooled" and apart:
             raise ConfigError(f"scheme: 'pooled' {_NOT_APART[early is None]}; choose 'auto'")
+        if not self.scheme.takes(problem, self.engine):  # what is not pooled is done as among parties
+            as_parties = replace(self.options, scheme="auto")
+            self.scheme, self._reason = choose_scheme(as_parties, problem.traits, apart=True)
         self._pooled = "pooled" in (self.options.scheme, self.scheme.name)
         self.method = self.scheme.make(problem, self.options, self.engine)
         if early is not None:
