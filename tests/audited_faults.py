@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from fastadmm.between import private_terms
 from fastadmm.privacy import (
     accounting,
     fusion,
@@ -510,9 +509,6 @@ instead(
         "charges add up to their largest": (
             largest, (sys.modules[ledger.Spent.__module__], "compose_gdp")),
         "a delta above one over n": (lambda honest, self, n: None, (DifferentialPrivacy, "check_samples")),
-        "seeded noise in answers by files": (
-            lambda honest, sampler, seed, party_: NoiseSource("insecure_test", 3, party_),
-            (private_terms, "NoiseSource")),
         "the joint epsilon of one party": (largest, (statement, "compose_gdp")),
     },
 )  # fmt: skip

@@ -11,6 +11,7 @@ from fastadmm.between.journal import Journal
 from fastadmm.between.socket import Lost
 from fastadmm.errors import InputError, StorageError
 from fastadmm.privacy.ledger import Ledger
+from fastadmm.privacy.noise import NoiseSource
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import start_run
 
@@ -71,6 +72,11 @@ def test_noise_is_drawn_and_charged_once(
         append(self, parts)
 
     monkeypatch.setattr("fastadmm.between.journal.Journal.append", failing)
+    sources: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(
+        "fastadmm.between.private_terms.NoiseSource",
+        lambda *how: sources.append(how[:2]) or NoiseSource(*how),
+    )
 
     def ask(name: str, raw: bytes, seconds: float) -> bytes:
         answer = parties.ask(name, raw, seconds)
@@ -84,6 +90,8 @@ def test_noise_is_drawn_and_charged_once(
     with federated(folder, ask) as training, pytest.raises(InputError, match=r"refused \(failed\)"):
         training.advance()  # the message of round 2 is stored and charged, but not given
     assert len(Ledger(ledger).charges) == 2
+    settings = make_config({"data": str(tmp_path / "d.parts"), **REAL}).privacy
+    assert set(sources) == {(settings.sampler, None)}  # nothing that anybody could draw again
     with federated(folder, ask) as training, pytest.raises(Lost):
         training.advance()
     with federated(folder, ask) as training:

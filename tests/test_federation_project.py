@@ -74,7 +74,7 @@ class Houses:
         agent = Agent(data, self.state(name), name=name, threads=1, say=lambda line: None, **rows)
         server: Server | Folder
         if name in self.by_files:
-            server = Folder(self.by_files[name], name, agent.handle, agent.known, self.state(name))
+            server = Folder(self.by_files[name], name, agent.handle, self.state(name))
         else:
             server = serve(self.home / name / "s", agent.handle)
         self._running[name] = agent, server

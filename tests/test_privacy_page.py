@@ -32,7 +32,7 @@ SECTIONS = sections()
 #: Modules elsewhere that sections name.
 OTHERS = [
     *("fastadmm.conversation.gate", "fastadmm.between.host", "fastadmm.between.private_terms"),
-    *("fastadmm.between.audited_hosts", "fastadmm.between.approval"),
+    "fastadmm.between.approval",
     *("fastadmm.settings.privacy", "fastadmm.reports.records", "fastadmm.parties.direction"),
 ]
 

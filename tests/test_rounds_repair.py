@@ -328,7 +328,7 @@ def test_what_killed_processes_left_is_removed_by_whoever_comes_next(world: Path
         for folder in (
             directory,
             directory / "requests",
-            directory / "answers" / "000001",
+            directory / "answers",
             state,
         )
     ]

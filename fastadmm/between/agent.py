@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import shutil
 import threading
 import time
@@ -164,9 +163,10 @@ class Agent:
 
     def known(self, caller: str, size: int) -> bool:
         """Whether an approval names a caller, and questions of this size belong to it."""
-        current = [] if self._session is None else [self._session.directory / APPROVAL]  # the quickest first
-        others = itertools.chain(self.state.glob("*.toml"), self.state.glob("*/*.toml"))
-        return any(self._allows(path, caller, size) for path in itertools.chain(current, others))
+        return any(
+            self._allows(path, caller, size)
+            for path in [*self.state.glob("*.toml"), *self.state.glob("*/*.toml")]
+        )
 
     def _allows(self, path: Path, caller: str, size: int) -> bool:
         try:

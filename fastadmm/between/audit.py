@@ -5,8 +5,7 @@ changed, moved, added or removed among the lines does not verify. Whole lines cu
 whoever has written down the last digest, which ``fastadmm agent status`` shows.
 
 Answers are limited by approvals; refusals and repetitions are as many as somebody asks for. So that nobody
-fills the disk with them, a minute, a caller's day and a day have room for some of them. One line says how
-many more there were, and which callers' days are full.
+fills the disk with them, a minute and a day have room for some. One line says how many more there were.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ _MOST = 1 << 34
 #: Lines of refusals and repetitions in a minute, and calls that such a line names.
 _LINES, _CALLS = 20, 8
 
-#: Such lines in a day (of UTC) that one caller causes, and all; callers that a line names.
-_OF_CALLER, _OF_DAY, _NAMES = 300, 1200, 8
+#: Such lines in a day (of UTC).
+_OF_DAY = 1200
 
 _MINUTE = 60.0
 
@@ -68,7 +67,7 @@ class AuditLog:
         self.digest, self.answered = "", set[str]()
         self.answers: list[dict[str, Any]] = []
         self._since, self._lines, self._more = -_MINUTE, 0, Counter[str]()
-        self._day, self._today, self._full = "", Counter[str](), set[str]()
+        self._day, self._today = "", 0
         if whole:
             entries, self.digest = _verified(whole, path)
             for entry in entries:
@@ -96,16 +95,11 @@ class AuditLog:
             self._tell()
             self._since, self._lines = time.monotonic(), 0
         if entry["time"][:10] != self._day:
-            self._day, self._today = entry["time"][:10], Counter()
-        caller = entry["caller"]
-        full = self._today[caller] >= _OF_CALLER or self._today.total() >= _OF_DAY
-        if full and len(self._full) < _NAMES:
-            self._full.add(caller)
-        if full or self._lines == _LINES:
+            self._day, self._today = entry["time"][:10], 0
+        if self._lines == _LINES or self._today == _OF_DAY:
             self._more[entry.get("code", "repeated")] += 1
             return False
-        self._lines += 1
-        self._today[caller] += 1
+        self._lines, self._today = self._lines + 1, self._today + 1
         self.add(entry | {"calls": entry["calls"][:_CALLS]})
         return True
 
@@ -113,8 +107,7 @@ class AuditLog:
         """The line on what was only counted."""
         if self._more:
             more, self._more = dict(sorted(self._more.items())), Counter()
-            full, self._full = sorted(self._full), set()
-            self.add({"time": moment(), "run": "", "more": more} | ({"full": full} if full else {}))
+            self.add({"time": moment(), "run": "", "more": more})
 
     def sync(self) -> None:
         """Put all lines on disk."""

@@ -49,9 +49,8 @@ PAUSES = (1.0, 4.0, 15.0, 60.0)
 _PATIENT = 5.0
 
 
-#: Told of an exchange before its parties are asked: its number, each party's call and request, N and C, and
-#: the journal of those before.
-Begin = Callable[[int, dict[str, tuple[Asked, bytes]], tuple[int, int], Journal], None]
+#: Told of an exchange before its parties are asked: its number, each party's call and request, N and C.
+Begin = Callable[[int, dict[str, tuple[Asked, bytes]], tuple[int, int]], None]
 
 
 @dataclass
@@ -193,7 +192,7 @@ class Hub(Elsewhere):
         self.flush()  # a party answers its last request once more, but none before it
         if self.begin is not None:
             requests = {party.name: (call, request) for _, party, call, request in asked}
-            self.begin(number, requests, (self.n_samples, self.n_classes), self.journal)
+            self.begin(number, requests, (self.n_samples, self.n_classes))
         works = [self._threads.submit(one, item) for item in asked]
         digests = [digest_of(request) for *_, request in asked]  # while the parties work
         if late := wait(works, _PATIENT).not_done:

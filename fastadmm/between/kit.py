@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 import socket as sockets
@@ -15,20 +14,24 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fastadmm.between.nvflare_app import SETTINGS, SIMULATED, read_socket, write_socket
+from fastadmm.between.nvflare_app import (
+    SETTINGS,
+    SIMULATED,
+    CoordinatorRelay,
+    PartyRelay,
+    read_socket,
+    write_socket,
+)
 from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError, StorageError
 from fastadmm.files.atomic import write_json
 from fastadmm.files.reading import read_json
 
-_SERVER, _CLIENT = (f"fastadmm.between.nvflare_app.{name}" for name in ("CoordinatorRelay", "PartyRelay"))
-_CONTROLLER = "nvflare.collab.runtime.controller.CollabController"
-_EXECUTOR = "nvflare.collab.runtime.executor.CollabExecutor"
-
-#: Of a job: how often its sites ask for what is to be done, in seconds; twice before it begins.
-INTERVAL = {"server": {"task_request_interval": 0.5}}
-
 #: Classes that a job may name.
-ALLOWED = (_SERVER, _CLIENT, _CONTROLLER, _EXECUTOR)
+ALLOWED = (
+    *(f"fastadmm.between.nvflare_app.{name}" for name in ("CoordinatorRelay", "PartyRelay")),
+    "nvflare.collab.runtime.controller.CollabController",
+    "nvflare.collab.runtime.executor.CollabExecutor",
+)
 
 INSTALL_HINT = 'needs the packages of an extra; install it with: pip install "fastadmm[nvflare]"'
 
@@ -45,6 +48,16 @@ RIGHTS = {
     "lead": {"submit_job": "any", "manage_job": "n:submitter", "view": "any"} | _DENIED,
     "org_admin": {"view": "any"} | _DENIED,
     "member": {"view": "any"} | _DENIED,
+}
+
+#: What makes a site's settings safe: of each file, these keys.
+_SAFE: dict[str, dict[str, Any]] = {
+    "authorization.json": {"permissions": RIGHTS},
+    "resources.json": {
+        "class_list_enforcement_mode": "enforce",
+        "class_allow_list": list(ALLOWED),
+        "allow_log_streaming": False,
+    },
 }
 
 
@@ -95,7 +108,9 @@ def harden(kit: Kit, socket: Path | None = None) -> list[str]:
     done = []
     try:
         if kit.kind != "admin":
-            write_json(kit.local / "authorization.json", {"format_version": "1.0", "permissions": RIGHTS})
+            write_json(
+                kit.local / "authorization.json", {"format_version": "1.0", **_SAFE["authorization.json"]}
+            )
             done.append("authorization.json: nobody brings code, runs shell commands, or stops this site")
             write_json(kit.local / "resources.json", _resources(kit))
             done.append(
@@ -120,11 +135,7 @@ def harden(kit: Kit, socket: Path | None = None) -> list[str]:
 
 def _resources(kit: Kit) -> dict[str, Any]:
     resources: dict[str, Any] = read_json(kit.local / "resources.json.default")
-    resources |= {
-        "class_list_enforcement_mode": "enforce",
-        "class_allow_list": list(ALLOWED),
-        "allow_log_streaming": False,
-    }
+    resources |= _SAFE["resources.json"]
     components = resources.get("components", [])
     resources["components"] = [part for part in components if "log_" not in part["id"]]
     if kit.kind == "server":
@@ -137,37 +148,30 @@ def _resources(kit: Kit) -> dict[str, Any]:
     return resources
 
 
+def fill_job(job: Any, sites: Sequence[str]) -> None:
+    """Name in a job of NVFlare what every site has installed."""
+    from nvflare.collab.runtime.controller import CollabController
+    from nvflare.collab.runtime.executor import CollabExecutor
+
+    job.set_app_packages(["fastadmm"])
+    job.job.min_clients, job.job.mandatory_clients = len(sites), list(sites)
+    # How often sites ask for what is to be done, in seconds; twice before the job begins.
+    job.to_server({"server": {"task_request_interval": 0.5}})
+    job.to_server(CoordinatorRelay(), id="relay")
+    job.to_server(CollabController(server_obj_id="relay"), id="controller")
+    for site in sites:
+        job.to(PartyRelay(), site, id="relay")
+        job.to(CollabExecutor(client_obj_id="relay"), site, tasks=["*"])
+
+
 def write_job(directory: Path, sites: Sequence[str]) -> Path:
     """Write a job's folder."""
-    job = directory / "fastadmm"
-    config = job / "app" / "config"
-    config.mkdir(parents=True)
-    relay = {"id": "relay", "args": {}}
-    files = {
-        job / "meta.json": {
-            "name": "fastadmm",
-            "resource_spec": {},
-            "min_clients": len(sites),
-            "mandatory_clients": list(sites),
-            "deploy_map": {"app": ["server", *sites]},
-        },
-        config / "config_fed_server.json": {
-            "format_version": 2,
-            **INTERVAL,
-            "workflows": [{"id": "controller", "path": _CONTROLLER, "args": {"server_obj_id": "relay"}}],
-            "components": [relay | {"path": _SERVER}],
-        },
-        config / "config_fed_client.json": {
-            "format_version": 2,
-            "executors": [
-                {"tasks": ["*"], "executor": {"path": _EXECUTOR, "args": {"client_obj_id": "relay"}}}
-            ],
-            "components": [relay | {"path": _CLIENT}],
-        },
-    }
-    for path, content in files.items():
-        path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    return job
+    from nvflare.job_config.api import FedJob
+
+    job = FedJob("fastadmm")
+    fill_job(job, sites)
+    job.export_job(str(directory))
+    return directory / "fastadmm"
 
 
 def _described(kind: str, content: Any, startup: Path) -> dict[str, Any]:
@@ -191,8 +195,6 @@ def _described(kind: str, content: Any, startup: Path) -> dict[str, Any]:
 #: Versions of NVFlare whose security settings were examined.
 NVFLARE = "2.9."
 
-#: Rights that let an administrator run code, read files or stop a site.
-_NOBODY = ("byoc", "clone_job", "download_job", "operate", "shell_commands")
 _CONNECT = 5.0
 
 
@@ -215,7 +217,7 @@ def check(kit: Kit, private: Sequence[Path] = ()) -> list[Finding]:
         raise ConfigError(f"federation: cryptography is missing: checking a site {INSTALL_HINT}") from None
     steps: list[Callable[[Kit], Findings]] = [_version, _secured, _modes]
     if kit.kind != "admin":
-        steps += [_rights, _classes, _socket]
+        steps += [_settings, _socket]
     found: list[Finding] = []
     for step in steps:
         try:
@@ -260,33 +262,16 @@ def _modes(kit: Kit) -> Findings:
     yield Finding(True, f"{kit.path}: its owner alone reads it")
 
 
-def _rights(kit: Kit) -> Findings:
-    file = kit.effective("authorization.json")
-    permissions = read_json(file).get("permissions", {})
-    safe = True
-    for role, rights in permissions.items():
-        for right in _NOBODY:
-            granted = rights.get(right, "none") if isinstance(rights, dict) else rights
-            if granted not in ("none", "no"):
-                safe = False
-                yield Finding(
-                    False, f"{file}: grants {right} to the role {role!r}; run: fastadmm federate harden"
-                )
-                break
-    if safe:
-        yield Finding(True, f"{file}: nobody brings code, reads files or stops this site")
-
-
-def _classes(kit: Kit) -> Findings:
-    file = kit.effective("resources.json")
-    resources = read_json(file)
-    more = sorted(set(resources.get("class_allow_list", ["*"])) - set(ALLOWED))
-    enforced = resources.get("class_list_enforcement_mode", "enforce") == "enforce"
-    if more or not enforced:
-        what = f"lets jobs use {more[0]!r} and {len(more) - 1} more classes" if more else "allows every class"
-        yield Finding(False, f"{file}: {what}; run: fastadmm federate harden {kit.path}")
-        return
-    yield Finding(True, f"{file}: jobs use {len(ALLOWED)} classes and no others")
+def _settings(kit: Kit) -> Findings:
+    for name, wanted in _SAFE.items():
+        file = kit.effective(name)
+        found = read_json(file)
+        wrong = [key for key in wanted if found.get(key) != wanted[key]]
+        remedy = f"run: fastadmm federate harden {kit.path}"
+        text = (
+            f"key {wrong[0]!r} lets jobs do more; {remedy}" if wrong else "nobody brings code or reads files"
+        )
+        yield Finding(not wrong, f"{file}: {text}")
 
 
 def _socket(kit: Kit) -> Findings:
@@ -332,11 +317,6 @@ def _certificates(kit: Kit, x509: Any) -> Findings:
         elif now > end:
             text = f"expired on {end:%Y-%m-%d}; provision this site again"
         yield Finding(begin <= now <= end, f"{path}: {text}")
-    if kit.kind == "server":
-        names = own.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        hosts = [str(name.value) for name in names]
-        wrong = "" if kit.host in hosts else f", not for {kit.host!r}"
-        yield Finding(not wrong, f"{kit.certificate}: for {', '.join(hosts)}{wrong}")
 
 
 def _port(kit: Kit) -> Findings:

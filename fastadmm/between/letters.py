@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from fastadmm.between.journal import Journal
 from fastadmm.between.schema import (
     Envelope,
     Message,
@@ -23,7 +22,7 @@ from fastadmm.between.schema import (
     most_bytes,
     open_envelope,
 )
-from fastadmm.between.socket import LONGEST, STRANGERS, Handler, Known
+from fastadmm.between.socket import LONGEST, Handler
 from fastadmm.conversation.calls import Asked
 from fastadmm.errors import FastadmmError, FormatError, InputError, WaitingError
 from fastadmm.files.atomic import remove_leftovers, shown, storage_errors, write_whole
@@ -61,39 +60,28 @@ class Letters:
         self.notes: list[str] = []
         self._messages, self._number = list(messages), -1
         self._taken: list[Path] = []
-        self._most = 0
 
     def remove_leftovers(self) -> None:
         """Remove what killed processes left."""
-        for place in (self.path, self.requests, self.sent, *self.answers.glob("*")):
+        for place in (self.path, self.requests, self.sent, self.answers):
             remove_leftovers(place)
 
-    def begin(
-        self, number: int, asked: Mapping[str, tuple[Asked, bytes]], sizes: tuple[int, int], journal: Journal
-    ) -> None:
-        """Write an exchange's requests, by name of the party, and take in the messages that answer them."""
-        self._number, self._most = number, most_bytes(*sizes)
-        self._take(asked, sizes, journal)
-        with storage_errors(self.requests):
-            self.requests.mkdir(exist_ok=True)
+    def begin(self, number: int, asked: Mapping[str, tuple[Asked, bytes]], sizes: tuple[int, int]) -> None:
+        """Take in the messages that answer an exchange's requests, by name of the party; the old ones go."""
+        self._number = number
+        self._take(asked, sizes)
+        with storage_errors(self.sent):
             self.sent.mkdir(mode=0o700, exist_ok=True)
-            current = {self.request_path(name): sealed(raw) for name, (_, raw) in asked.items()}
-            for path, content in current.items():
-                if not path.is_file() or path.read_bytes() != content:
-                    write_whole(path, content, force=True)
             # Those that were answered are kept for a party that was restored from a backup.
             for old in self.requests.glob("*.msg"):
-                if old not in current:
+                if _number_of(old) != number:
                     os.replace(old, self.sent / old.name)
-        _prune(sorted(self.sent.glob("*.msg"), key=lambda path: path.stem.rsplit("-", 1)[-1]))
+            _prune(sorted(self.sent.glob("*.msg"), key=_number_of))
         self.forget(lambda other: other != number)
 
     def ask(self, name: str, raw: bytes, seconds: float) -> bytes:
         """The answer that was taken in."""
-        path = self.answer_path(name)
-        if not path.exists():
-            raise Waiting(name, [self.request_path(name)])
-        return open_letter(path, self._most).raw
+        return _ask_in(self.path, name, f"{self._number:06d}", raw)
 
     def drop_taken(self) -> None:
         """Do not keep what this process took in: it cannot be used, and a party may send a better one."""
@@ -102,53 +90,34 @@ class Letters:
 
     def forget(self, which: Callable[[int], bool]) -> None:
         """Remove answers of the exchanges with such numbers."""
-        for folder in self.answers.glob("[0-9]*"):
-            if folder.name.isdecimal() and which(int(folder.name)):
-                for path in folder.glob("*"):
-                    path.unlink(missing_ok=True)
-                folder.rmdir()
+        for path in self.answers.glob("*.msg"):
+            if which(_number_of(path)):
+                path.unlink()
 
-    def answer_path(self, name: str) -> Path:
-        """Where an answer is until the exchange is over."""
-        return self.answers / f"{self._number:06d}" / f"{name}.msg"
-
-    def request_path(self, name: str) -> Path:
-        """Where a request is until the exchange is over."""
-        return self.requests / f"{name}-{self._number:06d}.msg"
-
-    def _take(
-        self, asked: Mapping[str, tuple[Asked, bytes]], sizes: tuple[int, int], journal: Journal
-    ) -> None:
+    def _take(self, asked: Mapping[str, tuple[Asked, bytes]], sizes: tuple[int, int]) -> None:
         """Check all messages, then keep copies of the new ones."""
-        new: dict[str, bytes] = {}
+        new: dict[Path, bytes] = {}
         for path in self._messages:
-            place, envelope = shown(path), open_letter(path, self._most)
+            place, envelope = shown(path), open_letter(path, most_bytes(*sizes))
             message = message_of(envelope, place)
             self._check(message, place, asked)
-            kept = self.answer_path(message.party)
-            if message.number < self._number or kept.exists():
-                if message.number < self._number:
-                    records = (
-                        parts for parts in journal.records() if int.from_bytes(parts[0]) == message.number
-                    )
-                    before = [raw for _, *raws in records for raw in raws]
-                else:
-                    before = [open_letter(kept, self._most).raw]
-                if before and envelope.raw not in before:
-                    text = f"another message of {message.party} than the one taken before"
-                    raise InputError(f"{place}: {text}")
+            kept = self.answers / f"{message.party}-{self._number:06d}.msg"
+            if message.number < self._number:
                 self.notes.append(f"{place}: taken already")
                 continue
-            if new.setdefault(message.party, envelope.raw) != envelope.raw:
-                raise InputError(f"{place}: a second message of {message.party}, and another one")
             call, _ = asked[message.party]
             answer_of(envelope, call, sizes[0], f"{place}: message of {message.party}")
-        for name, raw in new.items():
-            path = self.answer_path(name)
-            with storage_errors(path):
-                make_private(path.parent)
-            write_whole(path, sealed(raw))
-            self._taken.append(path)
+            if kept.exists():
+                new.setdefault(kept, open_letter(kept, LONGEST).raw)
+                self.notes.append(f"{place}: taken already")
+            if new.setdefault(kept, envelope.raw) != envelope.raw:
+                raise InputError(f"{place}: a second message of {message.party}, and another one")
+        for path, raw in new.items():
+            if not path.exists():
+                with storage_errors(path):
+                    make_private(path.parent)
+                write_whole(path, sealed(raw))
+                self._taken.append(path)
         self._messages = []
 
     def _check(self, message: Message, place: str, asked: Mapping[str, tuple[Asked, bytes]]) -> None:
@@ -165,14 +134,18 @@ class Letters:
             raise InputError(f"{place}: answers another request {number} than ours; the request was changed")
 
 
+def _number_of(path: Path) -> int:
+    """The exchange of a request or an answer, as its name says."""
+    number = path.stem.rpartition("-")[2]
+    return int(number) if number.isdecimal() else -1
+
+
 def _prune(paths: Iterable[Path]) -> None:
     """Remove the oldest files until the rest has at most :data:`KEPT_BYTES`."""
-    with suppress(OSError):
-        sizes = [(path, path.stat().st_size) for path in paths]
-        total = sum(size for _, size in sizes)
-        for path, size in sizes:
-            if total <= KEPT_BYTES:
-                return
+    sizes = [(path, path.stat().st_size) for path in paths]
+    total = sum(size for _, size in sizes)
+    for path, size in sizes:
+        if total > KEPT_BYTES:
             path.unlink()
             total -= size
 
@@ -185,10 +158,14 @@ _EVERY = 0.2
 
 
 def ask_by_file(folder: Path, name: str, raw: bytes, seconds: float, caller: str = "coordinator") -> bytes:
-    """The answer to a request, which waits in a folder of its run or task until the answer is beside it."""
+    """The answer to a request, in a folder that an agent looks into."""
     head = open_envelope(raw, len(raw), name).head
     label = f"{head['number']:06d}" if "number" in head else digest_of(raw)[-12:]
-    place = folder / head["run" if "run" in head else "task"]
+    return _ask_in(folder / head["run" if "run" in head else "task"], name, label, raw, caller)
+
+
+def _ask_in(place: Path, name: str, label: str, raw: bytes, caller: str | None = None) -> bytes:
+    """The answer to a request, which waits in a folder of its run or task until the answer is beside it."""
     request, answer = (place / kind / f"{name}-{label}.msg" for kind in ("requests", "answers"))
     found = open_letter(answer, LONGEST) if answer.exists() else None
     if found is not None and found.head.get("kind") != "refusal":
@@ -197,8 +174,9 @@ def ask_by_file(folder: Path, name: str, raw: bytes, seconds: float, caller: str
         for path in (request, answer):
             path.parent.mkdir(parents=True, exist_ok=True)
         answer.unlink(missing_ok=True)  # a refusal is told once; the owner may approve meanwhile
-    write_whole(place / _CALLER, caller.encode(), force=True, shared=True)
-    write_whole(request, sealed(raw), force=True, shared=True)
+    if caller is not None:
+        write_whole(place / _CALLER, caller.encode(), force=True, shared=True)
+    write_whole(request, sealed(raw), force=True, shared=caller is not None)
     if found is not None:
         return found.raw
     raise Waiting(name, [request])
@@ -207,8 +185,8 @@ def ask_by_file(folder: Path, name: str, raw: bytes, seconds: float, caller: str
 class Folder:
     """Answers the requests to one party that come into a folder, as a socket's server does its questions."""
 
-    def __init__(self, path: Path, party: str, handler: Handler, known: Known, state: Path) -> None:
-        self.path, self.party, self._handler, self._known = path, party, handler, known
+    def __init__(self, path: Path, party: str, handler: Handler, state: Path) -> None:
+        self.path, self.party, self._handler = path, party, handler
         self._state = state  # of the agent: approvals are there
         self._seen: dict[Path, list[int]] = {}
 
@@ -238,9 +216,7 @@ class Folder:
             return
         who = request.parent.with_name(_CALLER)
         caller = read_bytes(who, 1 << 10).decode(errors="replace") if who.exists() else ""
-        size = request.stat().st_size
-        most = LONGEST if self._known(caller, size) else STRANGERS
-        raw = self._handler(caller, self.party, open_letter(request, most).raw)
+        raw = self._handler(caller, self.party, open_letter(request, LONGEST).raw)
         write_whole(answer, sealed(raw), force=True, shared=True)
         if open_envelope(raw, LONGEST, self.party).head.get("kind") != "refusal":
             request.unlink(missing_ok=True)  # what is still there waits for an answer

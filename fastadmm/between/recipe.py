@@ -24,13 +24,11 @@ from fastadmm.between.approval_file import open_approval
 from fastadmm.between.consent import agree, approve_fingerprints
 from fastadmm.between.coordinator import RUN
 from fastadmm.between.host import KEYS
-from fastadmm.between.kit import ALLOWED, INSTALL_HINT, INTERVAL
+from fastadmm.between.kit import ALLOWED, INSTALL_HINT, fill_job
 from fastadmm.between.nvflare_app import (
     END,
     HELLO,
     SIMULATED,
-    CoordinatorRelay,
-    PartyRelay,
     write_socket,
 )
 from fastadmm.between.setup import Setup, setup_of
@@ -103,9 +101,7 @@ class VerticalGLMRecipe(Recipe):
             self._home = path.absolute().parent
         self._min_clients, self._out, self._say = min_clients, Path(out or name).absolute(), say
         self._own: dict[str, dict[str, Any]] = {}
-        job = FedJob(name)
-        job.set_app_packages(["fastadmm"])  # installed at every site
-        super().__init__(job)
+        super().__init__(FedJob(name))
 
     def run(
         self, env: Any, server_exec_params: dict | None = None, client_exec_params: dict | None = None
@@ -158,17 +154,7 @@ class VerticalGLMRecipe(Recipe):
         return sites
 
     def _prepare_client_apps(self) -> None:
-        from nvflare.collab.runtime.controller import CollabController
-        from nvflare.collab.runtime.executor import CollabExecutor
-
-        sites, job = self._sites(), self._job
-        job.job.min_clients, job.job.mandatory_clients = len(sites), sites
-        job.to_server(INTERVAL)
-        job.to_server(CoordinatorRelay(), id="relay")
-        job.to_server(CollabController(server_obj_id="relay"), id="controller")
-        for site in sites:
-            job.to(PartyRelay(), site, id="relay")
-            job.to(CollabExecutor(client_obj_id="relay"), site, tasks=["*"])
+        fill_job(self._job, self._sites())
 
     # --- the simulator ------------------------------------------------------------------------------------
 

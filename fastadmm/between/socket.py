@@ -1,10 +1,8 @@
 """Bytes to bytes between two processes of one machine, on a Unix socket.
 
-Whoever may write to the socket's file may ask: its owner, root, and its group, which the system is asked for
-where it knows who is at the other end. What a caller may send is asked for before it is read, and a question
-comes in one go: half of one does not hold a place. The two sides need not
-know what the bytes mean: what carries them between organisations imports this module and nothing else of
-fastadmm.
+Whoever may write to the socket's file may ask: its owner, root, and its group. A question comes in one go:
+half of one is soon given up. The two sides need not know what the bytes mean: what carries them between
+organisations imports this module and nothing else of fastadmm.
 
 A connection carries one question at a time. A question is its deadline in seconds, three sizes, and the
 caller, the party and the bytes themselves; an answer is a status, a size and its bytes.
@@ -14,17 +12,14 @@ from __future__ import annotations
 
 import math
 import os
-import pwd
 import socket
 import stat
 import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from fcntl import LOCK_EX, flock
-from functools import cache
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -43,13 +38,10 @@ LONGEST = 2**31 - 1
 #: Longest path of a socket in bytes, a limit of the system's.
 _LONGEST_PATH = 107
 
-#: Connections that are served side by side, each by a thread of its own; later ones wait.
-_CONNECTIONS = 64
-
 #: Seconds that questions under way have when the server stops.
 _GRACE = 2.0
 
-#: Seconds after which a connection that asks nothing makes room.
+#: Seconds after which a connection that asks nothing ends.
 _QUIET = 60.0
 
 #: A question that has begun is there after so many seconds, and one more for each so many bytes.
@@ -57,9 +49,6 @@ _BEGUN, _PACE = 10.0, 4 << 20
 
 #: Bytes of a question that is read whoever asks; and of all longer ones of unknown callers together.
 _SHORT, STRANGERS = 2 << 20, 64 << 20
-
-#: Seconds that a connection which sends nothing is left alone though others wait.
-_POLITE = 1.0
 
 #: Bytes that there is room for before any of them has come.
 _PIECE = 1 << 20
@@ -165,24 +154,19 @@ class Socket:
 class Server:
     """A socket that is being served, until :meth:`stop`; :func:`serve` makes it."""
 
-    def __init__(self, listener: socket.socket, path: Path, handler: Handler, known: Known | None) -> None:
+    def __init__(self, listener: socket.socket, path: Path, handler: Handler, known: Known) -> None:
         self.path, self._listener, self._handler, self._known = path, listener, handler, known
-        self._strangers = 0
-        # Another process may replace the file.
-        self._identity = _identity(path)
-        self._group = path.lstat().st_gid
-        self._room = threading.BoundedSemaphore(_CONNECTIONS)
+        self._strangers = 0  # bytes of unknown callers
+        self._file = path.lstat()  # somebody may put another in its place
         self._lock = threading.Condition()
-        self._connections: dict[socket.socket, bool] = {}
-        # Since when connections send nothing that is waited for; the longest first.
-        self._quiet: dict[socket.socket, float] = {}
+        self._connections: dict[socket.socket, bool] = {}  # whether a question of it is being answered
         self._ended = threading.Event()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def stop(self, grace: float = _GRACE) -> None:
         """Take no more questions, let those under way end, and remove the socket's file."""
-        with _alone(self.path.parent), suppress(FileNotFoundError):
-            if _identity(self.path) == self._identity:
+        with suppress(FileNotFoundError):
+            if os.path.samestat(self.path.lstat(), self._file):
                 self.path.unlink()
         with self._lock:
             self._ended.set()
@@ -200,17 +184,10 @@ class Server:
 
     def _accept(self) -> None:
         while not self._ended.is_set():
-            while not self._room.acquire(timeout=0.1):
-                self._make_room()
             try:
                 connection, _ = self._listener.accept()
             except OSError:  # it was stopped, or asks for more files than a process may have
-                self._room.release()
                 self._ended.wait(0.1)
-                continue
-            if not _may_ask(connection, self._group):
-                connection.close()
-                self._room.release()
                 continue
             with self._lock:
                 self._connections[connection] = False
@@ -220,20 +197,10 @@ class Server:
                 self._leave(connection)
                 self._ended.wait(0.1)
 
-    def _make_room(self) -> None:
-        """End the connection that has sent nothing for longest; whoever asks again opens another."""
-        with self._lock:
-            connection, since = next(iter(self._quiet.items()), (None, math.inf))
-            if connection is not None and time.monotonic() - since > _POLITE:
-                del self._quiet[connection]
-                _end(connection)
-
     def _leave(self, connection: socket.socket) -> None:
         with self._lock:
             del self._connections[connection]
-            self._lock.notify_all()
         connection.close()
-        self._room.release()
 
     def _serve(self, connection: socket.socket) -> None:
         try:
@@ -246,58 +213,47 @@ class Server:
 
     def _answer(self, connection: socket.socket) -> bool:
         """Answer one question; whether another may follow."""
-        with ExitStack() as room:
-            try:
-                self._heard(connection)
-                head = _receive(connection, _QUESTION.size, time.monotonic() + _QUIET)
-                seconds, *sizes, size = _QUESTION.unpack(head)
-                if not seconds > 0 or size > LONGEST:
-                    return False
-                begin = time.monotonic()
-                until = begin + _BEGUN + size / _PACE
-                names = [_receive(connection, n, until) for n in sizes]
-                caller, party = (name.decode(errors="replace") for name in names)
-                if not room.enter_context(self._room_for(caller, size)):
-                    return False
-                raw = _receive(connection, size, until, lambda: self._heard(connection))
-            finally:
-                with self._lock:
-                    self._quiet.pop(connection, None)
-            with self._lock:
-                if self._ended.is_set():
-                    return False
-                self._connections[connection] = True
+        head = _receive(connection, _QUESTION.size, time.monotonic() + _QUIET)
+        seconds, *sizes, size = _QUESTION.unpack(head)
+        if not seconds > 0 or size > LONGEST:
+            return False
+        begin = time.monotonic()
+        until = begin + _BEGUN + size / _PACE
+        caller, party = (_receive(connection, n, until).decode(errors="replace") for n in sizes)
+        with self._room_for(caller, size) as there_is:
+            if not there_is:
+                return False
+            raw = _receive(connection, size, until)
+            if not self._busy(connection, True):
+                return False
             try:
                 _until.set(begin + seconds)
                 status, answer = self._handled(caller, party, raw)
                 until = time.monotonic() + _BEGUN + len(answer) / _PACE
                 _send(connection, [_ANSWER.pack(status, len(answer)), answer], until)
             finally:
-                with self._lock:
-                    self._connections[connection] = False
-                    self._lock.notify_all()
-            return not self._ended.is_set()
-
-    def _heard(self, connection: socket.socket) -> None:
-        """Something came, or is waited for from now on."""
-        with self._lock:
-            self._quiet.pop(connection, None)
-            self._quiet[connection] = time.monotonic()
+                self._busy(connection, False)
+        return not self._ended.is_set()
 
     @contextmanager
     def _room_for(self, caller: str, size: int) -> Iterator[bool]:
         """Whether a question of this size is read: of a known caller, a short one, or few of strangers."""
-        if size <= _SHORT or self._known is None or self._known(caller, size):
-            yield True
-            return
+        size = 0 if size <= _SHORT or self._known(caller, size) else size
         with self._lock:
             there_is = self._strangers + size <= STRANGERS
-            self._strangers += size if there_is else 0
+            self._strangers += size * there_is
         try:
             yield there_is
         finally:
             with self._lock:
-                self._strangers -= size if there_is else 0
+                self._strangers -= size * there_is
+
+    def _busy(self, connection: socket.socket, now: bool) -> bool:
+        """Note whether a question is being answered, which :meth:`stop` waits for; whether it still may."""
+        with self._lock:
+            self._connections[connection] = now and not self._ended.is_set()
+            self._lock.notify_all()
+            return self._connections[connection]
 
     def _handled(self, caller: str, party: str, raw: bytes) -> tuple[int, bytes]:
         try:
@@ -315,7 +271,7 @@ class Server:
         return _ANSWERED, answer
 
 
-def serve(path: str | Path, handler: Handler, known: Known | None = None) -> Server:
+def serve(path: str | Path, handler: Handler, known: Known = lambda caller, size: True) -> Server:
     """Answer what is asked at a socket, on threads of this process.
 
     The file is readable and writable for its owner and its group. A file that a dead process left is
@@ -323,7 +279,7 @@ def serve(path: str | Path, handler: Handler, known: Known | None = None) -> Ser
     """
     path = Path(path).absolute()
     try:
-        with _alone(path.parent), TemporaryDirectory(prefix=".", dir=path.parent) as private:
+        with TemporaryDirectory(prefix=".", dir=path.parent) as private:
             # Made where nobody else can go, and shown when its mode is right.
             made = Path(private, "s")
             if max(len(os.fsencode(path)), len(os.fsencode(made))) > _LONGEST_PATH:
@@ -334,7 +290,7 @@ def serve(path: str | Path, handler: Handler, known: Known | None = None) -> Ser
             listener = socket.socket(socket.AF_UNIX)
             try:
                 listener.bind(str(made))
-                listener.listen(_CONNECTIONS)
+                listener.listen()
                 made.chmod(0o660)
                 os.link(made, path)
                 return Server(listener, path, handler, known)
@@ -366,10 +322,8 @@ def _send(connection: socket.socket, parts: list[bytes], until: float) -> None:
         sent = max(0, sent - len(part))
 
 
-def _receive(
-    connection: socket.socket, size: int, until: float, heard: Callable[[], None] | None = None
-) -> bytes:
-    """Exactly so many bytes; ``heard`` is called with every piece of them."""
+def _receive(connection: socket.socket, size: int, until: float) -> bytes:
+    """Exactly so many bytes."""
     content = BytesIO()  # room for what has been promised is made as it comes in
     while left := size - content.tell():
         _hurry(connection, until)
@@ -377,45 +331,13 @@ def _receive(
         if not part:
             raise ConnectionResetError
         content.write(part)
-        if heard is not None:
-            heard()
     return content.getvalue()
-
-
-def _may_ask(connection: socket.socket, group: int) -> bool:
-    """Whether the other end belongs to this user, to root, or to a member of the socket's group."""
-    kind = getattr(socket, "SO_PEERCRED", None)
-    if kind is None:
-        return True  # the file's mode alone decides
-    _, user, own = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, kind, struct.calcsize("3i")))
-    return user in (0, os.geteuid()) or own == group or group in _groups(user)
-
-
-@cache
-def _groups(user: int) -> frozenset[int]:
-    """Groups that the system's files name a user in."""
-    try:
-        entry = pwd.getpwuid(user)
-        return frozenset(os.getgrouplist(entry.pw_name, entry.pw_gid))
-    except (KeyError, OSError):
-        return frozenset()
 
 
 def _end(connection: socket.socket) -> None:
     """Wake whoever waits for something on a socket."""
     with suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
-
-
-@contextmanager
-def _alone(directory: Path) -> Iterator[None]:
-    """One process at a time looks whether a socket is free, and takes it."""
-    held = os.open(directory, os.O_RDONLY)
-    try:
-        flock(held, LOCK_EX)
-        yield
-    finally:
-        os.close(held)
 
 
 def _free(path: Path) -> None:
@@ -433,8 +355,3 @@ def _free(path: Path) -> None:
             path.unlink()
             return
     raise StorageError(f"{path}: somebody serves this socket already; stop that process first")
-
-
-def _identity(path: Path) -> tuple[int, int]:
-    about = path.lstat()
-    return about.st_dev, about.st_ino

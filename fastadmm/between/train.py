@@ -184,7 +184,7 @@ class _Repair:
         if finished and again is None:
             return replace(step_result(run, self.letters), notes=["the run is over; nothing to repair"])
         self._mend(journal)
-        for path in (*self.path.glob("answers/*/*"), *self.path.glob("requests/*")):
+        for path in (*self.path.glob("answers/*"), *self.path.glob("requests/*")):
             try:
                 open_letter(path, LONGEST)
             except FastadmmError:

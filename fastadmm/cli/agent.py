@@ -90,7 +90,7 @@ def run(
     with closing(agent):
         if socket.is_dir():
             say(f"{agent.name} answers requests in {socket}; Ctrl-C ends it")
-            Folder(socket, agent.name, agent.handle, agent.known, state).wait(tell)
+            Folder(socket, agent.name, agent.handle, state).wait(tell)
             return
         server = serve(socket, agent.handle, agent.known)
         say(f"{agent.name} listens on {socket}; Ctrl-C ends it")

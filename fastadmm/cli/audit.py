@@ -59,7 +59,6 @@ def audit(
     as_json: bool = JSON,
 ) -> int:
     """Test a privacy claim empirically; exit code 9 if it is refuted."""
-    from fastadmm.between.audited_hosts import audit_hosts
     from fastadmm.runs import audit as audits
     from fastadmm.settings.privacy import FusionPrivacy
 
@@ -79,7 +78,6 @@ def audit(
         rows = audits.audit_paper(paper, epsilon, delta)
     elif run is not None:
         rows = audits.audit_run(run, trials, canaries, note)
-        claimed, mu = audits.claim_of(run)
     else:
         if canaries and claim.epsilon is not None:
             raise ConfigError("audit: --canaries needs a run, whose data it trains on")
@@ -88,8 +86,6 @@ def audit(
             rows = audits.audit_fusion(claimed, None, trials, note)
         else:
             rows = audits.audit_settings(claimed, mu, trials, None, note)
-    if paper is None:
-        rows += audits.or_its_end("answers by files", lambda: audit_hosts(claimed, mu, note))
     flagged = any(row.flagged for row in rows)
     if as_json:
         document: dict[str, Any] = {"flagged": flagged, "checks": [row.to_json() for row in rows]}

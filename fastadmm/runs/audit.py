@@ -30,7 +30,7 @@ from fastadmm.privacy.statement import PrivacyStatement
 from fastadmm.privacy.transcript import epsilon_spent
 from fastadmm.settings.privacy import DifferentialPrivacy, FusionPrivacy, MessagePrivacy
 
-__all__ = ["Check", "audit_fusion", "audit_paper", "audit_run", "audit_settings", "claim_of", "or_its_end"]
+__all__ = ["Check", "audit_fusion", "audit_paper", "audit_run", "audit_settings"]
 
 #: The two modes, whose functions are looked up when they are called, as a run does.
 _MESSAGE: Any = message
@@ -84,17 +84,17 @@ def _audited(
     if settings.sampler == "insecure_test":
         raise ConfigError("audit: nothing to audit: sampler 'insecure_test' is for tests and claims nothing")
     checks = [] if recorded is None else [recorded()]
-    checks += or_its_end("runs", lambda: code(trials, note))
+    checks += _or_its_end("runs", lambda: code(trials, note))
     note("drawing labels")
-    checks += or_its_end("labels", lambda: audit_labels(settings, trials, publish))
+    checks += _or_its_end("labels", lambda: audit_labels(settings, trials, publish))
     note("comparing ledger and statement with releases")
-    checks += or_its_end("ledger and statement", lambda: audit_books(settings))
+    checks += _or_its_end("ledger and statement", lambda: audit_books(settings))
     if len(checks) > MOST_TESTS:
         raise AssertionError(f"{len(checks)} checks, each at a level for {MOST_TESTS}")
     return checks
 
 
-def or_its_end(what: str, checks: Callable[[], list[Check]]) -> list[Check]:
+def _or_its_end(what: str, checks: Callable[[], list[Check]]) -> list[Check]:
     """The checks; where the code refuses the audit's own data, that is what they find."""
     try:
         return checks()
@@ -161,16 +161,6 @@ def audit_run(
             for name, bound in zip(problem.names, bounds)
         ]
     return checks
-
-
-def claim_of(run: Path) -> tuple[DifferentialPrivacy, float]:
-    """What a run claims, and the modulus of its x-update; 1 in mode "fusion", which has none."""
-    from fastadmm.runs.private import STATEMENT
-
-    config, mechanism = _on_record(run)
-    if config.privacy.mode == "fusion":
-        return config.privacy, 1.0
-    return config.privacy, _parts(mechanism, run / STATEMENT, "mu", "sigma")[0]
 
 
 def _on_record(run: Path, canaries: bool = False) -> tuple[Any, Any]:
