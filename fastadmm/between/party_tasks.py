@@ -22,8 +22,11 @@ from fastadmm.between.journal import Journal
 from fastadmm.between.schema import KINDS, Envelope, approve_command, code_of, digest_of, refused
 from fastadmm.between.scoring import ALIGNMENTS, Home, answer_inference, contribute
 from fastadmm.between.task import Answer, Task, encode_answer, runs_of, task_of
-from fastadmm.errors import FormatError, InputError
+from fastadmm.errors import FastadmmError, FormatError, InputError
 from fastadmm.files.atomic import shown, storage_errors, write_whole
+from fastadmm.files.reading import json_of
+from fastadmm.store.label_file import LabelWriter
+from fastadmm.store.party_file import open_party
 
 if TYPE_CHECKING:
     from fastadmm.data_tools.alignment import TableIds
@@ -261,6 +264,10 @@ class PartyTasks:
             return answer
         if asked.call == "intersect":
             return intersect(asked, approval, self.home.state, place)
+        if asked.call == "release":
+            answer, path = keep_labels(asked, approval, self.home.state, place)
+            self._say(f"{shown(path)}: labels with noise, for 'fastadmm scorecard bins --labels'")
+            return answer
         answer, path = keep_alignment(asked, approval, self.home.state, place)
         self._say(
             f"{shown(path)}: {answer['n_samples']} rows that all parties have, for 'fastadmm convert --align'"
@@ -313,6 +320,25 @@ def keep_alignment(
         raise refused("rows", InputError(f"{place}: {error}")) from None
     write_whole(path, raw)
     return {"n_samples": len(alignment.ids)}, path
+
+
+def keep_labels(asked: Task, approval: TaskApproval, state: Path, place: str) -> tuple[dict[str, Any], Path]:
+    """Keep labels after randomised response, of the rows of the approved features."""
+    data, given = open_party(Path(approval.file)), asked.arguments
+    known = (data.n_samples, data.row_digest)
+    if known != (given["n_samples"], given["row_digest"]) or len(given["labels"]) != data.n_samples:
+        text = f"{place}: about other rows than those of {shown(data.path)}; align the rows first"
+        raise refused("rows", InputError(text))
+    path = state / "labels" / f"{asked.task}.h5"
+    with storage_errors(path):
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+    try:
+        how = {"classes": json_of(given["classes"], foreign=True), "label_epsilon": given["label_epsilon"]}
+        with LabelWriter(path, task="classification", force=True, **how) as writer:
+            writer.append(given["labels"].astype(np.float64), ids=data.ids())
+    except (ValueError, TypeError, FastadmmError) as error:
+        raise refused("values", InputError(f"{place}: no labels of two classes: {error}")) from None
+    return {"n_samples": data.n_samples}, path
 
 
 def convert_aligned(approval: TaskApproval, alignment: Path, out: Path) -> Path:
