@@ -260,10 +260,10 @@ def agent_approve(
     return lines, consent.path
 
 
-def agree(path: Path, data: Path, state: Path) -> None:
+def agree(path: Path, data: Path, state: Path, **named: Any) -> None:
     """Approve whatever is asked, as an owner does who confirms what is shown."""
-    lines, _ = agent_approve(path, data, state, force=True)
-    agent_approve(path, data, state, force=True, confirm=shown_digest(lines))
+    lines, _ = agent_approve(path, data, state, force=True, **named)
+    agent_approve(path, data, state, force=True, confirm=shown_digest(lines), **named)
 
 
 def approve_fingerprints(what: str, fingerprints: list[str], state: Path) -> Path:
