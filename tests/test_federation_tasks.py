@@ -213,30 +213,6 @@ def test_scores_count_as_many_as_leave(party: Party) -> None:
     assert len(party.ask(party.predict(n_samples=6, row_digest=digest))["scores"]) == 6
 
 
-def test_old_answers_make_room_and_count_all_the_same(party: Party, monkeypatch: pytest.MonkeyPatch) -> None:
-    party.ask(party.predict())
-    party.approve()
-    party.edit(requests=3, rows=60)
-    with monkeypatch.context() as patch:
-        patch.setattr("fastadmm.between.agent.moment", lambda: "2020-01-01T00:00:00.000+00:00")
-        assert len(party.ask(party.predict())["scores"]) == 20
-    new = replace(party.predict(), task="f" * 16)
-    kept = party.agent.handle(CALLER, NAME, encode_task(new))
-    journal = party.state / "tasks.journal"
-    party.agent.close()
-    size = journal.stat().st_size
-    party.restart()
-    assert journal.stat().st_size == size
-    party.agent.close()
-    monkeypatch.setattr("fastadmm.between.party_tasks._LONG", 100)
-    party.restart()
-    assert journal.stat().st_size < size - 8 * 20
-    assert party.agent.handle(CALLER, NAME, encode_task(new)) == kept
-    assert party.ask(party.predict()) == "ended"
-    assert len(party.ask(replace(party.predict(), task="e" * 16))["scores"]) == 20
-    assert party.ask(replace(party.predict(), task="d" * 16)) == "exchanges"
-
-
 @pytest.mark.parametrize("killed", [False, True])
 def test_what_could_not_be_logged_counts(party: Party, monkeypatch: pytest.MonkeyPatch, killed: bool) -> None:
     error = ZeroDivisionError if killed else StorageError

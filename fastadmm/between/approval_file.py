@@ -27,15 +27,15 @@ from fastadmm.settings.privacy import ADJACENCIES
 from fastadmm.store.party_file import PartyData, check_party_name
 
 #: Names of the files: in the agent's directory, and in that of the run whose model is applied.
-ALIGN, PREDICT, INFER = "align.toml", "predict.toml", "infer.toml"
-APPROVALS = {"align": ALIGN, "predict": PREDICT, "infer": INFER}  # by the kind of request
+ALIGN, LABELS, PREDICT, INFER = "align.toml", "labels.toml", "predict.toml", "infer.toml"
+APPROVALS = {"align": ALIGN, "labels": LABELS, "predict": PREDICT, "infer": INFER}  # by the kind of request
 
 
 @dataclass(frozen=True)
 class TaskApproval:
-    """Limits of one party, for alignments, or for predictions or standard errors with one model."""
+    """Limits of one party, for alignments or labels, or for predictions or standard errors with one model."""
 
-    path: Path  # of the approval: ALIGN, PREDICT or INFER
+    path: Path  # of the approval: its name is one of APPROVALS
     party: str
     callers: Annotated[list[str], "who may ask"]
     file: str
@@ -64,6 +64,11 @@ _OF_KIND = {
         "requests": "alignments, at most",
         "rows": "ids of the coordinator that are compared with the table's, over all requests",
     },
+    LABELS: {
+        "file": "features whose rows the labels are of",
+        "requests": "sets of labels that are kept, at most",
+        "rows": "labels that are kept, over all requests",
+    },
     PREDICT: {
         "file": "features of the rows that are scored; it may be replaced by a newer one",
         "requests": "sets of rows that are scored, at most",
@@ -78,6 +83,7 @@ _OF_KIND = {
 
 _WHAT = {
     ALIGN: "compares its ids with a coordinator's",
+    LABELS: "keeps labels with noise",
     PREDICT: "scores rows",
     INFER: "shows what standard errors need",
 }

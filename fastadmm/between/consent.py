@@ -22,6 +22,7 @@ from fastadmm.between.approval import APPROVAL, DAYS, Approval, approve, parties
 from fastadmm.between.approval_file import (
     ALIGN,
     APPROVALS,
+    LABELS,
     PREDICT,
     TaskApproval,
     approval_text,
@@ -111,6 +112,7 @@ def asked_lines(state: Path) -> list[str]:
         what = {
             "run": "to train",
             "align": "to compare ids",
+            "labels": "to keep labels with noise",
             "predict": "for scores of rows",
             "infer": "for what standard errors need",
             "worth": "to train sets of runs",
@@ -251,10 +253,10 @@ def agent_approve(
     return lines, consent.path
 
 
-def agree(path: Path, data: Path, state: Path) -> None:
+def agree(path: Path, data: Path, state: Path, **named: Any) -> None:
     """Approve whatever is asked, as an owner does who confirms what is shown."""
-    lines, _ = agent_approve(path, data, state, force=True)
-    agent_approve(path, data, state, force=True, confirm=shown_digest(lines))
+    lines, _ = agent_approve(path, data, state, force=True, **named)
+    agent_approve(path, data, state, force=True, confirm=shown_digest(lines), **named)
 
 
 def approve_fingerprints(what: str, fingerprints: list[str], state: Path) -> Path:
@@ -318,12 +320,12 @@ def _consent_to_task(document: dict[str, Any], place: str, state: Path, own: Own
     kind = document.get("kind")
     count = document.get("n_ids" if kind == "align" else "n_samples")
     texts = [run_identifier(document.get("task"), place), document.get("coordinator"), document.get("party")]
-    known = kind in ("align", "predict", "infer", "worth") and all(isinstance(text, str) for text in texts)
+    known = kind in (*APPROVALS, "worth") and all(isinstance(text, str) for text in texts)
     if not known or type(count) is not int:
         raise FormatError(f"{place}: damaged; ask the coordinator to ask again")
     if kind == "worth":
         return _runs(document, place, state, own)
-    run = "" if kind == "align" else run_identifier(document.get("run"), place)
+    run = "" if kind in ("align", "labels") else run_identifier(document.get("run"), place)
     if run and not (state / run / APPROVAL).exists():
         raise InputError(f"{place}: about run {run}, which is not approved in {shown(state)}")
     path = state / run / APPROVALS[str(kind)]
@@ -344,13 +346,16 @@ def _consent_to_task(document: dict[str, Any], place: str, state: Path, own: Own
 def _of_rows(
     document: dict[str, Any], path: Path, own: Owned, spent: Mapping[str, int], count: int
 ) -> TaskApproval:
-    """The approval of one alignment more, or of the scores of one set of rows more."""
-    file, id, aligns = own.rows, own.id, path.name == ALIGN
+    """The approval of one alignment more, or of labels or scores of one set of rows more."""
+    labels, aligns = path.name == LABELS, path.name == ALIGN
+    file, id = own.data if labels else own.rows, own.id
     if aligns:
         library()  # missing, it is missed before anything is approved
         if file is None:
             file, id = remembered(path.parent, "rows"), id or known_of(path.parent).get("id")
     if file is None:
+        if labels:
+            raise ConfigError("--data: name the features whose rows the labels are of")
         what = "the table whose ids are compared" if aligns else "features of the rows to be scored"
         raise ConfigError(f"--rows: name {what}")
     if not file.is_file():
@@ -419,6 +424,15 @@ def _words(approval: TaskApproval, asked: Mapping[str, Any], spent: Mapping[str,
                 f"{who} which of its {asked['n_ids']:,} ids are in {quoted(approval.file, 200)} too.",
                 "It learns these, and how many ids the table has; you learn those that all parties have.",
                 "It may have put guessed ids among its own: each is answered, up to the limit.",
+                limits,
+            ]
+        )
+    if approval.path.name == LABELS:
+        return screen(
+            [
+                f"{who} to keep {asked['n_samples']:,} labels with noise, of the rows of "
+                f"{quoted(approval.file, 200)}, for 'fastadmm scorecard bins'.",
+                "It learns that you have these rows, and nothing of their features.",
                 limits,
             ]
         )

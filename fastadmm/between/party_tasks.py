@@ -20,10 +20,13 @@ from fastadmm.between.audit import AuditLog, used
 from fastadmm.between.consent import forget_asked, keep_asked
 from fastadmm.between.journal import Journal
 from fastadmm.between.schema import KINDS, Envelope, approve_command, code_of, digest_of, refused
-from fastadmm.between.scoring import ALIGNMENTS, Home, answer_inference, contribute
+from fastadmm.between.scoring import ALIGNMENTS, Home, Made, answer_inference, contribute
 from fastadmm.between.task import Answer, Task, encode_answer, runs_of, task_of
-from fastadmm.errors import FormatError, InputError
+from fastadmm.errors import FastadmmError, FormatError, InputError
 from fastadmm.files.atomic import shown, storage_errors, write_whole
+from fastadmm.files.reading import json_of
+from fastadmm.store.label_file import LabelWriter
+from fastadmm.store.party_file import open_party
 
 if TYPE_CHECKING:
     from fastadmm.data_tools.alignment import TableIds
@@ -31,9 +34,6 @@ if TYPE_CHECKING:
 
 #: Answers, in the agent's directory, or in that of a run by files.
 TASKS_JOURNAL = "tasks.journal"
-
-#: Days for which answers are kept, and bytes from which on the older ones are dropped.
-_KEPT, _LONG = 30, 64 << 20
 
 #: Codes of what is beyond an approval: there is nothing left to be counted.
 _OVER = ("exchanges", "amount", "expired", "ended")
@@ -47,7 +47,6 @@ class TaskBook:
         self._kept = [json.loads(meta) for meta, _ in self._journal.records()]
         own = {entry["request"] for entry in self._kept if "answer" in entry}
         self._lost = [one for one in logged if "counts" in one and one["request"] not in own]
-        self._shorten()
 
     @property
     def done(self) -> list[dict[str, Any]]:
@@ -62,8 +61,6 @@ class TaskBook:
         """Put an answer on disk."""
         self._journal.append([json.dumps(entry).encode(), message])
         self._kept.append(dict(entry))  # the caller's own becomes a refusal's where it cannot be logged
-        if self._journal.n_bytes > self._long:
-            self._shorten()
 
     def stored(self, digest: str, place: str) -> bytes | None:
         """The answer to a request that was answered before.
@@ -113,17 +110,6 @@ class TaskBook:
     def _counts(self, asked: Task, approval: TaskApproval) -> dict[str, Any]:
         run = asked.arguments.get("run", "")
         return {"approval": approval.path.name, "run": run, "requests": 0, "rows": 0}
-
-    def _shorten(self) -> None:
-        """Drop the bytes of old answers, where all take much room."""
-        before = (datetime.datetime.now(datetime.UTC) - datetime.timedelta(_KEPT)).isoformat()
-        if self._journal.n_bytes > _LONG:
-            records = zip(self._kept, self._journal.records(), strict=True)
-            self._journal.rewrite(
-                [meta, b"" if entry["time"] < before else message] for entry, (meta, message) in records
-            )
-        # Not again for every answer: what is left may be new.
-        self._long = max(_LONG, 2 * self._journal.n_bytes)
 
 
 def _rows(asked: Task) -> int:
@@ -178,8 +164,10 @@ class PartyTasks:
             counts = self._check_amount(asked, approval, entry["caller"], place)
             if asked.call == "align":
                 self._bind(asked, entry, place)
-            answer = Answer(asked.task, asked.party, asked.digest, self._made(asked, approval, place))
-            message = encode_answer(answer)
+            values, told = _MADE[asked.call](asked, approval, self.home, place)
+            if told:
+                self._say(told)
+            message = encode_answer(Answer(asked.task, asked.party, asked.digest, values))
         entry |= {"answer": digest_of(message), "repeated": False, "counts": counts}
         self._book.keep(entry, message)
         self._audit.add(entry)
@@ -251,33 +239,17 @@ class PartyTasks:
             raise refused("amount", InputError(text))
         return counts
 
-    def _made(self, asked: Task, approval: TaskApproval, place: str) -> dict[str, Any]:
-        if asked.call == "contribute":
-            return contribute(asked, approval, self.home, place)
-        if asked.call in ("span", "learn"):
-            answer, table = answer_inference(asked, approval, self.home, place)
-            if table is not None:
-                self._say(f"{shown(table)}: standard errors of run {asked.arguments['run']}")
-            return answer
-        if asked.call == "intersect":
-            return intersect(asked, approval, self.home.state, place)
-        answer, path = keep_alignment(asked, approval, self.home.state, place)
-        self._say(
-            f"{shown(path)}: {answer['n_samples']} rows that all parties have, for 'fastadmm convert --align'"
-        )
-        return answer
-
 
 #: Features of the table that an agent was started with, there too.
 FEATURES = "features"
 
 
-def intersect(asked: Task, approval: TaskApproval, state: Path, place: str) -> dict[str, Any]:
+def intersect(asked: Task, approval: TaskApproval, home: Home, place: str) -> Made:
     """Blind the coordinator's ids once more, and the table's own."""
     from fastadmm.data_tools.psi import psi_respond
 
     ids = _ids(approval)
-    with TemporaryDirectory(prefix=".", dir=state) as folder:
+    with TemporaryDirectory(prefix=".", dir=home.state) as folder:
         request, response = Path(folder, "request"), Path(folder, "response")
         request.write_bytes(asked.arguments["request"].tobytes())
         try:
@@ -287,20 +259,15 @@ def intersect(asked: Task, approval: TaskApproval, state: Path, place: str) -> d
         if count != asked.arguments["n_ids"]:
             text = f"{place}: says {asked.arguments['n_ids']} ids, but holds {count}; nothing is answered"
             raise refused("values", InputError(text))
-        return {"response": np.frombuffer(response.read_bytes(), dtype=np.uint8)}
+        return {"response": np.frombuffer(response.read_bytes(), dtype=np.uint8)}, ""
 
 
-def keep_alignment(
-    asked: Task, approval: TaskApproval, state: Path, place: str
-) -> tuple[dict[str, Any], Path]:
+def keep_alignment(asked: Task, approval: TaskApproval, home: Home, place: str) -> Made:
     """Keep the rows that all parties have, if this one has them."""
     from fastadmm.data_tools.alignment import read_alignment, rows_of
 
-    raw = asked.arguments["alignment"].tobytes()
-    path = state / ALIGNMENTS / f"{asked.task}.json"
-    with storage_errors(path):
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-    with TemporaryDirectory(prefix=".", dir=state) as folder:
+    raw, path = asked.arguments["alignment"].tobytes(), _kept_in(home, ALIGNMENTS, f"{asked.task}.json")
+    with TemporaryDirectory(prefix=".", dir=home.state) as folder:
         given = Path(folder, "rows.json")
         given.write_bytes(raw)
         try:
@@ -312,7 +279,46 @@ def keep_alignment(
     except InputError as error:
         raise refused("rows", InputError(f"{place}: {error}")) from None
     write_whole(path, raw)
-    return {"n_samples": len(alignment.ids)}, path
+    n = len(alignment.ids)
+    told = f"{shown(path)}: {n} rows that all parties have, for 'fastadmm convert --align'"
+    return {"n_samples": n}, told
+
+
+def keep_labels(asked: Task, approval: TaskApproval, home: Home, place: str) -> Made:
+    """Keep labels after randomised response, of the rows of the approved features."""
+    data, given = open_party(Path(approval.file)), asked.arguments
+    known = (data.n_samples, data.row_digest)
+    if known != (given["n_samples"], given["row_digest"]) or len(given["labels"]) != data.n_samples:
+        text = f"{place}: about other rows than those of {shown(data.path)}; align the rows first"
+        raise refused("rows", InputError(text))
+    path = _kept_in(home, "labels", f"{asked.task}.h5")
+    try:
+        how = {"classes": json_of(given["classes"], foreign=True), "label_epsilon": given["label_epsilon"]}
+        with LabelWriter(path, task="classification", force=True, **how) as writer:
+            writer.append(given["labels"].astype(np.float64), ids=data.ids())
+    except (ValueError, TypeError, FastadmmError) as error:
+        raise refused("values", InputError(f"{place}: no labels of two classes: {error}")) from None
+    told = f"{shown(path)}: labels with noise, for 'fastadmm scorecard bins --labels'"
+    return {"n_samples": data.n_samples}, told
+
+
+def _kept_in(home: Home, folder: str, name: str) -> Path:
+    """A file of the agent's directory, in a folder that is there."""
+    path = home.state / folder / name
+    with storage_errors(path):
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+    return path
+
+
+#: What answers a call.
+_MADE: dict[str, Callable[[Task, TaskApproval, Home, str], Made]] = {
+    "intersect": intersect,
+    "align": keep_alignment,
+    "release": keep_labels,
+    "contribute": contribute,
+    "span": answer_inference,
+    "learn": answer_inference,
+}
 
 
 def convert_aligned(approval: TaskApproval, alignment: Path, out: Path) -> Path:

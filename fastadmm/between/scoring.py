@@ -53,7 +53,11 @@ class Home:
         return self.state if self.remedy else self.state / run
 
 
-def contribute(asked: Task, approval: TaskApproval, home: Home, place: str) -> dict[str, Any]:
+#: An answer's values, and what the party's owner is told.
+Made = tuple[dict[str, Any], str]
+
+
+def contribute(asked: Task, approval: TaskApproval, home: Home, place: str) -> Made:
     """The party's summand of the score of each row."""
     directory = home.of_run(asked.arguments["run"])
     agreed, part = approved_run(directory, home.name, place)
@@ -77,7 +81,7 @@ def contribute(asked: Task, approval: TaskApproval, home: Home, place: str) -> d
         raise _unless_agreed(text, "allow_infinite_epsilon", approval)
     # The same layout as a contribution file has, whatever the product left.
     values = np.ascontiguousarray(found.values)
-    return {"scores" if values.ndim == 1 else "class_scores": values}
+    return {"scores" if values.ndim == 1 else "class_scores": values}, ""
 
 
 def approved_run(directory: Path, name: str, place: str) -> tuple[Approval, Path]:
@@ -185,9 +189,7 @@ _ABOUT = ("run", "model_id", "n_samples", "row_digest")
 _BASIS, _TYPE = "inference-basis.h5", "fastadmm-inference-basis"
 
 
-def answer_inference(
-    asked: Task, approval: TaskApproval, home: Home, place: str
-) -> tuple[dict[str, Any], Path | None]:
+def answer_inference(asked: Task, approval: TaskApproval, home: Home, place: str) -> Made:
     """Answer one call of the family "inference"."""
     directory = home.of_run(asked.arguments["run"])
     agreed, part = approved_run(directory, home.name, place)
@@ -223,12 +225,12 @@ def answer_inference(
             values = {"basis": party.basis, "ridge": own["ridge"]}
             write_tree(file.create_group("kept"), values)
     if party.found is None:
-        return answer, None
+        return answer, ""
     notes = [*([units.note] if units.note else []), *chosen_bins([model])]
     document = party.found.to_dict()
     write_json(directory / RESULT, {**document, "notes": [*document["notes"], *notes]})
     write_frame(directory / TABLE, party.found.to_frame(), force=True)
-    return answer, directory / TABLE
+    return answer, f"{shown(directory / TABLE)}: standard errors of run {asked.arguments['run']}"
 
 
 def _kept(path: Path, data: PartyData, ridge: float, place: str) -> np.ndarray | None:

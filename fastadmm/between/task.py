@@ -90,8 +90,9 @@ def task_of(envelope: Envelope, place: str) -> Task:
     arguments = body.values(head["arguments"])
     body.end()
     judged(check_values, arguments, fields_of(TASKS[call].arguments), f"{place}: call {call!r}")
-    if "row_digest" in arguments:
+    if "run" in arguments:
         run_identifier(arguments["run"], place)
+    if "row_digest" in arguments:
         check_digest(arguments["row_digest"], "row_digest", place)
     return Task(head["task"], head["party"], call, arguments)
 

@@ -105,27 +105,21 @@ def convert_tables(directory: Path, say: Callable[[str], None]) -> tuple[Partiti
     )
 
 
-def patients() -> tuple[dict[str, list[str]], Any, np.ndarray]:
-    """Names of each laboratory's columns, a frame of all columns, and the diagnoses."""
+def _write_tables(directory: Path) -> str:
+    """Write train.csv and test.csv, one laboratory's columns after the other's; return how many each has."""
     from sklearn.datasets import load_breast_cancer
+    from sklearn.model_selection import train_test_split
 
     data = load_breast_cancer(as_frame=True)
     frame = data.data.rename(columns=lambda name: name.replace(" ", "_"))
-    of_lab = {lab: [n for n in frame if any(what in n for what in kinds)] for lab, kinds in MEASURED.items()}
-    return of_lab, frame, np.array(["malignant", "benign"])[data.target]
-
-
-def _write_tables(directory: Path) -> str:
-    """Write train.csv and test.csv, one laboratory's columns after the other's; return how many each has."""
-    from sklearn.model_selection import train_test_split
-
-    of_lab, frame, diagnosis = patients()
-    order = [name for own in of_lab.values() for name in own]
+    diagnosis = np.array(["malignant", "benign"])[data.target]
+    of_lab = [[n for n in frame if any(what in n for what in kinds)] for kinds in MEASURED.values()]
+    order = [name for own in of_lab for name in own]
     parts = train_test_split(frame[order], diagnosis, test_size=0.25, random_state=0, stratify=diagnosis)
     for file_name, X, y in (("train.csv", parts[0], parts[2]), ("test.csv", parts[1], parts[3])):
         X.insert(0, "diagnosis", y)
         X.to_csv(directory / file_name, index=False, lineterminator="\n")
-    return ",".join(str(len(own)) for own in of_lab.values())
+    return ",".join(str(len(own)) for own in of_lab)
 
 
 def _row(name: str, n_features: int, metrics: dict[str, Any], *, joint: bool = False) -> dict[str, Any]:

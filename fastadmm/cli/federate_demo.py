@@ -1,46 +1,35 @@
-"""The demonstration of ``fastadmm federate``: all of a project, where what passes, passes over NVFlare."""
+"""The demonstration of ``fastadmm federate``: that of ``fastadmm demo``, each laboratory elsewhere."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fastadmm.between.approval_file import ALIGN, PREDICT, open_task_approval, write_approval
 from fastadmm.between.audit import AUDIT
-from fastadmm.between.consent import agent_approve, shown_digest
+from fastadmm.between.consent import agree, asked_files
 from fastadmm.between.kit import INSTALL_HINT
-from fastadmm.between.party_tasks import FEATURES
 from fastadmm.between.predict import PREDICTIONS
 from fastadmm.between.stage import ADMIN, SERVER, Stage
-from fastadmm.cli.demo_run import LAMBDA, PARTIES, patients
-from fastadmm.data_tools.convert_tables import convert_tables
-from fastadmm.data_tools.per_table import TableRows
-from fastadmm.data_tools.psi import library
+from fastadmm.cli.demo_run import LAMBDA, PARTIES, run_demo
 from fastadmm.errors import ConfigError, StorageError
 from fastadmm.files.atomic import storage_errors, write_toml
 from fastadmm.files.reading import read_json
-from fastadmm.runs.config import make_config
-from fastadmm.runs.predict import predict_tables, write_predictions
-from fastadmm.runs.train import start_run
+from fastadmm.runs.predict import predict_partition, write_predictions
 from fastadmm.store.model import open_model, open_party_model
 
 _PROGRAM = (sys.executable, "-P", "-c", "from fastadmm.cli.start import main; main()")
 
 #: Who is killed, and after how many answers of the run.
 _VICTIM, _ANSWERS = PARTIES[1], 3
-
-#: Of each laboratory's table, patients that it lacks.
-_ABSENT = 6
 
 _SECONDS = 150.0
 
@@ -55,13 +44,12 @@ def made(directory: Path) -> Path:
 
 def check_packages() -> None:
     """Name what the demonstration needs and what is not installed."""
-    library()
     if find_spec("nvflare") is None:
         raise ConfigError(f"federation: NVFlare is missing: this {INSTALL_HINT}")
 
 
 def run_federate_demo(directory: Path, say: Callable[[str], None]) -> dict[str, Any]:
-    """Provision, start, align, train, kill a party, go on, evaluate, predict; no process is left."""
+    """Provision, start, train, kill a party, go on, evaluate; no process is left."""
     check_packages()
     begin = time.monotonic()
     with Stage(directory / "stage", PARTIES) as stage:
@@ -73,11 +61,8 @@ def run_federate_demo(directory: Path, say: Callable[[str], None]) -> dict[str, 
         project = _Project(directory, stage, say)
         for name in PARTIES:
             project.agent(name)
-        for name in PARTIES:
-            project.listening(name)
-        say("fastadmm agent run --rows: each laboratory's own process, which has approved nothing yet")
-        project.align()
-        run = project.train()
+        say("fastadmm agent run: each laboratory's own process, which has approved nothing yet")
+        project.train()
         project.score()
         jobs = sum(line.endswith("is running") for line in project.log("coordinator").splitlines())
     left = stage.processes()
@@ -86,9 +71,8 @@ def run_federate_demo(directory: Path, say: Callable[[str], None]) -> dict[str, 
     return {
         "same": same,
         "same_predictions": same_predictions,
-        "metrics": read_json(run / "evaluation.json")["metrics"],
-        "rounds": read_json(run / "result.json")["rounds"],
-        "message": read_json(run / "result.json")["message"],
+        "metrics": read_json(project.run / "evaluation.json")["metrics"],
+        "message": read_json(project.run / "result.json")["message"],
         "jobs": jobs,
         "processes": project.processes(),
         "seconds": time.monotonic() - begin,
@@ -99,43 +83,32 @@ class _Project:
     """A directory per organisation, each with its own files and no others, and the steps."""
 
     def __init__(self, directory: Path, stage: Stage, say: Callable[[str], None]) -> None:
-        self.directory, self.stage, self.say = directory, stage, say
+        self.stage, self.say, self.whole = stage, say, directory / "one-process"
         self.homes = {name: directory / name for name in (*PARTIES, "coordinator")}
         self.home = self.homes["coordinator"]
-        for home in self.homes.values():
+        self.run = self.home / "run"
+        run_demo(self.whole, say=lambda line: None)
+        for name, home in self.homes.items():
             home.mkdir(mode=0o700)
-        _write_tables(self.homes)
-        say("tables: each laboratory has measurements of its patients, the coordinator has diagnoses")
+            own = "labels" if home == self.home else name
+            for kind in ("train", "test"):
+                shutil.copyfile(self.whole / f"{kind}.parts" / f"{own}.h5", home / f"{kind}.h5")
+        say("files: each laboratory has measurements of the patients, the coordinator has diagnoses")
         federation = {
             "kit": str(stage.kits[ADMIN].path),
             "relay": str(stage.sockets[SERVER]),
             "parties": {name: f"nvflare:{name}" for name in PARTIES},
         }
-        settings = {"data": "train/labels.h5", "lambda": LAMBDA, "federation": federation}
+        settings = {"data": "train.h5", "lambda": LAMBDA, "federation": federation}
         write_toml(self.home / "project.toml", settings)
 
     # --- the steps ----------------------------------------------------------------------------------------
 
-    def align(self) -> None:
-        """Which patients do all have?"""
-        align = ("align", "project.toml", "train.csv", "--id", "id", "--label", "diagnosis", "-o", "train")
-        self.refused(*align)
-        self.approve("train.csv")
-        self.coordinator(*align)
-        self.say("agents: each has converted its own table")
-        for name in PARTIES:
-            # For the test patients, too.
-            approval = open_task_approval(self.state(name) / ALIGN)
-            more = replace(approval, requests=2, rows=10_000, file=str(self.homes[name] / "test.csv"))
-            write_approval(more, force=True)
-        test = ("align", "project.toml", "test.csv", "--id", "id", "--label", "diagnosis", "-o", "test")
-        self.coordinator(*test, "--like", "train/labels.h5")
-
-    def train(self) -> Path:
+    def train(self) -> None:
         """Begin the run, approve it, train, and kill a party meanwhile."""
         train = ("train", "project.toml", "-o", "run")
         self.refused(*train)
-        self.approve("train.csv")
+        self.approve()
         self.say(f"fastadmm federate {' '.join(train)}")
         training = self.spawn(*train)
         audit, until = self.state(_VICTIM) / AUDIT, time.monotonic() + _SECONDS
@@ -148,60 +121,41 @@ class _Project:
         self.say(f"kill -9: the agent of {_VICTIM} and its NVFlare job, after {_ANSWERS} answers")
         self.stage.sockets[_VICTIM].unlink()  # which it could not do itself
         self.agent(_VICTIM)
-        self.listening(_VICTIM)
         self.say(f"the agent of {_VICTIM} is started again, as its system would; the coordinator asks on")
         training.wait(_SECONDS)
-        if not (self.home / "run" / "result.json").exists():
+        if not (self.run / "result.json").exists():
             raise StorageError(f"{self.tail('coordinator')}")
-        return self.home / "run"
 
     def score(self) -> None:
-        """Measure on the test patients, and predict them."""
-        evaluate = ("evaluate", "project.toml", "run", "test/labels.h5", "-o", "evaluated")
+        """Measure on the test patients."""
+        evaluate = ("evaluate", "project.toml", "run", "test.h5", "-o", "evaluated")
         self.refused(*evaluate)
-        self.approve("test.csv")
-        for name in PARTIES:
-            (path,) = self.state(name).glob(f"*/{PREDICT}")
-            approval = open_task_approval(path)
-            write_approval(replace(approval, requests=2, rows=2 * approval.rows), force=True)
-        self.coordinator(*evaluate)
-        self.coordinator("predict", "project.toml", "run", "test/rows.json", "-o", "predicted")
+        self.approve(rows="test.h5")
+        self.say(f"fastadmm federate {' '.join(evaluate)}")
+        if self.spawn(*evaluate).wait(_SECONDS):
+            raise StorageError(f"{self.stage.log('coordinator')}: {self.tail('coordinator')}")
 
-    def approve(self, table: str) -> None:
+    def approve(self, **named: str) -> None:
         """What each owner does with what its agent was asked for."""
         for name in PARTIES:
-            home, state = self.homes[name], self.state(name)
-            (asked,) = (state / "asked").glob("*.json")
-            data = state / FEATURES / f"{name}.h5"
-            approve = partial(agent_approve, asked, data, state, rows=home / table, id="id")
-            approve(confirm=shown_digest(approve()[0]))
+            own = {key: self.homes[name] / file for key, file in named.items()}
+            (asked,) = asked_files(self.state(name))
+            agree(asked, self.homes[name] / "train.h5", self.state(name), **own)
         self.say("fastadmm agent approve: at each laboratory, what it was asked for; then the same again")
 
     def compared(self) -> tuple[bool, bool]:
-        """Whether weights and predictions are those of one process that has all tables."""
-        out, homes = self.directory / "one-process", self.homes
-        out.mkdir(mode=0o700)
-        convert_tables(
-            self.home / "train.csv",
-            [homes[name] / "train.csv" for name in PARTIES],
-            out / "train.parts",
-            id="id",
-            label="diagnosis",
-            names=",".join(PARTIES),
-        )
-        start_run(make_config({"data": str(out / "train.parts"), "lambda": LAMBDA}), out / "run")
-        run_id = read_json(self.home / "run" / "run.json")["run"]
+        """Whether weights and predictions are those of one process that has all files."""
+        run_id = read_json(self.run / "run.json")["run"]
         parts = [self.state(name) / run_id / f"{name}.h5" for name in PARTIES]
         same = all(
             np.array_equal(open_party_model(part)[0].weights, one.weights)
-            for part, one in zip(parts, open_model(out / "run").parties, strict=True)
+            for part, one in zip(parts, open_model(self.whole / "run").parties, strict=True)
         )
-        rows = TableRows("id", alignment=self.home / "test" / "rows.json")
-        found, _ = predict_tables(out / "run", [homes[name] / "test.csv" for name in PARTIES], rows)
-        with open(out / PREDICTIONS, "w", encoding="utf-8", newline="") as file:
+        found = predict_partition(self.whole / "run", self.whole / "test.parts")
+        with open(self.whole / PREDICTIONS, "w", encoding="utf-8", newline="") as file:
             write_predictions(file, found)
-        predicted = (self.home / "predicted" / PREDICTIONS).read_bytes()
-        return same, predicted == (out / PREDICTIONS).read_bytes()
+        predicted = (self.home / "evaluated" / PREDICTIONS).read_bytes()
+        return same, predicted == (self.whole / PREDICTIONS).read_bytes()
 
     # --- processes ----------------------------------------------------------------------------------------
 
@@ -210,15 +164,13 @@ class _Project:
         return self.homes[name] / "state"
 
     def agent(self, name: str) -> None:
-        """Start the agent of a laboratory."""
-        where = ["--state", str(self.state(name)), "--socket", str(self.stage.sockets[name])]
-        rows = ["--party", name, "--rows", str(self.homes[name] / "train.csv"), "--id", "id"]
-        self.stage.spawn(f"agent-{name}", [*_PROGRAM, "agent", "run", *rows, *where, "--threads", "1"])
-
-    def listening(self, name: str) -> None:
-        """Until it answers."""
+        """Start the agent of a laboratory; until it answers."""
+        socket = self.stage.sockets[name]
+        where = ["--state", str(self.state(name)), "--socket", str(socket), "--threads", "1"]
+        data = ["--data", str(self.homes[name] / "train.h5")]
+        self.stage.spawn(f"agent-{name}", [*_PROGRAM, "agent", "run", *data, *where])
         until = time.monotonic() + _SECONDS
-        while not self.stage.sockets[name].is_socket():
+        while not socket.is_socket():
             self.wait(f"agent-{name}", until)
 
     def spawn(self, *arguments: str) -> Any:
@@ -232,12 +184,6 @@ class _Project:
         if "fastadmm: waiting: " not in self.tail("coordinator"):
             raise StorageError(f"{self.tail('coordinator')}")
         self.say(f"  {self.tail('coordinator')}")
-
-    def coordinator(self, *arguments: str) -> None:
-        """A command that is answered."""
-        self.say(f"fastadmm federate {' '.join(arguments)}")
-        if self.spawn(*arguments).wait(_SECONDS):
-            raise StorageError(f"{self.stage.log('coordinator')}: {self.tail('coordinator')}")
 
     def wait(self, name: str, until: float, seconds: float = 0.05) -> None:
         """A moment, if a process lives."""
@@ -256,33 +202,14 @@ class _Project:
     def processes(self) -> list[tuple[str, str, str]]:
         """Who holds and sees what."""
         kits = self.stage.kits
-        sees = "diagnoses; ids that all have; a number per patient and message; each laboratory's scores"
+        sees = "diagnoses; ids; a number per patient and message; each laboratory's scores; no features"
         rows = [
-            ("coordinator", self.home, f"{sees}; no features"),
+            ("coordinator", self.home, sees),
             ("NVFlare's server", kits[SERVER].path, "its key; the bytes of requests and answers; no labels"),
         ]
         for name in PARTIES:
-            own = "its own columns and weights; ids that all have; gradients"
-            rows.append((f"agent of {name}", self.homes[name], own))
-            rows.append(
-                (f"NVFlare at {name}", kits[name].path, "its key; the bytes of this party's requests")
-            )
+            rows += [
+                (f"agent of {name}", self.homes[name], "its own columns and weights; ids; gradients"),
+                (f"NVFlare at {name}", kits[name].path, "its key; the bytes of this party's requests"),
+            ]
         return [(name, str(path), sees) for name, path, sees in rows]
-
-
-def _write_tables(homes: dict[str, Path]) -> None:
-    """Patients of scikit-learn's breast cancer data: columns by laboratory, rows in an order of its own."""
-    import pandas as pd
-    from sklearn.model_selection import train_test_split
-
-    of_lab, frame, diagnosis = patients()
-    numbers = np.arange(len(frame))
-    parts = train_test_split(numbers, test_size=0.25, random_state=0, stratify=diagnosis == "benign")
-    order = np.random.default_rng(0)
-    for kind, rows in zip(("train", "test"), parts):
-        tables = {"coordinator": (pd.DataFrame({"diagnosis": diagnosis}), order.permutation(rows))}
-        tables |= {name: (frame[own], order.permutation(rows)[_ABSENT:]) for name, own in of_lab.items()}
-        for name, (table, held) in tables.items():
-            own = table.iloc[held].copy()
-            own.insert(0, "id", [f"patient-{i}" for i in held])
-            own.to_csv(homes[name] / f"{kind}.csv", index=False, lineterminator="\n")

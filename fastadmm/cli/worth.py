@@ -43,7 +43,7 @@ def worth(
     from contextlib import nullcontext
 
     from fastadmm.cli.display import Coalitions, make_display
-    from fastadmm.worth.run import PARTIAL, worth_of_run
+    from fastadmm.worth.run import coalitions_done, worth_of_run
 
     with nullcontext() if quiet else make_display(False, Coalitions) as display:
         found = worth_of_run(
@@ -56,7 +56,7 @@ def worth(
             display=display,
         )
     if found is None:
-        done = len(list((run / PARTIAL).glob("[0-9]*.json")))
+        done = len(coalitions_done(run))
         say(f"fastadmm: interrupted after {done} coalitions; continue with the same command", error=True)
         return ExitCode.INTERRUPTED
     print_worth(found, as_json)

@@ -5,10 +5,9 @@ And information matrices of all parties' columns together: D' diag(s) D, with a 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
+from scipy.special import betaln, gammaln
 
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.engine.engine import Engine
@@ -17,15 +16,8 @@ from fastadmm.problem.loss import Loss
 
 Array = np.ndarray
 
-#: Rows whose series are summed together.
-_ROWS = 100
-
 #: From here on four terms of Stirling's series have all digits.
 _STIRLING = 40.0
-
-#: Where the mean's power 2 - p is so many dispersions, the saddlepoint's density is right to 1e-7, and the
-#: series would be long.
-_NARROW = 1e6
 
 
 @dataclass(frozen=True)
@@ -33,7 +25,7 @@ class Family:
     """A distribution and its link."""
 
     name: str
-    log_likelihood: Callable[[Array, Array, Array, float], float]
+    log_likelihood: Callable[[Array, Array, Array, float], float]  # NaN where none is computed
     ratio: str = ""  # what exp(weight) is called; empty where it is nothing of interest
     variance: Callable[[Array], Array] | None = None
     information: Callable[[Array], Array] | None = None
@@ -68,37 +60,26 @@ def _normal(z: Array, y: Array, weight: Array, _: float) -> float:
 
 def _gamma(z: Array, y: Array, weight: Array, dispersion: float) -> float:
     shape = 1.0 / dispersion
-    front = 0.5 * np.log(shape / (2.0 * np.pi)) - _stirling_rest(shape)
-    return float(weight @ (front - shape * _excess(np.log(y) - z) - np.log(y)))
+    front, t = 0.5 * np.log(shape / (2.0 * np.pi)) - _stirling_rest(shape), np.log(y) - z
+    return float(weight @ (front - shape * (np.expm1(t) - t) - np.log(y)))
 
 
-def _excess(t: Array) -> Array:
-    """``exp(t) - 1 - t``, with all digits of a small t."""
-    total = np.zeros_like(t)
-    for k in range(12, 2, -1):
-        total = t / k * (1.0 + total)
-    return np.where(np.abs(t) < 0.1, 0.5 * t * t * (1.0 + total), np.expm1(t) - t)
-
-
-def _stirling_rest(x: Any) -> Any:
+def _stirling_rest(x: float) -> float:
     """``log Gamma(x) - (x - 1/2) log x + x - log(2 pi) / 2``, which is about 1 / (12 x)."""
-    large = np.maximum(x, _STIRLING)
-    square = 1.0 / large**2
-    series = (1.0 - square * (1.0 / 30.0 - square * (1.0 / 105.0 - square / 140.0))) / (12.0 * large)
-    few = np.minimum(x, _STIRLING)
-    whole = gammaln(few) - (few - 0.5) * np.log(few) + few - 0.5 * np.log(2.0 * np.pi)
-    return np.where(x < _STIRLING, whole, series)
+    if x < _STIRLING:
+        return float(gammaln(x) - (x - 0.5) * np.log(x) + x - 0.5 * np.log(2.0 * np.pi))
+    square = 1.0 / x**2
+    return (1.0 - square * (1.0 / 30.0 - square * (1.0 / 105.0 - square / 140.0))) / (12.0 * x)
 
 
 def _negative_binomial(loss: NegativeBinomial) -> Family:
     alpha, size = loss.alpha, 1.0 / loss.alpha
 
     def log_likelihood(z: Array, y: Array, weight: Array, _: float) -> float:
-        # Of log Gamma(y + size) - log Gamma(size) only what does not cancel where the size is large.
-        whole = y + size
-        ways = (whole - 0.5) * np.log1p(y * alpha) + _stirling_rest(whole) - _stirling_rest(size)
-        spread = whole * np.logaddexp(0.0, z + np.log(alpha))
-        return float(weight @ (y * z - y - spread + ways - gammaln(y + 1.0)))
+        # The beta function keeps the digits that a difference of log Gammas loses where the size is large.
+        ways = -betaln(size, y + 1.0) - np.log(y + size)
+        at = z + np.log(alpha)
+        return float(weight @ (y * at + ways - (y + size) * np.logaddexp(0.0, at)))
 
     def information(z: Array) -> Array:
         mean = np.exp(z)
@@ -108,51 +89,13 @@ def _negative_binomial(loss: NegativeBinomial) -> Family:
 
 
 def _tweedie(loss: Tweedie) -> Family:
-    a, b = loss.power - 1.0, 2.0 - loss.power
-
-    def log_likelihood(z: Array, y: Array, weight: Array, dispersion: float) -> float:
-        each, some = -np.exp(b * z) / (b * dispersion), y > 0.0
-        size, t = y[some] ** b, z[some] - np.log(y[some])
-        half = size * (np.expm1(-a * t) / a + np.expm1(b * t) / b)
-        each[some] = _log_density_at_mean(y[some], a, b, dispersion) - half / dispersion
-        return float(weight @ each)
-
     return Family(
         "Tweedie",
-        log_likelihood,
+        lambda *_: np.nan,  # an infinite series
         "mean ratio",
         variance=lambda mean: mean**loss.power,
-        information=lambda z: np.asarray(np.exp(b * z)),
+        information=lambda z: np.asarray(np.exp((2.0 - loss.power) * z)),
     )
-
-
-def _log_density_at_mean(y: Array, a: float, b: float, dispersion: float) -> Array:
-    """Logarithm of the density of positive targets whose mean they are: by the saddlepoint, or the series."""
-    found = -0.5 * (np.log(2.0 * np.pi * dispersion) + (1.0 + a) * np.log(y))
-    ratio = y**b / dispersion
-    few = ratio <= _NARROW
-    found[few] = _log_series(y[few], a, b, dispersion) - np.log(y[few]) - ratio[few] / (a * b)
-    return found
-
-
-def _log_series(y: Array, a: float, b: float, dispersion: float) -> Array:
-    r"""Logarithm of :math:`\sum_j x^j / (j!\, \Gamma(j b / a))`, x = (y / (a φ))^(b/a) / (b φ).
-
-    The series of Dunn and Smyth (2005). The largest term is near :math:`j = y^b / (b φ)`; twelve deviations
-    around it hold all digits.
-    """
-    found = np.empty_like(y)
-    shape = b / a
-    log_x = shape * np.log(y / (a * dispersion)) - np.log(b * dispersion)
-    middle = np.maximum(np.round(y**b / (b * dispersion)), 1.0)
-    order = np.argsort(middle)
-    for rows in np.array_split(order, -(-len(order) // _ROWS)) if len(order) else ():
-        reach = np.ceil(12.0 * np.sqrt(middle[rows[-1]])) + 20.0
-        j = middle[rows, np.newaxis] + np.arange(-reach, reach + 1.0)
-        with np.errstate(invalid="ignore"):
-            term = j * log_x[rows, np.newaxis] - gammaln(j + 1.0) - gammaln(j * shape)
-        found[rows] = logsumexp(np.where(j > 0.0, term, -np.inf), axis=1)
-    return found
 
 
 #: Of a loss, by its name.

@@ -34,13 +34,9 @@ from fastadmm.solver.history import Status
 from fastadmm.solver.metrics import evaluation_metrics
 from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.solver import solve
-from fastadmm.solver.warm_start import StartingPoint
 
 #: With more parties all coalitions are too many, and each party is left out once instead.
 MOST_PARTIES = 10
-
-#: Bytes of weights that are kept to begin at.
-_MOST_WEIGHTS = 256 * 2**20
 
 #: Metrics that a worth may be measured in, and whether a larger value is a better one.
 HIGHER_IS_BETTER = {
@@ -134,9 +130,9 @@ class Worth:
         values = [sign * self.of(mask, metric) for mask in range(len(self.coalitions))]
         return [float(share) for share in shapley_values(values)]
 
-    def table(self, metric: str | None = None) -> list[dict[str, Any]]:
+    def table(self) -> list[dict[str, Any]]:
         """One row per party."""
-        shares = self.shapley(metric)
+        shares = self.shapley()
         rows = []
         for m, name in enumerate(self.parties):
             own, others = 1 << m, self.everyone & ~(1 << m)
@@ -144,10 +140,10 @@ class Worth:
                 {
                     "name": name,
                     "label_party": m == self.label_party,
-                    "alone": self.of(own, metric),
-                    "without": self.of(others, metric),
-                    "adds_alone": self.better(own, 0, metric),
-                    "adds_last": self.better(self.everyone, others, metric),
+                    "alone": self.of(own),
+                    "without": self.of(others),
+                    "adds_alone": self.better(own, 0),
+                    "adds_last": self.better(self.everyone, others),
                     "shapley": None if shares is None else shares[m],
                 }
             )
@@ -170,27 +166,6 @@ class Worth:
             "reason": self.reason,
             "coalitions": [self.coalitions[mask].to_json() for mask in sorted(self.coalitions)],
         }
-
-    @classmethod
-    def of_game(
-        cls,
-        names: Sequence[str],
-        loss: Loss,
-        metric: str | None,
-        label_party: int,
-        coalitions: dict[int, Coalition],
-        exact: bool,
-    ) -> Worth:
-        """What coalitions that were trained say, in a metric that is defined for all of them."""
-        worth, reason = cls(list(names), metric or "", label_party, coalitions), ""
-        if not exact and len(names) <= MOST_PARTIES:
-            reason = "Shapley values were not asked for"
-        elif not exact:
-            reason = (
-                f"{len(names)} parties have {2 ** len(names)} coalitions; Shapley values take them all "
-                f"and are computed for at most {MOST_PARTIES} parties"
-            )
-        return replace(worth, reason=reason, metric=worth.chosen_metric(loss))
 
     def chosen_metric(self, loss: Loss) -> str:
         """The metric that is shown: the one asked for, which has to be defined, or the usual one."""
@@ -216,8 +191,11 @@ class Worth:
         )
 
 
-#: Called with each coalition, its model, and how many are done of how many.
-Monitor = Callable[[Coalition, StartingPoint, int, int], None]
+#: Trains the model of some parties, by number, and measures it; None where it was interrupted.
+Train = Callable[[tuple[int, ...]], Coalition | None]
+
+#: Called with each coalition, and how many are done of how many.
+Monitor = Callable[[Coalition, int, int], None]
 
 
 def plan_coalitions(n_parties: int, exact: bool) -> list[tuple[int, ...]]:
@@ -231,48 +209,62 @@ def plan_coalitions(n_parties: int, exact: bool) -> list[tuple[int, ...]]:
     return list(plan)
 
 
-def measure_worth(
-    problem: Problem,
-    options: SolverOptions | None = None,
+def play(
+    names: Sequence[str],
+    loss: Loss,
+    train: Train,
     *,
     metric: str | None = None,
     label_party: int = 0,
     exact: bool | None = None,
     known: Mapping[int, Coalition] | None = None,
-    known_models: Mapping[int, StartingPoint] | None = None,
     monitor: Monitor | None = None,
-    should_stop: Callable[[], bool] | None = None,
+) -> Worth | None:
+    """The game of some parties, wherever they are; None where a coalition was interrupted."""
+    exact = chosen_exact(len(names), metric, exact)
+    plan = plan_coalitions(len(names), exact)
+    done = {mask: c for mask, c in (known or {}).items() if c.members in plan}
+    reason = "" if exact else "Shapley values were not asked for"
+    if not exact and len(names) > MOST_PARTIES:
+        reason = (
+            f"{len(names)} parties have {2 ** len(names)} coalitions; Shapley values take them all "
+            f"and are computed for at most {MOST_PARTIES} parties"
+        )
+    worth = Worth(list(names), metric or "", label_party, done, reason)
+    for members in plan:
+        if sum(1 << m for m in members) in done:
+            continue
+        coalition = train(members)
+        if coalition is None:
+            return None
+        done[coalition.mask] = coalition
+        if not members and metric is not None:  # before hours of training, not after
+            worth.chosen_metric(loss)
+        if monitor is not None:
+            monitor(coalition, len(done), len(plan))
+    return replace(worth, metric=worth.chosen_metric(loss))
+
+
+def measure_worth(
+    problem: Problem,
+    options: SolverOptions | None = None,
+    *,
+    label_party: int = 0,
+    should_stop: Callable[[], bool] = lambda: False,
+    **how: Any,
 ) -> Worth | None:
     """Train the coalitions of a problem's parties and measure each on the test set; None if stopped."""
-    options, n_parties = options or SolverOptions(), problem.n_parties
-    test = problem.test
-    if test is None:
+    options = options or SolverOptions()
+    if problem.test is None:
         raise InputError("worth: the problem has no test set: what data add is measured on held-out rows")
-    exact = chosen_exact(n_parties, metric, exact)
-    if not 0 <= label_party < n_parties:
-        raise ConfigError(f"label_party: {label_party!r} is none of the {n_parties} parties")
-    plan = plan_coalitions(n_parties, exact)
-    done = {mask: c for mask, c in (known or {}).items() if c.members in plan}
-    # Not where it would decide which of several local solutions is found.
-    models = dict(known_models or {}) if problem.convex and weights_fit(problem, len(plan)) else None
-    with Engine(options.n_threads) as engine:
-        for members in plan:
-            if sum(1 << m for m in members) in done:
-                continue
-            if should_stop is not None and should_stop():  # a fit of one round has not asked
-                return None
-            trained = _train(problem, test, options, members, engine, should_stop, models)
-            if trained is None:
-                return None
-            coalition, model = trained
-            if not members and metric is not None:  # before hours of training, not after
-                Worth([], metric, 0, {0: coalition}).chosen_metric(problem.loss)
-            done[coalition.mask] = coalition
-            if models is not None:
-                models[coalition.mask] = model
-            if monitor is not None:
-                monitor(coalition, model, len(done), len(plan))
-    return Worth.of_game(problem.names, problem.loss, metric, label_party, done, exact)
+    if not 0 <= label_party < problem.n_parties:
+        raise ConfigError(f"label_party: {label_party!r} is none of the {problem.n_parties} parties")
+
+    def train(members: tuple[int, ...]) -> Coalition | None:
+        # A fit of one round has not asked.
+        return None if should_stop() else train_coalition(problem, options, members, should_stop)
+
+    return play(problem.names, problem.loss, train, label_party=label_party, **how)
 
 
 def chosen_exact(n_parties: int, metric: str | None, exact: bool | None) -> bool:
@@ -287,59 +279,26 @@ def chosen_exact(n_parties: int, metric: str | None, exact: bool | None) -> bool
     return n_parties <= MOST_PARTIES if exact is None else exact
 
 
-def nobody(problem: Problem, options: SolverOptions) -> Coalition:
-    """The coalition of nobody, whose model is an intercept."""
-    assert problem.test is not None
-    with Engine(options.n_threads) as engine:
-        trained = _train(problem, problem.test, options, (), engine, None, None)
-    assert trained is not None  # nobody stops it
-    return trained[0]
-
-
-def weights_fit(problem: Problem, n_coalitions: int) -> bool:
-    """Whether the weights of all coalitions may be kept: each begins at the best of its parts."""
-    width = sum(block.shape[1] for block in problem.blocks) * problem.n_outputs
-    return 8 * width * n_coalitions <= _MOST_WEIGHTS
-
-
-def _train(
+def train_coalition(
     problem: Problem,
-    test: TestSet,
     options: SolverOptions,
     members: Sequence[int],
-    engine: Engine,
-    should_stop: Callable[[], bool] | None,
-    models: Mapping[int, StartingPoint] | None,
-) -> tuple[Coalition, StartingPoint] | None:
-    """Train one coalition; None where it was stopped."""
+    should_stop: Callable[[], bool] | None = None,
+) -> Coalition | None:
+    """Train one coalition in this process; None where it was stopped."""
+    test = problem.test
+    assert test is not None  # checked
     restricted, rows = _restricted(problem, test, members)
-    start = None if models is None else _start(restricted, members, models)
-    result = solve(restricted, options, should_stop=should_stop, start=start)
+    result = solve(restricted, options, should_stop=should_stop)
     if result.status is Status.INTERRUPTED:
         return None
     if result.status is Status.DIVERGED:
         raise DivergenceError(f"worth: {', '.join(restricted.names)}: {result.message}")
-    with engine.limited():
+    with Engine(options.n_threads) as engine, engine.limited():
         z = predictor(rows, result.weights, result.intercept, problem.loss, engine)
     every = evaluation_metrics(problem.loss, test.y, z, test.weight)
     about = {"objective": result.objective, "rounds": len(result.history), "status": str(result.status)}
-    coalition = Coalition.measured(members, every, result.gap, **about)
-    return coalition, StartingPoint(result.weights, result.intercept)
-
-
-def _start(
-    problem: Problem, members: Sequence[int], models: Mapping[int, StartingPoint]
-) -> StartingPoint | None:
-    """The model of the coalition without its last member, with weights of zero for that one.
-
-    Always the same part of the same coalition, so that where a call was interrupted changes no bit.
-    """
-    known = models.get(sum(1 << m for m in members[:-1])) if len(members) > 1 else None
-    if known is None:
-        return None
-    d, classes = problem.blocks[-1].shape[1], problem.n_outputs
-    added = np.zeros((d, classes) if problem.loss.vector else d)
-    return StartingPoint([*known.weights, added], known.intercept)
+    return Coalition.measured(members, every, result.gap, **about)
 
 
 def _restricted(problem: Problem, test: TestSet, members: Sequence[int]) -> tuple[Problem, TestSet]:

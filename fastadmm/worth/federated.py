@@ -27,8 +27,9 @@ from fastadmm.worth.coalitions import (
     Coalition,
     Worth,
     chosen_exact,
-    nobody,
     plan_coalitions,
+    play,
+    train_coalition,
 )
 from fastadmm.worth.run import WORTH, party_number, private_worth
 
@@ -69,28 +70,34 @@ def federate_worth(
     setup = replace(setup, values=own)
     settings = make_config({**own, "test": str(test)}, setup.place)
     _check(setup, settings)
-    exact = chosen_exact(len(setup.names), metric, exact)
     label = party_number(label_party, setup.names, setup.place)
     labels = open_labels(test)
     for line in seen_by_ids(open_labels(Path(settings.data)), labels, False):
         say(line)
     game = _Game(setup, settings, test, labels, out, say)
-    plan = plan_coalitions(len(setup.names), exact)
+    plan = plan_coalitions(len(setup.names), chosen_exact(len(setup.names), metric, exact))
     about = {"parties": setup.names, "test": labels.row_digest, "coalitions": len(plan)}
     with setup.opened(say, ends=False) as ask, task_folder(out, "worth", about) as task:
         problem, _ = problem_of(settings, setup.names, None)
-        done = {0: nobody(problem, solver_options(settings))}
         setups = {members: _restricted(setup, members) for members in plan if members}
         with storage_errors(out):
             (out / "runs").mkdir(mode=0o700, exist_ok=True)
         for members, of in setups.items():
             begun(of, _folder(out, members), lambda line: None)
         _join(ask, task, game, setups)
-        for members, of in setups.items():
-            coalition = _coalition(ask, game, of, members)
-            done[coalition.mask] = coalition
-            say(f"{len(done)}/{len(plan)} coalitions: {' + '.join(of.names)}")
-        worth = Worth.of_game(setup.names, problem.loss, metric, label, done, exact)
+
+        def train(members: tuple[int, ...]) -> Coalition | None:
+            if not members:
+                return train_coalition(problem, solver_options(settings), ())
+            return _coalition(ask, game, setups[members], members)
+
+        def told(coalition: Coalition, done: int, total: int) -> None:
+            if coalition.members:
+                say(f"{done}/{total} coalitions: {' + '.join(setups[coalition.members].names)}")
+
+        how: Any = {"metric": metric, "label_party": label, "exact": exact, "monitor": told}
+        worth = play(setup.names, problem.loss, train, **how)
+        assert worth is not None  # nothing here is interrupted
         write_json(out / WORTH, {"test": test.resolve().name, **worth.to_json()})
     return worth
 

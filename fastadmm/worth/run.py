@@ -3,16 +3,13 @@
 import hashlib
 import json
 import shutil
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-
 from fastadmm.errors import ConfigError, FormatError, InputError
-from fastadmm.files.atomic import atomic_file, shown, storage_errors, write_json
-from fastadmm.files.reading import read_json, require_regular
+from fastadmm.files.atomic import shown, storage_errors, write_json
+from fastadmm.files.reading import read_json
 from fastadmm.runs.config import recorded, solver_options, without
 from fastadmm.runs.display import Notes, Silent
 from fastadmm.runs.folder import RunFolder
@@ -22,10 +19,9 @@ from fastadmm.runs.looks import seen_in_training
 from fastadmm.runs.provenance import provenance_of
 from fastadmm.settings.keys import DECISIVE, SETTINGS
 from fastadmm.settings.run import RunConfig
-from fastadmm.solver.warm_start import StartingPoint
 from fastadmm.store.model import open_model
 from fastadmm.store.partition import open_partition
-from fastadmm.worth.coalitions import Coalition, Worth, measure_worth, weights_fit
+from fastadmm.worth.coalitions import Coalition, Worth, measure_worth
 
 #: The finished document, in the run directory.
 WORTH = "worth.json"
@@ -72,32 +68,26 @@ def worth_of_run(
         for line in seen_in_training(run, open_partition(test), open_model(run)):
             display.note(line)
     label = party_number(label_party, problem.names, shown(run))
-    partial = run / PARTIAL
-
-    def monitor(coalition: Coalition, model: StartingPoint, done: int, total: int) -> None:
-        if problem.convex and weights_fit(problem, total):
-            with atomic_file(partial / f"{coalition.mask}.npz") as temporary, open(temporary, "wb") as file:
-                np.savez(file, *model.weights, intercept=model.intercept)
-        # Last: a coalition counts as done once this file is there.
-        write_json(partial / f"{coalition.mask}.json", coalition.to_json())
-        display.coalition(problem.names, coalition, done, total)
-
     with folder.held(), stop_on_signal() as should_stop:
         known = _known(run, fingerprint, display)
-        how: Any = {"metric": metric, "label_party": label, "exact": exact, "known": known}
-        how |= {"known_models": _known_models(run, known), "monitor": monitor, "should_stop": should_stop}
-        if not partial.is_dir():
-            with storage_errors(partial):
-                partial.mkdir(mode=0o700)
-            write_json(partial / "header.json", {"fingerprint": fingerprint})
         if known:
             display.note(f"{len(known)} coalitions are done already")
-        worth = measure_worth(problem, solver_options(config), **how)
+
+        def monitor(coalition: Coalition, done: int, total: int) -> None:
+            known[coalition.mask] = coalition
+            document = {"fingerprint": fingerprint, "coalitions": [one.to_json() for one in known.values()]}
+            write_json(run / PARTIAL, document)
+            display.coalition(problem.names, coalition, done, total)
+
+        how: Any = {"metric": metric, "label_party": label, "exact": exact, "known": known}
+        worth = measure_worth(
+            problem, solver_options(config), monitor=monitor, should_stop=should_stop, **how
+        )
         if worth is None:
             return None
         document = {"fingerprint": fingerprint, "test": Path(config.test).resolve().name, **worth.to_json()}
         folder.write_json(WORTH, document)
-        shutil.rmtree(run / PARTIAL, ignore_errors=True)
+        (run / PARTIAL).unlink(missing_ok=True)
     return worth
 
 
@@ -110,9 +100,7 @@ def read_worth(path: Path) -> tuple[Worth, dict[str, Any]] | None:
             document = read_json(path)
             return Worth.from_json(document), document
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise FormatError(
-                f"{shown(path)}: not what `fastadmm worth` writes ({type(error).__name__}); delete it"
-            ) from None
+            raise _damaged(path, error) from None
 
 
 def _lambda(run: Path, config: RunConfig) -> float:
@@ -144,45 +132,33 @@ def _fingerprint(config: RunConfig, provenance: Any, run: Path) -> str:
 
 
 def _known(run: Path, fingerprint: str, display: WorthDisplay) -> dict[int, Coalition]:
-    """Coalitions of the same data and settings that are done; what belongs to others is removed."""
-    partial = run / PARTIAL
-    found = read_worth(run / WORTH)
-    known: dict[int, Coalition] = {}
-    if found is not None and found[1].get("fingerprint") == fingerprint:
-        known |= found[0].coalitions
-    if not partial.is_dir():
-        return known
-    try:
-        header = read_json(partial / "header.json")
-        if header["fingerprint"] != fingerprint:
-            raise ValueError("of other data or settings")
-        for file in partial.glob("[0-9]*.json"):
-            coalition = Coalition.from_json(read_json(file))
-            known[coalition.mask] = coalition
-    except (OSError, ValueError, KeyError, TypeError):
-        display.note(f"{PARTIAL}: damaged, or of other data or settings: begun anew")
-        with storage_errors(partial):
-            shutil.rmtree(partial)
+    """Coalitions of the same data and settings that are done."""
+    known = coalitions_done(run, fingerprint)
+    if not known and (run / PARTIAL).exists():
+        display.note(f"{PARTIAL}: of other data or settings: begun anew")
+        with storage_errors(run):
+            if (run / PARTIAL).is_dir():  # as older releases wrote it
+                shutil.rmtree(run / PARTIAL)
     return known
 
 
-def _known_models(run: Path, known: dict[int, Coalition]) -> dict[int, StartingPoint]:
-    """Models of coalitions that an interrupted call has trained."""
-    models = {}
-    for mask, coalition in known.items():
-        path = run / PARTIAL / f"{mask}.npz"
-        if not path.exists():
-            continue  # of a finished call, or too large to keep
-        with storage_errors(path, "read"):
-            require_regular(path)
-            try:
-                with np.load(path, allow_pickle=False) as file:
-                    weights = [file[f"arr_{k}"] for k in range(max(1, len(coalition.members)))]
-                    intercept = file["intercept"]
-            except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-                raise FormatError(f"{shown(path)}: damaged; delete {shown(run / PARTIAL)}") from error
-        models[mask] = StartingPoint(weights, intercept if intercept.ndim else float(intercept))
-    return models
+def coalitions_done(run: Path, fingerprint: str | None = None) -> dict[int, Coalition]:
+    """Coalitions that the files of a run have, of these data and settings."""
+    known: dict[int, Coalition] = {}
+    for path in (run / WORTH, run / PARTIAL):
+        if not path.is_file():
+            continue
+        try:
+            document = read_json(path)
+            if fingerprint in (None, document["fingerprint"]):
+                known |= {one.mask: one for one in map(Coalition.from_json, document["coalitions"])}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise _damaged(path, error) from None
+    return known
+
+
+def _damaged(path: Path, error: Exception) -> FormatError:
+    return FormatError(f"{shown(path)}: not what `fastadmm worth` writes ({type(error).__name__}); delete it")
 
 
 def private_worth(place: str) -> ConfigError:
