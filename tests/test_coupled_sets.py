@@ -155,7 +155,7 @@ def test_a_run_is_verified(tmp_path, capsys):
     record = json.loads((out / "result.json").read_text())
     assert record["scheme"] == "sharing"
     assert record["party_constraint"]["party-2"] == Affine.of(ROWS, VALUES).text
-    assert run("verify", out, data, "--digits", 30) == 0
+    assert run("verify", out, data) == 0
     for text in ("simplex", "sum:1"):
         assert (
             run("train", data, "--constraint", text, "-o", out, "-q", "--force", "--regularizer", "l2") == 0

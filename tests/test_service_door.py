@@ -54,10 +54,8 @@ def post(length):
     return "\n".join((*lines, f"Content-Length: {length}\n"))
 
 
-#: Seconds that a half-sent request has.
-PATIENCE = (
-    "from fastadmm.runs import service_app, service_door\nservice_app._SECONDS = service_door._SECONDS = 3.0"
-)
+#: Seconds that a half-sent body has.
+PATIENCE = "from fastadmm.runs import service_app\nservice_app._SECONDS = 3.0"
 
 
 @contextmanager
@@ -114,14 +112,6 @@ def test_it_takes_json_alone(service, kind):
     assert service.status(**{"Content-Type": "Application/JSON; charset=utf-8"}) == 200
 
 
-def test_pages_of_other_origins_are_refused(service):
-    own = f"127.0.0.1:{service.port}"
-    others = ("http://evil.example", "null", "http://localhost:1", f"http://{own}.evil", "http://127.0.0.1")
-    for origin in others:
-        assert service.status(Origin=origin) == 403
-    assert service.status(Origin=f"http://{own}") == 200
-
-
 @pytest.mark.parametrize(
     ("body", "status", "says"),
     [
@@ -153,8 +143,7 @@ def test_ids_are_texts_and_whole_numbers(service, ids):
 
 def test_half_sent_requests_are_given_up(service):
     head = post(1000)
-    whole = "GET /health HTTP/1.1\nHost: localhost\n\n"
-    held = [service.connect(text) for text in ("", "POST /cont", head, head + "\n{", whole + "POST /con") * 8]
+    held = [service.connect(head + text) for text in ("\n", "\n{") * 8]
     begin = time.monotonic()
     assert service.ask("GET", "/health")[0] == 200
     for connection in held:
@@ -217,31 +206,6 @@ def test_an_interrupt_is_an_interrupt(home):
         code, said = ended(service, signal.SIGINT)
     assert code == 130
     assert "Traceback" not in said
-
-
-@pytest.mark.repeats
-def test_an_answer_that_nobody_takes_is_given_up(home):
-    with serving(home, "--max-rows", 100_000) as service, socket.socket() as connection:
-        body = json.dumps({"rows": [service.row] * 80_000})
-        text = post(len(body)) + "\n" + body
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        connection.connect(("127.0.0.1", service.port))
-        connection.sendall(text.replace("\n", "\r\n").encode())
-        time.sleep(2.0)
-        held = open_sockets(service)
-        begin = time.monotonic()
-        while open_sockets(service) >= held:
-            time.sleep(0.2)
-            assert time.monotonic() - begin < 60.0
-        assert service.ask("GET", "/health")[0] == 200
-        code, said = ended(service)
-    assert code == 0
-    assert "Traceback" not in said
-
-
-def open_sockets(service):
-    links = Path(f"/proc/{service.process.pid}/fd").iterdir()
-    return sum(str(link.readlink()).startswith("socket:") for link in links)
 
 
 @pytest.mark.skipif(which("Rscript") is None, reason="no Rscript: the R of docs/predicting.md was not run")

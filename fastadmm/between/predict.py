@@ -41,7 +41,7 @@ from fastadmm.files.digest import row_digest
 from fastadmm.files.reading import read_bytes
 from fastadmm.inference.between import Asked, inferring
 from fastadmm.inference.table import Inference, check_level
-from fastadmm.runs.combine import Summand, combine_contributions, partial_predict, write_contribution
+from fastadmm.runs.combine import Contribution, combine_contributions, partial_predict, write_contribution
 from fastadmm.runs.evaluate import evaluate_predictions
 from fastadmm.runs.folder import EXCHANGE, RunFolder
 from fastadmm.runs.looks import seen_by_ids
@@ -100,7 +100,7 @@ def ask_predictions(
             (values,) = answer.values()
             if values.shape[1:] != np.shape(shared.intercept):
                 raise FormatError(f"party {name}: its scores are not of the model's classes; nothing is kept")
-            write_contribution(paths[name], Summand(name, shared.model_id, values, ids))
+            write_contribution(paths[name], Contribution(name, shared.model_id, values, ids))
 
         asked = [name for name in setup.elsewhere if not paths[name].exists()]
         if own is not None and not paths[setup.own_name].exists():

@@ -25,7 +25,7 @@ from fastadmm.files.atomic import shown, write_frame, write_json
 from fastadmm.files.reading import read_json
 from fastadmm.inference.between import InferenceParty, batches
 from fastadmm.runs.checkpoint import read_tree, write_tree
-from fastadmm.runs.combine import Summand, summand_of_file, summand_of_table
+from fastadmm.runs.combine import Contribution, summand_of_file, summand_of_table
 from fastadmm.runs.infer import chosen_bins
 from fastadmm.store.coefficients import units_of
 from fastadmm.store.elements import require_group
@@ -93,7 +93,7 @@ def approved_run(directory: Path, name: str, place: str) -> tuple[Approval, Path
     return open_approval(directory / APPROVAL), part
 
 
-def _summand(asked: Task, approval: TaskApproval, part: Path, home: Home, place: str) -> Summand:
+def _summand(asked: Task, approval: TaskApproval, part: Path, home: Home, place: str) -> Contribution:
     path, wanted = Path(approval.file), asked.arguments["row_digest"]
     if h5py.is_hdf5(path):
         party = open_party(path)

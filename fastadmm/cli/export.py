@@ -67,8 +67,7 @@ def serve(
     except ImportError:
         raise ConfigError("serve: needs FastAPI and uvicorn: pip install 'fastadmm[serve]'") from None
     from fastadmm.runs.service import open_service
-    from fastadmm.runs.service_app import listen, make_app, run_server
-    from fastadmm.runs.service_door import LOCAL_NAMES
+    from fastadmm.runs.service_app import LOCAL_NAMES, listen, make_app, run_server
 
     service = open_service(model, party, combine, max_rows, allow_infinite_epsilon=allow_infinite_epsilon)
     own = [] if host in ("0.0.0.0", "::", "") else [host]
@@ -76,5 +75,5 @@ def serve(
     sock = listen(host, port)
     where = f"[{host}]" if ":" in host else host
     what = ", ".join(service.describe()["parties"])
-    line = f"serving {what} at http://{where}:{sock.getsockname()[1]} (API: /docs, /openapi.json)"
+    line = f"serving {what} at http://{where}:{sock.getsockname()[1]} (API: /openapi.json)"
     run_server(web, sock, lambda: say(line))

@@ -18,7 +18,7 @@ from fastadmm.runs.predict import Predictions, first_not_finite, make_prediction
 from fastadmm.store.compression import refuse_packed
 from fastadmm.store.elements import array_dataset, read_array, read_attribute, write_array
 from fastadmm.store.h5file import create_h5, read_h5
-from fastadmm.store.ids import IdWriter, read_ids, verified_digest
+from fastadmm.store.ids import IdWriter, read_ids, row_digest, verified_digest
 from fastadmm.store.label_file import open_labels
 from fastadmm.store.model import PartyModel, SharedPart, open_party_model, open_shared_part
 from fastadmm.store.party_file import PartyData, check_party_name, open_party
@@ -31,21 +31,17 @@ CONTRIBUTION = "fastadmm-contribution"
 
 @dataclass(frozen=True)
 class Contribution:
-    """What one party adds to the scores of N rows. Shapes: values (N,) or (N, C)."""
+    """What one party adds to the scores of some rows. Shapes: values (N,) or (N, C); ids (N,)."""
 
-    path: Path
     name: str  # the party
     model_id: str  # of the model whose weights these are
-    values: np.ndarray  # of shape (N,) or (N, C): ``D_m x_m``; a fusion model's scale is not in it
-    row_digest: str  # of the row ids, verified
-
-    def ids(self) -> np.ndarray:
-        """Row ids, of shape (N,): int64, or object holding str."""
-        with read_h5(self.path, CONTRIBUTION) as file:
-            return read_ids(file, len(self.values))
+    values: np.ndarray  # ``D_m x_m``; a fusion model's scale is not in it
+    ids: np.ndarray  # row ids: int64, or object holding str
+    notes: Sequence[str] = ()  # what a user should know of a table
+    place: str = ""  # where it was read
 
 
-def write_contribution(path: str | os.PathLike[str], found: Summand, *, force: bool = False) -> None:
+def write_contribution(path: str | os.PathLike[str], found: Contribution, *, force: bool = False) -> None:
     """Write a contribution file."""
     with create_h5(path, CONTRIBUTION, force=force) as file:
         file.attrs["name"] = found.name
@@ -59,37 +55,24 @@ def write_contribution(path: str | os.PathLike[str], found: Summand, *, force: b
 
 def open_contribution(path: str | os.PathLike[str]) -> Contribution:
     """Read a contribution file and check it."""
+    place = shown(path)
     with read_h5(path, CONTRIBUTION) as file:
-        name = check_party_name(
-            read_attribute(file, "name", str), f"{shown(path)}: attribute 'name'", FormatError
-        )
+        name = check_party_name(read_attribute(file, "name", str), f"{place}: attribute 'name'", FormatError)
         model_id = read_attribute(file, "model-id", str)
         n = read_attribute(file, "n_samples", int)
         if n < 1:
-            raise FormatError(f"{shown(path)}: attribute 'n_samples' is {n}, not positive")
+            raise FormatError(f"{place}: attribute 'n_samples' is {n}, not positive")
         refuse_packed(array_dataset(file, "contribution"))  # it comes from others
         values = np.asarray(read_array(file, "contribution", length=n, kind="f"), dtype=np.float64)
-        digest = verified_digest(file, n)
-    if values.ndim not in (1, 2):
-        raise FormatError(f"{shown(path)}: key 'contribution' has {values.ndim} dimensions, not 1 or 2")
+        verified_digest(file, n)
+        ids = read_ids(file, n)
     if (row := first_not_finite(values)) is not None:
-        raise FormatError(f"{shown(path)}: key 'contribution': row {row + 1} is not finite")
-    return Contribution(Path(path), name, model_id, values, digest)
+        raise FormatError(f"{place}: key 'contribution': row {row + 1} is not finite")
+    return Contribution(name, model_id, values, ids, place=place)
 
 
 #: What an absent party's summand may be replaced by.
 FALLBACKS = ("zero", "mean")
-
-
-@dataclass(frozen=True)
-class Summand:
-    """What one party adds to the scores of some rows. Shapes: values (N,) or (N, C); ids (N,)."""
-
-    name: str  # the party
-    model_id: str  # of the model whose weights these are
-    values: np.ndarray  # of shape (N,) or (N, C): ``D_m x_m``
-    ids: np.ndarray  # of shape (N,): row ids
-    notes: Sequence[str] = ()  # what a user should know of a table
 
 
 def partial_predict(
@@ -101,7 +84,7 @@ def partial_predict(
     *,
     force: bool = False,
     allow_infinite_epsilon: bool = False,
-) -> Summand:
+) -> Contribution:
     """Write one party's contribution to the scores of its rows, from its file or, with options, a table."""
     agreed = allow_infinite_epsilon
     if options is None:
@@ -112,7 +95,7 @@ def partial_predict(
     return found
 
 
-def summand_of_file(model: Path, party: PartyData, *, allow_infinite_epsilon: bool = False) -> Summand:
+def summand_of_file(model: Path, party: PartyData, *, allow_infinite_epsilon: bool = False) -> Contribution:
     """One party's contribution to the scores of its rows."""
     weights, model_id = weights_of_party(
         model, party.name, party.path, allow_infinite_epsilon=allow_infinite_epsilon
@@ -120,12 +103,12 @@ def summand_of_file(model: Path, party: PartyData, *, allow_infinite_epsilon: bo
     values = weights.contribution(party)
     if (row := first_not_finite(values)) is not None:
         raise InputError(f"{shown(party.path)}: row {row + 1}: the contribution is not finite")
-    return Summand(party.name, model_id, values, party.ids())
+    return Contribution(party.name, model_id, values, party.ids())
 
 
 def summand_of_table(
     model: Path, name: str | None, table: Path, options: TableRows, *, allow_infinite_epsilon: bool = False
-) -> Summand:
+) -> Contribution:
     """One party's contribution to the scores of rows of a table."""
     from fastadmm.data_tools.predict_tables import read_features
 
@@ -136,7 +119,7 @@ def summand_of_table(
     values = weights.contribution_of(found.blocks[0])
     if (row := first_not_finite(values)) is not None:
         raise InputError(f"{shown(table)}: id {found.ids[row]}: the contribution is not finite")
-    return Summand(weights.name, model_id, values, found.ids, found.notes)
+    return Contribution(weights.name, model_id, values, found.ids, found.notes)
 
 
 def weights_of_party(
@@ -189,29 +172,52 @@ def combine_contributions(
     """Add the parties' contributions up to predictions, which say who was absent."""
     shared, directory = open_shared_part(model)
     _check_fallback(shared, directory, allow_missing, fallback)
-    given: dict[str, Contribution] = {}
-    first: Contribution | None = None
-    for path in paths:
-        contribution = open_contribution(path)
-        _check(contribution, shared, directory, given, first)
-        first = first or contribution
-        given[contribution.name] = contribution
-    if first is None:
+    given = [open_contribution(path) for path in paths]
+    if not given:
         raise InputError("combine: no contribution; write them with 'fastadmm predict --partial'")
-    missing = [name for name in shared.names if name not in given]
+    by_name = checked_contributions(shared, given)
+    missing = [name for name in shared.names if name not in by_name]
     refused = [name for name in missing if name not in allow_missing]
     if refused:
         raise InputError(
             f"combine: no contribution of {', '.join(refused)}; the sum would be another model's. "
             f"Get it, or state what stands for it: --allow-missing {refused[0]} --fallback zero"
         )
-    n = len(first.values)
+    first = given[0]
     values = [
-        given[name].values if name in given else _stand_in(shared, m, n, fallback)
+        by_name[name].values if name in by_name else _stand_in(shared, m, len(first.values), fallback)
         for m, name in enumerate(shared.names)
     ]
     z = shared.combine(values, _offset(labels, first))
-    return make_predictions(shared, first.ids(), z, {name: str(fallback) for name in missing})
+    return make_predictions(shared, first.ids, z, {name: str(fallback) for name in missing})
+
+
+def checked_contributions(shared: SharedPart, given: Sequence[Contribution]) -> dict[str, Contribution]:
+    """Contributions to one sum by party; refused where they are of another model, of other rows or twice."""
+    found: dict[str, Contribution] = {}
+    first, shape = given[0], np.shape(shared.intercept)
+    for own in given:
+        if own.name not in shared.names:
+            raise InputError(f"{own.place}: party {own.name!r}: the model has {', '.join(shared.names)}")
+        if own.model_id != shared.model_id:
+            raise InputError(f"{own.place}: made with another model (model ids differ)")
+        if own.name in found:
+            raise InputError(f"{own.place}: a second contribution of {own.name}")
+        if own.values.ndim != 1 + len(shape) or own.values.shape[1:] != shape:
+            raise FormatError(
+                f"{own.place}: not one number, or one for each class of the model, for each row"
+            )
+        if len(own.values) != len(first.values):
+            raise InputError(
+                f"{own.place}: {len(own.values)} rows, but {first.place} has {len(first.values)}; "
+                "align the rows first"
+            )
+        if not np.array_equal(own.ids, first.ids):
+            raise InputError(
+                f"{own.place}: other rows, or another order, than {first.place}; align the rows first"
+            )
+        found[own.name] = own
+    return found
 
 
 def _check_fallback(
@@ -233,37 +239,6 @@ def _check_fallback(
         )
 
 
-def _check(
-    contribution: Contribution,
-    shared: SharedPart,
-    directory: Path,
-    given: dict[str, Contribution],
-    first: Contribution | None,
-) -> None:
-    place = shown(contribution.path)
-    if contribution.model_id != shared.model_id:
-        raise InputError(f"{place}: made with another model than {shown(directory)} (model ids differ)")
-    if contribution.name not in shared.names:
-        raise InputError(f"{place}: of {contribution.name}, but the model has {', '.join(shared.names)}")
-    if contribution.name in given:
-        raise InputError(
-            f"{place}: a second contribution of {contribution.name}, after "
-            f"{shown(given[contribution.name].path)}"
-        )
-    if contribution.values.shape[1:] != np.shape(shared.intercept):
-        raise FormatError(f"{place}: key 'contribution' does not have one column per class of the model")
-    if first is not None and len(contribution.values) != len(first.values):
-        raise InputError(
-            f"{place}: {len(contribution.values)} rows, but {shown(first.path)} has {len(first.values)}; "
-            "align the rows first"
-        )
-    if first is not None and contribution.row_digest != first.row_digest:
-        raise InputError(
-            f"{place}: other rows, or another order, than {shown(first.path)} (row digests differ); "
-            "align the rows first"
-        )
-
-
 def _stand_in(shared: SharedPart, m: int, n: int, fallback: str | None) -> np.ndarray:
     shape = (n, *np.shape(shared.intercept))
     if fallback == "mean" and shared.means is not None:
@@ -277,8 +252,8 @@ def _offset(path: Path | None, first: Contribution) -> np.ndarray | None:
     labels = open_labels(path)
     if labels.offset is None:
         raise InputError(f"{shown(path)}: key 'offset': there is none; leave --labels out")
-    if labels.row_digest != first.row_digest:
+    if labels.row_digest != row_digest(first.ids):
         raise InputError(
-            f"{shown(path)}: other rows, or another order, than {shown(first.path)} (row digests differ)"
+            f"{shown(path)}: other rows, or another order, than {first.place} (row digests differ)"
         )
     return labels.offset

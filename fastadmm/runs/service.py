@@ -11,13 +11,12 @@ import numpy as np
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.files.reading import is_directory
-from fastadmm.runs.combine import weights_of_party
+from fastadmm.runs.combine import Contribution, checked_contributions, weights_of_party
 from fastadmm.runs.export import open_covered
 from fastadmm.runs.predict import columns_of, first_not_finite, make_predictions
 from fastadmm.store.model import PartyModel, SharedPart, open_shared_part
 
 Array = np.ndarray
-
 
 _LONGEST_ID = 256
 
@@ -33,25 +32,16 @@ class Service:
         if max_rows < 1:
             raise ConfigError(f"--max-rows {max_rows}: is not positive")
         self.parties, self.shared, self.model_id, self.max_rows = parties, shared, model_id, max_rows
+        self.columns = [name for party in parties for name in _columns(party)]  # that rows have
         self._features = row_features
-
-    @property
-    def columns(self) -> list[str]:
-        """Columns that rows have."""
-        names = []
-        for party in self.parties:
-            own = [c.name for c in party.encoder.columns] if party.encoder else party.feature_names
-            names += own
-        return names
 
     def describe(self) -> dict[str, Any]:
         """What it serves: parties, columns, the model's id, most rows; with the sum also loss and classes."""
+        names = [p.name for p in self.parties] or (self.shared.names if self.shared else [])
         document = {
             "status": "ok",
             "model_id": self.model_id,
-            "parties": [p.name for p in self.parties]
-            if self.parties or not self.shared
-            else self.shared.names,
+            "parties": names,
             "columns": self.columns,
             "max_rows": self.max_rows,
         }
@@ -78,48 +68,30 @@ class Service:
     def combine(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """Predictions from the contributions of all parties, which are added in the model's order."""
         assert self.shared is not None
-        given: dict[str, Array] = {}
-        ids: list[Any] = []
         entries = _known(document, {"contributions"}).get("contributions")
         if not isinstance(entries, list) or not entries:
             raise InputError("request: 'contributions': the list of all parties' contributions is needed")
-        for entry in entries:
-            name, values = self._summand(entry)
-            if name in given:
-                raise InputError(f"request: a second contribution of {name}")
-            first = next(iter(given), name)
-            other = InputError(f"request: contribution of {name}: other rows than that of {first}")
-            if given and len(values) != len(given[first]):
-                raise other
-            own = _ids(entry, len(values), f"request: contribution of {name}")
-            if given and own != ids:
-                raise other
-            given[name], ids = values, own
-        if absent := [name for name in self.shared.names if name not in given]:
+        given = [self._given(entry) for entry in entries]
+        by_name = checked_contributions(self.shared, given)
+        if absent := [name for name in self.shared.names if name not in by_name]:
             raise InputError(f"request: no contribution of {', '.join(absent)}")
-        ordered = [given[name] for name in self.shared.names]
-        return self._predictions(ordered, ids)
+        return self._predictions([by_name[name].values for name in self.shared.names], given[0].ids.tolist())
 
-    def _summand(self, entry: Any) -> tuple[str, Array]:
-        assert self.shared is not None
-        if not isinstance(entry, dict) or entry.get("party") not in self.shared.names:
-            who = entry.get("party") if isinstance(entry, dict) else None
-            raise InputError(f"request: party {who!r}: the model has {', '.join(self.shared.names)}")
-        name = str(entry["party"])
-        if entry.get("model_id") != self.model_id:
-            raise InputError(f"request: contribution of {name}: made with another model (model ids differ)")
+    def _given(self, entry: Any) -> Contribution:
+        if not isinstance(entry, dict):
+            raise InputError("request: 'contributions': each is an object, as a party's service answers it")
+        name = str(entry.get("party"))
+        place = f"request: contribution of {name}"
         try:
             values = np.array(entry.get("contribution"), dtype=np.float64)
         except (TypeError, ValueError, OverflowError):
             values = np.empty(())
-        shape = np.shape(self.shared.intercept)
-        if values.ndim != 1 + len(shape) or values.shape[1:] != shape or not np.isfinite(values).all():
-            raise InputError(f"request: contribution of {name}: finite numbers, one for each row, are needed")
+        if values.ndim == 0 or not np.isfinite(values).all():
+            raise InputError(f"{place}: finite numbers, one for each row, are needed")
         if not 0 < len(values) <= self.max_rows:
-            raise InputError(
-                f"request: contribution of {name}: {len(values)} rows; from 1 to {self.max_rows} fit"
-            )
-        return name, values
+            raise InputError(f"{place}: {len(values)} rows; from 1 to {self.max_rows} fit")
+        ids = np.array(_ids(entry, len(values), place), dtype=object)
+        return Contribution(name, str(entry.get("model_id")), values, ids, place=place)
 
     def _contributions(self, document: Mapping[str, Any]) -> tuple[list[Array], list[str], list[Any]]:
         rows = _rows(document)
@@ -140,6 +112,10 @@ class Service:
         columns = columns_of(found) | {"id": ids}
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         return {"model_id": self.model_id, "predictions": rows}
+
+
+def _columns(party: PartyModel) -> list[str]:
+    return [c.name for c in party.encoder.columns] if party.encoder else party.feature_names
 
 
 def _known(document: Mapping[str, Any], keys: set[str]) -> Mapping[str, Any]:
@@ -181,19 +157,19 @@ def open_service(
 ) -> Service:
     """Load what is served."""
     whole = is_directory(path)
-    if combine and (party is not None or not whole):
-        raise ConfigError("--combine: needs a model directory, and no party")
     if combine:
+        if party is not None or not whole:
+            raise ConfigError("--combine: needs a model directory, and no party")
         shared, _ = open_shared_part(path)
         return Service([], shared, shared.model_id, max_rows)
     if party is not None or not whole:
         weights, model_id = weights_of_party(path, party, path, allow_infinite_epsilon=allow_infinite_epsilon)
         return Service([weights], None, model_id, max_rows)
     model = open_covered(path, "scores of chosen rows", allow_infinite_epsilon=allow_infinite_epsilon)
-    columns = [name for p in model.parties for name in Service([p], None, "", 1).columns]
-    if twice := sorted({name for name in columns if columns.count(name) > 1}):
+    service = Service(model.parties, model.shared, model.model_id, max_rows)
+    if twice := sorted({name for name in service.columns if service.columns.count(name) > 1}):
         raise ConfigError(
             f"{shown(path)}: several parties have a column {twice[0]!r}: serve each with --party, and sums "
             "with --combine"
         )
-    return Service(model.parties, model.shared, model.model_id, max_rows)
+    return service
