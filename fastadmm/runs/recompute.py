@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.runs.plain import EPS, Columns, Rows, predictor, product, xlogx
+from fastadmm.runs.plain import Columns, Numbers, Rows, predictor, product
 
 Array = Any
 INF = math.inf
@@ -52,25 +52,27 @@ def recompute(
     fitted: bool,
     dual: Array | None,
     reach: float | None,
+    digits: int = 0,
 ) -> Recomputed:
     """Objective and absolute gap of weights and intercept. Shapes: intercept (C,); dual (C, N)."""
-    weight, total = rows.weight, math.fsum(rows.weight)
-    classes, z = range(len(intercept)), predictor(rows, parties, intercept, fitted)
-    bracket, slope, least, low, high = _loss(rows)
-    cost = math.fsum([_cost(m, m.weights[:, k]) for m in parties for k in classes])
-    objective = math.fsum(((bracket(z, 0 * z) + least) * weight).flat) / total + cost
-    most = objective - math.fsum(((least + 0 * weight) * weight).flat) / total  # no loss is below its least
+    num, total = Numbers(digits), math.fsum(rows.weight)
+    of, weight = num.of, num.of(rows.weight)
+    classes, z = range(len(intercept)), predictor(rows, parties, intercept, fitted, num)
+    bracket, slope, least, low, high = _loss(rows, num)
+    cost = num.sum([_cost(m, of(m.weights[:, k]), num) for m in parties for k in classes])
+    objective = num.sum(((bracket(z, 0 * z) + least) * weight).flat) / total + cost
+    most = objective - num.sum(((least + 0 * weight) * weight).flat) / total  # no loss is below its least
     u = np.asarray(slope(z) * rows.weight if dual is None else dual, dtype=np.float64)
     inside = INF
     for k in range(8):
         u = _feasible(u, rows, low, high, fitted)
-        loss = math.fsum((bracket(z, u / np.where(rows.weight > 0, weight, 1)) * weight).flat) / total
-        pulls = [-product(m, u) / total for m in parties]
+        loss = num.sum((bracket(z, of(u) / np.where(rows.weight > 0, weight, 1)) * weight).flat) / total
+        pulls = [-product(m, of(u), num) / total for m in parties]
         given = [(m, m.weights[:, k], q[:, k]) for m, q in zip(parties, pulls) for k in classes]
 
         def gap(within: float, loss: Any = loss, given: Any = given) -> Any:
-            each = [_excess(m, x, q, within) for m, x, q in given]
-            return most if INF in each else min(most, loss + math.fsum(each))
+            each = [_excess(m, x, q, within, num) for m, x, q in given]
+            return most if INF in each else min(most, loss + num.sum(each))
 
         # Among models in reach, a vector that the norm does not pay for may prove more than a share of it.
         inside = inside if reach is None else min(inside, gap(reach))
@@ -83,20 +85,20 @@ def recompute(
     largest = float(np.abs(apart).max()) or 1.0  # its square may overflow
     spread = largest * math.sqrt(float(np.mean(np.square(apart / largest))))
     sizes = float(np.sum(np.abs(u) * (abs(z) + abs(level)).astype(np.float64))) / total
-    rounding = 16.0 * EPS * (sizes + float(abs(objective)))
+    rounding = 16.0 * num.eps * (sizes + float(abs(objective)))
     unit = spread if rows.loss in ("squared", "huber", "quantile") else 1.0
     return Recomputed(objective, gap(INF), inside, rounding, unit)
 
 
-def _loss(rows: Rows) -> tuple[Any, Any, Any, Array, Array]:
+def _loss(rows: Rows, num: Numbers) -> tuple[Any, Any, Any, Array, Array]:
     """Of a unit weight: the bracket at z and slope w, the slope at z, the least loss, ends of w's domain."""
-    exp, expm1, log, y, p = np.exp, np.expm1, np.log, rows.y, rows.parameter
+    exp, expm1, log, y, p = num.exp, num.expm1, num.log, num.of(rows.y), num.of(rows.parameter)
     none, free, name = np.zeros(len(rows.y)), np.full(len(rows.y), INF), rows.loss
 
     def binary(z: Array, w: Array, y: Array) -> Array:
         one, other = y + w, (1 - y) - w
-        ends = np.where(z > 0, other, one) * abs(z) + np.log1p(exp(-abs(z)))
-        return ends + xlogx(one, other) + xlogx(other, one)
+        ends = np.where(z > 0, other, one) * abs(z) + num.log1p(exp(-abs(z)))
+        return ends + num.xlogx(one, other) + num.xlogx(other, one)
 
     def chance(z: Array) -> Array:
         return np.where(z > 0, 1, exp(-abs(z))) / (1 + exp(-abs(z)))
@@ -114,7 +116,7 @@ def _loss(rows: Rows) -> tuple[Any, Any, Any, Array, Array]:
 
         return clamped, lambda z: sign * best(at + sign * z), 0, *np.sort([sign * low, sign * high], axis=0)
     if name in ("logistic", "binomial"):
-        entropy = -xlogx(y, 1 - y) - xlogx(1 - y, y)
+        entropy = -num.xlogx(y, 1 - y) - num.xlogx(1 - y, y)
         return lambda z, w: binary(z, w, y), lambda z: chance(z) - y, entropy, -rows.y, 1 - rows.y
     if name == "negative_binomial":
         k, a, end = y + 1 / p, log(p), none + 1 / rows.parameter
@@ -129,6 +131,8 @@ def _loss(rows: Rows) -> tuple[Any, Any, Any, Array, Array]:
 
         ends: Any = (-rows.y, free) if turn > 0 else (-free, none + 1)
         return exponential, lambda z: turn * (unit * exp(turn * z) - (y if turn > 0 else 1)), 0, *ends
+    if name in ("sigmoid", "tukey", "welsch"):
+        return (*_bounded(rows, num), 0, none, none)
     if name == "tweedie":
         a, b, some = p - 1, 2 - p, rows.y > 0
 
@@ -141,7 +145,7 @@ def _loss(rows: Rows) -> tuple[Any, Any, Any, Array, Array]:
                 middle = (low + high) / 2
                 above = tilted(middle) > w
                 low, high = np.where(above, low, middle), np.where(above, middle, high)
-            root = (low + high) / 2
+            root = num.of((low + high) / 2)
             for _ in range(3):
                 root = root - (tilted(root) - w) / (b * exp(b * root) + a * y * exp(-a * root))
             root = np.where(some, root, log(np.where(w > 0, w, 1)) / b)
@@ -156,17 +160,39 @@ def _loss(rows: Rows) -> tuple[Any, Any, Any, Array, Array]:
         number = np.arange(len(z))[:, np.newaxis]
         mine, top = number == rows.y, z.max(axis=0)
         base = np.where(mine, z, 0).sum(axis=0)
-        level = (top - base) + np.log1p(np.where(number == z.argmax(axis=0), 0, exp(z - top)).sum(axis=0))
+        level = (top - base) + num.log1p(np.where(number == z.argmax(axis=0), 0, exp(z - top)).sum(axis=0))
         others = np.where(mine, 0, w)
         mixed = others * (log(np.where(others > 0, others, 1)) - np.where(mine, 0, z - base))
         left = others.sum(axis=0)
-        return level + mixed.sum(axis=0) + xlogx(1 - left, left)
+        return level + mixed.sum(axis=0) + num.xlogx(1 - left, left)
 
     def shares(z: Array) -> Array:
         e = exp(z - z.max(axis=0))
         return e / e.sum(axis=0) - (np.arange(len(z))[:, np.newaxis] == rows.y)
 
     return classes, shares, 0, -free, free
+
+
+def _bounded(rows: Rows, num: Numbers) -> tuple[Any, Any]:
+    """The same of losses that are not convex, of which no slope but zero proves a bound."""
+    y, c, sigmoid, tukey = num.of(rows.y), rows.parameter, rows.loss == "sigmoid", rows.loss == "tukey"
+
+    def value(z: Array, w: Array) -> Array:
+        far = num.exp(-abs(z))
+        square = ((z - y) / (c or 1.0)) ** 2
+        near = np.minimum(square, 1)
+        if sigmoid:
+            return np.where((1 - 2 * y) * z > 0, 1, far) / (1 + far)
+        return c * c * (near * (3 - 3 * near + near * near) / 6 if tukey else -num.expm1(-square / 2))
+
+    def slope(z: Array) -> Array:
+        far = num.exp(-abs(z))
+        square = ((z - y) / (c or 1.0)) ** 2
+        if sigmoid:
+            return (1 - 2 * y) * far / (1 + far) ** 2
+        return (z - y) * ((1 - np.minimum(square, 1)) ** 2 if tukey else num.exp(-square / 2))
+
+    return value, slope
 
 
 def _feasible(u: Array, rows: Rows, low: Array, high: Array, fitted: bool) -> Array:
@@ -224,17 +250,17 @@ def _norms(m: Columns, x: Array) -> tuple[Array, list[Any]]:
     return np.array([(x[g] @ x[g]) ** 0.5 / f for g, f in zip(groups, factors)]), list(zip(groups, factors))
 
 
-def _cost(m: Columns, x: Array) -> Any:
-    norm = math.fsum(abs(x).flat)
+def _cost(m: Columns, x: Array, num: Numbers) -> Any:
+    norm = num.sum(abs(x).flat)
     if m.groups is not None:
         sizes, groups = _norms(m, x)
-        norm = math.fsum([s * f * f for s, (_, f) in zip(sizes, groups)])
+        norm = num.sum([s * f * f for s, (_, f) in zip(sizes, groups)])
     inside = (x >= m.low).all() and (x <= m.high).all() and float(x @ x) <= m.radius**2 * (1.0 + 1e-12)
     if m.equations is not None:
         rows, values = m.equations
         off = abs(rows @ x - values).astype(float)
         inside = inside and (off <= 1e-12 * (abs(rows) @ abs(x) + abs(values)).astype(float)).all()
-    return m.first * norm + m.second / 2 * math.fsum((x * x).flat) if inside else INF
+    return m.first * norm + m.second / 2 * num.sum((x * x).flat) if inside else INF
 
 
 def _endless(m: Columns, q: Array) -> Array:
@@ -276,18 +302,19 @@ def _scale(m: Columns, pulls: Array) -> float:
     return 1.0 if size <= m.first else m.first / size
 
 
-def _excess(m: Columns, x: Array, q: Array, reach: float) -> Any:
+def _excess(m: Columns, x: Array, q: Array, reach: float, num: Numbers) -> Any:
     """The bracket of one party's penalty, of weights whose column contributes at most the reach."""
+    x = num.of(x)
     flat = m.deviation == 0.0  # q is zero there
     end = np.where(flat, INF, reach / np.where(flat, 1.0, m.deviation))
     q = np.where(flat, 0.0 * q, q)
     if m.equations is not None:  # any multipliers prove a bound: those that floats find
         rows, values = m.equations
-        multipliers = _multipliers(m, q.astype(float))
-        paid = math.fsum((multipliers * (values - rows @ x)).flat)
-        left = q - rows.T @ multipliers
+        multipliers = num.of(_multipliers(m, q.astype(float)))
+        paid = num.sum((multipliers * (num.of(values) - num.of(rows) @ x)).flat)
+        left = q - num.of(rows.T) @ multipliers
         endless = np.where(flat, np.nextafter(0.0, 1.0), m.deviation)  # no column is flat to a multiplier
-        return _excess(replace(m, equations=None, deviation=endless), x, left, reach) + paid
+        return _excess(replace(m, equations=None, deviation=endless), x, left, reach, num) + paid
     if m.groups is None and m.radius == INF:
         low, high = np.maximum(m.low, -end), np.minimum(m.high, end)
         far = _shrunk(m, q)
@@ -296,11 +323,83 @@ def _excess(m: Columns, x: Array, q: Array, reach: float) -> Any:
         best = np.clip(far / (m.second or 1.0), low, high)
         if (abs(best) == INF).any():
             return INF
-        return math.fsum(((best - x) * (q - m.second * (best + x) / 2) - m.first * (abs(best) - abs(x))).flat)
+        return num.sum(((best - x) * (q - m.second * (best + x) / 2) - m.first * (abs(best) - abs(x))).flat)
     left = _shrunk(m, _endless(m, q))
     norm = (left @ left) ** 0.5
     at = min(m.radius, norm / m.second) if m.second else m.radius
     most = at * (norm - m.second * at / 2) if at < INF else INF if norm > 0 else 0.0
     if most == INF and reach < INF:
-        most = math.fsum((abs(left) * end).flat)
-    return INF if most == INF else _cost(m, x) + most - math.fsum((q * x).flat)
+        most = num.sum((abs(left) * end).flat)
+    return INF if most == INF else _cost(m, x, num) + most - num.sum((q * x).flat)
+
+
+# --- where nothing is convex --------------------------------------------------------------------------------
+
+
+@np.errstate(all="ignore")
+def stationarity(
+    rows: Rows, parties: list[Columns], b: Array, fitted: bool, lipschitz: float | None, digits: int = 0
+) -> tuple[Any, float, float, float]:
+    """Objective, prox-gradient norm as a share of that at zero weights, and the rounding of both.
+
+    The step of a party is 1, or follows from the Lipschitz constant of the loss's slope. Shapes: b (1,).
+    """
+    num = Numbers(digits)
+    start = [replace(m, weights=0.0 * m.weights) for m in parties]
+    if lipschitz is not None:  # rounds begin in the set
+        start = [replace(m, weights=_prox(m, m.weights[:, 0], 0.0)[:, np.newaxis]) for m in start]
+    objective, found, size, off = _measured(rows, parties, b, fitted, lipschitz, num)
+    first = _measured(rows, start, _first(rows, num, fitted), fitted, lipschitz, num)[1] if found else 1.0
+    return objective, found / first, size / first, off
+
+
+def _measured(
+    rows: Rows, parties: list[Columns], b: Array, fitted: bool, lipschitz: float | None, num: Numbers
+) -> tuple[Any, float, float, float]:
+    """Objective, norm, and the rounding of norm and objective. Shapes: b (1,)."""
+    (bracket, slope, least, *_), weight, total = _loss(rows, num), num.of(rows.weight), math.fsum(rows.weight)
+    z = predictor(rows, parties, b, fitted, num)
+    g = slope(z) * weight
+    even, size = num.sum(g.flat), float(abs(g).sum())
+    objective, squared = num.sum(((bracket(z, 0 * z) + least) * weight).flat) / total, even * even * fitted
+    for m in parties:
+        x, c, (lam, width) = num.of(m.weights[:, 0]), m.factor, m.bent
+        bend = 1 + (x / width) ** 2
+        q = product(m, g, num)[:, 0] + np.where(m.far, 0.0, m.centre) * even + total * lam * x / bend
+        objective = objective + _cost(m, x, num) + lam * width**2 / 2 * num.sum(num.log(bend).flat)
+        step = c * c if lipschitz is None else 1.0 / (lipschitz * m.squares.max() or 1.0)
+        moved = (x - _prox(m, x - step * q, step * total)) * c / step
+        squared = squared + moved @ moved
+        long = float((g * g).sum() + 16.0 * (z * z).sum()) ** 0.5 * m.squares.sum() ** 0.5
+        size += c * (float(x @ x) ** 0.5 / step + long)
+    off = float(abs(objective) + (abs(g) * (abs(z) + abs(rows.y))).sum() / total)
+    return objective, float(squared) ** 0.5, 64.0 * num.eps * size, 64.0 * num.eps * off
+
+
+def _prox(m: Columns, v: Array, step: float) -> Array:
+    """Proximal operator of so many penalties: what a pull gains most by that costs half its square."""
+    m = replace(m, first=step * m.first, second=1.0 + step * m.second)
+    if m.equations is not None:
+        v = v - m.equations[0].T @ _multipliers(m, v.astype(float))
+    elif m.groups is not None and m.low == 0.0:
+        v = np.maximum(v, 0.0)
+    x = np.clip(_shrunk(m, v) / m.second, m.low, m.high)
+    return x * min(1.0, m.radius / ((x @ x) ** 0.5 or 1.0))
+
+
+def _first(rows: Rows, num: Numbers, fitted: bool) -> Array:
+    """The intercept that rounds begin with, of shape (1,)."""
+    if not fitted or rows.loss == "sigmoid":
+        return np.zeros(1)
+    level = rows.y - rows.offset
+    if rows.loss in ("tukey", "welsch"):  # a weighted median
+        order = np.argsort(level, kind="stable")
+        order = order[rows.weight[order] > 0.0]
+        return level[order[[np.searchsorted(np.cumsum(rows.weight[order]), rows.weight.sum() / 2.0)]]]
+    slope, high = _loss(rows, num)[1], 64.0 * (1.0 + abs(level).max())
+    low = -high
+    for _ in range(200):  # the best one
+        middle = (low + high) / 2.0
+        above = num.sum((slope(np.array([rows.offset + middle])) * rows.weight).flat) > 0.0
+        low, high = (low, middle) if above else (middle, high)
+    return np.array([(low + high) / 2.0])

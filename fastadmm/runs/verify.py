@@ -16,7 +16,7 @@ from fastadmm.runs.claim import DUAL, OLD, data_digest, read_dual, settings_dige
 from fastadmm.runs.config import own_lambdas, party_constraints, recorded
 from fastadmm.runs.plain import Columns, Rows
 from fastadmm.runs.provenance import model_digest, provenance_of
-from fastadmm.runs.recompute import Recomputed, recompute
+from fastadmm.runs.recompute import Recomputed, recompute, stationarity
 from fastadmm.settings.run import RunConfig, is_convex
 from fastadmm.store.label_file import LabelData
 from fastadmm.store.model import Model, open_model
@@ -29,7 +29,12 @@ _PARAMETERS = {
     "smoothed_hinge": 1.0,
     "tweedie": 1.5,
     "negative_binomial": 1.0,
+    "tukey": 4.685,
+    "welsch": 2.11,
 }
+
+#: Numbers that are computed with more digits at most.
+MOST_DIGITAL = 200_000
 
 #: How much larger a recomputed number may be than the written one, relative to it.
 SLACK = 1e-9
@@ -46,14 +51,16 @@ class Verified:
     bound: float | None = None  # recomputed; among bounded models where that is claimed
     gap: float | None = None  # recomputed; among bounded models where that is claimed
     gap_absolute: float | None = None  # recomputed; among bounded models where that is claimed
+    stationarity: float | None = None  # recomputed, of a problem that is not convex
+    digits: int = 0  # 0 for double precision
 
     @property
     def exit_code(self) -> ExitCode:
-        """0 for a certificate that holds."""
+        """0 for a certificate that holds, or a stationary point."""
         if self.claim == "contradiction":
             return ExitCode.CONTRADICTION
-        claimed = self.holds and self.claim.startswith("certified")
-        return ExitCode.OK if claimed else ExitCode.NOT_CONVERGED
+        claimed = self.claim.startswith(("certified", "stationary"))
+        return ExitCode.OK if self.holds and claimed else ExitCode.NOT_CONVERGED
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, without what is infinite."""
@@ -61,7 +68,7 @@ class Verified:
         return {**own, "exit_code": int(self.exit_code)}
 
 
-def verify_run(run: Path, data: Path | None = None) -> Verified:
+def verify_run(run: Path, data: Path | None = None, digits: int = 0) -> Verified:
     """Prove the model of a run again, and compare with what is written."""
     place = shown(run)
     if not (run / "run.toml").exists():
@@ -71,11 +78,8 @@ def verify_run(run: Path, data: Path | None = None) -> Verified:
     config = told.config
     if config.privacy.mode != "none":
         raise ConfigError(f"{place}: the run is private: it claims no gap, and there is nothing to verify")
-    if not is_convex(config):
-        raise ConfigError(
-            f"{place}: the problem is not convex: no gap is claimed, and there is nothing to verify"
-        )
-    statement = _result(run).get("certificate")
+    result, convex = _result(run), is_convex(config)
+    statement = result.get("certificate") if convex else {**result, "claim": result.get("status")}
     if statement is None:
         raise FormatError(f"{place}: {OLD}; train again to have it checked")
     if not isinstance(statement, dict) or not isinstance(statement.get("claim"), str):
@@ -84,14 +88,17 @@ def verify_run(run: Path, data: Path | None = None) -> Verified:
     if told.by_files and data is None:
         raise ConfigError(f"{place}: a run by files knows the labels alone; name the whole partition, too")
     partition = open_partition(config.data if data is None else data)
-    differing = _differing(statement, config, model, partition, whole=not told.by_files)
+    differing = convex and _differing(statement, config, model, partition, whole=not told.by_files)
     if differing:
         return Verified(False, claim, f"does not hold: {differing}")
     for party in partition.parties:
         party.verify()
-    number = len(partition.parties)
-    by = f"recomputed by plain NumPy from {number} party file{'s' * (number != 1)}"
-    return _judged(_recomputed(run, statement, config, model, partition), statement, by)
+    read, number = _read(config, model, partition, digits), len(partition.parties)
+    by = f"{digits} digits" if digits else "plain NumPy"
+    by = f"recomputed by {by} from {number} party file{'s' * (number != 1)}"
+    if not convex:
+        return _stationary(read, config, statement, digits, by)
+    return _judged(_recomputed(run, statement, read, digits), statement, digits, by)
 
 
 def _result(run: Path) -> dict[str, Any]:
@@ -122,10 +129,10 @@ def _differing(
     return ""
 
 
-def _recomputed(
-    run: Path, statement: dict[str, Any], config: RunConfig, model: Model, partition: Partition
-) -> Recomputed:
-    """Objective and gap of a model, from its files and the data."""
+def _read(
+    config: RunConfig, model: Model, partition: Partition, digits: int
+) -> tuple[Rows, list[Columns], np.ndarray, bool]:
+    """Rows, columns and intercepts of a model, and whether these were fitted."""
     labels = partition.labels
     assert labels is not None  # open_partition has asked for them
     if [p.name for p in model.parties] != [p.name for p in partition.parties]:
@@ -138,14 +145,24 @@ def _recomputed(
         _weights(config, labels),
         np.zeros(labels.n_samples) if labels.offset is None else labels.offset,
     )
+    if digits and sum(p.n_samples * p.n_features for p in partition.parties) > MOST_DIGITAL:
+        raise ConfigError(
+            f"--digits: {shown(partition.path)} has more than {MOST_DIGITAL:,} entries; leave --digits "
+            "out: double precision has no limit"
+        )
     intercept = np.atleast_1d(np.asarray(model.intercept, dtype=np.float64))
+    return rows, _columns(config, model, partition), intercept, config.intercept
+
+
+def _recomputed(run: Path, statement: dict[str, Any], read: Any, digits: int) -> Recomputed:
+    rows, columns, intercept, fitted = read
     dual = read_dual(run, len(rows.y) * len(intercept))
     if dual is None and rows.loss in ("hinge", "quantile"):
         raise StorageError(f"{shown(run / DUAL)}: no such file, and a loss with kinks needs it; train again")
     within = statement.get("within") if statement["claim"] == "certified_within" else None
     reach = within.get("reach") if isinstance(within, dict) else None
     vector = None if dual is None else dual.reshape(len(intercept), -1)
-    return recompute(rows, _columns(config, model, partition), intercept, config.intercept, vector, reach)
+    return recompute(rows, columns, intercept, fitted, vector, reach, digits)
 
 
 def _loss_of(config: RunConfig, labels: LabelData) -> str:
@@ -194,6 +211,9 @@ def _columns(config: RunConfig, model: Model, partition: Partition) -> list[Colu
             lam * second,
             groups=groups,
         )
+        columns.factor = 1.0 if own is None else own.factors[m]
+        if config.regularizer.startswith("log_sum"):
+            columns.bent = lam, float(config.regularizer.partition(":")[2] or 1.0)
         kind, _, numbers = (sets if isinstance(sets, str) else sets[m]).partition(":")
         if kind in ("simplex", "sum"):
             columns.equations = np.ones((1, party.n_features)), np.array([float(numbers or 1.0)])
@@ -221,7 +241,35 @@ def _relative(absolute: Any, objective: Any) -> float:
     return float(absolute / -objective) if objective < 0 else 0.0 if absolute == 0 else math.inf
 
 
-def _judged(found: Recomputed, statement: dict[str, Any], by: str) -> Verified:
+def _stationary(read: Any, config: RunConfig, result: dict[str, Any], digits: int, by: str) -> Verified:
+    """Compare how far a model is from stationary with what is written."""
+    short = 3.0**0.5 / 18.0 if read[0].loss == "sigmoid" else 1.0  # largest curvature of the loss
+    # The other schemes measure with a step of 1: docs/losses.md.
+    given = *read, short if result.get("scheme") == "proximal" else None, digits
+    objective, reached, rounding, off = stationarity(*given)
+    if any((m.far & (m.deviation > 0.0)).any() for m in read[1]):
+        raise ConfigError(
+            "some columns are a thousand of their deviations from zero, where training measures otherwise: "
+            "nothing to compare; convert with --standardize, and train again"
+        )
+    claim, asked, value = result["claim"], config.stationarity, float(objective)
+    stated, limit = (float(result.get(key) or 0.0) for key in ("objective", "stationarity"))
+    limit = min(asked, 1.01 * limit) * (1.0 + SLACK) + rounding
+    checked = f"objective {value:.9g}, relative stationarity {reached:.2e}"
+    holds, line = True, f"not stationary; what is written holds: {checked}; {by}"
+    if not abs(value - stated) <= SLACK * abs(stated) + off:
+        holds, line = False, f"does not hold: the objective is {value:.12g}, and {stated:.12g} was written"
+    elif claim == "stationary" and not reached <= limit:
+        holds = False
+        line = (
+            f"does not hold: the relative stationarity is {reached:.3g}, and at most {limit:.3g} was claimed"
+        )
+    elif claim == "stationary":
+        line = f"holds: a stationary point, not proved to be a minimum: {checked} <= {asked:.2e} asked; {by}"
+    return Verified(holds, claim, line, value, stationarity=reached, digits=digits)
+
+
+def _judged(found: Recomputed, statement: dict[str, Any], digits: int, by: str) -> Verified:
     """Compare what was recomputed with what is written."""
     claim, within = statement["claim"], statement["claim"] == "certified_within"
     if claim == "contradiction":
@@ -241,7 +289,7 @@ def _judged(found: Recomputed, statement: dict[str, Any], by: str) -> Verified:
     }
 
     def no(why: str) -> Verified:
-        return Verified(False, claim, f"does not hold: {why}", **numbers)
+        return Verified(False, claim, f"does not hold: {why}", **numbers, digits=digits)
 
     if open_above:
         return no("the model is outside of the reach" if within else "the bound is above the objective")
@@ -266,6 +314,6 @@ def _judged(found: Recomputed, statement: dict[str, Any], by: str) -> Verified:
     )
     if claim not in ("certified", "certified_within"):
         said = f"not certified; what is written holds: {checked}"
-        return Verified(True, claim, said, **numbers)
+        return Verified(True, claim, said, **numbers, digits=digits)
     reach = f"among models of reach {written.get('reach', 0.0):.4g}, " if within else ""
-    return Verified(True, claim, f"holds: {reach}{checked}", **numbers)
+    return Verified(True, claim, f"holds: {reach}{checked}", **numbers, digits=digits)
