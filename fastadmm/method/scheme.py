@@ -172,7 +172,6 @@ class Scheme(ABC):
     options: tuple[str, ...] = ()  # names of the options that it has, among those that not every scheme has
     kept: str = "directions per party"  # what ``history`` counts, in words
     rare: str = "only runs of many rounds"  # what of its memory only some runs hold, in words
-    accelerates_late: bool = False  # whether what accelerates it is among that
 
     @abstractmethod
     def why(self, traits: Traits, given: Sequence[str]) -> str:

@@ -254,8 +254,6 @@ class _Planner:
         spilled = scheme.spilled_bytes(shape, self.config, history) if spill else 0
         if spilled:
             state += resident_bytes(spilled // (8 * n), n, shape.n_threads) - spilled
-        if shape.usual and scheme.accelerates_late:
-            acceleration = 0
         buffers = min(_WRITTEN_BYTES, state + spilled)
         made = replace(
             self.whole, state=state, acceleration=acceleration, factorisation=factors, buffers=buffers

@@ -10,7 +10,4 @@ The model: the best combination of points
 The proposal: Newton's method over faces
     ``face_search``, ``face_newton``, ``chord_newton``, ``segment_search``, ``spheres`` (balls). Several
     classes: ``class_newton``, ``class_passes``.
-
-Where the gap stands still
-    ``dual_steps`` (steps of ADMM).
 """

@@ -21,7 +21,6 @@ from fastadmm.coordinator.metric_limits import (
 from fastadmm.coordinator.proximal.best_response import BestResponse, Candidates
 from fastadmm.coordinator.proximal.chord_newton import Place
 from fastadmm.coordinator.proximal.class_passes import passes_over
-from fastadmm.coordinator.proximal.dual_steps import DualSteps
 from fastadmm.coordinator.proximal.face_search import FaceSearch, Found
 from fastadmm.coordinator.proximal.hull import HullPoint
 from fastadmm.coordinator.proximal.parts import difference, lifted, loss_at, read_intercept
@@ -64,7 +63,7 @@ _SHORT_REACH = 1e-8
 #: Share of the parabolas' stiffness in a proposal: at least, where a proposal was too long, and at most.
 _LEAST_STIFFNESS, _SOME_STIFFNESS, _MOST_STIFFNESS = 1e-4, 1e-2, 1.0
 
-#: The most that a search in a stalled run is stiffened, until its promise can be true.
+#: The most that a search is stiffened, until its promise can be true.
 _STIFFEST = 100.0
 
 #: A proposal that was good up to here only is stiffened; from there on that is relaxed.
@@ -124,8 +123,7 @@ class ProximalCoordinator:
         self._own_faces: list[Face] = []  # of the model that they answered, where it was the proposal
         self._ahead: FaceSearch | None = None
         self.n_bad = 0
-        self.steps: DualSteps | None = None
-        self.stepping = self.patient = self.asks_sizes = False
+        self.patient = self.asks_sizes = False
         self.smoothing: Smoothing | None = None
         self.sent = np.zeros(0)
         self.repaired: Array | None = None
@@ -170,7 +168,7 @@ class ProximalCoordinator:
                     parties[k].directions = party.directions
             c[self.shared.of(m)] = answer["coefficients"]
         self.model = self.proposal = HullPoint(c, self.model.intercept, self.shared.combined(c))
-        self.stepping, self.repaired = False, None
+        self.repaired = None
         self.evaluate()
 
     def restart(self) -> None:
@@ -247,7 +245,7 @@ class ProximalCoordinator:
         if self._metric_is_stale():
             assert self.metric is not None
             yield self._telling_metric(self.metric)
-        self.sent = self.steps.u if self.steps is not None and self.stepping else primal.gradient
+        self.sent = primal.gradient
         self.n_rounds += 1
         plain = self.proposal is self.model
         answers = [BestResponse.read(answer) for answer in (yield self._gradient(self.sent, plain))]
@@ -258,13 +256,11 @@ class ProximalCoordinator:
                 self.shared.add_to(self._with(m), answer.message, answer.products)
         for point in self._points():
             point.coefficients = self._padded(point.coefficients)
-        if self.steps is not None and self.stepping:
-            self.steps.take([answer.coefficients for answer in answers], self.shared)
         self._norms = np.array([answer.norms[0] for answer in answers])
         before = self._value(self.model)
         tolerance = _ACCURACY * min(self.gap, _LARGEST_GAP * abs(before))
         best = math.nan if plain else self._best_on_segment(answers, tolerance)
-        old, unresolved = self.model, not (plain or self.stepping) and self.promised == 0.0
+        old, unresolved = self.model, not plain and self.promised == 0.0
         norms = self._norms
         self.model, bound = self._best_of_hull(answers, best, tolerance, before)
         if best > 0.0 and not self.problem.loss.convex and self._value(self.model) > before:
@@ -290,8 +286,6 @@ class ProximalCoordinator:
         counts = self.promised > _ROUNDING * abs(before)
         bad = counts and gained < _KEPT_PROMISE * self.promised
         self.n_bad = self.n_bad + 1 if bad else 0
-        if self.steps is not None and counts:
-            self.steps.judge(bad)
         return answers
 
     def _with(self, m: int) -> Sequence[int]:
@@ -364,11 +358,9 @@ class ProximalCoordinator:
         place = self.shared.place_of(self.model, self.problem.loss)
         known = (
             None if place is None else place.gradient,
-            None if self.stepping or self.primal is None else self.primal.gradient,
+            None if self.primal is None else self.primal.gradient,
         )
         best = best_position(self.problem, self.model, self.proposal, penalties, self.engine, known)
-        if self.stepping:  # towards answers, not towards a search's end
-            return best
         if best < _SHORT and self.promised > tolerance:
             self.stiffness = min(max(_SOME_STIFFNESS, 10.0 * self.stiffness), _MOST_STIFFNESS)
         elif best > _FULL or best < _SHORT:
@@ -418,37 +410,29 @@ class ProximalCoordinator:
         """Choose where the next gradient is taken, and evaluate there.
 
         Where a search from the answers' faces leads; at the model itself where that promises nothing, and
-        after a proposal that was bad. In a run that has stalled a round without a proposal, and one after
-        each proposal, is a step of sharing.
+        after a proposal that was bad.
         """
         found = None
-        searches = self.steps is None or (self.stepping and self.steps.searches())
-        if searches and self.n_bad == 0 and self._ahead is not None:
+        if self.n_bad == 0 and self._ahead is not None:
             self._tell(self._ahead)
             found = self._narrowed(self._ahead)
-        if searches and found is None and self._own_faces:
+        if found is None and self._own_faces:
             ahead = self._advanced(self._own_faces, self._value(self.model), self.model.coefficients)
             found = None if ahead is None else ahead.found()
-        if self.steps is not None and not self._can_be_true(found):
-            found = None
         self.proposal, self.promised, self.repaired = self.model, 0.0, None
-        self.stepping = self.steps is not None and found is None
         if found is not None:
             self.proposal, self.promised = found.point, found.promised
         else:
             if self.n_bad == 0:  # stiff parabolas may be all that is left between answers and model
                 self.stiffness = 0.0
             self.n_bad = 0
-        if not self.stepping:
-            primal = self.evaluate(None if found is None else found.place)
-            if found is None and self.problem.convex and (faces := self._faces_here()):
-                search = self._search(faces, self._value(self.model), 0.0)
-                self.repaired = search.repaired(self.model, primal.gradient)
-                if self.repaired is not None:
-                    self.primal = replace(primal, gradient=self.repaired)
+        primal = self.evaluate(None if found is None else found.place)
+        if found is None and self.problem.convex and (faces := self._faces_here()):
+            search = self._search(faces, self._value(self.model), 0.0)
+            self.repaired = search.repaired(self.model, primal.gradient)
+            if self.repaired is not None:
+                self.primal = replace(primal, gradient=self.repaired)
         yield from self._compress()
-        if self.steps is not None and self.stepping:
-            self.proposal = self.steps.point
 
     def _faces_here(self) -> Sequence[Face]:
         """The answers' faces, if the model is on all of them."""
@@ -486,16 +470,6 @@ class ProximalCoordinator:
     def _tolerance(self, value: float) -> float:
         return self.accuracy * min(self.gap, _LARGEST_GAP * abs(value))
 
-    def switch_steps(self, problem: Problem) -> None:
-        """Begin to take steps of sharing, of the problem with the loss itself, or end it."""
-        if self.steps is None:
-            self.steps = self._steps(problem, self.sent)
-        else:
-            self.steps = self.metric = None
-
-    def _steps(self, problem: Problem, u: Array) -> DualSteps:
-        return DualSteps(problem, self.model, u, self.engine, self._most_directions)
-
     @property
     def _most_directions(self) -> int:
         """Of all parts: one has one more than its limit until its oldest make room."""
@@ -503,16 +477,14 @@ class ProximalCoordinator:
 
     def _points(self) -> list[HullPoint]:
         """All points that are kept, each once."""
-        points = [self.model] if self.proposal is self.model else [self.model, self.proposal]
-        own = [] if self.steps is None else self.steps.points()
-        return points + [point for point in own if point is not self.proposal]
+        return [self.model] if self.proposal is self.model else [self.model, self.proposal]
 
     def _can_be_true(self, found: Found | None) -> bool:
         """Whether a promise can be kept: none beyond the gap is, where that is proved."""
         return found is None or found.promised <= self.gap or not self.problem.convex
 
     def _advanced(self, faces: Sequence[Face], value: float, *starts: Array) -> FaceSearch | None:
-        """A search's first end, in a stalled run one whose promise can be true; None without any freedom."""
+        """A search's first end, whose promise can be true; None without any freedom."""
         stiffness = self.stiffness
         while True:
             search = self._search(faces, value, stiffness)
@@ -548,8 +520,6 @@ class ProximalCoordinator:
             if len(mine) <= self.limit:
                 continue
             oldest = mine[: min(_LEAVING, self.limit - 2) + 2]
-            if self.steps is not None:
-                self.steps.forget()
             points = self._points()
             used = np.array([point.coefficients[oldest] for point in points])
             _, sizes, right = singular(used, whole=False)
@@ -571,9 +541,6 @@ class ProximalCoordinator:
     def _metric_is_stale(self) -> bool:
         """Move the metric to the current curvature if it has drifted; True if it was moved."""
         problem = self.problem
-        if self.steps is not None:
-            before, self.metric = self.metric, self.steps.metric()
-            return before is None or not np.array_equal(before, self.metric)
         h = self._curvature(self.proposal)
         share, mean = drift_share(h, self.metric, self.usual, self.engine, problem.n_outputs)
         if not (0.0 < mean < math.inf):  # every sample on a flat piece of its loss
@@ -645,8 +612,6 @@ class ProximalCoordinator:
             saved["metric"], saved["usual"] = self.metric, self.usual
         if self.repaired is not None:
             saved["repaired"] = self.repaired
-        if self.steps is not None:
-            saved["steps"] = {**self.steps.export(), "stepping": int(self.stepping)}
         return saved
 
     def _restore_place(self, saved: dict[str, Any]) -> None:
@@ -658,8 +623,8 @@ class ProximalCoordinator:
         passes = passes_over(problem, self.shared, self.engine)
         self.shared.known = problem.loss, passes.restored(model, float(saved["loss"]), products, sums)
 
-    def restore(self, saved: dict[str, Any], original: Problem) -> None:
-        """Inverse of :meth:`export`; ``original`` is the problem with the loss itself."""
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Inverse of :meth:`export`."""
         self.shared.restore(saved["directions"])
 
         def point(name: str) -> HullPoint:
@@ -680,11 +645,5 @@ class ProximalCoordinator:
         self.candidates.restore(saved["older"])
         if "metric" in saved:
             self.metric, self.usual = np.array(saved["metric"]), float(saved.get("usual", math.nan))
-        if "steps" in saved:
-            self.steps = self._steps(original, np.zeros(original.message_size))
-            self.steps.restore(saved["steps"])
-            self.stepping = bool(int(saved["steps"]["stepping"]))
-            if self.stepping:
-                self.proposal = self.steps.point
         self.repaired = np.array(saved["repaired"]) if "repaired" in saved else None
         self.restart()

@@ -33,7 +33,6 @@ from fastadmm.conversation.answering import checked
 from fastadmm.conversation.exchange import Talk
 from fastadmm.coordinator.proximal.best_response import BestResponse
 from fastadmm.coordinator.proximal.coordinator import ProximalCoordinator
-from fastadmm.coordinator.proximal.dual_steps import DualSteps
 from fastadmm.coordinator.proximal.parts import read_intercept
 from fastadmm.coordinator.smoothing import Smoothing
 from fastadmm.engine.engine import Engine
@@ -61,7 +60,6 @@ class ProximalMethod(Method):
         "witness",
         *("directions/messages", "directions/curvature", "model/total", "proposal/total", "metric"),
         "repaired",
-        *(f"steps/{name}" for name in DualSteps.row_keys),
         *Smoothing.row_keys,
     )
 
@@ -154,8 +152,7 @@ class ProximalMethod(Method):
         coordinator.gap = max(objective - max(self.bound, within), 0.0)
         if self.smoothing is not None:
             self._refine(self.smoothing, objective)
-        if self.watch.stalls(coordinator.gap):
-            coordinator.switch_steps(problem)
+        self.watch.stalls(coordinator.gap)
         coordinator.patient = self.watch.slow
         yield from coordinator.propose()
         squared = sum(answer.squared for answer in answers)
@@ -232,7 +229,7 @@ class ProximalMethod(Method):
             self.coordinator.problem = self.smoothing.smoothed()
         if "watch" in saved:  # runs that began without it
             self.watch = StallWatch.restored(saved["watch"])
-        self.coordinator.restore(saved, self.problem)
+        self.coordinator.restore(saved)
 
     def export_parties(self) -> list[dict[str, Array]]:
         known = super().export_parties()

@@ -31,8 +31,6 @@ class Proximal(Scheme):
     )
     # More have not been measured: its small problems grow with the cube of their number.
     needs = Needs(convex_penalty=True, uncoupled=True, most_parties=300, most_parts=1024)
-    accelerates_late = True
-    rare = "only runs of many rounds, or whose gap has stalled"
 
     def why(self, traits: Traits, given: Sequence[str]) -> str:
         """Whatever `subspace` does not do."""
@@ -56,8 +54,7 @@ class Proximal(Scheme):
         return most, most
 
     def state_bytes(self, shape: Shape, history: int) -> tuple[int, int]:
-        """All messages; the differences of a run that goes on with steps of sharing."""
-        from fastadmm.coordinator.admm.coordinator import acceleration_memory
+        """All messages."""
         from fastadmm.coordinator.metric_limits import MOST_IN_COMMON
 
         kept = shape.n_outputs * _kept(shape, history)
@@ -75,10 +72,8 @@ class Proximal(Scheme):
         coefficients = shape.n_outputs * width if together else kept
         # Newton's system has a row for every direction of every class; else it is small beside the messages.
         system += 8 * 4 * coefficients**2 if shape.n_outputs > 1 else 0
-        memory = acceleration_memory(shape.n_parties, shape.message_size)
-        steps = (2 * memory + 5) * (shape.n_parties + 1) if memory else 0
         system += shape.direction_bytes(history)
-        return 8 * rows * shape.n_samples + system, 8 * steps * shape.message_size
+        return 8 * rows * shape.n_samples + system, 0
 
     def spilled_bytes(self, shape: Shape, options: Options, history: int) -> int:
         """All messages of one predictor per sample: of classes, and in balls, combinations are formed.
