@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -328,7 +329,13 @@ def argument_fields(name: str, n_samples: int, place: str) -> dict[str, Field]:
     """What a request of this name holds."""
     if name not in CALLS:
         raise FormatError(f"{place}: key 'calls': {name[:80]!r} is unknown here; {OTHER_VERSION}")
-    return fields_of(CALLS[name].arguments, n_samples)
+    return _fields_of_call(name, n_samples)[0]
+
+
+@cache
+def _fields_of_call(name: str, n_samples: int) -> tuple[dict[str, Field], dict[str, Field]]:
+    """What its arguments and its answer hold."""
+    return fields_of(CALLS[name].arguments, n_samples), fields_of(CALLS[name].answer, n_samples)
 
 
 def check_values(
@@ -358,7 +365,7 @@ def check_answer(
 
     ``shared`` are the directions that other classes send with it and have in common: before it, and after.
     """
-    check_values(answer, fields_of(CALLS[call[0]].answer, n_samples), place)
+    check_values(answer, _fields_of_call(call[0], n_samples)[1], place)
     if (one := _OF_ONE_CLASS.get(call[0])) is not None and answer:
         _check_by_class(one, call, answer, n_samples, place)
         return
