@@ -107,9 +107,6 @@ class PartyState:
 
 def _answered(path: Path, file: Any) -> Answered:
     tree = read_tree(require_group(file, "answered"))
-    if "directions" in tree:  # older releases counted vectors
-        n = read_tree(require_group(file, "settings"))["n_samples"]
-        tree["numbers"] = tree.pop("directions") * n
     try:
         return Answered(**tree)
     except TypeError:
