@@ -98,8 +98,8 @@ def test_answers_of_several_classes_are_of_those_that_were_asked():
     for directions in (1, 2, 3):
         check_answer(asked, {"squared_residual": 1.0, "message": np.ones((directions, N))}, N, "m")
     for message, text in (
-        (np.ones((0, N)), "'message' is of 0 classes instead of 3"),
-        (np.ones((4, N)), "'message' is of 4 classes instead of 3"),
+        (np.ones((0, N)), rf"'message' has shape \(0, {N}\) instead of \(3, -1\)"),
+        (np.ones((4, N)), rf"'message' has shape \(4, {N}\) instead of \(3, -1\)"),
         (np.ones((3, N - 1)), f"is not {N} numbers of 8 bytes for each class"),
         (np.ones(3 * N), f"is not {N} numbers of 8 bytes for each class"),
     ):

@@ -84,7 +84,7 @@ POISONS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "of another type": (put(first=np.ones(N)), "is not 90 numbers of 4 bytes"),
     "not finite": (put(first=np.full(N, np.nan, dtype="f4")), "holds NaN"),
     "too large": (put(products=np.full(2, 1e200)), "too large"),
-    "too many products": (put(products=np.ones(9)), "9 numbers instead of"),
+    "too many products": (put(products=np.ones(9)), r"has shape \(9,\) instead of"),
 }
 
 

@@ -424,18 +424,17 @@ def _agreed(asked: Request, party: PartyData, state: Path, place: str, given: Pa
     if asked.number:
         raise InputError(f"{shown(state)}: no state; answer the run's first request before {place}")
     terms = first_terms(asked, party, place)
+    draft = draft_approval(terms, asked.run, party, path, None)
+    why = ""
     if sees_columns(terms):
         what = f"regularizer {terms['regularizer']!r} with constraint {terms['constraint']!r}"
+        why = f"{what} lets a coordinator that deviates read single columns"
+    elif draft.protection is not None and draft.protection.sampler == "insecure_test":
+        why = "its noise is seeded, for tests, and protects nothing"
+    if why:
         raise InputError(
-            f"{place}: {what} lets a coordinator that deviates read single columns; it needs the owner's "
-            f"approval: 'fastadmm party approve {place} --data {shown(party.path)} -o approval.toml', then "
-            "'party step --approval approval.toml'"
-        )
-    draft = draft_approval(terms, asked.run, party, path, None)
-    if draft.protection is not None and draft.protection.sampler == "insecure_test":
-        raise InputError(
-            f"{place}: its noise is seeded, for tests, and protects nothing; it needs the owner's approval "
-            "('fastadmm party approve')"
+            f"{place}: {why}; it needs the owner's approval: 'fastadmm party approve {place} --data "
+            f"{shown(party.path)} -o approval.toml', then 'party step --approval approval.toml'"
         )
     return draft
 

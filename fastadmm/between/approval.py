@@ -167,7 +167,7 @@ def draft_approval(
 def approve(request: Request, data: PartyData, place: str, path: Path) -> Approval:
     """The approval that an owner edits: of a first request, good for some weeks."""
     settings = first_terms(request, data, place)
-    return draft_approval(settings, request.run, data, path, _today() + datetime.timedelta(days=DAYS))
+    return draft_approval(settings, request.run, data, path, some_weeks())
 
 
 def check_rows(settings: Mapping[str, Any], data: PartyData, place: str) -> None:
@@ -188,6 +188,11 @@ def _lambda(settings: Mapping[str, Any]) -> float:
 
 def _today() -> datetime.date:
     return datetime.date.today()
+
+
+def some_weeks() -> datetime.date:
+    """The last day of what is drafted today."""
+    return _today() + datetime.timedelta(days=DAYS)
 
 
 # --- checking ---------------------------------------------------------------------------------------------
@@ -376,11 +381,12 @@ def refusals(directory: Path) -> int:
         return path.stat().st_size if path.exists() else 0
 
 
-def check_refusals(directory: Path, place: str) -> None:
-    """End a run that has had too many requests refused: ``docs/privacy.md#outcomes-are-public``."""
+def check_refusals(directory: Path, place: str) -> int:
+    """How many requests were refused; too many end a run: ``docs/privacy.md#outcomes-are-public``."""
     if (count := refusals(directory)) >= MOST_REFUSALS:
         text = f"{place}: {count} requests of this run were refused; it has ended, nothing was computed"
         raise refused("ended", InputError(text))
+    return count
 
 
 @contextmanager

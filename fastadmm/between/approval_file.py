@@ -8,7 +8,6 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from types import UnionType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from fastadmm.between.approval import Approval, sees_columns
@@ -24,6 +23,7 @@ from fastadmm.parties.masked_direction import MOST_AT_ONCE
 from fastadmm.privacy.accounts import feature_account
 from fastadmm.privacy.ledger import Ledger, spent_words
 from fastadmm.settings.privacy import ADJACENCIES
+from fastadmm.settings.setting import kinds_of
 from fastadmm.store.party_file import PartyData, check_party_name
 
 #: Names of the files: in the agent's directory, and in that of the run whose model is applied.
@@ -129,52 +129,24 @@ def _lines(values: Mapping[str, Any], notes: Mapping[str, str]) -> list[str]:
     return lines
 
 
-def _kinds_of(
-    record: type, own: tuple[str, ...] = ("path",)
-) -> tuple[dict[str, tuple[type, ...]], dict[str, tuple[type, ...]]]:
-    """Types of the keys that a file of such an approval needs, and of those that it may have."""
-    needed: dict[str, tuple[type, ...]] = {}
-    optional: dict[str, tuple[type, ...]] = {}
-    for one in fields(record):
-        hint = get_type_hints(record)[one.name]
-        parts = get_args(hint) if isinstance(hint, UnionType) else (hint,)
-        kind = get_origin(parts[0]) or parts[0]
-        if one.name not in own:
-            to = optional if len(parts) > 1 or one.default is not MISSING else needed
-            to[one.name] = (float, int) if kind is float else (kind,)
-    return needed, optional
-
-
-#: Keys of a run's approval; ``numbers`` is ``directions`` in an old one.
-_NEEDED, _OPTIONAL = _kinds_of(Approval, ("path", "numbers", "protection"))
-
-_TASK_KEYS = _kinds_of(TaskApproval)
-
-#: Keys of the table ``privacy``, all of which it needs.
-_PRIVACY = {key: kind for kinds in _kinds_of(Protection, ("mechanism",)) for key, kind in kinds.items()}
-
-
-def _check_kinds(
-    values: Mapping[str, Any],
-    needed: Mapping[str, tuple[type, ...]],
-    optional: Mapping[str, tuple[type, ...]],
-    place: str,
-) -> None:
-    """Refuse keys that are missing, unknown or of another type."""
+def _check_kinds(values: Mapping[str, Any], record: type, place: str, *without: str) -> None:
+    """Refuse keys that such an approval has not, or of another type, and none where it needs one."""
+    known = {key: hint for key, hint in get_type_hints(record).items() if key not in without}
     for key in values:
-        if key not in needed and key not in optional:
+        if key not in known:
             raise ConfigError(f"{place}: key {key!r} is unknown")
-    for key, kinds in {**needed, **optional}.items():
-        value = values.get(key)
+    optional = {one.name for one in fields(record) if one.default is not MISSING}
+    for key, hint in known.items():
+        value, kinds = values.get(key), kinds_of(hint)
         if value is None:
-            if key in needed:
+            if key not in optional and type(None) not in get_args(hint):
                 raise ConfigError(f"{place}: key {key!r} is missing")
         elif (
             not isinstance(value, kinds)
             or isinstance(value, datetime.datetime)
             or (isinstance(value, bool) and kinds != (bool,))
         ):
-            raise ConfigError(f"{place}: key {key!r} is not {_name(kinds)}")
+            raise ConfigError(f"{place}: key {key!r} is not {_KINDS[kinds[-1]]}")
 
 
 def _read(
@@ -200,13 +172,13 @@ def _check_values(values: Mapping[str, Any], counts: tuple[str, ...], place: str
     check_party_name(values["party"], f"{place}: key 'party'", ConfigError)
     for key in ("callers", "fingerprints", "parties"):
         if not all(isinstance(name, str) for name in values.get(key, ())):
-            raise ConfigError(f"{place}: key {key!r} is not {_name((list,))}")
+            raise ConfigError(f"{place}: key {key!r} is not {_KINDS[list]}")
 
 
 def open_task_approval(path: Path) -> TaskApproval:
     """Read the approval of a task."""
     values, _ = _read(path, _TASK, (), "fastadmm agent approve")
-    _check_kinds(values, *_TASK_KEYS, shown(path))
+    _check_kinds(values, TaskApproval, shown(path), "path")
     _check_values(values, ("requests", "rows"), shown(path))
     return TaskApproval(path=path, **{"last_day": None, **values})
 
@@ -216,37 +188,35 @@ def open_approval(path: Path) -> Approval:
     values, version = _read(path, _RUN, (_OLD,), "fastadmm party approve")
     place = shown(path)
     table = values.pop("privacy", None)
-    unit = "directions" if version == _OLD else "numbers"
-    _check_kinds(values, {**_NEEDED, unit: (int,)}, _OPTIONAL, place)
+    if version == _OLD:  # it counted vectors; for a run that goes on, its owner is asked again
+        values["numbers"] = values.pop("directions", None)
+    _check_kinds(values, Approval, place, "path", "protection")
     protection = None
     if table is not None:
         if not isinstance(table, dict):
             raise ConfigError(f"{place}: key 'privacy' is not a table")
         own = {key: value for key, value in table.items() if key in PROTECTION}
-        _check_kinds(own, _PRIVACY, {}, f"{place}: privacy")
-        penalty = {key: table[key] for key in ("penalty",) if key in table}
-        _check_kinds(penalty, {}, {"penalty": (float, int)}, place)
+        _check_kinds(own, Protection, f"{place}: privacy", "mechanism")
+        if not isinstance(table.get("penalty", 0.0), (float, int)):
+            raise ConfigError(f"{place}: key 'penalty' is not {_KINDS[float]}")
         protection = Protection.of_table(table, values["family"], f"{place}: privacy")
     if not 0 < values["least_lambda"] < 1e300:
         raise ConfigError(f"{place}: key 'least_lambda' is not a positive number")
-    _check_values(values, ("exchanges", unit), place)
-    # An old file is kept of a run that is over; for one that goes on, its owner is asked again.
-    limits = {"numbers": values.get("numbers", 0), "loss": None, "l1_ratio": None, "last_day": None}
-    values.pop(unit)
-    return Approval(path=path, protection=protection, **{**limits, **values})
+    _check_values(values, ("exchanges", "numbers"), place)
+    if version == _OLD:
+        values["numbers"] = 0
+    optional = {"loss": None, "l1_ratio": None, "last_day": None}
+    return Approval(path=path, protection=protection, **{**optional, **values})
 
 
-def _name(kinds: tuple[type, ...]) -> str:
-    names: dict[type, str] = {
-        str: "a text",
-        float: "a number",
-        int: "a whole number",
-        bool: "true or false",
-        list: "a list of names",
-        datetime.date: "a day, as 2030-12-31",
-    }
-    return names[kinds[0]]
-
+_KINDS: dict[type, str] = {
+    str: "a text",
+    float: "a number",
+    int: "a whole number",
+    bool: "true or false",
+    list: "a list of names",
+    datetime.date: "a day, as 2030-12-31",
+}
 
 #: Of a terminal as it opens everywhere; two lines are left for how to confirm.
 WIDTH, LINES = 80, 24

@@ -6,7 +6,6 @@ would be written, confirms it. What changes meanwhile has another digest.
 
 from __future__ import annotations
 
-import datetime
 import hashlib
 import hmac
 import json
@@ -18,7 +17,7 @@ from typing import Any
 
 import h5py
 
-from fastadmm.between.approval import APPROVAL, DAYS, Approval, approve, parties_of, terms_digest
+from fastadmm.between.approval import APPROVAL, Approval, approve, parties_of, some_weeks, terms_digest
 from fastadmm.between.approval_file import (
     ALIGN,
     APPROVALS,
@@ -223,25 +222,25 @@ def run_description(run: str, caller: str, parties: dict[str, dict[str, Any]]) -
     return {"format": "fastadmm-run", "version": "1.0", "run": run, "coordinator": caller, "parties": parties}
 
 
-@dataclass(frozen=True)
-class Owned:
-    """What an owner names with a request."""
-
-    data: Path | None = None  # features that a model is trained on
-    rows: Path | None = None  # a table whose ids are compared; features or a table of rows to be scored
-    id: str | None = None  # of the table, as approvals keep them
-    duplicates: str = "refuse"
-    separator: str | None = None
-    id_pattern: str | None = None
-
-
 def agent_approve(
-    path: Path, data: Path | None, state: Path, force: bool = False, confirm: str | None = None, **named: Any
+    path: Path,
+    data: Path | None,
+    state: Path,
+    force: bool = False,
+    confirm: str | None = None,
+    *,
+    rows: Path | None = None,
+    id: str | None = None,
+    **ids: Any,
 ) -> tuple[list[str], Path]:
-    """Show what a run or a task asks for, or approve what was shown."""
-    document, place, own = read_json(path), shown(path), Owned(data, **named)
+    """Show what a run or a task asks for, or approve what was shown.
+
+    ``data`` are features that a model is trained on; ``rows`` is a table whose ids are compared, or features
+    or a table of rows to be scored; ``id`` and ``ids`` say how the table is read, as approvals keep it.
+    """
+    document, place = read_json(path), shown(path)
     if isinstance(document, dict) and document.get("format") == "fastadmm-task":
-        consent = _consent_to_task(document, place, state, own)
+        consent = _consent_to_task(document, place, state, data, rows, {"id": id, **ids})
     elif data is None:
         raise ConfigError("--data: name the features that the run is to be trained on")
     else:
@@ -315,7 +314,14 @@ def run_words(
     return in_plain_words(approval, data, more)
 
 
-def _consent_to_task(document: dict[str, Any], place: str, state: Path, own: Owned) -> Consent:
+def _consent_to_task(
+    document: dict[str, Any],
+    place: str,
+    state: Path,
+    data: Path | None,
+    rows: Path | None,
+    ids: dict[str, Any],
+) -> Consent:
     """What an owner would agree to beside runs."""
     kind = document.get("kind")
     count = document.get("n_ids" if kind == "align" else "n_samples")
@@ -324,7 +330,7 @@ def _consent_to_task(document: dict[str, Any], place: str, state: Path, own: Own
     if not known or type(count) is not int:
         raise FormatError(f"{place}: damaged; ask the coordinator to ask again")
     if kind == "worth":
-        return _runs(document, place, state, own)
+        return _runs(document, place, state, data, rows)
     run = "" if kind in ("align", "labels") else run_identifier(document.get("run"), place)
     if run and not (state / run / APPROVAL).exists():
         raise InputError(f"{place}: about run {run}, which is not approved in {shown(state)}")
@@ -332,72 +338,60 @@ def _consent_to_task(document: dict[str, Any], place: str, state: Path, own: Own
     entries = read_audit(state / AUDIT)[0] if (state / AUDIT).exists() else []
     spent = used(entries, path.name, run)
     if kind == "infer":
-        if own.data is None:
+        if data is None:
             raise ConfigError("--data: name the features that the model was trained on")
-        features = open_party(own.data)
+        features = open_party(data)
         approval = draft_inference(path, document["party"], document["coordinator"], features, spent)
         words = inference_words(approval, document["coordinator"], run, features.n_features)
-    else:
-        approval = _of_rows(document, path, own, spent, count)
-        words = _words(approval, document, spent)
-    return Consent(state, document["task"], words, [approval], path)
-
-
-def _of_rows(
-    document: dict[str, Any], path: Path, own: Owned, spent: Mapping[str, int], count: int
-) -> TaskApproval:
-    """The approval of one alignment more, or of labels or scores of one set of rows more."""
-    labels, aligns = path.name == LABELS, path.name == ALIGN
-    file, id = own.data if labels else own.rows, own.id
-    if aligns:
-        library()  # missing, it is missed before anything is approved
-        if file is None:
-            file, id = remembered(path.parent, "rows"), id or known_of(path.parent).get("id")
-    if file is None:
-        if labels:
+        return Consent(state, document["task"], words, [approval], path)
+    if kind == "labels":
+        if data is None:
             raise ConfigError("--data: name the features whose rows the labels are of")
-        what = "the table whose ids are compared" if aligns else "features of the rows to be scored"
+        rows = data
+    elif kind == "align":
+        library()  # missing, it is missed before anything is approved
+        if rows is None:
+            rows, ids["id"] = remembered(state, "rows"), ids["id"] or known_of(state).get("id")
+    if rows is None:
+        what = "the table whose ids are compared" if kind == "align" else "features of the rows to be scored"
         raise ConfigError(f"--rows: name {what}")
-    if not file.is_file():
-        raise InputError(f"{shown(file)}: there is no such file")
-    if id is None and (aligns or not h5py.is_hdf5(file)):
+    if not rows.is_file():
+        raise InputError(f"{shown(rows)}: there is no such file")
+    if ids["id"] is None and (kind == "align" or not h5py.is_hdf5(rows)):
         raise ConfigError("--id: which column of the table holds the ids?")
-    return TaskApproval(
+    approval = TaskApproval(
         path,
         document["party"],
         [document["coordinator"]],
-        str(file.absolute()),
+        str(rows.absolute()),
         spent["requests"] + 2,  # refused ones count
         spent["rows"] + count,
-        datetime.date.today() + datetime.timedelta(days=DAYS),
-        id,
-        own.duplicates,
-        own.separator,
-        own.id_pattern,
+        some_weeks(),
+        **ids,
     )
+    return Consent(state, document["task"], _words(approval, document, spent), [approval], path)
 
 
-def _runs(document: dict[str, Any], place: str, state: Path, own: Owned) -> Consent:
+def _runs(document: dict[str, Any], place: str, state: Path, data: Path | None, file: Path | None) -> Consent:
     """One approval for a set of runs, and for the scores of one set of rows by each of their models."""
-    runs, count, caller, file = document.get("runs"), document["n_samples"], document["coordinator"], own.rows
+    runs, count, caller = document.get("runs"), document["n_samples"], document["coordinator"]
     if not isinstance(runs, dict) or not runs:
         raise FormatError(f"{place}: damaged; ask the coordinator to ask again")
-    if own.data is None or file is None or not h5py.is_hdf5(file):
+    if data is None or file is None or not h5py.is_hdf5(file):
         raise ConfigError(
             "--data and --rows: name the features that the runs are trained on, and those of the test rows"
         )
     words: dict[str, list[str]] = {}
     approvals: list[Any] = []
-    party, members = open_party(own.data).name, set[str]()
+    party, members = open_party(data).name, set[str]()
     for run, terms in runs.items():
         one_run = run_description(run_identifier(run, place), caller, {party: terms})
-        consent = consent_to_run(one_run, place, own.data, state)
+        consent = consent_to_run(one_run, place, data, state)
         # Beside who takes part, all are alike: one screen is about all of them.
         members |= set(parties_of(terms, place))
         alike = {**terms, "position": 0, "parties": ""}
         words.setdefault(terms_digest(alike), list(consent.words))
-        until = datetime.date.today() + datetime.timedelta(days=DAYS)
-        limits = (str(file.absolute()), 2, count, until)  # refused ones count
+        limits = (str(file.absolute()), 2, count, some_weeks())  # refused ones count
         scores = TaskApproval(consent.path.with_name(PREDICT), party, [caller], *limits)
         approvals += [*consent.approvals, scores]
     if len(words) > 1:

@@ -103,24 +103,27 @@ class Journal:
         checksum, n_bytes = self._number, sum(len(part) for part in content)
         for part in content:
             checksum = zlib.crc32(part, checksum)
-        at = self._places[-1]
+        begin = at = self._places[-1]
+        end = begin + _PREFIX.size + n_bytes + _END.size
         with storage_errors(self.path):
             try:
+                if end > self._size:
+                    self._size = self._room(end)
                 for part in (_PREFIX.pack(_MARK, checksum, n_bytes), *content):
                     _write(self._file, part, at)
                     at += len(part)
-                if at // _PAGE > self._places[-1] // _PAGE:
-                    # A power cut may keep some pages and lose others: the end is true of all of them.
+                # A power cut may keep some pages and lose others: the end is true of all of them. Where it is
+                # lost alone, the record verifies without it.
+                is_long = (end - 1) // _PAGE > begin // _PAGE
+                if is_long:
                     synchronise_data(self._file)
                 _write(self._file, _END.pack(_END_MARK, self._number), at)
-                at += _END.size
-                if at > self._size:
-                    self._size = self._room(at)
-                synchronise_data(self._file)
+                if not is_long:
+                    synchronise_data(self._file)
             except OSError:
-                self._cut(self._places[-1])
+                self._cut(begin)
                 raise
-        self._places.append(at)
+        self._places.append(end)
 
     def drop_last(self) -> None:
         """Take the last record back."""

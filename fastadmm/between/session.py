@@ -25,7 +25,6 @@ from fastadmm.between.approval import (
     check_refusals,
     check_request,
     first_terms,
-    refusals,
     with_answer,
 )
 from fastadmm.between.approval_file import open_approval
@@ -108,9 +107,6 @@ class PartyState:
 
 def _answered(path: Path, file: Any) -> Answered:
     tree = read_tree(require_group(file, "answered"))
-    if "directions" in tree:  # older releases counted vectors
-        n = read_tree(require_group(file, "settings"))["n_samples"]
-        tree["numbers"] = tree.pop("directions") * n
     try:
         return Answered(**tree)
     except TypeError:
@@ -233,13 +229,12 @@ class Session:
             entry |= {"answer": digest_of(old), "repeated": True}
             self.audit.add_bounded(entry)
             return old
-        check_refusals(self.directory, place)
+        refused_so_far = check_refusals(self.directory, place)
         self._check_order(asked, place)
         logged = self._check_lost(asked, place)
         if last is None:
             self._check_versions(first_terms(asked, self.data, place), approval, place)
         before = Answered() if last is None else last.answered
-        refused_so_far = refusals(self.directory)
         after = check_request(approval, asked, self.terms, before, self.data, place, refused_so_far)
         self._check_keys(asked, approval, place)
         if last is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -334,7 +335,13 @@ def argument_fields(name: str, n_samples: int, place: str) -> dict[str, Field]:
     """What a request of this name holds."""
     if name not in CALLS:
         raise FormatError(f"{place}: key 'calls': {name[:80]!r} is unknown here; {OTHER_VERSION}")
-    return fields_of(CALLS[name].arguments, n_samples)
+    return _fields_of_call(name, n_samples)[0]
+
+
+@cache
+def _fields_of_call(name: str, n_samples: int) -> tuple[dict[str, Field], dict[str, Field]]:
+    """What its arguments and its answer hold."""
+    return fields_of(CALLS[name].arguments, n_samples), fields_of(CALLS[name].answer, n_samples)
 
 
 def check_values(
@@ -364,11 +371,10 @@ def check_answer(
 
     ``shared`` are the directions that other classes send with it and have in common: before it, and after.
     """
-    check_values(answer, fields_of(CALLS[call[0]].answer, n_samples), place)
+    check_values(answer, _fields_of_call(call[0], n_samples)[1], place)
     if (one := _OF_ONE_CLASS.get(call[0])) is not None and answer:
         _check_by_class(one, call, answer, n_samples, place)
         return
-    messages = [key for key in ("first", "second", "message") if key in answer]
     for key in ("first", "second"):
         if (key in answer) != (f"{key}_scale" in answer):
             raise FormatError(f"{place}: {key!r} comes without its scale, or the scale without it")
@@ -378,43 +384,40 @@ def check_answer(
         raise FormatError(f"{place}: 'other' is a message that was not asked for")
     if call[0] == "finish" and len(answer) != 1:
         raise FormatError(f"{place}: one of 'mean' and 'class_means' is needed")
-    if call[0] in _BY_CLASS and "message" in answer:
-        classes, found = len(call[1][_BY_CLASS[call[0]]]), len(answer["message"])
-        if not (0 < found <= classes if call[0] == "respond_classes" else found == classes):
-            raise FormatError(
-                f"{place}: 'message' is of {len(answer['message'])} classes instead of {classes}"
-            )
-    if call[0] in _MASKED:
-        words = _WORDS_EACH * _MASKED[call[0]](call[1])
-        if len(answer["numbers"]) != words:
-            raise FormatError(f"{place}: 'numbers' has {len(answer['numbers'])} words instead of {words}")
-    if "units" in call[1] and len(answer["rows"]) != (long := len(call[1]["units"]) * n_samples):
-        raise FormatError(f"{place}: 'rows' has {len(answer['rows'])} words instead of {long}")
-    if call[0] == "bend":
-        k = len(call[1]["coefficients"])
-        for key, shape in (("slope", (k,)), ("exact", (k, k)), ("above", (k, k))):
-            if answer[key].shape != shape:
-                raise FormatError(f"{place}: {key!r} has shape {answer[key].shape} for {k} directions")
-    fresh = len(messages) if call[0] == "respond_pair" else 0
-    if call[0] == "respond_first":
-        fresh = _check_first(call, answer, place)
-    if call[0] in _OF_DIRECTIONS:
-        _check_shapes(call, answer, place, shared)
-    elif "products" in answer:
-        size = len(call[1]["coefficients"]) + fresh
-        if len(answer["products"]) != size:
-            raise FormatError(f"{place}: 'products' has {len(answer['products'])} numbers instead of {size}")
+    for key, shape in _shapes(call, answer, n_samples, place, shared).items():
+        if key in answer and any(n not in (-1, m) for n, m in zip(shape, answer[key].shape, strict=True)):
+            raise FormatError(f"{place}: {key!r} has shape {answer[key].shape} instead of {shape}")
 
 
-def _check_first(call: Asked, answer: Mapping[str, Any], place: str) -> int:
-    """How many messages a first answer has; refuses more than were asked for, or of another precision."""
-    wanted = {"messages"} if call[1]["exact"] else {"short_messages", "scales", "products"}
-    if set(answer) != wanted | {"squared_residual"}:
-        raise FormatError(f"{place}: {', '.join(sorted(answer))} instead of {', '.join(sorted(wanted))}")
-    fresh = len(answer["messages" if call[1]["exact"] else "short_messages"])
-    if fresh > call[1]["most"] or len(answer.get("scales", range(fresh))) != fresh:
-        raise FormatError(f"{place}: {fresh} messages of at most {call[1]['most']}, and their scales")
-    return fresh
+def _shapes(
+    call: Asked, answer: Mapping[str, Any], n_samples: int, place: str, shared: tuple[int, int]
+) -> dict[str, tuple[int, ...]]:
+    """Shapes that follow from what was asked, or from other values of the answer; -1 stands for any."""
+    name, asked = call
+    if name in _OF_DIRECTIONS:
+        return _shapes_of_directions(asked, answer, place, shared)
+    k = len(asked.get("coefficients", ()))
+    shapes: dict[str, tuple[int, ...]] = {}
+    if name in _BY_CLASS:
+        classes, found = len(asked[_BY_CLASS[name]]), len(answer.get("message", ()))
+        fits = name == "respond_classes" and 0 < found <= classes
+        shapes["message"] = (found if fits else classes, -1)
+    if name in _MASKED:
+        shapes["numbers"] = (_WORDS_EACH * _MASKED[name](asked),)
+    if "units" in asked:
+        shapes["rows"] = (len(asked["units"]) * n_samples,)
+    if name == "bend":
+        shapes |= {"slope": (k,), "exact": (k, k), "above": (k, k)}
+    fresh = sum(key in answer for key in ("first", "second", "message")) if name == "respond_pair" else 0
+    if name == "respond_first":
+        wanted = {"messages"} if asked["exact"] else {"short_messages", "scales", "products"}
+        if set(answer) != wanted | {"squared_residual"}:
+            raise FormatError(f"{place}: {', '.join(sorted(answer))} instead of {', '.join(sorted(wanted))}")
+        fresh = len(answer["messages" if asked["exact"] else "short_messages"])
+        if fresh > asked["most"]:
+            raise FormatError(f"{place}: {fresh} messages of at most {asked['most']}")
+        shapes["scales"] = (fresh,)
+    return {**shapes, "products": (k + fresh,)}
 
 
 def _check_by_class(one: str, call: Asked, answer: Mapping[str, Any], n_samples: int, place: str) -> None:
@@ -434,15 +437,14 @@ def _check_by_class(one: str, call: Asked, answer: Mapping[str, Any], n_samples:
             check_answer((one, arguments), part, n_samples, place, shared)
 
 
-def _check_shapes(call: Asked, answer: Mapping[str, Any], place: str, shared: tuple[int, int]) -> None:
-    """Refuse vectors and tables that do not have one number for each direction."""
-    known: Any = call[1].get("model", np.empty(0))
-    fresh = len(answer.get("messages", ()))
-    if fresh > call[1].get("most", 0) or ("messages" in answer) != ("products_of_all" in answer):
-        raise FormatError(
-            f"{place}: {fresh} messages of at most {call[1].get('most', 0)}, and their products"
-        )
-    so_far = len(known) + shared[0] + fresh + int("message" in answer)
+def _shapes_of_directions(
+    asked: Mapping[str, Any], answer: Mapping[str, Any], place: str, shared: tuple[int, int]
+) -> dict[str, tuple[int, ...]]:
+    """Vectors and tables have a number for each direction."""
+    fresh, most = len(answer.get("messages", ())), asked.get("most", 0)
+    if fresh > most or ("messages" in answer) != ("products_of_all" in answer):
+        raise FormatError(f"{place}: {fresh} messages of at most {most}, and their products")
+    so_far = len(asked.get("model", ())) + shared[0] + fresh + int("message" in answer)
     k = so_far + shared[1]
     shapes: dict[str, tuple[int, ...]] = {
         "products": (so_far if "message" in answer else 0,),
@@ -457,14 +459,8 @@ def _check_shapes(call: Asked, answer: Mapping[str, Any], place: str, shared: tu
             shapes[f"{end}_norms"] = answer[f"{end}_positions"].shape
     for key in ("basis", "own_basis"):
         if key in answer and answer[key].shape[1] > k:
-            raise FormatError(
-                f"{place}: {key!r} has {answer[key].shape[1]} columns, more than {k} directions"
-            )
-    for key, shape in shapes.items():
-        if key in answer and any(n not in (-1, m) for n, m in zip(shape, answer[key].shape, strict=True)):
-            raise FormatError(
-                f"{place}: {key!r} has shape {answer[key].shape}, which {k} directions have not"
-            )
+            raise FormatError(f"{place}: {key!r} has shape {answer[key].shape}: more than {k} directions")
+    return shapes
 
 
 def _fault(value: Any, rule: Field) -> str:

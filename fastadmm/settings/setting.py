@@ -114,15 +114,15 @@ def settings_of(family: Any) -> dict[str, Setting]:
         key = own.name.rstrip("_")
         default = own.default if own.default_factory is MISSING else own.default_factory()
         default = None if default is MISSING else default
-        kinds = _kinds(hints[own.name])
+        kinds = kinds_of(hints[own.name])
         declared[key] = replace(own.metadata["setting"], key=key, name=own.name, kinds=kinds, default=default)
     return declared
 
 
-def _kinds(hint: Any) -> tuple[type, ...]:
+def kinds_of(hint: Any) -> tuple[type, ...]:
     """Python types of a type hint, without None; of a table of settings, a dictionary."""
     if get_origin(hint) in (Union, types.UnionType):
-        return tuple(kind for part in get_args(hint) if part is not type(None) for kind in _kinds(part))
+        return tuple(kind for part in get_args(hint) if part is not type(None) for kind in kinds_of(part))
     kind = get_origin(hint) or hint
     if kind is float:
         return (int, float)
