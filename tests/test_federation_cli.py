@@ -131,4 +131,3 @@ def test_both_names_of_a_side_have_its_verbs_and_one_command_its_state(home: Pat
     assert "exchanges answered, ended" in capsys.readouterr().out
     assert "no directory of an agent" in refused(capsys, 6, "status", home / "none")
     assert "--state: name the agent's directory" in refused(capsys, 5, "party", "approve", "0" * 16)
-    assert "after a configuration, name its run" in refused(capsys, 5, "federate", "infer", "x", "-o", "y")

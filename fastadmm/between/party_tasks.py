@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from fastadmm.data_tools.alignment import TableIds
 
 
-#: Answers, in the agent's directory, or in that of a run by files.
+#: Answers, in the agent's directory.
 TASKS_JOURNAL = "tasks.journal"
 
 #: Codes of what is beyond an approval: there is nothing left to be counted.
@@ -228,8 +228,7 @@ class PartyTasks:
     def _check_amount(self, asked: Task, approval: TaskApproval, caller: str, place: str) -> dict[str, Any]:
         """What a new answer counts for; the owner is asked for what is more than was approved."""
         try:
-            remedy = self.home.remedy or f"{self._command(asked)} --force"
-            counts = self._book.check_amount(asked, approval, place, remedy)
+            counts = self._book.check_amount(asked, approval, place, f"{self._command(asked)} --force")
         except InputError as error:
             if code_of(error) in ("exchanges", "amount"):
                 self._ask_owner(asked, caller)

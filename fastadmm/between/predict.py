@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,6 @@ import numpy as np
 
 from fastadmm.between.coordinator import Coordinator
 from fastadmm.between.hub import Ask
-from fastadmm.between.letters import Waiting, open_letter, sealed
 from fastadmm.between.run_problem import problem_of, scheme_of
 from fastadmm.between.schema import digest_of
 from fastadmm.between.setup import Setup, read_setup
@@ -208,33 +207,6 @@ def ask_inference(
         found = converse(inferring(asked, engine), carry)
         assert found is not None  # every answer is there
         write_json(out / INFERENCE, found.to_dict())
-    return found
-
-
-def coordinator_infer(
-    run: Path, out: Path, messages: Sequence[Path], *, covariance: str, level: float
-) -> Inference | list[Path]:
-    """Standard errors by files: take answers in, and go on as far as they allow."""
-    given = {path: open_letter(path, LONGEST) for path in messages}
-    found: Inference | list[Path]
-
-    def ask(name: str, raw: bytes, seconds: float) -> bytes:
-        for envelope in given.values():
-            if envelope.head.get("request") == digest_of(raw):
-                return envelope.raw
-        number = 1 + len(list(out.glob(f"answer-*-{name}.msg")))
-        request = out / f"request-{number}-{name}.msg"
-        write_whole(request, sealed(raw), force=True)
-        raise Waiting(name, [request])
-
-    try:
-        found = ask_inference(ask, run, out, covariance=covariance, level=level, say=print)
-    except Waiting as waiting:
-        found = waiting.requests
-    known = {digest_of(read_bytes(path)) for path in out.glob("answer-*.msg")}
-    for path, envelope in given.items():
-        if envelope.digest not in known:
-            raise InputError(f"{shown(path)}: answers none of the requests in {shown(out)}")
     return found
 
 

@@ -46,11 +46,10 @@ class Home:
     state: Path  # the agent's directory
     data: PartyData | None  # features of the training rows, once there are any
     ledger: Path | None  # the party's own
-    remedy: str = ""  # what approves more; by files, where the directory is of one run
 
     def of_run(self, run: str) -> Path:
         """What is kept of a run."""
-        return self.state if self.remedy else self.state / run
+        return self.state / run
 
 
 #: An answer's values, and what the party's owner is told.
@@ -236,7 +235,7 @@ def answer_inference(asked: Task, approval: TaskApproval, home: Home, place: str
 def _kept(path: Path, data: PartyData, ridge: float, place: str) -> np.ndarray | None:
     """The columns' basis, as it was when the first of them left; None where none has.
 
-    Another penalty would give other vectors, which no approval counts by files: a run has one.
+    Another penalty would give other vectors: a run has one.
     """
     if not path.exists():
         return None

@@ -237,10 +237,8 @@ def evaluate(
 
 @group.command()
 def infer(
-    config: Path = argument("The configuration; by hand, in its place, the run.", metavar="CONFIG.toml|RUN"),
-    more: list[Path] | None = argument(
-        "The run; by hand the answers received from parties.", default=None, metavar="RUN|[ANSWER.msg]..."
-    ),
+    config: Path = _CONFIG,
+    run: Path = _RUN,
     out: Path = _TASK,
     level: float = LEVEL,
     covariance: str = COVARIANCE,
@@ -248,25 +246,11 @@ def infer(
     as_json: bool = JSON,
 ) -> None:
     """Compute standard errors: each party learns its own, you get the tests and the fit."""
-    from fastadmm.between.predict import coordinator_infer, federate_infer
+    from fastadmm.between.predict import federate_infer
     from fastadmm.cli.coefficients import print_inference
-    from fastadmm.files.atomic import shown
 
-    how: dict[str, Any] = {"covariance": covariance, "level": level}
-    if config.is_dir():
-        found = coordinator_infer(config, out, more or [], **how)
-    elif len(more or []) != 1:
-        raise ConfigError(
-            f"{shown(config)}: after a configuration, name its run; by hand, name the run alone"
-        )
-    else:
-        (run,) = more or []
-        found = _waiting(wait, lambda: federate_infer(config, run, out, say=_say, **how))
-    if not isinstance(found, list):
-        print_inference(found, as_json)
-        return
-    for path in found:
-        say(f"waiting for an answer to {path}")
+    how: dict[str, Any] = {"covariance": covariance, "level": level, "say": _say}
+    print_inference(_waiting(wait, lambda: federate_infer(config, run, out, **how)), as_json)
 
 
 @group.command()
