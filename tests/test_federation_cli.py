@@ -58,8 +58,6 @@ def test_a_demonstration_that_differs_fails(
         "same_predictions": what != "predictions",
         "metrics": {"log_loss": 1.0, "accuracy": 1.0},
         "message": "done",
-        "jobs": 1,
-        "processes": [],
         "seconds": 1.0,
     }
     monkeypatch.setattr("fastadmm.cli.federate_demo.run_federate_demo", lambda *_: result)

@@ -12,11 +12,10 @@ import pandas as pd
 import pytest
 from fastadmm.between.agent import agent_status
 from fastadmm.between.approval_file import TaskApproval, open_task_approval, write_approval
-from fastadmm.between.consent import agent_approve, asked_files
+from fastadmm.between.consent import agent_approve, asked_files, inference_words
 from fastadmm.between.coordinator import Coordinator
 from fastadmm.between.predict import ask_inference
 from fastadmm.between.schema import Refusal, digest_of, open_envelope
-from fastadmm.between.scoring import inference_words
 from fastadmm.between.task import answer_of_task, encode_task, task_of
 from fastadmm.blocks.block import as_block
 from fastadmm.conversation.exchange import converse
@@ -347,5 +346,5 @@ def test_private_runs_and_sums_only_have_none(asked, tmp_path, monkeypatch):
 
 def test_an_owner_of_one_column_is_told_that_it_leaves():
     approval = TaskApproval(Path("infer.toml"), "a", ["b"], "a.h5", 2, 1, None)
-    said = [" ".join(inference_words(approval, "b", "r", d)) for d in (1, 2)]
+    said = [" ".join(inference_words(approval, "b asks a", "r", d)) for d in (1, 2)]
     assert ["Your ONE column leaves" in text for text in said] == [True, False]

@@ -1,12 +1,11 @@
 """What parties are asked for beside a run: alignment, scores as ``fastadmm combine`` adds them up, inference.
 
 Inference is the same talk as in one process (:func:`fastadmm.inference.between.inferring`), carried as tasks.
-Every answer is a file of the task's directory before it is used, so the same command goes on where it ended.
+To a request that is made again a party gives the same answer, so the same command goes on where it ended.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,16 +18,11 @@ import numpy as np
 from fastadmm.between.coordinator import Coordinator
 from fastadmm.between.hub import Ask
 from fastadmm.between.run_problem import problem_of, scheme_of
-from fastadmm.between.schema import digest_of
 from fastadmm.between.setup import Setup, read_setup
 from fastadmm.between.socket import LONGEST
 from fastadmm.between.task import (
-    Answer,
     Task,
-    answer_values,
     ask_all,
-    encode_answer,
-    encode_task,
     task_folder,
 )
 from fastadmm.conversation.calls import SUMS
@@ -188,21 +182,15 @@ def ask_inference(
         Engine(None) as engine,
         engine.limited(),
     ):
-        numbers = itertools.count(1)
 
         def carry(exchange: Exchange) -> Answers:
-            """The answers, each kept before it is used."""
-            number = next(numbers)
-            asking = [(names[call.party], call) for call in exchange.calls]
-            tasks = {name: Task(task, name, call.name, {**about, **call.made()}) for name, call in asking}
-            paths = {name: out / f"answer-{number}-{name}.msg" for name in tasks}
-
-            def keep(name: str, values: dict[str, Any]) -> None:
-                answer = Answer(task, name, digest_of(encode_task(tasks[name])), values)
-                write_whole(paths[name], encode_answer(answer), force=True)
-
-            ask_all(ask, {name: own for name, own in tasks.items() if not paths[name].exists()}, keep, say)
-            return [answer_values(read_bytes(paths[name]), tasks[name], shown(paths[name])) for name in tasks]
+            tasks = {
+                (name := names[call.party]): Task(task, name, call.name, {**about, **call.made()})
+                for call in exchange.calls
+            }
+            answers: dict[str, dict[str, Any]] = {}
+            ask_all(ask, tasks, answers.__setitem__, say)
+            return [answers[name] for name in tasks]
 
         found = converse(inferring(asked, engine), carry)
         assert found is not None  # every answer is there

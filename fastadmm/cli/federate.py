@@ -280,7 +280,7 @@ def worth(
 def demo(
     keep: Path | None = option("Directory to create and keep, with every file.", metavar="DIR"),
 ) -> None:
-    """Try it on this machine: a server, three sites, a party killed on the way."""
+    """Try it on this machine: three laboratories, each its own process, one killed on the way."""
     from contextlib import nullcontext
     from tempfile import TemporaryDirectory
 
@@ -288,17 +288,13 @@ def demo(
 
     with TemporaryDirectory(prefix="fastadmm-") if keep is None else nullcontext(made(keep)) as directory:
         result = run_federate_demo(Path(directory), say)
-    say("")
-    for name, path, sees in result["processes"]:
-        say(f"{name:20} holds and sees: {sees}\n{'':20} files: {path}")
     metrics = result["metrics"]
     say(
-        f"\n{result['message']}, over {result['jobs']} NVFlare jobs in {result['seconds']:.0f} s; weights "
+        f"\n{result['message']}, in {result['seconds']:.0f} s; weights "
         f"{'equal' if result['same'] else 'DIFFER FROM'} those of one process to the last bit, predictions "
         f"{'equal' if result['same_predictions'] else 'DIFFER FROM'} its predictions byte for byte\n"
         f"test patients: log loss {metrics['log_loss']:.4f}, accuracy {metrics['accuracy']:.4f}\n"
-        "Here all processes run as you; between organisations each has a user of its own, "
-        "which 'fastadmm federate check' verifies."
+        "Here all processes run as you; between organisations each has a user of its own."
     )
     say("all processes have ended" + (f"; files: {keep}" if keep else "; all files are removed"))
     for key, what in (("same", "weights"), ("same_predictions", "predictions")):
