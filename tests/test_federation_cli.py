@@ -58,8 +58,6 @@ def test_a_demonstration_that_differs_fails(
         "same_predictions": what != "predictions",
         "metrics": {"log_loss": 1.0, "accuracy": 1.0},
         "message": "done",
-        "jobs": 1,
-        "processes": [],
         "seconds": 1.0,
     }
     monkeypatch.setattr("fastadmm.cli.federate_demo.run_federate_demo", lambda *_: result)
@@ -131,4 +129,3 @@ def test_both_names_of_a_side_have_its_verbs_and_one_command_its_state(home: Pat
     assert "exchanges answered, ended" in capsys.readouterr().out
     assert "no directory of an agent" in refused(capsys, 6, "status", home / "none")
     assert "--state: name the agent's directory" in refused(capsys, 5, "party", "approve", "0" * 16)
-    assert "after a configuration, name its run" in refused(capsys, 5, "federate", "infer", "x", "-o", "y")

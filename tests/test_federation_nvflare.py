@@ -13,13 +13,11 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from fastadmm.between.approval_file import open_approval, write_approval
 from fastadmm.between.audit import read_audit
 from fastadmm.between.carrier import Carrier, session
 from fastadmm.between.consent import agent_approve, asked_file
@@ -29,7 +27,6 @@ from fastadmm.between.predict import ask_predictions
 from fastadmm.between.recipe import VerticalGLMRecipe, _begun
 from fastadmm.between.setup import Setup
 from fastadmm.between.socket import Lost, Server, Socket, serve
-from fastadmm.between.stage import ADMIN, SERVER, Stage
 from fastadmm.errors import ConfigError, FastadmmError, InputError, StorageError, WaitingError
 from fastadmm.runs.config import make_config
 from fastadmm.runs.predict import predict_partition
@@ -37,6 +34,7 @@ from fastadmm.runs.train import start_run
 from fastadmm.version import __version__
 
 from federation_tools import Parties, begin_run, confirmed, federated
+from nvflare_stage import ADMIN, SERVER, Stage
 from rounds_tools import NAMES, PROVED, data_of, part_of, separate
 from run_tools import logged, result_of
 from scripts import script_of
@@ -301,10 +299,9 @@ def recipe_with(folder: Path, own: dict[str, dict[str, str]], **values: object) 
     ("own", "values", "words"),
     [
         ({"data": None}, {}, r"site 'b': key 'data' is missing"),
-        ({"approval": None}, {}, r"site 'b': key 'approval' is missing"),
+        ({"approval": None}, {}, r"site 'b': key 'approval': in the simulator 'asked'"),
         ({"state": "x"}, {}, r"site 'b': key 'state' is unknown; known: approval, data"),
         ({"data": "no.h5"}, {}, r"no\.h5"),
-        ({"approval": "no.toml"}, {}, r"no\.toml"),
         ({}, {"data": None}, r"key 'data' is missing: name the label file"),
         ({}, {"lambda": -1.0}, r"lambda"),
         ({}, {"loss": "hing"}, r"loss"),
@@ -340,16 +337,7 @@ def test_what_is_wrong_with_a_recipe_is_one_line(
         VerticalGLMRecipe({"data": "labels.h5"})
 
 
-def limits_for(run: Path, home: Path, name: str) -> str:
-    """A file of limits, for whichever run begins with it."""
-    state = home / "limits"
-    _, path = confirmed(agent_approve, run, home / f"{name}.h5", state)
-    approval = replace(open_approval(path), path=home / "limits.toml", run="first", terms=None)
-    write_approval(approval)
-    return str(approval.path)
-
-
-@pytest.mark.parametrize("kind", ["asked", "limits", "sums"])
+@pytest.mark.parametrize("kind", ["asked", "sums"])
 def test_a_simulation_has_the_bits_of_one_process(kind: str, tmp_path: Path) -> None:
     """The simulator is played, in this process."""
     values = {"lambda": 1e-2, **({"scheme": "subspace", "secrecy": "sums"} if kind == "sums" else {})}
@@ -380,12 +368,7 @@ def test_a_simulation_has_the_bits_of_one_process(kind: str, tmp_path: Path) -> 
                 agent.close()
             return "glm"
 
-    own = sites_of(tmp_path)
-    if kind == "limits":
-        run = begin_run(tmp_path, caller="server", **values).path / "run.json"
-        for site, name in ways.items():
-            own[site]["approval"] = limits_for(run, tmp_path / name, name)
-    run = recipe_with(tmp_path, own, **values).execute(
+    run = recipe_with(tmp_path, sites_of(tmp_path), **values).execute(
         Played(clients=list(ways), workspace_root=str(tmp_path))
     )
     workspace = Path(run.get_result())

@@ -3,32 +3,34 @@
 import datetime
 import json
 import shutil
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from fastadmm.between.agent import agent_status, party_infer
+from fastadmm.between.agent import agent_status
 from fastadmm.between.approval_file import TaskApproval, open_task_approval, write_approval
-from fastadmm.between.consent import agent_approve
-from fastadmm.between.letters import open_letter, sealed
-from fastadmm.between.predict import ask_inference, coordinator_infer
-from fastadmm.between.scoring import inference_words
-from fastadmm.between.task import encode_task, task_of
+from fastadmm.between.consent import agent_approve, asked_files, inference_words
+from fastadmm.between.coordinator import Coordinator
+from fastadmm.between.predict import ask_inference
+from fastadmm.between.schema import Refusal, digest_of, open_envelope
+from fastadmm.between.task import answer_of_task, encode_task, task_of
 from fastadmm.blocks.block import as_block
 from fastadmm.conversation.exchange import converse
 from fastadmm.conversation.threads import Threads
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FormatError, InputError, WaitingError
 from fastadmm.inference.between import Asked, InferenceParty, inferring
-from fastadmm.inference.table import Inference, infer
+from fastadmm.inference.table import infer
 from fastadmm.problem.problem import make_problem
 from fastadmm.runs.config import make_config
+from fastadmm.runs.folder import EXCHANGE, RunFolder
 from fastadmm.runs.infer import infer_run
 from fastadmm.runs.train import start_run
 
-from federation_tools import Parties, begin_run, confirmed, federated
+from federation_tools import Parties, confirmed
 from rounds_tools import NAMES, begin, data_of, separate, train
 from run_tools import run, write_blocks
 
@@ -178,7 +180,7 @@ def test_what_a_coordinator_says_is_looked_at():
     assert party.found is None
 
 
-# --- by files, and between agents -------------------------------------------------------------------------
+# --- between agents -------------------------------------------------------------------------
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory, quiet):
     folder = tmp_path_factory.mktemp("whole")
@@ -187,33 +189,27 @@ def whole(tmp_path_factory, quiet):
 
 
 @pytest.fixture(scope="module")
-def by_files(tmp_path_factory, quiet):
-    folder = tmp_path_factory.mktemp("files")
-    separate(data_of(folder), folder)
+def by_hand(tmp_path_factory, quiet):
+    """A run by files in and out; its parties' states are put where an agent has them."""
+    return trained_by_hand(data_of(folder := tmp_path_factory.mktemp("files")), folder)
+
+
+def trained_by_hand(data, folder):
+    separate(data, folder)
     begin(folder, **TIGHT)
     train(folder)
+    identifier = Coordinator(RunFolder(folder / "labels" / "run", EXCHANGE)).run
+    for name in NAMES:
+        (folder / name / "agent").mkdir()
+        (folder / name / "state").rename(folder / name / "agent" / identifier)
     return folder
 
 
-def party_files(folder, name):
-    return {"data": folder / name / f"{name}.h5", "state": folder / name / "state"}
-
-
-def answers(folder, requests):
-    found = []
-    for request in requests:
-        name = request.stem.split("-", 2)[2]
-        own = party_files(folder, name)
-        if not (own["state"] / "infer.toml").exists():
-            with pytest.raises(ConfigError, match="not approved"):
-                party_infer(request, **own, out=folder / "x")
-            said = party_infer(request, **own, out=None, approve=True)
-            assert "epsilon is infinite" in "\n".join(said)
-        out = folder / name / f"{request.stem}.answer"
-        where = ["--data", own["data"], "--state", own["state"], "-o", out, "--force"]
-        assert run("party", "infer", request, *where) == 0
-        found.append(out)
-    return found
+def approved(folder, name, **how):
+    """What the party's owner is shown, and approves."""
+    state = folder / name / "agent"
+    (asked,) = asked_files(state)
+    return confirmed(agent_approve, asked, folder / name / f"{name}.h5", state, **how)
 
 
 def assert_as_whole(tables, own, whole):
@@ -228,189 +224,127 @@ def assert_as_whole(tables, own, whole):
     assert [t.statistic for t in own.tests] == pytest.approx([t.statistic for t in whole.tests], rel=1e-6)
 
 
+ASK = {"covariance": "HC1", "level": 0.95, "say": lambda _: None}
+
+
+def inferred(folder, out):
+    """What all parties answer once their owners have approved, and where these find their own."""
+    run = folder / "labels" / "run"
+    with closing(Parties(folder)) as parties:
+        with pytest.raises(WaitingError, match="have not approved"):
+            ask_inference(parties.ask, run, out, **ASK)
+        for name in NAMES:
+            with pytest.raises(ConfigError, match="--data"):
+                agent_approve(asked_files(folder / name / "agent")[0], None, folder / name / "agent")
+            assert "asks for what standard errors need" in "\n".join(agent_status(folder / name / "agent"))
+            lines, path = approved(folder, name)
+            assert path.name == "infer.toml"
+            assert any("up to a rotation" in line for line in lines)
+        own = ask_inference(parties.ask, run, out, **ASK)
+        status = "\n".join(agent_status(folder / NAMES[0] / "agent"))
+        assert "standard errors: 2 of at most 4 answered or refused" in status
+        # Another task is another request, and beyond what was approved.
+        with pytest.raises(InputError, match=r"refused \(amount\)"):
+            ask_inference(parties.ask, run, out.with_name("more"), **ASK)
+    return own, [next(folder.glob(f"{name}/agent/*/inference.csv")).parent for name in NAMES]
+
+
 def test_that_labels_chose_bins_is_told(tmp_path, quiet):
     rng = np.random.default_rng(0)
     y = (rng.random(400) < 0.5).astype(float)
     write_blocks(tmp_path / "d.parts", [rng.normal(size=(400, 2)) + y[:, np.newaxis] for _ in NAMES], y)
     assert run("scorecard", "bins", tmp_path / "d.parts", "-o", tmp_path / "w.parts") == 0
-    separate(tmp_path / "w.parts", tmp_path / "own")
-    begin(tmp_path / "own", **TIGHT)
-    train(tmp_path / "own")
-    started, messages = tmp_path / "own" / "labels" / "run", []
-    for _ in range(2):
-        asked = coordinator_infer(started, tmp_path / "infer", messages, covariance="model", level=0.95)
-        messages = answers(tmp_path / "own", asked)
-    for name in NAMES:
-        told = json.loads((tmp_path / "own" / name / "state" / "inference.json").read_text())["notes"]
+    _, found = inferred(trained_by_hand(tmp_path / "w.parts", tmp_path / "own"), tmp_path / "out")
+    for folder in found:
+        told = json.loads((folder / "inference.json").read_text())["notes"]
         assert "labels chose these columns and the bins of" in told[-1]
 
 
-def test_by_files(by_files, whole, tmp_path, capsys):
-    folder, out = by_files, tmp_path / "infer"
-    ask = {"covariance": "HC1", "level": 0.95}
-    started = folder / "labels" / "run"
-    first = coordinator_infer(started, out, [], **ask)
-    assert isinstance(first, list)
-    assert [path.name for path in first] == [f"request-1-{name}.msg" for name in NAMES]
-    messages = answers(folder, first)
-    assert coordinator_infer(started, out, messages[:1], **ask) == first[1:]
-    second = coordinator_infer(started, out, messages, **ask)
-    assert isinstance(second, list)
-    with pytest.raises(InputError, match="answers none of the requests"):
-        coordinator_infer(started, out, [second[0]], **ask)
-    own = coordinator_infer(started, out, answers(folder, second), **ask)
-    assert isinstance(own, Inference)
-    capsys.readouterr()
-    assert run("coordinator", "infer", started, "-o", out, "--covariance", "HC1") == 0
-    text = capsys.readouterr().out
-    assert f"Wald test of {NAMES[1]}" in text
-    assert "intercept" in text
-    again = coordinator_infer(started, out, [], **ask)
-    assert isinstance(again, Inference)
-    assert again.to_dict() == own.to_dict()
-    kept = json.loads((out / "inference.json").read_text())
-    assert kept["weights"] == own.to_dict()["weights"]
-    tables = [pd.read_csv(folder / name / "state" / "inference.csv") for name in NAMES]
-    assert_as_whole(tables, own, whole)
-    with pytest.raises(ConfigError, match="began as another task"):
-        coordinator_infer(started, out, [], covariance="model", level=0.9)
+def test_between_agents(whole, by_hand, tmp_path, quiet):
+    shutil.copytree(by_hand, tmp_path / "own")
+    own, found = inferred(tmp_path / "own", tmp_path / "out")
+    assert_as_whole([pd.read_csv(folder / "inference.csv") for folder in found], own, whole)
+    kept = json.loads((tmp_path / "out" / "inference.json").read_text())
+    assert kept["weights"] == json.loads(json.dumps(own.to_dict()))["weights"]
 
 
-def test_what_is_damaged_or_of_others_is_refused(by_files, tmp_path):
-    started, out = by_files / "labels" / "run", tmp_path / "infer"
-    requests = coordinator_infer(started, out, [], covariance="model", level=0.95)
-    assert isinstance(requests, list)
-    own, other = (party_files(by_files, name) for name in NAMES)
-    with pytest.raises(InputError, match=f"for {NAMES[0]}, but"):
-        party_infer(requests[0], **other, out=tmp_path / "x")
-    cut = tmp_path / "cut.msg"
-    cut.write_bytes(requests[0].read_bytes()[:-8])
-    with pytest.raises(FormatError, match="cut"):
-        party_infer(cut, **own, out=tmp_path / "x")
-    state = tmp_path / "state"
-    shutil.copytree(own["state"], state)
-    for name in ("infer.toml", "inference-basis.h5", "audit.jsonl", "tasks.journal"):
-        (state / name).unlink(missing_ok=True)
-    party_infer(requests[0], own["data"], state, None, approve=True)
-    # Another penalty would show more of the rows than one basis does.
-    task = task_of(open_letter(requests[0], 1 << 30), "t")
+@pytest.fixture
+def asked(by_hand, tmp_path, quiet):
+    """A party whose owner has approved an inference, and what answers a request or says a refusal."""
+    folder = tmp_path / "own"
+    shutil.copytree(by_hand, folder)
+    sent = []
 
-    def asked(ridge):
-        path = tmp_path / f"{ridge}.msg"
-        path.write_bytes(sealed(encode_task(replace(task, arguments={**task.arguments, "ridge": ridge}))))
-        return path
+    def keep(name, raw, seconds):
+        if name == NAMES[0]:
+            sent.append(raw)
+        return parties.ask(name, raw, seconds)
 
-    party_infer(asked(0.5), own["data"], state, tmp_path / "first")
-    with pytest.raises(InputError, match="3 more asked for"):
-        party_infer(asked(0.25), own["data"], state, tmp_path / "x")
-    agreed = open_task_approval(state / "infer.toml")
-    write_approval(replace(agreed, rows=99, requests=99), force=True)
-    with pytest.raises(InputError, match="about another penalty"):
-        party_infer(asked(0.25), own["data"], state, tmp_path / "x")
-    text = (state / "infer.toml").read_text()
-    (state / "infer.toml").write_text(text.replace(str(own["data"]), str(other["data"])))
-    with pytest.raises(InputError, match="not what it was trained on"):
-        party_infer(requests[0], own["data"], state, tmp_path / "x")
-    assert not (tmp_path / "x").exists()
+    with closing(Parties(folder)) as parties:
+        with pytest.raises(WaitingError):
+            ask_inference(keep, folder / "labels" / "run", tmp_path / "out", **ASK)
+        _, path = approved(folder, NAMES[0])
+        task = task_of(open_envelope(sent[0], len(sent[0]), "t"), "t")
+
+        def ask(again="", **changes):
+            one = replace(task, task=again or task.task, arguments={**task.arguments, **changes})
+            raw = encode_task(one)
+            said = parties.ask(NAMES[0], raw, 1.0)
+            found = answer_of_task(
+                open_envelope(said, len(said), "t"), replace(one, digest=digest_of(raw)), "t"
+            )
+            return found.code if isinstance(found, Refusal) else found.answer
+
+        yield folder, path, ask
 
 
-def test_private_runs_and_sums_only_have_none(by_files, tmp_path, monkeypatch):
-    ask = {"covariance": "model", "level": 0.95}
-    run = tmp_path / "run"
-    shutil.copytree(by_files / "labels" / "run", run)
-    shutil.copy(by_files / "labels" / "labels.h5", tmp_path)
-    settings = (run / "run.toml").read_text()
-    (run / "run.toml").write_text('secrecy = "sums"\n' + settings)
-    with pytest.raises(ConfigError, match="saw sums over all parties only"):
-        coordinator_infer(run, tmp_path / "sums", [], **ask)
-    (run / "run.toml").write_text(settings + '\n[privacy]\nmode = "message"\nepsilon = 1.0\nrounds = 1\n')
-    with pytest.raises(ConfigError, match="a private run: standard errors are exact"):
-        coordinator_infer(run, tmp_path / "private", [], **ask)
-    # A party does not rely on the coordinator to know it.
-    requests = coordinator_infer(by_files / "labels" / "run", tmp_path / "infer", [], **ask)
-    assert isinstance(requests, list)
-    own = party_files(by_files, NAMES[0])
-    party_infer(requests[0], **own, out=None, approve=True, force=True)
-    for which, words in (("PRIVATE", "was private"), ("SUMS", "one of sums only")):
-        with monkeypatch.context() as patch:
-            patch.setattr(f"fastadmm.between.scoring.{which}", ("subspace",))
-            with pytest.raises(InputError, match=words):
-                party_infer(requests[0], **own, out=tmp_path / "x")
-    assert not (tmp_path / "x").exists()
+def edit(path, **changes):
+    write_approval(replace(open_task_approval(path), **changes), force=True)
 
 
-def test_limits_hold_by_files_too(by_files, tmp_path):
-    ask = {"covariance": "model", "level": 0.95}
-    requests = coordinator_infer(by_files / "labels" / "run", tmp_path / "infer", [], **ask)
-    assert isinstance(requests, list)
-    own = party_files(by_files, NAMES[0])
-    state = tmp_path / "state"
-    shutil.copytree(own["state"], state)
-    for path in (*state.glob("infer*"), *state.glob("tasks*"), state / "audit.jsonl"):
-        path.unlink()
-    own["state"] = state
-    party_infer(requests[0], **own, out=None, approve=True)
-    agreed = open_task_approval(state / "infer.toml")
-    out = tmp_path / "out.msg"
-    for changes, words in (
-        ({"callers": ["nobody"]}, "callers nobody"),
-        ({"rows": 1}, "infer.toml allows 1; nothing was computed"),
-        ({"last_day": datetime.date(2020, 1, 1)}, "the last day was 2020-01-01"),
+def test_limits_and_one_penalty(asked):
+    folder, path, ask = asked
+    agreed = open_task_approval(path)
+    for changes, code in (
+        ({"callers": ["nobody"]}, "caller"),
+        ({"rows": 1}, "amount"),
+        ({"last_day": datetime.date(2020, 1, 1)}, "expired"),
+        ({"file": agreed.file.replace(NAMES[0], NAMES[1])}, "terms"),  # which counts
     ):
         write_approval(replace(agreed, **changes), force=True)
-        with pytest.raises(InputError, match=words):
-            party_infer(requests[0], **own, out=out)
-    # What is refused counts: here the data are not what the model was trained on.
-    other = str(party_files(by_files, NAMES[1])["data"])
-    write_approval(replace(agreed, requests=2, file=other), force=True)
-    with pytest.raises(InputError, match="not what it was trained on"):
-        party_infer(requests[0], **own, out=out)
-    write_approval(replace(agreed, requests=2), force=True)
-    party_infer(requests[0], **own, out=out)
-    first = out.read_bytes()
-    party_infer(requests[0], **own, out=out, force=True)  # the same question again is free
-    assert out.read_bytes() == first
-    task = task_of(open_letter(requests[0], 1 << 30), "t")
-    (tmp_path / "again.msg").write_bytes(sealed(encode_task(replace(task, task="f" * 16))))
-    with pytest.raises(InputError, match="2 requests answered, 1 more asked for"):
-        party_infer(tmp_path / "again.msg", **own, out=tmp_path / "x")
-    assert not (tmp_path / "x").exists()
-    party_infer(tmp_path / "again.msg", **own, out=None, approve=True, force=True)
-    party_infer(tmp_path / "again.msg", **own, out=tmp_path / "x")
+        assert ask() == code
+    edit(path, file=agreed.file)
+    first = ask()
+    np.testing.assert_array_equal(ask()["basis"], first["basis"])  # the same question again is free
+    assert ask("f" * 16) == "amount"
+    approved(folder, NAMES[0], force=True)
+    assert ask("f" * 16)["basis"].shape == first["basis"].shape
+    # Another penalty would show more of the rows than one basis does.
+    edit(path, rows=99, requests=99)
+    assert ask(ridge=0.25) == "terms"
+
+
+def test_private_runs_and_sums_only_have_none(asked, tmp_path, monkeypatch):
+    folder, path, ask = asked
+    run, parties = folder / "labels" / "run", Parties(folder)
+    settings = (run / "run.toml").read_text()
+    private = settings + '\n[privacy]\nmode = "message"\nepsilon = 1.0\nrounds = 1\n'
+    for text, words in (
+        ('secrecy = "sums"\n' + settings, "saw sums over all parties only"),
+        (private, "a private run: standard errors are exact"),
+    ):
+        (run / "run.toml").write_text(text)
+        with pytest.raises(ConfigError, match=words):
+            ask_inference(parties.ask, run, tmp_path / "none", **ASK)
+    # A party does not rely on the coordinator to know it.
+    edit(path, requests=9)
+    for which in ("PRIVATE", "SUMS"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"fastadmm.between.scoring.{which}", ("subspace",))
+            assert ask() == "privacy"
 
 
 def test_an_owner_of_one_column_is_told_that_it_leaves():
     approval = TaskApproval(Path("infer.toml"), "a", ["b"], "a.h5", 2, 1, None)
-    said = [" ".join(inference_words(approval, "b", "r", d)) for d in (1, 2)]
+    said = [" ".join(inference_words(approval, "b asks a", "r", d)) for d in (1, 2)]
     assert ["Your ONE column leaves" in text for text in said] == [True, False]
-
-
-def test_between_agents(whole, tmp_path, quiet):
-    separate(data_of(tmp_path), tmp_path)
-    parties = Parties(tmp_path)
-    folder = begin_run(tmp_path, **TIGHT)
-    parties.approve(folder.path)
-    with federated(folder, parties.ask) as training:
-        training.advance()
-    ask = {"covariance": "HC1", "level": 0.95, "say": lambda _: None}
-    with pytest.raises(WaitingError, match="have not approved"):
-        ask_inference(parties.ask, folder.path, tmp_path / "out", **ask)
-    for name in NAMES:
-        state = tmp_path / name / "agent"
-        assert "asks for what standard errors need" in "\n".join(agent_status(state))
-        (asked,) = (state / "asked").glob("*.json")
-        with pytest.raises(ConfigError, match="--data"):
-            agent_approve(asked, None, state)
-        lines, path = confirmed(agent_approve, asked, tmp_path / name / f"{name}.h5", state)
-        assert path.name == "infer.toml"
-        assert any("up to a rotation" in line for line in lines)
-    own = ask_inference(parties.ask, folder.path, tmp_path / "out", **ask)
-    identifier = json.loads((folder.path / "run.json").read_text())["run"]
-    tables = [pd.read_csv(tmp_path / name / "agent" / identifier / "inference.csv") for name in NAMES]
-    assert_as_whole(tables, own, whole)
-    status = "\n".join(agent_status(tmp_path / NAMES[0] / "agent"))
-    assert "standard errors: 2 of at most 4 answered or refused, 3 of 3 vectors" in status
-    # Another task is another request, and beyond what was approved.
-    with pytest.raises(InputError, match=r"refused \(amount\)"):
-        ask_inference(parties.ask, folder.path, tmp_path / "more", **ask)
-    parties.close()

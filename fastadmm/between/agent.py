@@ -36,7 +36,7 @@ from fastadmm.between.audit import AUDIT, AuditLog, moment, read_audit, used
 from fastadmm.between.consent import asked_lines, keep_asked, remember, run_description, run_words
 from fastadmm.between.host import KEYS, Site
 from fastadmm.between.letters import open_letter, sealed
-from fastadmm.between.party_tasks import FEATURES, PartyTasks, TaskBook, convert_aligned
+from fastadmm.between.party_tasks import FEATURES, PartyTasks, convert_aligned
 from fastadmm.between.schema import (
     CODES,
     UNREAD,
@@ -54,12 +54,11 @@ from fastadmm.between.schema import (
     request_of,
     run_identifier,
 )
-from fastadmm.between.scoring import ALIGNMENTS, Home, draft_inference, inference_words
+from fastadmm.between.scoring import ALIGNMENTS, Home
 from fastadmm.between.session import STATE, Session, classes_of
-from fastadmm.between.socket import LONGEST
-from fastadmm.between.task import KIND, task_of
+from fastadmm.between.task import KIND
 from fastadmm.engine.engine import Engine
-from fastadmm.errors import ConfigError, FastadmmError, InputError, StorageError
+from fastadmm.errors import FastadmmError, InputError, StorageError
 from fastadmm.files.atomic import refuse_parent, remove_leftovers, shown, storage_errors, write_whole
 from fastadmm.files.reading import read_bytes, read_json
 from fastadmm.runs.folder import run_lock
@@ -461,41 +460,3 @@ def _give(raw: bytes, out: Path, force: bool) -> None:
                 )
             return
     write_whole(out, content, shared=True)
-
-
-def party_infer(
-    request: Path, data: Path, state: Path, out: Path | None, *, approve: bool = False, force: bool = False
-) -> list[str]:
-    """Answer a request of an inference, or approve it first."""
-    place, party = shown(request), open_party(data)
-    envelope = open_letter(request, LONGEST)
-    asked = task_of(envelope, place)
-    if asked.party != party.name or asked.call not in ("span", "learn"):
-        raise InputError(f"{place}: for {asked.party}, but {shown(data)} is of {party.name}")
-    with storage_errors(state, "read"):
-        if not state.is_dir():
-            raise InputError(f"{shown(state)}: no state of a run; name the --state of 'fastadmm party step'")
-    agreed, run = state / INFER, asked.arguments["run"]
-    with run_lock(state):
-        if approve:
-            with closing(TaskBook(state)) as book:
-                approval = draft_inference(agreed, party.name, ASKER, party, used(book.done, INFER, run))
-            write_approval(approval, force=force)
-            return [
-                *inference_words(approval, ASKER, run, party.n_features),
-                f"approved in {agreed}; edit the limits there, or delete it to answer nothing",
-            ]
-        if not agreed.exists():
-            raise ConfigError(f"{shown(agreed)}: not approved; look at the request with --approve first")
-        if out is None:
-            raise ConfigError("--out: name the file to write the answer to")
-        told: list[str] = []
-        where = f"--data {shown(party.path)} --state {shown(state)}"
-        remedy = f"fastadmm party infer {place} {where} --approve --force"
-        with closing(AuditLog(state / AUDIT)) as audit:
-            with closing(
-                PartyTasks(Home(party.name, state, party, None, remedy), audit, told.append)
-            ) as tasks:
-                message = tasks.answer(envelope, party.name, _entry(ASKER))
-            write_whole(out, sealed(message), force=force)
-    return [f"request answered in {shown(out)}", *told]

@@ -89,6 +89,11 @@ _WHAT = {
 }
 
 
+def file_of(path: Path) -> str:
+    """What the file is that an approval of a task names."""
+    return _OF_KIND[path.name]["file"].partition(";")[0]
+
+
 def write_approval(approval: Approval | TaskApproval, *, force: bool = False) -> None:
     """Write an approval, with comments for whoever edits it."""
     write_whole(approval.path, approval_text(approval), force=force)

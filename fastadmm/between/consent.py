@@ -21,10 +21,12 @@ from fastadmm.between.approval import APPROVAL, Approval, approve, parties_of, s
 from fastadmm.between.approval_file import (
     ALIGN,
     APPROVALS,
+    INFER,
     LABELS,
     PREDICT,
     TaskApproval,
     approval_text,
+    file_of,
     in_plain_words,
     ledger_words,
     listed,
@@ -36,12 +38,12 @@ from fastadmm.between.approval_file import (
 from fastadmm.between.audit import AUDIT, read_audit, used
 from fastadmm.between.memory import sums_before
 from fastadmm.between.schema import VERSION, Request, approve_command, quoted, run_identifier
-from fastadmm.between.scoring import draft_inference, inference_words
 from fastadmm.conversation.calls import SUMS, argument_fields, check_values
 from fastadmm.data_tools.psi import library
 from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError, StorageError
 from fastadmm.files.atomic import shown, storage_errors, write_json
 from fastadmm.files.reading import read_json
+from fastadmm.inference.between import batches
 from fastadmm.secrecy.keys import plain, primitive
 from fastadmm.store.model import open_party_model
 from fastadmm.store.party_file import PartyData, open_party
@@ -337,34 +339,27 @@ def _consent_to_task(
     path = state / run / APPROVALS[str(kind)]
     entries = read_audit(state / AUDIT)[0] if (state / AUDIT).exists() else []
     spent = used(entries, path.name, run)
-    if kind == "infer":
-        if data is None:
-            raise ConfigError("--data: name the features that the model was trained on")
-        features = open_party(data)
-        approval = draft_inference(path, document["party"], document["coordinator"], features, spent)
-        words = inference_words(approval, document["coordinator"], run, features.n_features)
-        return Consent(state, document["task"], words, [approval], path)
-    if kind == "labels":
-        if data is None:
-            raise ConfigError("--data: name the features whose rows the labels are of")
-        rows = data
-    elif kind == "align":
+    aligns, trained, requests = kind == "align", path.name in (LABELS, INFER), 1
+    file = data if trained else rows
+    if aligns:
         library()  # missing, it is missed before anything is approved
-        if rows is None:
-            rows, ids["id"] = remembered(state, "rows"), ids["id"] or known_of(state).get("id")
-    if rows is None:
-        what = "the table whose ids are compared" if kind == "align" else "features of the rows to be scored"
-        raise ConfigError(f"--rows: name {what}")
-    if not rows.is_file():
-        raise InputError(f"{shown(rows)}: there is no such file")
-    if ids["id"] is None and (kind == "align" or not h5py.is_hdf5(rows)):
+        if file is None:
+            file, ids["id"] = remembered(state, "rows"), ids["id"] or known_of(state).get("id")
+    if file is None:
+        raise ConfigError(f"--{'data' if trained else 'rows'}: name {file_of(path)}")
+    if not file.is_file():
+        raise InputError(f"{shown(file)}: there is no such file")
+    if ids["id"] is None and (aligns or not h5py.is_hdf5(file)):
         raise ConfigError("--id: which column of the table holds the ids?")
+    if path.name == INFER:
+        features = open_party(file)
+        count, requests = features.n_features, len(batches(features.n_features, features.n_samples)) + 1
     approval = TaskApproval(
         path,
         document["party"],
         [document["coordinator"]],
-        str(rows.absolute()),
-        spent["requests"] + 2,  # refused ones count
+        str(file.absolute()),
+        spent["requests"] + 2 * requests,  # refused ones count
         spent["rows"] + count,
         some_weeks(),
         **ids,
@@ -421,6 +416,8 @@ def _words(approval: TaskApproval, asked: Mapping[str, Any], spent: Mapping[str,
                 limits,
             ]
         )
+    if approval.path.name == INFER:
+        return inference_words(approval, who, asked["run"], open_party(Path(approval.file)).n_features)
     if approval.path.name == LABELS:
         return screen(
             [
@@ -444,3 +441,24 @@ def _words(approval: TaskApproval, asked: Mapping[str, Any], spent: Mapping[str,
             limits,
         ]
     )
+
+
+def inference_words(approval: TaskApproval, who: str, run: str, n_features: int) -> list[str]:
+    """What is asked, for the owner of the data."""
+    what = (
+        "Your ONE column leaves, up to its sign and unit, and how sure its weight is"
+        if n_features == 1
+        else "No column, weight or standard error leaves by itself, but columns of few different values, "
+        "such as categories, can be recognised"
+    )
+    paragraphs = [
+        f"{who} for what standard errors need, with the model of run {run}.",
+        f"{n_features:,} vectors of the training rows leave: your columns up to a rotation, without noise "
+        "(epsilon is infinite).",
+        "They tell how alike any two of your rows are, and each row's score by your weights; whoever knows "
+        "your columns of as many rows as you have columns works out all others.",
+        f"{what}; you learn your own standard errors.",
+        f"Limits: {approval.requests:,} questions, refused ones counted, and {approval.rows:,} vectors, "
+        f"until {approval.last_day}.",
+    ]
+    return screen(paragraphs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
@@ -32,84 +32,11 @@ if TYPE_CHECKING:
     from fastadmm.data_tools.alignment import TableIds
 
 
-#: Answers, in the agent's directory, or in that of a run by files.
+#: Answers, in the agent's directory.
 TASKS_JOURNAL = "tasks.journal"
 
 #: Codes of what is beyond an approval: there is nothing left to be counted.
 _OVER = ("exchanges", "amount", "expired", "ended")
-
-
-class TaskBook:
-    """Every answer is on disk before it leaves, with what it counts for; what counts is kept for ever."""
-
-    def __init__(self, folder: Path, logged: Iterable[dict[str, Any]] = ()) -> None:
-        self._journal = Journal(folder / TASKS_JOURNAL)
-        self._kept = [json.loads(meta) for meta, _ in self._journal.records()]
-        own = {entry["request"] for entry in self._kept if "answer" in entry}
-        self._lost = [one for one in logged if "counts" in one and one["request"] not in own]
-
-    @property
-    def done(self) -> list[dict[str, Any]]:
-        """All that counts, of journal and audit log together."""
-        return [*self._kept, *self._lost]
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self._journal.close()
-
-    def keep(self, entry: dict[str, Any], message: bytes) -> None:
-        """Put an answer on disk."""
-        self._journal.append([json.dumps(entry).encode(), message])
-        self._kept.append(dict(entry))  # the caller's own becomes a refusal's where it cannot be logged
-
-    def stored(self, digest: str, place: str) -> bytes | None:
-        """The answer to a request that was answered before.
-
-        Returns: None: it was not.
-        """
-        for k, entry in enumerate(self.done):
-            if entry["request"] == digest and "answer" in entry:
-                message = b""
-                if k < len(self._kept):
-                    message = next(islice(self._journal.records(), k, None))[1]
-                if not message:
-                    text = f"{place}: answered at {entry['time']}, which is not kept any more"
-                    raise refused("ended", InputError(f"{text}; begin another task"))
-                return message
-        return None
-
-    def check_amount(self, asked: Task, approval: TaskApproval, place: str, remedy: str) -> dict[str, Any]:
-        """What a new answer counts for; refuses more than was approved."""
-        counts = self._counts(asked, approval)
-        if approval.last_day is not None and datetime.date.today() > approval.last_day:
-            raise refused("expired", InputError(f"{place}: the last day was {approval.last_day}"))
-        if asked.call == "align":
-            if not any(one["task"] == asked.task for one in self.done):
-                raise refused("order", InputError(f"{place}: ends an alignment that was not begun here"))
-            return counts
-        counts |= {"requests": 1, "rows": _rows(asked)}
-        spent = used(self.done, approval.path.name, counts["run"])
-        for key, code in (("requests", "exchanges"), ("rows", "amount")):
-            if spent[key] + counts[key] > getattr(approval, key):
-                text = f"{place}: {spent[key]} {key} answered, {counts[key]} more asked for"
-                text += f"; {shown(approval.path)} allows {getattr(approval, key)}; nothing was computed; "
-                raise refused(code, InputError(text + f"to approve it as well: {remedy}"))
-        return counts
-
-    @contextmanager
-    def counted_refusals(self, asked: Task, approval: TaskApproval, entry: dict[str, Any]) -> Iterator[None]:
-        """Count what is refused within the block: it is an answer too, of one word."""
-        try:
-            yield
-        except Exception as error:
-            if code_of(error) not in _OVER:
-                entry["counts"] = self._counts(asked, approval) | {"requests": 1}
-                self.keep(entry | {"task": asked.task, "calls": [], "request": ""}, b"")
-            raise
-
-    def _counts(self, asked: Task, approval: TaskApproval) -> dict[str, Any]:
-        run = asked.arguments.get("run", "")
-        return {"approval": approval.path.name, "run": run, "requests": 0, "rows": 0}
 
 
 def _rows(asked: Task) -> int:
@@ -128,20 +55,46 @@ _SMALL, _EACH = 1 << 16, 48
 class PartyTasks:
     """What a party answers beside its runs.
 
-    Every answer is on disk before it leaves, with what it counts for; the same request gets the same bytes,
-    for a month at least. What it counts for is kept for ever.
+    Every answer is on disk before it leaves, with what it counts for; the same request gets the same bytes.
     """
 
     def __init__(self, home: Home, audit: AuditLog, say: Callable[[str], None]) -> None:
         self.home, self._audit, self._say = home, audit, say
-        self._book = TaskBook(home.state, [one for one in audit.answers if "task" in one])
-        for entry in self._book.done:
+        self._journal = Journal(home.state / TASKS_JOURNAL)
+        self._kept = [json.loads(meta) for meta, _ in self._journal.records()]
+        own = {entry["request"] for entry in self._kept if "answer" in entry}
+        logged = [one for one in audit.answers if "task" in one and "counts" in one]
+        self._lost = [one for one in logged if one["request"] not in own]
+        for entry in self._kept:
             if "answer" in entry and entry["request"] not in audit.answered:
                 audit.add(entry)
 
     def close(self) -> None:
         """Let go of the file."""
-        self._book.close()
+        self._journal.close()
+
+    @property
+    def _done(self) -> list[dict[str, Any]]:
+        """All that counts, of journal and audit log together."""
+        return [*self._kept, *self._lost]
+
+    def _keep(self, entry: dict[str, Any], message: bytes) -> None:
+        """Put an answer on disk."""
+        self._journal.append([json.dumps(entry).encode(), message])
+        self._kept.append(dict(entry))  # the caller's own becomes a refusal's where it cannot be logged
+
+    def _stored(self, digest: str, place: str) -> bytes | None:
+        """The answer to a request that was answered before; None: it was not."""
+        for k, entry in enumerate(self._done):
+            if entry["request"] == digest and "answer" in entry:
+                message = b""
+                if k < len(self._kept):
+                    message = next(islice(self._journal.records(), k, None))[1]
+                if not message:
+                    text = f"{place}: answered at {entry['time']}, which is not kept any more"
+                    raise refused("ended", InputError(f"{text}; begin another task"))
+                return message
+        return None
 
     def answer(self, envelope: Envelope, party: str, entry: dict[str, Any]) -> bytes:
         """Answer a request."""
@@ -156,11 +109,11 @@ class PartyTasks:
         check_caller(entry["caller"], approval.callers, approval.path, place)
         asked = replace(asked, digest=envelope.digest)
         entry["request"] = asked.digest
-        if (message := self._book.stored(asked.digest, place)) is not None:
+        if (message := self._stored(asked.digest, place)) is not None:
             entry |= {"answer": digest_of(message), "repeated": True}
             self._audit.add_bounded(entry)
             return message
-        with self._book.counted_refusals(asked, approval, entry):
+        with self._counted_refusals(asked, approval, entry):
             counts = self._check_amount(asked, approval, entry["caller"], place)
             if asked.call == "align":
                 self._bind(asked, entry, place)
@@ -169,7 +122,7 @@ class PartyTasks:
                 self._say(told)
             message = encode_answer(Answer(asked.task, asked.party, asked.digest, values))
         entry |= {"answer": digest_of(message), "repeated": False, "counts": counts}
-        self._book.keep(entry, message)
+        self._keep(entry, message)
         self._audit.add(entry)
         forget_asked(self.home.state, asked.task)
         return message
@@ -177,12 +130,10 @@ class PartyTasks:
     def _bind(self, asked: Task, entry: dict[str, Any], place: str) -> None:
         """Let an alignment end in one way only: whether this party has other ids is nobody's to try out."""
         ends = [
-            one["request"]
-            for one in self._book.done
-            if (one["task"], one["calls"]) == (asked.task, ["align"])
+            one["request"] for one in self._done if (one["task"], one["calls"]) == (asked.task, ["align"])
         ]
         if not ends:
-            self._book.keep(entry, b"")
+            self._keep(entry, b"")
         elif asked.digest != ends[0]:
             raise refused("changed", InputError(f"{place}: ends with other ids than were named before"))
 
@@ -227,17 +178,42 @@ class PartyTasks:
 
     def _check_amount(self, asked: Task, approval: TaskApproval, caller: str, place: str) -> dict[str, Any]:
         """What a new answer counts for; the owner is asked for what is more than was approved."""
-        try:
-            remedy = self.home.remedy or f"{self._command(asked)} --force"
-            counts = self._book.check_amount(asked, approval, place, remedy)
-        except InputError as error:
-            if code_of(error) in ("exchanges", "amount"):
+        counts = _counts(asked, approval)
+        if approval.last_day is not None and datetime.date.today() > approval.last_day:
+            raise refused("expired", InputError(f"{place}: the last day was {approval.last_day}"))
+        if asked.call == "align":
+            if not any(one["task"] == asked.task for one in self._done):
+                raise refused("order", InputError(f"{place}: ends an alignment that was not begun here"))
+            return counts
+        counts |= {"requests": 1, "rows": _rows(asked)}
+        spent = used(self._done, approval.path.name, counts["run"])
+        for key, code in (("requests", "exchanges"), ("rows", "amount")):
+            if spent[key] + counts[key] > getattr(approval, key):
                 self._ask_owner(asked, caller)
-            raise
+                text = f"{place}: {spent[key]} {key} answered, {counts[key]} more asked for"
+                text += f"; {shown(approval.path)} allows {getattr(approval, key)}; nothing was computed; "
+                text += f"to approve it as well: {self._command(asked)} --force"
+                raise refused(code, InputError(text))
         if asked.call == "intersect" and len(asked.arguments["request"]) > _SMALL + _EACH * counts["rows"]:
             text = f"{place}: {len(asked.arguments['request'])} bytes are more than {counts['rows']} ids have"
             raise refused("amount", InputError(text))
         return counts
+
+    @contextmanager
+    def _counted_refusals(self, asked: Task, approval: TaskApproval, entry: dict[str, Any]) -> Iterator[None]:
+        """Count what is refused within the block: it is an answer too, of one word."""
+        try:
+            yield
+        except Exception as error:
+            if code_of(error) not in _OVER:
+                entry["counts"] = _counts(asked, approval) | {"requests": 1}
+                self._keep(entry | {"task": asked.task, "calls": [], "request": ""}, b"")
+            raise
+
+
+def _counts(asked: Task, approval: TaskApproval) -> dict[str, Any]:
+    run = asked.arguments.get("run", "")
+    return {"approval": approval.path.name, "run": run, "requests": 0, "rows": 0}
 
 
 #: Features of the table that an agent was started with, there too.

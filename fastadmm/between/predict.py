@@ -1,14 +1,13 @@
 """What parties are asked for beside a run: alignment, scores as ``fastadmm combine`` adds them up, inference.
 
 Inference is the same talk as in one process (:func:`fastadmm.inference.between.inferring`), carried as tasks.
-Every answer is a file of the task's directory before it is used, so the same command goes on where it ended.
+To a request that is made again a party gives the same answer, so the same command goes on where it ended.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,18 +17,12 @@ import numpy as np
 
 from fastadmm.between.coordinator import Coordinator
 from fastadmm.between.hub import Ask
-from fastadmm.between.letters import Waiting, open_letter, sealed
 from fastadmm.between.run_problem import problem_of, scheme_of
-from fastadmm.between.schema import digest_of
 from fastadmm.between.setup import Setup, read_setup
 from fastadmm.between.socket import LONGEST
 from fastadmm.between.task import (
-    Answer,
     Task,
-    answer_values,
     ask_all,
-    encode_answer,
-    encode_task,
     task_folder,
 )
 from fastadmm.conversation.calls import SUMS
@@ -189,52 +182,19 @@ def ask_inference(
         Engine(None) as engine,
         engine.limited(),
     ):
-        numbers = itertools.count(1)
 
         def carry(exchange: Exchange) -> Answers:
-            """The answers, each kept before it is used."""
-            number = next(numbers)
-            asking = [(names[call.party], call) for call in exchange.calls]
-            tasks = {name: Task(task, name, call.name, {**about, **call.made()}) for name, call in asking}
-            paths = {name: out / f"answer-{number}-{name}.msg" for name in tasks}
-
-            def keep(name: str, values: dict[str, Any]) -> None:
-                answer = Answer(task, name, digest_of(encode_task(tasks[name])), values)
-                write_whole(paths[name], encode_answer(answer), force=True)
-
-            ask_all(ask, {name: own for name, own in tasks.items() if not paths[name].exists()}, keep, say)
-            return [answer_values(read_bytes(paths[name]), tasks[name], shown(paths[name])) for name in tasks]
+            tasks = {
+                (name := names[call.party]): Task(task, name, call.name, {**about, **call.made()})
+                for call in exchange.calls
+            }
+            answers: dict[str, dict[str, Any]] = {}
+            ask_all(ask, tasks, answers.__setitem__, say)
+            return [answers[name] for name in tasks]
 
         found = converse(inferring(asked, engine), carry)
         assert found is not None  # every answer is there
         write_json(out / INFERENCE, found.to_dict())
-    return found
-
-
-def coordinator_infer(
-    run: Path, out: Path, messages: Sequence[Path], *, covariance: str, level: float
-) -> Inference | list[Path]:
-    """Standard errors by files: take answers in, and go on as far as they allow."""
-    given = {path: open_letter(path, LONGEST) for path in messages}
-    found: Inference | list[Path]
-
-    def ask(name: str, raw: bytes, seconds: float) -> bytes:
-        for envelope in given.values():
-            if envelope.head.get("request") == digest_of(raw):
-                return envelope.raw
-        number = 1 + len(list(out.glob(f"answer-*-{name}.msg")))
-        request = out / f"request-{number}-{name}.msg"
-        write_whole(request, sealed(raw), force=True)
-        raise Waiting(name, [request])
-
-    try:
-        found = ask_inference(ask, run, out, covariance=covariance, level=level, say=print)
-    except Waiting as waiting:
-        found = waiting.requests
-    known = {digest_of(read_bytes(path)) for path in out.glob("answer-*.msg")}
-    for path, envelope in given.items():
-        if envelope.digest not in known:
-            raise InputError(f"{shown(path)}: answers none of the requests in {shown(out)}")
     return found
 
 

@@ -8,7 +8,6 @@ production the owners' own agents answer.
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -19,8 +18,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from fastadmm.between.approval import APPROVAL
-from fastadmm.between.approval_file import open_approval
 from fastadmm.between.consent import agree, approve_fingerprints
 from fastadmm.between.coordinator import RUN
 from fastadmm.between.host import KEYS
@@ -60,7 +57,7 @@ _LOOK, _PAUSE, _BEGIN = 0.1, 5.0, 300.0
 class VerticalGLMRecipe(Recipe):
     """Train a generalised linear model of all sites' columns, of which each site keeps its own.
 
-    Its ``execute`` takes an environment of NVFlare. In the simulator every site needs data and an approval:
+    Its ``execute`` takes an environment of NVFlare. In the simulator every site names its data, and approves:
     ``set_per_site_config(recipe, {"site-1": {"data": "bank.h5", "approval": "asked"}, ...})``. In production
     agents run at the sites (``fastadmm agent run``), and ``config`` has the table ``federation`` of
     ``fastadmm federate train``.
@@ -178,7 +175,7 @@ class VerticalGLMRecipe(Recipe):
             return run
 
     def _parties(self, env: Any) -> dict[str, str]:
-        """Name of the party of each site, as its features say; their approvals are read as well."""
+        """Name of the party of each site, as its features say."""
         sites = list(env.clients or [f"site-{k + 1}" for k in range(env.num_clients)])
         if sorted(sites) != sorted(self._sites()):
             raise ConfigError(f"SimEnv: has the sites {', '.join(sites)}, not {', '.join(self._sites())}")
@@ -187,13 +184,10 @@ class VerticalGLMRecipe(Recipe):
             own = self._own.get(site, {})
             if "data" not in own:
                 raise ConfigError(f"site {site!r}: key 'data' is missing: name the party's features")
-            if "approval" not in own:
+            if own.get("approval") != ASKED:
                 raise ConfigError(
-                    f"site {site!r}: key 'approval' is missing: name a file of limits; "
-                    f"{ASKED!r} approves what the coordinator asks"
+                    f"site {site!r}: key 'approval': in the simulator {ASKED!r}: it approves what is asked"
                 )
-            if own["approval"] != ASKED:
-                open_approval(Path(own["approval"]))
             parties[site] = open_party(Path(own["data"])).name
         return parties
 
@@ -240,7 +234,7 @@ class VerticalGLMRecipe(Recipe):
                 return  # the simulator's own error is raised
             folder = begun(setup, workspace / "server" / "run", self._say)
             for site, own in self._own.items():
-                self._approve(folder.path, Path(own["data"]), own["approval"], workspace / site / "state")
+                agree(folder.path / RUN, Path(own["data"]), workspace / site / "state")
             with folder.held():
                 try:
                     train_run(folder, ask, self._say, lambda record: None)
@@ -254,16 +248,6 @@ class VerticalGLMRecipe(Recipe):
             with suppress(Lost):
                 relay.ask("", END, _PAUSE)
             relay.close()
-
-    def _approve(self, run: Path, data: Path, approval: str, state: Path) -> None:
-        """What the owner of a site's data would do at its agent's directory."""
-        if approval == ASKED:
-            agree(run / RUN, data, state)
-            return
-        path = state / read_json(run / RUN)["run"] / APPROVAL
-        with storage_errors(path):
-            path.parent.mkdir(mode=0o700)
-            shutil.copyfile(approval, path)
 
     # --- between organisations ----------------------------------------------------------------------------
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,18 +10,18 @@ from typing import Any
 import h5py
 import numpy as np
 
-from fastadmm.between.approval import APPROVAL, DAYS, Approval
-from fastadmm.between.approval_file import TaskApproval, open_approval, screen
+from fastadmm.between.approval import APPROVAL, Approval
+from fastadmm.between.approval_file import TaskApproval, open_approval
 from fastadmm.between.host import KEYS, STATEMENT
 from fastadmm.between.private_terms import PRIVATE
-from fastadmm.between.schema import quoted, refused
+from fastadmm.between.schema import refused
 from fastadmm.between.task import Task
 from fastadmm.conversation.calls import SUMS
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError, FormatError, InputError
 from fastadmm.files.atomic import shown, write_frame, write_json
 from fastadmm.files.reading import read_json
-from fastadmm.inference.between import InferenceParty, batches
+from fastadmm.inference.between import InferenceParty
 from fastadmm.runs.checkpoint import read_tree, write_tree
 from fastadmm.runs.combine import Contribution, summand_of_file, summand_of_table
 from fastadmm.runs.infer import chosen_bins
@@ -46,11 +44,10 @@ class Home:
     state: Path  # the agent's directory
     data: PartyData | None  # features of the training rows, once there are any
     ledger: Path | None  # the party's own
-    remedy: str = ""  # what approves more; by files, where the directory is of one run
 
     def of_run(self, run: str) -> Path:
         """What is kept of a run."""
-        return self.state if self.remedy else self.state / run
+        return self.state / run
 
 
 #: An answer's values, and what the party's owner is told.
@@ -236,7 +233,7 @@ def answer_inference(asked: Task, approval: TaskApproval, home: Home, place: str
 def _kept(path: Path, data: PartyData, ridge: float, place: str) -> np.ndarray | None:
     """The columns' basis, as it was when the first of them left; None where none has.
 
-    Another penalty would give other vectors, which no approval counts by files: a run has one.
+    Another penalty would give other vectors: a run has one.
     """
     if not path.exists():
         return None
@@ -249,39 +246,3 @@ def _kept(path: Path, data: PartyData, ridge: float, place: str) -> np.ndarray |
     if not isinstance(basis, np.ndarray) or basis.shape != (data.n_features,) * 2:
         raise FormatError(f"{shown(path)}: damaged; delete it, and let the coordinator begin anew")
     return basis
-
-
-# --- approvals --------------------------------------------------------------------------------------------
-
-
-def draft_inference(
-    path: Path, party: str, caller: str, data: PartyData, spent: Mapping[str, int]
-) -> TaskApproval:
-    """The approval of one inference more with the model of a run."""
-    last_day = datetime.date.today() + datetime.timedelta(days=DAYS)
-    requests = 2 * (len(batches(data.n_features, data.n_samples)) + 1)  # refused ones count
-    file = str(data.path.absolute())
-    limits = requests + spent["requests"], data.n_features + spent["rows"]
-    return TaskApproval(path, party, [caller], file, *limits, last_day)
-
-
-def inference_words(approval: TaskApproval, caller: str, run: str, n_features: int) -> list[str]:
-    """What is asked, for the owner of the data."""
-    what = (
-        "Your ONE column leaves, up to its sign and unit, and how sure its weight is"
-        if n_features == 1
-        else "No column, weight or standard error leaves by itself, but columns of few different values, "
-        "such as categories, can be recognised"
-    )
-    paragraphs = [
-        f"{quoted(caller)} asks {approval.party} for what standard errors need, with the model of run "
-        f"{quoted(run)[1:-1]}.",
-        f"{n_features:,} vectors of the training rows leave: your columns up to a rotation, without noise "
-        "(epsilon is infinite).",
-        "They tell how alike any two of your rows are, and each row's score by your weights; whoever knows "
-        "your columns of as many rows as you have columns works out all others.",
-        f"{what}; you learn your own standard errors.",
-        f"Limits: {approval.requests:,} questions, refused ones counted, and {approval.rows:,} vectors, "
-        f"until {approval.last_day}.",
-    ]
-    return screen(paragraphs)

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fastadmm.between.hub import PAUSES, Ask
 from fastadmm.between.letters import Waiting
@@ -45,6 +45,8 @@ from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError
 from fastadmm.files.atomic import remove_leftovers, shown, storage_errors, write_json
 from fastadmm.files.reading import json_of, read_json
 from fastadmm.runs.folder import run_lock
+
+T = TypeVar("T")
 
 #: Of the requests, as their heads name it.
 KIND = "task"
@@ -173,40 +175,56 @@ def task_folder(path: Path, kind: str, about: Mapping[str, Any]) -> Iterator[str
         yield run_identifier(known["task"], shown(file))
 
 
+def persistent(
+    go: Callable[[], T], say: Callable[[str], None], remedy: str, pauses: list[float] | None = None
+) -> T:
+    """What ``go`` gives, which is tried again where a party was lost: it may come back."""
+    pauses = list(PAUSES) if pauses is None else pauses
+    while True:
+        try:
+            return go()
+        except Lost as error:
+            if not pauses:
+                raise Lost(f"{error}; {remedy}") from None
+            say(f"{error}; next attempt in {pauses[0]:g} s")
+            time.sleep(pauses.pop(0))
+
+
 def ask_all(ask: Ask, tasks: Mapping[str, Task], take: Take, say: Callable[[str], None]) -> None:
     """Ask parties at once, those that are lost again, until all have answered."""
-    waiting, pauses = dict(tasks), list(PAUSES)
-    while waiting:
-        with ThreadPoolExecutor(len(waiting)) as pool:
-            works = {name: pool.submit(_answer, ask, task) for name, task in waiting.items()}
-        lost, wrong = None, None
-        absent: list[str] = []
-        missing: list[Waiting] = []
-        for name, work in works.items():
-            try:
-                take(name, work.result())
-                del waiting[name]
-            except Lost as error:
-                lost = error
-            except Waiting as error:
-                missing.append(error)
-            except FastadmmError as error:
-                if error.refusal == "task":
-                    absent.append(name)
-                else:
-                    wrong = wrong or error
-        if wrong is not None:
-            raise wrong
-        if absent:
-            one = tasks[absent[0]]
-            raise unapproved(absent, one.task, KINDS.get(one.call, "align"))
-        if missing:
-            raise Waiting.of(missing, f"task {tasks[str(missing[0])].task}")
-        if lost is not None:
-            if not pauses:
-                raise Lost(f"{lost}; the same command goes on where this task is") from None
-            say(f"{lost}; next attempt in {pauses[0]:g} s")
-            time.sleep(pauses.pop(0))
+    waiting = dict(tasks)
+    if waiting:
+        persistent(lambda: _ask_once(ask, waiting, take), say, "the same command goes on where this task is")
+
+
+def _ask_once(ask: Ask, waiting: dict[str, Task], take: Take) -> None:
+    """Ask all that have not answered."""
+    with ThreadPoolExecutor(len(waiting)) as pool:
+        works = {name: pool.submit(_answer, ask, task) for name, task in waiting.items()}
+    absent: list[str] = []
+    missing: list[Waiting] = []
+    others: list[FastadmmError] = []
+    for name, work in works.items():
+        try:
+            take(name, work.result())
+            del waiting[name]
+        except Waiting as error:
+            missing.append(error)
+        except FastadmmError as error:
+            if error.refusal == "task":
+                absent.append(name)
+            else:
+                others.append(error)
+    others.sort(key=lambda error: isinstance(error, Lost))
+    if others and not isinstance(others[0], Lost):
+        raise others[0]
+    if absent:
+        one = waiting[absent[0]]
+        raise unapproved(absent, one.task, KINDS.get(one.call, "align"))
+    if missing:
+        raise Waiting.of(missing, f"task {waiting[str(missing[0])].task}")
+    if others:
+        raise others[0]
 
 
 def _answer(ask: Ask, task: Task) -> dict[str, Any]:

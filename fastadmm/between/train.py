@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -25,7 +24,8 @@ from fastadmm.between.run_problem import (
 )
 from fastadmm.between.schema import approve_command
 from fastadmm.between.setup import Setup, read_setup
-from fastadmm.between.socket import LONGEST, Lost
+from fastadmm.between.socket import LONGEST
+from fastadmm.between.task import persistent
 from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import read_bytes
@@ -336,17 +336,11 @@ def train_run(
             pauses[:], made = PAUSES, record.round
             rounds(record)
 
-    while True:
-        run = Coordinator(folder, ask, count, tell=say)
-        try:
+    def go() -> dict[str, Any]:
+        with closing(Coordinator(folder, ask, count, tell=say)) as run:
             return run.advance()
-        except Lost as error:
-            if not pauses:
-                raise Lost(f"{error}; the same command goes on where this run is") from None
-            say(f"{error}; next attempt in {pauses[0]:g} s")
-            time.sleep(pauses.pop(0))
-        finally:
-            run.close()
+
+    return persistent(go, say, "the same command goes on where this run is", pauses)
 
 
 def _check_same(setup: Setup, folder: RunFolder) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from fastadmm.cli.app import new_group
 from fastadmm.cli.options import (
     DATA,
-    FORCE,
     LEDGER,
     TEST,
     THREADS,
@@ -131,20 +130,4 @@ def party_step(
 
     more: dict[str, Any] = {"threads": threads, "test": test, "validation": validation}
     for line in answer(data, state, request, out, approval=approval, ledger=ledger, force=force, **more):
-        say(line)
-
-
-@party_group.command("infer")
-def party_infer(
-    request: Path = argument("Request of 'fastadmm coordinator infer'.", metavar="REQUEST.msg"),
-    data: Path = DATA,
-    state: Path = option("The party's --state of the run.", default=..., metavar="DIR"),
-    out: Path | None = option("Answer to write.", "--out", "-o", metavar="ANSWER.msg"),
-    approve: bool = flag("Explain what leaves, and approve it, instead of answering.", "--approve"),
-    force: bool = FORCE,
-) -> None:
-    """Answer a request of 'coordinator infer'; the last one brings your own standard errors."""
-    from fastadmm.between.agent import party_infer as answer
-
-    for line in answer(request, data, state, out, approve=approve, force=force):
         say(line)

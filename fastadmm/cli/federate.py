@@ -237,10 +237,8 @@ def evaluate(
 
 @group.command()
 def infer(
-    config: Path = argument("The configuration; by hand, in its place, the run.", metavar="CONFIG.toml|RUN"),
-    more: list[Path] | None = argument(
-        "The run; by hand the answers received from parties.", default=None, metavar="RUN|[ANSWER.msg]..."
-    ),
+    config: Path = _CONFIG,
+    run: Path = _RUN,
     out: Path = _TASK,
     level: float = LEVEL,
     covariance: str = COVARIANCE,
@@ -248,25 +246,11 @@ def infer(
     as_json: bool = JSON,
 ) -> None:
     """Compute standard errors: each party learns its own, you get the tests and the fit."""
-    from fastadmm.between.predict import coordinator_infer, federate_infer
+    from fastadmm.between.predict import federate_infer
     from fastadmm.cli.coefficients import print_inference
-    from fastadmm.files.atomic import shown
 
-    how: dict[str, Any] = {"covariance": covariance, "level": level}
-    if config.is_dir():
-        found = coordinator_infer(config, out, more or [], **how)
-    elif len(more or []) != 1:
-        raise ConfigError(
-            f"{shown(config)}: after a configuration, name its run; by hand, name the run alone"
-        )
-    else:
-        (run,) = more or []
-        found = _waiting(wait, lambda: federate_infer(config, run, out, say=_say, **how))
-    if not isinstance(found, list):
-        print_inference(found, as_json)
-        return
-    for path in found:
-        say(f"waiting for an answer to {path}")
+    how: dict[str, Any] = {"covariance": covariance, "level": level, "say": _say}
+    print_inference(_waiting(wait, lambda: federate_infer(config, run, out, **how)), as_json)
 
 
 @group.command()
@@ -296,7 +280,7 @@ def worth(
 def demo(
     keep: Path | None = option("Directory to create and keep, with every file.", metavar="DIR"),
 ) -> None:
-    """Try it on this machine: a server, three sites, a party killed on the way."""
+    """Try it on this machine: three laboratories, each its own process, one killed on the way."""
     from contextlib import nullcontext
     from tempfile import TemporaryDirectory
 
@@ -304,17 +288,13 @@ def demo(
 
     with TemporaryDirectory(prefix="fastadmm-") if keep is None else nullcontext(made(keep)) as directory:
         result = run_federate_demo(Path(directory), say)
-    say("")
-    for name, path, sees in result["processes"]:
-        say(f"{name:20} holds and sees: {sees}\n{'':20} files: {path}")
     metrics = result["metrics"]
     say(
-        f"\n{result['message']}, over {result['jobs']} NVFlare jobs in {result['seconds']:.0f} s; weights "
+        f"\n{result['message']}, in {result['seconds']:.0f} s; weights "
         f"{'equal' if result['same'] else 'DIFFER FROM'} those of one process to the last bit, predictions "
         f"{'equal' if result['same_predictions'] else 'DIFFER FROM'} its predictions byte for byte\n"
         f"test patients: log loss {metrics['log_loss']:.4f}, accuracy {metrics['accuracy']:.4f}\n"
-        "Here all processes run as you; between organisations each has a user of its own, "
-        "which 'fastadmm federate check' verifies."
+        "Here all processes run as you; between organisations each has a user of its own."
     )
     say("all processes have ended" + (f"; files: {keep}" if keep else "; all files are removed"))
     for key, what in (("same", "weights"), ("same_predictions", "predictions")):

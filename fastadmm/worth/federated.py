@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from fastadmm.runs.config import make_config, solver_options
 from fastadmm.runs.evaluate import evaluate_predictions
 from fastadmm.runs.looks import seen_by_ids
 from fastadmm.settings.run import RunConfig
-from fastadmm.store.label_file import LabelData, open_labels
+from fastadmm.store.label_file import open_labels
 from fastadmm.worth.coalitions import (
     Coalition,
     Worth,
@@ -38,18 +38,6 @@ _OF_PARTIES = ("party_lambda", "party_constraint")
 
 #: Coalitions train on all rows, to their gap; the test rows are scored at the end.
 _WITHOUT = ("validation", "validation_metric", "patience", "test")
-
-
-@dataclass(frozen=True)
-class _Game:
-    """What all coalitions have in common."""
-
-    setup: Setup
-    config: RunConfig
-    test: Path
-    labels: LabelData
-    out: Path
-    say: Callable[[str], None]
 
 
 def federate_worth(
@@ -74,7 +62,6 @@ def federate_worth(
     labels = open_labels(test)
     for line in seen_by_ids(open_labels(Path(settings.data)), labels, False):
         say(line)
-    game = _Game(setup, settings, test, labels, out, say)
     plan = plan_coalitions(len(setup.names), chosen_exact(len(setup.names), metric, exact))
     about = {"parties": setup.names, "test": labels.row_digest, "coalitions": len(plan)}
     with setup.opened(say, ends=False) as ask, task_folder(out, "worth", about) as task:
@@ -84,12 +71,17 @@ def federate_worth(
             (out / "runs").mkdir(mode=0o700, exist_ok=True)
         for members, of in setups.items():
             begun(of, _folder(out, members), lambda line: None)
-        _join(ask, task, game, setups)
+        _join(ask, task, setups, out, labels.n_samples, say)
 
         def train(members: tuple[int, ...]) -> Coalition | None:
             if not members:
                 return train_coalition(problem, solver_options(settings), ())
-            return _coalition(ask, game, setups[members], members)
+            of, run = setups[members], _folder(out, members)
+            result = _trained(ask, of, run, say)
+            predictions = ask_predictions(of, ask, run, test, run / "scores", None, say)
+            every = evaluate_predictions(run, predictions, labels, test)["metrics"]
+            trained = {key: result[key] for key in ("objective", "rounds", "status")}
+            return Coalition.measured(members, every, result.get("gap"), **trained)
 
         def told(coalition: Coalition, done: int, total: int) -> None:
             if coalition.members:
@@ -131,31 +123,34 @@ def _restricted(setup: Setup, members: Sequence[int]) -> Setup:
     return replace(setup, values=values, names=names)
 
 
-def _join(ask: Ask, task: str, game: _Game, setups: Mapping[tuple[int, ...], Setup]) -> None:
+def _join(
+    ask: Ask,
+    task: str,
+    setups: Mapping[tuple[int, ...], Setup],
+    out: Path,
+    n_samples: int,
+    say: Callable[[str], None],
+) -> None:
     """Ask every party at once for all runs that it takes part in."""
-    runs: dict[str, dict[str, Any]] = {name: {} for name in game.setup.names}
+    runs: dict[str, dict[str, Any]] = {}
     for members in setups:
-        about = read_json(_folder(game.out, members) / RUN)
+        about = read_json(_folder(out, members) / RUN)
         for name, terms in about["parties"].items():
-            runs[name][about["run"]] = terms
-    if all((_folder(game.out, members) / "result.json").exists() for members in setups):
+            runs.setdefault(name, {})[about["run"]] = terms
+    if all((_folder(out, members) / "result.json").exists() for members in setups):
         return
     tasks = {}
     for name, own in runs.items():
         raw = np.frombuffer(json.dumps(own).encode(), dtype=np.uint8)
-        tasks[name] = Task(task, name, "join", {"runs": raw, "n_samples": game.labels.n_samples})
-    ask_all(ask, tasks, lambda name, answer: None, game.say)
+        tasks[name] = Task(task, name, "join", {"runs": raw, "n_samples": n_samples})
+    ask_all(ask, tasks, lambda name, answer: None, say)
 
 
-def _coalition(ask: Ask, game: _Game, setup: Setup, members: tuple[int, ...]) -> Coalition:
-    """Train a coalition and measure its model, if that has not been done."""
-    run = _folder(game.out, members)
-    folder = begun(setup, run, game.say)
+def _trained(ask: Ask, setup: Setup, run: Path, say: Callable[[str], None]) -> dict[str, Any]:
+    """The result of a coalition's run, which is gone on with where it has not ended."""
+    folder = begun(setup, run, say)
     with folder.held():
-        result = train_run(folder, ask, game.say, lambda record: None)
+        result = train_run(folder, ask, say, lambda record: None)
     if result["status"] == "diverged":
         raise InputError(f"{shown(run)}: {result['message']}")
-    predictions = ask_predictions(setup, ask, run, game.test, run / "scores", None, game.say)
-    every = evaluate_predictions(run, predictions, game.labels, game.test)["metrics"]
-    about = {key: result[key] for key in ("objective", "rounds", "status")}
-    return Coalition.measured(members, every, result.get("gap"), **about)
+    return result

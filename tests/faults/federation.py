@@ -148,7 +148,7 @@ class World:
         self.deadline = DEADLINE if self.far is None else FAR_DEADLINE
         table: dict[str, Any] = {}
         if self.far is not None:
-            from fastadmm.between.stage import ADMIN, SERVER
+            from nvflare_stage import ADMIN, SERVER
 
             table = {"kit": str(self.far.kits[ADMIN].path), "relay": str(self.far.sockets[SERVER])}
         ways = {n: f"unix:{self.socket(n)}" if self.far is None else f"nvflare:{n}" for n in NAMES}
@@ -333,7 +333,7 @@ class World:
 
 def strike(world: World, kind: str, chance: random.Random) -> Fault:
     """Do it, wait until it is known, and let the system start again what died."""
-    from fastadmm.between.stage import SERVER
+    from nvflare_stage import SERVER
 
     fault, name, begun = Fault(kind), chance.choice(NAMES), time.monotonic()
     if kind in FOUND:
@@ -551,7 +551,8 @@ def campaign(
 def over_nvflare(directory: Path, n_faults: int, of: tuple[str, ...]) -> Iterator[Fault]:
     """The same over NVFlare, of these kinds."""
     from fastadmm.between import stage as stages
-    from fastadmm.between.stage import SERVER, Stage
+
+    from nvflare_stage import SERVER, Stage
 
     stages._GRACE = 0.0
     kinds = of if "link cut" in of and own_network() else tuple(kind for kind in of if kind != "link cut")

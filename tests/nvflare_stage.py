@@ -1,4 +1,4 @@
-"""A whole federation on one machine's loopback interface: for the demonstration, tests and measurements.
+"""A whole federation on one machine's loopback interface, for tests and measurements.
 
 Kits are provisioned as between organisations, with mutual TLS. Every process bears a mark in its
 environment, by which it is found and ended, also when its parent died before it.
@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from fastadmm.between.kit import INSTALL_HINT, Kit, harden, open_kit
@@ -56,7 +56,7 @@ class Stage:
         self.kits: dict[str, Kit] = {}
         self.sockets = {name: self.directory / "run" / f"{name}.sock" for name in (SERVER, *sites)}
         self._mark = secrets.token_hex(8)
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._processes: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Stage:
         return self
@@ -104,42 +104,24 @@ class Stage:
         options = ["--set", "secure_train=true", *who, "config_folder=config"]
         self.spawn(f"nvflare-{name}", [*program, *options], kit.path)
 
-    def spawn(
-        self, name: str, command: Sequence[str], cwd: Path | None = None, env: Mapping[str, str] | None = None
-    ) -> subprocess.Popen[bytes]:
+    def spawn(self, name: str, command: Sequence[str], cwd: Path | None = None) -> None:
         """Start a process that ends with the stage; what it prints goes to ``logs/NAME.txt``."""
         more = {_MARK: self._mark, "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        with open(self.log(name), "ab") as log:
+        with open(self.directory / "logs" / f"{name}.txt", "ab") as log:
             process = subprocess.Popen(
                 command,
                 cwd=cwd,
-                env={**os.environ, **more, **(env or {})},
+                env={**os.environ, **more},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self._processes[name] = process
-        return process
-
-    def kill(self, name: str, number: int = signal.SIGKILL) -> None:
-        """Send a signal to a process; SIGKILL by default."""
-        process = self._processes[name]
-        process.send_signal(number)
-        if number == signal.SIGKILL:
-            process.wait()
-
-    def lives(self, name: str) -> bool:
-        """Whether a process that was spawned has not ended."""
-        return self._processes[name].poll() is None
-
-    def log(self, name: str) -> Path:
-        """What a process that was spawned has printed."""
-        return self.directory / "logs" / f"{name}.txt"
+        self._processes.append(process)
 
     def jobs(self, name: str) -> list[int]:
         """Processes of the job that runs at the server or a site."""
-        own = {process.pid for process in self._processes.values()}
+        own = {process.pid for process in self._processes}
         kit, found = os.fsencode(self.kits[name].path), []
         for pid in self.processes():
             with contextlib.suppress(OSError):
@@ -166,12 +148,12 @@ class Stage:
             for pid in left:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, number)
-            for process in self._processes.values():
+            for process in self._processes:
                 process.poll()
             if time.monotonic() > until:
                 number = signal.SIGKILL
             time.sleep(0.1)
-        for process in self._processes.values():
+        for process in self._processes:
             process.wait()
 
 
