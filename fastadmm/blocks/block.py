@@ -306,7 +306,6 @@ class DenseBlock(_Tiled):
     def columns_into(self, out: Array, engine: Engine) -> None:
         from fastadmm.kernels.dense_products import dense_columns
 
-        engine.touch(out)
         if self.in_memory:
             engine.over_rows(dense_columns, self._leaves(engine), self.matrix, out)
             return

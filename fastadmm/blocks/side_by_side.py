@@ -10,7 +10,6 @@ import numpy as np
 from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock, gram_leaves, mirrored, pass_leaves
 from fastadmm.blocks.tiles import tile_rows
 from fastadmm.engine.engine import Engine
-from fastadmm.engine.pages import free
 from fastadmm.engine.tree import Ranges
 
 Array = np.ndarray
@@ -81,11 +80,6 @@ class Beside:
         if len(own) == 1:
             return own[0]
         return self.some_rows(np.arange(self.shape[0]), engine).matrices[0]
-
-    def give_back(self, engine: Engine) -> None:
-        """Let go of matrices that nobody else knows: their memory is given back by all threads."""
-        matrices, self.matrices = list(self.matrices), ()
-        free(matrices, engine)
 
     def product(self, x: Array, engine: Engine) -> Array:
         """``D x`` of shape (N,) for x of shape (d,)."""

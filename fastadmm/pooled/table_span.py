@@ -285,10 +285,3 @@ def samples_of(problem: Problem | SomeRows, rows: Rows, engine: Engine) -> list[
             part = rows.some_rows(numbers, own)
         samples.append((stride, TableSpan(SomeRows.of(problem, numbers, own, stride), part, own)))
     return samples
-
-
-def give_back_samples(samples: list[tuple[int, TableSpan]], engine: Engine) -> None:
-    """Let go of samples' rows, of :func:`samples_of`: their memory is given back by all threads."""
-    for _, span in samples:
-        if isinstance(span.rows, Beside):
-            span.rows.give_back(engine)

@@ -10,7 +10,6 @@ in every span that all classes share, and otherwise only once it is everything.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -369,9 +368,6 @@ class MultinomialMethod(Method):
             saved["span_hessian"] = coordinator.hessian.span.matrix
             saved["class_hessian"] = coordinator.hessian.classes
         return saved
-
-    def spill(self, directory: Path) -> None:
-        self.coordinator.store.directory = directory
 
     def place(self, count: int) -> Array:
         return self.coordinator.store.place(count, self.coordinator.most_messages)

@@ -16,7 +16,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -717,9 +716,6 @@ class SubspaceMethod(Method):
             saved["span_hessian"] = coordinator.hessian.matrix
             saved["span_reference"] = coordinator.hessian.reference
         return saved
-
-    def spill(self, directory: Path) -> None:
-        self.coordinator.store.directory = directory
 
     def close(self) -> None:
         self.coordinator.store.close()
