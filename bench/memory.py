@@ -1,12 +1,13 @@
 """What a run holds beside its data, and what its plan said, for every scheme.
 
-    python -P bench/memory.py [--rows N] [--streamed | --usual [--write]] [SCHEME ...]
+    python -P bench/memory.py [--rows N] [--streamed [--write]] [SCHEME ...]
 
 Each run is a process of its own. Its peak less that of the same run on a few rows, less the data, is told in
 vectors of N numbers; so is the plan. What each scheme's ``state_bytes`` counts was chosen by this.
 With ``--streamed``, whole peaks and plans under the least limit that leaves all directions: blocks are
-streamed. With ``--usual`` the same of runs in memory with default settings; with ``--write`` they are the
-block between ``<!-- usual-peaks:begin -->`` and ``<!-- usual-peaks:end -->`` in ``docs/streaming.md``.
+streamed and messages in a scratch file, where the scheme can do that; with ``--write`` they are the block
+between ``<!-- peaks:begin -->`` and ``<!-- peaks:end -->`` in ``docs/streaming.md``. With
+``--usual`` the same of runs in memory with default settings, the block ``usual-peaks`` there.
 """
 
 from __future__ import annotations
@@ -191,7 +192,7 @@ def least_limit(values: dict[str, Any]) -> int:
 
 
 def run_whole(values: dict[str, Any], limited: bool) -> list[int]:
-    """Peak, plan, and all that it allows; under the least limit or none."""
+    """Peak, plan, what of it is in a scratch file, and all that it allows; under the least limit or none."""
     from fastadmm.runs.config import make_config
     from fastadmm.runs.environment import peak_memory
     from fastadmm.runs.train import plan_run, start_run
@@ -201,7 +202,7 @@ def run_whole(values: dict[str, Any], limited: bool) -> list[int]:
     with tempfile.TemporaryDirectory() as folder:
         result = start_run(config, Path(folder) / "run")
     planned = plan.total + plan.compiler if "stalled" in str(result) else plan.usual
-    return [peak_memory() or 0, planned, plan.total]
+    return [peak_memory() or 0, planned, plan.spilled, plan.total]
 
 
 def whole_peak(told: str, cold: bool = False, way: str = "--streamed") -> list[int] | None:
@@ -219,8 +220,8 @@ def whole_peak(told: str, cold: bool = False, way: str = "--streamed") -> list[i
     return found
 
 
-def main_streamed(n: int, schemes: list[str]) -> None:
-    """Measure each run under a limit, print it, and planned over peak."""
+def main_streamed(n: int, schemes: list[str], write_page: bool) -> None:
+    """Measure each run under a limit, print it, and write planned over peak to the page."""
     warm_ratios, cold_ratios = [], []
     compiled: set[str] = set()  # one cold run of each scheme: it takes as long as many others
     for scheme, loss, parties, width, rounds, options in STREAMED:
@@ -240,12 +241,21 @@ def main_streamed(n: int, schemes: list[str]) -> None:
         if cold is not None:
             compiled.add(scheme)
             cold_ratios.append(cold[1] / cold[0])
-    print(f"planned over peak: {span(warm_ratios)}; where nothing had been compiled, {span(cold_ratios)}")
+    if write_page:
+        replace_block("peaks", streamed_block(n, warm_ratios, cold_ratios), PAGE)
 
 
 def span(ratios: list[float]) -> str:
     """Least and largest of some ratios."""
     return f"{min(ratios):.2f} to {max(ratios):.2f}"
+
+
+def streamed_block(n: int, warm: list[float], cold: list[float]) -> str:
+    """What the page says of runs under a limit."""
+    return (
+        f"{len(warm)} runs of {n:,} rows, under a limit that streams as much as can be: planned over peak "
+        f"{span(warm)}; where nothing had been compiled, {span(cold)}.\n"
+    )
 
 
 def usual_block(ratios: list[float]) -> str:
@@ -280,7 +290,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, help="300,000; streamed 100,000")
     parser.add_argument("--streamed", action="store_true", help="runs under a limit")
     parser.add_argument("--usual", action="store_true", help="runs in memory with default settings")
-    parser.add_argument("--write", action="store_true", help="the page's sentence about usual runs")
+    parser.add_argument("--write", action="store_true", help="the page's table of runs under a limit")
     parser.add_argument("--run", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.run:
@@ -292,7 +302,7 @@ def main() -> None:
         main_usual(write_page=given.write)
         return
     if given.streamed:
-        main_streamed(given.rows or 100_000, given.schemes)
+        main_streamed(given.rows or 100_000, given.schemes, write_page=given.write)
         return
     print(f"{'scheme':13}{'loss':12} M   d  held  planned  ratio")
     ratios = []

@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 from fastadmm.cluster.engine import rows_of
 from fastadmm.cluster.rows import solve_rows
+from fastadmm.coordinator import metric_limits
+from fastadmm.coordinator.subspace import subspace
+from fastadmm.engine.spilled import SpilledRows
 from fastadmm.problem.problem import make_problem
 from fastadmm.runs.plan import make_plan
 from fastadmm.runs.shared import follow_run
@@ -93,4 +96,31 @@ def test_each_worker_may_have_its_own_limit(data, tmp_path):
     start_run(config, tmp_path / "one")
     tight = replace(config, memory=limit_of(config, 2))
     shared([replace(tight, memory="2GB"), tight], tmp_path / "run", 2)
+    np.testing.assert_array_equal(weights_in(tmp_path / "run"), weights_in(tmp_path / "one"))
+
+
+def test_messages_in_scratch_files(data, tmp_path, monkeypatch):
+    for module in (subspace, metric_limits):  # messages are long
+        monkeypatch.setattr(module, "directions_of_few_numbers", lambda *_: 0)
+    config = RunConfig(str(data), threads=1, gap=0.0, rounds=6, history=3, lambda_=1e-6)
+    start_run(config, tmp_path / "one")
+    monkeypatch.setattr("fastadmm.runs.plan.resident_bytes", lambda *_: 0)  # as of more rows
+    parts = [party.of_rows(*rows_of(N, 1, 2)) for party in open_partition(data).parties]
+    n = parts[0].n_samples
+    spilled = make_plan(parts, [], n, config, limit=1, n_threads=1)
+    assert spilled.spilled
+    tight, made = replace(config, memory=str(spilled.total), rounds=4), []
+
+    class Spilled(SpilledRows):
+        def __init__(self, directory, shape):
+            made.append((directory, shape[1]))
+            super().__init__(directory, shape)
+
+    monkeypatch.setattr("fastadmm.coordinator.message_store.SpilledRows", Spilled)
+    shared(tight, tmp_path / "run", 2)
+    assert sorted(made) == [(tmp_path / "run", 10_005), (tmp_path / "run", 10_006)]
+    resumed(tmp_path / "run", 3, rounds=5)
+    resumed(tmp_path / "run", 1, rounds=6, memory="2GB")
+    assert len(made) == 3  # only the last of three has as many rows as one of two
+    assert result_in(tmp_path / "run") == result_in(tmp_path / "one")
     np.testing.assert_array_equal(weights_in(tmp_path / "run"), weights_in(tmp_path / "one"))

@@ -108,6 +108,7 @@ def test_resume_of_a_streamed_run(folder, tmp_path, name):
 
 @pytest.mark.repeats
 def test_history_adapts_and_is_written_down(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("fastadmm.engine.spilled.CAN_SPILL", False)  # else messages go to a scratch file
     for module in (subspace, metric_limits):  # messages are long
         monkeypatch.setattr(module, "directions_of_few_numbers", lambda *_: 0)
     config = configuration(folder, rounds=20)

@@ -1,12 +1,16 @@
 """Training over exchanged files is training in one process, to the last bit; mistakes are refused."""
 
+import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
+from fastadmm.between import run_problem
 from fastadmm.between.train import coordinator_step
+from fastadmm.coordinator import message_store
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import InputError
 from fastadmm.proof.share import Share
@@ -79,6 +83,28 @@ def test_equal_to_the_bit(tmp_path: Path, values: dict, kind: str) -> None:
     separate(data, tmp_path / "world")
     begin(tmp_path / "world", **values)
     directory, _ = train(tmp_path / "world")
+    assert_like_in_process(tmp_path / "world", directory, tmp_path / "reference")
+
+
+def test_messages_within_a_limit_on_memory_give_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, spilled = run_problem.make_plan, []
+    monkeypatch.setattr(run_problem, "make_plan", lambda *a, **k: replace(made(*a, **k), spilled=1))
+    rows = message_store.SpilledRows
+    monkeypatch.setattr(message_store, "SpilledRows", lambda *a: spilled.append(a) or rows(*a))
+    values = {"directions": "one", "lambda": 1e-4, "rounds": 5}
+    data = data_of(tmp_path)
+    start_run(in_process(data, values), tmp_path / "reference")
+    separate(data, tmp_path / "world")
+    directory = begin(tmp_path / "world", memory="2GB", **values)
+    messages = [answer(tmp_path / "world", r) for r in coordinator_step(directory).requests]
+    said = "\n".join(coordinator_step(directory, messages).notes)
+    assert re.search(
+        r"memory: about .*; limit 2.0 GB\nmessages: in a scratch file in the run directory", said
+    )
+    assert train(tmp_path / "world")[0] == directory
+    assert len(spilled) > 2  # also those that a checkpoint had
     assert_like_in_process(tmp_path / "world", directory, tmp_path / "reference")
 
 

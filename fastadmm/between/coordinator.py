@@ -357,14 +357,17 @@ class Coordinator:
 
     def _solver(self, problem: Problem, labels: LabelData, hub: Hub, state: dict[str, Any] | None) -> Solver:
         early = early_stopping_of(self.config, problem, labels)
-        options = solver_options(self.config)
+        options, spills = solver_options(self.config), False
         if self.config.memory is not None:
             plan = plan_of(self.config, problem)
             options = replace(options, history=plan.history) if plan.reduced else options
+            spills = plan.spilled > 0
             if state is None:
                 for line in replace(plan, parties=[]).lines()[:-1]:  # the last is of features
                     self._tell(line)
         solver = Solver(problem, options, early=early, driver=hub)
+        if spills:
+            solver.spill(self.path)
         if state is not None:
             try:
                 if self.config.memory is not None:

@@ -1,12 +1,15 @@
-"""Room for the messages of all parties."""
+"""Room for the messages of all parties: in memory, or in a scratch file."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
 from fastadmm.engine.engine import Engine
+from fastadmm.engine.spilled import SpilledRows
+from fastadmm.files.atomic import storage_errors
 
 
 class MessageStore:
@@ -14,6 +17,8 @@ class MessageStore:
 
     def __init__(self, n_samples: int, engine: Engine) -> None:
         self.rows, self.engine = np.empty((0, n_samples)), engine
+        self.directory: Path | None = None
+        self._spilled: SpilledRows | None = None
 
     def close(self) -> None:
         """Hold none, at the end of a run: their memory is given back."""
@@ -21,13 +26,15 @@ class MessageStore:
 
     def adopt(self, messages: np.ndarray) -> None:
         """Hold other messages, of shape (K, N)."""
-        self.rows = messages
+        if messages is not self.rows:
+            self.rows, self._spilled, self.engine.spilled = messages, None, None
 
     def make_room(self, used: int, least: int, most: int) -> None:
         """Make room for some messages."""
         if least > len(self.rows):
             held = self.rows[:used]
             self._new(least, most)
+            self._reserve(least)
             if not used:
                 return
             rows = self.rows[:used]
@@ -36,6 +43,13 @@ class MessageStore:
                 self.engine.leaves(held.shape[1]),
                 light=True,
             )
+        else:
+            self._reserve(least)
+
+    def _reserve(self, count: int) -> None:
+        if self._spilled is not None and self.directory is not None:
+            with storage_errors(self.directory):
+                self._spilled.reserve(count)
 
     def place(self, count: int, room: int) -> np.ndarray:
         """Hold messages that are still to be read, and room behind them.
@@ -43,11 +57,17 @@ class MessageStore:
         Shapes: the result (count + room, N).
         """
         self._new(count, count + room)
+        self._reserve(count)
         return self.rows
 
     def _new(self, least: int, most: int) -> None:
         """Rows for all that may come: what nothing is written to takes no memory."""
         n = self.rows.shape[1]
+        if self.directory is not None:
+            with storage_errors(self.directory):
+                self._spilled = self.engine.spilled = SpilledRows(self.directory, (max(least, most), n))
+            self.rows = self._spilled.array
+            return
         while True:
             try:
                 self.rows = np.empty((max(least, most), n))

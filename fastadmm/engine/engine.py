@@ -24,6 +24,7 @@ from fastadmm.engine.free_cores import FREE_CORES, core_limit
 from fastadmm.engine.pages import Vectors
 from fastadmm.engine.process import Job, OneBlasThread
 from fastadmm.engine.rows import NUMBA_THREADS, compiled, over_returns, over_rows, over_sums
+from fastadmm.engine.spilled import SpilledRows
 from fastadmm.engine.tree import (
     SOME_LEAVES,
     Ranges,
@@ -147,6 +148,7 @@ class Engine(VectorWork):
 
     first_row = 0
     few_leaves = 4
+    spilled: SpilledRows | None = None
     shares_rows = False
     should_stop: Callable[[], bool] | None = None
     _portion: tuple[int, Callable[[], None]] | None = None
@@ -229,6 +231,17 @@ class Engine(VectorWork):
 
         For pieces from some hundredth of a millisecond on, which :meth:`map` takes too long to hand over.
         """
+        spilled = self._spilled_among(*arguments)
+        if spilled is None:
+            self._over_rows(kernel, ranges, arguments)
+        else:
+            spilled.by_portions(lambda part: self._over_rows(kernel, part, arguments), ranges, self.n_threads)
+
+    def _spilled_among(self, *things: Any) -> SpilledRows | None:
+        """The vectors in a scratch file, if a job's arguments or functions know one of them."""
+        return self.spilled if self.spilled is not None and self.spilled.among(things) else None
+
+    def _over_rows(self, kernel: Any, ranges: Sequence[tuple[int, int]], arguments: tuple[Any, ...]) -> None:
         threads = 1 if len(ranges) == 1 else self._threads_for(ranges)
         if threads == 1 and len(ranges) <= self.few_leaves:
             for rows in ranges:
@@ -268,7 +281,7 @@ class Engine(VectorWork):
 
     def returned_parts(self, kernel: Any, ranges: Ranges, size: int, *arguments: Any) -> list[Any]:
         """What ``kernel(*arguments, start, stop)`` returns, added up over leaves, for :meth:`together`."""
-        if self._threads_for(ranges) < 2:
+        if self._spilled_among(*arguments) is not None or self._threads_for(ranges) < 2:
             return self.parts(lambda rows: kernel(*arguments, *rows), ranges, True)
         return [self._returned(kernel, leaves, size, arguments) for leaves in self._nodes(ranges)]
 
@@ -304,12 +317,19 @@ class Engine(VectorWork):
         room = _apart(shape)
         numbers = max(1, math.prod(room))
         group = min(len(leaves), self._at_once(numbers))
+        spilled = self._spilled_among(*arguments)
+        if spilled is not None:
+            group = min(group, spilled.portion(leaves, self.n_threads))
 
         def sums(k: tuple[int, int]) -> np.ndarray:
             part = leaves[k[0] : k[1]]
             memory = self._memory(len(part) * numbers)
             own = memory[: len(part) * math.prod(room)].reshape(len(part), *room)
+            if spilled is not None:
+                spilled.ask_for(part)
             self._into_leaves(kernel, part, own, *arguments)
+            if spilled is not None:
+                spilled.let_go(part)
             total = self._folded(own, np.empty(room))
             if memory.nbytes <= self._waiting:
                 self._room.append(memory)
@@ -333,7 +353,7 @@ class Engine(VectorWork):
 
     def _few(self, leaves: Ranges, shape: tuple[int, ...]) -> bool:
         """Whether a thread alone computes sums of few numbers for few leaves: most sums of small problems."""
-        if len(leaves) > self.few_leaves or math.prod(shape) > _FEW_NUMBERS:
+        if self.spilled is not None or len(leaves) > self.few_leaves or math.prod(shape) > _FEW_NUMBERS:
             return False
         return self._threads_for(leaves) == 1
 
@@ -393,7 +413,24 @@ class Engine(VectorWork):
         """What :meth:`sums` adds up, for :meth:`together`."""
         if len(ranges) == 1:
             return [function(ranges[0])]
-        return [self._part_sum(function, leaves, light, size) for leaves in self._nodes(ranges)]
+        return [self._node_sum(function, leaves, light, size) for leaves in self._nodes(ranges)]
+
+    def _node_sum(
+        self, function: Callable[[tuple[int, int]], Any], leaves: Ranges, light: bool, size: int
+    ) -> Any:
+        spilled = self._spilled_among(function)
+        if spilled is None:
+            return self._part_sum(function, leaves, light, size)
+        most = spilled.portion(leaves, self.n_threads)
+
+        def group(part: tuple[int, int]) -> Any:
+            own = leaves[slice(*part)]
+            spilled.ask_for(own)
+            found = self._part_sum(function, own, light, size)
+            spilled.let_go(own)
+            return found
+
+        return sum_leaves(group, halved(len(leaves), max(1, len(leaves) // most)))
 
     def _part_sum(
         self, function: Callable[[tuple[int, int]], Any], leaves: Ranges, light: bool, size: int
@@ -438,6 +475,13 @@ class Engine(VectorWork):
         self, function: Callable[[tuple[int, int]], None], ranges: Ranges, light: bool = False
     ) -> None:
         """Call a function for every leaf: last digits of products by BLAS depend on where rows begin."""
+        spilled = self._spilled_among(function)
+        if spilled is None:
+            self._by_leaf(function, ranges, light)
+        else:
+            spilled.by_portions(lambda part: self._by_leaf(function, part, light), ranges, self.n_threads)
+
+    def _by_leaf(self, function: Callable[[tuple[int, int]], None], ranges: Ranges, light: bool) -> None:
         pieces = _pieces(ranges, light)
 
         def work(part: tuple[int, int]) -> None:

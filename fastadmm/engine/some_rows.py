@@ -24,7 +24,7 @@ class SomeRowsEngine(Engine):
         super().__init__(whole.n_threads)
         self._whole, self._inside, self._n = whole, whole._inside, len(rows)
         self._room, self._vectors = whole._room, whole._vectors
-        self.shares_rows = whole.shares_rows
+        self.shares_rows, self.spilled = whole.shares_rows, whole.spilled
         leaves = whole.leaves(n_rows)
         bounds = np.append(0, np.searchsorted(rows, borders(leaves)[1:]))
         ends = bounds.tolist()

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -171,6 +172,10 @@ class Method(ABC):
     hidden: float = 0.0
     #: What the gap that rounds want has been multiplied by.
     tightened: float = 1.0
+
+    def spill(self, directory: Path) -> None:
+        """Keep messages in a scratch file; ``directory`` is where. Only of schemes that say they can."""
+        raise NotImplementedError
 
     def take_many_rounds(self) -> None:  # noqa: B027 (most do)
         """Ask for no more at first than later: early stopping chooses among the models of many rounds."""

@@ -207,6 +207,10 @@ class Scheme(ABC):
     def state_bytes(self, shape: Shape, history: int) -> tuple[int, int]:
         """Bytes of the state with a round's work, and of what accelerates it, for a history so long."""
 
+    def spilled_bytes(self, shape: Shape, options: Options, history: int) -> int:
+        """What of the state can be in a scratch file: see :class:`fastadmm.engine.spilled.SpilledRows`."""
+        return 0
+
     def updates(self, shape: Shape, options: Options) -> list[str]:
         """Names of the parties' solvers."""
         from fastadmm.parties.xupdate.choose import update_name

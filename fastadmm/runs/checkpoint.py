@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from fastadmm.engine.spilled import let_go
 from fastadmm.errors import FormatError, InputError
 from fastadmm.files.atomic import atomic_directory, shown, storage_errors
 from fastadmm.files.reading import read_json
@@ -169,6 +170,7 @@ def _read_rows(group: Any, key: str, width: int, own: slice, out: np.ndarray) ->
     for k in range(0, len(out), step):
         with h5_errors(group.file.filename, key):
             out[k : k + step] = item[k : k + step, own]
+        let_go(out)
 
 
 def _columns(group: Any, key: str, width: int, own: slice) -> np.ndarray:

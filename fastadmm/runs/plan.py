@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from fastadmm.engine.spilled import resident_bytes
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.method.scheme import Scheme, Shape
 from fastadmm.problem.constraints import get_constraint
@@ -73,6 +74,7 @@ class Plan:
     test_streamed: bool = False  # whether some block of the test partition is streamed
     streamed_tests: list[bool] = field(default_factory=list)
     kept: str = ""  # what ``history`` counts, in words
+    spilled: int = 0  # messages in a scratch file, at most; ``state`` has what of them is in memory at a time
     rare: int = 0  # what of factors, state and acceleration only some runs hold
     rarely: str = ""  # which, in words
     compiler: int = 0  # what compiling takes besides, where nothing is compiled yet
@@ -91,7 +93,7 @@ class Plan:
     @property
     def limited(self) -> bool:
         """Whether the limit changes how the run works."""
-        return self.reduced or self.test_streamed or any(p.streamed for p in self.parties)
+        return self.reduced or self.spilled > 0 or self.test_streamed or any(p.streamed for p in self.parties)
 
     @property
     def round_bytes(self) -> int:
@@ -127,6 +129,10 @@ class Plan:
                 f"{p.name}: {p.storage}, {p.n_features} features, {place}, {p.solver}; "
                 f"{p.passes} passes of {format_bytes(p.pass_bytes)} a round"
                 + ("" if p.lam is None else f"; lambda {p.lam:g}")
+            )
+        if self.spilled:
+            lines.append(
+                f"messages: in a scratch file in the run directory, up to {format_bytes(self.spilled)}"
             )
         if self.rare:
             lines.append(f"{format_bytes(self.rare)} of this {self.rarely} hold")
@@ -190,11 +196,14 @@ def make_plan(
     )
 
     planner = _Planner(scheme, shape, config, whole, blocks)
-    history = most
-    placed, streamed = planner.place(history)
+    history, spill = most, False
+    placed, streamed = planner.place(history, spill)
+    if limit is not None and placed.total > limit:
+        spill = config.privacy.mode == "none" and not config.path
+        placed, streamed = planner.place(history, spill)
     while limit is not None and placed.total > limit and history > least:
         history = max(least, scheme.shorter(history))
-        placed, streamed = planner.place(history)
+        placed, streamed = planner.place(history, spill)
     own, streamed_tests = config.party_lambda, streamed[len(parties) :]
     updates = scheme.updates(shape, config)
     return replace(
@@ -222,7 +231,7 @@ def make_plan(
 
 @dataclass(frozen=True)
 class _Planner:
-    """Places a run's parts in memory and on disk."""
+    """Places a run's parts in memory, on disk and in a scratch file."""
 
     scheme: Scheme
     shape: Shape
@@ -230,29 +239,28 @@ class _Planner:
     whole: Plan  # with all blocks in memory, and nothing of the scheme
     blocks: list[PartyData]  # of parties, then test rows
 
-    def place(self, history: int) -> tuple[Plan, list[bool]]:
-        """The plan with a history, and which blocks it streams."""
-        made, most = self._held(self.shape, history)
-        _, usual = self._held(replace(self.shape, messages=_usual_messages(self.config)), history)
+    def place(self, history: int, spill: bool) -> tuple[Plan, list[bool]]:
+        """The plan with a history, and which blocks it streams; with ``spill`` messages leave memory."""
+        made, most = self._held(self.shape, history, spill)
+        _, usual = self._held(replace(self.shape, messages=_usual_messages(self.config)), history, spill)
         rare = max(0, most - usual)
         return _placed(replace(made, rare=rare), self.blocks, self.shape.n_threads)
 
-    def _held(self, shape: Shape, history: int) -> tuple[Plan, int]:
+    def _held(self, shape: Shape, history: int, spill: bool) -> tuple[Plan, int]:
         """With what a run of a shape holds; its state and acceleration with factors."""
-        scheme = self.scheme
+        scheme, n = self.scheme, shape.n_samples
         state, acceleration = scheme.state_bytes(shape, history)
         factors = scheme.factor_bytes(shape, self.config)
+        spilled = scheme.spilled_bytes(shape, self.config, history) if spill else 0
+        if spilled:
+            state += resident_bytes(spilled // (8 * n), n, shape.n_threads) - spilled
         if shape.usual and scheme.accelerates_late:
             acceleration = 0
-        buffers = min(_WRITTEN_BYTES, state)
+        buffers = min(_WRITTEN_BYTES, state + spilled)
         made = replace(
-            self.whole,
-            state=state,
-            acceleration=acceleration,
-            factorisation=factors,
-            buffers=buffers,
-            history=history,
+            self.whole, state=state, acceleration=acceleration, factorisation=factors, buffers=buffers
         )
+        made = replace(made, spilled=spilled, history=history)
         return made, state + acceleration + factors + buffers
 
 
@@ -308,7 +316,7 @@ def check_limit(plan: Plan, given: bool, free: int | None, place: str, workers: 
         raise ConfigError(
             f"memory: {format_bytes(plan.limit, math.floor)} is too little: training {place} needs at least "
             f"{format_bytes(plan.total, math.ceil)} even when it streams every block"
-            f" ({plan.parts}); {more}"
+            f"{' and keeps messages in a scratch file' if plan.spilled else ''} ({plan.parts}); {more}"
         )
     if free is not None and plan.total > free:
         raise InputError(

@@ -67,7 +67,10 @@ class _SharedRun(LoadedRun):
 
     def own_solver(self, config: RunConfig, run: Path) -> SharedSolver:
         """A new solver of this worker."""
-        return SharedSolver(self.problem, solver_options(config), self.engine, self.least, self.start)
+        made = SharedSolver(self.problem, solver_options(config), self.engine, self.least, self.start)
+        if self.spilled:
+            made.spill(run)
+        return made
 
 
 @contextmanager
@@ -193,6 +196,7 @@ def _load(
         found.opened, found.partition, found.engine, found.parts, found.plan
     )  # fmt: skip
     n = partition.n_samples
+    spilled = plan.spilled > 0
     config = replace(config, history=plan.history) if plan.reduced else config
     elsewhere = [_Elsewhere((n, p.n_features)) for p in parts]
     looks = tuple(doubts(opened[0].task, opened[2])) if opened else ()
@@ -210,7 +214,7 @@ def _load(
     problem = replace(share.problem, blocks=blocks, test=whole.problem.test if whole else None)
     provenance = {} if whole is None else whole.provenance
     return config, _SharedRun(
-        _slim(partition), provenance, problem, share.start, None, looks,
+        _slim(partition), provenance, problem, share.start, None, spilled, looks,
         whole.class_rows if whole else {}, engine, share.least,
     )  # fmt: skip
 

@@ -1,6 +1,7 @@
 """What a run drives: rounds, one after the other, and what there is to say of them."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -53,6 +54,13 @@ class Run(Protocol):
 
     def party_weights(self) -> list[np.ndarray]:
         """Weights of the joint model, of shape (d_m,) or (d_m, C) per party."""
+
+    def spill(self, directory: Path) -> None:
+        """Keep messages in a scratch file, which has no name and is gone with the process.
+
+        Before the first round, and of schemes that say they can.
+        """
+        return None
 
     def close(self) -> None:
         """Stop the threads, and give back what was set aside."""

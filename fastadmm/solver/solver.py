@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -611,6 +612,9 @@ class Solver(Run):
             return found
         pairs = zip(self.centring.centres, weights, strict=True)
         return found + np.array([0.0 * x.sum(axis=0) if c is None else c @ x for c, x in pairs])
+
+    def spill(self, directory: Path) -> None:
+        self.method.spill(directory)
 
     def close(self) -> None:
         """Stop the threads."""

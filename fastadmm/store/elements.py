@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from fastadmm.engine.spilled import let_go
 from fastadmm.errors import FormatError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.store.compression import compression_options, refuse_oversized, require_filters
@@ -101,6 +102,7 @@ class GrowingArray:
         start = self._dataset.shape[0]
         self._dataset.resize(start + rows.shape[0], axis=0)
         self._dataset[start:] = rows
+        let_go(rows)
 
     def _create(self, shape: tuple[int, ...], chunk_rows: int) -> h5py.Dataset:
         return self._group.create_dataset(

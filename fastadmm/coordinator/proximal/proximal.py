@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -214,6 +215,9 @@ class ProximalMethod(Method):
             "watch": self.watch.export(),
         }
         return {**self.coordinator.export(), **own, **self.kept_witness()}
+
+    def spill(self, directory: Path) -> None:
+        self.coordinator.shared.store.directory = directory
 
     def place(self, count: int) -> Array:
         shared = self.coordinator.shared

@@ -80,6 +80,17 @@ class Proximal(Scheme):
         system += shape.direction_bytes(history)
         return 8 * rows * shape.n_samples + system, 8 * steps * shape.message_size
 
+    def spilled_bytes(self, shape: Shape, options: Options, history: int) -> int:
+        """All messages of one predictor per sample: of classes, and in balls, combinations are formed.
+
+        ``shape``, ``options`` and ``history`` as of the method that this overrides.
+        """
+        from fastadmm.engine.spilled import CAN_SPILL
+
+        if not CAN_SPILL or shape.traits.vector or shape.traits.ball:
+            return 0
+        return 8 * _kept(shape, history) * shape.n_samples
+
     def passes(self, update: str) -> int:
         """For best response, face and search."""
         return 5 + (2 * CG_STEPS if update == "proximal" else 0)

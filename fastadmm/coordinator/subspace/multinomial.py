@@ -10,6 +10,7 @@ in every span that all classes share, and otherwise only once it is everything.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -368,6 +369,9 @@ class MultinomialMethod(Method):
             saved["span_hessian"] = coordinator.hessian.span.matrix
             saved["class_hessian"] = coordinator.hessian.classes
         return saved
+
+    def spill(self, directory: Path) -> None:
+        self.coordinator.store.directory = directory
 
     def place(self, count: int) -> Array:
         return self.coordinator.store.place(count, self.coordinator.most_messages)

@@ -157,6 +157,21 @@ class Subspace(Scheme):
         convex = shape.traits.convex and not shape.traits.log_sum
         return convex and shape.n_outputs == 1 and _few_rows(shape.n_samples, shape.widths)
 
+    def spilled_bytes(self, shape: Shape, options: Options, history: int) -> int:
+        """All messages, unless they are rounded, which are looked through.
+
+        ``shape``, ``options`` and ``history`` as of the method that this overrides.
+        """
+        from fastadmm.engine.spilled import CAN_SPILL
+
+        traits = shape.traits
+        if not (CAN_SPILL and traits.convex) or options.secrecy != "none":
+            return 0
+        if choose_directions(traits, options)[0]:
+            return 0
+        in_file = _kept(shape, history) + (0 if traits.vector else shape.n_parties)
+        return 8 * in_file * shape.n_samples
+
     def updates(self, shape: Shape, options: Options) -> list[str]:
         """Solvers of a metric."""
         from fastadmm.parties.direction import choose_metric_solver

@@ -16,6 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -716,6 +717,9 @@ class SubspaceMethod(Method):
             saved["span_hessian"] = coordinator.hessian.matrix
             saved["span_reference"] = coordinator.hessian.reference
         return saved
+
+    def spill(self, directory: Path) -> None:
+        self.coordinator.store.directory = directory
 
     def close(self) -> None:
         self.coordinator.store.close()
