@@ -99,7 +99,6 @@ def convert(
     force: bool = False,
     progress: Progress | None = None,
     told: Told | None = None,
-    shards: int | None = None,
     **options: Any,
 ) -> Partition:
     """Convert LIBSVM, CSV, Parquet or NPZ files into a partition, the same on any number of threads."""
@@ -123,7 +122,7 @@ def convert(
     def write(plan: TablePlan) -> Partition:
         if told is not None:
             told(plan.report, plan.columns)
-        how: dict[str, Any] = {"compression": asked.compression, "progress": progress, "shards": shards}
+        how: dict[str, Any] = {"compression": asked.compression, "progress": progress}
         return write_plan(plan, out, force=force, **how)
 
     by_column = bool(asked.by_column)
@@ -190,8 +189,8 @@ def convert(
     told_rows = Steps(progress, "writing", scan.n_rows)
     pieces = _cut_blocks(reader, blocks, targets, dtype, len(labels.y), told_rows)
     return write_partition(
-        out, parties, pieces, labels, task=labels.task, n_samples=len(labels.y), ids=None,
-        source=Path(reader.path).name, force=force, shards=shards, compression=asked.compression,
+        out, parties, pieces, labels, task=labels.task, ids=None, source=Path(reader.path).name,
+        force=force, compression=asked.compression,
     )  # fmt: skip
 
 

@@ -593,12 +593,11 @@ def write_plan(
     force: bool = False,
     compression: str = "none",
     progress: Progress | None = None,
-    shards: int | None = None,
 ) -> Partition:
     """Write a planned partition; with held-out rows a directory of two, and return that of training."""
     from fastadmm.store import open_partition
 
-    how: dict[str, Any] = {"compression": compression, "progress": progress, "shards": shards}
+    how: dict[str, Any] = {"compression": compression, "progress": progress}
     if plan.test is not None:
         with atomic_directory(out, force=force, only=("train.parts", "test.parts")) as folder:
             try:
@@ -621,8 +620,7 @@ def write_plan(
     ]
     return write_partition(
         out, parties, _blocks(plan, progress), plan.labels, task=plan.task, ids=plan.alignment.ids,
-        n_samples=len(plan.alignment.ids), source=plan.source, force=force, shards=shards,
-        compression=compression,
+        source=plan.source, force=force, compression=compression,
     )  # fmt: skip
 
 

@@ -55,30 +55,18 @@ def write_partition(
     labels: Labels | None,
     *,
     task: str,
-    n_samples: int,
     ids: np.ndarray | None,
     source: str,
     force: bool,
-    shards: int | None,
     compression: str,
 ) -> Partition:
     """Write a partition with one file for each described party; what is together in a block is of several."""
-    from fastadmm.store import open_partition
-    from fastadmm.store.cutting import new_partition
+    from fastadmm.store import create_partition, open_partition
     from fastadmm.store.label_file import write_columns
 
-    with new_partition(
-        out,
-        task=task,
-        n_samples=n_samples,
-        shards=shards,
-        source=source,
-        force=force,
-        compression=compression,
-    ) as partition:
-        how = {"compression": compression if shards in (None, 1) else "none"}
+    with create_partition(out, task=task, source=source, force=force) as partition:
         writers: list[Any] = [
-            partition.party(n_features=len(p["feature_names"]), **p, **how) for p in parties
+            partition.party(n_features=len(p["feature_names"]), **p, compression=compression) for p in parties
         ]
         # Each party has a file of its own. No file is written by the main thread: an interrupt, which is
         # raised there alone, would pass through HDF5.

@@ -4,11 +4,6 @@ Column indices are unsigned, and so are the loops over entries: signed ones make
 Numba emit wrap-around code for negative indices in the innermost loop, which
 costs a third of the time.
 
-Where a party holds few columns of wide sparse data, most of its rows are empty or nearly so. Then a row's
-beginning and end cost more than its entries: kernels named
-``short`` know the row of each entry instead. They give the bits of the others, whose order of addition a row
-of up to two entries does not show.
-
 And dense matrices that are mostly zeros, found out and compressed in two passes.
 """
 
@@ -130,35 +125,6 @@ def csr_column_squares(indptr, indices, data, out, start, stop):
     """Add the squared entries of each column over a row range to ``out`` of shape (d,)."""
     for k in range(np.uint64(indptr[start]), np.uint64(indptr[stop])):
         out[indices[k]] += data[k] * data[k]
-
-
-@kernel
-def short_product(indptr, rows, longer, indices, data, x, out, start, stop):
-    """Write ``out[i] = sum_j D[i, j] x[j]`` for the rows of a range.
-
-    Shapes: rows (nnz,) of unsigned int; longer (n_longer,) of int64; x (d,); out (N,).
-    ``rows``: of each entry; ascending. ``longer``: rows of more than two entries, ascending.
-    """
-    for i in range(start, stop):
-        out[i] = 0.0
-    readable = np.uint64(indptr[stop])
-    for k in range(np.uint64(indptr[start]), readable):
-        out[rows[k]] += data[k] * x[indices[k]]
-    for j in range(np.searchsorted(longer, start), np.searchsorted(longer, stop)):
-        i = longer[j]
-        begin, end = np.uint64(indptr[i]), np.uint64(indptr[i + 1])
-        out[i] = row_product(data, indices, x, begin, end, readable)
-
-
-@kernel
-def short_accumulate_transposed(indptr, rows, indices, data, v, out, start, stop):
-    """Add ``sum_i v[i] D[i, :]`` over the rows of a range to ``out`` of shape (d,).
-
-    Shapes: v (N,); out (d,).
-    Others as in :func:`short_product`.
-    """
-    for k in range(np.uint64(indptr[start]), np.uint64(indptr[stop])):
-        out[indices[k]] += data[k] * v[rows[k]]
 
 
 #: All bits of a number but its sign.

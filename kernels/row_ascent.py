@@ -41,23 +41,15 @@ def _add_csr(rows, i, step, x):
 
 
 @inline
-def _dense_product(rows, i, x, room):
-    total, first = 0.0, 0
-    for matrix in rows:
-        last = first + matrix.shape[1]
-        total += dot(matrix[i], x[first:last], room)
-        first = last
-    return total
+def _dense_product(matrix, i, x, room):
+    return dot(matrix[i], x, room)
 
 
 @inline
-def _add_dense(rows, i, step, x):
-    first = 0
-    for matrix in rows:
-        own, out = matrix[i], x[first : first + matrix.shape[1]]
-        for j in range(len(own)):
-            out[j] = fma(own[j], step, out[j])
-        first += len(own)
+def _add_dense(matrix, i, step, x):
+    own = matrix[i]
+    for j in range(len(own)):
+        x[j] = fma(own[j], step, x[j])
 
 
 @inline
@@ -120,7 +112,7 @@ def ascend_rows(prox, extra, rows, squares, labels, scale, lead, seed, order, u,
 
 @kernel
 def ascend_dense_rows(prox, extra, rows, squares, labels, scale, lead, seed, order, u, x, intercept):
-    """As :func:`ascend_rows`, where ``rows`` is a tuple of matrices as in :mod:`fastadmm.kernels.beside`."""
+    """As :func:`ascend_rows`, where ``rows`` is a matrix of shape (N, d)."""
     about = prox, extra, rows, squares, labels
     return _ascend(_dense_product, _add_dense, about, scale, lead, seed, order, u, x, intercept)
 
@@ -143,11 +135,8 @@ def square_rows(indptr, data, out, start, stop):
 
 
 @kernel
-def square_dense_rows(matrices, out, start, stop):
-    """As :func:`square_rows` for a tuple of matrices."""
+def square_dense_rows(matrix, out, start, stop):
+    """As :func:`square_rows` for a matrix of shape (N, d)."""
     room = np.empty(LANES)
     for i in range(start, stop):
-        total = 0.0
-        for matrix in matrices:
-            total += dot(matrix[i], matrix[i], room)
-        out[i] = total
+        out[i] = dot(matrix[i], matrix[i], room)

@@ -167,13 +167,6 @@ def sum_by_halves(rows, out, start, stop):
 
 
 @kernel
-def touch(v, start, stop):
-    """Write a zero to every 4 KB of v, from ``start`` to ``stop``."""
-    for k in range(start, stop, 512):
-        v[k] = 0.0
-
-
-@kernel
 def raise_to(v, least, start, stop):
     """Raise the numbers of v, of shape (N,), that are less than ``least``."""
     own = v[start:stop]

@@ -290,7 +290,7 @@ CASES = [
     case("label file absent", lambda p: (p / L).unlink(), S, L, "'file'"),
     case("parties swapped", swap_parties, F, D, "'name'"),
     case("party copied", copy_party, I, C, "'X'", "party-1.h5"),
-    case("party hard-linked", hardlink_party, I, C, "same file"),
+    case("party hard-linked", hardlink_party, F, C, "not the file that belongs here"),
     case("party permuted", permute_party, I, D, "'obs/ids'", "order"),
     case("labels permuted", permute_labels, I, L, "'obs/ids'", "order"),
     case("labels shorter", shorter_labels, I, L, "50", "60"),

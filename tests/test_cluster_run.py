@@ -15,10 +15,10 @@ from fastadmm.method import method as stall_watch
 from fastadmm.runs.shared import follow_run
 from fastadmm.runs.train import resume_run, start_run
 from fastadmm.settings.run import RunConfig
-from fastadmm.store.cutting import cut_partition
 from fastadmm.store.partition import create_partition
 
 import run_tools
+from shards import cut_partition
 from workers import mpi_command, on_workers
 
 N = 20_011

@@ -17,8 +17,6 @@ from fastadmm.kernels.csr import (
     csr_column_squares,
     csr_product,
     csr_products,
-    short_accumulate_transposed,
-    short_product,
 )
 from fastadmm.kernels.dense_products import (
     dense_accumulate_transposed,
@@ -235,6 +233,14 @@ def test_dense_gram_matrices(n, d, weighted):
         np.testing.assert_array_equal(np.triu(again), np.triu(out))
 
 
+def test_a_dense_gram_matrix_with_a_column_of_ones():
+    rng = np.random.default_rng(0)
+    matrix, weight, out = rng.normal(size=(301, 5)), rng.random(301), np.ones((6, 6))
+    dense_gram(matrix, weight, 64, routine("dsyrk"), out, 7, 299)
+    expected = 1.0 + naive.gram(np.hstack([np.ones((292, 1)), matrix[7:299]]), weight[7:299])
+    np.testing.assert_allclose(np.triu(out), np.triu(expected), rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("ones", [False, True])
 def test_csr_rows_of_every_length(ones):
     """To the bit as their twins, wherever a range begins and ends: what is behind a row is never in it."""
@@ -273,35 +279,6 @@ def test_csr_rows_of_every_length(ones):
     np.testing.assert_array_equal(out, expected)
     csr_accumulate_transposed(*parts, vectors[0], strided[:, 1], 0, n)
     np.testing.assert_array_equal(strided[:, 1], sums_of(indptr, indices, data, vectors[0], d))
-
-
-def test_short_rows_are_the_others_to_the_bit():
-    rng = np.random.default_rng(4)
-    n, d = 300, 20
-    lengths = rng.poisson(1.2, n)
-    assert lengths.min() == 0
-    assert lengths.max() >= 4
-    indptr = np.concatenate([[0], np.cumsum(lengths)])
-    indices = np.concatenate([rng.choice(d, k, replace=False) for k in lengths]).astype(np.uint16)
-    data, x, v = rng.normal(size=len(indices)), rng.normal(size=d), rng.normal(size=n)
-    data[::7] = 0.0  # signs of zeros too
-    rows, longer = np.repeat(np.arange(n, dtype=np.uint32), lengths), np.flatnonzero(lengths > 2)
-    for start, stop in [(0, n), (n, n), *((k, k + 5) for k in range(0, n - 5, 3))]:
-        out, expected = np.full(n, -99.0), np.full(n, -99.0)
-        short_product(indptr, rows, longer, indices, data, x, out, start, stop)
-        csr_product(indptr, indices, data, x, expected, start, stop)
-        assert out.tobytes() == expected.tobytes()
-        np.testing.assert_allclose(
-            out[start:stop],
-            [naive.sparse_row_product(data[a:b], x[indices[a:b]]) for a, b in itertools.pairwise(indptr)][
-                start:stop
-            ],
-            rtol=1e-14,
-        )
-        sums, expected = np.zeros(d), np.zeros(d)
-        short_accumulate_transposed(indptr, rows, indices, data, v, sums, start, stop)
-        csr_accumulate_transposed(indptr, indices, data, v, expected, start, stop)
-        assert sums.tobytes() == expected.tobytes()
 
 
 def sums_of(indptr, indices, data, v, d):

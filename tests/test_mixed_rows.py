@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 from fastadmm.blocks.block import CSRBlock, DenseBlock, as_block
 from fastadmm.blocks.mixed import Mixed, in_order, rows_of_all
-from fastadmm.blocks.side_by_side import Beside, are_narrow, mean_row_square
+from fastadmm.blocks.side_by_side import mean_row_square
 from fastadmm.engine.engine import Engine
 
 N, WIDTHS, KINDS = 2300, (30, 45, 3, 60), "dsds"
@@ -56,10 +56,10 @@ def test_passes_are_those_over_a_matrix(kinds, n):
             rows.transposed_product(v, engine),
             rows.column_squares(engine),
         ]
-        for lead in (0, 1):
+        for lead, gram in enumerate((rows.gram, rows.bordered_gram)):
             ahead = np.hstack([np.ones((n, lead)), D])
             exact.append(ahead.T @ (w[:, np.newaxis] * ahead))
-            found.append(rows.gram(engine, w, lead))
+            found.append(gram(engine, w))
         if len(numbers):
             exact.append(D[numbers] @ x)
             found.append(rows.some_rows(numbers, engine).product(x, engine))
@@ -75,32 +75,29 @@ def test_few_dense_columns_are_copied():
         few = [as_block(rng.normal(size=(N, 3))), sparse, as_block(rng.normal(size=(N, 2)))]
         assert isinstance(rows_of_all(few, engine), CSRBlock)
         assert in_order(few) == [0, 1, 2]
-        assert mean_row_square(few, engine, apart=True) == pytest.approx(
-            ((np.diff(sparse.indptr) + 5.0) ** 2).mean()
-        )
+        assert mean_row_square(few, engine) == pytest.approx(((np.diff(sparse.indptr) + 5.0) ** 2).mean())
         narrow = [*few, as_block(rng.normal(size=(N, 1)))]
         found = rows_of_all(narrow, engine)
         assert isinstance(found, Mixed)
         assert in_order(narrow) == [1, 0, 2, 3]
-        assert [m.shape[1] for m in found.dense.matrices if m.size] == [6]
-        assert mean_row_square(narrow, engine, apart=True) == pytest.approx(
-            (np.diff(sparse.indptr) ** 2.0).mean()
-        )
+        assert found.dense.shape[1] == 6
+        assert mean_row_square(narrow, engine) == pytest.approx((np.diff(sparse.indptr) ** 2.0).mean())
 
 
-def test_narrow_dense_blocks_are_one_matrix():
+@pytest.mark.parametrize("widths", [(20,), (3, 1, 12, 2)])
+def test_dense_blocks_are_one_matrix(widths):
     rng = np.random.default_rng(3)
-    narrow = [as_block(rng.normal(size=(N, d))) for d in (3, 1, 12, 2)]
-    wide = [as_block(rng.normal(size=(N, d))) for d in (20, 12)]
+    blocks = [as_block(rng.normal(size=(N, d))) for d in widths]
+    whole = np.hstack([block.matrix for block in blocks])
+    numbers, w, v = np.arange(0, N, 7), rng.random(N), rng.normal(size=N)
     with Engine(2) as engine:
-        found = rows_of_all(narrow, engine)
-        assert isinstance(found, Beside)
-        assert [m.shape[1] for m in found.matrices if m.size] == [18]
-        x = rng.normal(size=18)
-        np.testing.assert_allclose(found.product(x, engine), np.hstack([b.matrix for b in narrow]) @ x)
-        found = rows_of_all(wide, engine)
-        assert isinstance(found, Beside)
-        assert all(m is block.matrix for m, block in zip(found.matrices, wide))
-    widths = [2] * 40
-    assert are_narrow(400_000, widths, [1.0] * 40)
-    assert not are_narrow(500_000, widths, [1.0] * 40)  # a copy of more than 268 MB
+        found = rows_of_all(blocks, engine)
+        assert isinstance(found, DenseBlock)
+        assert (found.matrix is blocks[0].matrix) == (len(widths) == 1)
+        np.testing.assert_array_equal(found.matrix, whole)
+        np.testing.assert_array_equal(found.some_rows(numbers, engine).matrix, whole[numbers])
+        led = np.hstack([np.ones((N, 1)), whole])
+        np.testing.assert_allclose(found.bordered_gram(engine, w), led.T @ (w[:, None] * led), rtol=1e-12)
+        sparse = CSRBlock(sp.csr_array(whole))
+        np.testing.assert_allclose(sparse.bordered_gram(engine, w), led.T @ (w[:, None] * led), rtol=1e-12)
+        np.testing.assert_allclose(found.transposed_product(v, engine), whole.T @ v, rtol=1e-11, atol=1e-11)

@@ -27,14 +27,13 @@ CHANGED = 7
 # warmup makes up rows. A new one fails until it is here.
 WRITERS = {
     *("data_tools/destination.py", "data_tools/owners.py", "runs/scorecard.py"),
-    *("store/cutting.py", "store/owner_file.py", "store/partition.py", "store/party_file.py"),
-    *("cli/convert.py", "cli/warmup_run.py"),
+    *("store/owner_file.py", "store/partition.py", "store/party_file.py", "cli/warmup_run.py"),
 }
 
 
 def test_every_module_that_writes_columns_is_known():
     package = Path(fastadmm.__file__).parent
-    makes = re.compile(r"(?<!def )\b(PartyWriter|OwnerWriter|PartitionWriter|(create|new|cut)_partition)\(")
+    makes = re.compile(r"(?<!def )\b(PartyWriter|OwnerWriter|PartitionWriter|create_partition)\(")
     found = {
         path.relative_to(package).as_posix()
         for path in package.rglob("*.py")
@@ -167,7 +166,7 @@ def test_what_moves_other_rows_says_so(way, tmp_path):
 
 @pytest.mark.parametrize("way", ["missing mean", "described", "bins of described categories", "dates"])
 def test_origins_are_carried_on(way, tmp_path):
-    """By ``--like``, by shards, and by a partition that is cut anew."""
+    """By ``--like``."""
     folder, command = write_tables(tmp_path / "one"), WAYS[way][0]
     if way == "dates":
         (folder / "shop.csv").write_text(
@@ -180,9 +179,6 @@ def test_origins_are_carried_on(way, tmp_path):
         (new / "shop.csv").write_text((folder / "shop.csv").read_text())
     like = convert(new, "", like=first)
     assert [private_constants(party.steps) for party in parties(like)] == said
-    assert run("convert", first, "--shards", "2", "-o", tmp_path / "cut") == ExitCode.OK
-    for shard in sorted((tmp_path / "cut").glob("*/")):
-        assert [private_constants(party.steps) for party in parties(shard)] == said
 
 
 # --- a private run on bins

@@ -51,11 +51,6 @@ def test_of_a_conversion_and_a_run_nothing_is_open(tables, umask, options):
     assert mode(tables / "scores.csv") == 0o600
 
 
-def test_shards_and_rounds_by_files_are_closed(tables, umask):
-    convert(tables, "--shards", "2")
-    assert open_to_others(tables / "p") == []
-
-
 def test_what_is_made_for_others_follows_the_umask(tables, umask):
     convert(tables)
     assert not run("train", tables / "p", "-o", tables / "run", "-q")

@@ -1,16 +1,11 @@
-"""Vectors with a number for every row: written in one pass, used again, and given back by all threads."""
+"""Vectors with a number for every row: written in one pass and used again."""
 
-import mmap
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from fastadmm.engine import pages
 from fastadmm.engine.engine import Engine
 from fastadmm.kernels.logistic import soft_labels
-from fastadmm.kernels.pages import discard, piece_of_pages
-from fastadmm.kernels.policy import COMPILED
-from fastadmm.kernels.vectors import clear
 from fastadmm.problem.losses import LOSSES, get_loss
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions, solve
@@ -85,41 +80,6 @@ def test_fits_do_not_depend_on_memory_that_is_used_again(loss, monkeypatch):
     assert found[0] == found[1] == found[2]
 
 
-@pytest.mark.skipif(not (COMPILED and pages._madvise()), reason="the system gives no pages back so")
-def test_only_what_nobody_knows_is_dropped(monkeypatch):
-    dropped = []
-    monkeypatch.setattr(Engine, "over_rows", lambda self, kernel, *told: dropped.append(told))
-    with Engine(2) as engine:
-        known, small = np.ones((5, 2_000_000)), np.ones(LARGE)
-        mine = [np.ones(9_000_000), known, np.ones((2, 5_000_000)), small]
-        about = [(rows.__array_interface__["data"][0], rows.nbytes) for rows in (mine[0], mine[2])]
-        pages.free(mine, engine)
-        assert not mine
-        view = np.ones((5, 2_000_000))[1]  # of memory that has no other name
-        pages.free([view.base], engine)
-    ((numbers, _, _, *told),) = dropped
-    assert numbers[0][0] == 0
-    pieces = np.array([piece_of_pages(*told, number) for number in range(numbers[-1][1])])
-    pieces = pieces[pieces[:, 0] < pieces[:, 1]]
-    assert not (pieces % mmap.PAGESIZE).any()
-    for begin, size in about:
-        own = pieces[(begin <= pieces[:, 0]) & (pieces[:, 1] <= begin + size)]
-        assert own[0, 0] < begin + mmap.PAGESIZE
-        assert own[-1, 1] > begin + size - mmap.PAGESIZE
-        assert (own[:-1, 1] == own[1:, 0]).all()
-    assert np.diff(pieces).sum() <= sum(size for _, size in about)
-
-
-@pytest.mark.skipif(not (COMPILED and pages._madvise()), reason="the system gives no pages back so")
-def test_what_is_dropped_is_gone():
-    rows = np.ones(2_000_000)
-    places, step = np.array([(rows.ctypes.data, rows.nbytes)]), 2 * pages.PAGE
-    told = int(mmap.MADV_DONTNEED), places, step, mmap.PAGESIZE, pages.PAGE
-    discard(pages._madvise(), *told, 0, rows.nbytes // step + 1)
-    assert rows[512:-512].sum() == 0.0  # to the system, and back as zeros
-    assert set(np.unique(rows)) <= {0.0, 1.0}
-
-
 def test_a_method_that_is_closed_holds_no_messages():
     rng = np.random.default_rng(2)
     X = rng.normal(size=(500, 6))
@@ -140,17 +100,3 @@ def test_targets_between_labels_are_counted():
         assert soft_labels(y, weight, 0, len(y)) == np.sum((used != 0.0) & (used != 1.0))
         with Engine(2) as engine:
             assert loss.least_of_all(y, weight, engine) == pytest.approx(loss.least(y, weight), rel=1e-12)
-
-
-def test_an_engine_gives_back_before_its_next_job(monkeypatch):
-    freed: list[int] = []
-    monkeypatch.setattr("fastadmm.engine.engine.free", lambda memories, _: freed.extend(map(len, memories)))
-    with Engine(2) as engine:
-        held = [engine.vector(LARGE) for _ in range(5)]
-        engine._inside.active = True  # as in a job of the pool
-        del held
-        engine.vector(LARGE)
-        assert not freed
-        engine._inside.active = False
-        engine.over_rows(clear, ((0, 10),), np.empty(10))
-        assert freed == [LARGE] * 3

@@ -94,7 +94,7 @@ def test_a_pass_is_that_of_single_rows():
             (sparse.indptr.astype(np.int64), sparse.indices, sparse.data),
             sparse.toarray(),
         ),
-        (ascend_dense_rows, square_dense_rows, (dense[:, :10].copy(), dense[:, 10:].copy()), dense),
+        (ascend_dense_rows, square_dense_rows, dense, dense),
     )
     y, s, base = rng.integers(0, 2, 40) * 1.0, rng.uniform(0.5, 2.0, 40), rng.normal(size=40)
     prox = address_of(logistic_prox_of_row, (0.0, 0.0, 1.0, 1.0, (), 1.0, np.empty(1)))

@@ -1,7 +1,6 @@
-"""Row shards: a partition that is cut for workers, and read together again."""
+"""Row shards, which older versions wrote: a partition that is cut by rows, read as the whole."""
 
 import io
-import itertools
 import json
 import shutil
 from contextlib import redirect_stdout
@@ -9,13 +8,12 @@ from contextlib import redirect_stdout
 import h5py
 import numpy as np
 import pytest
-from fastadmm.engine.tree import leaves_of
-from fastadmm.errors import ConfigError, FastadmmError, InputError
+from fastadmm.errors import FastadmmError, InputError
 from fastadmm.store import open_partition
-from fastadmm.store.cutting import cut_partition, shard_rows
 from fastadmm.store.manifest import check_shards
 
 from run_tools import run
+from shards import cut_partition
 from test_streamed import assert_same_products
 
 
@@ -45,13 +43,13 @@ def cut(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cut")
     source = _libsvm(folder / "a.txt")
     _run("convert", source, "--columns", "3,4", "-o", folder / "whole.parts")
-    _run("convert", source, "--columns", "3,4", "--shards", "4", "-o", folder / "cut.parts")
+    cut_partition(folder / "whole.parts", folder / "cut.parts", 4)
     return folder
 
 
 def test_shards_together_are_the_whole(cut):
     whole, shards = open_partition(cut / "whole.parts"), open_partition(cut / "cut.parts")
-    assert [part.n_samples for part in shards.shards] == [b - a for a, b in shard_rows(90, 4)]
+    assert [part.n_samples for part in shards.shards] == [22, 23, 22, 23]
     assert shards.row_digest == whole.row_digest
     for one, other in zip(whole.parties, shards.parties, strict=True):
         assert one.content_digest == other.content_digest
@@ -61,7 +59,7 @@ def test_shards_together_are_the_whole(cut):
     assert np.array_equal(whole.labels.y, shards.labels.y)
     assert np.array_equal(shards.labels.ids(), np.arange(90))
     part = shards.shards[2]
-    assert part.shard.first_row == shard_rows(90, 4)[2][0]
+    assert part.shard.first_row == 45
     assert part.parties[0].ids()[0] == part.shard.first_row
 
 
@@ -76,17 +74,6 @@ def test_training_on_shards_gives_the_bits_of_the_whole(cut, tmp_path):
     )
 
 
-def test_cut_and_put_together(cut, tmp_path):
-    _run("convert", cut / "cut.parts", "--shards", "1", "-o", tmp_path / "one.parts")
-    _run("convert", tmp_path / "one.parts", "--shards", "3", "-o", tmp_path / "three.parts")
-    whole = cut / "whole.parts"
-    for file in ("party-1.h5", "party-2.h5", "labels.h5", "partition.toml"):
-        assert (tmp_path / "one.parts" / file).read_bytes() == (whole / file).read_bytes(), file
-    assert open_partition(tmp_path / "three.parts").row_digest == open_partition(whole).row_digest
-    with pytest.raises(FastadmmError, match="exists already"):
-        cut_partition(whole, tmp_path / "three.parts", 2)
-
-
 def test_inspect_says_where_rows_are(cut):
     found = json.loads(_run("inspect", cut / "cut.parts", "--json", "--check"))
     assert [s["n_samples"] for s in found["shards"]] == [22, 23, 22, 23]
@@ -95,19 +82,6 @@ def test_inspect_says_where_rows_are(cut):
     assert one["shard"]["rows"] == [23, 45]
     assert "shard" in _run("inspect", cut / "cut.parts" / "shard-2")
     assert "shard-4 (23 rows)" in _run("inspect", cut / "cut.parts")
-
-
-def test_tables_with_ids_are_cut(tmp_path):
-    rows = [f"p{i:03d},{i % 7},{(i * 37) % 11},{'yes' if i % 3 else 'no'}" for i in range(50)]
-    (tmp_path / "t.csv").write_text("id,a,b,y\n" + "\n".join(rows) + "\n")
-    (tmp_path / "h.csv").write_text("id,c\n" + "\n".join(f"p{i:03d},{i * i % 13}" for i in range(50)) + "\n")
-    tables = ("--guest", tmp_path / "t.csv", "--host", tmp_path / "h.csv", "--id", "id", "--label", "y")
-    _run("convert", *tables, "-o", tmp_path / "w.parts")
-    _run("convert", *tables, "--shards", "3", "-o", tmp_path / "s.parts")
-    whole, shards = open_partition(tmp_path / "w.parts"), open_partition(tmp_path / "s.parts")
-    assert whole.row_digest == shards.row_digest
-    assert [p.content_digest for p in whole.parties] == [p.content_digest for p in shards.parties]
-    assert shards.shards[1].parties[0].ids()[0] == "p016"
 
 
 @pytest.mark.parametrize(
@@ -127,7 +101,8 @@ def test_shards_that_are_no_whole_are_refused(cut, tmp_path, spoil, said):
     shutil.copytree(cut / "whole.parts", tmp_path / "whole.parts")
     if "other" in said:
         source = _libsvm(tmp_path / "b.txt", rows=91)
-        _run("convert", source, "--columns", "3,4", "--shards", "4", "-o", tmp_path / "other")
+        _run("convert", source, "--columns", "3,4", "-o", tmp_path / "other.parts")
+        cut_partition(tmp_path / "other.parts", tmp_path / "other", 4)
     spoil(tmp_path / "cut.parts")
     with pytest.raises(FastadmmError, match=said) as error:
         open_partition(tmp_path / "cut.parts")
@@ -144,38 +119,8 @@ def test_shards_of_workers_are_checked_without_a_directory(cut):
         check_shards([places[0], ("rank 1", *places[0][1:]), *places[1:]])
 
 
-def test_rows_of_shards_are_those_of_workers():
-    from fastadmm.cluster.engine import nodes_of
-    from fastadmm.engine.tree import node_range
-
-    n = 200_000
-    for shards in (1, 2, 3, 8, 16):
-        rows = shard_rows(n, shards)
-        assert rows[0][0] == 0
-        assert rows[-1][1] == n
-        assert all(a[1] == b[0] for a, b in itertools.pairwise(rows))
-        assert shards <= leaves_of(n)
-        for rank, (start, stop) in enumerate(rows):
-            nodes = nodes_of(n, rank, shards)
-            assert (start, stop) == (node_range(n, *nodes[0])[0], node_range(n, *nodes[-1])[1])
-    with pytest.raises(ConfigError, match="--shards 6: from 1 to 5"):
-        shard_rows(5, 6)
-
-
-def test_one_class_in_all_shards_is_no_training_data(tmp_path):
-    lines = [f"{i % 2} 1:{i} 2:1" for i in range(12)]
-    (tmp_path / "two.txt").write_text("\n".join(lines) + "\n")
-    _run("convert", tmp_path / "two.txt", "--columns", "1,1", "--shards", "2", "-o", tmp_path / "p")
-    (tmp_path / "new.txt").write_text("\n".join(line for line in lines if line[0] == "1") + "\n")
-    new = (tmp_path / "new.txt", "--like", tmp_path / "p", "--shards", "2", "-o", tmp_path / "q")
-    _run("convert", *new)
-    assert run("train", tmp_path / "q", "-o", tmp_path / "run") == 3
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_partition_takes_no_other_options(cut, tmp_path):
-    for more in ((), ("--shards", "2", "--label", "y"), ("--shards", "2", "--parties", "2")):
-        assert run("convert", cut / "whole.parts", *more, "-o", tmp_path / "x") != 0
+def test_a_partition_is_not_converted(cut, tmp_path):
+    assert run("convert", cut / "whole.parts", "-o", tmp_path / "x") != 0
 
 
 def _plain(block):

@@ -17,7 +17,7 @@ from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions
 from fastadmm.store import PartyWriter, open_party
 from fastadmm.store.row_reader import RowReader
-from fastadmm.store.streamed import BufferPool, buffer_bytes, load_block
+from fastadmm.store.streamed import load_block
 
 pytestmark = pytest.mark.usefixtures("small_tiles")
 N, D = 20011, 7
@@ -188,20 +188,6 @@ def test_other_writers_layouts(tmp_path, kind, change, direct):
     with Engine(2) as engine:
         np.testing.assert_array_equal(there.transposed_product(v, engine), here.transposed_product(v, engine))
     there.stream.close()
-
-
-def test_a_pass_has_one_buffer_for_each_thread_at_most(tmp_path, monkeypatch):
-    pool = BufferPool()
-    monkeypatch.setattr("fastadmm.store.streamed._POOL", pool)
-    party = open_party(write(tmp_path / "p.h5", matrix("dense")))
-    block = load_block(party, streamed=True)
-    with Engine(3) as engine:
-        for _ in range(4):
-            block.product(np.ones(D), engine)
-            block.column_squares(engine)
-    most = buffer_bytes(party, 3) + 6 * 4096
-    assert 0 < pool.nbytes <= most / 2
-    block.stream.close()
 
 
 @pytest.mark.parametrize("row", [0, 100, 9001, 9013, 9020, 15000])

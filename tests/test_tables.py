@@ -245,8 +245,6 @@ def test_weights_and_exposures_are_kept_beside_the_labels(tmp_path, capsys):
                       weight="weight", exposure="days")  # fmt: skip
     np.testing.assert_array_equal(open_labels(tmp_path / "y.h5").offset, np.log(days))
     assert open_labels(tmp_path / "y.h5").exposure
-    assert run("convert", tmp_path / "p", "--shards", 2, "-o", tmp_path / "shards") == 0
-    assert open_partition(tmp_path / "shards").labels.exposure
     capsys.readouterr()
     (tmp_path / "c.toml").write_text('loss = "huber"')
     for options in ([], ["--loss", "squared"], ["--config", tmp_path / "c.toml"]):

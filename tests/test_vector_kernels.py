@@ -19,7 +19,6 @@ from fastadmm.kernels.vectors import (
     square_root,
     sum_by_halves,
     total_and_size,
-    touch,
 )
 
 FIRST = np.random.default_rng(0).normal(size=1000)
@@ -109,14 +108,11 @@ def test_an_engine_gives_the_same_for_any_number_of_threads():
     assert found[0] == found[1]
 
 
-def test_zeros_are_written_to_a_range_and_to_every_page():
+def test_zeros_are_written_to_a_range():
     out = FIRST.copy()
     clear(out, 5, 990)
     assert not out[5:990].any()
     assert np.array_equal(out[[*range(5), *range(990, 1000)]], FIRST[[*range(5), *range(990, 1000)]])
-    out = np.ones(5000)
-    touch(out, 100, 4000)
-    assert np.flatnonzero(out == 0.0).tolist() == list(range(100, 4000, 512))
 
 
 @pytest.mark.parametrize("inside", [False, True])
@@ -130,17 +126,9 @@ def test_sums_by_halves_go_where_they_are_wanted(inside):
     assert inside or (out[[*range(3), *range(40, 50)]] == 7.0).all()
 
 
-def test_zeros_and_touched_memory_of_an_engine():
+def test_zeros_of_an_engine():
     with Engine(3) as engine:
         assert not engine.zeros(100_000).any()
-        rows = np.ones((3, 300_000))
-        engine.touch(rows)  # whatever stands there
-        assert rows[:, 0].tolist()[0] == 0.0
-        assert set(np.unique(rows)) == {0.0, 1.0}
-    with Engine(1) as engine:
-        rows = np.ones((3, 300_000))
-        engine.touch(rows)
-        assert rows.all()
 
 
 def test_numbers_are_chosen():

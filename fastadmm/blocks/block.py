@@ -27,10 +27,6 @@ MOST_FILLED = 0.25
 #: A product of two entries of a sparse row costs this many times what it costs in a dense matrix product.
 _PAIR_COST = 16.0
 
-#: Up to so many entries in a row, on average, it is faster to know each entry's row than each row's entries:
-#: in ``D x``, which does longer rows again, and in ``D.T v``.
-_SHORT_ROWS, _SHORT_ROWS_TRANSPOSED = 2.0, 4.0
-
 #: Matrix products of fewer columns gain nothing, be it from zeros filled in or from single precision.
 _FEWEST_FILLED = 64
 
@@ -127,6 +123,14 @@ class FeatureBlock(ABC):
     def gram(self, engine: Engine, weight: Array | None = None, rough: bool = False) -> Array:
         """Gram matrix ``D.T diag(weight) D`` of shape (d, d). Shapes: weight (N,)."""
         return mirrored(self.upper_gram(engine, weight, rough))
+
+    def bordered_gram(self, engine: Engine, weight: Array) -> Array:
+        """As :meth:`gram`, of shape (1 + d, 1 + d): with a column of ones before the others."""
+        gram = self.gram(engine, weight)
+        found = np.empty((1 + len(gram), 1 + len(gram)))
+        found[1:, 1:], found[0, 0] = gram, engine.total_and_size(weight)[0]
+        found[0, 1:] = found[1:, 0] = self.transposed_product(weight, engine)
+        return found
 
     @abstractmethod
     def upper_gram(self, engine: Engine, weight: Array | None = None, rough: bool = False) -> Array:
@@ -306,7 +310,6 @@ class DenseBlock(_Tiled):
     def columns_into(self, out: Array, engine: Engine) -> None:
         from fastadmm.kernels.dense_products import dense_columns
 
-        engine.touch(out)
         if self.in_memory:
             engine.over_rows(dense_columns, self._leaves(engine), self.matrix, out)
             return
@@ -372,6 +375,25 @@ class DenseBlock(_Tiled):
         own, shape = np.empty(0) if weight is None else weight, (self.shape[1], self.shape[1])
         told, leaves = (tile_rows(self.shape[1]), routine(syrk)), self._gram_leaves(engine)
         return self._added(kernel, engine, leaves, shape, own, more=told)
+
+    def bordered_gram(self, engine: Engine, weight: Array) -> Array:
+        """In one pass."""
+        from fastadmm.kernels.blas import routine
+        from fastadmm.kernels.dense_products import dense_gram
+
+        d = self.shape[1]
+        told, leaves = (tile_rows(d), routine("dsyrk")), self._gram_leaves(engine)
+        return mirrored(self._added(dense_gram, engine, leaves, (1 + d, 1 + d), weight, more=told))
+
+    def some_rows(self, numbers: Array, engine: Engine) -> DenseBlock:
+        """A copy of the rows with numbers of shape (n,); ``engine``: of these rows."""
+        out = np.empty((len(numbers), self.shape[1]))
+
+        def work(rows: Rows) -> None:
+            np.take(self.matrix, numbers[slice(*rows)], axis=0, out=out[slice(*rows)], mode="clip")
+
+        engine.by_leaf(work, engine.leaves(len(numbers)))
+        return DenseBlock(out)
 
     def kernel_gram(self) -> Array:
         return _kernel_matrix(self.shape[0], self.tiles, lambda a, b: a @ b.T, np.copy)
@@ -441,36 +463,6 @@ class CSRBlock(_Tiled):
         """As :attr:`_whole`, without entries that are all one."""
         return self.indptr, self.indices, None if self.all_ones else self.data
 
-    @cached_property
-    def _product_kernel(self) -> tuple[Any, tuple[Any, ...]]:
-        """Of all kernels for ``D x``, which give the same bits, the fastest, and what it reads."""
-        from fastadmm.kernels.csr import csr_product, short_product
-
-        if len(self.data) <= _SHORT_ROWS * self.shape[0]:
-            return short_product, (self.indptr, self._rows, self._longer_rows, self.indices, self.data)
-        return csr_product, self._arrays
-
-    @cached_property
-    def _transposed_kernel(self) -> tuple[Any, tuple[Any, ...]]:
-        """Of all kernels for ``D.T v``, which give the same bits, the fastest, and what it reads."""
-        from fastadmm.kernels.csr import csr_accumulate_transposed, short_accumulate_transposed
-
-        if len(self.data) <= _SHORT_ROWS_TRANSPOSED * self.shape[0]:
-            return short_accumulate_transposed, (self.indptr, self._rows, self.indices, self.data)
-        return csr_accumulate_transposed, self._arrays
-
-    @cached_property
-    def _rows(self) -> Array:
-        """Row of each entry, held in memory."""
-        n = self.shape[0]
-        rows: Array = np.arange(n, dtype=np.uint32 if n < 2**32 else np.uint64)
-        return np.repeat(rows, np.diff(self.indptr))
-
-    @cached_property
-    def _longer_rows(self) -> Array:
-        """Rows of more than two entries, held in memory."""
-        return np.flatnonzero(np.diff(self.indptr) > 2)
-
     def to_scipy(self) -> sp.csr_array:
         """The block as a SciPy CSR array that shares its values."""
         if not self.in_memory:
@@ -487,18 +479,14 @@ class CSRBlock(_Tiled):
     def product_into(self, x: Array, out: Array, engine: Engine) -> None:
         from fastadmm.kernels.csr import csr_product
 
-        kernel, whole = self._product_kernel if self.in_memory else (csr_product, ())
-        self._write(kernel, engine, x, out, whole)
+        self._write(csr_product, engine, x, out, self._arrays if self.in_memory else ())
 
     def products_into(self, x: Array, out: Array, engine: Engine) -> None:
         from fastadmm.kernels.csr import csr_products
 
-        if not self.in_memory:
-            self._write(csr_products, engine, x, out)
-        elif len(self.data) <= _SHORT_ROWS * self.shape[0]:
-            super().products_into(x, out, engine)
-        else:
-            engine.over_rows(csr_products, self._leaves(engine), *self._arrays, np.ascontiguousarray(x), out)
+        self._write(
+            csr_products, engine, np.ascontiguousarray(x), out, self._arrays if self.in_memory else ()
+        )
 
     def matrix_product(self, x: Array, engine: Engine) -> Array:
         out = np.empty((len(x), self.shape[0]))
@@ -510,8 +498,9 @@ class CSRBlock(_Tiled):
 
         d = self.shape[1]
         if len(vectors) == 1:
-            kernel, whole = self._transposed_kernel if self.in_memory else (csr_accumulate_transposed, ())
-            return [self._added(kernel, engine, self._leaves(engine, d), (d,), vectors[0], whole=whole)]
+            leaves, whole = self._leaves(engine, d), self._arrays if self.in_memory else ()
+            added = self._added(csr_accumulate_transposed, engine, leaves, (d,), vectors[0], whole=whole)
+            return [added]
 
         def by_four(rows: Rows) -> Array:
             totals = self._zero_fours(len(vectors))

@@ -1,4 +1,4 @@
-"""All columns of several blocks as one sparse block."""
+"""All columns of several blocks as one block."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock, gram_leaves, mirrored, pass_leaves
-from fastadmm.blocks.tiles import tile_rows
+from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock
 from fastadmm.engine.engine import Engine
-from fastadmm.engine.pages import free
-from fastadmm.engine.tree import Ranges
 
 Array = np.ndarray
 
@@ -27,14 +24,14 @@ def can_stand_side_by_side(blocks: Sequence[FeatureBlock]) -> bool:
     return all(isinstance(block, CSRBlock | DenseBlock) and block.in_memory for block in blocks)
 
 
-def mean_row_square(blocks: Sequence[FeatureBlock], engine: Engine, apart: bool) -> float:
+def mean_row_square(blocks: Sequence[FeatureBlock], engine: Engine) -> float:
     """Mean over rows of all workers, some of them, of their squared number of entries read as sparse ones."""
     n, sparse = blocks[0].shape[0], [block for block in blocks if isinstance(block, CSRBlock)]
     if not sparse:
         return 0.0
     shapes = [block.shape[1] for block in blocks], [block.density for block in blocks]
     dense = sum(block.shape[1] for block in blocks if not isinstance(block, CSRBlock))
-    few = 0 if dense_columns(*shapes, apart) else dense
+    few = 0 if dense_columns(*shapes) else dense
     step = max(1, engine.all_rows(n) // _ROWS_COUNTED)
 
     def piece(rows: tuple[int, int]) -> Array:
@@ -46,85 +43,6 @@ def mean_row_square(blocks: Sequence[FeatureBlock], engine: Engine, apart: bool)
 
     squares, counted = engine.sums(piece, engine.leaves(n), light=True)
     return float(squares / counted)
-
-
-class Beside:
-    """Dense matrices with the same rows, whose columns are read where they are.
-
-    Shapes: each of matrices (N, d_m).
-    """
-
-    def __init__(self, matrices: Sequence[Array]) -> None:
-        n, count = len(matrices[0]), len(matrices)
-        self.shape = n, sum(matrix.shape[1] for matrix in matrices)
-        more: list[Array] = [np.empty((n, 0))] * ((1 << (count - 1).bit_length()) - count)
-        own = [*matrices, *more]
-        if not all(matrix.flags.writeable for matrix in matrices):  # kernels take matrices of one type
-            own = [matrix.view() for matrix in own]
-            for matrix in own:
-                matrix.flags.writeable = False
-        self.matrices: tuple[Array, ...] = tuple(own)
-
-    def some_rows(self, numbers: Array, engine: Engine) -> Beside:
-        """A copy of the rows with numbers of shape (n,); ``engine``: of these rows."""
-        from fastadmm.kernels.beside import beside_rows
-
-        out = np.empty((len(numbers), self.shape[1]))
-        engine.over_rows(beside_rows, engine.leaves(len(numbers)), self.matrices, numbers, out)
-        # As many matrices as there are here: kernels are not compiled for another number.
-        nothing = np.empty((len(numbers), 0))
-        return Beside([out, *[nothing] * (len(self.matrices) - 1)])
-
-    def joined(self, engine: Engine) -> Array:
-        """All columns in one matrix: the only one itself, or a copy."""
-        own = [matrix for matrix in self.matrices if matrix.shape[1]]
-        if len(own) == 1:
-            return own[0]
-        return self.some_rows(np.arange(self.shape[0]), engine).matrices[0]
-
-    def give_back(self, engine: Engine) -> None:
-        """Let go of matrices that nobody else knows: their memory is given back by all threads."""
-        matrices, self.matrices = list(self.matrices), ()
-        free(matrices, engine)
-
-    def product(self, x: Array, engine: Engine) -> Array:
-        """``D x`` of shape (N,) for x of shape (d,)."""
-        from fastadmm.kernels.beside import beside_product
-
-        n, d = self.shape
-        out = engine.vector(n)
-        engine.over_rows(
-            beside_product, engine.leaves(n, engine.all_rows(n) * float(d)), self.matrices, x, out
-        )
-        return out
-
-    def transposed_product(self, v: Array, engine: Engine) -> Array:
-        """``D.T v`` of shape (d,) for v of shape (N,)."""
-        from fastadmm.kernels.beside import beside_transposed
-
-        leaves = self._leaves(engine)
-        return engine.sum_over_rows(beside_transposed, leaves, (self.shape[1],), self.matrices, v)
-
-    def _leaves(self, engine: Engine) -> Ranges:
-        n, d = self.shape
-        return pass_leaves(n, d, engine)
-
-    def column_squares(self, engine: Engine) -> Array:
-        """Diagonal of the Gram matrix, of shape (d,)."""
-        return np.concatenate([DenseBlock(own).column_squares(engine) for own in self.matrices if own.size])
-
-    def gram(self, engine: Engine, weight: Array, lead: int = 0) -> Array:
-        """Gram matrix ``D.T diag(weight) D`` of shape (d, d), for weights of shape (N,).
-
-        ``lead``: 1 for a column of ones before the others.
-        """
-        from fastadmm.kernels.beside import beside_gram
-        from fastadmm.kernels.blas import routine
-
-        n, d = self.shape
-        leaves, told = gram_leaves((n, d), float(d), engine), (weight, tile_rows(d), routine("dsyrk"))
-        found = engine.sum_over_rows(beside_gram, leaves, (lead + d, lead + d), self.matrices, lead, *told)
-        return mirrored(found)
 
 
 def some_rows(block: CSRBlock, numbers: Array, engine: Engine) -> CSRBlock:
@@ -145,17 +63,31 @@ def some_rows(block: CSRBlock, numbers: Array, engine: Engine) -> CSRBlock:
     return found
 
 
-def side_by_side(blocks: Sequence[FeatureBlock], engine: Engine) -> CSRBlock | Beside:
-    """Blocks, of which :func:`can_stand_side_by_side`, as one: dense ones where they are, sparse ones copied.
+def joined(blocks: Sequence[FeatureBlock], engine: Engine) -> DenseBlock:
+    """Dense blocks as one: a single one is that itself, several are copied."""
+    matrices = [block.matrix for block in blocks if isinstance(block, DenseBlock)]
+    if len(matrices) == 1:
+        return DenseBlock(matrices[0])
+    n, ends = len(matrices[0]), np.cumsum([0, *(matrix.shape[1] for matrix in matrices)])
+    out = np.empty((n, ends[-1]))
 
-    A single sparse one is that itself.
+    def work(rows: tuple[int, int]) -> None:
+        for first, last, matrix in zip(ends, ends[1:], matrices):
+            out[slice(*rows), first:last] = matrix[slice(*rows)]
+
+    engine.by_leaf(work, engine.leaves(n))
+    return DenseBlock(out)
+
+
+def side_by_side(blocks: Sequence[FeatureBlock], engine: Engine) -> CSRBlock | DenseBlock:
+    """Blocks, of which :func:`can_stand_side_by_side`, as one; a single one is that itself.
 
     Shapes: each of blocks (N, d_m); the result (N, d).
     """
     from fastadmm.kernels.side_by_side import append_csr, append_dense
 
     if all(isinstance(block, DenseBlock) for block in blocks):
-        return Beside([block.matrix for block in blocks if isinstance(block, DenseBlock)])
+        return joined(blocks, engine)
     if len(blocks) == 1 and isinstance(blocks[0], CSRBlock):
         return blocks[0]
     n, columns = blocks[0].shape[0], sum(block.shape[1] for block in blocks)
@@ -192,27 +124,8 @@ MOSTLY = 0.5
 #: Fewer dense columns beside sparse ones are copied with these, as sparse ones.
 _FEWEST_DENSE = 6
 
-#: Dense matrices with fewer columns on average are copied as one: a row of each matrix costs as much as some
-#: columns. Without sparse columns, which are copied too, the copy takes at most so many bytes.
-_NARROW, _FEW_BYTES = 8, 1 << 28
 
-#: The same for dual ascent, which goes from row to row.
-_NARROW_ROWS = 64
-
-
-def dense_columns(widths: Sequence[int], densities: Sequence[float], apart: bool = True) -> int:
+def dense_columns(widths: Sequence[int], densities: Sequence[float]) -> int:
     """Number of columns that are read as dense ones."""
     found = sum(width for width, density in zip(widths, densities) if density == 1.0)
-    return found if found == sum(widths) or (apart and found >= _FEWEST_DENSE) else 0
-
-
-def are_narrow(n_samples: int, widths: Sequence[int], densities: Sequence[float]) -> bool:
-    """Whether dense columns of several parties are copied as one matrix."""
-    count, dense = sum(density == 1.0 for density in densities), dense_columns(widths, densities)
-    fits = count < len(widths) or 8 * n_samples * dense <= _FEW_BYTES
-    return count > 1 and fits and 0 < dense < _NARROW * count
-
-
-def rows_are_narrow(widths: Sequence[int]) -> bool:
-    """Whether dense matrices, without sparse ones, are copied as one for dual ascent."""
-    return len(widths) > 1 and sum(widths) < _NARROW_ROWS * len(widths)
+    return found if found == sum(widths) or found >= _FEWEST_DENSE else 0

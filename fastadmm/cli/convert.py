@@ -215,9 +215,6 @@ def convert(
     values: _Values,
     reading: _Source,
     dry_run: bool = flag("Show column types and joined rows; write nothing.", "--dry-run"),
-    shards: int | None = option(
-        "Cut the rows of a source or partition into N partitions, one per worker.", metavar="N"
-    ),
     force: bool = flag("Replace an existing partition.", "--force"),
     as_json: bool = flag("Print the summary as JSON.", "--json"),
 ) -> None:
@@ -240,15 +237,12 @@ def convert(
     elif source is None:
         raise typer.BadParameter("give a data file, or tables with --guest and --host", param_hint="SOURCE")
     elif _is_partition(source):
-        foreign = given_options(values, "compression") + ["--dry-run"] * dry_run
-        foreign += [o for more in (owners, reading, cells, public) for o in given_options(more)]
-        show(_cut(source, out, foreign, shards, values.compression.value, force))
-        return
+        raise ConfigError(f"{source}: a partition already; train on it as it is")
     if out is None and not dry_run and public.describe is None:
         hint = ", or --dry-run" if of_tables else ""
         raise typer.BadParameter(f"give the partition to make{hint}", param_hint="--out")
     if source is not None and out is not None and not dry_run and public.describe is None:
-        show(_convert_source(source, out, how | {"shards": shards}, force))
+        show(_convert_source(source, out, how, force))
         return
     first, options = source or tables.guest, _table_options(how, tables)
     if public.describe is not None:
@@ -262,7 +256,7 @@ def convert(
 
         _show_plan(plan_one_table(source, options, owners.columns, owners.parties or 1))
     else:
-        plan, told = _convert_tables(tables, options, None if dry_run else out, force, shards)
+        plan, told = _convert_tables(tables, options, None if dry_run else out, force)
         if dry_run and not as_json:
             _show_plan(plan)
         else:
@@ -282,33 +276,12 @@ def _table_options(how: dict[str, Any], tables: _Tables) -> TableOptions:
     return TableOptions(**{f.name: given[f.name] for f in fields(TableOptions)})
 
 
-def _cut(
-    source: Path, out: Path | None, foreign: list[str], shards: int | None, compression: str, force: bool
-) -> dict[str, Any]:
-    """Cut a partition by rows, or put shards together."""
-    from fastadmm.data_tools.destination import check_out
-    from fastadmm.store import open_partition
-    from fastadmm.store.cutting import cut_partition
-
-    if foreign:
-        raise ConfigError(f"{foreign[0]}: {source} is a partition already, which --shards only cuts by rows")
-    if shards is None:
-        raise ConfigError(
-            f"{source}: a partition already; --shards N cuts it by rows, --shards 1 puts it together"
-        )
-    if out is None:
-        raise typer.BadParameter("give the directory to make", param_hint="--out")
-    check_out(out, force)
-    cut_partition(source, out, shards, compression=compression, force=force)
-    return _summary(open_partition(out, require_labels=False))
-
-
 def _list(names: str) -> list[str]:
     return [name.strip() for name in names.split(",") if name.strip()]
 
 
 def _convert_tables(
-    tables: _Tables, options: TableOptions, out: Path | None, force: bool, shards: int | None
+    tables: _Tables, options: TableOptions, out: Path | None, force: bool
 ) -> tuple[TablePlan, dict[str, Any]]:
     """Plan a partition of tables, and write it; what is told of it."""
     from fastadmm.data_tools.convert_tables import plan_tables, write_plan
@@ -328,7 +301,7 @@ def _convert_tables(
     if out is None:
         return plan, told | {"n_samples": len(plan.alignment.ids), "task": plan.task}
     with progress_bar() as progress:
-        how: dict[str, Any] = {"compression": options.compression, "progress": progress, "shards": shards}
+        how: dict[str, Any] = {"compression": options.compression, "progress": progress}
         partition = write_plan(plan, out, force=force, **how)
     if options.public_columns is None:
         plan.report.extend(looks_beside(partition, tables.align))

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 
 from fastadmm.engine.engine import Engine
-from fastadmm.engine.pages import free
 from fastadmm.engine.spilled import SpilledRows
 from fastadmm.files.atomic import storage_errors
 
@@ -23,9 +22,7 @@ class MessageStore:
 
     def close(self) -> None:
         """Hold none, at the end of a run: their memory is given back."""
-        held, self.rows = [self.rows], self.rows[:0].copy()
-        if self._spilled is None:
-            free(held, self.engine)
+        self.rows = self.rows[:0].copy()
 
     def adopt(self, messages: np.ndarray) -> None:
         """Hold other messages, of shape (K, N)."""

@@ -8,7 +8,6 @@ one whose rows are on several machines (:mod:`fastadmm.cluster`) adds theirs by 
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 import sys
@@ -22,7 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fastadmm.engine.free_cores import FREE_CORES, core_limit
-from fastadmm.engine.pages import PAGE, Vectors, free
+from fastadmm.engine.pages import Vectors
 from fastadmm.engine.process import Job, OneBlasThread
 from fastadmm.engine.rows import NUMBA_THREADS, compiled, over_returns, over_rows, over_sums
 from fastadmm.engine.spilled import SpilledRows
@@ -238,27 +237,11 @@ class Engine(VectorWork):
         else:
             spilled.by_portions(lambda part: self._over_rows(kernel, part, arguments), ranges, self.n_threads)
 
-    def touch(self, rows: np.ndarray) -> None:
-        """Write to every page of new memory, whatever stands there: threads share the pages evenly.
-
-        In a job over ranges of rows all threads would wait for the first pages of each vector.
-
-        Shapes: rows (K, N).
-        """
-        if self.n_threads == 1 or self.inside or rows.nbytes < 2 * PAGE or self._spilled_among(rows):
-            return
-        from fastadmm.kernels.vectors import touch
-
-        first, step = -rows.ctypes.data % PAGE // 8, PAGE // 8
-        bounds = sorted({0, *range(first, rows.size, step), rows.size})
-        self.over_rows(touch, tuple(itertools.pairwise(bounds)), rows.reshape(-1))
-
     def _spilled_among(self, *things: Any) -> SpilledRows | None:
         """The vectors in a scratch file, if a job's arguments or functions know one of them."""
         return self.spilled if self.spilled is not None and self.spilled.among(things) else None
 
     def _over_rows(self, kernel: Any, ranges: Sequence[tuple[int, int]], arguments: tuple[Any, ...]) -> None:
-        self._give_back()
         threads = 1 if len(ranges) == 1 else self._threads_for(ranges)
         if threads == 1 and len(ranges) <= self.few_leaves:
             for rows in ranges:
@@ -366,13 +349,7 @@ class Engine(VectorWork):
 
     def vector(self, size: int) -> np.ndarray:
         """Room for so many numbers, whatever stands there: memory that was lent before, if there is some."""
-        self._give_back()
         return self._vectors.lend(size)
-
-    def _give_back(self) -> None:
-        """Give back memory that is left over, before more is asked for."""
-        if self._vectors.left and not self.inside:
-            self._vectors.give_back(lambda memories: free(memories, self))
 
     def _few(self, leaves: Ranges, shape: tuple[int, ...]) -> bool:
         """Whether a thread alone computes sums of few numbers for few leaves: most sums of small problems."""
@@ -540,7 +517,7 @@ class Engine(VectorWork):
     def close(self) -> None:
         """Stop the threads; a later :meth:`map` starts new ones."""
         self._room.clear()
-        self._vectors.forget(lambda memories: free(memories, self))
+        self._vectors.forget()
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown()

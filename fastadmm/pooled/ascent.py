@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fastadmm.blocks.block import DenseBlock
 from fastadmm.blocks.mixed import Mixed, Rows
-from fastadmm.blocks.side_by_side import Beside, rows_are_narrow
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.rows import address_of
 from fastadmm.method.bent_rows import Lines
@@ -75,12 +75,11 @@ def ascend(
     extra, found = loss.kernel_arguments(), np.empty(1)
     row = 0.0, 0.0, float(problem.y[0]), float(problem.weight[0]), extra, 1.0, found
     prox = address_of(loss.kernels().prox_of_row, row)
-    arrays: tuple[Any, ...]
-    if isinstance(rows, Beside):
-        narrow = rows_are_narrow([matrix.shape[1] for matrix in rows.matrices if matrix.shape[1]])
-        kernel, arrays = ascend_dense_rows, (rows.joined(engine),) if narrow else rows.matrices
+    arrays: Any
+    if isinstance(rows, DenseBlock):
+        kernel, arrays = ascend_dense_rows, rows.matrix
     elif isinstance(rows, Mixed):
-        kernel, arrays = ascend_mixed_rows, (*rows.arrays[0], rows.dense.joined(engine))
+        kernel, arrays = ascend_mixed_rows, (*rows.arrays[0], rows.arrays[1])
     else:
         kernel, arrays = ascend_rows, (rows.indptr, rows.indices, rows.data)
     number, rises, excess, size = 0, [math.inf], 1.0, abs(least) if math.isfinite(least) else 0.0
@@ -184,8 +183,8 @@ def _row_squares(rows: Rows, engine: Engine) -> Array:
         return engine.plus(_row_squares(rows.sparse, engine), _row_squares(rows.dense, engine))
     out = np.empty(rows.shape[0])
     leaves = engine.leaves(len(out))
-    if isinstance(rows, Beside):
-        engine.over_rows(square_dense_rows, leaves, rows.matrices, out)
+    if isinstance(rows, DenseBlock):
+        engine.over_rows(square_dense_rows, leaves, rows.matrix, out)
     else:
         engine.over_rows(square_rows, leaves, rows.indptr, rows.data, out)
     return out

@@ -23,7 +23,7 @@ import scipy.sparse as sp
 
 from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock
 from fastadmm.blocks.mixed import Mixed
-from fastadmm.blocks.side_by_side import MOSTLY, Beside, side_by_side
+from fastadmm.blocks.side_by_side import MOSTLY, side_by_side
 from fastadmm.blocks.tiles import tile_rows
 from fastadmm.engine.engine import Engine
 from fastadmm.method.bent_rows import Lines
@@ -162,7 +162,7 @@ def _next_columns(goal: Goal, numbers: Array, slope: Array, weights: Array) -> A
     return np.union1d(numbers, more)
 
 
-def _joined(blocks: Sequence[FeatureBlock], numbers: Array, engine: Engine) -> FeatureBlock | Beside:
+def _joined(blocks: Sequence[FeatureBlock], numbers: Array, engine: Engine) -> FeatureBlock:
     """Some columns of all blocks, side by side."""
     whole = sum(block.shape[1] for block in blocks)
     dense = sum(block.shape[1] * block.density for block in blocks) > MOSTLY * whole
@@ -172,8 +172,6 @@ def _joined(blocks: Sequence[FeatureBlock], numbers: Array, engine: Engine) -> F
     ends = np.cumsum([0, *(block.shape[1] for block in blocks)])
     cuts = np.searchsorted(numbers, ends)
     own = [numbers[a:b] - end for a, b, end in zip(cuts, cuts[1:], ends)]
-    if matrices:
-        return Beside([block.columns(k, engine) for block, k in zip(blocks, own)])
     if dense:
         return DenseBlock(np.hstack([block.columns(k, engine) for block, k in zip(blocks, own)]))
     pieces = [
@@ -255,7 +253,7 @@ class _Program:
         self,
         problem: Problem,
         penalty: PartyPenalty,
-        rows: FeatureBlock | Beside | Mixed,
+        rows: FeatureBlock | Mixed,
         engine: Engine,
     ) -> None:
         self.problem, self.penalty, self.rows, self.engine = problem, penalty, rows, engine
@@ -448,7 +446,7 @@ def _farthest(box: _Box, change: tuple[Array, Array, Array]) -> tuple[float, flo
 def find_saddle(
     problem: Problem,
     penalty: PartyPenalty,
-    rows: FeatureBlock | Beside | Mixed,
+    rows: FeatureBlock | Mixed,
     wanted: float,
     engine: Engine,
 ) -> Proved | None:

@@ -25,7 +25,6 @@ from fastadmm.pooled.table_span import (
     ClassTableSpan,
     HessianOfRows,
     TableSpan,
-    give_back_samples,
     samples_of,
 )
 
@@ -81,7 +80,6 @@ class Newton:
                 share = ACCURACY * stride * len(c) / goal.n_samples
                 end = _descend(own, own.at_weights(c, intercept), share, factor, math.inf)
                 c, intercept = end.coefficients, end.intercept
-            give_back_samples(samples, engine)
         here = span.at_weights(c, intercept)
         found = _descend(span, here, SHARE_OF_WANTED * wanted, factor, _most(span))
         weights = np.empty(len(c))

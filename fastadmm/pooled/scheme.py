@@ -57,13 +57,15 @@ class Pooled(Scheme):
         return 0, 0
 
     def state_bytes(self, shape: Shape, history: int) -> tuple[int, int]:
-        """Vectors of the rows, copies of sparse columns, a Gram matrix where that is allowed."""
+        """Vectors of the rows, copies of several parties' columns, a Gram matrix where that is allowed."""
         from fastadmm.pooled.cost import gram_is_allowed
 
         n, d = shape.n_samples, sum(shape.widths)
         entries = n * sum(width * density for width, density in zip(shape.widths, shape.densities))
         sparse = sum(density < 1.0 for density in shape.densities)
         copied = _ENTRY * entries if sparse > 1 else 0.0
+        if shape.n_parties - sparse > 1:
+            copied = max(copied, 8.0 * entries)
         by_column = _COLUMN_ENTRY[sparse > 0] * (d > _BY_GRAM[sparse > 0])
         by_column = _CLASS_ENTRY if shape.n_outputs > 1 else by_column
         by_column *= 0.0 if shape.traits.ridge else entries

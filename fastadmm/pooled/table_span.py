@@ -12,7 +12,7 @@ import numpy as np
 
 from fastadmm.blocks.block import CSRBlock
 from fastadmm.blocks.mixed import Rows
-from fastadmm.blocks.side_by_side import Beside, some_rows
+from fastadmm.blocks.side_by_side import some_rows
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.some_rows import SomeRowsEngine
 from fastadmm.method.class_certificate import hessian_sums, multinomial_of, shifted
@@ -83,7 +83,7 @@ class TableSpan(Span):
     def size(self) -> tuple[int, float]:
         """Number of columns, and of stored entries in the rows of all workers."""
         n, columns = self.engine.all_rows(self.rows.shape[0]), self.rows.shape[1]
-        return columns, n * columns * (1.0 if isinstance(self.rows, Beside) else self.rows.density)
+        return columns, n * columns * self.rows.density
 
     def at(self, point: SpanPoint) -> Here:
         """A point that has loss and gradient, with its slope, in one pass over the columns."""
@@ -100,16 +100,9 @@ class TableSpan(Span):
         return self.at(point)
 
     def renew(self, hessian: SpanHessian, point: SpanPoint) -> None:
-        h, lead, engine = self.curvature(point), self.lead, self.engine
-        hessian.reference = h
-        if not isinstance(self.rows, CSRBlock):
-            hessian.matrix = self.rows.gram(engine, h, lead)
-            return
-        hessian.matrix = gram = self.rows.gram(engine, h)
-        if lead:
-            hessian.matrix = np.empty((1 + len(gram), 1 + len(gram)))
-            hessian.matrix[1:, 1:], hessian.matrix[0, 0] = gram, engine.total_and_size(h)[0]
-            hessian.matrix[0, 1:] = hessian.matrix[1:, 0] = self.rows.transposed_product(h, engine)
+        hessian.reference = h = self.curvature(point)
+        gram = self.rows.bordered_gram if self.lead else self.rows.gram
+        hessian.matrix = gram(self.engine, h)
 
     def advance(self, here: Here, step: Array) -> Here:
         old, lead = here.point, self.lead
@@ -285,10 +278,3 @@ def samples_of(problem: Problem | SomeRows, rows: Rows, engine: Engine) -> list[
             part = rows.some_rows(numbers, own)
         samples.append((stride, TableSpan(SomeRows.of(problem, numbers, own, stride), part, own)))
     return samples
-
-
-def give_back_samples(samples: list[tuple[int, TableSpan]], engine: Engine) -> None:
-    """Let go of samples' rows, of :func:`samples_of`: their memory is given back by all threads."""
-    for _, span in samples:
-        if isinstance(span.rows, Beside):
-            span.rows.give_back(engine)

@@ -133,14 +133,14 @@ class GrowingBlock:
         self._parts: dict[str, GrowingArray] = {}
         self._rows = self._nnz = 0
 
-    def append(self, rows: np.ndarray | csr_array, n_columns: int | None) -> None:
-        """Add rows of the block's type; ``n_columns`` is None where a CSR block's width is still open."""
+    def append(self, rows: np.ndarray | csr_array) -> None:
+        """Add rows of the block's type."""
         if isinstance(rows, np.ndarray):
             self._part("X", self._file, self._dtype, rows.shape[1:]).append(rows)
         else:
             group, begun = self._file.require_group("X"), bool(self._parts)
             self._part("data", group, self._dtype).append(rows.data)
-            self._part("indices", group, index_dtype(n_columns or 0)).append(rows.indices)
+            self._part("indices", group, _index_dtype(rows.shape[1])).append(rows.indices)
             pointers = rows.indptr.astype(np.int64) + self._nnz
             self._part("indptr", group, np.dtype("<i8")).append(pointers[begun:])
             self._nnz += len(rows.data)
@@ -187,7 +187,7 @@ def write_array(group: h5py.Group, name: str, array: np.ndarray, *, compression:
     encode(growing.close(), "array")
 
 
-def index_dtype(n_columns: int) -> np.dtype:
+def _index_dtype(n_columns: int) -> np.dtype:
     """Return the dtype of column indices: int32 below 2**31 columns, else int64."""
     return np.dtype("<i4" if n_columns < 2**31 else "<i8")
 
@@ -380,11 +380,6 @@ class CsrParts:
         self.indptr = array_dataset(
             item, "indptr", ndim=1, length=self.shape[0] + 1, kind="iu", encoded=False
         )
-
-
-def open_csr(group: h5py.Group, name: str) -> CsrParts:
-    """Check a ``csr_matrix`` element (dtypes, lengths, encoding) without reading its entries."""
-    return CsrParts(group, name)
 
 
 def read_indptr(parts: CsrParts, start: int = 0, stop: int | None = None) -> np.ndarray:

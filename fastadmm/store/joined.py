@@ -115,8 +115,8 @@ class JoinedParty(PartyData):
             part.add_to(whole)
         if whole.text(self.feature_names) != self.content_digest:
             raise FormatError(
-                f"{shown(self.path)}: party {self.name}: the shards' rows together are not what was cut; cut "
-                "them anew by 'fastadmm convert --shards'"
+                f"{shown(self.path)}: party {self.name}: the shards' rows together are not what was cut; "
+                "restore them"
             )
 
 

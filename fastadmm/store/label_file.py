@@ -30,21 +30,33 @@ _KEYS = {"y", "sample_weight", "offset", "obs"}
 _AT_ONCE = 1 << 18  # rows
 
 
-def _check_values(
-    values: np.ndarray, key: str, task: str, path: str, first_row: int = 0, n_classes: int | None = 2
-) -> None:
+def _check_values(values: np.ndarray, key: str, n_classes: int | None, path: str, first_row: int = 0) -> None:
     """Raise :class:`InputError` naming the first row (from 1) whose value is not allowed."""
     bad, rule = ~np.isfinite(values), "is not finite; fill or drop missing values"
-    if not bad.any() and key == "y" and task == "classification":
-        bad = (values < 0.0) | (values != np.floor(values)) | (values >= (n_classes or MAX_CLASSES))
+    if not bad.any() and key == "y" and n_classes is not None:
+        bad = (values < 0.0) | (values != np.floor(values)) | (values >= n_classes)
         rule = "is not 0 or 1; classification needs two classes, stored as 0 and 1"
         if n_classes != 2:
-            rule = f"is no class number from 0 to {(n_classes or MAX_CLASSES) - 1}"
+            rule = f"is no class number from 0 to {n_classes - 1}"
     elif not bad.any() and key == "sample_weight":
         bad, rule = values < 0, "is negative; weights must be zero or positive"
     if bad.any():
         at = int(np.flatnonzero(bad)[0])
         raise InputError(f"{path}: key {key!r}: row {first_row + at + 1}: value {values[at]} {rule}")
+
+
+def _check_classes(names: tuple[str, ...] | None, task: str, path: str) -> None:
+    place = f"{path}: attribute 'classes'"
+    if task != "classification":
+        if names is not None:
+            raise InputError(f"{place}: regression has no classes")
+        return
+    if names is None:
+        raise InputError(f"{place}: not given; name the two classes")
+    for name in names:
+        check_text(name, place)
+    if not 2 <= len(names) <= MAX_CLASSES or len(set(names)) < len(names):
+        raise InputError(f"{place}: {list(names)!r}; two different labels are needed, or up to {MAX_CLASSES}")
 
 
 def check_two_classes(labels: LabelData) -> None:
@@ -95,18 +107,16 @@ class LabelWriter(Writer):
         reading: str = "",
         label_epsilon: float | None = None,
         exposure: bool = False,
-        shard: bool = False,
     ) -> None:
         self.path = Path(path)
         self._shown = shown(path if public_path is None else public_path)
         if task not in TASKS:
             raise InputError(f"{self._shown}: task {task!r} is not one of {', '.join(TASKS)}")
         self.task = task
-        self._reading, self._epsilon, self._shard, self._exposure = reading, label_epsilon, shard, exposure
+        self._reading, self._epsilon, self._exposure = reading, label_epsilon, exposure
         self.n_samples = 0
-        self._classes: tuple[str, ...] | None = None
-        if classes is not None:
-            self.set_classes(classes)
+        self._classes = None if classes is None else tuple(classes)
+        _check_classes(self._classes, task, self._shown)
         self.row_digest = ""
         super().__init__()
         self._file, self._sink = self._stack.enter_context(
@@ -114,22 +124,7 @@ class LabelWriter(Writer):
         )
         self._ids = IdWriter(self._file, self._shown)
         self._columns: dict[str, GrowingArray] = {}
-        self._largest = 0
         self._total_weight = 0.0
-
-    def set_classes(self, classes: Sequence[str]) -> None:
-        """Set the original labels of class 0, class 1 and so on."""
-        names = tuple(classes)
-        if self.task != "classification":
-            raise InputError(f"{self._shown}: attribute 'classes': regression has no classes")
-        for name in names:
-            check_text(name, f"{self._shown}: attribute 'classes'")
-        if not 2 <= len(names) <= MAX_CLASSES or len(set(names)) < len(names):
-            raise InputError(
-                f"{self._shown}: attribute 'classes': {list(names)!r}; two different labels are needed, "
-                f"or up to {MAX_CLASSES}"
-            )
-        self._classes = names
 
     def append(self, y: Any, *, sample_weight: Any = None, offset: Any = None, ids: Any = None) -> None:
         """Add samples. Shapes: y, sample_weight, offset, ids (k,)."""
@@ -142,8 +137,8 @@ class LabelWriter(Writer):
         for key, values in columns.items():
             if len(values) != k:
                 raise InputError(f"{self._shown}: key {key!r}: {len(values)} values for {k} labels")
-            known = None if self._classes is None else len(self._classes)
-            _check_values(values, key, self.task, self._shown, self.n_samples, known)
+            n_classes = None if self._classes is None else len(self._classes)
+            _check_values(values, key, n_classes, self._shown, self.n_samples)
         if self.n_samples and set(columns) != set(self._columns):
             key = sorted(set(columns) ^ set(self._columns))[0]
             raise InputError(
@@ -158,8 +153,6 @@ class LabelWriter(Writer):
             self._columns[key].append(values)
         self._ids.append(ids, k)
         self.n_samples += k
-        if self.task == "classification":
-            self._largest = max(self._largest, int(columns["y"].max()))
         self._total_weight += float(columns.get("sample_weight", np.zeros(0)).sum())
         self._sink.check()
 
@@ -182,20 +175,13 @@ class LabelWriter(Writer):
 
         if self.n_samples == 0:
             raise InputError(f"{self._shown}: key 'y': no labels were written; the source is empty")
-        if self.task == "classification":
-            if self._classes is None:
-                raise InputError(f"{self._shown}: attribute 'classes': not given; name the two classes")
-            if self._largest >= len(self._classes):
-                raise InputError(
-                    f"{self._shown}: key 'y': class number {self._largest}, but {len(self._classes)} classes "
-                    "are named"
-                )
+        if self._classes is not None:
             if len(self._classes) > 2:
                 self._file.attrs["encoding-version"] = LABELS_VERSIONS[1]
             self._file.attrs.create(
                 "classes", np.array(self._classes, dtype=object), dtype=h5py.string_dtype("utf-8")
             )
-        if "sample_weight" in self._columns and not self._shard:
+        if "sample_weight" in self._columns:
             check_weights(self._total_weight, self._shown)
         for column in self._columns.values():
             encode(column.close(), "array")
@@ -207,8 +193,6 @@ class LabelWriter(Writer):
             self._file.attrs["label-epsilon"] = float(self._epsilon)
         if self._exposure:
             self._file.attrs["exposure"] = np.int64(1)
-        if self._shard:
-            self._file.attrs["shard"] = np.int64(1)
         self._file.attrs["n_samples"] = np.int64(self.n_samples)
         self._file.attrs["row-digest"] = self.row_digest
 
@@ -269,7 +253,7 @@ def open_labels(path: str | os.PathLike[str]) -> LabelData:
             if key == "y" or key in file:
                 values = read_array(file, key, ndim=1, length=n_samples, kind="f")
                 columns[key] = values.astype(np.float64, copy=False)
-                _check_values(columns[key], key, task, shown(path), 0, len(classes) if classes else None)
+                _check_values(columns[key], key, len(classes) if classes else None, shown(path))
         shard, exposure = "shard" in file.attrs, "exposure" in file.attrs
         if "sample_weight" in columns and not shard:
             check_weights(float(columns["sample_weight"].sum()), shown(path))

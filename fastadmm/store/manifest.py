@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from fastadmm.store.party_file import check_party_name
 
 MANIFEST, SHARDS = "partition.toml", "shards.toml"
 FORMAT, SHARDS_FORMAT = "fastadmm-partition", "fastadmm-shards"
-#: 1.1: with a table ``shard``, which a reader of 1.0 would refuse; others are still written as 1.0.
+#: 1.1: with a table ``shard``, of older versions of this program; others are written as 1.0.
 VERSIONS = ("1.0", "1.1")
 SHARDS_VERSIONS = ("1.0",)
 LABELS_FILE = "labels.h5"
@@ -67,10 +67,7 @@ def check_shards(shards: Sequence[tuple[str, Shard, int]]) -> None:
     row, before, first = 0, "", shards[0]
     for name, shard, rows in shards:
         if not shard.same_whole(first[1]):
-            raise InputError(
-                f"{name}: a shard of other data than {first[0]}, or cut otherwise; cut all anew by 'fastadmm "
-                "convert --shards'"
-            )
+            raise InputError(f"{name}: a shard of other data than {first[0]}, or cut otherwise; restore it")
         if shard.first_row != row:
             what = "overlap" if shard.first_row < row else "leave rows out"
             raise InputError(
@@ -93,14 +90,13 @@ def write_manifest(
     entries: list[dict[str, Any]],
     has_labels: bool,
     source: str | None,
-    shard: Shard | None = None,
 ) -> None:
     """Write ``partition.toml``."""
     import tomli_w
 
     manifest: dict[str, Any] = {
         "format": FORMAT,
-        "version": VERSIONS[shard is not None],
+        "version": VERSIONS[0],
         "n_samples": n_samples,
         "row_digest": digest,
         "task": task,
@@ -108,8 +104,6 @@ def write_manifest(
     tables: dict[str, Any] = {"labels": {"file": LABELS_FILE}} if has_labels else {}
     if source is not None:
         tables["source"] = {"name": source}
-    if shard is not None:
-        tables["shard"] = asdict(shard)
     manifest["digest"] = seal_of({**manifest, "party": entries, **tables})
     text = tomli_w.dumps(manifest)
     for entry in entries:
@@ -117,21 +111,6 @@ def write_manifest(
     for name, table in tables.items():
         text += "\n" + tomli_w.dumps({name: table})
     (directory / MANIFEST).write_text(text, encoding="utf-8")
-
-
-def write_shards(directory: Path, shard: Shard) -> None:
-    """Write ``shards.toml``."""
-    import tomli_w
-
-    document: dict[str, Any] = {
-        "format": SHARDS_FORMAT,
-        "version": SHARDS_VERSIONS[-1],
-        "shards": shard.of,
-        "n_samples": shard.all_rows,
-        "row_digest": shard.row_digest,
-    }
-    document["digest"] = seal_of(document)
-    (directory / SHARDS).write_text(tomli_w.dumps(document), encoding="utf-8")
 
 
 def _get(table: dict[str, Any], key: str, kind: type, place: str) -> Any:

@@ -80,7 +80,7 @@ class OwnerWriter(Writer):
             X = X.astype(self.dtype, copy=False)
             for part in (X.data, X.indices.astype("<i8"), np.diff(X.indptr).astype("<i8")):
                 self._hash.update(np.ascontiguousarray(part).data)
-        self._block.append(X, self.n_features)
+        self._block.append(X)
         self._y.append(y)
         self._hash.update(np.ascontiguousarray(y, dtype="<f8").data)
         self.n_samples += X.shape[0]

@@ -55,10 +55,8 @@ class PartitionWriter:
         public_path: str | os.PathLike[str],
         task: str,
         source: str | None,
-        shard: bool = False,
     ) -> None:
         self._directory = directory
-        self._shard = shard
         self._public = Path(public_path)
         self._task = task
         self._source = source
@@ -88,7 +86,6 @@ class PartitionWriter:
             self._directory / LABELS_FILE,
             task=self._task,
             public_path=self._public / LABELS_FILE,
-            shard=self._shard,
             **described,
         )
         return self._labels
@@ -96,7 +93,7 @@ class PartitionWriter:
     def _writers(self) -> list[PartyWriter | LabelWriter]:
         return [*self._parties, *([self._labels] if self._labels is not None else [])]
 
-    def finish(self, shard: Shard | None = None) -> None:
+    def finish(self) -> None:
         """Complete all files and write the manifest."""
         if not self._parties:
             raise InputError(f"{shown(self._public)}: a partition needs at least one party")
@@ -122,7 +119,7 @@ class PartitionWriter:
         ]
         write_manifest(
             self._directory, first.n_samples, first.row_digest, self._task, entries, self._labels is not None,
-            self._source, shard,
+            self._source,
         )  # fmt: skip
 
     def abort(self) -> None:
@@ -277,10 +274,8 @@ def open_partition(
     directory = Path(path)
     n_samples, digest = manifest["n_samples"], manifest["row_digest"]
     parties: list[PartyData] = []
-    inodes: dict[tuple[int, int], Path] = {}
     for entry in manifest["party"]:
         file = _listed(directory, entry["file"])
-        _refuse_same_inode(file, inodes)
         party = open_party(file, check_ids=not headers_only)
         for key, found in (("name", party.name), ("n_features", party.n_features), ("kind", party.kind)):
             if entry[key] != found:
@@ -295,7 +290,6 @@ def open_partition(
     labels = None
     if "labels" in manifest:
         file = _listed(directory, manifest["labels"]["file"])
-        _refuse_same_inode(file, inodes)
         if not headers_only:
             labels = open_labels(file)
             if labels.task != manifest["task"]:
@@ -353,8 +347,7 @@ def _open_shards(path: Path, require_labels: bool, headers_only: bool) -> Partit
     ]
     if parties[0].row_digest != whole["row_digest"] or whole["row_digest"] != first.row_digest:
         raise FormatError(
-            f"{shown(path / SHARDS)}: key 'row_digest': other rows than those of the shards; cut all anew by "
-            "'fastadmm convert --shards'"
+            f"{shown(path / SHARDS)}: key 'row_digest': other rows than those of the shards; restore them"
         )
     labels = [part.labels for part in parts if part.labels is not None]
     return Partition(
@@ -375,8 +368,8 @@ def _same_parties(parts: Sequence[Partition]) -> int:
     for part, face in zip(parts, known):
         if face != known[0]:
             raise InputError(
-                f"{shown(part.path)}: other parties, columns or classes than {shown(parts[0].path)}; cut all "
-                "anew by 'fastadmm convert --shards'"
+                f"{shown(part.path)}: other parties, columns or classes than {shown(parts[0].path)}; restore "
+                "them"
             )
     return len(parts[0].parties)
 
@@ -388,13 +381,3 @@ def _face(part: Partition) -> Any:
         [(p.name, p.n_features, p.kind, p.dtype, p.transform.digest()) for p in part.parties],
         labels and (labels.classes, labels.sample_weight is None, labels.offset is None, labels.reading),
     )
-
-
-def _refuse_same_inode(path: Path, seen: dict[tuple[int, int], Path]) -> None:
-    # A link under a second name is still the same file.
-    with storage_errors(path, "read"):
-        status = os.stat(path)
-    identity = (status.st_dev, status.st_ino)
-    if identity in seen:
-        raise InputError(f"{shown(path)}: key 'file': the same file as {seen[identity].name}; listed twice")
-    seen[identity] = path

@@ -25,7 +25,6 @@ from fastadmm.store.elements import (
     encode,
     make_csr,
     not_finite,
-    open_csr,
     plain_dataset,
     read_attribute,
     read_block,
@@ -95,20 +94,14 @@ class PartyWriter(Writer):
             raise InputError(f"{self._shown}: dtype {dtype!r} is not float64 or float32") from None
         if self.dtype not in (np.float64, np.float32):
             raise InputError(f"{self._shown}: dtype {self.dtype} is not float64 or float32")
-        self.kind = kind
-        self.n_samples = 0
-        self._n_features: int | None = None
-        self._seen = 0  # largest column seen + 1
-        self._names: list[str] | None = None
-        self._transform = Transform()
-        self._encoder = encoder
+        if kind == "csr" and transform is not None and transform.center is not None:
+            raise InputError(f"{self._shown}: key 'transform': a sparse block cannot be centred")
+        self.kind, self.n_samples, self.n_features = kind, 0, n_features
         if n_features is not None:
-            self._n_features = self._width(n_features)
-        if feature_names is not None:
-            self.set_feature_names(feature_names)
-        if transform is not None:
-            self.set_transform(transform)
-
+            self._check_width(n_features)
+        self._names = None if feature_names is None else list(feature_names)
+        self._check_names()
+        self._transform, self._encoder = transform or Transform(), encoder
         self.row_digest = ""
         self.content_digest = ""
         super().__init__()
@@ -122,21 +115,13 @@ class PartyWriter(Writer):
         self._digest = ContentDigest(kind, self.dtype.name)
         self._block = GrowingBlock(self._file, kind, self.dtype, compression)
 
-    def _width(self, n_features: int) -> int:
-        if isinstance(n_features, bool) or not isinstance(n_features, (int, np.integer)) or n_features < 1:
-            raise InputError(f"{self._shown}: {n_features!r} columns; a party needs at least one")
-        return int(n_features)
+    def _check_width(self, width: Any) -> None:
+        if isinstance(width, bool) or not isinstance(width, (int, np.integer)) or width < 1:
+            raise InputError(f"{self._shown}: {width!r} columns; a party needs at least one")
 
-    @property
-    def n_features(self) -> int | None:
-        """Number of columns; None as long as it is open."""
-        return self._n_features
-
-    def set_feature_names(self, feature_names: Iterable[str]) -> None:
-        """Set the names of the columns; their number is compared with the columns at the end."""
-        names = list(feature_names)
+    def _check_names(self) -> None:
         seen: dict[str, int] = {}
-        for i, text in enumerate(names):
+        for i, text in enumerate(self._names or ()):
             check_text(text, f"{self._shown}: key 'var/names': column {i + 1}")
             if text in seen:
                 raise InputError(
@@ -144,13 +129,6 @@ class PartyWriter(Writer):
                     f"{text!r}; rename one"
                 )
             seen[text] = i
-        self._names = names
-
-    def set_transform(self, transform: Transform) -> None:
-        """Record the transform that the rows have gone through."""
-        if self.kind == "csr" and transform.center is not None:
-            raise InputError(f"{self._shown}: key 'transform': a sparse block cannot be centred")
-        self._transform = transform
 
     def append(self, X: Any, ids: Any = None) -> None:
         """Add rows, already transformed. Shapes: X (k, d); ids (k,)."""
@@ -163,10 +141,13 @@ class PartyWriter(Writer):
                 f"{self._shown}: key 'X': row {self.n_samples + 1}: rows must be a real matrix, not "
                 f"{X.ndim}-dimensional {X.dtype}"
             )
-        if self._n_features is not None and X.shape[1] != self._n_features:
+        if self.n_features is None:
+            self._check_width(X.shape[1])
+            self.n_features = int(X.shape[1])
+        if X.shape[1] != self.n_features:
             raise InputError(
                 f"{self._shown}: key 'X': row {self.n_samples + 1}: {X.shape[1]} columns instead of "
-                f"{self._n_features}"
+                f"{self.n_features}"
             )
         ids = self._ids.prepare(ids, X.shape[0])
         if self.kind == "dense":
@@ -193,14 +174,12 @@ class PartyWriter(Writer):
         return not_finite(value, self._shown, "X", row, column, name_of)
 
     def _append_dense(self, X: np.ndarray) -> None:
-        if self._n_features is None:
-            self._n_features = self._width(X.shape[1])
         block = self._cast(X)
         finite = np.isfinite(block)
         if not finite.all():
             row, column = np.argwhere(~finite)[0]
             raise self._refuse(X[row, column], int(row), int(column))
-        self._block.append(block, self._n_features)
+        self._block.append(block)
         self._digest.update_dense(block)
 
     def _append_csr(self, X: csr_array) -> None:
@@ -213,17 +192,13 @@ class PartyWriter(Writer):
             at = int(np.flatnonzero(~finite)[0])
             row = int(np.searchsorted(X.indptr, at, side="right")) - 1
             raise self._refuse(X.data[at], row, int(X.indices[at]))
-        seen = int(X.indices.max()) + 1 if X.indices.size else 0
-        if self._n_features is None and seen >= 2**31:
-            raise InputError(f"{self._shown}: key 'X': column {seen}; give n_features before the first rows")
-        self._seen = max(self._seen, seen)
-        self._block.append(make_csr(data, X.indices, X.indptr, X.shape), self._n_features)
+        self._block.append(make_csr(data, X.indices, X.indptr, X.shape))
         self._digest.update_csr(data, X.indices, X.indptr.astype(np.int64))
 
     def _finish(self) -> None:
-        if self.n_samples == 0:
+        d = self.n_features
+        if self.n_samples == 0 or d is None:
             raise InputError(f"{self._shown}: key 'X': no rows were written; the source is empty")
-        d = self._n_features = self._width(self._n_features if self._n_features is not None else self._seen)
         names = self._names if self._names is not None else [f"f{i + 1}" for i in range(d)]
         if len(names) != d:
             raise InputError(f"{self._shown}: key 'var/names': {len(names)} names for {d} columns")
@@ -403,7 +378,7 @@ class PartyData(BlockFile):
         own.first_row, own.n_samples = self.first_row + start, stop - start
         if self.nnz is not None:
             with read_h5(self.path, PARTY_TYPE, PARTY_VERSIONS) as file:
-                ends = open_csr(file, "X").indptr
+                ends = CsrParts(file, "X").indptr
                 first, last = (
                     int(read_block(ends, k, k + 1)[0]) for k in (own.first_row, self.first_row + stop)
                 )
@@ -445,7 +420,7 @@ class PartyData(BlockFile):
     def row_pointers(self) -> np.ndarray:
         """Read and check where in the file each row of a CSR block begins: int64, shape (N + 1,)."""
         with read_h5(self.path, PARTY_TYPE, PARTY_VERSIONS) as file:
-            return read_indptr(open_csr(file, "X"), self.first_row, self.first_row + self.n_samples)
+            return read_indptr(CsrParts(file, "X"), self.first_row, self.first_row + self.n_samples)
 
     def add_to(self, digest: ContentDigest) -> None:
         """Read everything and add it to a digest."""
@@ -493,7 +468,7 @@ def block_of(file: h5py.File) -> tuple[str, h5py.Dataset | CsrParts]:
         is_group = file.get("X", getclass=True) is h5py.Group
     place = f"{shown(file.filename)}: key "
     if is_group:
-        parts = open_csr(file, "X")
+        parts = CsrParts(file, "X")
         kind, values, key, block = "csr", parts.data, "X/data", parts
     else:
         dataset = array_dataset(file, "X", ndim=2, kind="f")

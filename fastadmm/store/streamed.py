@@ -8,7 +8,6 @@ the last bit.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from copy import copy
 from typing import Any, TypeVar
@@ -33,42 +32,8 @@ _Tile = TypeVar("_Tile")
 #: Row pointers, indices and values of some rows.
 _SparseTile = tuple[np.ndarray, np.ndarray, np.ndarray]
 
-#: Page-aligned buffers spare the system a partial page at both ends.
-_ALIGNMENT = 4096
-
 #: Tiles that the system fetches ahead.
 _AHEAD = 16
-
-
-class BufferPool:
-    """Buffers for streaming; there are as many as were ever in use at once."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._free: list[np.ndarray] = []
-        self.nbytes = 0
-
-    def take(self, size: int) -> np.ndarray:
-        """A buffer of at least ``size`` bytes."""
-        with self._lock:
-            fitting = [k for k, buffer in enumerate(self._free) if buffer.nbytes >= size]
-            if fitting:
-                return self._free.pop(min(fitting, key=lambda k: self._free[k].nbytes))
-            if self._free:  # too small for this one: replaced, so that their number cannot grow
-                self.nbytes -= self._free.pop().nbytes
-            size = -(-size // _ALIGNMENT) * _ALIGNMENT
-            self.nbytes += size
-        whole = np.empty(size + _ALIGNMENT, dtype=np.uint8)
-        start = -whole.ctypes.data % _ALIGNMENT
-        return whole[start : start + size]
-
-    def give(self, buffer: np.ndarray) -> None:
-        """Return a buffer."""
-        with self._lock:
-            self._free.append(buffer)
-
-
-_POOL = BufferPool()
 
 
 class Stream:
@@ -91,16 +56,13 @@ class Stream:
         """
         self.reader.check_unchanged()
         wanted, told = list(ranges), 1
-        buffer = _POOL.take(size)
-        try:
-            for k, rows in enumerate(wanted):
-                if told < len(wanted) and told - k <= _AHEAD // 2:
-                    until = min(k + 1 + _AHEAD, len(wanted))
-                    advise((wanted[told][0], wanted[until - 1][1]))
-                    told = until
-                yield rows, read(rows, buffer)
-        finally:
-            _POOL.give(buffer)
+        buffer = np.empty(-(-size // 8), dtype=np.float64).view(np.uint8)  # aligned for any number
+        for k, rows in enumerate(wanted):
+            if told < len(wanted) and told - k <= _AHEAD // 2:
+                until = min(k + 1 + _AHEAD, len(wanted))
+                advise((wanted[told][0], wanted[until - 1][1]))
+                told = until
+            yield rows, read(rows, buffer)
 
     def close(self) -> None:
         """Close the file."""

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.engine.pages import free
 from fastadmm.engine.stacked import StackedRows
 from fastadmm.method.method import Saved
 
@@ -52,9 +51,7 @@ class Anderson(Saved):
 
     def close(self) -> None:
         """Hold nothing, at the end of a run: its memory is given back."""
-        held, nothing = [self.residuals, self.images], self.residuals[:0].copy()
-        self.residuals = self.images = nothing
-        free(held, self.rows.engine)
+        self.residuals = self.images = self.residuals[:0].copy()
 
     def squared_norm(self, residual: np.ndarray) -> float:
         """Weighted squared norm of a state difference."""
