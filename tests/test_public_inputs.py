@@ -54,7 +54,7 @@ def test_estimators_refuse_numbers_per_record(mode):
         with pytest.raises(ConfigError, match="not in a private run"):
             ADMMSharingClassifier([3, 2], privacy=chosen, **changes).fit(X, y)
     with pytest.raises(ConfigError, match="starts at zero"):
-        model.fit(X, y, coef_init=np.ones(5))
+        ADMMSharingClassifier([3, 2], warm_start=True).fit(X, y).set_params(privacy=chosen).fit(X, y)
 
 
 @pytest.mark.parametrize("mode", SOLVERS)

@@ -395,7 +395,7 @@ class RunConfig:
     )
     gap_share: float = _method(
         "how exactly folds are fitted: their largest gap, as a share of the difference that decides",
-        sign="positive",
+        sign="not negative",
         below=1,
         group=_PATH,
         estimator="gap_share",

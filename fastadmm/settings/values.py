@@ -34,7 +34,7 @@ def check_values(family: type, values: Mapping[str, Any], place: str) -> dict[st
         if value is None:
             continue
         try:
-            checked[known[key].name] = _checked(known[key], value)
+            checked[known[key].name] = check_value(known[key], value)
         except ValueError as error:
             raise ConfigError(f"{place}: key {key!r}: {str(error).removeprefix(f'{key}: ')}") from None
     return checked
@@ -57,7 +57,8 @@ def read_values(family: type, path: str | os.PathLike[str]) -> dict[str, Any]:
     return values
 
 
-def _checked(setting: Setting, value: Any) -> Any:
+def check_value(setting: Setting, value: Any) -> Any:
+    """A value of one setting in the type it has inside, or ValueError."""
     kinds = setting.kinds
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         raise ValueError(f"{value!r} is not {setting.wanted or _WANTED.get(kinds[-1], 'a number')}")
