@@ -6,7 +6,6 @@ import pytest
 from fastadmm import ADMMSharingClassifier, ADMMSharingRegressor, Privacy
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.problem.targets import class_factors
-from fastadmm.settings.checks import read_class_weights
 from scipy.optimize import minimize
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris
@@ -62,14 +61,6 @@ def test_class_weights_of_several_classes_by_name():
 def test_wrong_class_weights_are_named(weight, message):
     with pytest.raises(ConfigError, match=message):
         ADMMSharingClassifier(class_weight=weight).fit(X, Y)
-
-
-def test_class_weights_of_the_command_line():
-    assert read_class_weights("balanced") == "balanced"
-    assert read_class_weights("yes:2,a:b:0.5") == {"yes": 2.0, "a:b": 0.5}
-    for text in ("yes", "yes:x", "yes:1,yes:2", ":", "yes:nan"):
-        with pytest.raises(ConfigError, match="--class-weight"):
-            read_class_weights(text)
 
 
 # --- offsets

@@ -21,12 +21,8 @@ _WANTED = {str: "text", dict: "a table", list: "a list", bool: "true or false", 
 def check_values(family: type, values: Mapping[str, Any], place: str) -> dict[str, Any]:
     """Values of one source, checked without regard to each other."""
     known = settings_of(family)
-    others = {setting.also: key for key, setting in known.items() if setting.also}
     checked: dict[str, Any] = {}
-    for name, value in values.items():
-        key = others.get(name, name)
-        if key != name and values.get(key) is not None:
-            raise ConfigError(f"{place}: keys {name!r} and {key!r} are the same setting; leave one out")
+    for key, value in values.items():
         if key not in known:
             near, note = near_key(key, known)
             hint = f"did you mean {near!r}? {note}".strip() if near else f"known keys: {', '.join(known)}"
@@ -65,9 +61,7 @@ def check_value(setting: Setting, value: Any) -> Any:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         value = _checked_number(setting, value)
     if setting.choices and value not in setting.allowed:
-        raise ValueError(
-            f"unknown {setting.noun} {value!r}; {choose_instead(setting.key, value, setting.allowed)}"
-        )
+        raise ValueError(f"unknown {setting.noun} {value!r}; {choose_instead(value, setting.allowed)}")
     return value if setting.check is None else setting.check(value)
 
 
