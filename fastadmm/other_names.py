@@ -1,4 +1,4 @@
-"""What other programs call our settings and their values: for a "did you mean" that is right."""
+"""What other programs call our settings: for a "did you mean" that is right."""
 
 from __future__ import annotations
 
@@ -31,84 +31,23 @@ KEYS: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("dp", "private", "differential_privacy"), ("privacy", "")),
 }
 
-_VALUES: dict[str, dict[str, str]] = {
-    "loss": {
-        **dict.fromkeys(("logit", "log", "log_loss", "logloss", "logreg", "logistic_regression"), "logistic"),
-        **dict.fromkeys(("binary", "bernoulli", "bce", "cross_entropy", "sigm"), "logistic"),
-        **dict.fromkeys(("softmax", "categorical", "multiclass", "crossentropy"), "multinomial"),
-        **dict.fromkeys(("mse", "l2", "ls", "ols", "linear", "gaussian", "normal", "regression"), "squared"),
-        **dict.fromkeys(("squared_error", "squared_loss", "least_squares", "quadratic"), "squared"),
-        **dict.fromkeys(("mae", "l1", "lad", "absolute", "absolute_error", "median"), "quantile:0.5"),
-        **dict.fromkeys(("pinball", "quantile_loss"), "quantile"),
-        **dict.fromkeys(("svm", "svc", "linear_svc", "hinge_loss"), "hinge"),
-        **dict.fromkeys(("count", "counts", "log_linear", "loglinear"), "poisson"),
-        **dict.fromkeys(("negbin", "nbinom", "nb", "nb2", "negativebinomial"), "negative_binomial"),
-        **dict.fromkeys(("compound_poisson", "poisson_gamma", "pure_premium"), "tweedie"),
-        **dict.fromkeys(("biweight", "bisquare"), "tukey"),
-        "modified_huber": "smoothed_hinge",
-    },
-    "regularizer": {
-        **dict.fromkeys(("lasso", "sparse", "l_1"), "l1"),
-        **dict.fromkeys(("ridge", "tikhonov", "squared_l2", "l_2", "weight_decay"), "l2"),
-        **dict.fromkeys(("elasticnet", "enet", "l1_l2", "l1l2"), "elastic_net"),
-        **dict.fromkeys(("group", "grouplasso", "l21"), "group_lasso"),
-        **dict.fromkeys(("off", "no", "null", "0"), "none"),
-        **dict.fromkeys(("scad", "mcp", "nonconvex"), "log_sum"),
-    },
-    "constraint": {
-        **dict.fromkeys(("positive", "non_negative", "nonneg", "nn"), "nonnegative"),
-        **dict.fromkeys(("none", "no", "off"), "all"),
-        **dict.fromkeys(("bounds", "interval"), "box:LOW,HIGH"),
-        **dict.fromkeys(("l2", "norm", "sphere"), "ball:RADIUS"),
-        **dict.fromkeys(("probability", "probabilities", "convex", "portfolio"), "simplex:SUM"),
-        **dict.fromkeys(("linear", "equality", "hyperplane"), "affine:NUMBERS=VALUE;..."),
-    },
-    "scheme": {
-        **dict.fromkeys(("admm", "consensus"), "sharing"),
-        **dict.fromkeys(("default", "best"), "auto"),
-        **dict.fromkeys(("gs", "seidel", "sequential"), "gauss-seidel"),
-        **dict.fromkeys(("prox", "proximal_gradient", "fista"), "proximal"),
-        **dict.fromkeys(("parallel", "paper"), "jacobi"),
-    },
-    "mode": {
-        **dict.fromkeys(("dp", "on", "yes", "true", "differential"), "fusion"),
-        **dict.fromkeys(("off", "no", "false"), "none"),
-        **dict.fromkeys(("messages", "noise", "gaussian", "dp_sgd"), "message"),
-    },
-    "validation_metric": {
-        **dict.fromkeys(("logloss", "neg_log_loss", "cross_entropy"), "log_loss"),
-        **dict.fromkeys(("roc_auc", "roc", "auroc"), "auc"),
-        **dict.fromkeys(("acc", "error"), "accuracy"),
-        **dict.fromkeys(("mse", "squared_error"), "rmse"),
-        "objective": "loss",
-    },
-}
-
 
 def _plain(name: str) -> str:
     return name.strip().lower().replace("-", "_").replace(" ", "_")
 
 
-def choose_instead(key: str, value: object, known: Iterable[str]) -> str:
-    """What to write in place of a value that there is not.
-
-    Returns: ``"did you mean 'l1'?"``, or ``"choose l2, l1"`` where nothing is near.
-    """
+def choose_instead(value: object, known: Iterable[str]) -> str:
+    """What to write in place of a value that there is not: what is near, or else all that there is."""
     names = list(known)
-    listed = f"choose {', '.join(names)}"
-    if not isinstance(value, str):
-        return listed
-    name, _, rest = value.strip().replace("=", ":").partition(":")
-    name = _plain(name)
-    plain = {_plain(known_name.partition(":")[0]): known_name for known_name in names}
-    ours = plain.get(name) or _VALUES.get(key, {}).get(name)
-    if ours is None:
-        near = difflib.get_close_matches(name, plain, n=1, cutoff=0.7)
-        ours = plain[near[0]] if near else None
-    if ours is None:
-        return listed
-    meant = f"{ours.partition(':')[0]}:{rest}" if rest else ours
-    return f"did you mean {meant!r}?" if meant != value else listed
+    if isinstance(value, str):
+        name, _, rest = value.strip().replace("=", ":").partition(":")
+        plain = {_plain(own.partition(":")[0]): own for own in names}
+        if near := difflib.get_close_matches(_plain(name), plain, n=1, cutoff=0.7):
+            ours = plain[near[0]]
+            meant = f"{ours.partition(':')[0]}:{rest}" if rest else ours
+            if meant != value:
+                return f"did you mean {meant!r}?"
+    return f"choose {', '.join(names)}"
 
 
 def near_key(name: str, known: Iterable[str]) -> tuple[str, str]:

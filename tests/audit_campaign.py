@@ -36,7 +36,7 @@ def make_runs(folder: Path) -> Path:
     data = write_blocks(folder / "a.parts", blocks, y)
     common = ["--epsilon", 1, "--delta", 1e-4, "--lambda", 1e-2, "-q"]
     made = {"message": ["--privacy", "message", *in_file(privacy={"rounds": 3})]}
-    made["fusion"] = ["--privacy", "fusion", "--label-epsilon", 1]
+    made["fusion"] = ["--privacy", "fusion", "--set", "privacy.label_epsilon=1"]
     for name, options in made.items():
         assert run("train", data, "-o", folder / name, *options, *common) == 0
     return folder

@@ -292,9 +292,11 @@ def owners(case: Case) -> None:
     common = "--rounds 5 --threads 1 -q"
     case.run(f"owners train d.owners --epsilon inf --bound clip:1 --step 0.5 {common} --objective -o exact")
     case.run(
-        f"owners train d.owners --epsilon 2 --bound clip:1 --method adaptive --step 0.5 {common} -o laplace"
+        "owners train d.owners --epsilon 2 --bound clip:1 --set method=adaptive --step 0.5 "
+        f"{common} -o laplace"
     )
-    gauss = "--mechanism gaussian --epsilon 3 --delta 1e-3 --bound features:2 --target-bound 3 --theta-max 5"
+    gauss = "--mechanism gaussian --epsilon 3 --delta 1e-3 --bound features:2"
+    gauss += " --set target_bound=3 --set theta_max=5"
     case.run(f"owners train r.owners {gauss} {common} -o gaussian")
     case.run("evaluate laplace ../data/two-test.parts --json")
     case.run("forecast --owners n:500:1,s:90:0.5 --curvature 0.1,1 --bound clip:1 --rounds 6 --json")

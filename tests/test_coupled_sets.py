@@ -157,12 +157,11 @@ def test_a_run_is_verified(tmp_path, capsys):
     assert record["party_constraint"]["party-2"] == Affine.of(ROWS, VALUES).text
     assert run("verify", out, data) == 0
     for text in ("simplex", "sum:1"):
-        assert (
-            run("train", data, "--constraint", text, "-o", out, "-q", "--force", "--regularizer", "l2") == 0
-        )
+        given = ("--set", f"constraint={text}", "--regularizer", "l2")
+        assert run("train", data, *given, "-o", out, "-q", "--force") == 0
         assert run("verify", out, data) == 0
     capsys.readouterr()
-    assert run("train", data, "--constraint", "affine:1,1=0", "-o", out, "--force") == 5
+    assert run("train", data, "--set", "constraint=affine:1,1=0", "-o", out, "--force") == 5
     assert re.search("rows of 2 numbers, but party-1 has 3 columns", capsys.readouterr().err)
 
 

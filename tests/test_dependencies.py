@@ -109,7 +109,7 @@ ABSENT = [
     ("report", "jinja2", "report @run -o @out.html"),
     ("export", "onnx", "export @run -o @out.onnx"),
     ("privacy", "opendp", f"train @d.parts {_MESSAGE} --config @discrete.toml -q -o @out"),
-    ("privacy", "dp_accounting", f"owners train @d.owners {_GAUSSIAN} --batch 0.5 -q -o @out"),
+    ("privacy", "dp_accounting", f"owners train @d.owners {_GAUSSIAN} --set batch=0.5 -q -o @out"),
     ("secrecy", "cryptography", "train @d.parts -q --config @sums.toml -o @out"),
     ("mpi", "mpi4py", "train @d.parts -q --cluster mpi -o @out"),
     ("dask", "distributed", "train @d.parts -q --cluster dask://127.0.0.1:9 -o @out"),

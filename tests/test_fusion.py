@@ -219,7 +219,7 @@ def train(parts, out, *options):
 
 def test_command_line_end_to_end(parts, tmp_path, capsys):
     out = tmp_path / "run"
-    assert train(parts, out, "--label-epsilon", 2, "--test", parts / "test.parts") == 0
+    assert train(parts, out, "--set", "privacy.label_epsilon=2", "--test", parts / "test.parts") == 0
     shown = capsys.readouterr().out
     assert "label holder alone" in shown
     assert "no symbols" in shown
@@ -245,7 +245,7 @@ def test_command_line_end_to_end(parts, tmp_path, capsys):
 
 def test_audit_of_what_a_fusion_run_has_on_record(parts, tmp_path, capsys):
     out = tmp_path / "run"
-    assert train(parts, out, "--epsilon", 1, "--label-epsilon", 2) == 0
+    assert train(parts, out, "--epsilon", 1, "--set", "privacy.label_epsilon=2") == 0
     assert "--canaries is for mode 'message'" in refused(capsys, ExitCode.CONFIG, "audit", out, "--canaries")
 
     # a run whose record says that the symbols cost more than was claimed
@@ -264,7 +264,7 @@ def test_audit_of_what_a_fusion_run_has_on_record(parts, tmp_path, capsys):
 
 def test_a_lost_result_is_made_again_without_a_new_release(parts, tmp_path):
     out = tmp_path / "run"
-    assert train(parts, out, "--label-epsilon", 2) == 0
+    assert train(parts, out, "--set", "privacy.label_epsilon=2") == 0
     ledger, weights = (out / "privacy-ledger.jsonl").read_text(), open_model(out).parties[0].weights
     shutil.rmtree(out / "model")
     (out / "result.json").unlink()

@@ -59,9 +59,9 @@ def kill_after_the_first_round(config, out, monkeypatch):
 def test_two_holders_of_the_same_labels_draw_once(parts, tmp_path, capsys):
     def train(holder, name):
         return run(
-            "train", parts, "--privacy", "fusion", "--epsilon", 1, "--delta", 1e-4, "--label-epsilon", 1,
-            *in_file(privacy={"label_party": holder, "total_epsilon": 1.9}), "--ledger", tmp_path / "ledger",
-            "-o", tmp_path / name, "-q",
+            "train", parts, "--privacy", "fusion", "--epsilon", 1, "--delta", 1e-4,
+            *in_file(privacy={"label_party": holder, "total_epsilon": 1.9, "label_epsilon": 1.0}),
+            "--ledger", tmp_path / "ledger", "-o", tmp_path / name, "-q",
         )  # fmt: skip
 
     assert train("bank", "one") == 0

@@ -629,7 +629,7 @@ def test_from_the_command_line(tmp_path, capsys):
     assert code == 5
     assert "key 'gap'" in error
     assert "use stationarity" in error
-    code, text, _ = command("resume", out, "--stationarity", "1e-9")
+    code, text, _ = command("resume", out, "--set", "stationarity=1e-9")
     assert code == 0
     assert json.loads((out / "result.json").read_text())["stationarity"] <= 1e-9
     again = tmp_path / "again"

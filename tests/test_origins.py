@@ -199,7 +199,7 @@ def test_bins_of_described_categories_claim_nothing(bins_of_described, tmp_path,
     (tmp_path / "c.toml").write_text("[privacy]\nallow_infinite_epsilon = true\n")
     wish = ("--config", tmp_path / "c.toml")
     for more in ((), wish):
-        error = refused(capsys, ExitCode.PRIVACY, *asked, "--label-epsilon", 0.5, *more)
+        error = refused(capsys, ExitCode.PRIVACY, *asked, "--set", "privacy.label_epsilon=0.5", *more)
         assert named.format("label_epsilon 0.5 was asked for: bins of") in error
     assert not (tmp_path / "run").exists()
     assert run(*asked, *wish) == ExitCode.OK

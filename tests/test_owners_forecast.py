@@ -206,7 +206,8 @@ def test_command_line(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "Leave out: tiny." in out
     path, _ = write_owners(tmp_path / "o", sizes=(300, 400), task="regression")
-    arguments = ["forecast", path, "--epsilon", "1,2", "--bound", "features:4", "--target-bound", 4, "--json"]
+    bound = ["--bound", "features:4", "--set", "target_bound=4"]
+    arguments = ["forecast", path, "--epsilon", "1,2", *bound, "--json"]
     write_owners(tmp_path / "public", sizes=(300, 400), task="regression", seed=1)
     assert run(*arguments, "--pilot", tmp_path / "public") == 0
     document = json.loads(capsys.readouterr().out)
@@ -227,7 +228,8 @@ def test_the_owners_rows_among_others_and_stored_otherwise_are_no_public_pilot(t
         convert_owners(
             [tmp_path / f"{name}.npz"], tmp_path / name, sizes=[half, len(rows) - half], storage=storage
         )
-    arguments = ["forecast", tmp_path / "o", "--epsilon", "1", "--bound", "features:4", "--target-bound", 4]
+    bound = ["--bound", "features:4", "--set", "target_bound=4"]
+    arguments = ["forecast", tmp_path / "o", "--epsilon", "1", *bound]
     error = refused(capsys, 5, *arguments, "--pilot", tmp_path / "pilot")
     assert (
         "44.4% of its rows have the features of an owner's row, where at most 10.0% may, and a pilot" in error

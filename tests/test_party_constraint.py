@@ -113,7 +113,7 @@ def test_runs_records_and_resuming(data, tmp_path, capsys):
 
 def test_command_line_and_plan(data, tmp_path, capsys):
     start_run(make_config(keys(data)), tmp_path / "toml")
-    given = ("--lambda", 1e-2, "--constraint", REST, *in_file(party_constraint=OWN))
+    given = ("--lambda", 1e-2, "--set", f"constraint={REST}", *in_file(party_constraint=OWN))
     assert run("train", data, *given, "-q", "-o", tmp_path / "run") == 0
     assert_same_run(tmp_path / "toml", tmp_path / "run")
     capsys.readouterr()

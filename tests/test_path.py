@@ -184,7 +184,7 @@ def test_several_classes_weights_and_blocks():
 def test_wrong_parameters_are_named():
     X, y = DIABETES
     for change, message in (
-        ({"alphas": 0}, "alphas"),
+        ({"alphas": 0}, "path_length: 0"),
         ({"alphas": [1.0, -1.0]}, "must be positive"),
         ({"eps": -1}, "eps"),
         ({"selection": "2se"}, "selection: unknown rule '2se'"),

@@ -54,7 +54,7 @@ def test_estimators_refuse_numbers_per_record(mode):
         with pytest.raises(ConfigError, match="not in a private run"):
             ADMMSharingClassifier([3, 2], privacy=chosen, **changes).fit(X, y)
     with pytest.raises(ConfigError, match="starts at zero"):
-        model.fit(X, y, coef_init=np.ones(5))
+        ADMMSharingClassifier([3, 2], warm_start=True).fit(X, y).set_params(privacy=chosen).fit(X, y)
 
 
 @pytest.mark.parametrize("mode", SOLVERS)
@@ -63,7 +63,7 @@ def test_runs_refuse_numbers_per_record_of_a_partition(tmp_path, capsys, mode, n
     blocks, y = data()
     write_blocks(tmp_path / "t.parts", blocks, y, **{name: balanced(y)})
     out = tmp_path / "run"
-    asked = ("--privacy", mode, "--epsilon", 1, "--label-epsilon", 1, "--quiet")
+    asked = ("--privacy", mode, "--epsilon", 1, "--set", "privacy.label_epsilon=1", "--quiet")
     assert run("train", tmp_path / "t.parts", *asked, "-o", out) == ExitCode.CONFIG
     error = capsys.readouterr().err.strip()
     assert "neither sample weights nor offsets" in error

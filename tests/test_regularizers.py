@@ -290,7 +290,7 @@ def test_texts_of_sets_come_back():
 def test_command_line_and_model(cancer, tmp_path):
     X, y = cancer
     data = write_blocks(tmp_path / "a.parts", split(X, 2), y)
-    options = ("--regularizer", "elastic_net", "--l1-ratio", "0.3", "--constraint", "nonnegative")
+    options = ("--regularizer", "elastic_net", "--set", "l1_ratio=0.3", "--set", "constraint=nonnegative")
     config = tmp_path / "run.toml"
     config.write_text("history = 20\n")  # by directions: more rounds than one
     options += ("--config", config)

@@ -411,14 +411,14 @@ def test_a_tighter_gap(folder, tmp_path):
 
 def test_time_limit(folder, tmp_path, capsys):
     out = tmp_path / "run"
-    options = ["--scheme", "sharing", "--gap", 0, "--rounds", 10**6, "--time", 0.05, "--quiet"]
+    options = ["--scheme", "sharing", "--gap", 0, "--rounds", 10**6, "--set", "time=0.05", "--quiet"]
     assert run("train", folder / "train.parts", *options, "--out", out) == 7
     err = capsys.readouterr().err
     assert "stopped at the time limit" in err
     assert f"fastadmm resume {out} --time " in err
     first = result_of(out)
     assert first["status"] == "time_limit"
-    assert run("resume", out, "--time", 0.3, "--quiet") == 7
+    assert run("resume", out, "--set", "time=0.3", "--quiet") == 7
     second = result_of(out)
     assert second["rounds"] > first["rounds"]
     assert second["seconds"] >= 0.3

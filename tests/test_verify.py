@@ -87,9 +87,9 @@ def test_every_loss(tmp_path, loss, penalty):
 @pytest.mark.parametrize(
     "options",
     [
-        ["--no-intercept"],
-        ["--validation", "0.3", *in_file(patience=500)],
-        ["--class-weight", "balanced"],
+        ["--set", "intercept=false"],
+        ["--set", "validation=0.3", *in_file(patience=500)],
+        ["--set", "class_weight=balanced"],
         in_file(class_weight={"no": 2.0}),
         in_file(party_lambda={"far": 0.2}),
         in_file(regularizer="group_lasso", groups=[[[0, 2], [1]], []]),

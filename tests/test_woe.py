@@ -143,7 +143,6 @@ def test_the_class_that_counts_decides_signs_not_points(tables):
         late = woe.bins_[woe.bins_["column"] == "late"]
         np.testing.assert_allclose(late["rate"] * late["rows"], late["events"])
         assert late["events"].sum() == label.sum()
-        assert str(cards[counted]).endswith("bins, points rise as the rate of 'bad' falls")
     risen = Scorecard(good="bad").fit(X, y)
     assert (risen.good_, risen.bad_) == ("bad", "good")
     numbers = Scorecard().fit(X, (y == "bad").astype(int))
@@ -224,7 +223,6 @@ def test_cells_that_no_bin_takes(tables, cells, message):
         WoeTransformer().fit(X, y).transform(X.assign(late=["1", "2", *["many"] * (len(y) - 2)]))
     with pytest.raises(NotFittedError):
         Scorecard().score(X)
-    assert str(Scorecard()) == "Scorecard()"
 
 
 def _by_choice(_):

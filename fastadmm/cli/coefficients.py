@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastadmm.cli.app import app
-from fastadmm.cli.options import FORCE, JSON, argument, check_csv, flag, option
+from fastadmm.cli.options import FORCE, JSON, argument, check_csv, option
 from fastadmm.cli.tables import show
 from fastadmm.cli.terminal import print_json, say
 from fastadmm.errors import ConfigError
@@ -101,8 +101,6 @@ def infer(
     out: Path | None = option("CSV file for the table of weights.", "--out", "-o"),
     level: float = LEVEL,
     covariance: str = COVARIANCE,
-    standardized: bool = flag("Weights of the scaled columns instead of the raw ones.", "--standardized"),
-    threads: int | None = option("Threads.", "--threads", min=1),
     as_json: bool = JSON,
     force: bool = FORCE,
 ) -> None:
@@ -110,7 +108,7 @@ def infer(
     from fastadmm.runs.infer import infer_run
 
     check_csv(out)
-    found = infer_run(run, covariance=covariance, level=level, standardized=standardized, threads=threads)
+    found = infer_run(run, covariance=covariance, level=level)
     if out is not None:
         from fastadmm.files.atomic import write_frame
 

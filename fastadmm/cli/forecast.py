@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fastadmm.cli.app import app
-from fastadmm.cli.options import JSON, argument, common, option, with_options
+from fastadmm.cli.options import JSON, argument, option, with_options
 from fastadmm.cli.tables import grid, show
 from fastadmm.cli.terminal import print_json, say
 from fastadmm.errors import ConfigError
@@ -21,7 +21,7 @@ def _settings() -> Any:
     from fastadmm.settings.setting import settings_of
 
     declared = settings_of(OwnerSettings)
-    return common(declared[key] for key in _KEYS), ()
+    return [declared[key] for key in _KEYS], ()
 
 
 @app.command()

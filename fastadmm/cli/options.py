@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -88,21 +89,33 @@ class CsvOptions:
 
 
 def common(settings: Iterable[Setting]) -> list[Setting]:
-    """Settings whose rare ones the help does not show: a file of settings has them, and 'train --help'."""
+    """Settings of which the rare ones are no options: ``--set`` and a file of settings have them."""
     from fastadmm.settings.setting import MORE
 
-    return [replace(setting, hidden=setting.hidden or setting.panel == MORE) for setting in settings]
+    return [replace(setting, help="") if setting.panel == MORE else setting for setting in settings]
 
 
 def with_options(
     settings: Callable[[], tuple[Iterable[Setting], Iterable[Setting]]] = lambda: ((), ()),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a command an option for each setting that has a help text, in place of its parameter ``options``.
+    """Give a command an option for each setting that has a help text, and ``--set`` for all, as ``options``.
 
     The command receives what was given on the command line as a dictionary by key. A parameter that is a
     dataclass becomes an option for each of its fields, which are annotated as parameters are.
     """
     return lambda command: _Command(command, settings)
+
+
+_SET: Any = inspect.Parameter(
+    "set_",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=option(
+        "Any setting by its key, as in a TOML file; may be repeated.",
+        "--set",
+        metavar="KEY=VALUE",
+    ),
+    annotation=list[str] | None,
+)
 
 
 class _Command:
@@ -126,6 +139,7 @@ class _Command:
         for parameter in signature.parameters.values():
             if parameter.name == "options":
                 parameters += [_parameter(name, s) for name, (_, s) in self._tables.items() if s.help]
+                parameters.append(_SET)
             elif is_dataclass(parameter.annotation):
                 parameters += _of_group(parameter.annotation)
             else:
@@ -133,25 +147,47 @@ class _Command:
         return signature.replace(parameters=parameters)
 
     def __call__(self, **values: Any) -> Any:
-        found: dict[str, Any] = {}
         own = inspect.signature(self._command, eval_str=True).parameters
         for group in (parameter for parameter in own.values() if is_dataclass(parameter.annotation)):
             names = [f.name for f in fields(group.annotation)]
             values[group.name] = group.annotation(**{name: values.pop(name) for name in names})
-        for name, (table, setting) in self._tables.items():
-            value = values.pop(name) if setting.help else None
-            if value is not None:
-                target = found.setdefault(table, {}) if table else found
-                target[setting.key] = _read(setting, value)
         if "options" in own:
+            found = self._set(values.pop(_SET.name) or ())
+            for name, (table, setting) in self._tables.items():
+                value = values.pop(name) if setting.help else None
+                if value is not None:
+                    target = found.setdefault(table, {}) if table else found
+                    target[setting.key] = str(value) if isinstance(value, Path) else value
             values["options"] = found
         return self._command(**values)
 
-    @property
-    def files_only(self) -> dict[str, tuple[str, Setting]]:
-        """Settings that are no options, by the name that the option would have."""
+    def _set(self, pairs: Iterable[str]) -> dict[str, Any]:
+        """Settings by ``--set``: values in TOML, or texts without quotes."""
+        import tomllib
+
+        known = {".".join(filter(None, (table, s.key))) for table, s in self._tables.values()}
+        found: dict[str, Any] = {}
+        for pair in pairs:
+            key, equals, text = (part.strip() for part in pair.partition("="))
+            if not equals:
+                raise ConfigError(f"--set {pair}: write KEY=VALUE")
+            if key not in known:
+                near = difflib.get_close_matches(key, known, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(sorted(known))}"
+                raise ConfigError(f"--set {key}: not a setting of this command; {hint}")
+            try:
+                value = tomllib.loads(f"value = {text}")["value"]
+            except tomllib.TOMLDecodeError:
+                value = text
+            table, _, inner = key.rpartition(".")
+            (found.setdefault(table, {}) if table else found)[inner] = value
+        return found
+
+    def setting_of(self, flag: str) -> tuple[str, Setting] | None:
+        """Key and setting of what is no option, by the name that its option would have."""
         # Of two with one name that of the run itself is meant.
-        return {s.flag: (table, s) for table, s in reversed(self._tables.values()) if not s.help}
+        named = reversed([(table, s) for table, s in self._tables.values() if not s.help])
+        return {s.flag: (f"{table}.{s.key}".strip("."), s) for table, s in named}.get(flag)
 
 
 def _of_group(group: Any) -> Iterator[inspect.Parameter]:
@@ -193,17 +229,19 @@ def plain_values(group: Any) -> dict[str, Any]:
 
 
 def in_a_file(context: Any, option: str, argv: list[str]) -> str:
-    """What to write into a file for an option that only files have as a key; empty for any other."""
+    """What to write for an option that is only a key of settings; empty for any other."""
     command = getattr(getattr(context.command, "callback", None), "__wrapped__", None)
     if not isinstance(command, _Command):
         return ""
-    key, _ = KEYS.get(option.strip("-").lower().replace("-", "_"), ("", ""))
-    found = command.files_only.get(option) or command.files_only.get(f"--{key.replace('_', '-')}")
+    plain, value = option.strip("-").lower().replace("-", "_"), given(option, argv)
+    meant = KEYS.get(plain, (plain.removeprefix("no_"), ""))[0].replace("_", "-")
+    found = command.setting_of(option) or command.setting_of(f"--{meant}")
     if found is None:
         return ""
-    table, setting = found
-    line = f"{table}{'.' if table else ''}{setting.key} = {_toml(setting, given(option, argv))}"
-    return f"{option}: not an option; write {line!r} into a TOML file, and give it with --config"
+    key, setting = found
+    forms = {bool: str(not plain.startswith("no_")).lower(), list: f"[{value}]", dict: "'{NAME = VALUE}'"}
+    value = forms.get(setting.kinds[-1], "VALUE" if value[:1] in ("", "-") else value)
+    return f"{option}: not an option, but a key of settings; write --set {key}={value}"
 
 
 def given(option: str, argv: list[str]) -> str:
@@ -223,20 +261,6 @@ def check_csv(out: Path | None) -> None:
         raise ConfigError(f"{shown(out)}: what is written is CSV; choose a name that ends in .csv")
 
 
-def _toml(setting: Setting, text: str) -> str:
-    """The text of an option as a value in TOML."""
-    kind = setting.kinds[-1]
-    if kind is bool:
-        return "true"
-    if kind is dict:
-        name, _, value = text.rpartition("=")
-        quoted = value if is_number(value) else f'"{value}"'
-        return f"{{{name} = {quoted}}}" if name else "{NAME = VALUE}"
-    if kind is list:
-        return f"[{text.replace(',', ', ') or '...'}]"
-    return f'"{text}"' if kind is str and text else text or "VALUE"
-
-
 def is_number(text: str) -> bool:
     """Whether a text is a number."""
     try:
@@ -246,19 +270,11 @@ def is_number(text: str) -> bool:
     return True
 
 
-def _read(setting: Setting, value: Any) -> Any:
-    if setting.from_text is not None:
-        return setting.from_text(value)
-    return str(value) if isinstance(value, Path) else value
-
-
 def _parameter(name: str, setting: Setting) -> inspect.Parameter:
     """The parameter of the command from which the option is made."""
     kind: Any = setting.kinds[-1]
-    names, *others = setting.spellings
-    if setting.from_text is not None:
-        kind = str
-    elif setting.is_path:
+    names = setting.flag
+    if setting.is_path:
         kind = Path
     elif kind is bool and setting.default:
         names = f"{names}/--no-{names.removeprefix('--')}"
@@ -267,10 +283,8 @@ def _parameter(name: str, setting: Setting) -> inspect.Parameter:
     complete = (lambda: list(setting.offered)) if setting.choices or setting.words else None
     option = typer.Option(
         names,
-        *others,
         help=_help(setting),
         rich_help_panel=panel,
-        hidden=setting.hidden,
         readable=False,
         autocompletion=complete,
     )

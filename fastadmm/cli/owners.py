@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastadmm.cli.app import new_group
 from fastadmm.cli.convert import Dtype, FileOptions, Storage, Task, progress_bar
-from fastadmm.cli.options import QUIET, argument, common, flag, option, plain_values, with_options
+from fastadmm.cli.options import QUIET, argument, flag, option, plain_values, with_options
 from fastadmm.cli.terminal import print_json, say
 from fastadmm.errors import ConfigError, ExitCode
 
@@ -110,7 +110,7 @@ def _settings() -> Any:
     from fastadmm.settings.owners import OwnerSettings
     from fastadmm.settings.setting import settings_of
 
-    return common(settings_of(OwnerSettings).values()), ()
+    return settings_of(OwnerSettings).values(), ()
 
 
 @group.command()

@@ -12,8 +12,6 @@ from fastadmm.cli.options import (
     FORCE,
     INFINITE_EPSILON,
     JSON,
-    CsvOptions,
-    IdOptions,
     argument,
     check_csv,
     flag,
@@ -35,7 +33,7 @@ TABLES = "Tables (docs/predicting.md)"
 
 
 @dataclass(frozen=True)
-class ReadOptions(IdOptions, CsvOptions):
+class ReadOptions:
     """Options for tables of new rows."""
 
     panel = TABLES
@@ -43,8 +41,14 @@ class ReadOptions(IdOptions, CsvOptions):
         "Id column of the tables; TABLE:NAME for one (default: rows of a single table are numbered from 0).",
         "--id",
     )
+    id_pattern: list[str] | None = option(
+        "What of ids is compared, as 'C-0*([0-9]+)'; TABLE:REGEX for one table.", metavar="REGEX"
+    )
+    separator: list[str] | None = option(
+        "Separator between CSV cells (default: recognised); TABLE:CHAR for one table.", metavar="CHAR"
+    )
+    no_header: bool = flag("The first line of CSV is data: columns are called c1, c2, ...", "--no-header")
     alignment: Path | None = option("Alignment from 'fastadmm align': the rows to predict, in order.")
-    unseen: str = option("zeros or refuse: categories that training did not have.", default="zeros")
 
     def reading(self, **more: Any) -> TableRows:
         """How tables are read."""
@@ -54,9 +58,8 @@ class ReadOptions(IdOptions, CsvOptions):
             id=self.id_ or None,
             id_pattern=self.id_pattern or None,
             alignment=self.alignment,
-            unseen=self.unseen,
-            duplicates=self.duplicates.value,
-            **self.layout,
+            separator=self.separator,
+            header=not self.no_header,
             **more,
         )
 

@@ -36,7 +36,6 @@ def train(
         panel=MORE,
         metavar="KIND[=PLACE]",
     ),
-    pooled: bool = flag("All columns at once, nothing exchanged: --scheme pooled.", "--pooled"),
     dry_run: bool = flag("Show the plan (with --json as JSON) and do nothing.", "--dry-run"),
     force: bool = flag("Replace an existing run.", "--force"),
     quiet: bool = QUIET,
@@ -52,10 +51,6 @@ def train(
     def given() -> Any:
         if config is None and data is None:
             raise ConfigError("train: give a partition directory, or --config with the key 'data'")
-        if pooled:
-            if (scheme := options.get("scheme")) not in (None, "pooled"):
-                raise ConfigError(f"pooled: not with --scheme {scheme}; leave one of them out")
-            options["scheme"] = "pooled"
         settings = _settings_given(config, options if data is None else {**options, "data": str(data)})
         if log_to and settings.path:
             raise ConfigError("log-to: a path is many fits; log a run at the lambda that it chooses")
@@ -146,7 +141,7 @@ def report_result(result: dict[str, Any], run: Path, as_json: bool) -> int:
     hint = {
         Status.INTERRUPTED: f"; continue with: fastadmm resume {run}",
         Status.MAX_ROUNDS: f"; continue with: fastadmm resume {run} --rounds {2 * result['rounds']}",
-        Status.TIME_LIMIT: f"; continue with: fastadmm resume {run} --time {2 * result['seconds']:.0f}",
+        Status.TIME_LIMIT: f"; continue with: fastadmm resume {run} --set time={2 * result['seconds']:.0f}",
     }.get(status, "")
     say(f"fastadmm: {kind}{result['message']}{hint}", error=True)
     return code
@@ -157,9 +152,7 @@ def _resumed() -> Any:
 
     from fastadmm.settings.keys import SETTINGS
 
-    return [
-        replace(s, help=s.resumed, default=None, hidden=False) for s in SETTINGS.values() if s.resumed
-    ], ()
+    return [replace(setting, default=None) for setting in SETTINGS.values() if setting.resumed], ()
 
 
 @app.command()

@@ -47,7 +47,7 @@ LOOKS = {
         "convert tables with --guest, --host and --duplicates first",
     ),
     "seen": Look(
-        "rows of training in `evaluate`, `--test` or `--validation`; elsewhere by their ids",
+        "rows of training in `evaluate`, `--test` or `validation`; elsewhere by their ids",
         "{place}: {count} of {n} rows are rows of training, and say nothing about new ones: {settles}",
         "convert other rows with --like",
     ),

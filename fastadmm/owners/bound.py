@@ -135,7 +135,7 @@ def get_loss(name: str, task: str, place: str = "data") -> OwnerLoss:
     if name == "auto":
         name = "squared" if task == "regression" else "logistic"
     if name not in LOSSES:
-        raise ConfigError(f"loss: unknown loss {name!r}; {choose_instead('loss', name, ('auto', *LOSSES))}")
+        raise ConfigError(f"loss: unknown loss {name!r}; {choose_instead(name, ('auto', *LOSSES))}")
     loss = LOSSES[name]
     if loss.task == "classification" and task != "classification":
         raise ConfigError(

@@ -69,7 +69,7 @@ def check_fusion_mode(problem: Problem, options: SolverOptions, settings: Fusion
     if not problem.is_ridge:
         raise ConfigError("privacy: mode 'fusion' has regularizer l2; leave out regularizer and constraint")
     if not problem.fit_intercept:
-        raise ConfigError("privacy: mode 'fusion' fits an intercept; leave out --no-intercept")
+        raise ConfigError("privacy: mode 'fusion' fits an intercept; leave out intercept = false")
     if options.scheme != "auto":
         raise ConfigError(f"scheme: privacy mode 'fusion' has one round of its own, not {options.scheme!r}")
     check_public_inputs(problem, settings)

@@ -74,7 +74,8 @@ def why_unproved(steps: Iterable[Any]) -> str:
         return ""
     return (
         f"{', '.join(what)}: computed from the private rows, so one record moves the rows of others; "
-        "convert anew with --public-columns, or say --public-scaling if these constants are public"
+        "convert anew with --public-columns, or, if these constants are public, say "
+        "--set privacy.public_scaling=true"
     )
 
 

@@ -290,7 +290,7 @@ def get_constraint(constraint: str | Constraint | None) -> Constraint:
         pairs = [(_numbers(row), _numbers(value)) for row, _, value in _parts(rest)]
         if name == Affine.name and all(row and len(value) == 1 for row, value in pairs):
             return Affine(tuple(tuple(row) for row, _ in pairs), tuple(value for _, (value,) in pairs))
-    instead = choose_instead("constraint", constraint, CONSTRAINTS)
+    instead = choose_instead(constraint, CONSTRAINTS)
     raise ConfigError(f"constraint: unknown constraint {constraint!r}; {instead}")
 
 

@@ -48,7 +48,7 @@ def get_loss(name: str, **parameters: float) -> Loss:
     try:
         loss = LOSSES[name]
     except KeyError:
-        raise ConfigError(f"loss: unknown loss {name!r}; {choose_instead('loss', name, LOSSES)}") from None
+        raise ConfigError(f"loss: unknown loss {name!r}; {choose_instead(name, LOSSES)}") from None
     if not parameters:
         return loss
     checked = {}

@@ -289,8 +289,7 @@ def get_regularizer(
         given.setdefault("width", width)
     if not isinstance(regularizer, str) or regularizer not in REGULARIZERS:
         raise ConfigError(
-            f"regularizer: unknown regularizer {regularizer!r}; "
-            + choose_instead("regularizer", regularizer, REGULARIZERS)
+            f"regularizer: unknown regularizer {regularizer!r}; " + choose_instead(regularizer, REGULARIZERS)
         )
     known = _PARAMETERS.get(regularizer)
     for key in given:

@@ -152,7 +152,7 @@ def _check_choices(config: RunConfig) -> None:
 
     if config.loss != "auto" and config.loss.partition(":")[0] not in LOSSES:
         raise _WrongKey(
-            "loss", f"unknown loss {config.loss!r}; {choose_instead('loss', config.loss, ('auto', *LOSSES))}"
+            "loss", f"unknown loss {config.loss!r}; {choose_instead(config.loss, ('auto', *LOSSES))}"
         )
     try:
         options = solver_options(config)

@@ -155,9 +155,10 @@ def _finished(
     if finished is None or new_limit or finished["status"] == Status.INTERRUPTED:
         return None
     if finished["status"] not in _DONE:
+        measure = "--gap" if is_convex(config) else "--set stationarity=NUMBER"
         raise ConfigError(
             f"{place}: the run is over ({finished['message']}); "
-            f"give a new limit: --rounds, --time or --{'gap' if is_convex(config) else 'stationarity'}"
+            f"give a new limit: --rounds, {measure} or --set time=SECONDS"
         )
     if (folder.model / MANIFEST).exists():
         _check_model(folder, finished)

@@ -31,9 +31,7 @@ def choose_scheme(options: Options, traits: Traits = ANY, apart: bool = False) -
     """
     name = options.scheme
     if name not in ("auto", *SCHEMES):
-        raise ConfigError(
-            f"scheme: unknown scheme {name!r}; {choose_instead('scheme', name, ('auto', *SCHEMES))}"
-        )
+        raise ConfigError(f"scheme: unknown scheme {name!r}; {choose_instead(name, ('auto', *SCHEMES))}")
     _check_options(options, traits)
     given = [option for option, usual in _OPTIONS.items() if getattr(options, option) != usual]
     if options.secrecy == "sums":

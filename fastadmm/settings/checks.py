@@ -143,37 +143,6 @@ def at_least_one(count: int) -> int:
     return count
 
 
-def read_share_or_partition(text: str) -> float | str:
-    """A number where the text is one, else the text."""
-    try:
-        number = float(text.removesuffix("%"))
-    except ValueError:
-        return text
-    if text.endswith("%"):
-        raise ConfigError(f"--validation: {text!r} is not a share; write {number / 100:g}")
-    return number
-
-
-def read_class_weights(text: str) -> str | dict[str, float]:
-    """Class weights as the command line writes them."""
-    if text == "balanced":
-        return text
-    parsed: dict[str, float] = {}
-    for part in text.split(","):
-        name, colon, number = part.rpartition(":")
-        try:
-            value = float(number)
-        except ValueError:
-            value = math.nan
-        if not colon or not math.isfinite(value):
-            meant = f"; write {part.replace('=', ':')}" if "=" in part else ", such as yes:2"
-            raise ConfigError(f"--class-weight: {part!r} is not 'balanced' and not CLASS:NUMBER{meant}")
-        if name in parsed:
-            raise ConfigError(f"--class-weight: class {name!r} is given twice")
-        parsed[name] = value
-    return parsed
-
-
 def names_of_losses() -> tuple[str, ...]:
     """What a loss may be called."""
     from fastadmm.problem.losses import LOSSES

@@ -7,7 +7,7 @@ from typing import Any
 
 from fastadmm.errors import ConfigError
 from fastadmm.settings import checks
-from fastadmm.settings.setting import MORE, declare, settings_of
+from fastadmm.settings.setting import declare, settings_of
 from fastadmm.settings.values import check_values
 
 #: Declare a setting by what it decides.
@@ -48,16 +48,12 @@ class OwnerSettings:
     )
     target_bound: float | None = _budget(
         "bound on the absolute target, for `features:R` with the squared loss",
-        "Bound on the absolute target, for features:R with squared loss.",
         sign="positive",
-        panel=MORE,
     )
     theta_max: float = _objective(
         r"the box \|θ\|∞ ≤ θ_max that the learner projects onto; required with `features:R`",
-        "Bound on the absolute parameters.",
         sign="positive",
         infinite=True,
-        panel=MORE,
         default=10.0,
     )
     rounds: int = _method(
@@ -80,8 +76,6 @@ class OwnerSettings:
     intercept: bool = _objective("fit an intercept", "Fit an intercept.", default=True)
     method: str = _method(
         "`constant`, `adaptive`, `strongly_convex`, or the paper's `algorithm1`, `algorithm2` as printed",
-        "auto, constant, adaptive, strongly_convex, or the paper's algorithm1, algorithm2 as printed.",
-        panel=MORE,
         default="auto",
     )
     step: float | None = _method(
@@ -94,22 +88,16 @@ class OwnerSettings:
     )
     weights: str = _method(
         "`size`: n_ℓ/n; `budget`: inverse noise variances, for Laplace answers proportional to (n_ℓ ε_ℓ)²",
-        "Weights of owners: size (n/N) or budget (inverse noise).",
         choices=("size", "budget"),
         noun="choice",
-        panel=MORE,
         default="size",
     )
     learner: str | None = _method(
         "name of an owner that is the learner: its own answers are exact and are not sent",
-        "This owner is the learner; its own answers are exact.",
-        panel=MORE,
     )
     batch: float = _method(
         "share of its records that an owner secretly samples for each answer (Gaussian)",
-        "Share of records that an owner samples for each answer (gaussian).",
         sign="positive",
-        panel=MORE,
         default=1.0,
     )
     ledger: str | None = _place(
@@ -124,7 +112,6 @@ class OwnerSettings:
         "number of threads; the sums do not depend on it",
         "Threads; the sums do not depend on it.",
         sign="positive",
-        panel=MORE,
     )
 
     def to_toml(self) -> dict[str, Any]:

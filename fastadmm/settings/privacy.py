@@ -227,7 +227,6 @@ class DifferentialPrivacy(Privacy):
     label_epsilon: float | None = _budget(
         "ε of randomised response on labels, drawn once, before anything else "
         "([fusion.md](fusion.md)); by default labels are not protected",
-        "Epsilon of randomised response on the labels (default: labels are not protected).",
     )
     sampler: str = _budget(
         '`grid`, `discrete` (needs `pip install "fastadmm[privacy]"`), or `insecure_test`, which '
@@ -238,8 +237,6 @@ class DifferentialPrivacy(Privacy):
     total_epsilon: float | None = _budget("budget of all runs that share `ledger`", default_doc="`epsilon`")
     public_scaling: bool = _budget(
         "states that scales, fill values and categories do not come from the private rows",
-        "State that scales, fill values and categories do not come from the private rows.",
-        hidden=True,
         default=False,
     )
     allow_infinite_epsilon: bool = _budget(
@@ -451,7 +448,7 @@ def _check_name(name: str, kind: Any) -> None:
 
 def _choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise ConfigError(f"{name}: unknown choice {value!r}; {choose_instead(name, value, allowed)}")
+        raise ConfigError(f"{name}: unknown choice {value!r}; {choose_instead(value, allowed)}")
 
 
 #: Beyond it squares overflow, or the accountant finds no root.

@@ -58,7 +58,6 @@ class RunConfig:
         most=checks.LARGEST_FACTOR,
         refused={"path": "a path has many; give path_values"},
         estimator="alpha",
-        also="alpha",
         default=1e-4,
     )
     party_lambda: dict[str, float] | None = _objective(
@@ -82,8 +81,6 @@ class RunConfig:
     )
     l1_ratio: float | None = _objective(
         "share of l1 in `elastic_net`, at most 1; default 0.5",
-        "Share of l1 in elastic_net, above 0 to 1. (default: 0.5)",
-        panel=MORE,
         sign="positive",
         in_model=True,
     )
@@ -98,10 +95,6 @@ class RunConfig:
     constraint: str = _objective(
         "set that each party's weights must lie in: `all`, `nonnegative`, `box:LOW,HIGH`, `ball:RADIUS`, "
         "`simplex:SUM`, `sum:VALUE` or `affine:NUMBERS=VALUE;...`",
-        "Set of each party's weights: all, nonnegative, box:LOW,HIGH, ball:RADIUS, simplex:SUM, sum:VALUE or "
-        "affine:NUMBERS=VALUE;...",
-        words=lambda: ("all", "nonnegative", "box:", "ball:", "simplex:", "sum:", "affine:"),
-        panel=MORE,
         in_model=True,
         default="all",
     )
@@ -115,8 +108,6 @@ class RunConfig:
     )
     intercept: bool = _objective(
         "fit an intercept that is not penalised",
-        "Fit an intercept, which is not regularised.",
-        panel=MORE,
         estimator="fit_intercept",
         default=True,
     )
@@ -133,9 +124,6 @@ class RunConfig:
     penalty: float | None = _method(
         "ADMM penalty r, in units of the curvature of one sample's loss; by default it follows "
         "from the loss. It is the paper's ρ, whose problem 1 sums the loss",
-        "ADMM penalty (the paper's ρ) of schemes that have one. (default: by the loss)",
-        panel=MORE,
-        also="rho",
         sign="positive",
         most=checks.LARGEST_FACTOR,
         solver="penalty",
@@ -163,10 +151,9 @@ class RunConfig:
         sign="not negative",
         below=1,
         is_limit=True,
-        resumed="New relative duality gap to certify.",
+        resumed=True,
         solver="gap",
         estimator="tol",
-        also="tol",
         default=1e-6,
     )
     stationarity: float = _method(
@@ -175,7 +162,7 @@ class RunConfig:
         sign="not negative",
         below=1,
         is_limit=True,
-        resumed="New relative stationarity of a non-convex problem.",
+        resumed=True,
         refused={"exchange": _NOT_BY_FILES},
         solver="stationarity",
         default=1e-5,
@@ -186,19 +173,16 @@ class RunConfig:
         panel=MORE,
         sign="positive",
         is_limit=True,
-        resumed="New round limit, counted from the start of the run.",
+        resumed=True,
         solver="max_rounds",
         estimator="max_rounds",
-        also="max_rounds",
         default=10000,
     )
     time: float | None = _method(
         "stop after this many seconds of training, including earlier parts of a resumed run",
-        "Time limit in seconds.",
-        panel=MORE,
         sign="positive",
         is_limit=True,
-        resumed="New time limit in seconds, from the start of the run.",
+        resumed=True,
         refused={"path": "a path ends when its last fit is certified; leave it out"},
         solver="max_seconds",
     )
@@ -208,7 +192,7 @@ class RunConfig:
         "Threads; the result does not depend on it.",
         panel=MORE,
         sign="positive",
-        resumed="Threads; the result does not depend on it.",
+        resumed=True,
         solver="n_threads",
         estimator="n_threads",
     )
@@ -219,18 +203,14 @@ class RunConfig:
         "Share the rows between workers: mpi, in every process that mpiexec or srun starts, or "
         "dask://HOST:PORT of a scheduler (docs/streaming.md).",
         panel=MORE,
-        hidden=True,
         check=checks.cluster,
-        resumed="Share the rows between workers: mpi, dask://HOST:PORT or none, as many as there are.",
+        resumed=True,
         default="none",
     )
     retry: int = _place(
         "how often to start again from the last checkpoint after a Dask worker was lost",
-        "With Dask: start again from the last checkpoint so many times after a worker was lost.",
-        hidden=True,
-        panel=MORE,
         sign="not negative",
-        resumed="With Dask: start again so many times after a worker was lost.",
+        resumed=True,
         default=0,
     )
     checkpoint_rounds: int | None = _output("number of rounds between checkpoints", sign="positive")
@@ -258,7 +238,7 @@ class RunConfig:
         "80 % of what is free).",
         panel=MORE,
         check=checks.amount_of_memory,
-        resumed="Limit on memory; the result does not depend on it.",
+        resumed=True,
     )
     history: int | None = _method(
         "how much of the past the coordinator keeps: directions per party in `subspace` (at least "
@@ -293,13 +273,10 @@ class RunConfig:
         default="none",
     )
     class_weight: str | dict[str, float] | None = _objective(
-        '`"balanced"`, or a factor for each class, `{yes = 2.0}`; on the command line '
-        "`--class-weight yes:2`. The factors multiply the sample weights and count in W",
-        "balanced, or a factor for each class: yes:2,no:1.",
-        panel=MORE,
+        '`"balanced"`, or a factor for each class, `{yes = 2.0}`. '
+        "The factors multiply the sample weights and count in W",
         wanted="'balanced' or a table of numbers",
         check=checks.class_weights,
-        from_text=checks.read_class_weights,
         refused={
             "private": "the guarantees of a private run are for equal weights; ones made from labels "
             "would give the labels away"
@@ -308,8 +285,6 @@ class RunConfig:
     )
     warm_start: str | None = _method(
         "model or run directory at whose weights training starts: see *Warm starts*",
-        "Model or run directory at whose weights to start.",
-        panel=MORE,
         is_path=True,
         refused={
             "private": "a private run starts at zero, so that nothing but its releases counts",
@@ -320,10 +295,8 @@ class RunConfig:
     # Held-out rows have weight 0: what is held out decides what is minimised.
     validation: float | str | None = _objective(
         "share of the rows to hold out, or a partition converted with `--like`: see *Early stopping*",
-        "Stop early, evaluating on a share of the rows (0.2) or on a partition.",
         wanted="a share of the rows or a partition",
         check=checks.share_or_partition,
-        from_text=checks.read_share_or_partition,
         group=_EARLY,
         is_path=True,
         refused={
@@ -395,7 +368,7 @@ class RunConfig:
     )
     gap_share: float = _method(
         "how exactly folds are fitted: their largest gap, as a share of the difference that decides",
-        sign="positive",
+        sign="not negative",
         below=1,
         group=_PATH,
         estimator="gap_share",

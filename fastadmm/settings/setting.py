@@ -45,7 +45,6 @@ class Setting:
     doc: str
     help: str = ""
     option: str = ""
-    hidden: bool = False
     sign: Literal["", "positive", "not negative"] = ""
     infinite: bool = False
     below: float | None = None
@@ -55,20 +54,18 @@ class Setting:
     noun: str = ""
     wanted: str = ""
     check: Callable[[Any], Any] | None = None
-    from_text: Callable[[str], Any] | None = None
     panel: str = ""
     group: Group | None = None
     only_with: tuple[str, ...] = ()
     refused: Mapping[Kind, str] = field(default_factory=dict)
     is_path: bool = False
     is_limit: bool = False
-    resumed: str = ""
+    resumed: bool = False
     in_model: bool = False
     solver: str = ""
     estimator: str = ""
     none: str = ""
     default_doc: str = ""
-    also: str = ""
     key: str = ""
     name: str = ""
     kinds: tuple[type, ...] = ()
@@ -83,11 +80,6 @@ class Setting:
     def offered(self) -> tuple[str, ...]:
         """The texts that a shell offers for the option."""
         return self.words() if self.words else self.allowed
-
-    @property
-    def spellings(self) -> tuple[str, ...]:
-        """The option, and the name that the estimators have for it."""
-        return (self.flag, f"--{self.also.replace('_', '-')}") if self.also else (self.flag,)
 
     @property
     def flag(self) -> str:

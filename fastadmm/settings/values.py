@@ -21,12 +21,8 @@ _WANTED = {str: "text", dict: "a table", list: "a list", bool: "true or false", 
 def check_values(family: type, values: Mapping[str, Any], place: str) -> dict[str, Any]:
     """Values of one source, checked without regard to each other."""
     known = settings_of(family)
-    others = {setting.also: key for key, setting in known.items() if setting.also}
     checked: dict[str, Any] = {}
-    for name, value in values.items():
-        key = others.get(name, name)
-        if key != name and values.get(key) is not None:
-            raise ConfigError(f"{place}: keys {name!r} and {key!r} are the same setting; leave one out")
+    for key, value in values.items():
         if key not in known:
             near, note = near_key(key, known)
             hint = f"did you mean {near!r}? {note}".strip() if near else f"known keys: {', '.join(known)}"
@@ -34,7 +30,7 @@ def check_values(family: type, values: Mapping[str, Any], place: str) -> dict[st
         if value is None:
             continue
         try:
-            checked[known[key].name] = _checked(known[key], value)
+            checked[known[key].name] = check_value(known[key], value)
         except ValueError as error:
             raise ConfigError(f"{place}: key {key!r}: {str(error).removeprefix(f'{key}: ')}") from None
     return checked
@@ -57,16 +53,15 @@ def read_values(family: type, path: str | os.PathLike[str]) -> dict[str, Any]:
     return values
 
 
-def _checked(setting: Setting, value: Any) -> Any:
+def check_value(setting: Setting, value: Any) -> Any:
+    """A value of one setting in the type it has inside, or ValueError."""
     kinds = setting.kinds
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         raise ValueError(f"{value!r} is not {setting.wanted or _WANTED.get(kinds[-1], 'a number')}")
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         value = _checked_number(setting, value)
     if setting.choices and value not in setting.allowed:
-        raise ValueError(
-            f"unknown {setting.noun} {value!r}; {choose_instead(setting.key, value, setting.allowed)}"
-        )
+        raise ValueError(f"unknown {setting.noun} {value!r}; {choose_instead(value, setting.allowed)}")
     return value if setting.check is None else setting.check(value)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from numbers import Integral, Number
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -17,58 +17,105 @@ Array = np.ndarray
 #: What ``parties`` may be.
 Parties = int | Sequence[Any] | Mapping[str, Any] | None
 
-#: Error messages list at most this many columns, and characters of a cell.
-_SHOWN, _CUT = 5, 40
+#: Error messages list at most this many columns.
+_SHOWN = 5
 
 
-def resolve_parties(
-    parties: Any, n_features: int, names: Sequence[str] | None = None, X: Any = None
-) -> list[Array]:
+def resolve_parties(parties: Any, n_features: int, names: Sequence[str] | None = None) -> list[Array]:
     """Assign every column of a matrix to exactly one party."""
     if parties is None:
         return [np.arange(n_features)]
-    if isinstance(parties, Integral) and not isinstance(parties, bool):
-        count = int(parties)
-        if not 1 <= count <= n_features:
-            raise ConfigError(f"parties: {count} blocks cannot be cut from {n_features} columns")
-        return list(np.array_split(np.arange(n_features), count))
-    labels: Sequence[Any] | None = None
-    if isinstance(parties, dict):
-        labels = [repr(name) for name in parties]
+    if _is_number(parties):
+        if not 1 <= parties <= n_features:
+            raise ConfigError(f"parties: {parties} blocks cannot be cut from {n_features} columns")
+        return list(np.array_split(np.arange(n_features), int(parties)))
+    if isinstance(parties, Mapping):
         if not all(isinstance(name, str) and name for name in parties):
             raise ConfigError(f"parties: the keys {list(parties)!r} are not all names of parties")
-        parties = [[entry] if isinstance(entry, (str, Integral)) else entry for entry in parties.values()]
-    entries = _entries(parties, "parties")
-    if entries is None:
+        single = {m for m, own in parties.items() if isinstance(own, str) or _is_number(own)}
+        named = {repr(m): [own] if m in single else own for m, own in parties.items()}
+    elif not isinstance(parties, list | tuple | np.ndarray) or getattr(parties, "ndim", 1) == 0:
         raise ConfigError(
             f"parties: {parties!r} is neither a number of blocks, nor widths such as [66, 57], "
             "nor lists of columns such as [[0, 2], [1]]"
         )
-    if not entries:
+    elif len(parties) and all(map(_is_number, parties)):
+        return _from_widths([int(width) for width in parties], n_features)
+    else:
+        named = {str(m): own for m, own in enumerate(parties, 1)}
+    if not named:
         raise ConfigError("parties: the list is empty; give at least one party or None")
-    if all(_is_number(entry) for entry in entries):
-        return _from_widths([int(width) for width in entries], n_features)
-    chosen = [_chosen(entry, n_features, names, X) for entry in entries]
-    return _from_lists(chosen, n_features, names, labels or range(1, len(chosen) + 1))
+    if names is not None and (twice := [name for name, count in Counter(names).items() if count > 1]):
+        raise InputError(f"X: several columns are named {twice[0]!r}: rename all but one")
+    number_of = {} if names is None else {name: j for j, name in enumerate(names)}
+    held = {m: _columns(own, m, n_features, number_of) for m, own in named.items()}
+    _check_each_once(held, range(n_features) if names is None else names)
+    return [np.array(own, dtype=np.intp) for own in held.values()]
 
 
-def _chosen(entry: Any, n_features: int, names: Sequence[str] | None, X: Any) -> Any:
-    """What a slice or a column selector chooses; anything else as it is."""
-    if callable(entry):
-        if not hasattr(X, "columns"):
-            raise ConfigError("parties: a column selector needs X to be a DataFrame")
-        return list(entry(X))
-    if not isinstance(entry, slice):
-        return entry
-    if not any(isinstance(end, str) for end in (entry.start, entry.stop)):
-        return list(range(n_features))[entry]
-    known = [] if names is None else list(names)
-    for end in (entry.start, entry.stop):
-        if end is not None and end not in known:
-            raise ConfigError(f"parties: {entry!r} names column {end!r}, which X does not have")
-    start = 0 if entry.start is None else known.index(entry.start)
-    stop = n_features if entry.stop is None else known.index(entry.stop) + 1
-    return list(range(start, stop, entry.step or 1))
+def _columns(own: Any, m: str, n_features: int, number_of: Mapping[str, int]) -> list[int]:
+    """Column numbers of one party: of names or numbers, or of a slice of either."""
+
+    def number(member: Any) -> int:
+        if isinstance(member, str):
+            if member in number_of:
+                return number_of[member]
+            why = "which X does not have" if number_of else "but the columns of X have no names"
+            raise ConfigError(f"parties: party {m} names column {member!r}, {why}")
+        if not _is_number(member):
+            raise ConfigError(f"parties: {member!r} of party {m} is neither a column name nor a number")
+        if not 0 <= member < n_features:
+            raise ConfigError(f"parties: column {member} of party {m} is outside 0 ... {n_features - 1}")
+        return int(member)
+
+    if isinstance(own, slice):
+        first, last = (number(end) if isinstance(end, str) else end for end in (own.start, own.stop))
+        last = last + 1 if isinstance(own.stop, str) else last
+        own = range(n_features)[first : last : own.step]
+    if isinstance(own, str | bytes | Mapping) or not isinstance(own, Iterable):
+        raise ConfigError(f"parties: party {m} is {own!r}; expected a list of column names or numbers")
+    if not (columns := [number(member) for member in own]):
+        raise ConfigError(f"parties: party {m} has no columns")
+    return columns
+
+
+def _check_each_once(held: Mapping[str, list[int]], names: Sequence[Any]) -> None:
+    """Refuse columns that belong to no party, or to two."""
+    owner: dict[int, str] = {}
+    for m, columns in held.items():
+        for j in columns:
+            if j in owner:
+                raise ConfigError(
+                    f"parties: column {names[j]!r} is given to party {owner[j]} and again to party {m}; "
+                    "each column belongs to one party"
+                )
+            owner[j] = m
+    if missing := [repr(name) for j, name in enumerate(names) if j not in owner]:
+        shown = ", ".join(missing[:_SHOWN] + ["..."] * (len(missing) > _SHOWN))
+        raise ConfigError(
+            f"parties: {len(missing)} of {len(names)} columns belong to no party: {shown}; "
+            "assign them or drop them from X"
+        )
+
+
+def _from_widths(widths: list[int], n_features: int) -> list[Array]:
+    if min(widths) < 1:
+        raise ConfigError(f"parties: width {min(widths)} in {widths}; every party needs at least one column")
+    if sum(widths) != n_features:
+        raise ConfigError(
+            f"parties: the widths {widths} add up to {sum(widths)}, but X has {n_features} columns"
+            " (columns by number are lists within the list, such as [[0, 2], [1]])"
+        )
+    return consecutive(widths)
+
+
+def _is_number(entry: Any) -> bool:
+    return isinstance(entry, Integral) and not isinstance(entry, bool | np.bool_)
+
+
+def party_names(named: Any, count: int) -> list[str]:
+    """The keys of a dict; otherwise numbers count as names."""
+    return list(named) if isinstance(named, Mapping) else [f"party-{m + 1}" for m in range(count)]
 
 
 def consecutive(widths: Iterable[int]) -> list[Array]:
@@ -116,47 +163,6 @@ def check_index(tables: Mapping[Any, Any], y: Any = None, **beside: Any) -> None
             )
 
 
-def check_columns(tables: Mapping[Any, Any]) -> None:
-    """Name the column of a DataFrame that holds no numbers, or has another's name."""
-    import pandas as pd
-
-    for m, table in tables.items():
-        if not isinstance(table, pd.DataFrame):
-            continue
-        place = "X" if m is None else f"X[{m!r}]"
-        if twice := [name for name, count in Counter(table.columns).items() if count > 1]:
-            raise InputError(f"{place}: several columns are named {twice[0]!r}: rename all but one")
-        for name, dtype in table.dtypes.items():
-            try:
-                if dtype.kind in "mM":
-                    raise TypeError
-                if dtype.kind not in "biufc":
-                    table[name].astype(float)
-            except (TypeError, ValueError):
-                what = "dates or times" if dtype.kind in "mM" else "not numbers"
-                cells = (str(cell)[:_CUT] for cell in table[name] if not isinstance(cell, Number))
-                raise InputError(
-                    f"{place}: column {name!r}: {what}, such as {next(cells, '')!r}: make numbers of them, "
-                    "for example by OneHotEncoder, or drop the column"
-                ) from None
-
-
-def in_feature_order(values: Any, names: Sequence[str] | None, what: str) -> Any:
-    """Weights of features; a Series, or columns of a DataFrame, are brought into their order by name."""
-    import pandas as pd
-
-    if not isinstance(values, (pd.Series, pd.DataFrame)):
-        return values
-    own = values.index if isinstance(values, pd.Series) else values.columns
-    if names is not None and len(own) == len(names) and set(own) == set(names):
-        return values[list(names)]
-    if own.equals(pd.RangeIndex(len(own))):
-        return values
-    raise InputError(
-        f"{what}: its names {list(own)[:_SHOWN]} are not those of the features: pass an array in their order"
-    )
-
-
 def tables_of(X: Any, names: Sequence[str] | None = None) -> dict[Any, Any] | None:
     """Each party's table by its number in a list or its name in a dict, as ``names`` lists them, if given.
 
@@ -188,89 +194,3 @@ def block_names(blocks: Sequence[Any], parties: Sequence[str]) -> list[str] | No
         return None
     held = Counter(name for own in names for name in set(own))
     return [f"{m}.{name}" if held[name] > 1 else name for m, own in zip(parties, names) for name in own]
-
-
-def _is_number(entry: Any) -> bool:
-    return isinstance(entry, Integral) and not isinstance(entry, (bool, np.bool_))
-
-
-def _entries(value: Any, what: str) -> list[Any] | None:
-    """Entries of a list-like value; None where it is something else."""
-    if isinstance(value, (str, bytes, dict, set, frozenset)) or not isinstance(value, Iterable):
-        return None
-    if getattr(value, "ndim", 1) == 0:
-        raise ConfigError(f"{what}: {value!r} is not a list")
-    return list(value)
-
-
-def _from_widths(widths: list[int], n_features: int) -> list[Array]:
-    if min(widths) < 1:
-        raise ConfigError(f"parties: width {min(widths)} in {widths}; every party needs at least one column")
-    if sum(widths) != n_features:
-        raise ConfigError(
-            f"parties: the widths {widths} add up to {sum(widths)}, but X has {n_features} columns"
-            " (columns by number are lists within the list, such as [[0, 2], [1]])"
-        )
-    return consecutive(widths)
-
-
-def _from_lists(
-    entries: list[Any], n_features: int, names: Sequence[str] | None, labels: Sequence[Any]
-) -> list[Array]:
-    numbers = _numbers_by_name(names)
-    owner: dict[int, Any] = {}
-    resolved = []
-    for m, entry in zip(labels, entries):
-        members = _entries(entry, f"parties, party {m}")
-        if members is None:
-            raise ConfigError(f"parties: party {m} is {entry!r}; expected a list of column names or numbers")
-        if not members:
-            raise ConfigError(f"parties: party {m} has no columns")
-        columns = [_column(member, m, n_features, numbers) for member in members]
-        for member, column in zip(members, columns):
-            if column in owner:
-                raise ConfigError(
-                    f"parties: column {member!r} is given to party {owner[column]} and again to party {m}; "
-                    "each column belongs to one party"
-                )
-            owner[column] = m
-        resolved.append(np.array(columns, dtype=np.intp))
-    missing = [names[j] if names is not None else j for j in range(n_features) if j not in owner]
-    if missing:
-        shown = ", ".join(repr(name) for name in missing[:_SHOWN]) + (
-            ", ..." if len(missing) > _SHOWN else ""
-        )
-        raise ConfigError(
-            f"parties: {len(missing)} of {n_features} columns belong to no party: {shown}; "
-            "assign them or drop them from X"
-        )
-    return resolved
-
-
-def _numbers_by_name(names: Sequence[str] | None) -> dict[str, int] | None:
-    """Column number of each name; -1 marks a name that occurs more than once."""
-    if names is None:
-        return None
-    numbers: dict[str, int] = {}
-    for j, name in enumerate(names):
-        numbers[str(name)] = -1 if name in numbers else j
-    return numbers
-
-
-def _column(member: Any, m: Any, n_features: int, numbers: dict[str, int] | None) -> int:
-    if _is_number(member):
-        if not 0 <= member < n_features:
-            raise ConfigError(f"parties: column {int(member)} of party {m} is outside 0 ... {n_features - 1}")
-        return int(member)
-    if not isinstance(member, str):
-        raise ConfigError(f"parties: {member!r} of party {m} is neither a column name nor a column number")
-    if numbers is None:
-        raise ConfigError(
-            f"parties: party {m} names column {member!r}, but the columns of X have no names; "
-            "pass a DataFrame or give column numbers"
-        )
-    if member not in numbers:
-        raise ConfigError(f"parties: party {m} names column {member!r}, which X does not have")
-    if numbers[member] < 0:
-        raise ConfigError(f"parties: column name {member!r} occurs more than once in X; give column numbers")
-    return numbers[member]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.special import expit, log_expit, log_softmax, softmax
@@ -17,20 +18,13 @@ from fastadmm.errors import ConfigError, InputError
 from fastadmm.problem.class_names import counted_of
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.losses import parse_loss
-from fastadmm.problem.regularizers import Regularizer
 from fastadmm.problem.targets import weigh_classes
-from fastadmm.sklearn.columns import Parties
-from fastadmm.sklearn.sharing_model import Callback, Constraints, _SharingModel, keep
-
-if TYPE_CHECKING:
-    import os
-
-    from fastadmm.privacy.ledger import Ledger
-    from fastadmm.settings.privacy import Privacy
+from fastadmm.sklearn.sharing_model import _SharingModel
 
 Array = np.ndarray
 
 
+@dataclass(eq=False, repr=False)
 class JointClassifier(ClassifierMixin, _SharingModel):
     r"""Logistic regression, of two or more classes, over vertically split features by ADMM sharing.
 
@@ -50,9 +44,9 @@ class JointClassifier(ClassifierMixin, _SharingModel):
     parties : None, int, list of int, list of lists, or dict, default=None
         Who holds which columns of X. None: one party holds all. An int: that many equal blocks.
         ``[66, 57]``: widths of consecutive blocks. Lists of column names or numbers: the columns of each
-        party. Instead of a list, a slice (of numbers, or of names with both ends included) or scikit-learn's
-        ``make_column_selector``. A dict has them by the name of the party: ``{"bank": ["age", "income"],
-        "shop": slice("orders", "late")}``. Must be None if X is a list or dict of blocks.
+        party. Instead of a list, a slice: of numbers, or of names with both ends included. A dict has them by
+        the name of the party: ``{"bank": ["age", "income"], "shop": slice("orders", "late")}``. Must be None
+        if X is a list or dict of blocks.
     alpha : float, or list of float, default=1e-4
         Regularisation :math:`\alpha > 0` **per mean loss** (lambda elsewhere in fastadmm). A list has
         one :math:`\alpha_m` for each party, in place of :math:`\alpha` before its :math:`\|x_m\|^2`; with
@@ -96,8 +90,7 @@ class JointClassifier(ClassifierMixin, _SharingModel):
     privacy : fastadmm.Privacy or None, default=None
         Differential privacy of what parties send, see ``docs/privacy.md``; None for none.
     warm_start : bool, default=False
-        Whether :meth:`fit` starts at the model of the previous fit, if there is one. After ``max_rounds`` a
-        fit on the same data with the same parameters does as many more, as if it had not stopped.
+        Whether :meth:`fit` starts at the model of the previous fit, if there is one.
     early_stopping : bool, default=False
         Whether to hold out rows (the same share of every class), to stop when the loss on them has not
         improved for ``n_iter_no_change`` rounds, and to keep the best round's model. Refused in private
@@ -196,6 +189,9 @@ class JointClassifier(ClassifierMixin, _SharingModel):
     True
     """
 
+    class_weight: str | Mapping[Any, float] | None = None
+    positive: Any = None
+
     _task = "classification"
     _default_loss = "logistic"
 
@@ -218,34 +214,6 @@ class JointClassifier(ClassifierMixin, _SharingModel):
             "Only binary classification is supported. The type of the target is multiclass, with "
             f"{n_classes} classes, and loss {loss.name} is for two; choose multinomial or auto"
         )
-
-    def __init__(
-        self,
-        parties: Parties = None,
-        alpha: float | Sequence[float] | Array = 1e-4,
-        fit_intercept: bool = True,
-        tol: float = 1e-6,
-        max_rounds: int = 10000,
-        scheme: str = "auto",
-        penalty: float | None = None,
-        random_state: int | np.random.RandomState | None = None,
-        n_threads: int | None = None,
-        callbacks: Callback | Sequence[Callback] | None = None,
-        regularizer: str | Regularizer = "l2",
-        l1_ratio: float = 0.5,
-        constraint: Constraints = None,
-        loss: str = "auto",
-        privacy: Privacy | None = None,
-        warm_start: bool = False,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 5,
-        class_weight: str | Mapping[Any, float] | None = None,
-        ledger: str | os.PathLike[str] | Ledger | None = None,
-        verbose: int = 0,
-        positive: Any = None,
-    ) -> None:
-        keep(self, locals())
 
     def _class_weighted(self, encoded: Array, sample_weight: Array | None) -> Array | None:
         return weigh_classes(self.class_weight, encoded, self.classes_.tolist(), sample_weight)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from numbers import Integral, Real
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -13,10 +13,9 @@ from sklearn.model_selection import check_cv
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, DivergenceError, InputError
 from fastadmm.privacy.statement import no_privacy
-from fastadmm.problem.regularizers import Regularizer
 from fastadmm.sklearn.columns import Parties, tables_of
 from fastadmm.sklearn.estimators import JointClassifier, JointRegressor
-from fastadmm.sklearn.sharing_model import Constraints, _check_number, _SharingModel, keep
+from fastadmm.sklearn.sharing_model import _SharingModel
 from fastadmm.solver.cross_validation import CrossValidation, cross_validate
 from fastadmm.solver.history import Status
 from fastadmm.solver.loop import SolveResult
@@ -25,38 +24,32 @@ from fastadmm.solver.regularization_path import PathPoint, check_lambdas, lambda
 Array = np.ndarray
 
 
-class _PathModel(_SharingModel):
-    """What the two estimators share: grid, folds, and the fit."""
+@dataclass(eq=False, repr=False)
+class _Grid:
+    """Parameters of the path, which come first."""
 
-    # Parameters of the estimators without a path that these do not have.
-    alpha = 1.0
-    callbacks = None
-    privacy = None
-    ledger = None
-    warm_start = False
-    early_stopping = False
-    random_state = None
+    parties: Parties = None
+    alphas: int | Sequence[float] | Array = 20
+    eps: float | None = None
+    cv: Any = 5
+    selection: str = "best"
+    gap_share: float = 0.01
 
-    def __init__(
-        self,
-        parties: Parties = None,
-        alphas: int | Sequence[float] | Array = 20,
-        eps: float | None = None,
-        cv: Any = 5,
-        selection: str = "best",
-        gap_share: float = 0.01,
-        fit_intercept: bool = True,
-        tol: float = 1e-6,
-        max_rounds: int = 10000,
-        scheme: str = "auto",
-        penalty: float | None = None,
-        n_threads: int | None = None,
-        regularizer: str | Regularizer = "l2",
-        l1_ratio: float = 0.5,
-        constraint: Constraints = None,
-        loss: str = "auto",
-    ) -> None:
-        keep(self, locals())
+
+@dataclass(eq=False, repr=False)
+class _PathModel(_SharingModel, _Grid):
+    """What the two estimators share: the fit, and what of the estimators without a path they do not have."""
+
+    alpha: Any = field(init=False, default=1.0)
+    callbacks: None = field(init=False, default=None)
+    privacy: None = field(init=False, default=None)
+    ledger: None = field(init=False, default=None)
+    warm_start: bool = field(init=False, default=False)
+    early_stopping: bool = field(init=False, default=False)
+    validation_fraction: float = field(init=False, default=0.0)
+    n_iter_no_change: int = field(init=False, default=1)
+    random_state: None = field(init=False, default=None)
+    verbose: int = field(init=False, default=0)
 
     def fit(  # type: ignore[override]  # the path has starts of its own
         self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None
@@ -84,17 +77,9 @@ class _PathModel(_SharingModel):
             If the chosen model is not certified, as in :meth:`fastadmm.JointClassifier.fit`.
         """
         options = self._options()
-        _check_number("gap_share", self.gap_share, Real, at_least=0)
-        if not self.gap_share < 1:
-            raise ConfigError(f"gap_share: {self.gap_share!r} must be below 1")
-        if self.selection not in ("best", "1se"):
-            raise ConfigError(f"selection: unknown rule {self.selection!r}; choose best, 1se")
         problem, columns, own_weight = self._problem(X, y, sample_weight, offset)
         with Engine(options.n_threads) as engine:
             if isinstance(self.alphas, Integral):
-                _check_number("alphas", self.alphas, Integral, at_least=1)
-                if self.eps is not None:
-                    _check_number("eps", self.eps, Real, above=0)
                 alphas = lambda_grid(problem, int(self.alphas), self.eps, engine)
             else:
                 alphas = check_lambdas(np.ravel(np.asarray(self.alphas, dtype=np.float64)).tolist())
@@ -120,7 +105,7 @@ class _PathModel(_SharingModel):
         point = points[chosen.chosen]
         if any(p.status is Status.DIVERGED for p in points):
             raise DivergenceError(next(p.message for p in points if p.status is Status.DIVERGED))
-        fitted = [self._fitted(columns, p.weights, p.intercept) for p in points]
+        fitted = [self._model_of(columns, p.weights, p.intercept) for p in points]
         self.alphas_ = np.array(chosen.lambdas)
         self.alpha_ = chosen.lam
         self.loss_path_, self.gap_path_ = chosen.losses, chosen.gaps
@@ -163,6 +148,7 @@ class _PathModel(_SharingModel):
         return fold
 
 
+@dataclass(eq=False, repr=False)
 class JointClassifierCV(_PathModel, JointClassifier):
     r"""Classification over vertically split features, with alpha chosen by cross-validation.
 
@@ -226,30 +212,8 @@ class JointClassifierCV(_PathModel, JointClassifier):
     True
     """
 
-    def __init__(
-        self,
-        parties: Parties = None,
-        alphas: int | Sequence[float] | Array = 20,
-        eps: float | None = None,
-        cv: Any = 5,
-        selection: str = "best",
-        gap_share: float = 0.01,
-        fit_intercept: bool = True,
-        tol: float = 1e-6,
-        max_rounds: int = 10000,
-        scheme: str = "auto",
-        penalty: float | None = None,
-        n_threads: int | None = None,
-        regularizer: str | Regularizer = "l2",
-        l1_ratio: float = 0.5,
-        constraint: Constraints = None,
-        loss: str = "auto",
-        class_weight: str | Mapping[Any, float] | None = None,
-        positive: Any = None,
-    ) -> None:
-        keep(self, locals())
 
-
+@dataclass(eq=False, repr=False)
 class JointRegressorCV(_PathModel, JointRegressor):
     r"""Regression over vertically split features, with alpha chosen by cross-validation.
 

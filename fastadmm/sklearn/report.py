@@ -44,7 +44,7 @@ def report(model: JointClassifier | JointRegressor, out: str | os.PathLike[str] 
         "gap_absolute": last.gap_absolute,
         "gap_within": last.gap_within,
         "n_samples": model.n_samples_fit_,
-        "class_rows": {str(label): count for label, count in model._class_rows().items()},
+        "class_rows": _class_rows(model),
         "lambda": None if each[0] is not None else float(alpha),
         "parties": [
             {"name": name, "n_features": len(held), "lambda": own}
@@ -61,3 +61,11 @@ def report(model: JointClassifier | JointRegressor, out: str | os.PathLike[str] 
         privacy=None if model.privacy is None else model.privacy_,
     )
     return write_records(records, Path(out))
+
+
+def _class_rows(model: Any) -> dict[str, int]:
+    """Rows of each class, the one that is counted last; none of a private or a regression's fit."""
+    if not hasattr(model, "class_count_"):
+        return {}
+    rows = zip(model.classes_.tolist(), model.class_count_.tolist())
+    return {str(label): count for label, count in sorted(rows, key=lambda own: own[0] == model.positive_)}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from numbers import Integral, Real
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -14,10 +13,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fastadmm.errors import ConfigError
 from fastadmm.runs.points import Scaling, add_up, card_of, point_rows
-from fastadmm.sklearn.columns import resolve_parties, tables_of
+from fastadmm.sklearn.columns import party_names, resolve_parties, tables_of
 from fastadmm.sklearn.estimators import JointClassifier
-from fastadmm.sklearn.sharing_model import _check_number, _party_names, keep
-from fastadmm.sklearn.woe import WoeTransformer, naming_parameters
+from fastadmm.sklearn.woe import WoeTransformer, check_numbers, naming_parameters
 from fastadmm.store.encoder import Encoder
 from fastadmm.store.model import Model, PartyModel
 from fastadmm.store.transform import Transform
@@ -25,6 +23,7 @@ from fastadmm.store.transform import Transform
 Array = np.ndarray
 
 
+@dataclass(eq=False, repr=False)
 class Scorecard(BaseEstimator):
     """Points of each bin of each column, whose sum is the score: bins, then a logistic model, then points.
 
@@ -66,18 +65,14 @@ class Scorecard(BaseEstimator):
         Points rise as the rate of ``bad_`` falls.
     """
 
-    def __init__(
-        self,
-        woe: WoeTransformer | None = None,
-        model: JointClassifier | None = None,
-        base: float = 600.0,
-        odds: float = 50.0,
-        pdo: float = 20.0,
-        good: Any = None,
-        digits: int = 0,
-        positive: Any = None,
-    ) -> None:
-        keep(self, locals())
+    woe: WoeTransformer | None = None
+    model: JointClassifier | None = None
+    base: float = 600.0
+    odds: float = 50.0
+    pdo: float = 20.0
+    good: Any = None
+    digits: int = 0
+    positive: Any = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Bin columns, train the model on their weights of evidence, and give points.
@@ -94,9 +89,7 @@ class Scorecard(BaseEstimator):
         """
         import pandas as pd
 
-        for name in ("base", "odds", "pdo"):
-            _check_number(name, getattr(self, name), Real)
-        _check_number("digits", self.digits, Integral, at_least=0)
+        check_numbers(self, "base", "odds", "pdo", "digits")
         self.woe_ = WoeTransformer(min_iv=0.0) if self.woe is None else clone(self.woe)
         self.model_ = JointClassifier() if self.model is None else clone(self.model)
         if self.model_.privacy is not None:
@@ -108,8 +101,8 @@ class Scorecard(BaseEstimator):
         frozen = isinstance(self.woe_, FrozenEstimator)
         if tables_of(X) is None and self.model_.parties is not None and not frozen:
             names = [*map(str, X.columns)] if hasattr(X, "columns") else None
-            columns = resolve_parties(self.model_.parties, np.shape(X)[1], names, X)
-            self._columns = dict(zip(_party_names(self.model_.parties, len(columns)), columns))
+            columns = resolve_parties(self.model_.parties, np.shape(X)[1], names)
+            self._columns = dict(zip(party_names(self.model_.parties, len(columns)), columns))
             self.model_.set_params(parties=None)
         if frozen:
             check_is_fitted(self.model_, "coef_")
@@ -138,12 +131,6 @@ class Scorecard(BaseEstimator):
         blocks = self.woe_._encoded(self._by_party(X), self._encoders)
         total, _ = add_up(self.base_points_, blocks, [int(self.digits)] * len(blocks))
         return total  # type: ignore[return-value]  # there are base points
-
-    def __str__(self) -> str:
-        """The parameters and, of a fitted scorecard, how its points are to be read."""
-        if not hasattr(self, "points_"):
-            return repr(self)
-        return f"{self!r}: {len(self.points_)} bins, points rise as the rate of {self.bad_!r} falls"
 
     def _by_party(self, X: Any, reset: bool = False) -> Any:
         """X, or where the model's ``parties`` say who holds its columns a table for each."""

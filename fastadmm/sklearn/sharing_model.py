@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
+import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from inspect import signature
-from numbers import Integral, Real
+from dataclasses import dataclass, replace
+from functools import partial
+from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -20,22 +20,23 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from fastadmm.blocks.block import as_block
 from fastadmm.errors import ConfigError, DivergenceError, InputError, PrivacyWarning
 from fastadmm.figures.progress import Progress
-from fastadmm.other_names import choose_instead, near_key
 from fastadmm.problem.class_names import counted_of
 from fastadmm.problem.constraints import Constraint, get_constraint
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.losses import parse_loss
 from fastadmm.problem.party_lambda import SCALED, PartyLambda, party_lambda, scales_with_lambda
 from fastadmm.problem.problem import Problem, TestSet, make_problem, reweighted
-from fastadmm.problem.regularizers import REGULARIZERS, Regularizer, get_regularizer
+from fastadmm.problem.regularizers import Regularizer, get_regularizer
 from fastadmm.settings.keys import SETTINGS
+from fastadmm.settings.privacy import DifferentialPrivacy, MessagePrivacy, Privacy
+from fastadmm.settings.setting import Setting
+from fastadmm.settings.values import check_value
 from fastadmm.sklearn.columns import (
     Parties,
     block_names,
-    check_columns,
     check_index,
     consecutive,
-    in_feature_order,
+    party_names,
     resolve_parties,
     tables_of,
     take_columns,
@@ -44,15 +45,13 @@ from fastadmm.solver.early_stopping import EarlyStopping, held_out_rows
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.loop import SolveResult, run_rounds
 from fastadmm.solver.options import SolverOptions
-from fastadmm.solver.solver import Solver
+from fastadmm.solver.solver import solve
 from fastadmm.solver.warm_start import StartingPoint
 
 if TYPE_CHECKING:
-    import os
-
     from fastadmm.inference.table import Inference
     from fastadmm.privacy.ledger import Ledger
-    from fastadmm.settings.privacy import Privacy
+    from fastadmm.privacy.statement import PrivacyStatement
     from fastadmm.store.coefficients import Coefficients
 
 Array = np.ndarray
@@ -68,90 +67,56 @@ _ADVICE = {
     Status.CONTRADICTION: "",
 }
 
+#: Parameters that are settings of a run, but take other forms here.
+_OTHER_FORMS = ("alpha", "regularizer", "loss", "class_weight", "ledger", "cv")
+
 Callback = Callable[[RoundRecord], Any]
 Constraints = str | Constraint | Sequence[str | Constraint | None] | None
 
 
-class _UnknownParameter(ConfigError, TypeError):
-    """A parameter that estimators do not have: Python calls it a TypeError, scikit-learn a ValueError."""
+class _Fitted(BaseEstimator):
+    """Attributes of a fit that methods read."""
 
-
-class _Hints:
-    """Says what a parameter of another library is called here; below ``__init__``, whose signature counts."""
-
-    def __new__(cls, *args: Any, **given: Any) -> Self:
-        cls._refuse_unknown(given)
-        return super().__new__(cls)
-
-    def set_params(self, **given: Any) -> Self:
-        """Set parameters by name.
-
-        Parameters
-        ----------
-        **given
-            Parameters as of the class.
-        """
-        self._refuse_unknown(given)
-        parent: Any = super()
-        return parent.set_params(**given)
-
-    @classmethod
-    def _refuse_unknown(cls, given: dict[str, Any]) -> None:
-        own: list[str] = cls._get_param_names()  # type: ignore[attr-defined]
-        called = {key: setting.estimator or key for key, setting in SETTINGS.items()}
-        ours = {key: name for key, name in called.items() if name in own} | {name: name for name in own}
-        for name in given.keys() - set(own):
-            key, note = near_key(name, ours)
-            if key:
-                meant = f"did you mean {ours[key]!r}?" + (f" {note}" if note else "")
-                raise _UnknownParameter(f"{cls.__name__}: unknown parameter {name!r}; {meant}")
-
-
-def keep(estimator: Any, given: dict[str, Any]) -> None:
-    """Keep the parameters that ``__init__`` was given, as scikit-learn asks."""
-    vars(estimator).update((name, value) for name, value in given.items() if name != "self")
-
-
-class _SharingModel(_Hints, BaseEstimator):
-    """What the two estimators share; the loss and the meaning of y are theirs."""
-
-    _task: ClassVar[str]
-    _default_loss: ClassVar[str]
     coef_: Array
     intercept_: Any
+    party_names_: list[str]
     party_coefs_: list[Array]
     party_columns_: list[Array]
+    privacy_: PrivacyStatement
     classes_: Array
     positive_: Any
     class_count_: Array
     _own_lambda: PartyLambda | None = None
-    _left: tuple[str, dict[str, Any], list[dict[str, Array]]] | None = None
 
-    def __init__(
-        self,
-        parties: Parties = None,
-        alpha: float | Sequence[float] | Array = 1e-4,
-        fit_intercept: bool = True,
-        tol: float = 1e-6,
-        max_rounds: int = 10000,
-        scheme: str = "auto",
-        penalty: float | None = None,
-        random_state: int | np.random.RandomState | None = None,
-        n_threads: int | None = None,
-        callbacks: Callback | Sequence[Callback] | None = None,
-        regularizer: str | Regularizer = "l2",
-        l1_ratio: float = 0.5,
-        constraint: Constraints = None,
-        loss: str = "auto",
-        privacy: Privacy | None = None,
-        warm_start: bool = False,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 5,
-        ledger: str | os.PathLike[str] | Ledger | None = None,
-        verbose: int = 0,
-    ) -> None:
-        keep(self, locals())
+
+@dataclass(eq=False, repr=False)
+class _SharingModel(_Fitted):
+    """What the estimators share; the loss and the meaning of y are theirs."""
+
+    _task: ClassVar[str]
+    _default_loss: ClassVar[str]
+
+    parties: Parties = None
+    alpha: float | Sequence[float] | Array = 1e-4
+    fit_intercept: bool = True
+    tol: float = 1e-6
+    max_rounds: int = 10000
+    scheme: str = "auto"
+    penalty: float | None = None
+    random_state: int | np.random.RandomState | None = None
+    n_threads: int | None = None
+    callbacks: Callback | Sequence[Callback] | None = None
+    regularizer: str | Regularizer = "l2"
+    l1_ratio: float = 0.5
+    constraint: Constraints = None
+    loss: str = "auto"
+    privacy: Privacy | None = None
+    warm_start: bool = False
+    early_stopping: bool = False
+    validation_fraction: float = 0.1
+    n_iter_no_change: int = 5
+    ledger: str | os.PathLike[str] | Ledger | None = None
+    verbose: int = 0
 
     def fit(
         self,
@@ -159,8 +124,6 @@ class _SharingModel(_Hints, BaseEstimator):
         y: Any,
         sample_weight: Any = None,
         offset: Any = None,
-        coef_init: Any = None,
-        intercept_init: Any = None,
         eval_set: tuple[Any, Any] | None = None,
     ) -> Self:
         """Train the joint model.
@@ -178,11 +141,6 @@ class _SharingModel(_Hints, BaseEstimator):
         offset : array-like of shape (n_samples,), optional
             Added to the linear predictor, for example the logarithm of an exposure; with
             the multinomial loss of shape (n_samples, C).
-        coef_init : array-like, optional
-            Weights to start at, of the shape of ``coef_``: they change the number of rounds,
-            not the model, up to ``tol``.
-        intercept_init : array-like, optional
-            The intercept to go with them, of the shape of ``intercept_``.
         eval_set : tuple of X and y, optional
             Other rows, whose metrics are in ``test`` of each of ``history_``; they decide nothing.
 
@@ -206,69 +164,28 @@ class _SharingModel(_Hints, BaseEstimator):
             in double precision, or is proved only among models of bounded size.
         """
         options = self._options()
-        monitor = _monitor(self.callbacks, self.verbose)
-        same = self._continues(coef_init, (X, y, sample_weight, offset))
-        before = self._model_so_far() if self.warm_start and coef_init is None else None
         problem, columns, own_weight = self._problem(X, y, sample_weight, offset)
         if eval_set is not None:
-            if not isinstance(eval_set, (tuple, list)) or len(eval_set) != 2:
-                raise InputError("eval_set: not a pair: give (X, y) of other rows")
-            problem = replace(problem, test=self._test_set(problem, columns, *eval_set))
+            problem = replace(problem, test=self._test_set(problem, columns, eval_set))
         early = None
         if self.early_stopping:
             problem, early = self._hold_out(problem, own_weight)
-        if intercept_init is not None and coef_init is None:
-            raise ConfigError("intercept_init: needs coef_init beside it")
-        if coef_init is not None:
-            before = self._initial(coef_init, intercept_init, problem, columns)
-        scaling = problem.own_lambda
-        if before is not None and scaling is not None and len(before.weights) == len(scaling.factors):
-            before = replace(before, weights=scaling.scaled(before.weights))
-        with _shown(self.callbacks, options.gap if problem.convex else options.stationarity):
-            result = self._solve(problem, options, monitor, before, early, same)
+        start = self._last_model(problem) if self.warm_start and hasattr(self, "party_coefs_") else None
+        self.clips_rows_ = isinstance(self.privacy, MessagePrivacy)
+        with _watched(self.callbacks, self.verbose, options.gap) as monitor:
+            if isinstance(self.privacy, DifferentialPrivacy):
+                result, self.privacy_ = self._fit_privately(problem, options, self.privacy, monitor, start)
+            else:
+                result, self.privacy_ = self._fit_openly(problem, options, monitor, start, early)
         if result.status is Status.DIVERGED:
             raise DivergenceError(result.message)
-        for name, value in self._fitted(columns, result.weights, result.intercept).items():
+        for name, value in self._model_of(columns, result.weights, result.intercept).items():
             setattr(self, name, value)
         self._record(result, problem.n_samples)
         if early is not None:
             self.validation_loss_ = result.record.validation
             self.best_round_ = result.record.round
         return self
-
-    def __str__(self) -> str:
-        """The parameters and, of a fitted model, what is proved of it and who holds how much."""
-        return repr(self) + (f": {self._how_it_ended()}" if hasattr(self, "status_") else "")
-
-    def _how_it_ended(self) -> str:
-        rounds = f"{self.n_rounds_} round{'s' * (self.n_rounds_ != 1)}"
-        if self.certified_:
-            end = f"certified in {rounds}"
-        elif self.certified_within_:
-            end = f"certified among bounded models in {rounds}"
-        else:
-            end = f"not certified, {str(self.status_).replace('_', ' ')} after {rounds}"
-        measures = {"gap": self.duality_gap_, "stationarity": self.stationarity_}
-        told = [
-            f"{name} {value:.0e}"
-            for name, value in measures.items()
-            if value is not None and value < math.inf
-        ]
-        held = [f"{name} {len(own)}" for name, own in zip(self.party_names_, self.party_columns_)]
-        rows = [f"{self.n_samples_fit_} rows"] if hasattr(self, "n_samples_fit_") else []
-        counted = []
-        if getattr(self, "positive_", None) is not None:
-            frequent = [f" in {count}" for count in self._class_rows().values()][1:]
-            counted = [f"class 1 = {self.positive_!r}{''.join(frequent)}"]
-        said = ", ".join([end, *told]).replace("e-0", "e-")
-        return ", ".join([said, *held, *rows, *counted])
-
-    def _class_rows(self) -> dict[Any, int]:
-        """Rows of each class, the one that is counted last; none where they are not told."""
-        if not hasattr(self, "class_count_"):
-            return {}
-        rows = zip(self.classes_.tolist(), self.class_count_.tolist())
-        return dict(sorted(rows, key=lambda own: own[0] == self.positive_))
 
     def inference(
         self,
@@ -330,9 +247,7 @@ class _SharingModel(_Hints, BaseEstimator):
     def _problem(self, X: Any, y: Any, sample_weight: Any, offset: Any) -> tuple[Problem, list[Array], Array]:
         """The problem, each party's columns, and the sample weights without class weights."""
         loss = self._checked_loss()
-        tables = tables_of(X) or {None: X}
-        check_columns(tables)
-        check_index(tables, y, sample_weight=sample_weight, offset=offset)
+        check_index(tables_of(X) or {None: X}, y, sample_weight=sample_weight, offset=offset)
         blocks, target, columns = self._training_input(X, y)
         if target.dtype.kind in "mM":
             raise InputError("y: dates or times are no targets: give numbers, or classes as text")
@@ -368,7 +283,7 @@ class _SharingModel(_Hints, BaseEstimator):
         """What scales the parties' columns where every party has its own lambda."""
         if isinstance(self.alpha, Real):
             return None
-        values = self._party_alphas()
+        values = [float(value) for value in self._alphas()]
         if len(values) != n_parties:
             raise ConfigError(f"alpha: {len(values)} values, but there are {n_parties} parties")
         regularizer = get_regularizer(self.regularizer)
@@ -384,13 +299,10 @@ class _SharingModel(_Hints, BaseEstimator):
             raise ConfigError("alpha: one for each party does not go with privacy")
         return party_lambda(values, regularizer)
 
-    def _party_alphas(self) -> list[float]:
-        """``alpha`` where it is one for each party."""
-        if isinstance(self.alpha, str) or not isinstance(self.alpha, Sequence | np.ndarray):
-            raise ConfigError(f"alpha: {self.alpha!r} is not a number, and not one for each party")
-        for value in self.alpha:
-            _check_number("alpha", value, Real, above=0)
-        return [float(value) for value in self.alpha]
+    def _alphas(self) -> Sequence[Any] | Array:
+        """``alpha`` as one or several values."""
+        several = isinstance(self.alpha, Sequence | np.ndarray) and not isinstance(self.alpha, str)
+        return self.alpha if several else [self.alpha]  # type: ignore[return-value]
 
     def _stratify(self, y: Array) -> bool:
         """Whether targets are classes, whose shares held-out rows keep."""
@@ -433,7 +345,7 @@ class _SharingModel(_Hints, BaseEstimator):
             stacklevel=3,
         )
 
-    def _fitted(self, columns: list[Array], weights: list[Array], intercept: Any) -> dict[str, Any]:
+    def _model_of(self, columns: list[Array], weights: list[Array], intercept: Any) -> dict[str, Any]:
         """What makes the estimator predict with a model, by attribute name."""
         if self._own_lambda is not None:
             weights = self._own_lambda.original(weights)
@@ -446,22 +358,14 @@ class _SharingModel(_Hints, BaseEstimator):
         """Sample weights times class weights, where there are any."""
         return sample_weight
 
-    def _continues(self, coef_init: Any, data: tuple[Any, ...]) -> str:
-        """What a later fit must have in common with this one to take up its rounds; empty where none can."""
-        if not self.warm_start or self.early_stopping or coef_init is not None:
-            return ""
-        import joblib
-
-        others = ("max_rounds", "n_threads", "callbacks", "verbose")
-        own = {k: v for k, v in self.get_params(deep=False).items() if k not in others}
-        return str(joblib.hash((data, own)))
-
-    def _test_set(self, problem: Problem, columns: list[Array], X: Any, y: Any) -> TestSet:
+    def _test_set(self, problem: Problem, columns: list[Array], given: Any) -> TestSet:
         """Other rows as the problem takes them."""
+        if not isinstance(given, tuple | list) or len(given) != 2:
+            raise InputError("eval_set: not a pair: give (X, y) of other rows")
         if self.privacy is not None:
             raise ConfigError("eval_set: not in a private run; score the model afterwards")
-        blocks = self._blocks_of(X, columns)
-        y = check_array(y, dtype=None, ensure_2d=False, input_name="y of eval_set")
+        blocks = self._blocks_of(given[0], columns)
+        y = check_array(given[1], dtype=None, ensure_2d=False, input_name="y of eval_set")
         if len(y) != blocks[0].shape[0]:
             raise InputError(f"eval_set: {blocks[0].shape[0]} rows of X, but {len(y)} of y")
         if self._task == "classification":
@@ -470,81 +374,57 @@ class _SharingModel(_Hints, BaseEstimator):
             y = np.searchsorted(self.classes_, y)
         factors = [1.0] * len(blocks) if problem.own_lambda is None else problem.own_lambda.factors
         made = [as_block(block * factor, name) for block, factor, name in zip(blocks, factors, problem.names)]
-        ones, shape = np.ones(len(y)), (len(y), problem.n_outputs) if problem.loss.vector else len(y)
-        return TestSet(made, np.asarray(y, dtype=np.float64), ones, np.zeros(shape))
+        shape = (len(y), problem.n_outputs) if problem.loss.vector else len(y)
+        return TestSet(made, np.asarray(y, dtype=np.float64), np.ones(len(y)), np.zeros(shape))
 
-    def _model_so_far(self) -> StartingPoint | None:
+    def _last_model(self, problem: Problem) -> StartingPoint:
         """The model of the last fit, for ``warm_start``."""
-        if not hasattr(self, "party_coefs_"):
-            return None
-        by_class = self.party_coefs_[0].ndim == 2
-        intercept = self.intercept_ if by_class else float(np.ravel(self.intercept_)[0])
-        return StartingPoint(list(self.party_coefs_), intercept if self.fit_intercept else 0.0 * intercept)
+        weights, scaling = list(self.party_coefs_), problem.own_lambda
+        intercept = self.intercept_ if weights[0].ndim == 2 else float(np.ravel(self.intercept_)[0])
+        if scaling is not None and len(weights) == len(scaling.factors):
+            weights = scaling.scaled(weights)
+        return StartingPoint(weights, intercept if self.fit_intercept else 0.0 * intercept)
 
-    def _initial(self, coef: Any, intercept: Any, problem: Problem, columns: list[Array]) -> StartingPoint:
-        """``coef_init`` and ``intercept_init`` as the parties' weights."""
-        classes = problem.n_outputs if problem.loss.vector else 0
-        d = self.n_features_in_
-        names = getattr(self, "feature_names_in_", None)
-        whole = np.asarray(in_feature_order(coef, names, "coef_init"), dtype=np.float64)
-        if whole.shape != ((classes, d) if classes else (d,)) and not (not classes and whole.shape == (1, d)):
-            wanted = (classes, d) if classes else (d,)
-            raise InputError(f"coef_init: shape {whole.shape}, expected {wanted}")
-        whole = whole.T if classes else np.ravel(whole)
-        size = max(classes, 1)
-        b = np.zeros(size) if intercept is None else np.ravel(np.asarray(intercept, dtype=np.float64))
-        if b.shape != (size,):
-            raise InputError(f"intercept_init: {b.size} values, expected {size}")
-        return StartingPoint([whole[held] for held in columns], b if classes else float(b[0]))
-
-    def _solve(
+    def _fit_openly(
         self,
         problem: Problem,
         options: SolverOptions,
-        monitor: Callable[[RoundRecord], Any] | None,
+        monitor: Callback | None,
         start: StartingPoint | None,
         early: EarlyStopping | None,
-        same: str,
-    ) -> SolveResult:
-        """Train with the privacy that is asked for, and record what it guarantees."""
+    ) -> tuple[SolveResult, PrivacyStatement]:
+        """Train without differential privacy, and say so."""
         from fastadmm.privacy.statement import no_privacy
-        from fastadmm.settings.privacy import DifferentialPrivacy, MessagePrivacy, Privacy
 
-        settings = Privacy() if self.privacy is None else self.privacy
-        if not isinstance(settings, Privacy):
-            raise ConfigError(f"privacy: {settings!r} is not a fastadmm.Privacy")
-        self.clips_rows_ = isinstance(settings, MessagePrivacy)
-        if not isinstance(settings, DifferentialPrivacy):
-            if self.ledger is not None:
-                raise ConfigError("ledger: a fit without privacy charges nothing; leave it out")
-            self.privacy_ = no_privacy(problem.names)
-            left, self._left = self._left, None
-            if left is None or not same or left[0] != same:
-                open_solver = Solver(problem, options, start=start, early=early)
-            else:
-                more = options.max_rounds + int(left[1]["n_rounds"])
-                open_solver = Solver(problem, replace(options, max_rounds=more))
-                open_solver.restore(*left[1:])
-            try:
-                result = run_rounds(open_solver, monitor)
-                if same and result.status is Status.MAX_ROUNDS:
-                    self._left = same, open_solver.export(), open_solver.export_parties()
-                return result
-            finally:
-                open_solver.close()
+        if self.privacy is not None and not isinstance(self.privacy, Privacy):
+            raise ConfigError(f"privacy: {self.privacy!r} is not a fastadmm.Privacy")
+        if self.ledger is not None:
+            raise ConfigError("ledger: a fit without privacy charges nothing; leave it out")
+        result = solve(problem, options, monitor, start=start, early=early)
+        return result, no_privacy(problem.names)
+
+    def _fit_privately(
+        self,
+        problem: Problem,
+        options: SolverOptions,
+        privacy: DifferentialPrivacy,
+        monitor: Callback | None,
+        start: StartingPoint | None,
+    ) -> tuple[SolveResult, PrivacyStatement]:
+        """Train with differential privacy, charge the ledger, and tell what is guaranteed."""
+        from fastadmm.privacy.message import private_solver
+        from fastadmm.privacy.private_run import UNCOUNTED, charge_fit, other_fits, resolve_ledger
+        from fastadmm.privacy.published import exact_note, exact_parties
+
         for parameter, key, given in (
-            ("early_stopping", "validation", early),
+            ("early_stopping", "validation", self.early_stopping or None),
             ("warm_start", "warm_start", start),
             ("class_weight", "class_weight", getattr(self, "class_weight", None)),
         ):
             if given is not None:
                 raise ConfigError(f"{parameter}: not in a private run: {SETTINGS[key].refused['private']}")
-        from fastadmm.privacy.message import private_solver
-        from fastadmm.privacy.private_run import UNCOUNTED, charge_fit, other_fits, resolve_ledger
-        from fastadmm.privacy.published import exact_note, exact_parties
-
         ledger = resolve_ledger(self.ledger)
-        solver = private_solver(problem, options, settings)
+        solver = private_solver(problem, options, privacy)
         if solver.advice():
             warnings.warn(solver.advice(), UserWarning, stacklevel=3)
         try:
@@ -552,23 +432,15 @@ class _SharingModel(_Hints, BaseEstimator):
                 charge_fit(ledger, solver)
             result = run_rounds(solver, monitor)
             others = UNCOUNTED if ledger is None else other_fits(ledger, solver)
-            self.privacy_ = replace(solver.statement(), tuning=others)
-            said = {name: self.privacy_.weights_line(name) for name in problem.names}
+            statement = replace(solver.statement(), tuning=others)
+            said = {name: statement.weights_line(name) for name in problem.names}
             notes = [UNCOUNTED] if ledger is None else []
             notes += [exact_note(exact, "coef_")] if (exact := exact_parties(said)) else []
             if notes:
                 warnings.warn(f"private fit: {'; '.join(notes)}", PrivacyWarning, stacklevel=3)
         finally:
             solver.close()
-        return result
-
-    def _seen_by_model(self, block: Any) -> Any:
-        """A party's rows as its weights take them: private training clips each row to norm 1."""
-        if not getattr(self, "clips_rows_", False):
-            return block
-        from fastadmm.privacy.sensitivity import clip_rows
-
-        return clip_rows(block)
+        return result, statement
 
     def _loss_of_targets(self, loss: Loss) -> Loss:
         """The loss, after a look at the encoded targets."""
@@ -592,40 +464,26 @@ class _SharingModel(_Hints, BaseEstimator):
         return loss
 
     def _options(self) -> SolverOptions:
-        """Check the parameters under their names here; the solver has its own."""
-        if isinstance(self.alpha, Real):
-            _check_number("alpha", self.alpha, Real, above=0)
-        else:
-            self._party_alphas()
-        _check_number("l1_ratio", self.l1_ratio, Real, above=0)
-        _check_number("tol", self.tol, Real, at_least=0, below=1)
-        _check_number("max_rounds", self.max_rounds, Integral, at_least=1)
-        if isinstance(self.penalty, str):
-            known = self.penalty in REGULARIZERS
-            meant = repr(self.penalty) if known else choose_instead("regularizer", self.penalty, REGULARIZERS)
-            meant = f"did you mean regularizer={meant.removeprefix('did you mean ').rstrip('?')}?"
-            hint = "" if "choose" in meant else f", the r of ADMM; {meant}"
-            raise ConfigError(f"penalty: {self.penalty!r} is not a number{hint}")
-        if self.penalty is not None:
-            _check_number("penalty", self.penalty, Real, above=0)
-        if self.n_threads is not None:
-            _check_number("n_threads", self.n_threads, Integral, at_least=1)
-        if self.early_stopping:
-            _check_number("validation_fraction", self.validation_fraction, Real, above=0)
-            _check_number("n_iter_no_change", self.n_iter_no_change, Integral, at_least=1)
-        if not isinstance(self.fit_intercept, (bool, np.bool_)):
-            raise ConfigError(f"fit_intercept: {self.fit_intercept!r} is neither True nor False")
-        if not isinstance(self.scheme, str):
-            raise ConfigError(f"scheme: {self.scheme!r} is not the name of a scheme")
+        """Options of the solver; parameters that are settings of a run are checked as those are."""
+        for value in self._alphas():
+            self._checked("alpha", SETTINGS["lambda"], value)
+        options: dict[str, Any] = {}
+        for setting in SETTINGS.values():
+            name = setting.estimator
+            if name not in _OTHER_FORMS and name in self._get_param_names():
+                value = self._checked(name, setting, getattr(self, name))
+                options |= {setting.solver: value} if setting.solver else {}
         check_random_state(self.random_state)
-        return SolverOptions(
-            scheme=self.scheme,
-            gap=float(self.tol),
-            stationarity=float(self.tol),
-            max_rounds=int(self.max_rounds),
-            penalty=None if self.penalty is None else float(self.penalty),
-            n_threads=None if self.n_threads is None else int(self.n_threads),
-        )
+        return SolverOptions(stationarity=options["gap"], **options)
+
+    @staticmethod
+    def _checked(name: str, setting: Setting, value: Any) -> Any:
+        """A value as that of a setting, of which None may be the default."""
+        try:
+            value = value.item() if isinstance(value, np.generic) else value
+            return value if value is None is setting.default else check_value(setting, value)
+        except ValueError as error:
+            raise ConfigError(f"{name}: {error}") from None
 
     def _training_input(self, X: Any, y: Any) -> tuple[list[Any], Array, list[Array]]:
         """Blocks, targets and each party's columns; records the features seen."""
@@ -639,14 +497,13 @@ class _SharingModel(_Hints, BaseEstimator):
             blocks = self._checked_blocks(tables)
             _, y = check_X_y(blocks[0], y, accept_sparse="csr", y_numeric=numeric, estimator=self)
             columns = consecutive(block.shape[1] for block in blocks)
-            self.party_names_ = _party_names(X, len(blocks))
+            self.party_names_ = party_names(X, len(blocks))
             check_features(self, list(tables.values()), columns, reset=True)
             return blocks, y, columns
-        given = X
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=numeric)
         names = getattr(self, "feature_names_in_", None)
-        columns = resolve_parties(self.parties, self.n_features_in_, names, given)
-        self.party_names_ = _party_names(self.parties, len(columns))
+        columns = resolve_parties(self.parties, self.n_features_in_, names)
+        self.party_names_ = party_names(self.parties, len(columns))
         return [take_columns(X, held) for held in columns], y, columns
 
     def _predictor(self, X: Any, offset: Any = None) -> Array:
@@ -667,9 +524,14 @@ class _SharingModel(_Hints, BaseEstimator):
 
     def _products(self, X: Any) -> Array:
         check_is_fitted(self, "coef_")
-        check_columns(tables_of(X, self.party_names_) or {None: X})
-        if tables_of(X, self.party_names_) is not None or getattr(self, "clips_rows_", False):
-            return self._sum(self._blocks_of(X, self.party_columns_))
+        clips = getattr(self, "clips_rows_", False)
+        if clips or tables_of(X, self.party_names_) is not None:
+            blocks = self._blocks_of(X, self.party_columns_)
+            if clips:  # private training clips each row to norm 1
+                from fastadmm.privacy.sensitivity import clip_rows
+
+                blocks = list(map(clip_rows, blocks))
+            return sum(block @ x for block, x in zip(blocks, self.party_coefs_)) + self.intercept_
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         by_class = self.party_coefs_[0].ndim == 2
         return X @ (self.coef_.T if by_class else np.ravel(self.coef_)) + self.intercept_
@@ -692,10 +554,6 @@ class _SharingModel(_Hints, BaseEstimator):
         check_features(self, list(tables.values()), columns, reset=False)
         return blocks
 
-    def _sum(self, blocks: Sequence[Any]) -> Array:
-        scores = (self._seen_by_model(block) @ x for block, x in zip(blocks, self.party_coefs_))
-        return sum(scores) + self.intercept_
-
     def _checked_blocks(self, tables: dict[Any, Any]) -> list[Any]:
         return [
             check_array(block, accept_sparse="csr", dtype=np.float64, estimator=self, input_name=f"X[{m!r}]")
@@ -703,11 +561,9 @@ class _SharingModel(_Hints, BaseEstimator):
         ]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # A pickle of version 0.1.0 has no parameters that came later; it was made as their defaults say.
-        given = signature(type(self)).parameters.values()
-        state = {parameter.name: parameter.default for parameter in given} | state
+        # Pickles of old versions lack what came later; of parameters the class has the defaults.
         if "party_columns_" in state and "party_names_" not in state:
-            state["party_names_"] = _party_names(state["parties"], len(state["party_columns_"]))
+            state["party_names_"] = party_names(state["parties"], len(state["party_columns_"]))
         if "classes_" in state and "positive_" not in state:
             state["positive_"] = counted_of(state["classes_"].tolist())
         super().__setstate__(state)
@@ -730,74 +586,29 @@ def check_features(estimator: Any, blocks: Sequence[Any], columns: list[Array], 
     validate_data(estimator, header, reset=reset, skip_check_array=True)
 
 
-def _party_names(named: Any, count: int) -> list[str]:
-    """The keys of a dict; otherwise numbers count as names."""
-    return list(named) if isinstance(named, Mapping) else [f"party-{m + 1}" for m in range(count)]
-
-
-def _check_number(
-    name: str,
-    value: Any,
-    kind: Any,
-    above: float | None = None,
-    at_least: float | None = None,
-    below: float | None = None,
-) -> None:
-    """Raise ConfigError unless value is a finite number of the kind and in range."""
-    if not isinstance(value, kind) or isinstance(value, (bool, np.bool_)):
-        what = "an integer" if kind is Integral else "a number"
-        raise ConfigError(f"{name}: {value!r} is not {what}")
-    value = value.item() if isinstance(value, np.generic) else value  # shown without its type
-    if not math.isfinite(value):
-        raise ConfigError(f"{name}: {value!r} is not finite")
-    if above is not None and not value > above:
-        raise ConfigError(f"{name}: {value!r} must be above {above}")
-    if at_least is not None and not value >= at_least:
-        raise ConfigError(f"{name}: {value!r} must be at least {at_least}")
-    if below is not None and not value < below:
-        raise ConfigError(f"{name}: {value!r} must be below {below}")
-
-
-def _monitor(callbacks: Any, verbose: Any) -> Callable[[RoundRecord], None] | None:
-    """One function that calls every callback, and prints rounds."""
-    each = [callbacks] if callbacks is None or callable(callbacks) else callbacks
-    if not isinstance(each, (list, tuple)) or not (callbacks is None or all(map(callable, each))):
+@contextmanager
+def _watched(callbacks: Any, verbose: Any, target: float) -> Iterator[Callback | None]:
+    """What is called with each round: every callback, those that show progress told of begin and end, too."""
+    each = [callbacks] if callable(callbacks) else [] if callbacks is None else callbacks
+    if not isinstance(each, list | tuple) or not all(map(callable, each)):
         raise ConfigError(f"callbacks: {callbacks!r} is neither a callable nor a list of callables")
     if not isinstance(verbose, int | np.integer) or verbose < 0:
         raise ConfigError(f"verbose: {verbose!r} is not 0, 1 or 2")
-    called = [one for one in each if one is not None] + ([_printer(int(verbose))] if verbose else [])
-
-    def monitor(record: RoundRecord) -> None:
-        for one in called:
-            one(record)
-
-    return monitor if called else None
-
-
-@contextmanager
-def _shown(callbacks: Any, target: float) -> Iterator[None]:
-    """Tell the callbacks that show progress when the fit begins, what it stops at, and when it ends."""
-    each = callbacks if isinstance(callbacks, (list, tuple)) else [callbacks]
+    called = [*each, *([partial(_print, bool(verbose > 1))] if verbose else [])]
     lines = [callback for callback in each if isinstance(callback, Progress)]
     for line in lines:
         line.begin(target)
     try:
-        yield
+        yield (lambda record: [one(record) for one in called]) if called else None
     finally:
         for line in lines:
             line.end()
 
 
-def _printer(verbose: int) -> Callable[[RoundRecord], None]:
-    """Print rounds: with 2 each of them, with 1 those whose numbers have one digit that is not 0."""
-
-    def show(record: RoundRecord) -> None:
-        if verbose > 1 or len(str(record.round).rstrip("0")) == 1:
-            measure = f"gap {record.gap:.2e}"
-            if record.stationarity is not None:
-                measure = f"stationarity {record.stationarity:.2e}"
-            print(
-                f"round {record.round}: objective {record.objective:.8g}, {measure}, {record.seconds:.1f} s"
-            )
-
-    return show
+def _print(every: bool, record: RoundRecord) -> None:
+    """Print a round: every one, or those whose numbers have one digit that is not 0."""
+    if every or len(str(record.round).rstrip("0")) == 1:
+        measure = f"gap {record.gap:.2e}"
+        if record.stationarity is not None:
+            measure = f"stationarity {record.stationarity:.2e}"
+        print(f"round {record.round}: objective {record.objective:.8g}, {measure}, {record.seconds:.1f} s")

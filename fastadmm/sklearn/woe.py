@@ -6,7 +6,8 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from numbers import Integral, Real
+from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Self
 
 import numpy as np
@@ -23,9 +24,9 @@ from fastadmm.judging.binning import Cells, Rules
 from fastadmm.problem.class_names import counted_of
 from fastadmm.runs.points import bin_rows
 from fastadmm.runs.scorecard import Binning, bin_columns
-from fastadmm.sklearn.columns import check_index, consecutive, tables_of
+from fastadmm.sklearn.columns import check_index, consecutive, party_names, tables_of
 from fastadmm.sklearn.estimators import classes_of
-from fastadmm.sklearn.sharing_model import _check_number, _party_names, check_features, keep
+from fastadmm.sklearn.sharing_model import check_features
 from fastadmm.store.encoder import ColumnEncoding, Encoder
 
 Array = np.ndarray
@@ -35,6 +36,7 @@ class _NoCell(InputError, TypeError):
     """A cell that is neither a number nor text: scikit-learn calls it a TypeError."""
 
 
+@dataclass(eq=False, repr=False)
 class WoeTransformer(TransformerMixin, BaseEstimator):
     """Bins of each column, and the weight of evidence (WOE) of each cell's bin as its feature.
 
@@ -78,19 +80,13 @@ class WoeTransformer(TransformerMixin, BaseEstimator):
         Bins by party, as models store them.
     """
 
-    party_names_: list[str]
-
-    def __init__(
-        self,
-        max_bins: int = 6,
-        min_share: float = 0.05,
-        min_events: float = 5,
-        min_iv: float | None = None,
-        bins: Mapping[str, Any] | None = None,
-        monotone: str | Mapping[str, str] = "auto",
-        positive: Any = None,
-    ) -> None:
-        keep(self, locals())
+    max_bins: int = 6
+    min_share: float = 0.05
+    min_events: float = 5
+    min_iv: float | None = None
+    bins: Mapping[str, Any] | None = None
+    monotone: str | Mapping[str, str] = "auto"
+    positive: Any = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Choose bins.
@@ -129,9 +125,7 @@ class WoeTransformer(TransformerMixin, BaseEstimator):
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> list[Array]:
         """Choose bins; each party's rows as WOE of the other folds."""
-        _check_number("max_bins", self.max_bins, Integral)
-        for name in ("min_share", "min_events", *(["min_iv"] if self.min_iv is not None else [])):
-            _check_number(name, getattr(self, name), Real)
+        check_numbers(self, "max_bins", "min_share", "min_events", *["min_iv"] * (self.min_iv is not None))
         ways = self.monotone if isinstance(self.monotone, Mapping) else {"": self.monotone}
         rules = Rules(self.max_bins, self.min_share, self.min_events, ways.get("", "auto"))
         given = self.bins or {}
@@ -193,7 +187,7 @@ class WoeTransformer(TransformerMixin, BaseEstimator):
         """Each party's table; records or checks the columns seen."""
         given = tables_of(X, None if reset else self.party_names_)
         if reset:
-            self.party_names_ = _party_names(X if given else None, len(given or "1"))
+            self.party_names_: list[str] = party_names(X if given else None, len(given or "1"))
         if given is None:
             if not hasattr(X, "columns"):
                 X = check_array(X, dtype=None, ensure_all_finite=False, estimator=self, input_name="X")
@@ -235,6 +229,13 @@ class WoeTransformer(TransformerMixin, BaseEstimator):
         tags.input_tags.allow_nan = tags.input_tags.categorical = True
         tags.classifier_tags = ClassifierTags(multi_class=False)  # of its labels
         return tags
+
+
+def check_numbers(estimator: Any, *names: str) -> None:
+    """Refuse parameters that are no numbers."""
+    for name in names:
+        if not isinstance(value := getattr(estimator, name), Real):
+            raise ConfigError(f"{name}: {value!r} is not a number")
 
 
 def _by_parameter(said: str) -> str:

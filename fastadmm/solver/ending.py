@@ -138,4 +138,4 @@ def pooled_hint(problem: Problem, engine: Engine, seconds: float) -> str:
     if not about * _FASTER < seconds:
         return ""
     took = f"some {about:.1g} s instead of {seconds:.1f}"
-    return f"pooled, this would take {took}: all columns are in this process (--pooled, scheme = 'pooled')"
+    return f"pooled, this would take {took}: all columns are in this process (scheme 'pooled')"

@@ -146,7 +146,7 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
         if not directory.exists():
             share = str(path).removesuffix("%").replace(".", "", 1).isdecimal()
             how = (
-                "a share of rows is held out by --validation 0.2"
+                "a share of rows is held out by --set validation=0.2"
                 if share
                 else "make it with 'fastadmm convert'"
             )
