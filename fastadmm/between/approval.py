@@ -12,7 +12,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -377,8 +377,9 @@ _UNCOUNTED = (
 def refusals(directory: Path) -> int:
     """Requests that were refused so far."""
     path = directory / REFUSALS
-    with storage_errors(path, "read"):
-        return path.stat().st_size if path.exists() else 0
+    with storage_errors(path, "read"), suppress(FileNotFoundError):
+        return os.stat(path).st_size
+    return 0
 
 
 def check_refusals(directory: Path, place: str) -> int:

@@ -66,8 +66,7 @@ def write_state(path: Path, solver: Solver, parties: Sequence[Correspondent], fi
         for party in parties:
             group = queues.create_group(party.name)
             group.attrs["previous"] = party.last
-            if party.answered:
-                group.attrs["answered"] = party.answered
+            group.attrs["answered"] = party.answered
             for k, (name, arguments) in enumerate(party.queue):
                 call = group.create_group(f"{k:04d}")
                 call.attrs["call"] = name
@@ -80,7 +79,7 @@ def read_state(path: Path, names: Sequence[str], but: Sequence[str] = ()) -> dic
         parties: dict[str, Correspondent] = {}
         for name in names:
             group = require_group(require_group(file, "queues"), name)
-            answered = read_attribute(group, "answered", str) if "answered" in group.attrs else ""
+            answered = read_attribute(group, "answered", str)
             queue = [
                 (read_attribute(call, "call", str), read_tree(require_group(call, "arguments")))
                 for call in (require_group(group, key) for key in sorted(group))
@@ -88,7 +87,7 @@ def read_state(path: Path, names: Sequence[str], but: Sequence[str] = ()) -> dic
             last = read_attribute(group, "previous", int)
             parties[name] = Correspondent(name, last=last, answered=answered, queue=queue)
         solver = read_tree(require_group(file, "solver"), but)
-        log = read_array(file, "log", ndim=1, kind="u").tobytes() if "log" in file else None
+        log = read_array(file, "log", ndim=1, kind="u").tobytes()
         return {"first": read_attribute(file, "first", int), "solver": solver, "parties": parties, "log": log}
 
 
@@ -283,7 +282,7 @@ class Coordinator:
             return answers
 
         try:
-            if state is not None and state["log"] is not None:  # the file itself has no digest
+            if state is not None:  # the file itself has no digest
                 write_whole(self.folder.log, state["log"], force=True)
             with self.folder.open_log(solver.n_rounds) as log:
                 record, self.n_rounds = solver.last_record, solver.n_rounds

@@ -183,6 +183,10 @@ class Session:
             self._last = self._state(asked, terms, message, Answered(**said["answered"]))
             if asked.digest not in self.audit.answered:
                 self.audit.add(said["entry"])
+        last = -1 if self._last is None else self._last.number
+        mine = [one for one in self.audit.answers if one["run"] == self.run and one["number"] > last]
+        # What the audit log has and the journal has lost, by number.
+        self._lost = {one["number"]: one for one in mine}
 
     def _state(self, asked: Request, terms: dict[str, Any], message: bytes, answered: Answered) -> PartyState:
         content = self.data.content_digest
@@ -261,6 +265,7 @@ class Session:
             entry.pop("answer", None)
             raise
         self._last = now
+        self._lost.pop(asked.number, None)
         if not logged:
             self.audit.add(entry)
         if not self._by_files and (len(self.journal) >= _EXCHANGES or self.journal.n_bytes >= _BYTES):
@@ -312,9 +317,7 @@ class Session:
 
         What was answered counts, whichever file says it: it is answered again, to the same bits, or not.
         """
-        last = -1 if self._last is None else self._last.number
-        lost = {one["number"]: one for one in self.audit.answers if one["run"] == self.run}
-        lost = {number: one for number, one in lost.items() if number > last}
+        lost = self._lost
         if not lost:
             return ""
         first = lost[min(lost)]
