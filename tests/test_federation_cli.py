@@ -53,13 +53,8 @@ def test_an_agent_says_where_it_answers(tmp_path, capsys, monkeypatch) -> None:
 def test_a_demonstration_that_differs_fails(
     what: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    result = {
-        "same": what != "weights",
-        "same_predictions": what != "predictions",
-        "metrics": {"log_loss": 1.0, "accuracy": 1.0},
-        "message": "done",
-        "seconds": 1.0,
-    }
+    result: dict[str, object] = {"same": what != "weights", "same_predictions": what != "predictions"}
+    result |= {"metrics": {"log_loss": 1.0, "accuracy": 1.0}, "message": "done", "seconds": 1.0}
     monkeypatch.setattr("fastadmm.cli.federate_demo.run_federate_demo", lambda *_: result)
     with pytest.raises(SystemExit) as ended:
         main(["federate", "demo"])

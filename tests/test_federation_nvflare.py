@@ -590,19 +590,6 @@ def speak(context: ssl.SSLContext, port: int) -> bytes:
         return said
 
 
-@slow
-def test_no_process_outlives_the_stage(tmp_path: Path) -> None:
-    with TemporaryDirectory(prefix="fc") as directory, Stage(Path(directory), ["a"]) as small:
-        small.provision()
-        small.start(SERVER)
-        small.spawn("deep", ["sh", "-c", "setsid sleep 600 & sleep 0.3"])
-        until = time.monotonic() + 20
-        while len(small.processes()) < 2:
-            assert time.monotonic() < until
-            time.sleep(0.05)
-    assert small.processes() == []
-
-
 def kinds_of_runs() -> dict[str, dict[str, object]]:
     test = {"sampler": "insecure_test", "seed": 7, "delta": 1e-3, "epsilon": 4.0}
     return {

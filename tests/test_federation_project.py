@@ -5,7 +5,7 @@ import json
 import re
 import tempfile
 from collections.abc import Iterator
-from contextlib import redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from run_tools import run, write_blocks
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
-NAMES = ("bank", "shop")
+NAMES, PARTIES = ("bank", "shop"), ("party-1", "party-2")
 
 #: Settings of which parties elsewhere give the bits of one process, also where there is one alone.
 SAME = {"lambda": 1e-2, "gap": 1e-8, "scheme": "subspace"}
@@ -222,6 +222,33 @@ def test_a_whole_project(
         assert "exchanges answered, ended" in said
 
 
+@contextmanager
+def two_parties(
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    n: int = 80,
+    shift: float = 0.0,
+    names: tuple[str, ...] = PARTIES,
+) -> Iterator[tuple[Houses, list[np.ndarray], np.ndarray]]:
+    """Agents of features, the second by files where there are two; n rows to learn from, 40 for tests."""
+    blocks, y, _ = make_vertical_classification(n + 40, (3, 4))
+    blocks = [block + shift * y[:, np.newaxis] for block in blocks]
+    for kind, rows in {"train": slice(0, n), "test": slice(n, n + 40)}.items():
+        write_blocks(home / f"{kind}.parts", [block[rows] for block in blocks], y[rows])
+    houses, config = Houses(home, names, by_files=names[1:]), home / "project.toml"
+    monkeypatch.setattr("time.sleep", houses.look)
+    settings = {"data": str(home / "train.parts" / "labels.h5"), **SAME}
+    write_toml(config, {**settings, "federation": read_toml(config)["federation"]})
+    try:
+        for name in names:
+            (home / name).mkdir()
+            houses.start(name, home / "train.parts" / f"{name}.h5")
+        yield houses, [block[:n] for block in blocks], y[:n]
+    finally:
+        for name in names:
+            houses.stop(name)
+
+
 def in_one_process(home: Path, blocks: list[np.ndarray], y: np.ndarray, run_: Path) -> tuple[Any, Any]:
     """The problem and the model of a run whose parties are threads."""
     write_blocks(home / f"{run_.name}.parts", blocks, y)
@@ -233,21 +260,10 @@ def in_one_process(home: Path, blocks: list[np.ndarray], y: np.ndarray, run_: Pa
 def test_errors_and_worth_have_the_bits_of_one_process(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    blocks, y, _ = make_vertical_classification(120, (3, 4))
-    for kind, rows in {"train": slice(0, 80), "test": slice(80, 120)}.items():
-        write_blocks(home / f"{kind}.parts", [block[rows] for block in blocks], y[rows])
-    names = ("party-1", "party-2")
-    houses = Houses(home, names, by_files=names[1:])
-    monkeypatch.setattr("time.sleep", houses.look)
-    config, own = home / "project.toml", str(home / "train.parts" / "{name}.h5")
-    settings = {"data": str(home / "train.parts" / "labels.h5"), **SAME}
-    write_toml(config, {**settings, "federation": read_toml(config)["federation"]})
+    names, config, own = PARTIES, home / "project.toml", str(home / "train.parts" / "{name}.h5")
     errors = ("federate", "infer", config, home / "run", "-o", home / "errors")
     worth = ("federate", "worth", config, home / "test.parts" / "labels.h5", "-o", home / "worth")
-    try:
-        for name in names:
-            (home / name).mkdir()
-            houses.start(name, Path(own.format(name=name)))
+    with two_parties(home, monkeypatch) as (houses, blocks, y):
         for code, asked, *options in (
             ("run", ("federate", "train", config, "-q", "-o", home / "run")),
             ("task", errors, "--data", own),
@@ -263,11 +279,8 @@ def test_errors_and_worth_have_the_bits_of_one_process(
         found = json.loads(capsys.readouterr().out)
         assert found["shapley"] == read_json(home / "worth" / "worth.json")["shapley"]
         assert run(*worth[:-1], home / "none", "--metric", "x")
-    finally:
-        for name in names:
-            houses.stop(name)
 
-    problem, model = in_one_process(home, [block[:80] for block in blocks], y[:80], home / "one")
+    problem, model = in_one_process(home, blocks, y, home / "one")
     with Engine(1) as engine:
         parties = [
             InferenceParty(p.name, block, p.weights, p.feature_names, np.ones(len(p.weights)), engine)
@@ -280,7 +293,7 @@ def test_errors_and_worth_have_the_bits_of_one_process(
         assert read_json(path) == json.loads(json.dumps(table.to_dict()))
     for members in ((0,), (1,), (0, 1)):
         there = home / "worth" / "runs" / "-".join(str(m + 1) for m in members)
-        _, model = in_one_process(home, [blocks[m][:80] for m in members], y[:80], home / there.name)
+        _, model = in_one_process(home, [blocks[m] for m in members], y, home / there.name)
         assert read_json(there / "result.json")["intercept"] == model.intercept
         for m, part in zip(members, model.parties):
             own = houses.state(names[m]) / read_json(there / "run.json")["run"] / f"{names[m]}.h5"
@@ -290,20 +303,12 @@ def test_errors_and_worth_have_the_bits_of_one_process(
 def test_labels_with_noise_give_the_bins_of_one_process(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    blocks, y, _ = make_vertical_classification(300, (3, 4))
-    train = write_blocks(home / "train.parts", blocks, y)
-    names = ("party-1", "party-2")
-    houses = Houses(home, names, by_files=names[1:])
-    monkeypatch.setattr("time.sleep", houses.look)
-    config, released = home / "project.toml", home / "released.h5"
+    config, released, train = home / "project.toml", home / "released.h5", home / "train.parts"
     noise = ("--label-epsilon", 3, "--ledger", home / "ledger.jsonl", "-o", released)
-    assert run("scorecard", "labels", train / "labels.h5", *noise) == 0
     labels = ("federate", "labels", config, released, "-o", home / "labels")
     true = (*labels[:3], train / "labels.h5", "-o", home / "true")
-    try:
-        for name in names:
-            (home / name).mkdir()
-            houses.start(name, train / f"{name}.h5")
+    with two_parties(home, monkeypatch, 300, 1.0) as (houses, *_):
+        assert run("scorecard", "labels", train / "labels.h5", *noise) == 0
         assert run(*true) == 3
         assert "true labels, which no party is given" in capsys.readouterr().err
         refused(capsys, "task", *labels)
@@ -311,11 +316,8 @@ def test_labels_with_noise_give_the_bins_of_one_process(
         assert "to keep 300 labels with noise" in capsys.readouterr().out
         assert run(*labels, "--wait", "1h") == 0
         assert run(*labels) == 0  # the same answers, which count once
-        assert "labels: 1 of at most 2 answered" in "\n".join(agent_status(houses.state(names[0])))
-    finally:
-        for name in names:
-            houses.stop(name)
-    for name in names:
+        assert "labels: 1 of at most 2 answered" in "\n".join(agent_status(houses.state(PARTIES[0])))
+    for name in PARTIES:
         (given,) = houses.state(name).glob("labels/*.h5")
         found = []
         for k, file in enumerate((given, released)):
@@ -328,20 +330,13 @@ def test_labels_with_noise_give_the_bins_of_one_process(
 def test_the_label_holders_own_columns_need_no_agent(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    blocks, y, _ = make_vertical_classification(120, (3, 4))
-    for kind, rows in {"train": slice(0, 80), "test": slice(80, 120)}.items():
-        write_blocks(home / f"{kind}.parts", [block[rows] for block in blocks], y[rows])
-    names = ("party-1", "party-2")
-    (home / names[1]).mkdir()
-    houses = Houses(home, names[1:])
-    config, train, test = home / "project.toml", home / "train.parts", home / "test.parts"
+    names, config, train, test = PARTIES, home / "project.toml", home / "train.parts", home / "test.parts"
     parties = {names[0]: f"file:{train}/{names[0]}.h5", names[1]: f"unix:{names[1]}/s"}
-    write_toml(config, {"data": str(train / "labels.h5"), **SAME, "federation": {"parties": parties}})
     asked = ("federate", "train", config, "-q", "-o", home / "run")
     own = ("--own", test / f"{names[0]}.h5", "-o", home / "scores")
     scores = ("federate", "evaluate", config, home / "run", test / "labels.h5", *own)
-    try:
-        houses.start(names[1], train / f"{names[1]}.h5")
+    with two_parties(home, monkeypatch, names=names[1:]) as (houses, blocks, y):
+        write_toml(config, {"data": str(train / "labels.h5"), **SAME, "federation": {"parties": parties}})
         assert "party-2 has not approved" in refused(capsys, "run", *asked)
         houses.approve()
         assert run(*asked) == 0
@@ -354,11 +349,9 @@ def test_the_label_holders_own_columns_need_no_agent(
         assert run(*errors) == 0
         assert run("federate", "worth", config, test / "labels.h5", "-o", home / "worth") == 5
         assert "party-1: its scores of test rows are asked for" in capsys.readouterr().err
-    finally:
-        houses.stop(names[1])
     (part,) = houses.state(names[1]).glob(f"*/{names[1]}.h5")
     assert run("import", part, home / "run") == 0
-    _, model = in_one_process(home, [block[:80] for block in blocks], y[:80], home / "one")
+    _, model = in_one_process(home, blocks, y, home / "one")
     for mine, party in zip(open_model(home / "run").parties, model.parties):
         assert mine.weights.tobytes() == party.weights.tobytes()
     assert run("predict", home / "run", test, "-o", home / "whole.csv") == 0

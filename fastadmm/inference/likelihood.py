@@ -16,9 +16,6 @@ from fastadmm.problem.loss import Loss
 
 Array = np.ndarray
 
-#: From here on four terms of Stirling's series have all digits.
-_STIRLING = 40.0
-
 
 @dataclass(frozen=True)
 class Family:
@@ -59,17 +56,9 @@ def _normal(z: Array, y: Array, weight: Array, _: float) -> float:
 
 
 def _gamma(z: Array, y: Array, weight: Array, dispersion: float) -> float:
-    shape = 1.0 / dispersion
-    front, t = 0.5 * np.log(shape / (2.0 * np.pi)) - _stirling_rest(shape), np.log(y) - z
+    shape, t = 1.0 / dispersion, np.log(y) - z
+    front = shape * np.log(shape) - gammaln(shape) - shape
     return float(weight @ (front - shape * (np.expm1(t) - t) - np.log(y)))
-
-
-def _stirling_rest(x: float) -> float:
-    """``log Gamma(x) - (x - 1/2) log x + x - log(2 pi) / 2``, which is about 1 / (12 x)."""
-    if x < _STIRLING:
-        return float(gammaln(x) - (x - 0.5) * np.log(x) + x - 0.5 * np.log(2.0 * np.pi))
-    square = 1.0 / x**2
-    return (1.0 - square * (1.0 / 30.0 - square * (1.0 / 105.0 - square / 140.0))) / (12.0 * x)
 
 
 def _negative_binomial(loss: NegativeBinomial) -> Family:
