@@ -77,18 +77,6 @@ def dense_accumulate_transposed(matrix, v, out, start, stop):
 
 
 @kernel
-def dense_columns(matrix, out, start, stop):
-    """Write columns, as rows, for the rows of a range. Shapes: matrix (N, d); out (d, N)."""
-    step = 8 + _KEPT // max(1, matrix.shape[1]) // 8 * 8
-    for begin in range(start, stop, step):
-        part = matrix[begin : min(begin + step, stop)]
-        for j in range(matrix.shape[1]):
-            own = out[j, begin : begin + len(part)]
-            for i in range(len(part)):
-                own[i] = part[i, j]
-
-
-@kernel
 def dense_column_squares(matrix, out, start, stop):
     """Add the squared norms of the columns of a range of rows to ``out``, of shape (at least d,)."""
     for i in range(start, stop):

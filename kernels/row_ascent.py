@@ -17,9 +17,6 @@ from fastadmm.kernels.pieces import call_kernel
 from fastadmm.kernels.policy import inline, kernel, spliced
 from fastadmm.kernels.vectors import LANES, dot
 
-#: A row of fewer numbers is multiplied one by one: a view takes longer.
-_NARROW = 12
-
 #: Neighbouring rows that stay together in every order: read from memory one by one, they take twice as long.
 _GROUP = 8
 
@@ -50,26 +47,6 @@ def _add_dense(matrix, i, step, x):
     own = matrix[i]
     for j in range(len(own)):
         x[j] = fma(own[j], step, x[j])
-
-
-@inline
-def _mixed_product(rows, i, x, room):
-    indptr, indices, data, matrix = rows
-    total, first = _csr_product((indptr, indices, data), i, x, room), len(x) - matrix.shape[1]
-    if matrix.shape[1] >= _NARROW:
-        return total + dot(matrix[i], x[first:], room)
-    for j in range(matrix.shape[1]):
-        total = fma(matrix[i, j], x[first + j], total)
-    return total
-
-
-@inline
-def _add_mixed(rows, i, step, x):
-    indptr, indices, data, matrix = rows
-    _add_csr((indptr, indices, data), i, step, x)
-    first = len(x) - matrix.shape[1]
-    for j in range(matrix.shape[1]):
-        x[first + j] = fma(matrix[i, j], step, x[first + j])
 
 
 @spliced
@@ -115,13 +92,6 @@ def ascend_dense_rows(prox, extra, rows, squares, labels, scale, lead, seed, ord
     """As :func:`ascend_rows`, where ``rows`` is a matrix of shape (N, d)."""
     about = prox, extra, rows, squares, labels
     return _ascend(_dense_product, _add_dense, about, scale, lead, seed, order, u, x, intercept)
-
-
-@kernel
-def ascend_mixed_rows(prox, extra, rows, squares, labels, scale, lead, seed, order, u, x, intercept):
-    """As :func:`ascend_rows`, where ``rows`` ends with a matrix of the columns behind the sparse ones."""
-    about = prox, extra, rows, squares, labels
-    return _ascend(_mixed_product, _add_mixed, about, scale, lead, seed, order, u, x, intercept)
 
 
 @kernel

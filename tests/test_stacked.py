@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fastadmm.blocks.block import CSRBlock, as_block
+from fastadmm.blocks.block import CSRBlock, DenseBlock, as_block
 from fastadmm.blocks.side_by_side import can_stand_side_by_side, mean_row_square, side_by_side
 from fastadmm.engine.engine import Engine
 
@@ -36,6 +36,25 @@ def test_side_by_side_are_the_columns_of_all(ones):
         assert not found.all_ones  # of a dense block nobody has looked
         assert side_by_side(blocks[:2], engine).all_ones == ones
     assert can_stand_side_by_side(blocks)
+
+
+@pytest.mark.parametrize("widths", [(20,), (3, 1, 12, 2)])
+def test_dense_blocks_are_one_matrix(widths):
+    rng = np.random.default_rng(3)
+    blocks = [as_block(rng.normal(size=(N, d))) for d in widths]
+    whole = np.hstack([block.matrix for block in blocks])
+    numbers, w, v = np.arange(0, N, 7), rng.random(N), rng.normal(size=N)
+    with Engine(2) as engine:
+        found = side_by_side(blocks, engine)
+        assert isinstance(found, DenseBlock)
+        assert (found is blocks[0]) == (len(widths) == 1)
+        np.testing.assert_array_equal(found.matrix, whole)
+        np.testing.assert_array_equal(found.some_rows(numbers, engine).matrix, whole[numbers])
+        led = np.hstack([np.ones((N, 1)), whole])
+        np.testing.assert_allclose(found.bordered_gram(engine, w), led.T @ (w[:, None] * led), rtol=1e-12)
+        sparse = CSRBlock(sp.csr_array(whole))
+        np.testing.assert_allclose(sparse.bordered_gram(engine, w), led.T @ (w[:, None] * led), rtol=1e-12)
+        np.testing.assert_allclose(found.transposed_product(v, engine), whole.T @ v, rtol=1e-11, atol=1e-11)
 
 
 @pytest.mark.parametrize("compressed", [False, True])

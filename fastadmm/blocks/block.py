@@ -308,12 +308,6 @@ class DenseBlock(_Tiled):
         return super().columns(numbers, engine)
 
     def columns_into(self, out: Array, engine: Engine) -> None:
-        from fastadmm.kernels.dense_products import dense_columns
-
-        if self.in_memory:
-            engine.over_rows(dense_columns, self._leaves(engine), self.matrix, out)
-            return
-
         def work(rows: Rows) -> None:
             for (start, stop), part in self.tiles(rows):
                 out[:, start:stop] = part.T

@@ -18,6 +18,12 @@ _ENTRIES_AT_A_TIME = 1 << 16
 #: So many rows tell about how long the others are.
 _ROWS_COUNTED = 1 << 12
 
+#: Columns with a larger share of stored entries do not count as sparse.
+MOSTLY = 0.5
+
+#: All columns of several parties.
+Rows = CSRBlock | DenseBlock
+
 
 def can_stand_side_by_side(blocks: Sequence[FeatureBlock]) -> bool:
     """Whether all blocks are matrices in memory."""
@@ -29,14 +35,12 @@ def mean_row_square(blocks: Sequence[FeatureBlock], engine: Engine) -> float:
     n, sparse = blocks[0].shape[0], [block for block in blocks if isinstance(block, CSRBlock)]
     if not sparse:
         return 0.0
-    shapes = [block.shape[1] for block in blocks], [block.density for block in blocks]
     dense = sum(block.shape[1] for block in blocks if not isinstance(block, CSRBlock))
-    few = 0 if dense_columns(*shapes) else dense
     step = max(1, engine.all_rows(n) // _ROWS_COUNTED)
 
     def piece(rows: tuple[int, int]) -> Array:
         start, stop = rows[0] + -(engine.first_row + rows[0]) % step, rows[1]
-        lengths = np.full(len(range(start, stop, step)), float(few))
+        lengths = np.full(len(range(start, stop, step)), float(dense))
         for block in sparse:
             lengths += block.indptr[start + 1 : stop + 1 : step] - block.indptr[start:stop:step]
         return np.array([lengths @ lengths, len(lengths)])  # whole numbers, exact in any order
@@ -63,11 +67,8 @@ def some_rows(block: CSRBlock, numbers: Array, engine: Engine) -> CSRBlock:
     return found
 
 
-def joined(blocks: Sequence[FeatureBlock], engine: Engine) -> DenseBlock:
-    """Dense blocks as one: a single one is that itself, several are copied."""
-    matrices = [block.matrix for block in blocks if isinstance(block, DenseBlock)]
-    if len(matrices) == 1:
-        return DenseBlock(matrices[0])
+def _joined(matrices: Sequence[Array], engine: Engine) -> DenseBlock:
+    """A copy of matrices with the same rows, as one."""
     n, ends = len(matrices[0]), np.cumsum([0, *(matrix.shape[1] for matrix in matrices)])
     out = np.empty((n, ends[-1]))
 
@@ -79,17 +80,18 @@ def joined(blocks: Sequence[FeatureBlock], engine: Engine) -> DenseBlock:
     return DenseBlock(out)
 
 
-def side_by_side(blocks: Sequence[FeatureBlock], engine: Engine) -> CSRBlock | DenseBlock:
+def side_by_side(blocks: Sequence[FeatureBlock], engine: Engine) -> Rows:
     """Blocks, of which :func:`can_stand_side_by_side`, as one; a single one is that itself.
 
     Shapes: each of blocks (N, d_m); the result (N, d).
     """
     from fastadmm.kernels.side_by_side import append_csr, append_dense
 
-    if all(isinstance(block, DenseBlock) for block in blocks):
-        return joined(blocks, engine)
-    if len(blocks) == 1 and isinstance(blocks[0], CSRBlock):
+    if len(blocks) == 1 and isinstance(blocks[0], CSRBlock | DenseBlock):
         return blocks[0]
+    matrices = [block.matrix for block in blocks if isinstance(block, DenseBlock)]
+    if len(matrices) == len(blocks):
+        return _joined(matrices, engine)
     n, columns = blocks[0].shape[0], sum(block.shape[1] for block in blocks)
     indptr = np.zeros(n + 1, dtype=np.int64)
     for block in blocks:
@@ -116,16 +118,3 @@ def side_by_side(blocks: Sequence[FeatureBlock], engine: Engine) -> CSRBlock | D
     # Of the rows of all workers, which cut them the same.
     found.density = sum(block.shape[1] * block.density for block in blocks) / columns
     return found
-
-
-#: Columns with a larger share of stored entries do not count as sparse.
-MOSTLY = 0.5
-
-#: Fewer dense columns beside sparse ones are copied with these, as sparse ones.
-_FEWEST_DENSE = 6
-
-
-def dense_columns(widths: Sequence[int], densities: Sequence[float]) -> int:
-    """Number of columns that are read as dense ones."""
-    found = sum(width for width, density in zip(widths, densities) if density == 1.0)
-    return found if found == sum(widths) or found >= _FEWEST_DENSE else 0

@@ -397,11 +397,10 @@ def _summary(partition: Partition) -> dict[str, Any]:
     if labels is not None and labels.classes is not None:
         counts = [int((labels.y == c).sum()) for c in range(len(labels.classes))]
         classes = dict(zip(labels.classes, counts))
-    shards = {"shards": len(partition.shards)} if partition.shards else {}
     kept = ("name", "n_features", "kind", "dtype", "nnz")
     parties = [{key: getattr(p, key) for key in kept} | {"dtype": str(p.dtype)} for p in partition.parties]
     cells = (p.n_samples * p.n_features if p.nnz is None else p.nnz for p in partition.parties)
-    return shards | {
+    return {
         "partition": str(partition.path),
         "source": partition.source,
         "n_samples": partition.n_samples,
@@ -422,7 +421,7 @@ def _show(summary: dict[str, Any]) -> None:
     lines = [
         *summary.get("report", ()),
         f"{summary['partition']}: {summary['n_samples']} rows, {summary['n_features']} features, "
-        f"{summary['task']}" + (f", in {summary['shards']} shards" if "shards" in summary else ""),
+        f"{summary['task']}",
     ]
     for party in summary["parties"]:
         stored = f"csr, {party['nnz']} non-zeros" if party["kind"] == "csr" else "dense"

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastadmm.blocks.block import DenseBlock
-from fastadmm.blocks.mixed import Mixed, Rows
+from fastadmm.blocks.side_by_side import Rows
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.rows import address_of
 from fastadmm.method.bent_rows import Lines
@@ -63,7 +63,7 @@ def ascend(
 
     Shapes: rows (N, d).
     """
-    from fastadmm.kernels.row_ascent import ascend_dense_rows, ascend_mixed_rows, ascend_rows
+    from fastadmm.kernels.row_ascent import ascend_dense_rows, ascend_rows
 
     scale, loss = problem.regularization, problem.loss
     squares = _row_squares(rows, engine)
@@ -78,8 +78,6 @@ def ascend(
     arrays: Any
     if isinstance(rows, DenseBlock):
         kernel, arrays = ascend_dense_rows, rows.matrix
-    elif isinstance(rows, Mixed):
-        kernel, arrays = ascend_mixed_rows, (*rows.arrays[0], rows.arrays[1])
     else:
         kernel, arrays = ascend_rows, (rows.indptr, rows.indices, rows.data)
     number, rises, excess, size = 0, [math.inf], 1.0, abs(least) if math.isfinite(least) else 0.0
@@ -179,8 +177,6 @@ def _row_squares(rows: Rows, engine: Engine) -> Array:
     """Squared length of every row."""
     from fastadmm.kernels.row_ascent import square_dense_rows, square_rows
 
-    if isinstance(rows, Mixed):
-        return engine.plus(_row_squares(rows.sparse, engine), _row_squares(rows.dense, engine))
     out = np.empty(rows.shape[0])
     leaves = engine.leaves(len(out))
     if isinstance(rows, DenseBlock):
@@ -212,12 +208,9 @@ class DualAscent:
     def minimise(self, goal: Goal, point: Point, wanted: float, otherwise: float) -> Point | None:
         """Passes until the gap is reached; None where they promise to take too long."""
         problem, engine = goal.problem, goal.engine
-        rows, order = goal.rows()
-        start = SpanPoint(point.weights[order], point.intercept, point.total)
+        start = SpanPoint(point.weights, point.intercept, point.total)
         most = min(_LONGEST, otherwise / (2.0 * cost.product(goal)))
-        found = ascend(problem, rows, start, _SHARE_OF_GAP * wanted, most, engine)
+        found = ascend(problem, goal.rows(), start, _SHARE_OF_GAP * wanted, most, engine)
         if found is None:
             return None
-        weights = np.empty(len(order))
-        weights[order] = found.point.coefficients
-        return goal.at(weights, found.point.intercept, found.dual)
+        return goal.at(found.point.coefficients, found.point.intercept, found.dual)

@@ -6,8 +6,6 @@ themselves.
 
 import math
 
-import numpy as np
-
 from fastadmm.method.span_hessian import SpanHessian
 from fastadmm.pooled import cost
 from fastadmm.pooled.coordinate_newton import ClassCoordinateNewton, CoordinateNewton
@@ -52,16 +50,13 @@ class Coordinates:
 
 def _by_gram(goal: Goal, point: Point, wanted: float) -> Point:
     """The same on the Gram matrix of all columns, ever more accurately until the gap is reached."""
-    rows, order = goal.rows()
-    span = TableSpan(loss_alone(goal.problem), rows, goal.engine)
+    span = TableSpan(loss_alone(goal.problem), goal.rows(), goal.engine)
     for number in range(_ATTEMPTS):
         accuracy = _ACCURACY * _SHARPER**number * wanted * abs(point.value)
-        start = span.at_weights(point.weights[order], point.intercept).point
+        start = span.at_weights(point.weights, point.intercept).point
         hessian = SpanHessian(goal.problem.fit_intercept)
         end = minimise_over_all_columns(goal.problem, goal.penalty, span, start, accuracy, hessian)
-        weights = np.empty(len(order))
-        weights[order] = end.coefficients
-        found = goal.at(weights, end.intercept)
+        found = goal.at(end.coefficients, end.intercept)
         better = found.value < point.value or found.gap < point.gap
         point = found if better else point
         if point.gap <= wanted or not better:

@@ -35,12 +35,11 @@ def pair(columns: float, sparse: bool) -> float:
 
 def gram(goal: Goal) -> float:
     """Nanoseconds of a Gram matrix of all columns with its factor; they must be in memory."""
-    dense = sum(block.shape[1] for block in goal.problem.blocks if block.density == 1.0)
-    few = sum(goal.widths) - dense
-    squares = mean_row_square(goal.problem.blocks, goal.engine) if goal.is_sparse else 0.0
-    pairs = pair(dense, False) * dense**2
-    pairs += pair(few, True) * (0.5 * squares + 0.25 * dense * (goal.entries - dense))
-    return pairs * goal.n_samples + FACTOR * float(sum(goal.widths)) ** 3
+    columns = sum(goal.widths)
+    if not goal.is_sparse:
+        return dense_gram(goal.n_samples, columns)
+    pairs = 0.5 * mean_row_square(goal.problem.blocks, goal.engine)
+    return pair(columns, True) * pairs * goal.n_samples + FACTOR * float(columns) ** 3
 
 
 def dense_gram(rows: int, columns: int) -> float:

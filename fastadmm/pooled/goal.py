@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fastadmm.blocks.block import CSRBlock, FeatureBlock
-from fastadmm.blocks.mixed import Rows, in_order, rows_of_all
-from fastadmm.blocks.side_by_side import can_stand_side_by_side
+from fastadmm.blocks.side_by_side import Rows, can_stand_side_by_side, side_by_side
 from fastadmm.engine.engine import Engine
 from fastadmm.method.certificate import PrimalValue, primal_value
 from fastadmm.method.class_certificate import class_primal_value
@@ -87,10 +86,9 @@ class Goal:
         """Whether the table is read entry by entry."""
         return any(isinstance(block, CSRBlock) for block in self.problem.blocks)
 
-    def rows(self) -> tuple[Rows, Array]:
-        """All columns in memory as one table, and their numbers in the order in which they stand there."""
-        blocks, numbers = self.problem.blocks, self.parted(np.arange(sum(self.widths)))
-        return rows_of_all(blocks, self.engine), np.concatenate([numbers[m] for m in in_order(blocks)])
+    def rows(self) -> Rows:
+        """All columns in memory as one table."""
+        return side_by_side(self.problem.blocks, self.engine)
 
     def product(self, weights: Array) -> Array:
         """Predictor without offset and intercept.

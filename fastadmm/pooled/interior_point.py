@@ -22,7 +22,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock
-from fastadmm.blocks.mixed import Mixed
 from fastadmm.blocks.side_by_side import MOSTLY, side_by_side
 from fastadmm.blocks.tiles import tile_rows
 from fastadmm.engine.engine import Engine
@@ -253,7 +252,7 @@ class _Program:
         self,
         problem: Problem,
         penalty: PartyPenalty,
-        rows: FeatureBlock | Mixed,
+        rows: FeatureBlock,
         engine: Engine,
     ) -> None:
         self.problem, self.penalty, self.rows, self.engine = problem, penalty, rows, engine
@@ -446,7 +445,7 @@ def _farthest(box: _Box, change: tuple[Array, Array, Array]) -> tuple[float, flo
 def find_saddle(
     problem: Problem,
     penalty: PartyPenalty,
-    rows: FeatureBlock | Mixed,
+    rows: FeatureBlock,
     wanted: float,
     engine: Engine,
 ) -> Proved | None:

@@ -71,9 +71,9 @@ class Newton:
             return _of_classes(goal, point, wanted)
         engine, problem = goal.engine, goal.problem
         rows: Any  # the table itself does for all but Gram matrices
-        rows, order = goal.rows() if goal.in_memory else (goal.table, np.arange(sum(goal.widths)))
+        rows = goal.rows() if goal.in_memory else goal.table
         span, factor = TableSpan(problem, rows, engine), _Factor(goal)
-        c, intercept = point.weights[order], point.intercept
+        c, intercept = point.weights, point.intercept
         if goal.in_memory and not point.weights.any():
             samples = samples_of(problem, rows, engine)
             for stride, own in samples:
@@ -82,9 +82,7 @@ class Newton:
                 c, intercept = end.coefficients, end.intercept
         here = span.at_weights(c, intercept)
         found = _descend(span, here, SHARE_OF_WANTED * wanted, factor, _most(span))
-        weights = np.empty(len(c))
-        weights[order] = found.coefficients
-        return goal.ended(weights, found)
+        return goal.ended(found.coefficients, found)
 
 
 def _most(span: Any) -> float:

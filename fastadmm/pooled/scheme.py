@@ -63,9 +63,7 @@ class Pooled(Scheme):
         n, d = shape.n_samples, sum(shape.widths)
         entries = n * sum(width * density for width, density in zip(shape.widths, shape.densities))
         sparse = sum(density < 1.0 for density in shape.densities)
-        copied = _ENTRY * entries if sparse > 1 else 0.0
-        if shape.n_parties - sparse > 1:
-            copied = max(copied, 8.0 * entries)
+        copied = (_ENTRY if sparse else 8.0) * entries if shape.n_parties > 1 else 0.0
         by_column = _COLUMN_ENTRY[sparse > 0] * (d > _BY_GRAM[sparse > 0])
         by_column = _CLASS_ENTRY if shape.n_outputs > 1 else by_column
         by_column *= 0.0 if shape.traits.ridge else entries

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastadmm.blocks.block import CSRBlock
-from fastadmm.blocks.mixed import Rows
-from fastadmm.blocks.side_by_side import some_rows
+from fastadmm.blocks.side_by_side import Rows, some_rows
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.some_rows import SomeRowsEngine
 from fastadmm.method.class_certificate import hessian_sums, multinomial_of, shifted

@@ -270,11 +270,20 @@ def plain_dataset(group: h5py.Group, name: str) -> h5py.Dataset:
 
 def read_attribute(item: h5py.Group | h5py.Dataset, name: str, kind: type[_Scalar]) -> _Scalar:
     """Read a scalar attribute of a group or dataset."""
+    found = read_optional(item, name, kind)
+    if found is None:
+        place = f"{shown(item.file.filename)}: attribute {name!r} of {item.name.strip('/') or '/'!r}"
+        raise FormatError(f"{place}: is missing; the file is incomplete, convert it again")
+    return found
+
+
+def read_optional(item: h5py.Group | h5py.Dataset, name: str, kind: type[_Scalar]) -> _Scalar | None:
+    """As :func:`read_attribute`; None where there is none."""
     place = f"{shown(item.file.filename)}: attribute {name!r} of {item.name.strip('/') or '/'!r}"
     with h5_errors(item.file.filename, item.name):
         value: Any = item.attrs.get(name)
     if value is None:
-        raise FormatError(f"{place}: is missing; the file is incomplete, convert it again")
+        return None
     accepted: tuple[type, ...] = (str,) if kind is str else (int, np.integer)
     if kind is float:
         accepted += (float, np.floating)

@@ -79,26 +79,12 @@ class JoinedParty(PartyData):
         return _JoinedReader(self, keys)
 
     def load(self) -> np.ndarray | csr_array:
+        blocks: list[Any] = [part.load() for part in self.parts]
         if self.nnz is None:
-            out = np.empty((self.n_samples, self.n_features), dtype=self.dtype)
-            for start, block in self._parts():
-                out[start : start + block.shape[0]] = block
-            return out
-        index = np.dtype(f"i{self.index_bytes}")
-        data, indices = np.empty(self.nnz, dtype=self.dtype), np.empty(self.nnz, dtype=index)
-        indptr, filled = np.zeros(self.n_samples + 1, dtype=np.int64), 0
-        for start, block in self._parts():
-            stop = filled + block.nnz
-            data[filled:stop], indices[filled:stop] = block.data, block.indices
-            indptr[start + 1 : start + 1 + block.shape[0]] = filled + block.indptr[1:].astype(np.int64)
-            filled = stop
-        return make_csr(data, indices, indptr, (self.n_samples, self.n_features))
-
-    def _parts(self) -> Iterator[tuple[int, Any]]:
-        start = 0
-        for part in self.parts:
-            yield start, part.load()
-            start += part.n_samples
+            return np.concatenate(blocks)
+        data, indices = (np.concatenate([getattr(b, key) for b in blocks]) for key in ("data", "indices"))
+        ends = np.cumsum(np.concatenate([[0], *(np.diff(b.indptr) for b in blocks)]), dtype=np.int64)
+        return make_csr(data, indices, ends, (self.n_samples, self.n_features))
 
     def _read(self, rows: int) -> Iterator[tuple[int, np.ndarray | csr_array]]:
         start = 0
@@ -162,20 +148,17 @@ class JoinedLabels(LabelData):
     @classmethod
     def of(cls, path: Path, parts: Sequence[LabelData], row_digest: str) -> JoinedLabels:
         """Put labels together, and refuse what the whole may not be."""
-        first = parts[0]
-
-        def joined(key: str) -> np.ndarray | None:
-            columns = [getattr(part, key) for part in parts]
-            return None if columns[0] is None else np.concatenate(columns)
-
-        y = joined("y")
-        assert y is not None  # every label file has them
-        labels = cls(
-            path=path, n_samples=len(y), task=first.task, y=y, classes=first.classes,
-            sample_weight=joined("sample_weight"), offset=joined("offset"), row_digest=row_digest,
-            reading=first.reading, label_epsilon=first.label_epsilon, exposure=first.exposure,
-            parts=tuple(parts),
-        )  # fmt: skip
+        columns: dict[str, Any] = {
+            key: None if getattr(parts[0], key) is None else np.concatenate([getattr(p, key) for p in parts])
+            for key in ("y", "sample_weight", "offset")
+        }
+        columns |= {
+            "path": path,
+            "n_samples": len(columns["y"]),
+            "row_digest": row_digest,
+            "parts": tuple(parts),
+        }
+        labels = cls(**{**vars(parts[0]), **columns})
         if labels.sample_weight is not None:
             check_weights(float(labels.sample_weight.sum()), shown(path))
         return labels

@@ -12,9 +12,17 @@ import numpy as np
 
 from fastadmm.errors import FormatError, InputError
 from fastadmm.files.atomic import shown
+from fastadmm.files.seal import refuse_unknown
 from fastadmm.problem.targets import MAX_CLASSES
 from fastadmm.store.cell_reading import CellReading
-from fastadmm.store.elements import GrowingArray, check_text, encode, read_array, read_attribute
+from fastadmm.store.elements import (
+    GrowingArray,
+    check_text,
+    encode,
+    read_array,
+    read_attribute,
+    read_optional,
+)
 from fastadmm.store.h5file import h5_errors, open_output, read_h5
 from fastadmm.store.ids import IdWriter, read_ids, verified_digest
 from fastadmm.store.writer import Writer
@@ -26,7 +34,7 @@ LABELS_TYPE = "fastadmm-labels"
 #: 1.1: more than two classes; files with fewer are still written as 1.0.
 LABELS_VERSIONS = ("1.0", "1.1")
 TASKS = ("classification", "regression")
-_KEYS = {"y", "sample_weight", "offset", "obs"}
+_KEYS = ("y", "sample_weight", "offset", "obs")
 _AT_ONCE = 1 << 18  # rows
 
 
@@ -236,11 +244,7 @@ def _read_classes(file: h5py.File, path: str | os.PathLike[str]) -> tuple[str, .
 def open_labels(path: str | os.PathLike[str]) -> LabelData:
     """Read and validate a label file."""
     with read_h5(path, LABELS_TYPE, LABELS_VERSIONS) as file:
-        for key in file:
-            if key not in _KEYS:
-                raise FormatError(
-                    f"{shown(path)}: key {key!r}: unknown in a label file; remove it or upgrade fastadmm"
-                )
+        refuse_unknown(file, _KEYS, shown(path))
         task = read_attribute(file, "task", str)
         if task not in TASKS:
             raise FormatError(f"{shown(path)}: attribute 'task' is {task!r}, not one of {', '.join(TASKS)}")
@@ -258,14 +262,14 @@ def open_labels(path: str | os.PathLike[str]) -> LabelData:
         if "sample_weight" in columns and not shard:
             check_weights(float(columns["sample_weight"].sum()), shown(path))
         digest = verified_digest(file, n_samples)
-        reading = read_attribute(file, "reading", str) if "reading" in file.attrs else ""
+        reading = read_optional(file, "reading", str) or ""
         try:
             CellReading.parse(reading)
         except (TypeError, ValueError):
             raise FormatError(
                 f"{shown(path)}: attribute 'reading' is {reading!r}; damaged or edited"
             ) from None
-        epsilon = read_attribute(file, "label-epsilon", float) if "label-epsilon" in file.attrs else None
+        epsilon = read_optional(file, "label-epsilon", float)
         if epsilon is not None and not epsilon > 0.0:
             raise FormatError(f"{shown(path)}: attribute 'label-epsilon' is {epsilon!r}; damaged or edited")
     return LabelData(

@@ -29,6 +29,7 @@ from fastadmm.settings.keys import PENALTY
 from fastadmm.store.elements import (
     read_array,
     read_attribute,
+    read_optional,
     read_strings,
     require_group,
     write_array,
@@ -516,10 +517,10 @@ def open_party_model(path: str | os.PathLike[str]) -> tuple[PartyModel, str | No
         names = read_strings(require_group(file, "var"), "names")
         transform = Transform.from_group(require_group(file, "transform"))
         clipped = str(file.attrs.get("rows", "")) == "clipped"
-        model_id = read_attribute(file, "model-id", str) if "model-id" in file.attrs else None
+        model_id = read_optional(file, "model-id", str)
         encoder = Encoder.from_group(require_group(file, "encoder")) if "encoder" in file else None
-        privacy = read_attribute(file, "privacy", str) if "privacy" in file.attrs else None
-        digest = read_attribute(file, "digest", str) if "digest" in file.attrs else None
+        privacy = read_optional(file, "privacy", str)
+        digest = read_optional(file, "digest", str)
     if weights.ndim not in (1, 2):
         raise FormatError(f"{shown(path)}: key 'weights': has {weights.ndim} dimensions instead of 1 or 2")
     if not np.isfinite(weights).all():

@@ -13,6 +13,7 @@ import numpy as np
 from fastadmm.errors import FormatError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.files.digest import strings_digest
+from fastadmm.files.seal import refuse_unknown
 from fastadmm.store.elements import (
     GrowingArray,
     GrowingBlock,
@@ -24,7 +25,7 @@ from fastadmm.store.elements import (
     write_array,
     write_strings,
 )
-from fastadmm.store.h5file import h5_errors, open_output, read_h5
+from fastadmm.store.h5file import h5_errors, open_output
 from fastadmm.store.party_file import BlockFile, check_party_name
 from fastadmm.store.writer import Writer
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 OWNER_TYPE = "fastadmm-owner"
 OWNER_VERSIONS = ("1.0",)
 
-_KEYS = {"X", "y", "var", "recipe"}
+_KEYS = ("X", "y", "var", "recipe")
 _RECIPE = ("center", "scale", "components")
 
 
@@ -117,10 +118,8 @@ class OwnerFile(BlockFile):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        with read_h5(path, OWNER_TYPE, OWNER_VERSIONS) as file:
-            for key in file:
-                if key not in _KEYS:
-                    raise FormatError(f"{shown(path)}: key {key!r}: unknown in an owner's file; remove it")
+        with self._open() as file:
+            refuse_unknown(file, _KEYS, shown(path))
             self._read_header(file)
             self.task = read_attribute(file, "task", str)
             self._names = read_strings(require_group(file, "var"), "names")
@@ -139,7 +138,7 @@ class OwnerFile(BlockFile):
 
     def targets(self) -> np.ndarray:
         """Read the targets, shape (n,)."""
-        with read_h5(self.path, OWNER_TYPE, OWNER_VERSIONS) as file:
+        with self._open() as file:
             y = read_array(file, "y", ndim=1, length=self.n_samples, kind="f").astype(np.float64, copy=False)
         bad = ~np.isfinite(y)
         rule = "is not finite"

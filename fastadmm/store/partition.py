@@ -103,15 +103,10 @@ class PartitionWriter:
             elif writer.state == "aborted":
                 raise InputError(f"{shown(self._public / writer.path.name)}: was given up; start again")
         first = self._parties[0]
+        rows = first.n_samples, first.row_digest
         for writer in self._writers()[1:]:
-            _same_rows(
-                self._public / writer.path.name,
-                writer.n_samples,
-                writer.row_digest,
-                first.n_samples,
-                first.row_digest,
-                first.path.name,
-            )
+            own = writer.n_samples, writer.row_digest
+            _same_rows(self._public / writer.path.name, own, rows, first.path.name)
         _refuse_copies([(self._public / p.path.name, p.content_digest) for p in self._parties])
         entries = [
             {"name": p.name, "file": p.path.name, "n_features": p.n_features, "kind": p.kind}
@@ -161,10 +156,8 @@ def merge_partitions(
     names: dict[str, Path] = {}
     labels: LabelData | None = None
     for part in parts:
-        _same_rows(
-            part.path / MANIFEST, part.n_samples, part.row_digest, first.n_samples, first.row_digest,
-            shown(first.path),
-        )  # fmt: skip
+        rows = first.n_samples, first.row_digest
+        _same_rows(part.path / MANIFEST, (part.n_samples, part.row_digest), rows, shown(first.path))
         if part.task != first.task:
             raise InputError(f"{shown(part.path)}: is a {part.task}, but {shown(first.path)} a {first.task}")
         if part.labels is not None:
@@ -202,15 +195,14 @@ def merge_partitions(
 # --- checks shared by writing and reading ------------------------------------------------------------------
 
 
-def _same_rows(
-    path: Path, n_samples: int, digest: str, expected_samples: int, expected_digest: str, reference: str
-) -> None:
-    if n_samples != expected_samples:
+def _same_rows(path: Path, found: tuple[int, str], expected: tuple[int, str], reference: str) -> None:
+    """Refuse another number of rows, or another digest of them."""
+    if found[0] != expected[0]:
         raise InputError(
-            f"{shown(path)}: key 'X' or 'y': has {n_samples} rows, but {reference} has {expected_samples}; "
+            f"{shown(path)}: key 'X' or 'y': has {found[0]} rows, but {reference} has {expected[0]}; "
             "align the files by id and convert again"
         )
-    if digest != expected_digest:
+    if found[1] != expected[1]:
         raise InputError(
             f"{shown(path)}: key 'obs/ids': other samples or another order of rows than {reference}; "
             "align the files by id and convert again"
@@ -272,7 +264,7 @@ def open_partition(
         return _open_shards(Path(path), require_labels, headers_only)
     manifest = read_manifest(path)
     directory = Path(path)
-    n_samples, digest = manifest["n_samples"], manifest["row_digest"]
+    rows = n_samples, digest = manifest["n_samples"], manifest["row_digest"]
     parties: list[PartyData] = []
     for entry in manifest["party"]:
         file = _listed(directory, entry["file"])
@@ -283,7 +275,7 @@ def open_partition(
                     f"{shown(file)}: key {key!r}: is {found!r}, but {MANIFEST} says {entry[key]!r}; "
                     "not the file that belongs here"
                 )
-        _same_rows(file, party.n_samples, party.row_digest, n_samples, digest, MANIFEST)
+        _same_rows(file, (party.n_samples, party.row_digest), rows, MANIFEST)
         parties.append(party)
     _refuse_copies([(party.path, party.content_digest) for party in parties])
 
@@ -297,7 +289,7 @@ def open_partition(
                     f"{shown(file)}: attribute 'task': is {labels.task!r}, but {MANIFEST} says "
                     f"{manifest['task']!r}"
                 )
-            _same_rows(file, labels.n_samples, labels.row_digest, n_samples, digest, MANIFEST)
+            _same_rows(file, (labels.n_samples, labels.row_digest), rows, MANIFEST)
     elif require_labels:
         raise InputError(
             f"{shown(directory / MANIFEST)}: key 'labels': the partition has no labels, but "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from copy import copy
 from functools import cached_property
 from pathlib import Path
@@ -237,6 +238,9 @@ class BlockFile:
 
     first_row = 0
 
+    def _open(self) -> AbstractContextManager[h5py.File]:
+        return read_h5(self.path, *self._encoding)
+
     def _read_header(self, file: h5py.File) -> None:
         """What every file with a block says of itself, checked."""
         place = shown(self.path)
@@ -281,7 +285,7 @@ class BlockFile:
         return self._read(rows)
 
     def _read(self, rows: int) -> Iterator[tuple[int, np.ndarray | csr_array]]:
-        with read_h5(self.path, *self._encoding) as file:
+        with self._open() as file:
             kind, block = block_of(file)
             if kind != self.kind or tuple(block.shape) != (self._rows_of_file, self.n_features):
                 raise FormatError(f"{shown(self.path)}: key 'X': changed since the file was opened")
@@ -344,7 +348,7 @@ class PartyData(BlockFile):
 
     def __init__(self, path: str | os.PathLike[str], check_ids: bool = True) -> None:
         self.path = Path(path)
-        with read_h5(path, PARTY_TYPE, PARTY_VERSIONS) as file:
+        with self._open() as file:
             _refuse_keys(file)
             self._read_header(file)
             names = plain_dataset(require_group(file, "var"), "names")
@@ -377,7 +381,7 @@ class PartyData(BlockFile):
         own = copy(self)
         own.first_row, own.n_samples = self.first_row + start, stop - start
         if self.nnz is not None:
-            with read_h5(self.path, PARTY_TYPE, PARTY_VERSIONS) as file:
+            with self._open() as file:
                 ends = CsrParts(file, "X").indptr
                 first, last = (
                     int(read_block(ends, k, k + 1)[0]) for k in (own.first_row, self.first_row + stop)
@@ -395,7 +399,7 @@ class PartyData(BlockFile):
     @cached_property
     def feature_names(self) -> list[str]:
         """The d names of the columns (read on first use)."""
-        with read_h5(self.path, PARTY_TYPE, PARTY_VERSIONS) as file:
+        with self._open() as file:
             names = read_strings(require_group(file, "var"), "names")
         if len(set(names)) != len(names):
             twice = next(name for i, name in enumerate(names) if name in names[:i])
@@ -409,7 +413,7 @@ class PartyData(BlockFile):
 
     def ids(self) -> np.ndarray:
         """Return the row ids, shape (N,): int64, or object holding str."""
-        with read_h5(self.path, PARTY_TYPE, PARTY_VERSIONS) as file:
+        with self._open() as file:
             return read_ids(file, self.n_samples)
 
     def load(self) -> np.ndarray | csr_array:
@@ -419,7 +423,7 @@ class PartyData(BlockFile):
 
     def row_pointers(self) -> np.ndarray:
         """Read and check where in the file each row of a CSR block begins: int64, shape (N + 1,)."""
-        with read_h5(self.path, PARTY_TYPE, PARTY_VERSIONS) as file:
+        with self._open() as file:
             return read_indptr(CsrParts(file, "X"), self.first_row, self.first_row + self.n_samples)
 
     def add_to(self, digest: ContentDigest) -> None:
