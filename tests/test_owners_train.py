@@ -12,7 +12,6 @@ from fastadmm.owners.learner import Learner
 from fastadmm.owners.owner import Owner
 from fastadmm.owners.run import resume_owner_run, start_owner_run
 from fastadmm.owners.setup import make_setup
-from fastadmm.privacy import ledger_file
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.releases import Releases
 from fastadmm.runs.folder import RoundLog
@@ -146,15 +145,6 @@ def test_all_rounds_are_charged_before_the_first_answer(path, tmp_path, monkeypa
     monkeypatch.setattr(Owner, "answer", watched)
     start_owner_run(settings_of(path, **PRIVATE), tmp_path / "run")
     assert seen == [[1.0, 2.0]] * 16
-
-
-def test_rounds_do_not_read_the_ledger_again(path, tmp_path, monkeypatch):
-    parse, read = ledger_file._parse, []
-    monkeypatch.setattr(ledger_file, "_parse", lambda *raw: read.append(1) or parse(*raw))
-    for rounds in (2, 9):
-        start_owner_run(settings_of(path, **{**PRIVATE, "rounds": rounds}), tmp_path / f"run-{rounds}")
-    assert len(read) == 2
-    assert len(Ledger(tmp_path / "run-9" / "ledger.jsonl").charges) == 2 + 9
 
 
 def test_runs_that_share_a_ledger_share_a_budget(path, tmp_path, capsys):
