@@ -2,6 +2,8 @@
 
 import os
 import secrets
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +11,8 @@ from fastadmm.errors import PrivacyBudgetError
 from fastadmm.privacy.accounts import FEATURES, Account, columns_digest, rows_digest
 from fastadmm.privacy.ledger import Charge, Ledger
 from scipy import sparse
+
+from run_tools import running
 
 DELTA = 1e-5
 
@@ -133,12 +137,82 @@ def test_a_charge_is_the_same_only_at_the_same_cost_and_on_the_same_rows(tmp_pat
     assert not Ledger(path).charge(Charge("run", "rows", "bank", "model", pure=2.0 * (1 + 1e-12)), 2.0, DELTA)
 
 
-def test_what_does_not_fit_whole_is_refused_before_anything_is_charged(tmp_path):
+# --- reservations
+def planned(run, count=4):
+    return [Charge(run, "rows", "bank", f"message {t}", pure=0.25) for t in range(count)]
+
+
+def drawn(charge):
+    return Charge(
+        charge.run, charge.rows, charge.party, charge.release, pure=charge.pure, draw=secrets.token_hex(8)
+    )
+
+
+def test_the_second_of_two_runs_is_refused_before_it_draws(tmp_path):
+    one, two = Ledger(tmp_path / "l"), Ledger(tmp_path / "l")
+    one.reserve(planned("one"), 1.0, DELTA)
+    with pytest.raises(PrivacyBudgetError, match=r"4 more are set aside.*nothing was sent"):
+        two.reserve(planned("two"), 1.0, DELTA)
+    one.charge(drawn(planned("one")[0]), 1.0, DELTA)
+    with pytest.raises(PrivacyBudgetError, match=r"spent epsilon 0\.25, 3 more are set aside"):
+        two.charge(drawn(planned("two")[0]), 1.0, DELTA)
+    two.reserve(planned("two"), 2.0, DELTA)
+    for charge in planned("one")[1:]:
+        one.charge(drawn(charge), 1.0 + 1.0, DELTA)
+    for charge in planned("two"):
+        two.charge(drawn(charge), 2.0, DELTA)
+    assert os.listdir(tmp_path) == ["l"]  # used up, so nothing is left of the reservations
+    assert Ledger(tmp_path / "l").spent("rows").pure == (0.25,) * 8
+
+
+def test_a_charge_beyond_the_plan_does_not_eat_the_plan(tmp_path):
     ledger = Ledger(tmp_path / "l")
-    planned = [Charge("one", "rows", "bank", f"message {t}", pure=0.25) for t in range(4)]
-    ledger.check_all(planned, 1.0, DELTA)
-    for attempt in (ledger.check_all, ledger.charge_all):
-        with pytest.raises(PrivacyBudgetError, match="nothing was sent"):
-            attempt(planned, 0.9, DELTA)
-    assert ledger.charges == []
-    assert os.listdir(tmp_path) == []
+    ledger.reserve(planned("one"), 1.0, DELTA)
+    with pytest.raises(PrivacyBudgetError):
+        ledger.charge(Charge("one", "rows", "bank", "something else", pure=0.25), 1.0, DELTA)
+    with pytest.raises(PrivacyBudgetError):
+        ledger.check_all([Charge("one", "rows", "bank", "something else", pure=0.25)], 1.0, DELTA)
+    ledger.check_all(planned("one"), 1.0, DELTA)
+    assert Ledger(tmp_path / "l").charges == []
+
+
+_HOLD = """
+import sys, time
+from pathlib import Path
+from fastadmm.privacy.ledger import Charge, Ledger
+ledger = Ledger(Path(sys.argv[1]))
+ledger.reserve([Charge("dead", "rows", "bank", f"message {t}", pure=0.25) for t in range(4)], 1.0, 1e-5)
+ledger.charge(Charge("dead", "rows", "bank", "message 0", pure=0.25, draw="a"), 1.0, 1e-5)
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_killed_process_keeps_no_reservation(tmp_path):
+    with running([sys.executable, "-c", _HOLD, tmp_path / "l"]) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        with pytest.raises(PrivacyBudgetError, match="3 more are set aside"):
+            Ledger(tmp_path / "l").reserve(planned("two", 3), 1.0, DELTA)
+    assert len(os.listdir(tmp_path)) == 2
+    Ledger(tmp_path / "l").reserve(planned("two", 3), 1.0, DELTA)
+    assert os.listdir(tmp_path) == ["l"]
+    with pytest.raises(PrivacyBudgetError, match="1 releases of 1 run"):
+        Ledger(tmp_path / "l").reserve(planned("two", 4), 1.0, DELTA)  # what was drawn stays charged
+
+
+def test_a_reservation_goes_although_the_disk_fails_once(tmp_path, monkeypatch):
+    from fastadmm.privacy.ledger import Reservation
+
+    reservation, unlink, failed = Reservation(tmp_path / "ledger"), Path.unlink, []
+
+    def fails_once(path, **options):
+        if not failed:
+            failed.append(path)
+            raise OSError(5, "Input/output error")
+        unlink(path, **options)
+
+    monkeypatch.setattr(Path, "unlink", fails_once)
+    reservation.free()
+    assert failed
+    assert not list(tmp_path.iterdir())

@@ -95,7 +95,7 @@ def test_what_is_not_a_ledger_is_left_as_it_is(tmp_path, content):
     for attempt in (
         lambda: Ledger(path),
         lambda: ledger.charge(charges(1)[0], 9.0, 1e-5),
-        lambda: ledger.check_all(charges(1), 9.0, 1e-5),
+        lambda: ledger.reserve(charges(1), 9.0, 1e-5),
     ):
         with pytest.raises(FormatError, match="line 1: not a privacy ledger"):
             attempt()
@@ -117,7 +117,7 @@ def test_a_refused_charge_leaves_no_file(tmp_path):
     with pytest.raises(PrivacyBudgetError):
         ledger.charge(Charge("r", "rows", "p", "m", pure=2.0), 1.0, 1e-5)
     with pytest.raises(PrivacyBudgetError):
-        ledger.check_all([Charge("r", "rows", "p", "m", pure=2.0)], 1.0, 1e-5)
+        ledger.reserve([Charge("r", "rows", "p", "m", pure=2.0)], 1.0, 1e-5)
     assert os.listdir(tmp_path) == []
 
 

@@ -45,7 +45,7 @@ def test_no_run_may_spend_more_than_the_ledger_states(ledger):
     ):
         ledger.charge(gaussian(2, 1.9), 100.0, DELTA)
     with pytest.raises(PrivacyBudgetError, match="which the ledger states"):
-        ledger.check_all([gaussian(2, 1.9)], 100.0, DELTA)
+        ledger.reserve([gaussian(2, 1.9)], 100.0, DELTA)
     with pytest.raises(PrivacyBudgetError, match="of 1 at delta 1e-05; nothing"):
         ledger.charge(gaussian(2, 0.5), 1.0, DELTA)  # what the run is allowed counts besides
     ledger.charge(charge(3, Account("rows", "bank", "labels"), pure=2.0), 100.0, DELTA)
@@ -127,11 +127,15 @@ def test_an_older_ledger_is_counted_as_it_was_until_its_owner_says_more(tmp_path
 
 
 def test_links_beside_a_ledger_are_the_ledger(tmp_path):
-    """What is charged and stated by one name holds for the others."""
+    """What is charged, stated and set aside by one name holds for the others."""
     first = Ledger(tmp_path / "l")
     first.state_limit(2.0, DELTA)
     (tmp_path / "soft").symlink_to("l")
     (tmp_path / "hard").hardlink_to(tmp_path / "l")
+    first.reserve([gaussian(1, 1.8)], 9.0, DELTA)
+    for name in ("soft", "hard"):
+        with pytest.raises(PrivacyBudgetError, match="1 more are set aside by runs under way"):
+            Ledger(tmp_path / name).charge(gaussian(2, 1.0), 9.0, DELTA)
     first.charge(gaussian(1, 1.8), 9.0, DELTA)
     for name in ("soft", "hard"):
         assert Ledger(tmp_path / name).charges == [gaussian(1, 1.8)]

@@ -149,15 +149,36 @@ def test_an_edited_epsilon_is_charged_as_it_is_drawn(parts, tmp_path, monkeypatc
     settings = tmp_path / "one" / "run.toml"
     settings.write_text(re.sub(r"settings = \"sha256.*", "", settings.read_text()))  # as of older versions
     edit(settings, "epsilon = 2.0", "epsilon = 2000.0")
+    before = ledger.read_bytes()
     with pytest.raises(PrivacyBudgetError, match="would be 2000 of 2000"):
         resume_run(tmp_path / "one")  # what it sent at 2 would count at 2000, and two rounds more
+    assert ledger.read_bytes() == before
     edit(settings, "epsilon = 2000.0", "epsilon = 2000.0\ntotal_epsilon = 3000.0")
     claimed = resume_run(tmp_path / "one")["privacy"]["epsilon"]
     charges = [c for c in Ledger(ledger).charges if c.party == "bank"]
     assert Ledger(ledger).spent(charges[0].account).epsilon(1e-4) >= claimed > 1999.0
 
 
-def test_a_run_that_stops_leaves_what_it_did_not_draw(parts, tmp_path, monkeypatch):
+def test_of_two_runs_at_once_the_second_is_refused_before_it_draws(parts, tmp_path, monkeypatch):
+    config, seen = configured(parts, tmp_path / "ledger"), []
+    original = MessageSolver._record
+
+    def meanwhile(solver):
+        if not seen:
+            seen.append(solver.n_rounds)
+            with pytest.raises(PrivacyBudgetError, match=r"2 more are set aside.*nothing was sent"):
+                start_run(config, tmp_path / "two")
+        return original(solver)
+
+    monkeypatch.setattr(MessageSolver, "_record", meanwhile)
+    assert start_run(config, tmp_path / "one")["status"] == "completed"
+    assert seen == [1]
+    assert not (tmp_path / "two" / "messages").exists()
+    assert len({c.run for c in Ledger(tmp_path / "ledger").charges}) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ledger", "one", "two"]
+
+
+def test_a_run_that_stops_gives_back_what_it_did_not_draw(parts, tmp_path, monkeypatch):
     config = configured(parts, tmp_path / "ledger", total_epsilon=2.6)
     kill_after_the_first_round(config, tmp_path / "one", monkeypatch)
     small = configured(parts, tmp_path / "ledger", total_epsilon=2.6, epsilon=1.9)

@@ -24,7 +24,7 @@ from fastadmm.owners.setup import Setup
 from fastadmm.privacy.accounting import gdp_of
 from fastadmm.privacy.accounts import Account, record_account
 from fastadmm.privacy.ledger import Charge, Ledger
-from fastadmm.privacy.releases import Payment, Releases, digest_of, draws_of
+from fastadmm.privacy.releases import Payment, Releases, digest_of, draws_of, reserve
 from fastadmm.settings.owners import parse_epsilons
 from fastadmm.store.collection import Owners
 
@@ -79,9 +79,8 @@ class RunAccount:
         """Charge every owner's answers of all rounds, once per run; refused for one, nothing is charged."""
         release = f"answers to {self.setup.settings.rounds} gradient queries"
         payments = self._payments(release)
-        for payment in payments:
-            if not self.ledger.holds(payment.charges[0]):
-                payment.check()
+        # Set aside first: another run that comes between two owners would stop this one half way.
+        reserve(self.ledger, [p for p in payments if not self.ledger.holds(p.charges[0])])
         for payment in payments:
             payment.charge("")
 

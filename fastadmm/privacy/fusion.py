@@ -129,7 +129,7 @@ class FusionSolver(PrivateRun):
         """Publish the labels, collect the messages, and fit."""
         problem = self.problem
         with self.engine.limited():
-            self.check_rest()
+            self.set_aside()
             paid = self.label_payment()
             self.labels = publish_labels(problem.y, self.settings, self.releases, paid, self.engine)
             public = {"target": self.labels.target, "classes": self.labels.classes}

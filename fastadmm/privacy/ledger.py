@@ -7,20 +7,28 @@
 * **Charges are the same only if their costs are.** At a different cost it is a different release.
 * **A ledger counts at its own delta**, that of its first charge unless its owner has stated another, and
   never allows more than the epsilon that its owner stated. What a run is allowed is checked besides.
-* **A run is refused before it draws anything** if its whole cost does not fit.
+* **A run reserves its whole budget before it draws anything**, in a locked file beside the ledger, so that
+  two runs do not stop each other half way. A reservation ends with its process.
 """
 
 from __future__ import annotations
 
+import glob
+import json
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import os
+import secrets
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fastadmm.errors import ConfigError, PrivacyBudgetError
+from fastadmm.errors import ConfigError, PrivacyBudgetError, StorageError
 from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.files.file_lock import lock_file
 from fastadmm.privacy.accounts import (
     FEATURES,
     LABELS,
@@ -36,7 +44,7 @@ from fastadmm.privacy.ledger_file import LedgerFile, Limit, Line
 from fastadmm.privacy.statement import rounded_up
 from fastadmm.settings.privacy import DifferentialPrivacy
 
-__all__ = ["Charge", "Ledger", "Spent", "other_runs", "refuse_to_forget"]
+__all__ = ["Charge", "Ledger", "Reservation", "Spent", "other_runs", "refuse_to_forget", "reserved_by_others"]
 
 
 class Ledger:
@@ -45,6 +53,8 @@ class Ledger:
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
         self._book = Book()
+        self._planned: list[Charge] = []
+        self._reservation: Reservation | None = None
         self._file: LedgerFile | None = None
         self._limit: Limit | None = None
         if path is not None:
@@ -140,9 +150,12 @@ class Ledger:
         self._refuse_early(self._new(charges), epsilon, delta)
         with self._held(delta) as append:
             new = self._new(charges)
-            self._check(new, epsilon, delta)
+            self._check(new, [*self._left(new), *self._others()], epsilon, delta)
             if new:
                 append(new)
+            self._planned = self._left(new)
+            if not self._planned:
+                self.free()
         return bool(new)
 
     def check_all(self, charges: Sequence[Charge], epsilon: float, delta: float) -> None:
@@ -150,7 +163,19 @@ class Ledger:
         if self._refuse_early(self._new(charges), epsilon, delta):
             return
         with self._held(delta, make=False):
-            self._check(self._new(charges), epsilon, delta)
+            new = self._new(charges)
+            self._check(new, [*self._left(new), *self._others()], epsilon, delta)
+
+    def reserve(self, charges: Sequence[Charge], epsilon: float, delta: float) -> None:
+        """Reserve what a run will charge, until it ends, or refuse it before it draws anything."""
+        self._refuse_early(charges, epsilon, delta)
+        with self._held(delta):
+            self._check(charges, [*self._planned, *self._others()], epsilon, delta)
+            planned = [*self._planned, *charges]
+            if charges and self.path is not None:
+                self._reservation = self._reservation or Reservation(self.path)
+                self._reservation.write(len(self._book.charges), [asdict(charge) for charge in planned])
+            self._planned = planned
 
     @contextmanager
     def _held(self, delta: float, *, make: bool = True) -> Iterator[Callable[..., None]]:
@@ -179,17 +204,38 @@ class Ledger:
         """Whether there is no file yet: what is refused makes none."""
         absent = self.path is not None and not self.path.exists()
         if absent:
-            self._check(new, epsilon, delta)
+            self._check(new, self._left(new), epsilon, delta)
         return absent
+
+    def free(self) -> None:
+        """Release what was reserved and not charged."""
+        self._planned = []
+        if self._reservation is not None:
+            self._reservation.free()
+            self._reservation = None
 
     def _new(self, charges: Sequence[Charge]) -> list[Charge]:
         return [charge for charge in charges if not self.holds(charge)]
 
-    def _check(self, new: Sequence[Charge], epsilon: float, delta: float) -> None:
+    def _left(self, new: Sequence[Charge]) -> list[Charge]:
+        """What remains reserved by this ledger once these are charged."""
+        return _without(self._planned, Counter(c.plan for c in new))
+
+    def _others(self) -> list[Charge]:
+        """What living runs have reserved in this file and not charged yet."""
+        if self.path is None:
+            return []
+        found: list[Charge] = []
+        for at, planned in reserved_by_others(self.path, self._reservation):
+            made = Counter(c.plan for c in self._book.charges[at:])
+            found += _without([Charge(**values) for values in planned], made)
+        return found
+
+    def _check(self, new: Sequence[Charge], reserved: Sequence[Charge], epsilon: float, delta: float) -> None:
         for c in new:
             if not all(0.0 <= cost < math.inf for cost in (c.gdp, c.pure, c.rho)):
                 raise PrivacyBudgetError(f"privacy ledger: {c.party}, {c.release}: its cost is not finite")
-        coming = Book(new)
+        held, coming = Book(reserved), Book(new)
         limit = self._limit or Limit(None, delta)
         bounds = [(epsilon, min(delta, limit.delta), "")]
         if limit.epsilon is not None:
@@ -198,20 +244,34 @@ class Ledger:
             if not any(c.gdp or c.pure or c.rho for c in charges):
                 continue  # a note of a release that was charged beforehand
             for most, at, whose in bounds:
-                if added(self._book.of(account, coming)).exceeds(most, at):
-                    self._refuse(account, charges[0].release, (most, at, whose), coming)
+                if added(self._book.of(account, held, coming)).exceeds(most, at):
+                    self._refuse(account, charges[0].release, (most, at, whose), held, coming)
 
-    def _refuse(self, account: Account, release: str, bound: tuple[float, float, str], coming: Book) -> None:
+    def _refuse(
+        self, account: Account, release: str, bound: tuple[float, float, str], held: Book, coming: Book
+    ) -> None:
         most, delta, whose = bound
-        before = self.spent(account)
-        after = added(self._book.of(account, coming)).epsilon(delta)
+        before, aside = self.spent(account), len(held.of(account))
+        after = added(self._book.of(account, held, coming)).epsilon(delta)
         name = shown(self.path) if self.path is not None else "privacy ledger"
         spent = f"{before.releases} releases of {before.runs} run(s) have spent epsilon"
+        more = f", {aside} more are set aside by runs under way" if aside else ""
         raise PrivacyBudgetError(
-            f"{name}: {account.party}: {spent} {before.epsilon(delta):.4g}; "
+            f"{name}: {account.party}: {spent} {before.epsilon(delta):.4g}{more}; "
             f"with '{release}' it would be {after:.4g} of {most:.4g} at delta {delta:g}{whose}; "
             "nothing was sent"
         )
+
+
+def _without(charges: Sequence[Charge], made: Counter[tuple[str, str, str, str]]) -> list[Charge]:
+    """Planned charges that were not made yet."""
+    left, made = [], made.copy()
+    for charge in charges:
+        if made[charge.plan] > 0:
+            made[charge.plan] -= 1
+        else:
+            left.append(charge)
+    return left
 
 
 def _charge_of(line: Line) -> Charge:
@@ -259,6 +319,71 @@ def other_runs(
         parts.append(f"label epsilon {rounded_up(math.fsum(told[0].pure))}")
     runs = max(found.runs for found in (*spent, *told))
     return f"{runs - 1} other run(s) in this ledger; all together {', '.join(parts)}"
+
+
+class Reservation:
+    """One run's file of charges to come, used while the ledger is locked: ``docs/privacy.md#the-ledger``."""
+
+    def __init__(self, ledger: Path) -> None:
+        target = Path(os.path.realpath(ledger))
+        self.path = target.with_name(f"{_prefix(target)}{secrets.token_hex(4)}.tmp")
+        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        lock_file(self._descriptor, wait=False)
+        # Also when nobody frees it: the lock ends with the process, the file's name with the interpreter.
+        self._finalizer = weakref.finalize(self, _free, self._descriptor, self.path, os.getpid())
+
+    def write(self, at: int, planned: list[dict[str, Any]]) -> None:
+        """Say what is to come."""
+        raw = json.dumps({"at": at, "planned": planned}, allow_nan=False).encode()
+        os.ftruncate(self._descriptor, 0)
+        os.lseek(self._descriptor, 0, os.SEEK_SET)
+        while raw:
+            raw = raw[os.write(self._descriptor, raw) :]
+
+    def free(self) -> None:
+        """Give back what was not drawn."""
+        self._finalizer()
+
+
+def _free(descriptor: int, path: Path, process: int) -> None:
+    os.close(descriptor)
+    if os.getpid() == process:  # a forked child leaves its parent's
+        for _ in range(2):  # an error of the disk may pass; what stays goes with the next run
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+
+
+def _prefix(target: Path) -> str:
+    """By the file itself: hard links beside each other are one ledger."""
+    number = os.stat(target).st_ino if target.exists() else 0
+    return f".ledger-{number}.reserved-"
+
+
+def reserved_by_others(ledger: Path, own: Reservation | None) -> Iterable[tuple[int, list[dict[str, Any]]]]:
+    """What living processes have set aside; files of dead ones are removed."""
+    target = Path(os.path.realpath(ledger))
+    for path in sorted(target.parent.glob(glob.escape(_prefix(target)) + "*.tmp")):
+        if own is not None and path == own.path:
+            continue
+        try:
+            descriptor = os.open(path, os.O_RDWR)
+        except FileNotFoundError:
+            continue
+        try:
+            with suppress(BlockingIOError):
+                lock_file(descriptor, wait=False)
+                with suppress(OSError):
+                    path.unlink()  # nobody holds it: its process is gone, and what it used is charged
+                continue
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                found = json.loads(file.read())
+            yield int(found["at"]), list(found["planned"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise StorageError(
+                f"{shown(path)}: another run's reservation is unreadable ({error}); wait for that run"
+            ) from None
+        finally:
+            os.close(descriptor)
 
 
 def limit_words(ledger: Ledger) -> str:

@@ -135,7 +135,7 @@ class MessageSolver(PrivateRun):
         if self.prepared:
             return
         begin = time.perf_counter()
-        self.check_rest()
+        self.set_aside()
         with self.engine.limited():
             if self.settings.label_epsilon is not None:
                 labels = publish_labels(

@@ -21,7 +21,7 @@ from fastadmm.privacy.accounts import ARRAYS, FEATURES, LABELS, Account
 from fastadmm.privacy.ledger import Charge, Ledger, other_runs
 from fastadmm.privacy.noise import NoiseSource
 from fastadmm.privacy.public import label_payment, preparation_not_covered
-from fastadmm.privacy.releases import Books, Payment, Releases
+from fastadmm.privacy.releases import Books, Payment, Releases, reserve
 from fastadmm.privacy.statement import EXACT_WEIGHTS, PartyGuarantee, PrivacyStatement, state
 from fastadmm.problem.problem import Problem
 from fastadmm.settings.privacy import DifferentialPrivacy
@@ -100,20 +100,20 @@ class PrivateRun(Run):
         return label_payment(self.settings, self.ledger, self.run, self.label_account)
 
     def check_budget(self) -> None:
-        """Refuse a new run that its ledger has no room for."""
-        self._check([charge for sender in self.senders for charge in sender.charges()], labels=True)
+        """Refuse a new run that its ledger has no room for; nothing is set aside."""
+        self._reserve([charge for sender in self.senders for charge in sender.charges()], labels=True)
+        self.ledger.free()
 
-    def check_rest(self) -> None:
-        """Refuse what is missing, where there is no room for it, before this process draws anything."""
+    def set_aside(self) -> None:
+        """Reserve what is missing before this process draws anything."""
         missing = [charge for sender in self.senders for charge in sender.missing()]
-        self._check(missing, labels=not self.releases.holds("labels"))
+        self._reserve(missing, labels=not self.releases.holds("labels"))
 
-    def _check(self, charges: Sequence[Charge], *, labels: bool) -> None:
+    def _reserve(self, charges: Sequence[Charge], *, labels: bool) -> None:
         s = self.settings
         if s.sampler != "insecure_test":
-            Payment(self.ledger, charges, s.budget, s.delta).check()
-            if labels:
-                self.label_payment().check()
+            features = Payment(self.ledger, charges, s.budget, s.delta)
+            reserve(self.ledger, [features, self.label_payment()] if labels else [features])
 
     def stated(
         self,
@@ -181,8 +181,9 @@ class PrivateRun(Run):
         return RoundRecord(round=self.n_rounds, seconds=self.seconds, **values)
 
     def close(self) -> None:
-        """Stop the threads."""
+        """Stop the threads; give back what was set aside and not drawn."""
         self.engine.close()
+        self.ledger.free()
 
 
 #: What a fit without a ledger says, and warns of.

@@ -76,6 +76,16 @@ class Payment:
             self.ledger.charge_all(charges, self.epsilon, self.delta)
 
 
+def reserve(ledger: Ledger, payments: Sequence[Payment]) -> None:
+    """Reserve what a run will still draw, all or nothing, before it draws anything."""
+    try:
+        for payment in payments:
+            ledger.reserve(payment.charges, payment.epsilon, payment.delta)
+    except BaseException:
+        ledger.free()
+        raise
+
+
 def draws_of(ledger: Ledger, charge: Charge) -> list[str]:
     """The draws of a release that a ledger holds, oldest first."""
     return [c.draw for c in ledger.planned(charge)]

@@ -63,7 +63,7 @@ class Run(Protocol):
         return None
 
     def close(self) -> None:
-        """Stop the threads."""
+        """Stop the threads, and give back what was set aside."""
 
     def party_notes(self) -> list[tuple[str, str, str]]:
         """Name of each party, of its update, and why it was chosen."""
