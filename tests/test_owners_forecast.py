@@ -112,25 +112,6 @@ def test_small_strict_owner_is_left_out_with_size_weights_only():
     assert [m.name for m in fair.best_coalition()[0]] == ["a", "b", "tiny"]
 
 
-def test_needed_budgets_are_where_joining_begins_to_pay():
-    forecast = example()
-    for what in ("epsilon", "n_samples"):
-        value = forecast.needed("tiny", what)
-        assert value is not None
-        for factor, pays in ((1.02, True), (0.98, False)):
-            changed = {"epsilon": 0.05, "n_samples": 500, what: value * factor}
-            members = (*EXAMPLE[:2], Member("tiny", int(changed["n_samples"]), changed["epsilon"]))
-            assert (example(members).marginal_value("tiny") >= 0) == pays
-    assert forecast.needed("tiny", "n_samples") <= forecast.noise_threshold("tiny") + 1
-
-
-def test_learner_among_the_owners():
-    found = example().as_learner("tiny")
-    assert found["best"] <= min(found["alone"], found["with_all"])
-    assert set(found["helpers"]) == {"a", "b"}
-    assert example(members_of(("only", 10, 1.0))).as_learner("only")["helpers"] == []
-
-
 def test_best_rounds_is_the_best():
     forecast = example(EXAMPLE[:2], step=0.3)
     best = forecast.best_rounds(most=400)

@@ -1,14 +1,12 @@
-"""Audits from outside: noise on parameters, canaries, the paper's calibration and formulas."""
+"""Audits from outside: noise on parameters, the paper's calibration and formulas."""
 
 import math
 
 import numpy as np
 import pytest
-from fastadmm import Privacy, SolverOptions, make_problem
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.privacy.accounting import epsilon_of
-from fastadmm.privacy.audit import audit_one_run, canary_epsilon
 from fastadmm.privacy.noise import NoiseSource, calibrate
 from fastadmm.privacy.noise_tests import directions_check
 from fastadmm.privacy.plan import corollary_epsilon, lemma_counter_example, lemma_sensitivity, theorem_sigma
@@ -36,32 +34,6 @@ def test_parameter_noise_is_refused_without_sampling_its_size():
     level, source = calibrate(1.0, 2.0, 72), NoiseSource()
     drawn = [source.release(np.zeros(72), level, k, ENGINE).values for k in range(288)]
     assert not directions_check(np.array(drawn) / level.sigma).flagged
-
-
-# --- one-run audit
-def test_canaries_of_randomised_response():
-    # the hardest case: every guess is right with probability e^eps / (1 + e^eps)
-    rng = np.random.default_rng(0)
-    for epsilon in (1.0, 3.0):
-        included = rng.random(4000) < 0.5
-        told = np.where(rng.random(4000) < 1 / (1 + math.exp(-epsilon)), included, ~included)
-        bound = canary_epsilon(told + 1e-9 * rng.random(4000), included, 4000, 0.0)
-        assert 0.8 * epsilon < bound < epsilon
-    assert canary_epsilon(rng.normal(size=4000), included, 1000, 1e-5) < 0.2
-
-
-@pytest.mark.slow
-def test_one_run_audit_on_real_data():
-    from sklearn.datasets import load_breast_cancer
-    from sklearn.preprocessing import scale
-
-    X, y = load_breast_cancer(return_X_y=True)
-    rows = np.tile(scale(X) * 3.0, (7, 1))
-    problem = make_problem([rows[:, :15], rows[:, 15:]], np.tile(y, 7).astype(float), lam=1e-3)
-    settings = Privacy(mode="message", epsilon=4.0, message_clip=2.0)
-    options = SolverOptions(n_threads=1)
-    assert all(bound < 4.0 for bound in audit_one_run(problem, options, settings))
-    assert max(audit_one_run(problem, options, settings, noise_factor=1 / 16)) > 4.0
 
 
 # --- the paper's formulas

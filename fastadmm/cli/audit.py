@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastadmm.cli.app import app
-from fastadmm.cli.options import JSON, argument, flag, given_options, option, with_options
+from fastadmm.cli.options import JSON, argument, given_options, option, with_options
 from fastadmm.cli.terminal import print_json, say
 from fastadmm.errors import ConfigError, ExitCode
 
@@ -52,15 +52,14 @@ def audit(
     *,
     claim: _Claim,
     trials: int | None = option("How many numbers of noise to test. (default: 200000)", min=1000),
-    canaries: bool = flag("Also train once on the run's data, with every record as a canary.", "--canaries"),
     paper: int | None = option(
         "Instead, audit the paper's calibration with this many columns, as a demonstration.", min=2
     ),
     as_json: bool = JSON,
 ) -> int:
     """Test a privacy claim empirically; exit code 9 if it is refuted."""
+    from fastadmm.between.audited_hosts import audit_hosts
     from fastadmm.runs import audit as audits
-    from fastadmm.settings.privacy import FusionPrivacy
 
     live = sys.stderr.isatty() and not as_json
 
@@ -77,15 +76,13 @@ def audit(
         epsilon, delta = (1.0 if claim.epsilon is None else claim.epsilon), claim.delta or 1e-5
         rows = audits.audit_paper(paper, epsilon, delta)
     elif run is not None:
-        rows = audits.audit_run(run, trials, canaries, note)
+        rows = audits.audit_run(run, trials, note)
+        claimed, mu = audits.claim_of(run)
     else:
-        if canaries and claim.epsilon is not None:
-            raise ConfigError("audit: --canaries needs a run, whose data it trains on")
         claimed, mu = claim.settings()
-        if isinstance(claimed, FusionPrivacy):
-            rows = audits.audit_fusion(claimed, None, trials, note)
-        else:
-            rows = audits.audit_settings(claimed, mu, trials, None, note)
+        rows = audits.audit_settings(claimed, mu, trials, note=note)
+    if paper is None:
+        rows += audits.or_its_end("answers by files", lambda: audit_hosts(claimed, mu, note))
     flagged = any(row.flagged for row in rows)
     if as_json:
         document: dict[str, Any] = {"flagged": flagged, "checks": [row.to_json() for row in rows]}

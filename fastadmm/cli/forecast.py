@@ -69,25 +69,18 @@ def _show(document: dict[str, Any]) -> None:
     title = f"expected gap to the best model; pilot: {document['pilot']}"
     cells = ([name, item["rounds"], *(_number(item[part]) for part in parts)] for name, item in rows)
     show(grid(title, ("", "rounds", *parts), cells))
-    header = (
-        "owner", "records", "epsilon", "value of joining", "joins from epsilon", "joins from records",
-        "trains alone", "best with help", "helpers"
-    )  # fmt: skip
     owners = (
         (
             owner["name"],
             owner["n_samples"],
             "inf" if owner["epsilon"] is None else _number(owner["epsilon"]),
             _number(owner["marginal_value"]),
-            _number(owner["needed_epsilon"]),
-            owner["needed_records"],
-            _number(owner["as_learner"]["alone"]),
-            _number(owner["as_learner"]["best"]),
-            ", ".join(owner["as_learner"]["helpers"]) or "nobody",
+            _number(owner["noise_threshold"]),
         )
         for owner in document["owners"]
     )
-    show(grid("owners", header, owners, ("helpers",)))
+    header = ("owner", "records", "epsilon", "value of joining", "lowers noise from records")
+    show(grid("owners", header, owners))
     if document["leave_out"]:
         say(f"Leave out: {', '.join(document['leave_out'])}.")
     bound = document["bound"]

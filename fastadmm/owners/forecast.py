@@ -218,66 +218,20 @@ class Forecast:
         epsilon = next(m.epsilon for m in self.members if m.name == name)
         return sum(m.n_samples for m in others) * (math.sqrt(1 + 1 / (epsilon**2 * total)) - 1)
 
-    def best_coalition(self, always: str | None = None) -> tuple[tuple[Member, ...], Gap]:
+    def best_coalition(self) -> tuple[tuple[Member, ...], Gap]:
         """The owners with the smallest total gap at the forecast's T."""
         if len(self.members) <= ALL_COALITIONS_UP_TO:
-            candidates = [
-                subset
-                for size in range(1, len(self.members) + 1)
-                for subset in itertools.combinations(self.members, size)
-                if always is None or any(m.name == always for m in subset)
-            ]
+            sizes = range(1, len(self.members) + 1)
+            candidates = [c for size in sizes for c in itertools.combinations(self.members, size)]
         else:
             kept, candidates = self.members, [self.members]
             while len(kept) > 1:
-                options = [
-                    tuple(o for o in kept if o is not m) for m in kept if always is None or m.name != always
-                ]
+                options = [tuple(o for o in kept if o is not m) for m in kept]
                 kept = min(options, key=lambda subset: self.gap(subset).total)
                 candidates.append(kept)
         gaps = [self.gap(subset) for subset in candidates]
         best = min(range(len(gaps)), key=lambda k: gaps[k].total)
         return candidates[best], gaps[best]
-
-    def needed(self, name: str, what: str) -> float | None:
-        """Smallest epsilon or number of records with which an owner's joining pays."""
-        others = self.without(name)
-        if not others:
-            return None
-        owner = next(m for m in self.members if m.name == name)
-        alone = self.gap(others).total
-
-        def pays(value: float) -> bool:
-            if what == "epsilon":
-                changed = replace(owner, epsilon=value)
-            else:
-                changed = replace(owner, n_samples=max(1, math.ceil(value)))
-            return self.gap((*others, changed)).total <= alone
-
-        low, high = (1e-6, 1e6) if what == "epsilon" else (1.0, 1e6 * owner.n_samples)
-        if not pays(high):
-            return None
-        if pays(low):
-            return low
-        while high / low > 1.0005:
-            middle = math.sqrt(low * high)
-            low, high = (low, middle) if pays(middle) else (middle, high)
-        return math.ceil(high) if what == "n_samples" else high
-
-    def as_learner(self, name: str) -> dict[str, Any]:
-        """What an owner gets by training for itself: its own answers are exact and stay at home."""
-        members = tuple(replace(m, epsilon=math.inf) if m.name == name else m for m in self.members)
-        # With its own answers exact, weights by inverse noise would leave all others out.
-        own = replace(self, members=members, weights="size")
-        alone = own.gap([m for m in members if m.name == name])
-        best, gap = own.best_coalition(always=name)
-        return {
-            "name": name,
-            "alone": alone.total,
-            "with_all": own.gap().total,
-            "best": gap.total,
-            "helpers": [m.name for m in best if m.name != name],
-        }
 
     def warnings(self) -> list[str]:
         """Where the paper's laws, or the forecast itself, do not apply."""
@@ -334,10 +288,7 @@ class Forecast:
                     "n_samples": m.n_samples,
                     "epsilon": m.epsilon,
                     "marginal_value": self.marginal_value(m.name),
-                    "needed_epsilon": self.needed(m.name, "epsilon"),
-                    "needed_records": self.needed(m.name, "n_samples"),
                     "noise_threshold": self.noise_threshold(m.name),
-                    "as_learner": self.as_learner(m.name),
                 }
                 for m in self.members
             ],

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -200,6 +200,16 @@ class Spent:
         # The law of very many is cut short; as zCDP they have a bound, too.
         return min(exact, zcdp_epsilon(zcdp_of([self.gdp, *self.pure]), delta))
 
+    def exceeds(self, epsilon: float, delta: float) -> bool:
+        """Whether this is beyond a budget: by bounds, then by the exact law."""
+        most = epsilon * (1.0 + TOLERANCE)
+        if self.rho == 0.0:
+            if epsilon_of(self.gdp, delta) + math.fsum(self.pure) <= most:
+                return False
+            if delta > 0.0 and zcdp_epsilon(zcdp_of([self.gdp, *self.pure]), delta) <= most:
+                return False
+        return not self.epsilon(delta) <= most
+
 
 def added(charges: Sequence[Charge]) -> Spent:
     """What charges cost together, exactly."""
@@ -212,100 +222,30 @@ def added(charges: Sequence[Charge]) -> Spent:
     )
 
 
-@dataclass
-class _Total:
-    """Sums over the charges of one account, or of several."""
-
-    charges: list[Charge] = field(default_factory=list)
-    gdp: float = 0.0  # of squares
-    pure: float = 0.0
-    squares: float = 0.0  # of pure
-    rho: float = 0.0
-
-    def add(self, charge: Charge) -> None:
-        self.charges.append(charge)
-        self.gdp += charge.gdp * charge.gdp
-        self.pure += charge.pure
-        self.squares += charge.pure * charge.pure
-        self.rho += charge.rho
-
-
 class Book:
     """Charges by account and by release, in the order in which they came: ``docs/privacy.md#the-ledger``."""
 
     def __init__(self, charges: Iterable[Charge] = ()) -> None:
         self.charges: list[Charge] = []
-        self.accounts: dict[Account, _Total] = {}
+        self.accounts: dict[Account, list[Charge]] = {}
         self.plans: dict[tuple[str, str, str, str], list[Charge]] = {}
-        self._near: dict[tuple[str, ...], list[Account]] = {}
-        self._anywhere: list[Account] = []
         self.add(charges)
 
     def add(self, charges: Iterable[Charge]) -> None:
         """Take in further charges."""
         for charge in charges:
-            account = charge.account
-            if account not in self.accounts:
-                self.accounts[account] = _Total()
-                for place in _places(account):
-                    self._near.setdefault(place, []).append(account)
-                if _is_anywhere(account):
-                    self._anywhere.append(account)
             self.charges.append(charge)
-            self.accounts[account].add(charge)
+            self.accounts.setdefault(charge.account, []).append(charge)
             self.plans.setdefault(charge.plan, []).append(charge)
 
-    def _same(self, account: Account) -> Iterator[Account]:
-        """Accounts that are one with an account directly."""
-        if _is_anywhere(account):
-            near: Iterable[Account] = self.accounts
-        else:
-            near = [a for place in _places(account) for a in self._near.get(place, ())] + self._anywhere
-        return (other for other in near if other.same(account))
-
-    def together(self, account: Account, *more: Book) -> list[Account]:
-        """The accounts that are one with an account, by names and columns that tie them together."""
-        found, edge = dict[Account, None](), [account]
+    def of(self, account: Account, *more: Book) -> list[Charge]:
+        """All charges to an account, tied together by names and columns, with those of other books."""
+        books, found, edge = (self, *more), set[Account](), [account]
+        known = {other for book in books for other in book.accounts}
         while edge:
             here = edge.pop()
-            for other in (other for book in (self, *more) for other in book._same(here)):
-                if other not in found:
-                    found[other] = None
-                    # Old charges do not say their rows: they count, but do not tie other rows together.
-                    edge += [other] if other.rows else []
-        return list(found)
-
-    def of(self, account: Account, *more: Book) -> list[Charge]:
-        """All charges to an account, those of other books among them."""
-        books, found = (self, *more), set(self.together(account, *more))
-        return [
-            c for book in books for a, total in book.accounts.items() if a in found for c in total.charges
-        ]
-
-    def exceeds(self, epsilon: float, delta: float, account: Account, *more: Book) -> bool:
-        """Whether all charges to an account are beyond a budget."""
-        books, accounts = (self, *more), self.together(account, *more)
-        totals = [book.accounts[a] for book in books for a in accounts if a in book.accounts]
-        mu, rho = math.sqrt(math.fsum(t.gdp for t in totals)), math.fsum(t.rho for t in totals)
-        pure, squares = math.fsum(t.pure for t in totals), math.fsum(t.squares for t in totals)
-        most = epsilon * (1.0 + TOLERANCE)
-        if rho > 0.0:
-            return not zcdp_epsilon(rho + zcdp_of([mu]), delta) + pure <= most
-        # Bounds first, of a few sums; the exact law of all charges only where they do not decide.
-        if epsilon_of(mu, delta) + pure <= most:
-            return False
-        if delta > 0.0 and zcdp_epsilon(zcdp_of([mu]) + squares / 2.0, delta) <= most:
-            return False
-        return not added([c for t in totals for c in t.charges]).epsilon(delta) <= most
-
-
-def _places(account: Account) -> list[tuple[str, ...]]:
-    """Under which an account is found that is the same by its columns, or by its rows and name."""
-    role, rows, columns = account.role, account.rows, account.columns
-    named = ("rows", role, rows) if role == LABELS else ("rows", role, rows, account.party)
-    return [named, *([("columns", role, columns)] if columns else [])]
-
-
-def _is_anywhere(account: Account) -> bool:
-    """Whether an account may be the same as one of other rows or another name."""
-    return not account.rows or account.party == ARRAYS
+            same = {other for other in known - found if other.same(here)}
+            found |= same
+            # Old charges do not say their rows: they count, but do not tie other rows together.
+            edge += [other for other in same if other.rows]
+        return [c for book in books for a, charges in book.accounts.items() if a in found for c in charges]

@@ -53,7 +53,6 @@ class Ledger:
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
         self._book = Book()
-        self._lines: list[Line] | None = None
         self._planned: list[Charge] = []
         self._reservation: Reservation | None = None
         self._file: LedgerFile | None = None
@@ -63,15 +62,13 @@ class Ledger:
             with storage_errors(path, "read"):
                 exists = path.exists()
             if exists:
-                with self._file.locked(write=False) as (_, lines):
-                    self._refresh(lines)
+                with self._file.locked(write=False):
+                    self._refresh()
 
-    def _refresh(self, lines: list[Line]) -> None:
-        """Take in what the file holds; see :meth:`LedgerFile.locked`."""
-        if lines is not self._lines:
-            self._lines, self._book = lines, Book()
-        self._book.add(_charge_of(line) for line in lines[len(self._book.charges) :])
-        self._limit = self._file.limit if self._file is not None else None
+    def _refresh(self) -> None:
+        """Take in what the file holds."""
+        if self._file is not None:
+            self._book, self._limit = Book(map(_charge_of, self._file.lines)), self._file.limit
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Ledger:
         return self  # a copy would be an account of its own: two could spend the whole budget each
@@ -194,12 +191,12 @@ class Ledger:
             return
         if make:
             own.create(delta or None)
-        with own.locked() as (file, lines):
-            self._refresh(lines)
+        with own.locked() as file:
+            self._refresh()
 
             def append(charges: Sequence[Charge], limit: Limit | None = None) -> None:
                 own.append(file, [asdict(charge) for charge in charges], limit)
-                self._refresh(lines)
+                self._refresh()
 
             yield append
 
@@ -243,12 +240,12 @@ class Ledger:
         bounds = [(epsilon, min(delta, limit.delta), "")]
         if limit.epsilon is not None:
             bounds.append((limit.epsilon, limit.delta, ", which the ledger states"))
-        for account, total in coming.accounts.items():
-            if not any(c.gdp or c.pure or c.rho for c in total.charges):
+        for account, charges in coming.accounts.items():
+            if not any(c.gdp or c.pure or c.rho for c in charges):
                 continue  # a note of a release that was charged beforehand
             for most, at, whose in bounds:
-                if self._book.exceeds(most, at, account, held, coming):
-                    self._refuse(account, total.charges[0].release, (most, at, whose), held, coming)
+                if added(self._book.of(account, held, coming)).exceeds(most, at):
+                    self._refuse(account, charges[0].release, (most, at, whose), held, coming)
 
     def _refuse(
         self, account: Account, release: str, bound: tuple[float, float, str], held: Book, coming: Book

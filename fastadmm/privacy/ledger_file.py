@@ -76,45 +76,13 @@ class Line:
 class _State:
     """What a file holds up to the last whole line, verified."""
 
-    whole: bytearray = field(default_factory=bytearray)
-    number: int = 0  # of the last whole line
+    size: int = 0  # bytes of whole lines
+    before: bytes = b""  # those bytes of a ledger that has no header of this version yet
     lines: list[Line] = field(default_factory=list)
     limit: Limit | None = None
     places: tuple[int, int] | None = None  # where the two heads are; None: no header of this version yet
     digests: list[str] = field(default_factory=list)  # from that header on
     newest: int = 1  # which of the two heads is the newer
-    stamp: tuple[int, ...] = ()  # of the file when that was known of it
-
-    def stands_in(self, file: IO[bytes]) -> bool:
-        """Whether a file is still this one, by its stamp, the newer head and the end of its last line."""
-        if self.places is None or not self.stamp or _stamp(file) != self.stamp:
-            return False
-        head = _read_at(file, self.places[self.newest], _HEAD_BYTES)
-        end = bytes(self.whole[-_END_BYTES - 1 :])
-        known = len(self.digests) - 1, self.digests[-1]
-        return _read_head(head) == known and _read_at(file, len(self.whole) - len(end), len(end)) == end
-
-    def begins(self, whole: bytes) -> bool:
-        """Whether a later reading begins with these very bytes, but for the heads."""
-        if self.places is None or len(whole) < len(self.whole):
-            return False
-        first, second = self.places
-        # Views of what may grow again: they end with this call.
-        old, new = memoryview(self.whole), memoryview(whole)
-        between = slice(first + _HEAD_BYTES, second)
-        after = slice(second + _HEAD_BYTES, len(self.whole))
-        return all(old[part] == new[part] for part in (slice(0, first), between, after))
-
-
-def _stamp(file: IO[bytes]) -> tuple[int, ...]:
-    """Which file it is, its size and when it was changed last."""
-    found = os.fstat(file.fileno())
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-
-
-def _read_at(file: IO[bytes], begin: int, size: int) -> bytes:
-    file.seek(begin)
-    return file.read(size)
 
 
 def _head(count: int, digest: str) -> bytes:
@@ -156,11 +124,11 @@ def _line_bytes(values: dict[str, Any], previous: str) -> tuple[bytes, str]:
 
 
 class LedgerFile:
-    """A ledger's file, read anew only where others changed it: ``docs/privacy.md#the-ledger``."""
+    """A ledger's file, read anew whenever it is looked into: ``docs/privacy.md#the-ledger``."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._state: _State | None = None
+        self._state = _State()
 
     def create(self, delta: float | None = None) -> None:
         """Make the file if there is none: whole, under its name at once, also on disk."""
@@ -187,8 +155,8 @@ class LedgerFile:
             synchronise(target.parent)
 
     @contextmanager
-    def locked(self, *, write: bool = True) -> Iterator[tuple[IO[bytes], list[Line]]]:
-        """The open file and its lines, held by this process alone while it writes."""
+    def locked(self, *, write: bool = True) -> Iterator[IO[bytes]]:
+        """The open file, read, and held by this process alone while it writes."""
         action = "write" if write else "read"
         with storage_errors(self.path, action):
             flags = os.O_RDWR if write else os.O_RDONLY
@@ -201,57 +169,50 @@ class LedgerFile:
                 # Reading goes without a lock where none is to be had: a line is there before it is counted.
                 with suppress(OSError) if not write else nullcontext():
                     lock_file(descriptor, wait=True)
-                self._state = state = self._read(file)
-                yield file, state.lines
+                self._state = self._read(file)
+                yield file
+
+    @property
+    def lines(self) -> list[Line]:
+        """What the file held when it was last read."""
+        return self._state.lines
 
     @property
     def limit(self) -> Limit | None:
         """What the ledger stated of itself when it was last read."""
-        return None if self._state is None else self._state.limit
+        return self._state.limit
 
     def append(self, file: IO[bytes], lines: Sequence[dict[str, Any]], limit: Limit | None = None) -> None:
         """Write lines behind the last whole one; on disk, and counted, when this returns."""
         state, descriptor = self._state, file.fileno()
-        if state is None:
-            raise AssertionError("a ledger is read before it is written")
-        self._state = None  # until it is known what is in the file
-        size, places, digests, raw = len(state.whole), state.places, state.digests, b""
+        places, digests, raw = state.places, state.digests, b""
         if places is None:
-            raw = _header(bytes(state.whole), None)
-            first = size + raw.index(b"[") + 2
-            places, digests = (first, first + _HEAD_BYTES + 4), [_start(bytes(state.whole), _said(None))]
+            raw = _header(state.before, None)
+            first = state.size + raw.index(b"[") + 2
+            places, digests = (first, first + _HEAD_BYTES + 4), [_start(state.before, _said(None))]
         for values in [*([asdict(limit)] if limit is not None else []), *lines]:
             line, digest = _line_bytes(values, digests[-1])
             raw += line
             digests.append(digest)
-        older = 1 - state.newest
-        file.truncate(size)  # what a kill left of a line that was never acted upon
-        file.seek(size)
+        file.truncate(state.size)  # what a kill left of a line that was never acted upon
+        file.seek(state.size)
         write_all(descriptor, raw)
         os.fsync(descriptor)
-        file.seek(places[older])
+        file.seek(places[1 - state.newest])
         write_all(descriptor, _head(len(digests) - 1, digests[-1]))
         os.fsync(descriptor)
-        # In place, not by copies: a charge costs the same however many came before.
-        state.whole += raw
+        state.size, state.newest = state.size + len(raw), 1 - state.newest
+        state.places, state.digests = places, digests
         state.lines += [Line(values) for values in lines]
-        state.number += raw.count(b"\n")
         state.limit = limit or state.limit
-        state.places, state.digests, state.newest, state.stamp = places, digests, older, _stamp(file)
-        self._state = state
 
     def _read(self, file: IO[bytes]) -> _State:
-        known, self._state = self._state, None
-        if known is not None and known.stands_in(file):
-            return known
-        stamp = _stamp(file)
-        raw = _read_at(file, 0, len(_BEGIN))
+        file.seek(0)
+        raw = file.read(len(_BEGIN))
         if raw == _BEGIN:
             raw += file.read()
         try:
-            state = _parse(raw, known)
-            state.stamp = stamp
-            return state
+            return _parse(raw)
         except _Refused as error:
             raise FormatError(
                 f"{shown(self.path)}: line {error.number}: not a privacy ledger: {error}; "
@@ -265,17 +226,17 @@ class _Refused(Exception):
         self.number = number
 
 
-def _parse(raw: bytes, known: _State | None = None) -> _State:
-    """All whole lines, of which those known from before are compared, or the first fault."""
+def _parse(raw: bytes) -> _State:
+    """All whole lines, or the first fault."""
     whole = raw[: raw.rfind(b"\n") + 1]
     if not whole.startswith(_BEGIN):
         begun = raw.startswith(_BEGIN)
         raise _Refused(1, "its header has no end" if begun else "it has no header" if raw else "it is empty")
-    state = known if known is not None and known.begins(whole) else _State()
-    at, number, found = len(state.whole), state.number, list[tuple[int, bytes, bool]]()
+    state, number, found = _State(len(whole)), 0, list[tuple[int, bytes, bool]]()
+    at = 0
     try:
         # First whether it verifies: what does not is not looked into.
-        for number, line in enumerate(whole[at:].split(b"\n")[:-1], start=state.number + 1):
+        for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
             if number == 1 and line == _OLD_HEADER:
                 pass
             elif state.places is None and line.startswith(_BEGIN):
@@ -298,10 +259,11 @@ def _parse(raw: bytes, known: _State | None = None) -> _State:
                     raise ValueError("its digest is another: the line or one before it was changed")
                 found.append((number, body + b"}", False))
             at += len(line) + 1
-        if state.places is not None:
+        if state.places is None:
+            state.before = whole
+        else:
             heads = [_read_head(whole[place : place + _HEAD_BYTES]) for place in state.places]
             state.newest = _check_heads(heads, state.digests, number)
-        state.whole, state.number = bytearray(whole), number
         for number, line, old in found:  # noqa: B007 (the handler below names it)
             values = json.loads(line.decode())
             if isinstance(values, dict) and values.keys() == _LIMIT and not old:

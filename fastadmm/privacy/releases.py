@@ -36,7 +36,7 @@ _COMMENT = len(_MARK) + 64
 #: An archive without a comment ends with this record of 22 bytes, the last two zero.
 _END_OF_ZIP = b"PK\x05\x06"
 
-#: Characters of a name that a pending name shows; older versions added eight digits and ``.tmp``.
+#: Characters of a name that a pending name shows.
 _SHOWN = 40
 
 #: Our own keys beside the release's.
@@ -129,7 +129,6 @@ class Releases:
 
     def __init__(self, directory: Path | None = None) -> None:
         self.directory = directory
-        self._old: list[Path] | None = None
 
     def obtain(
         self,
@@ -149,7 +148,7 @@ class Releases:
         else:
             found = self._complete(path, question, payment)
             values = self._draw(path, question, payment, draw) if found is None else found
-        self._remove(self._leftovers(path))
+        _remove(_pending(path))
         try:
             return build(values)
         except (KeyError, ValueError, TypeError) as error:
@@ -176,7 +175,7 @@ class Releases:
             try:
                 _write(pending, values)
             except BaseException:
-                self._remove([pending])  # not whole, so never used
+                _remove(pending)  # not whole, so never used
                 raise
         self._use(pending, path, number, payment)
         return values
@@ -191,49 +190,36 @@ class Releases:
 
     def _complete(self, path: Path, question: str, payment: Payment) -> dict[str, np.ndarray] | None:
         """Use a release that a kill kept from its final name; remove what is not whole."""
-        for pending in self._leftovers(path):
-            # Older versions cut a long name, so that two parties could meet.
-            tells = pending == _pending(path) or len(path.name) <= _SHOWN
-            with storage_errors(pending, "read"):
-                found = _read(pending) if tells else None
-            if found is not None:
-                _answering(pending, found, question)
-                self._use(pending, path, _draw_of(found), payment)
-                return found
-            self._remove([pending])
-        return None
+        pending = _pending(path)
+        if not os.path.lexists(pending):
+            return None
+        with storage_errors(pending, "read"):
+            found = _read(pending)
+        if found is None:
+            _remove(pending)
+            return None
+        _answering(pending, found, question)
+        self._use(pending, path, _draw_of(found), payment)
+        return found
 
     def _use(self, pending: Path, path: Path, draw: str, payment: Payment) -> None:
         """Charge, rename, synchronise: from here on the release counts as made."""
         try:
             payment.charge(draw)
         except PrivacyBudgetError:
-            self._remove([pending])
+            _remove(pending)
             raise
         with storage_errors(path):
             os.replace(pending, path)
             synchronise(path.parent)
 
-    def _leftovers(self, path: Path) -> list[Path]:
-        """Pending files of a release: ours, then those of older versions, oldest first."""
-        if self._old is None:  # listed once: this version leaves none behind
-            self._old = []
-            if path.parent.is_dir():
-                with storage_errors(path.parent, "read"):
-                    self._old = [p for p in path.parent.iterdir() if p.name[0] == "." and p.suffix == ".tmp"]
-                    self._old.sort(key=lambda p: p.lstat().st_mtime_ns)
-        begin, ours = f".{path.name[:_SHOWN]}.", _pending(path)
-        hidden = [p for p in self._old if p.name.startswith(begin)]
-        return [ours, *hidden] if os.path.lexists(ours) else hidden
 
-    def _remove(self, paths: Sequence[Path]) -> None:
-        for path in paths:
-            with storage_errors(path):
-                path.unlink(missing_ok=True)
-        self._old = [p for p in self._old or [] if p not in paths]
-        if paths:
-            with storage_errors(paths[0].parent):
-                synchronise(paths[0].parent)
+def _remove(pending: Path) -> None:
+    """Remove a pending file, if there is one."""
+    if os.path.lexists(pending):
+        with storage_errors(pending):
+            pending.unlink(missing_ok=True)
+            synchronise(pending.parent)
 
 
 def read_release(path: Path) -> dict[str, np.ndarray]:

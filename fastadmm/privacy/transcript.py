@@ -2,8 +2,7 @@
 
 A :class:`Tap` stands in every source of noise of this thread and keeps both sides of every call. With
 :func:`replayed` a neighbour's run gets the recorded noisy values: the exact values may then differ by the
-sensitivity, and nothing else may differ at all. Parties are those of one process, or opened from what the
-call ``start`` says, with books of their own, as agents open them.
+sensitivity, and nothing else may differ at all.
 
 What releases cost is computed by formulas of the audit's own: it must not believe the accountant that it
 examines (``docs/privacy.md#t5-composition``).
@@ -15,23 +14,16 @@ import itertools
 import math
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fastadmm.conversation.exchange import Answers, Exchange
-from fastadmm.engine.engine import Engine
-from fastadmm.privacy import fusion_party, message, message_party, noise
-from fastadmm.privacy import ledger as ledgers
-from fastadmm.privacy.accounts import Account
-from fastadmm.privacy.ledger import Ledger
+from fastadmm.privacy import message
 from fastadmm.privacy.noise import Calibration, GridMessage, NoiseSource
-from fastadmm.privacy.releases import Books
 from fastadmm.problem.problem import Problem
-from fastadmm.settings.privacy import DifferentialPrivacy, FusionPrivacy
+from fastadmm.settings.privacy import DifferentialPrivacy
 from fastadmm.solver.options import SolverOptions
 
 Array = np.ndarray
@@ -82,6 +74,7 @@ class Tap:
     def __init__(
         self, release: Script | None = None, uniform: Callable[[int, int], Any] | None = None
     ) -> None:
+        self.scripted = release is not None
         self._script, self._numbers = release, uniform
         self.releases: list[Release] = []
         self.uniforms: list[Drawn] = []
@@ -156,44 +149,33 @@ class Comparison:
     """Two neighbours' transcripts with the same past."""
 
     gdp: float
-    n_releases: int
-    public: bool
-    beyond: float  # largest distance over the sensitivity that was declared for it; at most 1
-    sigma: float  # noise of the first release
-
-    @property
-    def wrong(self) -> str:
-        """What differs that must not; empty for nothing."""
-        if not self.public:
-            return "number, size or noise of the releases is another"
-        far = f"a release moves {self.beyond:.3g} times as far as declared"
-        return far if self.beyond > 1.0 + ROUNDING else ""
+    declared: float  # what the noise of the first costs by the sensitivities that it was given for
+    wrong: str  # what differs that must not; empty for nothing
 
 
-def compare_transcripts(first: Tap, second: Tap, party: int | None = None) -> Comparison:
+def compare_transcripts(first: Tap, second: Tap) -> Comparison:
     """Add up by T5 what the releases of two neighbours give away: ``docs/privacy.md#the-audit``."""
-    one, other = (
-        [release for release in tap.releases if party in (None, release.party)] for tap in (first, second)
-    )
-    public = len(one) == len(other) and [len(d.numbers) for d in first.uniforms] == [
-        len(d.numbers) for d in second.uniforms
-    ]
-    square, beyond = 0.0, 0.0
+    one, other = first.releases, second.releases
+    sizes, others = ([len(drawn.numbers) for drawn in tap.uniforms] for tap in (first, second))
+    public = len(one) == len(other) and sizes == others
+    square, beyond, declared = 0.0, 0.0, dict[int, float]()
     for a, b in zip(one, other):
+        declared[a.party] = declared.get(a.party, 0.0) + a.level.gdp**2
         if not a.on_grid or len(a.exact) != len(b.exact) or a.level != b.level or a.round != b.round:
             public = False
             continue
         distance = float(np.linalg.norm(a.exact - b.exact))
         square += (distance / a.level.sigma) ** 2
         if distance > 0.0:
-            declared = a.level.sensitivity
-            beyond = max(beyond, distance / declared if declared > 0.0 else math.inf)
-    return Comparison(math.sqrt(square), len(one), public, beyond, one[0].level.sigma if one else 0.0)
+            allowed = a.level.sensitivity
+            beyond = max(beyond, distance / allowed if allowed > 0.0 else math.inf)
+    far = f"a release moves {beyond:.3g} times as far as declared" * (beyond > 1.0 + ROUNDING)
+    wrong = far if public else "number, size or noise of the releases is another"
+    return Comparison(math.sqrt(square), math.sqrt(max(declared.values(), default=0.0)), wrong)
 
 
-#: Looked up when they are called, as the party's process does.
-_MODES, _FUSION, _MESSAGE, _NOISE = message, fusion_party, message_party, noise  # type: Any, Any, Any, Any
-_LEDGERS: Any = ledgers
+#: Looked up when it is called, as a run does.
+_MODES: Any = message
 
 
 #: A call or an answer: party, name, values.
@@ -219,54 +201,18 @@ class Watched:
         return answers
 
 
-@dataclass
-class Agents:
-    """Parties that are opened as an agent opens them, each with its books."""
-
-    settings: DifferentialPrivacy
-    problem: Problem
-    engine: Engine
-    run: str
-    folder: Path | None = None  # of their ledgers and releases, which without it are in memory
-    parties: dict[int, Any] = field(default_factory=dict)
-    local: bool = True
-
-    def open(self, terms: dict[str, Any]) -> None:
-        """Open the parties."""
-        family = _FUSION.FusionParty if isinstance(self.settings, FusionPrivacy) else _MESSAGE.MessageParty
-        for m, (block, name) in enumerate(zip(self.problem.blocks, self.problem.names)):
-            if m == 0 and self.settings.mode == "fusion":
-                continue  # the label holder
-            ledger, releases = Ledger(), None
-            if self.folder is not None:
-                ledger, releases = _LEDGERS.Ledger(self.folder / f"ledger-{m}"), self.folder / f"party-{m}"
-            source = partial(_NOISE.NoiseSource, self.settings.sampler, self.settings.seed, m)
-            books = Books(self.settings, ledger, self.run, Account(name, name), name, releases, source)
-            told = {**terms, "books": books, "position": m, "n_samples": block.shape[0]}
-            self.parties[m] = family.opened(name, block, self.engine, told)
-            self.parties[m].prepare()
-
-    def carry(self, exchange: Exchange) -> Answers:
-        """The answers of an exchange, in the order of its calls."""
-        return [self.parties[call.party].answer(call.name, call.made()) for call in exchange.calls]
-
-
 def made_run(
     settings: DifferentialPrivacy,
     problem: Problem,
-    options: SolverOptions,
-    path: str = "solver",
+    *,
+    threads: int = 1,
     look: Callable[[], None] | None = None,
-    folder: Path | None = None,
-    run: str = "audit",
     **common: Any,
 ) -> Any:
-    """A run of the product's own code, watched; its parties are its own, or opened as agents open them."""
-    agents = Agents(settings, problem, Engine(options.n_threads), run, folder) if path == "agent" else None
-    common |= {"run": run, "messages": None if folder is None else folder / "releases"}
-    solver = _MODES.private_solver(problem, options, settings, driver=agents, **common)
-    if agents is not None:
-        agents.open({**solver.terms(), "regularization": problem.regularization})
+    """A run of the product's own code, watched."""
+    # A penalty of 1: the modulus of an x-update is then the problem's own.
+    options = SolverOptions(penalty=1.0, n_threads=threads)
+    solver = _MODES.private_solver(problem, options, settings, **{"run": "audit", **common})
     solver.driver = Watched(solver.driver, look)
     return solver
 
@@ -320,11 +266,6 @@ def discrete_delta_spent(mu: float, epsilon: float) -> float:
     alpha = 1.0 + more
     logs = more * (alpha * 0.5 * mu * mu - epsilon) - np.log(more) + alpha * (np.log(more) - np.log(alpha))
     return float(min(1.0, math.exp(min(float(logs.min()), 0.0))))
-
-
-def share_cost(gdp: float, share: float) -> float:
-    """mu of releases with so small a share of their noise; infinite without any."""
-    return gdp / share if share > 0.0 else math.inf
 
 
 def epsilon_spent(mu: float, delta: float, pure: Sequence[float] = (), discrete: bool = False) -> float:

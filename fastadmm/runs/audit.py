@@ -2,39 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FastadmmError, FormatError, StorageError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import read_json
 from fastadmm.privacy import fusion, message
 from fastadmm.privacy.accounts import LABELS
-from fastadmm.privacy.audit import audit_one_run
-from fastadmm.privacy.books_audit import audit_books, too_little_stated
-from fastadmm.privacy.fusion_audit import audit_fusion_code, recorded_cost
+from fastadmm.privacy.books_audit import Cost, audit_books, too_little_stated
+from fastadmm.privacy.fusion_audit import fusion_cases, fusion_releases, recorded_cost, symbol_checks
 from fastadmm.privacy.fusion_mechanisms import STEPS
-from fastadmm.privacy.fusion_party import FusionBudget
+from fastadmm.privacy.fusion_party import FusionBudget, fusion_budget
+from fastadmm.privacy.game import Case, asked_in_a_run, problem_of, replay, replay_checks
 from fastadmm.privacy.ledger import Charge, Ledger
-from fastadmm.privacy.message_audit import audit_message_code, declared_cost
+from fastadmm.privacy.message_audit import declared_cost, message_cases, message_releases
+from fastadmm.privacy.noise_audit import audit_noise
 from fastadmm.privacy.noise_tests import MOST_TESTS, Check
 from fastadmm.privacy.plan import lemma_counter_example, theorem_sigma
 from fastadmm.privacy.releases import read_release
 from fastadmm.privacy.response_audit import audit_labels
 from fastadmm.privacy.sensitivity import message_sensitivity
 from fastadmm.privacy.statement import PrivacyStatement
-from fastadmm.privacy.transcript import epsilon_spent
+from fastadmm.privacy.transcript import UNLIMITED, epsilon_spent, made_run
 from fastadmm.settings.privacy import DifferentialPrivacy, FusionPrivacy, MessagePrivacy
 
-__all__ = ["Check", "audit_fusion", "audit_paper", "audit_run", "audit_settings"]
+__all__ = ["Check", "audit_paper", "audit_run", "audit_settings", "cases_of", "claim_of", "or_its_end"]
 
-#: The two modes, whose functions are looked up when they are called, as a run does.
-_MESSAGE: Any = message
-_FUSION: Any = fusion
+#: The modes, whose functions are looked up when they are called, as a run does.
+_MODES: Any = {"message": message, "fusion": fusion}
 
 #: What a fusion run writes down of its releases, in the order of :class:`FusionBudget`.
 _BUDGET = ("symbol_epsilon", "norm_gdp", "model_gdp", "moments_gdp")
@@ -48,53 +50,69 @@ def _quiet(text: str) -> None:
 
 
 def audit_settings(
-    settings: MessagePrivacy,
-    mu: float,
-    trials: int | None = None,
-    sigma: float | None = None,
-    note: Callable[[str], None] = _quiet,
-) -> list[Check]:
-    """Audit mode "message": the noise on record, the code on worst neighbours, the noise it draws."""
-    recorded = None if sigma is None else partial(declared_cost, settings, mu, sigma)
-    code = partial(audit_message_code, settings, mu)
-    return _audited(settings, recorded, code, _MESSAGE.publish_labels, trials or _TRIALS, note)
-
-
-def audit_fusion(
-    settings: FusionPrivacy,
-    budget: FusionBudget | None = None,
-    trials: int | None = None,
-    note: Callable[[str], None] = _quiet,
-) -> list[Check]:
-    """Audit mode "fusion": the budget on record, the code on worst neighbours, its noise, symbols, labels."""
-    recorded = None if budget is None else partial(recorded_cost, settings, budget)
-    code = partial(audit_fusion_code, settings)
-    return _audited(settings, recorded, code, _FUSION.publish_labels, trials or _TRIALS, note)
-
-
-def _audited(
     settings: DifferentialPrivacy,
-    recorded: Callable[[], Check] | None,
-    code: Callable[[int, Callable[[str], None]], list[Check]],
-    publish: Any,
-    trials: int,
-    note: Callable[[str], None],
+    mu: float = 1.0,
+    trials: int | None = None,
+    recorded: Sequence[Check] = (),
+    note: Callable[[str], None] = _quiet,
 ) -> list[Check]:
-    """What is on record and the code of a mode, and labels and books, which both modes have."""
+    """Audit a claim: what is on record, the code on worst neighbours, its noise, symbols, labels and books.
+
+    ``mu`` is the modulus of the x-update in mode "message".
+    """
     if settings.sampler == "insecure_test":
         raise ConfigError("audit: nothing to audit: sampler 'insecure_test' is for tests and claims nothing")
-    checks = [] if recorded is None else [recorded()]
-    checks += _or_its_end("runs", lambda: code(trials, note))
+    trials, publish = trials or _TRIALS, _MODES[settings.mode].publish_labels
+    # The ledger shall not stop what is to be measured.
+    unlimited = settings.of_any_parties().with_(total_epsilon=UNLIMITED)
+    checks = list(recorded)
+    checks += or_its_end("runs", lambda: _played(unlimited, mu, trials, note))
     note("drawing labels")
-    checks += _or_its_end("labels", lambda: audit_labels(settings, trials, publish))
+    checks += or_its_end("labels", lambda: audit_labels(unlimited, trials, publish))
     note("comparing ledger and statement with releases")
-    checks += _or_its_end("ledger and statement", lambda: audit_books(settings))
+    checks += or_its_end("ledger and statement", lambda: audit_books(settings.of_any_parties()))
     if len(checks) > MOST_TESTS:
         raise AssertionError(f"{len(checks)} checks, each at a level for {MOST_TESTS}")
     return checks
 
 
-def _or_its_end(what: str, checks: Callable[[], list[Check]]) -> list[Check]:
+def _played(
+    settings: DifferentialPrivacy, mu: float, trials: int, note: Callable[[str], None]
+) -> list[Check]:
+    """The game on a mode's worst neighbours, in this process, and the noise that the mode draws."""
+    if isinstance(settings, MessagePrivacy):
+        settings = settings.with_(label_epsilon=None)  # labels have a check of their own
+    note("replaying messages on neighbours")
+    ask, discrete = asked_in_a_run(settings, mu), settings.sampler == "discrete"
+    with Engine(1).limited():
+        found = [replay(settings, case, ask) for case in cases_of(settings, mu)]
+        worst = max(found, key=lambda each: each.epsilon)
+
+        def cost(share: float) -> float:
+            gdp = worst.gdp / share if share > 0.0 else math.inf
+            return epsilon_spent(gdp, settings.delta, worst.pure, discrete)
+
+        note("drawing noise")
+        alone = settings.with_(label_epsilon=None)
+        releases: Any = fusion_releases if isinstance(alone, FusionPrivacy) else message_releases
+        with contextlib.closing(made_run(alone, problem_of([np.ones((2, 1))] * 2, mu))) as idle:
+            source = idle.noise_source
+        checks = replay_checks("all messages", settings, found)
+        checks += audit_noise(source, [releases(alone, mu)], trials, cost, discrete)
+        if isinstance(settings, FusionPrivacy):
+            checks += symbol_checks(settings, ask, fusion_budget(settings).symbol, trials)
+    return checks
+
+
+def cases_of(settings: DifferentialPrivacy, mu: float) -> Iterator[Case]:
+    """The worst neighbours of a mode."""
+    if isinstance(settings, MessagePrivacy):
+        return message_cases(settings, mu)
+    assert isinstance(settings, FusionPrivacy)
+    return fusion_cases(settings)
+
+
+def or_its_end(what: str, checks: Callable[[], list[Check]]) -> list[Check]:
     """The checks; where the code refuses the audit's own data, that is what they find."""
     try:
         return checks()
@@ -125,45 +143,33 @@ def audit_paper(n_columns: int, epsilon: float, delta: float) -> list[Check]:
     ]
 
 
-def audit_run(
-    run: Path, trials: int | None, canaries: bool, note: Callable[[str], None] = _quiet
-) -> list[Check]:
-    """Audit what a run has on record and the code that made it, and its data with canaries if asked."""
+def audit_run(run: Path, trials: int | None, note: Callable[[str], None] = _quiet) -> list[Check]:
+    """Audit what a run has on record and the code that made it."""
     from fastadmm.runs.private import LEDGER, STATEMENT
 
-    config, mechanism = _on_record(run, canaries)
-    path = run / STATEMENT
+    config, mechanism = _on_record(run)
+    path, claim = run / STATEMENT, config.privacy
     held = run / LEDGER if config.ledger is None else Path(config.ledger)
+    if claim.mode == "fusion":
+        mu, recorded = 1.0, recorded_cost(claim, FusionBudget(*_parts(mechanism, path, *_BUDGET)))
+    else:
+        mu, sigma = _parts(mechanism, path, "mu", "sigma")
+        recorded = declared_cost(claim, mu, sigma)
+    checks = audit_settings(claim, mu, trials, [recorded], note)
+    return checks + recorded_books(run, claim, mechanism, held, path)
+
+
+def claim_of(run: Path) -> tuple[DifferentialPrivacy, float]:
+    """What a run claims, and the modulus of its x-update; 1 in mode "fusion", which has none."""
+    from fastadmm.runs.private import STATEMENT
+
+    config, mechanism = _on_record(run)
     if config.privacy.mode == "fusion":
-        if canaries:
-            raise ConfigError("audit: --canaries is for mode 'message'; leave it out for a fusion run")
-        checks = audit_fusion(config.privacy, FusionBudget(*_parts(mechanism, path, *_BUDGET)), trials, note)
-        return checks + recorded_books(run, config.privacy, mechanism, held, path)
-    mu, sigma = _parts(mechanism, path, "mu", "sigma")
-    checks = audit_settings(config.privacy, mu, trials, sigma, note)
-    checks += recorded_books(run, config.privacy, mechanism, held, path)
-    if canaries:
-        note("training with canaries")
-        from fastadmm.runs.config import solver_options
-        from fastadmm.runs.display import Silent
-        from fastadmm.runs.load import load_problem
-
-        problem = load_problem(config, Silent())
-        claim = config.privacy.epsilon
-        bounds = audit_one_run(problem, solver_options(config), config.privacy)
-        checks += [
-            Check(
-                f"one run with canaries, {name}",
-                f"epsilon >= {bound:.3g}, claim {claim:.4g}",
-                bound > claim,
-                bound,
-            )
-            for name, bound in zip(problem.names, bounds)
-        ]
-    return checks
+        return config.privacy, 1.0
+    return config.privacy, _parts(mechanism, run / STATEMENT, "mu", "sigma")[0]
 
 
-def _on_record(run: Path, canaries: bool = False) -> tuple[Any, Any]:
+def _on_record(run: Path) -> tuple[Any, Any]:
     """Configuration of a private run, and the numbers behind its statement."""
     from fastadmm.runs.config import recorded
     from fastadmm.runs.private import STATEMENT
@@ -177,8 +183,6 @@ def _on_record(run: Path, canaries: bool = False) -> tuple[Any, Any]:
         except AttributeError as error:
             raise FormatError(f"{shown(path)}: not a privacy record: {error}") from None
     found = recorded(run)
-    if found.by_files and canaries:
-        raise ConfigError("audit: --canaries trains with all parties' features, which a run by files has not")
     if mechanism is None or found.config.privacy.mode == "none":
         raise ConfigError(f"{shown(run)}: nothing to audit: the run made no claim about messages")
     return found.config, mechanism
@@ -221,8 +225,8 @@ def recorded_books(
         raise FormatError(f"{shown(statement)}: not a privacy record: {error}") from None
     charges = Ledger(ledger).charges
     costs, wrong = _costs(stored, settings, mechanism, [c for c in charges if c.run == run_id])
-    by_name = [costs.get(p.name, SimpleNamespace(gdp=0.0, pure=())) for p in said.parties]
-    wrong = wrong or too_little_stated(said, settings, by_name) or _totals(Ledger(ledger), settings)
+    by_name = [costs.get(p.name, Cost(0.0)) for p in said.parties]
+    wrong = wrong or too_little_stated(said, settings, by_name)
     right = f"{len(stored)} stored releases are charged, added up and stated"
     return [Check(name, wrong or right, bool(wrong), power="exact")]
 
@@ -232,7 +236,7 @@ def _costs(
     settings: DifferentialPrivacy,
     mechanism: Mapping[str, Any],
     charges: Sequence[Charge],
-) -> tuple[dict[str, Any], str]:
+) -> tuple[dict[str, Cost], str]:
     """What the releases of each party cost together; and the first charge that is less than its release."""
     squares: dict[str, float] = {}
     pures: dict[str, list[float]] = {}
@@ -257,7 +261,7 @@ def _costs(
             return {}, f"{name} is charged {symbols:.4g} for symbols of {pure:.4g}"
         squares[party] = squares.get(party, 0.0) + gdp * gdp
         pures.setdefault(party, []).extend([pure] if pure else [])
-    return {p: SimpleNamespace(gdp=math.sqrt(s), pure=tuple(pures[p])) for p, s in squares.items()}, ""
+    return {p: Cost(math.sqrt(s), tuple(pures[p])) for p, s in squares.items()}, ""
 
 
 def _cost(
@@ -274,16 +278,3 @@ def _cost(
     due = 2.0 ** (math.floor(math.log2(sigma)) - 28)
     grid = "" if float(values["grid"]) == due else f"{name} lies on a grid of {values['grid']}, {due} is due"
     return name.split("-", 2)[2], gdp, 0.0, grid
-
-
-def _totals(ledger: Ledger, settings: DifferentialPrivacy) -> str:
-    """Whether the ledger adds up all of its accounts as the audit does."""
-    for group in ledger.accounts():
-        spent = ledger.spent(group[0].account)
-        gdp = math.hypot(0.0, *(c.gdp for c in group), *(math.sqrt(2.0 * c.rho) for c in group))
-        pure = [c.pure for c in group if c.pure > 0.0]
-        discrete = any(c.rho > 0.0 for c in group)
-        due, found = epsilon_spent(gdp, settings.delta, pure, discrete), spent.epsilon(settings.delta)
-        if found < due * (1.0 - 1e-4):
-            return f"the ledger adds up {found:.4g} for {group[0].party}, it is {due:.4g}"
-    return ""
