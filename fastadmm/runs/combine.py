@@ -12,13 +12,14 @@ import numpy as np
 
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.atomic import shown
+from fastadmm.files.digest import row_digest
 from fastadmm.files.reading import is_directory
 from fastadmm.privacy.published import require_covered
 from fastadmm.runs.predict import Predictions, first_not_finite, make_predictions
 from fastadmm.store.compression import refuse_packed
 from fastadmm.store.elements import array_dataset, read_array, read_attribute, write_array
 from fastadmm.store.h5file import create_h5, read_h5
-from fastadmm.store.ids import IdWriter, read_ids, row_digest, verified_digest
+from fastadmm.store.ids import IdWriter, read_ids, verified_digest
 from fastadmm.store.label_file import open_labels
 from fastadmm.store.model import PartyModel, SharedPart, open_party_model, open_shared_part
 from fastadmm.store.party_file import PartyData, check_party_name, open_party

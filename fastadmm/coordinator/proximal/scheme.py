@@ -31,8 +31,6 @@ class Proximal(Scheme):
     )
     # More have not been measured: its small problems grow with the cube of their number.
     needs = Needs(convex_penalty=True, uncoupled=True, most_parties=300, most_parts=1024)
-    accelerates_late = True
-    rare = "only runs of many rounds, or whose gap has stalled"
 
     def why(self, traits: Traits, given: Sequence[str]) -> str:
         """Whatever `subspace` does not do."""
@@ -103,5 +101,5 @@ def _kept(shape: Shape, history: int) -> int:
     if shape.n_outputs == 1 and all_at_once(shape.widths, shape.n_samples, None):
         return 2 * sum(shape.widths)  # moved from one place to another
     few = directions_of_few_numbers(shape.n_parties * shape.n_outputs, shape.n_samples)
-    each = min(max(history, few) + 2, shape.rounds + 2, shape.messages)
+    each = min(max(history, few) + 2, shape.rounds + 2)
     return sum(min(each, width) for width in shape.widths)
