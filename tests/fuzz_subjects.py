@@ -355,7 +355,7 @@ SUBJECTS: dict[str, Subject] = {
         Command("combine @party-1.contribution.h5 --allow-missing party-2 --fallback mean --model @run -o @out.csv", ("out.csv",)),
         Command("predict --partial @run/model/party-1.h5 @dense.parts/party-1.h5 -o @out.h5", ("out.h5",)),
         Command("import @part.h5 @run --force", (), "run"),
-        Command("export @run --party party-1 -o @out.json", ("out.json",)),
+        Command("export @run --party party-1 -o @out.h5", ("out.h5",)),
         Command("export @run -o @out.json", ("out.json",)),
     ), 4),
     "run": Subject(seed_run, ("run/*.*", "run/checkpoints/*/*.h5"), (

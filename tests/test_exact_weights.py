@@ -23,7 +23,6 @@ RUNS = {
 #: What gives weights of one party out, or scores that tell them: arguments after the model, and what is made.
 DOORS = {
     "h5": ("export", ["--party", "{party}", "-o", "{out}.h5"]),
-    "json": ("export", ["--party", "{party}", "-o", "{out}.json"]),
     "partial": ("predict", ["{data}/{party}.h5", "--partial", "-o", "{out}.h5"]),
 }
 

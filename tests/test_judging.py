@@ -208,8 +208,7 @@ def test_evaluate(tmp_path, capsys):
     for word in (
         "ROC",
         "Precision and recall",
-        "Gain",
-        "Lift by tenths",
+        "Tenths of the rows",
         "Scores then and now",
         "threshold 0.3",
     ):

@@ -16,7 +16,7 @@ from fastadmm.errors import ConfigError
 from fastadmm.method.scheme import Shape
 from fastadmm.problem.traits import Traits
 from fastadmm.runs.config import make_config
-from fastadmm.runs.environment import BASE_BYTES, COMPILER_BYTES, _group_memory, compiles
+from fastadmm.runs.environment import BASE_BYTES, _group_memory
 from fastadmm.runs.plan import make_plan
 from fastadmm.runs.train import plan_run, resume_run, start_run
 from fastadmm.settings.checks import parse_bytes
@@ -135,38 +135,8 @@ def test_a_piece_of_all_messages_for_each_thread_is_planned():
     one, two = (Shape(traits, 150_000, 1, [5000, 5000], [0.003, 0.003], threads) for threads in (1, 2))
     assert one.piece_bytes(128) == 8 * 128 * 9375
     assert Subspace().state_bytes(two, 64)[0] - Subspace().state_bytes(one, 64)[0] == one.piece_bytes(128)
-    usual = replace(two, messages=64)  # most runs end before
-    assert Subspace().state_bytes(two, 64)[0] - Subspace().state_bytes(usual, 64)[0] == two.piece_bytes(128)
     few = Shape(traits, 900, 1, [5000], [1.0], 8)
     assert few.piece_bytes(3) == 8 * 3 * 900  # a single leaf
-
-
-def test_what_only_some_runs_hold_is_told_apart(folder, monkeypatch):
-    parties = open_partition(folder / "a.parts").parties
-    monkeypatch.setattr("fastadmm.runs.plan.compiles", lambda: False)
-    plans = {}
-    for scheme, more in (("proximal", {"regularizer": "l1"}), ("sharing", {})):
-        plans[scheme] = make_plan(parties, [], N, configuration(folder, scheme=scheme, **more))
-    late, early = plans["proximal"], plans["sharing"]
-    assert 0 < late.acceleration <= late.total - late.usual
-    assert early.acceleration > 0
-    assert early.total == early.usual == early.to_json()["usual"]
-    assert any("whose gap has stalled hold" in line for line in late.lines())
-    assert not any("stalled" in line or "compiled" in line for line in early.lines())
-    monkeypatch.setattr("fastadmm.runs.plan.compiles", lambda: True)
-    cold = make_plan(parties, [], N, configuration(folder, scheme="sharing"))
-    assert cold.total == early.total  # so that it decides nothing
-    assert cold.usual == early.usual + COMPILER_BYTES
-    assert any("kernels are not compiled yet" in line for line in cold.lines())
-
-
-def test_kernels_are_compiled_by_a_first_run(tmp_path, monkeypatch):
-    monkeypatch.setattr("fastadmm.kernels.cache.cache_directory", lambda module: tmp_path / module)
-    assert compiles()
-    (tmp_path / "vectors").mkdir()
-    assert not compiles()
-    monkeypatch.setattr("fastadmm.kernels.cache.cache_directory", lambda module: None)
-    assert compiles()
 
 
 @pytest.mark.parametrize(("loss", "least"), [("logistic", 4), ("hinge", 8)])

@@ -55,8 +55,8 @@ def test_what_is_made_for_others_follows_the_umask(tables, umask):
     convert(tables)
     assert not run("train", tables / "p", "-o", tables / "run", "-q")
     assert not run("card", tables / "run", "-o", tables / "card.md")
-    assert not run("export", tables / "run", "--party", "A", "-o", tables / "A.json")
-    assert mode(tables / "card.md") == mode(tables / "A.json") == 0o666 & ~umask
+    assert not run("export", tables / "run", "--party", "A", "-o", tables / "A.h5")
+    assert mode(tables / "card.md") == mode(tables / "A.h5") == 0o666 & ~umask
 
 
 def test_what_is_replaced_keeps_the_mode_that_its_owner_gave_it(tmp_path, umask):

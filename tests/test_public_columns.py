@@ -12,7 +12,7 @@ from fastadmm.errors import ConfigError, ExitCode
 from fastadmm.privacy.origins import private_constants
 from fastadmm.store import open_partition
 from fastadmm.store.encoder import Encoder
-from fastadmm.store.model import open_model
+from fastadmm.store.model import open_model, open_party_model
 
 from run_tools import run
 
@@ -206,9 +206,8 @@ def test_a_table_with_numbers_and_categories_ends_in_a_finite_epsilon(tmp_path, 
     from_partition = capsys.readouterr().out
     assert run("predict", out, bank, shop, "--id", "id") == ExitCode.OK
     assert capsys.readouterr().out == from_partition
-    assert run("export", out, "--party", "host", "-o", tmp_path / "host.json") == ExitCode.OK
-    document = json.loads((tmp_path / "host.json").read_text())["encoder"]
-    assert Encoder.from_json(document, "host.json") == open_model(out).parties[1].encoder
+    assert run("export", out, "--party", "host", "-o", tmp_path / "host.h5") == ExitCode.OK
+    assert open_party_model(tmp_path / "host.h5")[0].encoder == open_model(out).parties[1].encoder
 
 
 def test_the_page_shows_the_description_that_its_example_uses(tmp_path):

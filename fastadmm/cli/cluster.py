@@ -90,21 +90,6 @@ def _ending_together(comm: Comm) -> Iterator[None]:
         os._exit(int(code))
 
 
-def plan_of_workers(config: Any, comm: Comm | None) -> Any:
-    """The plan of a worker of a run under ``mpiexec``; what is wrong rank 0 alone says."""
-    from fastadmm.runs.shared import plan_worker
-
-    if comm is None:
-        with workers(config.cluster) as met:
-            return plan_of_workers(config, met)
-    try:
-        return plan_worker(config, comm)
-    except FastadmmError as error:
-        if comm.apart or comm.rank == 0:
-            raise
-        raise typer.Exit(int(error.exit_code)) from None
-
-
 def refuse_many(given: str | None, cluster: str) -> None:
     """Refuse processes that were started together and would each do the same; rank 0 alone says so."""
     from fastadmm.cluster.mpi import launched

@@ -14,7 +14,10 @@ from fastadmm.errors import ConfigError
 def export(
     model: Path = argument("Run directory or model directory."),
     out: Path = option(
-        "File to write; its ending sets the format: .h5, .json or .onnx.", "--out", "-o", default=...
+        "File to write; its ending sets the format: .json or .onnx, of one party .h5.",
+        "--out",
+        "-o",
+        default=...,
     ),
     party: str | None = option(
         "Export only this party's part (default: the whole model; all parties should agree)."
@@ -22,7 +25,7 @@ def export(
     allow_infinite_epsilon: bool = INFINITE_EPSILON,
     force: bool = FORCE,
 ) -> None:
-    """Export one party's part (HDF5, JSON) or the whole model (JSON, ONNX)."""
+    """Export one party's part (HDF5) or the whole model (JSON, ONNX)."""
     from fastadmm.runs.export import export_model, export_party
 
     if party is None:

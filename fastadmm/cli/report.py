@@ -58,21 +58,21 @@ def card(
 @app.command()
 def compare(
     runs: list[Path] = argument("Run directories, finished or not.", metavar="RUN RUN..."),
-    out: list[Path] | None = option(
-        "File: .html (tables and figure) or .json; may be repeated.",
+    out: Path | None = option(
+        "HTML page to write, with tables and curves.",
         "--out",
         "-o",
         metavar="FILE",
     ),
     as_json: bool = flag("Print one JSON document instead of the table.", "--json"),
 ) -> None:
-    """Compare runs: results, metrics, differing settings, and curves of gap and objective."""
+    """Compare runs: results, metrics, differing settings, and curves of the gap."""
     from fastadmm.figures.numbers import NONE
     from fastadmm.reports import compare_runs, write_comparison
     from fastadmm.reports.compare_page import comparison_rows
 
     comparison = compare_runs(runs)
-    written = [write_comparison(comparison, path) for path in out or []]
+    written = [] if out is None else [write_comparison(comparison, out)]
     if as_json:
         document = {**comparison.to_json(), "written": [str(path) for path in written]}
         print_json(document, allow_nan=False)

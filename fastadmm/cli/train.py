@@ -92,18 +92,18 @@ def _settings_given(config: Path | None, options: dict[str, Any]) -> Any:
 
 
 def show_plan(settings: Any, as_json: bool, comm: Any = None) -> int:
-    """Print what a run would do: under ``mpiexec``, on rank 0, what the worker that needs most would do."""
-    from fastadmm.cli.cluster import plan_of_workers
+    """Print what a run would do; under ``mpiexec`` rank 0 alone does."""
+    from fastadmm.cli.cluster import agreed
     from fastadmm.runs.train import plan_run
 
-    plan = plan_of_workers(settings, comm) if settings.cluster == "mpi" else plan_run(settings)
+    plan = agreed(comm, lambda: plan_run(settings))
     if comm is not None and comm.rank:
         return int(ExitCode.OK)
     if as_json:
         print_json(plan.to_json())
     else:
-        if settings.cluster.startswith("dask://"):
-            say("the plan of one process with all rows; each Dask worker plans its own when the run begins")
+        if settings.cluster != "none":
+            say("the plan of one process with all rows; each worker plans its own when the run begins")
         say("\n".join(plan.lines()))
     return int(ExitCode.OK)
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import io
-import math
 import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,24 +44,6 @@ DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.2, 1.4)))
 _STYLE = Path(__file__).with_name("page.mplstyle")
 
 
-def downsample(
-    x: NDArray[Any], y: NDArray[np.float64], limit: int = MAX_POINTS
-) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """Thin a line to at most ``limit`` points without losing its ends or its extremes. Shapes: x, y (T,)."""
-    if y.size <= limit:
-        return x, y
-    edges = np.linspace(1, y.size - 1, limit // 2, dtype=np.intp)
-    keep = {0, y.size - 1}
-    for start, stop in pairwise(edges):
-        piece = y[start:stop]
-        if np.isnan(piece).all():
-            keep.add(int(start))  # a gap in the line stays a gap
-        else:
-            keep.update((int(start + np.nanargmin(piece)), int(start + np.nanargmax(piece))))
-    index = np.array(sorted(keep))
-    return x[index], y[index]
-
-
 def line(
     ax: Axes,
     x: NDArray[Any],
@@ -73,54 +53,23 @@ def line(
     dash: Any = "-",
     label: str | None = None,
 ) -> None:
-    """Draw one line, thinned to :data:`MAX_POINTS`. Shapes: x, y (T,)."""
+    """Draw one line, thinned to about :data:`MAX_POINTS` with its ends. Shapes: x, y (T,)."""
     # A line of few points shows them; a single point would be invisible otherwise.
     marker = "o" if np.count_nonzero(np.isfinite(y)) <= 40 else None
-    x, y = downsample(x, y)
-    ax.plot(x, y, color=colour, linestyle=dash, marker=marker, label=label)
+    kept = np.unique(np.linspace(0, y.size - 1, min(y.size, MAX_POINTS)).astype(np.intp))
+    ax.plot(x[kept], y[kept], color=colour, linestyle=dash, marker=marker, label=label)
 
 
-def round_axes(ax: Axes, rounds: NDArray[Any], *, log: bool) -> None:
-    """Label the axes of a figure against rounds. Shapes: rounds (T,)."""
-    ax.set_xlabel("round")
-    x_axis(ax, rounds)
+def label_axes(ax: Axes, xlabel: str, *, log: bool) -> None:
+    """Name the horizontal axis, and make the vertical one logarithmic or not."""
+    from matplotlib.ticker import MaxNLocator
+
+    ax.set_xlabel(xlabel)
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=xlabel == "round"))
     if log:
-        log_axis(ax)
-    else:
-        from matplotlib.ticker import MaxNLocator, ScalarFormatter
-
-        ax.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]))
-        # No offset: "+0.3239" at the top of an axis is overlooked.
-        formatter = ScalarFormatter(useOffset=False, useMathText=False)
-        formatter.set_powerlimits((-4, 5))
-        ax.yaxis.set_major_formatter(formatter)
-
-
-def x_axis(ax: Axes, x: NDArray[Any], *, integer: bool = True) -> None:
-    """Fit the horizontal axis to x, with readable ticks. Shapes: x (T,)."""
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-    finite = x[np.isfinite(x)]
-    low, high = float(finite.min()), float(finite.max())
-    room = 0.02 * (high - low) or 0.5 * (1.0 if integer else abs(high) or 1.0)
-    ax.set_xlim(low - room, high + room)
-    ax.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=integer, steps=[1, 2, 5, 10], min_n_ticks=1))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _thousands(value)))
-
-
-def log_axis(ax: Axes) -> None:
-    """Make the vertical axis logarithmic, with powers of ten as ticks (after all lines are drawn)."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
-
-    ax.set_yscale("log")
-    low, high = ax.get_ylim()
-    decades = math.log10(low), math.log10(high)
-    if decades[1] - decades[0] < 1.3:  # within a decade or so: whole powers alone would leave the axis bare
-        ax.set_ylim(10.0 ** math.floor(decades[0]), 10.0 ** min(math.ceil(decades[1]), 308))
-    ax.yaxis.set_major_locator(LogLocator(numticks=8))
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: power(value)))
-    ax.yaxis.set_minor_locator(NullLocator())
-    ax.yaxis.set_minor_formatter(NullFormatter())
+        ax.set_yscale("log")
+        ax.yaxis.set_major_formatter("{x:g}")
+        ax.yaxis.set_minor_formatter("")
 
 
 def render(key: str, draw: Callable[[Figure], None], *, wide: bool = False, height: float = 2.9) -> str:
@@ -201,22 +150,6 @@ def wide_range(y: NDArray[np.float64]) -> bool:
     return bool(values.min() > 0.0 and values.max() / 50.0 > values.min())
 
 
-def power(value: float) -> str:
-    """Write a number the way a logarithmic axis does: 10⁻⁶, 2.5×10⁻⁶."""
-    if not 0.0 < value < math.inf:  # a tick beyond what floating point holds
-        return ""
-    exponent = math.floor(math.log10(value) + 1e-9)
-    digits = value / 10.0**exponent
-    text = "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    return text if abs(digits - 1.0) < 1e-6 else f"{digits:.2g}×{text}"
-
-
-def _thousands(value: float) -> str:
-    if value == int(value) and abs(value) < 1e15:
-        return f"{int(value):,}".replace(",", " ")
-    return f"{value:.4g}"
-
-
 # --- a regularisation path ------------------------------------------------------------------------------
 
 
@@ -226,7 +159,7 @@ def draw_path(figure: Figure, table: dict[str, Any]) -> None:
     lambdas = [row["lambda"] for row in rows]
     chosen = rows[table["chosen"]]
     loss, count = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
-    if table["rule"] is None:
+    if table.get("rule") is None:
         loss.plot(
             lambdas, [row["objective"] for row in rows], color=SERIES_COLOURS[0], marker="o", markersize=4
         )

@@ -41,13 +41,9 @@ LOOKS = {
         "{place}: column {column!r} is the label: if this table is a party's too, {settles}",
         "convert with --label {column}, or --drop {column}",
     ),
-    "repeats": Look(
-        "rows that repeat others in all columns of a party, though one column hardly repeats otherwise",
-        "{place}: {count} of {n} rows repeat others in every column, as after a join: {settles}",
-        "convert tables with --guest, --host and --duplicates first",
-    ),
     "seen": Look(
-        "rows of training in `evaluate`, `--test` or `validation`; elsewhere by their ids",
+        "rows of training in `evaluate`, `--test` or `validation`, by their ids; without ids the same "
+        "rows alone",
         "{place}: {count} of {n} rows are rows of training, and say nothing about new ones: {settles}",
         "convert other rows with --like",
     ),

@@ -120,12 +120,6 @@ class Shape:
     densities: Sequence[float]  # share of each block's entries that are stored
     n_threads: int
     rounds: int = sys.maxsize  # of a run, at most: it sends no more messages
-    messages: int = sys.maxsize  # that a party sends, at most, where what only some runs hold does not count
-
-    @property
-    def usual(self) -> bool:
-        """Whether what only some runs hold does not count."""
-        return self.messages < sys.maxsize
 
     @property
     def n_parties(self) -> int:
@@ -139,7 +133,7 @@ class Shape:
 
     def direction_bytes(self, history: int) -> int:
         """Directions that parties keep, and vectors of their columns that they work with, of each class."""
-        kept = min(history, self.messages, max(self.widths)) + _WORK_OF_COLUMNS
+        kept = min(history, max(self.widths)) + _WORK_OF_COLUMNS
         return 8 * self.n_outputs * kept * sum(self.widths)
 
     def piece_bytes(self, kept: int) -> int:
@@ -171,7 +165,6 @@ class Scheme(ABC):
     needs: Needs = Needs()
     options: tuple[str, ...] = ()  # names of the options that it has, among those that not every scheme has
     kept: str = "directions per party"  # what ``history`` counts, in words
-    rare: str = "only runs of many rounds"  # what of its memory only some runs hold, in words
 
     @abstractmethod
     def why(self, traits: Traits, given: Sequence[str]) -> str:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fastadmm.errors import FormatError
 from fastadmm.figures.numbers import NONE, format_number
-from fastadmm.files.atomic import shown
 from fastadmm.judging.judgement import event_in
-from fastadmm.reports.records import RunRecords
+from fastadmm.reports.records import RunRecords, damaged
 from fastadmm.runs.coefficients import read_coefficients
 from fastadmm.runs.points import cells_of
 
@@ -28,7 +25,8 @@ _ERRORS |= {"standard_error": "standard error", "p_value": "p", "low": "from", "
 def coefficient_section(records: RunRecords) -> dict[str, Any] | None:
     """Coefficients with their errors, or the largest of each party; None where the files are elsewhere."""
     if records.inference is not None:
-        return _whole(records, "inference.json", "infer", _with_errors, records.inference)
+        with damaged(records.path / "inference.json", "run 'fastadmm infer' again"):
+            return _with_errors(records.inference)
     model = records.path / "model"
     if not (model / "model.toml").exists() or any(not file.exists() for file in _files(model)):
         return None
@@ -56,7 +54,8 @@ def points_section(records: RunRecords) -> dict[str, Any] | None:
     """Points of a scorecard; None where none was made."""
     if records.points is None:
         return None
-    return _whole(records, "points.json", "scorecard points", _points, records.points)
+    with damaged(records.path / "points.json", "run 'fastadmm scorecard points' again"):
+        return _points(records.points)
 
 
 def _points(card: dict[str, Any]) -> dict[str, Any]:
@@ -68,17 +67,6 @@ def _points(card: dict[str, Any]) -> dict[str, Any]:
         f"{card['pdo']:g} more double that. rate: of class 1 in the bin.",
     ]
     return _table(dict(zip(names, names)), rows, lines)
-
-
-def _whole(
-    records: RunRecords, name: str, command: str, made: Callable[[dict[str, Any]], Any], of: dict[str, Any]
-) -> Any:
-    """A section, or one line where the file it is made of is damaged."""
-    try:
-        return made(of)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        place = shown(records.path / name)
-        raise FormatError(f"{place}: damaged ({error!r}); run 'fastadmm {command}' again") from None
 
 
 def _table(names: dict[str, str], rows: list[dict[str, Any]], notes: list[str]) -> dict[str, Any]:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from fastadmm.errors import ConfigError
 from fastadmm.figures.figure import (
@@ -16,24 +13,20 @@ from fastadmm.figures.figure import (
     SERIES_COLOURS,
     any_finite,
     finite,
+    label_axes,
     line,
     positive,
-    round_axes,
-    wide_range,
-    x_axis,
 )
 from fastadmm.figures.numbers import NONE, format_duration, format_number, round_up
-from fastadmm.files.atomic import shown, write_whole
+from fastadmm.files.atomic import shown
 from fastadmm.privacy.statement import rounded_up
 from fastadmm.reports.html import told, write_page
 from fastadmm.reports.plots import Plot, metric_label, safe_label
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from numpy.typing import NDArray
 
     from fastadmm.reports.comparison import ComparedRun, RunComparison
-    from fastadmm.reports.records import History
 
 #: Runs that colours and dashes tell apart.
 MAX_RUNS = len(SERIES_COLOURS) * len(DASHES)
@@ -41,80 +34,32 @@ MAX_RUNS = len(SERIES_COLOURS) * len(DASHES)
 _STYLES = [(colour, dash) for dash in DASHES for colour in SERIES_COLOURS]
 
 
-def curve_kinds(comparison: RunComparison) -> list[tuple[str, str]]:
-    """Which curves there is data for."""
-    kinds = [
-        ("gap", "Relative gap"),
-        ("stationarity", "Stationarity"),
-        ("objective", _objective_title(comparison)),
-    ]
-    return [
-        (name, title)
-        for name, title in kinds
-        if any(any_finite(_values(comparison, run, name)) for run in comparison.runs[:MAX_RUNS])
-    ]
-
-
-def picture_height(comparison: RunComparison) -> float:
-    """Inches that :func:`draw_comparison` needs at a width of 10."""
-    return 2.9 * max(1, len(curve_kinds(comparison))) + 0.25 * (
-        (min(len(comparison.runs), MAX_RUNS) + 3) // 4
-    )
+#: What is drawn where a run has it.
+_CURVES = {"gap": "Relative gap", "stationarity": "Stationarity"}
 
 
 def draw_comparison(figure: Figure, comparison: RunComparison) -> None:
-    """Draw gap (or stationarity) and objective against rounds and against seconds."""
-    kinds = curve_kinds(comparison)
-    if not kinds:
-        figure.text(0.5, 0.5, "No rounds have been logged yet.", ha="center", va="center")
-        return
+    """Draw gap, or stationarity, against rounds and against seconds."""
     runs = comparison.runs[:MAX_RUNS]
+    kinds = _kinds(comparison)
     panels = figure.subplots(len(kinds), 2, squeeze=False, sharey="row")
-    handles: dict[int, Any] = {}
-    for row, (name, title) in zip(panels, kinds):
-        curves = [_values(comparison, run, name) for run in runs]
-        log = name != "objective" or _log_objective(comparison, curves)
+    for row, name in zip(panels, kinds):
         for ax, unit in zip(row, ("round", "seconds")):
-            histories = [run.history for run in runs]
-            across = [finite(_across(h, unit)) for h in histories]
-            for k, (x, y) in enumerate(zip(across, curves)):
-                y = positive(y) if log else y
+            for run, (colour, dash) in zip(runs, _STYLES):
+                history = run.history
+                x = finite(history.round.astype(float) if unit == "round" else history.series["seconds"])
+                y = positive(history.series[name])
                 if any_finite(y) and any_finite(x):
-                    colour, dash = _STYLES[k]
-                    line(ax, x, y, colour, dash=dash)
-                    handles.setdefault(k, ax.lines[-1])
-            shown_x = np.concatenate([x for x in across if x.size])
-            round_axes(ax, shown_x if any_finite(shown_x) else np.zeros(1), log=log)
-            if unit == "seconds" and any_finite(shown_x):
-                ax.set_xlabel("seconds of training")
-                x_axis(ax, shown_x, integer=False)
-            ax.set_title(f"{title} against {'rounds' if unit == 'round' else 'seconds'}")
-    if not handles:  # on a logarithmic axis a gap of zero has no place
-        return
-    names = [safe_label(runs[k].name, 32) for k in sorted(handles)]
-    columns = max(1, min(len(names), 110 // (max(map(len, names)) + 7)))
-    figure.legend([handles[k] for k in sorted(handles)], names, loc="outside lower center", ncols=columns)
+                    line(ax, x, y, colour, dash=dash, label=safe_label(run.name, 32))
+            label_axes(ax, unit, log=True)
+            ax.set_title(f"{_CURVES[name]} against {'rounds' if unit == 'round' else 'seconds'}")
+    handles, names = panels[0, 0].get_legend_handles_labels()
+    if names:
+        figure.legend(handles, names, loc="outside lower center", ncols=4)
 
 
-def _across(history: History, unit: str) -> NDArray[np.float64]:
-    return history.round.astype(np.float64) if unit == "round" else history.series["seconds"]
-
-
-def _objective_title(comparison: RunComparison) -> str:
-    return "Objective" if comparison.lower_bound is None else "Objective above the best proved bound"
-
-
-def _values(comparison: RunComparison, run: ComparedRun, name: str) -> NDArray[np.float64]:
-    values = finite(run.history.series[name])
-    if name == "objective" and comparison.lower_bound is not None:
-        # All curves of one problem end at its optimum: only the distance to it shows who is faster.
-        return values - comparison.lower_bound
-    return values if name == "objective" else positive(values)
-
-
-def _log_objective(comparison: RunComparison, curves: list[NDArray[np.float64]]) -> bool:
-    together = np.concatenate(curves)
-    return comparison.lower_bound is not None or (any_finite(together) and wide_range(together))
+def _kinds(comparison: RunComparison) -> list[str]:
+    return [n for n in _CURVES if any(any_finite(positive(r.history.series[n])) for r in comparison.runs)]
 
 
 _STATUS = {
@@ -172,38 +117,27 @@ def comparison_rows(comparison: RunComparison) -> list[tuple[str, list[tuple[str
 
 
 def write_comparison(comparison: RunComparison, out: str | Path) -> Path:
-    """Write a comparison; the ending of the name says as what."""
+    """Write a comparison as an HTML page."""
     path = Path(out)
-    suffix = path.suffix.lower()
-    if suffix in (".html", ".htm"):
-        write_page(path, "compare.html.j2", _context(comparison))
-    elif suffix == ".json":
-        write_whole(path, json.dumps(comparison.to_json(), indent=2, allow_nan=False) + "\n", shared=True)
-    else:
-        raise ConfigError(f"{shown(path)}: a comparison ends in .html or .json")
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise ConfigError(f"{shown(path)}: a comparison is an HTML page; choose a name that ends in .html")
+    write_page(path, "compare.html.j2", _context(comparison))
     return path
 
 
 def _context(comparison: RunComparison) -> dict[str, Any]:
     names = [run.name for run in comparison.runs]
     title = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-    caption = "Logarithmic scale where the values span decades."
-    if comparison.lower_bound is not None:
-        caption += (
-            " All runs minimise the same function of the same data, so the objective is drawn as its "
-            "distance from the best lower bound that their rounds found."
-        )
-    elif not comparison.same_problem:
-        caption += " The objectives are not of one problem: see the notes above."
+    caption = "Logarithmic scale."
     caption += f" The first {MAX_RUNS} of {len(names)} runs are drawn." if len(names) > MAX_RUNS else ""
     alt = "; ".join(
         f"{run.name}: gap {format_number(run.gap, 3)} after {format_number(run.rounds)} rounds and "
         f"{format_duration(run.seconds)}, objective {format_number(run.objective, 7)}"
         for run in comparison.runs
     )
-    height = picture_height(comparison) if curve_kinds(comparison) else 1.0
+    kinds = _kinds(comparison)
     draw = partial(draw_comparison, comparison=comparison)
-    plot = Plot("comparison", "Gap and objective", caption, alt, draw, wide=True, height=height)
+    plot = Plot("comparison", "Convergence", caption, alt, draw, wide=True, height=0.5 + 2.9 * len(kinds))
     return {
         "title": title,
         "n_runs": len(names),
@@ -215,7 +149,7 @@ def _context(comparison: RunComparison) -> dict[str, Any]:
             {"title": title, "header": ["", *names], "rows": [[label, *texts] for label, texts in rows]}
             for title, rows in comparison_rows(comparison)
         ],
-        "plot": plot,
+        "plot": plot if kinds else None,
     }
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from fastadmm.errors import ConfigError
 from fastadmm.files.atomic import shown
 from fastadmm.privacy.published import KEPT_BACK, is_private, settings_of
-from fastadmm.reports.records import RunRecords, published, read_records
+from fastadmm.reports.records import RunRecords, damaged, published, read_records
 from fastadmm.settings.keys import OBJECTIVE
 
 if TYPE_CHECKING:
@@ -84,8 +84,6 @@ class RunComparison:
     runs: list[ComparedRun]  # in the order given
     differing: list[str]  # settings that are not the same in all runs, in the order of the configuration
     notes: list[str] = field(default_factory=list)  # what may not be compared, and why: whole sentences
-    same_problem: bool = False  # whether all runs minimise the same function of the same data
-    lower_bound: float | None = None
 
     def metric_names(self) -> tuple[list[str], list[str]]:
         """Names of test metrics and of evaluated metrics that at least one run has."""
@@ -99,8 +97,6 @@ class RunComparison:
             "runs": [run.to_json() for run in self.runs],
             "differing": self.differing,
             "notes": self.notes,
-            "same_problem": self.same_problem,
-            "lower_bound": self.lower_bound,
         }
 
 
@@ -119,22 +115,13 @@ def compare_runs(paths: Sequence[str | Path]) -> RunComparison:
     }
     # Of digests nothing is passed on but which of them are equal.
     records = [published(record) for record in records]
-    runs = [
-        _compared(record, name, {key: letters[key][k] for key in letters})
-        for k, (record, name) in enumerate(zip(records, _names(resolved)))
-    ]
+    runs = []
+    for k, (record, name) in enumerate(zip(records, _names(resolved))):
+        with damaged(record.path, "a file in it is not what its command wrote"):
+            runs.append(_compared(record, name, {key: letters[key][k] for key in letters}))
     differing = _differing(runs)
     same_data = all(_one(letters[name]) for name in ("data", "rows", "labels"))
-    # A private run minimises over rows that it clipped, and shows no objective.
-    private = any(run.settings["privacy.mode"] != "none" for run in runs)
-    same_problem = same_data and not private and not _of_objective(differing, runs)
-    return RunComparison(
-        runs,
-        differing,
-        _notes(runs, records, differing, same_data),
-        same_problem,
-        _lower_bound(runs) if same_problem else None,
-    )
+    return RunComparison(runs, differing, _notes(runs, records, differing, same_data))
 
 
 def _of_objective(keys: Iterable[str], runs: Sequence[ComparedRun]) -> list[str]:
@@ -207,21 +194,15 @@ def _provenance(records: RunRecords, key: str) -> Any:
 def _letters(values: list[Any]) -> list[str]:
     """A letter for every distinct value; "?" for what is not known."""
     known: list[Any] = []
-    letters = []
     for value in values:
-        if value is None:
-            letters.append(_UNKNOWN)
-        elif value == "none":
-            letters.append("")
-        else:
-            if value not in known:
-                known.append(value)
-            letters.append(_letter(known.index(value)))
-    return letters
+        if value not in (None, "none", *known):
+            known.append(value)
+    names = {"none": "", None: _UNKNOWN}
+    return [names[value] if value in ("none", None) else _letter(known.index(value)) for value in values]
 
 
 def _letter(k: int) -> str:
-    return chr(65 + k) if k < 26 else f"{_letter(k // 26 - 1)}{chr(65 + k % 26)}"
+    return chr(65 + k % 26) + (str(k // 26) if k >= 26 else "")
 
 
 def _one(letters: list[str]) -> bool:
@@ -239,15 +220,6 @@ def _differing(runs: list[ComparedRun]) -> list[str]:
         return any(value != among[0] for value in among[1:])
 
     return [key for key in keys if differs(key)]
-
-
-def _groups(runs: list[ComparedRun], what: str) -> str:
-    """Which runs share a letter, in words: ``A: one, two; B: three``."""
-    letters = dict.fromkeys(run.same[what] for run in runs)
-    return "; ".join(
-        f"{letter or 'none'}: {', '.join(run.name for run in runs if run.same[what] == letter)}"
-        for letter in letters
-    )
 
 
 def _notes(
@@ -270,7 +242,7 @@ def _notes(
         )
     elif not same_data:
         what = next(what for what in _DIFFERENT if not _one([run.same[what] for run in runs]))
-        notes.append(f"The runs were trained on {_DIFFERENT[what]} (digests differ): {_groups(runs, what)}.")
+        notes.append(f"The runs were trained on {_DIFFERENT[what]} (digests differ).")
     objective = _of_objective(differing, runs)
     if private:
         pass  # of these no objective is shown
@@ -280,17 +252,7 @@ def _notes(
         verb = "differs" if len(objective) == 1 else "differ"
         notes.append(f"Objectives are not comparable: {', '.join(objective)} {verb}.")
     if len({run.same["test"] for run in runs if run.test}) > 1:
-        notes.append(
-            "Test metrics are not comparable: the test partitions differ (digests differ): "
-            f"{_groups(runs, 'test')}."
-        )
-    evaluated = {run.evaluated_on for run in runs if run.evaluation}
-    if len(evaluated) > 1:
-        notes.append(f"The runs were evaluated on different partitions: {', '.join(sorted(evaluated))}.")
-    machines = [_machine(record) for record in records]
-    changed = [key for key in machines[0] if any(m[key] != machines[0][key] for m in machines[1:])]
-    if changed:
-        notes.append(f"Seconds are not comparable: other {', '.join(changed)}.")
+        notes.append("Test metrics are not comparable: the test partitions differ (digests differ).")
     if private:
         notes.append(f"{KEPT_BACK} Not shown of {', '.join(private)}.")
     for line in dict.fromkeys(run.said.line for run in runs if run.said is not None and not run.said.claim):
@@ -300,16 +262,3 @@ def _notes(
     if open_runs:
         notes.append(f"Not finished: {', '.join(open_runs)}; the last logged round is shown.")
     return notes
-
-
-def _machine(records: RunRecords) -> dict[str, Any]:
-    keys = ("processor", "threads", "fastadmm")
-    return {key: records.environment.get(key) for key in keys}
-
-
-def _lower_bound(runs: list[ComparedRun]) -> float | None:
-    """Best proved lower bound of the objective, over all rounds of all runs."""
-    bounds = [run.history.series["objective"] - run.history.series["gap_absolute"] for run in runs]
-    values = np.concatenate(bounds)
-    values = values[np.isfinite(values)]
-    return float(values.max()) if values.size else None

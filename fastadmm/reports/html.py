@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from fastadmm.errors import ConfigError
 from fastadmm.figures.figure import INSTALL_HINT
@@ -16,20 +14,14 @@ from fastadmm.judging.judgement import event_in
 from fastadmm.privacy.published import KEPT_BACK, is_private
 from fastadmm.reports.committee import coefficient_section, limits, points_section
 from fastadmm.reports.judgement import class_table, judgement_section, plain_value
-from fastadmm.reports.plots import calibration_plot, history_plots, metric_label
-from fastadmm.reports.records import RunRecords, published, read_records
-
-if TYPE_CHECKING:
-    pass
+from fastadmm.reports.plots import calibration_plot, history_plots, metric_label, path_plot
+from fastadmm.reports.records import RunRecords, damaged, published, read_records
 
 #: A number of the page: its label, itself, and a note below it.
 Item = tuple[str, str, str]
 
 #: Of the table of parties.
 PARTIES = ("party", "columns", "norm of the weights", "λ", "model file")
-
-#: Rounds in the table at the end of the page.
-LAST_ROUNDS = 10
 
 
 def write_report(run_dir: str | Path, out: str | Path | None = None) -> Path:
@@ -42,7 +34,8 @@ def write_records(records: RunRecords, target: Path) -> Path:
     if target.suffix.lower() not in (".html", ".htm"):
         # Also keeps `-o RUN/rounds.jsonl` from destroying the run.
         raise ConfigError(f"{shown(target)}: a report is an HTML page; choose a name that ends in .html")
-    write_page(target, "report.html.j2", _context(published(records)))
+    with damaged(records.path, "a file in it is not what its command wrote"):
+        write_page(target, "report.html.j2", _context(published(records)))
     return target
 
 
@@ -68,11 +61,16 @@ def write_page(target: Path, template: str, context: dict[str, Any]) -> None:
 
 def _context(records: RunRecords) -> dict[str, Any]:
     """What the template is filled with: numbers, and the tables and figures made of them."""
-    facts, result, evaluation = _facts(records), records.result or {}, records.evaluation
+    facts, result = _facts(records), records.result or {}
     parties, data, made = _parties(records), records.config.get("data"), records.path / "result.json"
     private = is_private(records.privacy, records.config)
-    calibration = (evaluation or {}).get("metrics", {}).get("calibration")
-    return {
+    with damaged(records.path / "evaluation.json", "evaluate again"):
+        judged = _judged(records.evaluation, result)
+    with damaged(
+        records.path / "path.json", "delete it and result.json, and 'fastadmm resume' makes them again"
+    ):
+        path = _path(records.path_table)
+    return judged | {
         "title": records.path.resolve().name,
         "facts": facts,
         "bound": _bound(facts),
@@ -82,8 +80,7 @@ def _context(records: RunRecords) -> dict[str, Any]:
         "result": result,
         "n_parties": len(parties),
         "n_columns": _n_columns(result),
-        "most_rounds": _setting(records.config, ("rounds",)),
-        "measured": [*_class_of(result, evaluation), *_metric(evaluation)],
+        "most_rounds": _setting(records.config, "rounds"),
         "lam": _lambda(result, facts),
         "exchanges": _exchanges(result, facts),
         "message": KEPT_BACK if private else str(result.get("message") or ""),
@@ -93,11 +90,7 @@ def _context(records: RunRecords) -> dict[str, Any]:
         "coefficients": None if private else coefficient_section(records),
         "points": points_section(records),
         "limits": limits(records),
-        "last_rounds": _last_rounds(records),
-        "evaluation": _evaluation(evaluation),
-        "calibration": calibration_plot(calibration) if calibration else None,
-        "judgement": None if evaluation is None else judgement_section(evaluation),
-        "path": _path(records.path_table),
+        "path": path,
         "worth": _worth(records),
         "privacy": records.privacy,
         "comparison": _comparison(result),
@@ -106,13 +99,22 @@ def _context(records: RunRecords) -> dict[str, Any]:
     }
 
 
+def _judged(evaluation: dict[str, Any] | None, result: dict[str, Any]) -> dict[str, Any]:
+    """What an evaluation says of the model, and class 1, which training rows may tell as well."""
+    calibration = (evaluation or {}).get("metrics", {}).get("calibration")
+    return {
+        "measured": [*_class_of(result, evaluation), *_metric(evaluation)],
+        "evaluation": _evaluation(evaluation),
+        "calibration": calibration_plot(calibration) if calibration else None,
+        "judgement": None if evaluation is None else judgement_section(evaluation),
+    }
+
+
 def _path(table: dict[str, Any] | None) -> dict[str, Any] | None:
     """The values of a regularisation path; None for another run."""
     if table is None:
         return None
-    from fastadmm.reports.plots import path_plot
-
-    rows, with_folds = table["values"], table["rule"] is not None
+    rows, with_folds = table["values"], table.get("rule") is not None
     metrics = list(dict.fromkeys(name for row in rows for name in row.get("test") or {}))
     header = ["λ", *(["held-out loss", "standard error"] if with_folds else [])]
     header += ["objective", "relative gap", "weights not zero", "rounds"]
@@ -140,13 +142,11 @@ def _worth(records: RunRecords) -> dict[str, Any] | None:
     worth = records.worth
     if worth is None:
         return None
-    from fastadmm.reports.worth_plot import worth_plot
 
     def number(value: float | None) -> str:
         return format_number(value, 5, zeros=True)
 
     return {
-        "plot": worth_plot(worth),
         "header": ["party", "alone", "without it", "adds alone", "Shapley value", "adds last"],
         "rows": [
             [
@@ -186,10 +186,10 @@ def _facts(records: RunRecords) -> dict[str, Any]:
 
     claims = ("gap", "gap_absolute", "gap_within")
 
-    def value(name: str, *config_keys: str) -> float | None:
+    def value(name: str, asked: float | None = None) -> float | None:
         if name in claims and said is not None and (said.refused or said.claim) and result.get(name) is None:
             return None  # that of a round is not of these weights
-        for candidate in (result.get(name), logged.get(name), _setting(records.config, config_keys)):
+        for candidate in (result.get(name), logged.get(name), asked):
             if _real(candidate):
                 return candidate
             if candidate is not None:
@@ -205,20 +205,15 @@ def _facts(records: RunRecords) -> dict[str, Any]:
         **found,
         "convex": convex,
         "status": result.get("status"),
-        "lam": value("lambda", "lambda", "lam", "alpha"),
-        "target": _setting(records.config, ("gap", "target_gap", "tol") if convex else ("stationarity",)),
+        "lam": value("lambda", _setting(records.config, "lambda")),
+        "target": _setting(records.config, "gap" if convex else "stationarity"),
         "claim": "" if said is None else said.claim,
     }
 
 
-def _setting(config: dict[str, Any], names: tuple[str, ...]) -> float | None:
-    """First number under one of the names, at the top of the configuration or in one of its tables."""
-    tables = [config, *(table for table in config.values() if isinstance(table, dict))]
-    for name in names:
-        for table in tables:
-            if _real(table.get(name)):
-                return table[name]
-    return None
+def _setting(config: dict[str, Any], name: str) -> float | None:
+    """A number of the configuration."""
+    return config[name] if _real(config.get(name)) else None
 
 
 def _real(value: Any) -> bool:
@@ -313,48 +308,20 @@ def _party_table(rows: list[list[str]]) -> dict[str, Any]:
     return {"header": [PARTIES[k] for k in kept], "rows": cells, "notes": []}
 
 
-def _last_rounds(records: RunRecords) -> dict[str, Any]:
-    """The columns that hold at least one number in the last rounds, and those rounds."""
-    history = records.history
-    tail = slice(max(0, len(history) - LAST_ROUNDS), None)
-    names = ("seconds", "objective", "gap", "stationarity", "primal_residual", "dual_residual", "penalty")
-    labels = {name: name.replace("_", " ") for name in names} | {"gap": "relative gap"}
-    columns = [(label, history.series[name][tail]) for name, label in labels.items()]
-    columns += [
-        (f"test {metric_label(name)}", values[tail]) for name, values in list(history.test.items())[:3]
-    ]
-    columns = [(label, values) for label, values in columns if not np.isnan(values).all()]
-    rows = []
-    for k, number in enumerate(history.round[tail]):
-        cells = [
-            format_number(float(values[k]), 8 if label == "objective" else 4, zeros=label != "penalty")
-            for label, values in columns
-        ]
-        rows.append([format_number(int(number)), *cells])
-    logged = f"The last {len(rows)} of {len(history)} logged rounds; rounds.jsonl holds them all."
-    notes = [logged] if len(history) > len(rows) else []
-    return {"header": ["round", *(label for label, _ in columns)], "rows": rows, "notes": notes}
-
-
 def _evaluation(evaluation: dict[str, Any] | None) -> dict[str, Any] | None:
     if evaluation is None:
         return None
-    models = [("this model", evaluation["metrics"])]
-    for k, baseline in enumerate(evaluation.get("baselines") or [], start=1):
-        models.append((str(baseline.get("name") or f"baseline {k}"), baseline["metrics"]))
-
-    def scalars(metrics: dict[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in metrics.items() if plain_value(value)}
-
-    names = list(dict.fromkeys(name for _, metrics in models for name in scalars(metrics)))
+    metrics = evaluation["metrics"]
+    rows = [
+        [metric_label(name), format_number(value, 5, zeros=True)]
+        for name, value in metrics.items()
+        if plain_value(value)
+    ]
     return {
         "data": str(evaluation.get("data") or ""),
-        "classes": class_table(evaluation["metrics"].get("classes")),
-        "header": ["metric", *(model for model, _ in models)],
-        "rows": [
-            [metric_label(name), *(format_number(metrics.get(name), 5, zeros=True) for _, metrics in models)]
-            for name in names
-        ],
+        "classes": class_table(metrics.get("classes")),
+        "header": ["metric", "this model"],
+        "rows": rows,
     }
 
 

@@ -1,4 +1,4 @@
-"""The part of a report's evaluation beyond its metrics: curves, gain and lift, confusion, drift."""
+"""The part of a report's evaluation beyond its metrics: curves, lift, confusion, drift."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ import numpy as np
 
 from fastadmm.figures.figure import DASHES, MUTED, SERIES_COLOURS
 from fastadmm.figures.numbers import NONE, format_number
-from fastadmm.judging.judgement import event_in
 from fastadmm.reports.plots import Plot, safe_label, unit_square
-from fastadmm.reports.records import GROUP
 
 
 def judgement_section(evaluation: dict[str, Any]) -> dict[str, Any]:
     """Figures, tables and notes of an evaluation."""
     ranking, drift = evaluation.get("ranking"), evaluation.get("drift")
-    event = safe_label(event_in(evaluation)[0] or "class 1", 40)
-    plots, tables = [], []
+    plots, tables, notes = [], [], [str(note) for note in evaluation.get("notes", [])]
     if ranking is not None:
-        plots += [_roc(ranking), _precision_recall(ranking), _gain(ranking, event), _lift(ranking, event)]
+        plots += [_roc(ranking), _precision_recall(ranking)]
         tables.append(_group_table(ranking))
     if evaluation.get("confusion") is not None:
         tables.append(confusion_table(evaluation["confusion"]))
     if drift is not None:
-        plots.append(_drift(drift))
-    return {"plots": plots, "tables": tables, "notes": [str(note) for note in evaluation.get("notes", [])]}
+        tables.append(_drift_table(drift))
+        rule = "rules of thumb: below 0.1 stable, above 0.25 shifted"
+        notes.append(
+            f"Population stability index {drift['psi']:.3g}, against {drift.get('reference')}; {rule}."
+        )
+    return {"plots": plots, "tables": tables, "notes": notes}
 
 
 def _plot(key: str, title: str, caption: str, alt: str, draw: Callable[[Any], None]) -> Plot:
@@ -78,65 +79,26 @@ def _precision_recall(ranking: dict[str, Any]) -> Plot:
     return _plot("precision-recall", "Precision and recall", said, f"Precision against recall. {said}", draw)
 
 
-def _gain(ranking: dict[str, Any], event: str) -> Plot:
-    curves, groups = ranking["curves"], ranking["groups"]
-
-    def draw(ax: Any) -> None:
-        unit_square(ax, "share of the rows, highest scores first", f"share of {event} found", "chance")
-        share, found = np.r_[0.0, curves["share"]], np.r_[0.0, curves["true_positive_rate"]]
-        ax.plot(share, found, color=SERIES_COLOURS[0], label="model")
-        ax.legend(loc="lower right")
-
-    said = f"The first tenth of the rows holds {100 * groups[0]['gain']:.3g} % of {event}."
-    return _plot("gain", "Gain", said, f"Share of {event} against share of the rows. {said}", draw)
-
-
-def _lift(ranking: dict[str, Any], event: str) -> Plot:
-    lift = [row["lift"] for row in ranking["groups"]]
-
-    def draw(ax: Any) -> None:
-        ax.bar(np.arange(1, len(lift) + 1), lift, color=SERIES_COLOURS[0])
-        ax.axhline(1.0, color=MUTED, linestyle=(0, (4, 3)), linewidth=1.2)
-        ax.set(xlabel="tenth of the rows, highest scores first", ylabel="lift")
-        ax.set_xticks(np.arange(1, len(lift) + 1))
-        ax.grid(visible=False, axis="x")
-
-    said = f"Lift: how many times as often as in all rows {event} occurs."
-    values = ", ".join(f"{value:.3g}" for value in lift)
-    return _plot("lift", "Lift by tenths", said, f"{said} From the highest scores on: {values}.", draw)
-
-
-def _drift(drift: dict[str, Any]) -> Plot:
-    rows = drift["bins"]
-    place = np.arange(1, len(rows) + 1)
-
-    def draw(ax: Any) -> None:
-        for k, name in enumerate(("reference", "new")):
-            ax.bar(
-                place + 0.4 * (k - 0.5),
-                [row[name] for row in rows],
-                0.38,
-                color=SERIES_COLOURS[k],
-                label=name,
-            )
-        ax.set(xlabel="bin of the score, lowest first", ylabel="share of the rows")
-        ax.set_xticks(place)
-        ax.grid(visible=False, axis="x")
-        ax.legend(loc="best")
-
-    reference = safe_label(str(drift.get("reference")), 40)
-    said = f"Population stability index {drift['psi']:.3g}, against {reference}."
-    rule = " Rules of thumb: below 0.1 stable, above 0.25 shifted."
-    return _plot("drift", "Scores then and now", said + rule, f"Shares of rows by score. {said}", draw)
+#: What a group of the lift table holds.
+_GROUP = ("lowest_score", "rate", "lift", "gain", "cumulative_lift")
 
 
 def _group_table(ranking: dict[str, Any]) -> dict[str, Any]:
     header = ["rows", "lowest score", "rate", "lift", "gain", "lift so far"]
     rows = [
-        [f"{100 * row['share']:.3g} %", *(format_number(row[name], 4, zeros=True) for name in GROUP[1:])]
+        [f"{100 * row['share']:.3g} %", *(format_number(row[name], 4, zeros=True) for name in _GROUP)]
         for row in ranking["groups"]
     ]
     return {"title": "Tenths of the rows, highest scores first", "header": header, "rows": rows}
+
+
+def _drift_table(drift: dict[str, Any]) -> dict[str, Any]:
+    header = ["score above", "share of the reference", "share of the new rows"]
+    rows = [
+        [format_number(row.get("above")), *(format_number(row[key], 3) for key in ("reference", "new"))]
+        for row in drift["bins"]
+    ]
+    return {"title": "Scores then and now", "header": header, "rows": rows}
 
 
 def plain_value(value: Any) -> bool:

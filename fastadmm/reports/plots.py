@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -17,14 +17,11 @@ from fastadmm.figures.figure import (
     any_finite,
     draw_path,
     finite,
+    label_axes,
     line,
-    log_axis,
     positive,
-    power,
     render,
-    round_axes,
     wide_range,
-    x_axis,
 )
 from fastadmm.figures.numbers import format_number
 
@@ -69,8 +66,6 @@ def history_plots(history: History, target: float | None) -> list[Plot]:
         _gap(history, target, "round"),
         _gap(history, target, "seconds"),
         _stationarity(history, target),
-        _residuals(history),
-        _lagrangian(history),
         _test_metrics(history),
     ]
     return [plot for plot in plots if plot is not None]
@@ -133,7 +128,7 @@ def _objective(history: History) -> Plot | None:
             room = max(top - bottom, 1e-3 * abs(top)) or 1.0
             ax.set_ylim(bottom - 0.35 * room, top + 0.08 * room)
             ax.legend(loc="upper right")
-        round_axes(ax, history.round, log=log)
+        label_axes(ax, "round", log=log)
 
     caption = "Mean loss plus λ times the penalty, on the training data."
     caption += " The lower bound is that of the rounds." if band else ""
@@ -141,43 +136,30 @@ def _objective(history: History) -> Plot | None:
     return Plot("objective", "Objective", caption, alt, draw)
 
 
-def _falling(
-    texts: tuple[str, str, str],
-    x: NDArray[Any],
-    lines: Sequence[tuple[str, str, NDArray[np.float64]]],
-    target: float | None = None,
-    unit: str = "round",
+def _measure(
+    texts: tuple[str, str, str], x: NDArray[Any], y: NDArray[np.float64], target: float | None, unit: str
 ) -> Plot | None:
-    """Measures that fall over decades, each with its name in the legend and in the words beside."""
-    x = x if unit == "round" else finite(x)
-    lines = [(name, words, positive(y)) for name, words, y in lines]
-    lines = [(name, words, y) for name, words, y in lines if any_finite(y)]
-    if not lines or not any_finite(x):
+    """A measure that falls over decades to its target."""
+    x, y = finite(x.astype(np.float64)), positive(y)
+    if not any_finite(y) or not any_finite(x):
         return None
 
     def draw(figure: Figure) -> None:
         ax = figure.add_subplot()
-        for k, (name, _, y) in enumerate(lines):
-            line(ax, x, y, SERIES_COLOURS[k], dash=DASHES[k], label=name)
+        line(ax, x, y, SERIES_COLOURS[0])
         if target is not None and 0 < target < 1e200:
-            ax.axhline(target, color=SERIES_COLOURS[1], linestyle=DASHES[1], linewidth=1.4)
-            ax.annotate(
-                f"target {power(target)}",
-                (0, target),  # on the left, where the line has not come down yet
-                xycoords=("axes fraction", "data"),
-                xytext=(5, 4),
-                textcoords="offset points",
+            ax.axhline(
+                target,
                 color=SERIES_COLOURS[1],
-                fontsize=8.5,
+                linestyle=DASHES[1],
+                linewidth=1.4,
+                label=f"target {target:.3g}",
             )
-        ax.set_xlabel(unit)
-        log_axis(ax)
-        x_axis(ax, x, integer=unit == "round")
-        if lines[0][0]:
             ax.legend(loc="best")
+        label_axes(ax, unit, log=True)
 
-    said = " ".join(f"{words}: {_story(x, y, unit)}" for _, words, y in lines)
-    return Plot(*texts, said + (f" The target is {target:.3g}." if target else ""), draw)
+    goal = f" The target is {target:.3g}." if target else ""
+    return Plot(*texts, f"{texts[1]}: {_story(x, y, unit)}{goal}", draw)
 
 
 def _gap(history: History, target: float | None, unit: str) -> Plot | None:
@@ -188,8 +170,7 @@ def _gap(history: History, target: float | None, unit: str) -> Plot | None:
         said, x = "Time counts from the start of the run, pauses left out.", history.series["seconds"]
     key, name = ("gap-time", "time") if unit == "seconds" else ("gap-rounds", "rounds")
     texts = key, f"Relative gap against {name}", f"Logarithmic scale. {said}"
-    words = f"Relative duality gap against {'rounds' if unit == 'round' else unit}"
-    return _falling(texts, x, [("", words, history.series["gap"])], target, unit)
+    return _measure(texts, x, history.series["gap"], target, unit)
 
 
 def _stationarity(history: History, target: float | None) -> Plot | None:
@@ -198,45 +179,12 @@ def _stationarity(history: History, target: float | None) -> Plot | None:
         "means a stationary point, and no global optimum is claimed."
     )
     texts = "stationarity", "Stationarity against rounds", caption
-    measure = ("", "Relative stationarity against rounds", history.series["stationarity"])
-    return _falling(texts, history.round, [measure], target)
-
-
-def _residuals(history: History) -> Plot | None:
-    caption = (
-        "Primal: how far the parties' messages are from the shared predictor. "
-        "Dual: how far the parties' weights are from optimal at the shared dual variable."
-    )
-    kinds = ("primal", "dual")
-    lines = [(kind, f"{kind.capitalize()} residual", history.series[f"{kind}_residual"]) for kind in kinds]
-    return _falling(("residuals", "Residuals", caption), history.round, lines)
-
-
-def _lagrangian(history: History) -> Plot | None:
-    if not any_finite(finite(history.series["penalty"])):
-        return None  # no penalty, no augmented Lagrangian: this is not ADMM
-    caption = (
-        "Under the paper's assumptions and with a large enough penalty, the augmented Lagrangian decreases "
-        "and Vᵗ (summed over the samples, not their mean) tends to zero: the first round with Vᵗ ≤ ε comes "
-        "within O(1/ε) rounds. The assumptions do not hold in general, and neither curve certifies a model"
-    )
-    caption += ": the gap does." if any_finite(positive(history.series["gap"])) else "."
-    texts = "lagrangian", "What the theory of ADMM sharing follows", caption
-    names = {"augmented_lagrangian": "augmented Lagrangian", "lyapunov": "Lyapunov Vᵗ"}
-    return _panels(texts, history, [(label, history.series[name]) for name, label in names.items()])
+    return _measure(texts, history.round, history.series["stationarity"], target, "round")
 
 
 def _test_metrics(history: History) -> Plot | None:
-    caption = "Measured on the test partition after every round; never used for training."
-    texts = "test", "Test metrics", caption
-    return _panels(texts, history, [(metric_label(name), y) for name, y in history.test.items()])
-
-
-def _panels(
-    texts: tuple[str, str, str], history: History, lines: Sequence[tuple[str, NDArray[np.float64]]]
-) -> Plot | None:
-    """One panel per line, three at most, side by side: their scales have nothing in common."""
-    lines = [(name, finite(y)) for name, y in lines]
+    """One panel per metric, three at most, side by side: their scales have nothing in common."""
+    lines = [(metric_label(name), finite(y)) for name, y in history.test.items()]
     lines = [(name, y) for name, y in lines if any_finite(y)][:3]
     if not lines:
         return None
@@ -245,10 +193,11 @@ def _panels(
         for k, (ax, (name, y)) in enumerate(zip(figure.subplots(1, len(lines), squeeze=False)[0], lines)):
             line(ax, history.round, y, SERIES_COLOURS[k])
             ax.set_title(name)
-            round_axes(ax, history.round, log=wide_range(y))
+            label_axes(ax, "round", log=wide_range(y))
 
-    said = " ".join(f"{name[0].upper()}{name[1:]}: {_story(history.round, y)}" for name, y in lines)
-    return Plot(*texts, said, draw, wide=len(lines) > 1)
+    said = " ".join(f"{name}: {_story(history.round, y)}" for name, y in lines)
+    caption = "Measured on the test partition after every round; never used for training."
+    return Plot("test", "Test metrics", caption, said, draw, wide=len(lines) > 1)
 
 
 # --- words ---------------------------------------------------------------------------------------
@@ -284,7 +233,7 @@ def safe_label(name: str, limit: int = 22) -> str:
 
 def path_plot(table: dict[str, Any]) -> Plot:
     """The picture for the page of a run."""
-    rows, with_folds = table["values"], table["rule"] is not None
+    rows, with_folds = table["values"], table.get("rule") is not None
     name = "held_out_loss" if with_folds else "objective"
     caption = (
         "Mean loss on the rows that a fit did not see, with its standard error over the folds, and the "

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
 import secrets
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from fastadmm.errors import ConfigError, FastadmmError, StorageError
 from fastadmm.runs.display import Display, Silent
-from fastadmm.solver.history import RoundRecord
 from fastadmm.version import __version__
 
 #: Seconds in which a scheduler has to answer.
@@ -21,9 +22,6 @@ _LOOK = 0.5
 
 #: Errors of a task that only say that a worker is gone.
 _OF_OTHERS = ("LostWorkerError", "KilledWorker", "FutureCancelledError", "NoValidWorkerError")
-
-#: States of a task that will have no result.
-_FAILED = ("error", "lost", "cancelled")
 
 #: Seconds that tasks have to notice that a worker is lost.
 _NOTICE = 120.0
@@ -69,7 +67,7 @@ def _attempt(client: Any, lead: Callable[..., dict[str, Any]], display: Display)
     addresses = _workers(client)
     name = f"fastadmm-{secrets.token_hex(8)}"
     display.note(f"{len(addresses)} Dask worker(s)")
-    client.subscribe_topic(name, lambda event: _show(display, *event[1]))
+    client.subscribe_topic(name, lambda event: _show(display, event[1]))
     tasks = [
         client.submit(_task, name, k, addresses, lead if k == 0 else None, workers=[address], pure=False)
         for k, address in enumerate(addresses)
@@ -112,29 +110,37 @@ def _workers(client: Any) -> list[str]:
 
 def _watched(client: Any, tasks: list[Any], addresses: list[str]) -> list[Any]:
     """What the tasks return; raises for a worker that is gone, once the others have noticed."""
-    since, interrupted = 0.0, False
-    while True:
+    from distributed import wait
+
+    def going() -> bool:
+        states = {task.status for task in tasks}
+        return states <= {"pending", "finished"} and "pending" in states and not gone()
+
+    def gone() -> list[int]:
+        here = client.nthreads()
+        return [rank for rank, address in enumerate(addresses) if address not in here]
+
+    interrupted = False
+    while going():
         try:
-            time.sleep(_LOOK if any(task.status == "pending" for task in tasks) else 0.0)
-            if all(task.status == "finished" for task in tasks):
-                return list(client.gather(tasks))
-            here = client.nthreads()
-            gone = [rank for rank, address in enumerate(addresses) if address not in here]
-            lost = gone or [rank for rank, task in enumerate(tasks) if task.status in _FAILED]
-            since = (since or time.monotonic()) if lost else 0.0
-            going = any(task.status == "pending" and k not in gone for k, task in enumerate(tasks))
-            # Two looks at least: a busy scheduler may not know all workers at once.
-            if lost and time.monotonic() - since > (_NOTICE if going else _LOOK):
-                _raise_mistake([task.result() for task in tasks if task.status == "finished"])
-                for task in tasks:
-                    if task.status == "error" and type(task.exception()).__name__ not in _OF_OTHERS:
-                        raise task.exception()
-                raise _Lost(f"cluster: rank {lost[0]}, Dask worker {addresses[lost[0]]}, is lost")
+            time.sleep(_LOOK)
         except KeyboardInterrupt:
             if interrupted:
                 raise
             interrupted = True
             client.run(_stop, workers=addresses[:1])
+    lost = gone()
+    with client.as_current(), suppress(TimeoutError):
+        wait([task for rank, task in enumerate(tasks) if rank not in lost], timeout=_NOTICE)
+    found = [task.result() for task in tasks if task.status == "finished"]
+    _raise_mistake(found)
+    if len(found) == len(tasks):
+        return found
+    for task in tasks:
+        if task.status == "error" and type(task.exception()).__name__ not in _OF_OTHERS:
+            raise task.exception()
+    rank = next(iter(lost or [k for k, task in enumerate(tasks) if task.status != "finished"]))
+    raise _Lost(f"cluster: rank {rank}, Dask worker {addresses[rank]}, is lost")
 
 
 def _raise_mistake(found: list[Any]) -> None:
@@ -175,29 +181,16 @@ def _task(name: str, rank: int, addresses: list[str], lead: Any) -> Any:
         raise
 
 
+def _show(display: Display, event: bytes) -> None:
+    what, given = pickle.loads(event)
+    getattr(display, what)(*given)
+
+
 class _Topic:
     """A display in another process."""
 
     def __init__(self, worker: Any, name: str) -> None:
         self._worker, self._name = worker, name
 
-    def _say(self, *what: Any) -> None:
-        self._worker.log_event(self._name, what)
-
-    def note(self, text: str) -> None:
-        self._say("note", text)
-
-    def start(self, *limits: float) -> None:
-        self._say("start", *limits)
-
-    def round(self, record: RoundRecord) -> None:
-        self._say("round", record.to_json())
-
-    def stop(self) -> None:
-        self._say("stop")
-
-
-def _show(display: Display, what: str, *given: Any) -> None:
-    if what == "round":
-        given = (RoundRecord.from_json(given[0]),)
-    getattr(display, what)(*given)
+    def __getattr__(self, what: str) -> Any:
+        return lambda *given: self._worker.log_event(self._name, pickle.dumps((what, given)))

@@ -111,16 +111,5 @@ def _said(path: str, name: str) -> int | None:
 #: largest of several schemes and losses, and a little more. ``bench/memory.py --streamed`` measures it.
 BASE_BYTES = 212 * 2**20
 
-#: What a run takes besides where it compiles its kernels.
-COMPILER_BYTES = 110 * 10**6
-
 #: Share of the free memory that a run without a limit may take.
 SHARE = 0.8
-
-
-def compiles() -> bool:
-    """Whether a run has to compile all of its kernels: nothing of these sources is kept anywhere."""
-    from fastadmm.kernels.cache import cache_directory, readable_directories
-
-    directory = cache_directory("vectors")  # which every run calls
-    return directory is None or not (directory.exists() or readable_directories("vectors"))

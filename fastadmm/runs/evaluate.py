@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fastadmm.errors import ConfigError, InputError, StorageError
 from fastadmm.files.atomic import shown, write_whole
-from fastadmm.runs.looks import seen_in_tables, seen_in_training
+from fastadmm.runs.looks import seen_in_training
 from fastadmm.runs.predict import Predictions, notes_of, predict_partition, score_tables
 from fastadmm.store.label_file import LabelData
 from fastadmm.store.model import Model, open_model
+from fastadmm.store.partition import Partition
 
 if TYPE_CHECKING:
     from fastadmm.data_tools.per_table import TableRows
@@ -27,8 +31,15 @@ def evaluate_partition(model: Path, data: Path, **how: Any) -> dict[str, Any]:
     assert partition is not None
     if partition.labels is None:
         raise InputError(f"{shown(data)}: no labels: evaluation needs them")
-    looks = seen_in_training(Path(model), partition, open_model(model))
+    looks = seen_in_training(
+        Path(model), partition.labels, partial(_same_scores, open_model(model), predictions)
+    )
     return evaluate_predictions(model, predictions, partition.labels, data, looks=looks, **how)
+
+
+def _same_scores(model: Model, predictions: Predictions, trained: Partition) -> bool:
+    """Whether the rows of training have these scores."""
+    return np.allclose(model.linear_predictor(trained), predictions.score)
 
 
 def evaluate_tables(
@@ -44,7 +55,7 @@ def evaluate_tables(
     trained = open_model(model)
     predictions, found = score_tables(trained, paths, options, labelled=True)
     labels = _labels(trained, found, options, label, weight)
-    looks = seen_in_tables(Path(model), paths[0], found.blocks, trained)
+    looks = seen_in_training(Path(model), labels, partial(_same_scores, trained, predictions), found.ids)
     how |= {"notes": found.notes, "looks": looks}
     return evaluate_predictions(model, predictions, labels, paths[0], **how)
 

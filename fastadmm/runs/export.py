@@ -12,7 +12,6 @@ from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.files.atomic import shown, storage_errors, write_whole
 from fastadmm.files.reading import read_bytes
 from fastadmm.privacy.published import certificate_of_model, require_covered
-from fastadmm.store.h5file import read_h5
 from fastadmm.store.model import (
     VERSION,
     Model,
@@ -20,28 +19,17 @@ from fastadmm.store.model import (
     open_model,
     open_party_model,
     open_shared_part,
-    party_digest,
 )
 
-#: Formats by the name's end.
-FORMATS = {".h5": "h5", ".json": "json", ".onnx": "onnx"}
-
-_PARTY_JSON = "fastadmm-party-model-json"
 _MODEL_JSON = "fastadmm-model-json"
-
-
-def _format_of(out: Path, place: str) -> str:
-    try:
-        return FORMATS[out.suffix.lower()]
-    except KeyError:
-        raise ConfigError(f"{place}: {shown(out)}: end the name with {', '.join(FORMATS)}") from None
 
 
 def export_party(
     model: Path, party: str, out: Path, *, force: bool = False, allow_infinite_epsilon: bool = False
-) -> str:
+) -> None:
     """Write one party's part of a model alone."""
-    kind = _format_of(out, "export")
+    if out.suffix.lower() != ".h5":
+        raise ConfigError(f"export --party: {shown(out)}: end the name with .h5")
     shared, directory = open_shared_part(model)
     if party not in shared.names:
         raise InputError(f"--party {party}: the model has {', '.join(shared.names)}")
@@ -54,37 +42,18 @@ def export_party(
         "this part",
         allow_infinite_epsilon=allow_infinite_epsilon,
     )
-    if kind == "h5":
-        if model_id is None:
-            raise FormatError(f"{shown(path)}: attribute 'model-id' is missing: an old file; train again")
-        content = read_bytes(path)
-        write_whole(out, content, force=force, shared=True)
-    elif kind == "json":
-        _write_json(out, _party_document(path, weights, model_id or shared.model_id), force)
-    else:
-        raise ConfigError("export --party: onnx is for the whole model; choose .h5 or .json")
-    return kind
+    if model_id is None:
+        raise FormatError(f"{shown(path)}: attribute 'model-id' is missing: an old file; train again")
+    write_whole(out, read_bytes(path), force=force, shared=True)
 
 
-def _party_document(path: Path, party: PartyModel, model_id: str) -> dict[str, Any]:
-    with read_h5(path) as file:
-        version = str(file.attrs["encoding-version"])
-    return {
-        "format": _PARTY_JSON,
-        "version": version,
-        "name": party.name,
-        "model_id": model_id,
-        **_part_document(party, {"privacy": party.privacy}),
-        "digest": party_digest(party, model_id),
-    }
-
-
-def _part_document(party: PartyModel, more: dict[str, Any]) -> dict[str, Any]:
-    """What is written of a party's part, alone or in a model."""
+def _part_document(party: PartyModel) -> dict[str, Any]:
+    """What is written of a party's part."""
     transform = party.transform
     return {
+        "name": party.name,
+        "scale": party.scale,
         "rows": "clipped" if party.clipped else "as they are",
-        **more,
         "feature_names": party.feature_names,
         "weights": party.weights.tolist(),
         "transform": {
@@ -104,19 +73,23 @@ def open_covered(path: Path, what: str, *, allow_infinite_epsilon: bool) -> Mode
     return model
 
 
-def export_model(model: Path, out: Path, *, force: bool = False, allow_infinite_epsilon: bool = False) -> str:
+def export_model(
+    model: Path, out: Path, *, force: bool = False, allow_infinite_epsilon: bool = False
+) -> None:
     """Write the whole model, weights of all parties together."""
-    kind = _format_of(out, "export")
-    if kind == "h5":
-        raise ConfigError("export: .h5 is one party's file: name it with --party; all together: .json, .onnx")
+    kind = out.suffix.lower()
+    if kind not in (".json", ".onnx"):
+        raise ConfigError(
+            f"export: {shown(out)}: end the name with .json or .onnx, or pass --party for one party's .h5"
+        )
     trained = open_covered(model, "the model", allow_infinite_epsilon=allow_infinite_epsilon)
-    if kind == "json":
-        _write_json(out, _model_document(trained), force)
+    if kind == ".json":
+        text = json.dumps(_model_document(trained), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        write_whole(out, text, force=force, shared=True)
     else:
         from fastadmm.runs.to_onnx import write_onnx
 
         write_onnx(out, trained, force=force)
-    return kind
 
 
 def _model_document(model: Model) -> dict[str, Any]:
@@ -133,19 +106,8 @@ def _model_document(model: Model) -> dict[str, Any]:
         "intercept": np.asarray(model.intercept).tolist(),
         "certificate": certificate_of_model(model.certificate, model.privacy),
         "privacy": model.privacy.to_json() if model.privacy is not None else None,
-        "parties": [
-            {"name": party.name, "scale": party.scale, **_part_document(party, {})} for party in model.parties
-        ],
+        "parties": [_part_document(party) for party in model.parties],
     }
-
-
-def _write_json(out: Path, document: dict[str, Any], force: bool) -> None:
-    write_whole(
-        out,
-        json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n",
-        force=force,
-        shared=True,
-    )
 
 
 def import_party(file: Path, model: Path, *, force: bool = False) -> str:

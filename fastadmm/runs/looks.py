@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from fastadmm.errors import FastadmmError
 from fastadmm.files.atomic import shown
+from fastadmm.files.digest import row_digest
 from fastadmm.judging.looks import say, separation
 from fastadmm.runs.check import CheckedRun
 from fastadmm.runs.config import recorded
@@ -19,25 +21,17 @@ from fastadmm.runs.display import Display
 from fastadmm.runs.load import LoadedRun
 from fastadmm.runs.provenance import provenance_of
 from fastadmm.store.label_file import LabelData, open_labels
-from fastadmm.store.model import Model
 from fastadmm.store.partition import Partition, open_partition
 from fastadmm.store.party_file import PartyData
-from fastadmm.store.table_columns import column_values, table_columns, transform_for
-from fastadmm.store.transform import Transform
+from fastadmm.store.table_columns import column_values, table_columns
 
 Array = np.ndarray
-
-#: Blocks of each party's rows, and what scales them.
-Rows: TypeAlias = "Sequence[tuple[Iterable[Any], Transform | None]]"
 
 #: A column that tells classes, or numbers, better than this is a leak.
 _LEAK, _CORRELATED = 0.95, 0.99
 
 #: Values that are read of a party, at most, and its widest table.
 _VALUES, _WIDEST = 1_000_000, 2000
-
-#: Values up to which all rows of a party are compared.
-_COMPARED = 20_000_000
 
 
 def look_at(
@@ -51,10 +45,10 @@ def look_at(
     if isinstance(validation, str):
         others.append(open_partition(validation))
     for other in others:
-        like = loaded.partition.parties
-        content = provenance_of(other)["content"]
-        rows = _rows(other.parties, like)
-        lines += _seen(shown(other.path), other.n_samples, rows, content, loaded.partition, headers)
+        trained, asked = loaded.partition, other.labels
+        if trained.labels is not None and asked is not None:
+            alike = partial(same_content, trained, other)
+            lines += seen_by_ids(trained.labels, asked, headers, alike=alike)
     for line in lines:
         display.note(line)
     return replace(loaded, looks=(*loaded.looks, *lines))
@@ -66,7 +60,6 @@ def partition_looks(partition: Partition, labels: LabelData | None = None) -> li
     lines = []
     for party in partition.parties:
         lines += [] if labels is None else _leaks(party, labels)
-        lines += _repeats(party)
     return lines
 
 
@@ -109,103 +102,50 @@ def _leaks(party: PartyData, labels: LabelData) -> list[str]:
     return [say("leak", place=party.name, columns=columns, column=listed, settles=settles)]
 
 
-def _repeats(party: PartyData) -> list[str]:
-    if party.n_features > _WIDEST or party.n_samples * party.n_features > _COMPARED:
-        return []
-    marks = _marks(_rows([party], [party]))
-    if len(marks) - len(np.unique(marks)) < 2:
-        return []
-    # Codes recur by chance, but not beside a column whose values recur with them alone.
-    columns = [values for _, values in column_values(party, table_columns(party)) if np.ptp(values)]
-    if len(columns) < 2:
-        return []
-    best = max(columns, key=lambda values: len(np.unique(values)))
-    values, counts = np.unique(best, return_counts=True)
-    marks, best = (own[best != values[np.argmax(counts)]] for own in (marks, best))  # perhaps filled cells
-    n, distinct = party.n_samples, len(np.unique(marks))
-    again = len(marks) - distinct
-    if again < max(2, 0.005 * n) or len(values) < 0.9 * distinct:
-        return []
-    return [say("repeats", place=party.name, count=again, n=n)]
+def seen_by_ids(
+    trained: LabelData,
+    other: LabelData,
+    headers: bool,
+    ids: Array | None = None,
+    alike: Callable[[], bool] = lambda: True,
+) -> list[str]:
+    """Whether rows are rows of training, by their ids; where these number the rows, by all labels.
 
-
-def _rows(parties: Sequence[PartyData], like: Sequence[Any]) -> Rows:
-    """Rows of a partition's parties, as a model's or another partition's are scaled."""
-    pairs = zip(parties, like, strict=True)
-    return [((X for _, X in party.iter_rows()), transform_for(party, other)) for party, other in pairs]
-
-
-def _marks(rows: Rows) -> Array:
-    """A number for each row, which equal rows share. Shapes: the result (N,)."""
-    from scipy.sparse import csr_array, issparse
-
-    spread, one = np.uint64(0x9E3779B97F4A7C15), np.uint64(1)
-    total: Any = np.uint64(0)
-    for part, (blocks, transform) in enumerate(rows):
-        found = []
-        for X in blocks:
-            if transform is not None:
-                X = transform.apply(X.toarray() if issparse(X) and transform.center is not None else X)
-            X = csr_array(X)
-            # Odd factors for columns, and sums of products modulo 2^64: different rows agree by chance alone.
-            drawn = np.random.default_rng(part).integers(0, 1 << 63, X.shape[1], dtype=np.uint64)
-            with np.errstate(over="ignore", under="ignore"):  # -0.0, and what float32 cannot tell from zero
-                bits = (X.data.astype("<f4") + np.float32(0.0)).view("<u4").astype(np.uint64) * spread
-            bits = (bits ^ (bits >> np.uint64(32))) * (drawn << one | one)[X.indices]
-            ends = np.concatenate([np.zeros(1, np.uint64), np.cumsum(bits, dtype=np.uint64)])
-            found.append(np.diff(ends[X.indptr]))
-        total = total + np.concatenate(found)
-    return np.asarray(total)
-
-
-def _seen(place: str, n: int, rows: Rows, content: Any, trained: Partition, headers: bool) -> list[str]:
-    count = n
-    if content != provenance_of(trained)["content"]:
-        if headers or sum(p.n_features for p in trained.parties) * (n + trained.n_samples) > _COMPARED:
-            return []
-        known = _marks(_rows(trained.parties, trained.parties))
-        counts = np.unique(known, return_counts=True)[1]
-        # Rows of few codes recur: a fresh row is known with the chance of one less the share seen once.
-        chance = 1.0 - np.count_nonzero(counts == 1) / len(known)
-        count = int(np.isin(_marks(rows), known).sum())
-        if count <= n * chance + 3.0 * np.sqrt(n * chance + 1.0) and (count < n or chance > 0.5):
-            return []
-    return [say("seen", place=place, count=count, n=n)]
-
-
-def seen_in_training(run: Path, data: Partition, model: Model) -> list[str]:
-    """Whether rows are among those that a run was trained on, if these are still where they were."""
-    rows = _rows(data.parties, model.parties)
-    return _seen_by(run, shown(data.path), data.n_samples, rows, provenance_of(data)["content"])
-
-
-def seen_by_ids(trained: LabelData, other: LabelData, headers: bool) -> list[str]:
-    """The same of rows whose features are elsewhere, by their ids; numbers of rows are none."""
-    same = trained.row_digest == other.row_digest
+    ``alike`` says whether the features are the same, too, where somebody knows. Shapes: ids (N,), of rows
+    that come from a table.
+    """
+    same = trained.row_digest == (other.row_digest if ids is None else row_digest(ids))
     numbered = np.array_equal(trained.ids(), np.arange(trained.n_samples))
     if numbered or headers or same:
-        count = other.n_samples * (same and (not numbered or np.array_equal(trained.y, other.y)))
+        same = same and (not numbered or (np.array_equal(trained.y, other.y) and alike()))
+        count = other.n_samples if same else 0
     else:
-        known, asked = (np.asarray(labels.ids().tolist(), dtype=str) for labels in (trained, other))
+        rows = (trained.ids(), other.ids() if ids is None else ids)
+        known, asked = (np.asarray(own.tolist(), dtype=str) for own in rows)
         count = int(np.isin(asked, known).sum())
     return [say("seen", place=shown(other.path), count=count, n=other.n_samples)] if count else []
 
 
-def seen_in_tables(run: Path, path: Path, blocks: Sequence[Any], model: Model) -> list[str]:
-    """The same of rows of tables, as features that are not scaled yet."""
-    rows = [([X], party.transform) for X, party in zip(blocks, model.parties, strict=True)]
-    return _seen_by(run, shown(path), blocks[0].shape[0], rows, None)
-
-
-def _seen_by(run: Path, place: str, n: int, rows: Rows, content: Any) -> list[str]:
+def seen_in_training(
+    run: Path, other: LabelData, alike: Callable[[Partition], bool], ids: Array | None = None
+) -> list[str]:
+    """The same of the rows that a run was trained on, if these are still where they were."""
     try:
         found = recorded(run)
-        began = (found.provenance or {}).get("content", {})
-        if content == began:
-            return [say("seen", place=place, count=n, n=n)]
         trained = open_partition(found.config.data)
-        if provenance_of(trained)["content"] != began:
+        if trained.labels is None or provenance_of(trained) != _training(found.provenance):
             return []
-        return _seen(place, n, rows, content, trained, found.config.privacy.mode != "none")
+        private = found.config.privacy.mode != "none"
+        return seen_by_ids(trained.labels, other, private, ids, lambda: alike(trained))
     except FastadmmError:
         return []  # of a model alone, or without its data, nothing is known
+
+
+def same_content(one: Partition, other: Partition) -> bool:
+    """Whether two partitions have the same features."""
+    return provenance_of(one)["content"] == provenance_of(other)["content"]
+
+
+def _training(provenance: Any) -> Any:
+    keys = ("row_digest", "content", "labels")
+    return {key: provenance[key] for key in keys if key in provenance} if provenance else None

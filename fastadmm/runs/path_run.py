@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Callable
@@ -14,7 +13,7 @@ import numpy as np
 
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError, InputError
-from fastadmm.files.atomic import atomic_directory, atomic_file, csv_file, shown, storage_errors
+from fastadmm.files.atomic import atomic_directory, atomic_file, shown, storage_errors
 from fastadmm.files.reading import read_json, require_regular
 from fastadmm.files.seal import check_files, check_seal, digest_of_files, seal_of
 from fastadmm.problem.problem import Problem
@@ -70,7 +69,6 @@ class PathJob(Job):
         folder.check_held()
         table = _table(points, chosen, k)
         folder.write_json("path.json", table)
-        _write_csv(run / "path.csv", table)
         return self._model_of(points[k], table)
 
     def _choose(self, fits: StoredFits, stop_requested: Callable[[], bool]) -> CrossValidation | None:
@@ -186,19 +184,6 @@ def _table(points: list[PathPoint], chosen: CrossValidation | None, k: int) -> d
     }
 
 
-_COLUMNS = ("lambda", "held_out_loss", "standard_error", "objective", "gap", "rounds", "nonzero", "status")
-
-
-def _write_csv(path: Path, table: dict[str, Any]) -> None:
-    columns = [name for name in _COLUMNS if name in table["values"][0]]
-    with csv_file(path) as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([*columns, "chosen"])
-        for j, row in enumerate(table["values"]):
-            cells = [repr(float(v)) if isinstance(v := row[name], float) else v for name in columns]
-            writer.writerow([*("" if cell is None else cell for cell in cells), int(j == table["chosen"])])
-
-
 def read_table(run: Path) -> dict[str, Any]:
     """Content of ``path.json``."""
     path = run / "path.json"
@@ -221,7 +206,7 @@ def table_lines(table: dict[str, Any]) -> list[str]:
         text += f"  {row['nonzero']:>7}  {gap:>8}  {row['rounds']:>6}"
         lines.append(text + ("  <- chosen" if j == table["chosen"] and with_folds else ""))
     if len(rows) > _MOST_LINES:
-        lines.append(f"... {len(rows) - _MOST_LINES} more in path.csv")
+        lines.append(f"... {len(rows) - _MOST_LINES} more in path.json")
     return lines
 
 
@@ -264,38 +249,23 @@ class StoredFits:
 
     def fold_fit(self, name: str, make: Callable[[], FoldFit]) -> FoldFit:
         """The fit of a fold, from disk or made and stored."""
-        found = self._read(name)
-        if found is None:
-            fit = make()
-            document = {
-                "loss": fit.loss,
-                "gap": fit.gap,
-                "certified": bool(fit.certified),
-                "rounds": fit.n_rounds,
-            }
-            self._write(name, document, fit.weights, fit.intercept)
-            self.n_done += 1
-            return fit
-        document, weights, intercept = found
-        self.n_done += 1
-        try:
-            return FoldFit(
-                weights,
-                intercept,
-                float(document["loss"]),
-                math.inf if document["gap"] is None else float(document["gap"]),
-                bool(document["certified"]),
-                int(document["rounds"]),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise self._damaged(name, error) from None
+
+        def told(fit: FoldFit) -> dict[str, Any]:
+            certified = bool(fit.certified)
+            return {"loss": fit.loss, "gap": fit.gap, "certified": certified, "rounds": fit.n_rounds}
+
+        def read(document: dict[str, Any], weights: list[np.ndarray], intercept: Any) -> FoldFit:
+            gap = math.inf if document["gap"] is None else float(document["gap"])
+            loss, certified, rounds = document["loss"], document["certified"], document["rounds"]
+            return FoldFit(weights, intercept, float(loss), gap, bool(certified), int(rounds))
+
+        return self._stored(name, make, told, read)
 
     def point(self, name: str, make: Callable[[], PathPoint], *, with_dual: bool = False) -> PathPoint:
         """A fit on all rows, from disk or made and stored."""
-        found = self._read(name)
-        if found is None:
-            point = make()
-            record: dict[str, Any] = {
+
+        def told(point: PathPoint) -> dict[str, Any]:
+            return {
                 "lambda": point.lam,
                 "rounds": point.n_rounds,
                 "status": str(point.status),
@@ -303,13 +273,8 @@ class StoredFits:
                 "history": [record.to_json() for record in point.history],
                 "proof": None if point.proof is None else _plain(point.proof),
             }
-            dual = point.proof.dual if point.proof is not None and with_dual else None
-            self._write(name, record, point.weights, point.intercept, dual)
-            self.n_done += 1
-            return point
-        document, weights, intercept = found
-        self.n_done += 1
-        try:
+
+        def read(document: dict[str, Any], weights: list[np.ndarray], intercept: Any) -> PathPoint:
             history = [RoundRecord.from_json(values) for values in document["history"]]
             return PathPoint(
                 float(document["lambda"]),
@@ -322,6 +287,30 @@ class StoredFits:
                 history,
                 self._proof(name, document),
             )
+
+        def dual(point: PathPoint) -> np.ndarray | None:
+            return point.proof.dual if point.proof is not None and with_dual else None
+
+        return self._stored(name, make, told, read, dual)
+
+    def _stored(
+        self,
+        name: str,
+        make: Callable[[], Any],
+        told: Callable[[Any], dict[str, Any]],
+        read: Callable[[dict[str, Any], list[np.ndarray], Any], Any],
+        dual: Callable[[Any], np.ndarray | None] = lambda fit: None,
+    ) -> Any:
+        """A fit from disk, or made and stored."""
+        found = self._read(name)
+        if found is None:
+            fit = make()
+            self._write(name, told(fit), fit.weights, fit.intercept, dual(fit))
+            self.n_done += 1
+            return fit
+        self.n_done += 1
+        try:
+            return read(*found)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise self._damaged(name, error) from None
 

@@ -13,7 +13,7 @@ from fastadmm.errors import ConfigError, InputError
 from fastadmm.method.scheme import Scheme, Shape
 from fastadmm.problem.constraints import get_constraint
 from fastadmm.runs.config import party_constraints, traits_of
-from fastadmm.runs.environment import BASE_BYTES, COMPILER_BYTES, compiles
+from fastadmm.runs.environment import BASE_BYTES
 from fastadmm.schemes.registry import choose_scheme
 from fastadmm.settings.checks import format_bytes
 from fastadmm.settings.run import RunConfig
@@ -21,16 +21,11 @@ from fastadmm.store.elements import CHUNK_BYTES
 from fastadmm.store.party_file import PartyData
 from fastadmm.store.streamed import buffer_bytes
 
-__all__ = ["PartyPlan", "Plan", "Worker", "check_limit", "format_bytes", "make_plan"]
+__all__ = ["PartyPlan", "Plan", "check_limit", "format_bytes", "make_plan"]
 
 
 #: Of a checkpoint in memory a second time: a chunk, at most twice as large as usual, and with its checksum.
 _WRITTEN_BYTES = 4 * CHUNK_BYTES
-
-
-#: Messages that a party sends until the gap is what is usually wanted: most runs take fewer. Of runs for no
-#: gap every round counts.
-_USUAL_MESSAGES, _ALL_MESSAGES = 20, sys.maxsize - 1
 
 
 @dataclass(frozen=True)
@@ -46,15 +41,6 @@ class PartyPlan:
     pass_bytes: int  # bytes that one pass over the block reads, from memory or from the file
     passes: int  # passes of a round
     lam: float | None = None  # the party's lambda, where parties have their own
-
-
-@dataclass(frozen=True)
-class Worker:
-    """One of the workers that share a run's rows."""
-
-    rank: int  # its number, and how many there are
-    workers: int  # its number, and how many there are
-    rows: int  # that it has
 
 
 @dataclass(frozen=True)
@@ -75,15 +61,6 @@ class Plan:
     streamed_tests: list[bool] = field(default_factory=list)
     kept: str = ""  # what ``history`` counts, in words
     spilled: int = 0  # messages in a scratch file, at most; ``state`` has what of them is in memory at a time
-    rare: int = 0  # what of factors, state and acceleration only some runs hold
-    rarely: str = ""  # which, in words
-    compiler: int = 0  # what compiling takes besides, where nothing is compiled yet
-    worker: Worker | None = None  # whose plan it is; None: of a run that no workers share
-
-    @property
-    def usual(self) -> int:
-        """What most runs take, with the compiler."""
-        return self.total + self.compiler - self.rare
 
     @property
     def total(self) -> int:
@@ -117,12 +94,6 @@ class Plan:
     def lines(self) -> list[str]:
         """The whole plan, for people."""
         lines = [self.sentence()]
-        if self.worker is not None:
-            own = self.worker
-            lines.insert(
-                0,
-                f"the plan of rank {own.rank}, which needs most of {own.workers} worker(s): {own.rows} rows",
-            )
         for p in self.parties:
             place = "streamed" if p.streamed else "in memory"
             lines.append(
@@ -134,13 +105,6 @@ class Plan:
             lines.append(
                 f"messages: in a scratch file in the run directory, up to {format_bytes(self.spilled)}"
             )
-        if self.rare:
-            lines.append(f"{format_bytes(self.rare)} of this {self.rarely} hold")
-        if self.compiler:
-            lines.append(
-                f"kernels are not compiled yet: that takes about {format_bytes(self.compiler)} more; "
-                "'fastadmm warmup' does it beforehand"
-            )
         if self.reduced:
             lines.append(f"{self.history} {self.kept}, fewer than usual, to stay within the limit")
         if self.test_streamed:
@@ -151,10 +115,8 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """The whole plan, for machines."""
         document = asdict(self)
-        for inside in ("streamed_tests", "kept", "rare", "rarely"):
+        for inside in ("streamed_tests", "kept"):
             del document[inside]
-        if self.worker is None:
-            del document["worker"]
         for party in document["parties"]:
             own = party.pop("lam")
             if own is not None:
@@ -163,7 +125,6 @@ class Plan:
             **document,
             "program": BASE_BYTES,
             "total": self.total,
-            "usual": self.usual,
             "round_bytes": self.round_bytes,
         }
 
@@ -191,8 +152,6 @@ def make_plan(
         data=sum(_memory_bytes(p) for p in blocks),
         limit=limit,
         history=most,
-        rarely=scheme.rare,
-        compiler=COMPILER_BYTES if compiles() else 0,
     )
 
     planner = _Planner(scheme, shape, config, whole, blocks)
@@ -241,25 +200,21 @@ class _Planner:
 
     def place(self, history: int, spill: bool) -> tuple[Plan, list[bool]]:
         """The plan with a history, and which blocks it streams; with ``spill`` messages leave memory."""
-        made, most = self._held(self.shape, history, spill)
-        _, usual = self._held(replace(self.shape, messages=_usual_messages(self.config)), history, spill)
-        rare = max(0, most - usual)
-        return _placed(replace(made, rare=rare), self.blocks, self.shape.n_threads)
-
-    def _held(self, shape: Shape, history: int, spill: bool) -> tuple[Plan, int]:
-        """With what a run of a shape holds; its state and acceleration with factors."""
-        scheme, n = self.scheme, shape.n_samples
+        scheme, shape, n = self.scheme, self.shape, self.shape.n_samples
         state, acceleration = scheme.state_bytes(shape, history)
-        factors = scheme.factor_bytes(shape, self.config)
         spilled = scheme.spilled_bytes(shape, self.config, history) if spill else 0
         if spilled:
             state += resident_bytes(spilled // (8 * n), n, shape.n_threads) - spilled
-        buffers = min(_WRITTEN_BYTES, state + spilled)
         made = replace(
-            self.whole, state=state, acceleration=acceleration, factorisation=factors, buffers=buffers
+            self.whole,
+            history=history,
+            state=state,
+            acceleration=acceleration,
+            factorisation=scheme.factor_bytes(shape, self.config),
+            buffers=min(_WRITTEN_BYTES, state + spilled),
+            spilled=spilled,
         )
-        made = replace(made, spilled=spilled, history=history)
-        return made, state + acceleration + factors + buffers
+        return _placed(made, self.blocks, shape.n_threads)
 
 
 def _shape(
@@ -283,11 +238,6 @@ def _shape(
         n_threads,
         sys.maxsize if config.path else config.rounds,
     )
-
-
-def _usual_messages(config: RunConfig) -> int:
-    """Of a party, in most runs; all of them where no gap ends the run."""
-    return _USUAL_MESSAGES if config.gap > 0.0 and not config.path else _ALL_MESSAGES
 
 
 def _placed(plan: Plan, blocks: Sequence[PartyData], n_threads: int) -> tuple[Plan, list[bool]]:

@@ -22,8 +22,6 @@ import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
-from starlette.datastructures import Headers
-from starlette.requests import ClientDisconnect
 
 from fastadmm.errors import ConfigError, FastadmmError, InputError
 from fastadmm.files.reading import json_of
@@ -72,7 +70,7 @@ def make_app(service: Service, hosts: Sequence[str] = LOCAL_NAMES) -> FastAPI:
                 return JSONResponse({"error": " ".join(str(error).split())}, 422)
             except _Refused as refused:  # the rest of the request is not read
                 return JSONResponse({"error": str(refused)}, refused.status, {"connection": "close"})
-            except (ClientDisconnect, asyncio.CancelledError):  # the client has left, or the server ends
+            except asyncio.CancelledError:  # the server ends
                 return JSONResponse({"error": "request: the service ends"}, 503)
             return JSONResponse(found)
 
@@ -105,7 +103,7 @@ class _OwnNames:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Pass a request on, or refuse it."""
-        host = Headers(scope=scope).get("host") if scope["type"] == "http" else None
+        host = Request(scope).headers.get("host") if scope["type"] == "http" else None
         if host is None or _host_of(host) in self.hosts:
             await self.app(scope, receive, send)
             return
@@ -128,7 +126,12 @@ class _Bodies:
         body = bytearray()
         try:
             async with asyncio.timeout(_SECONDS):
-                async for part in request.stream():
+                more = True
+                while more:
+                    message = await request.receive()
+                    if message["type"] != "http.request":
+                        raise _Refused(400, "request: not whole")  # the client has left
+                    part, more = message.get("body", b""), message.get("more_body", False)
                     self.held += len(part)
                     body += part
                     if len(body) > self.most:

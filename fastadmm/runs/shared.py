@@ -19,13 +19,12 @@ from fastadmm.cluster.solver import SharedSolver, end, follow, new_solver
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, ExitCode, FastadmmError, InputError
 from fastadmm.files.atomic import shown
-from fastadmm.problem.loss import Loss
 from fastadmm.problem.problem import Problem
 from fastadmm.runs.check import CheckedRun, doubts, memory_limit, n_outputs_of, open_run
 from fastadmm.runs.config import solver_options
 from fastadmm.runs.display import Display, Silent
 from fastadmm.runs.load import LoadedRun, load_run
-from fastadmm.runs.plan import Plan, Worker, check_limit, make_plan
+from fastadmm.runs.plan import Plan, check_limit, make_plan
 from fastadmm.settings.keys import SETTINGS
 from fastadmm.settings.run import RunConfig
 from fastadmm.solver.history import Status
@@ -106,15 +105,6 @@ def load_shared(config: RunConfig, comm: Comm, display: Display) -> tuple[RunCon
     return found
 
 
-def plan_worker(config: RunConfig, comm: Comm) -> Plan:
-    """What the worker that needs most memory would do in a run; called by all of them."""
-    found = _plan(config, comm, Silent(), config)
-    plans = comm.share((found.plan, found.engine.rows))
-    largest = max(range(comm.size), key=lambda rank: plans[rank][0].total)
-    plan, (start, stop) = plans[largest]
-    return replace(plan, worker=Worker(largest, comm.size, stop - start))
-
-
 def follow_run(comm: Comm, config: RunConfig | None = None) -> str:
     """What every rank but 0 does in a run."""
     status, error = follow(comm, _Follower(comm, config))
@@ -151,22 +141,13 @@ class _Follower:
         self.solver = self.loaded.own_solver(self.config, run)
 
 
-@dataclass(frozen=True)
-class _Planned:
-    """What headers show, and the plan of this worker; ``opened`` on rank 0 alone."""
-
-    opened: tuple[Partition, Partition | None, Loss] | None
-    partition: Partition
-    engine: RowEngine
-    parts: list[PartyData]
-    plan: Plan
-
-
-def _plan(config: RunConfig, comm: Comm, display: Display, given: RunConfig | None) -> _Planned:
-    """Open this worker's rows of a run's data, and plan it."""
+def _load(
+    config: RunConfig, comm: Comm, display: Display, given: RunConfig | None = None
+) -> tuple[RunConfig, _SharedRun]:
+    """This worker's rows of a run's problem; the settings with what memory decides."""
     here = comm.rank == 0
     comm.agreed(lambda: _refuse_settings(config))
-    opened = comm.agreed(lambda: open_run(config) if here else None)
+    opened = comm.agreed(lambda: open_run(config) if here else None)  # on rank 0 alone
     partition = comm.agreed(lambda: opened[0] if opened else open_partition(config.data, headers_only=True))
     comm.agreed(lambda: _compare(given or config, partition, comm))
     n = partition.n_samples
@@ -179,23 +160,8 @@ def _plan(config: RunConfig, comm: Comm, display: Display, given: RunConfig | No
         f"({', '.join(f'{p.name}: {p.n_features}' for p in parts)} features), {comm.size} worker(s)"
     )
     tests = opened[1].parties if opened and opened[1] else []
-    if opened and config.loss == "auto":
-        config = replace(config, loss=opened[2].name)
-    config = replace(config, loss=comm.first(config.loss))
-    return _Planned(
-        opened, partition, engine, parts, _planned(config, parts, tests, n_outputs, engine, display)
-    )
-
-
-def _load(
-    config: RunConfig, comm: Comm, display: Display, given: RunConfig | None = None
-) -> tuple[RunConfig, _SharedRun]:
-    """This worker's rows of a run's problem; the settings with what memory decides."""
-    found = _plan(config, comm, display, given)
-    opened, partition, engine, parts, plan = (
-        found.opened, found.partition, found.engine, found.parts, found.plan
-    )  # fmt: skip
-    n = partition.n_samples
+    loss = comm.first(opened[2].name if opened and config.loss == "auto" else config.loss)
+    plan = _planned(replace(config, loss=loss), parts, tests, n_outputs, engine, display)
     spilled = plan.spilled > 0
     config = replace(config, history=plan.history) if plan.reduced else config
     elsewhere = [_Elsewhere((n, p.n_features)) for p in parts]
@@ -234,32 +200,19 @@ def _refuse_settings(config: RunConfig) -> None:
 def _compare(config: RunConfig, partition: Partition, comm: Comm) -> None:
     """Refuse workers with other programs, settings or files than rank 0's."""
     settings = {
-        key: repr(getattr(config, setting.name))
+        f"key {key!r}": repr(getattr(config, setting.name))
         for key, setting in SETTINGS.items()
         if setting.role not in ("place", "output") and not setting.is_path
     }
-    content = {party.name: party.content_digest for party in partition.parties}
-    mine = {
-        "version": {f"fastadmm {__version__}": ""},
-        "setting": settings,
-        "rows": {partition.row_digest: ""},
-        "data": content,
-    }
+    content = {f"the data of {party.name}": party.content_digest for party in partition.parties}
+    mine = {"fastadmm": __version__, **settings, "the list of rows": partition.row_digest, **content}
     first, *others = comm.share(mine)
     for rank, other in enumerate(others, start=1):
-        for what, found in first.items():
-            if other[what] == found:
-                continue
-            keys = [
-                key for key in found.keys() | other[what].keys() if found.get(key) != other[what].get(key)
-            ]
-            told = {
-                "version": f"runs {next(iter(other[what]))}, rank 0 {next(iter(found))}",
-                "setting": f"key {min(keys)!r}: has another value than on rank 0",
-                "rows": f"{shown(config.data)}: has other rows than on rank 0",
-                "data": f"{shown(config.data)}: {min(keys)} is not what rank 0 has",
-            }
-            raise InputError(f"rank {rank}: {told[what]}; start all workers alike, on the same files")
+        for name, found in other.items():
+            if first.get(name) != found:
+                raise InputError(
+                    f"rank {rank}: {name} is not what rank 0 has; start all workers alike, on the same files"
+                )
 
 
 def _planned(

@@ -37,9 +37,6 @@ _LEAST_MOVES, _LEAST_DIRECTIONS = 4, 8
 #: bench/memory.py.
 _WORK, _WORK_OF_CLASSES, _WORK_NEAR_KINKS = 12, 14, 42
 
-#: Share of the rows that are near kinks and copied, with many directions.
-_NEAR_KINKS = 1 / 8
-
 #: N x N matrices of the model for few rows: the approximation of K, its factor, a Hessian and its factor.
 _MODEL_OF_FEW_ROWS = 8
 
@@ -55,7 +52,6 @@ class Subspace(Scheme):
     )
     needs = Needs(ridge=True, log_sum=True)
     options: tuple[str, ...] = ("directions",)
-    rare = "only runs of many rounds, or whose loss bends at many rows"
 
     def why(self, traits: Traits, given: Sequence[str]) -> str:
         """By the loss."""
@@ -139,8 +135,7 @@ class Subspace(Scheme):
         if not shape.traits.smooth:
             from fastadmm.coordinator.subspace.near_rows import MOST_SHARE
 
-            share = _NEAR_KINKS if shape.usual else MOST_SHARE
-            work = max(_WORK_NEAR_KINKS, _WORK + math.ceil(share * kept))
+            work = max(_WORK_NEAR_KINKS, _WORK + math.ceil(MOST_SHARE * kept))
         # Messages of a first answer are moved from one place to another, party by party.
         moved = max(_at_once(shape, width, history) for width in shape.widths)
         if shape.traits.smooth and shape.n_outputs == 1:  # of half the bytes
@@ -149,7 +144,7 @@ class Subspace(Scheme):
         if self.models_few_rows(shape):
             columns += _MODEL_OF_FEW_ROWS * shape.n_samples + 2 * history
         # Where rounding hides what is left of a gap, the gradient is repaired (repaired_gradient.py).
-        repairs = shape.piece_bytes(kept) if shape.n_outputs == 1 and not shape.usual else 0
+        repairs = shape.piece_bytes(kept) if shape.n_outputs == 1 else 0
         return 8 * columns * shape.n_samples + shape.direction_bytes(history) + repairs, 0
 
     def models_few_rows(self, shape: Shape) -> bool:
@@ -180,8 +175,6 @@ class Subspace(Scheme):
 
     def factor_bytes(self, shape: Shape, options: Options) -> int:
         """Factors, computed anew in each metric, by as many parties at once as there are threads."""
-        if shape.usual and self.models_few_rows(shape):  # gradient directions, while its model proves more
-            return 0
         side = {"gram": shape.widths, "kernel": [shape.n_samples] * shape.n_parties}
         solvers = self.updates(shape, options)
         squares = sorted((side[s][m] ** 2 if s in side else 0 for m, s in enumerate(solvers)), reverse=True)
@@ -211,7 +204,7 @@ def _kept(shape: Shape, history: int) -> int:
         if shape.traits.smooth:
             few = min(few, directions_per_party(shape.n_parties))
         history = max(history, few)
-    each = shape.n_outputs * min(history, 2 * shape.rounds + 1, shape.messages)
+    each = shape.n_outputs * min(history, 2 * shape.rounds + 1)
     at_once = [_at_once(shape, width, history) for width in shape.widths]
     limit = shape.n_outputs * history
     return sum(min(each + first, limit, d) for d, first in zip(shape.widths, at_once))
@@ -285,6 +278,6 @@ class SummedSubspace(Subspace):
         from fastadmm.coordinator.metric_limits import first_of_sums
 
         fresh = max(2, first_of_sums(shape.widths, shape.n_samples))
-        kept = min(history, max(2 * shape.rounds, fresh), shape.messages)
+        kept = min(history, max(2 * shape.rounds, fresh))
         own = kept + fresh + 3 * fresh // 2 * shape.n_parties + _WORK_OF_SUMS
         return 8 * own * shape.message_size, 0
