@@ -525,7 +525,8 @@ def test_a_coordinator_that_comes_back_finds_its_job(stage: Stage, carrier: Carr
 
 def spoiled(directory: Path, change: Callable[[dict], object]) -> Path:
     job = write_job(directory, SITES)
-    edit(job / "app" / "config" / "config_fed_client.json", change)
+    for site in SITES:
+        edit(job / f"app_{site}" / "config" / "config_fed_client.json", change)
     return job
 
 
@@ -533,8 +534,8 @@ def spoiled(directory: Path, change: Callable[[dict], object]) -> Path:
 def test_hostile_jobs_are_refused(stage: Stage, carrier: Carrier, tmp_path: Path) -> None:
     trace = tmp_path / "was-here"
     code = write_job(tmp_path / "code", SITES)
-    (code / "app" / "custom").mkdir()
-    (code / "app" / "custom" / "mine.py").write_text(f"open({str(trace)!r}, 'w')\n")
+    (code / "app_bank" / "custom").mkdir()
+    (code / "app_bank" / "custom" / "mine.py").write_text(f"open({str(trace)!r}, 'w')\n")
     popen = {"path": "subprocess.Popen", "args": {"args": ["touch", str(trace)]}}
     other = spoiled(tmp_path / "class", lambda c: c["components"][0].update(popen))
     arguments = spoiled(tmp_path / "args", lambda c: c["components"][0].update(args={"socket": "/x"}))
