@@ -17,8 +17,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from fastadmm.between.kit import INSTALL_HINT, Kit, harden, open_kit
-from fastadmm.errors import ConfigError, StorageError
+from fastadmm.between.kit import Kit, harden, open_kit
 from fastadmm.files.modes import make_private
 
 #: Names of the server, which is its host's, and of the administrator who submits jobs.
@@ -48,7 +47,7 @@ builders:
 _PROVISION = "import sys; from nvflare.lighter.provision import main; sys.exit(main())"
 
 
-class Stage:
+class Stage(contextlib.AbstractContextManager["Stage"]):
     """Kits and processes in one directory; leaving the block ends every process."""
 
     def __init__(self, directory: Path, sites: Sequence[str]) -> None:
@@ -57,12 +56,6 @@ class Stage:
         self.sockets = {name: self.directory / "run" / f"{name}.sock" for name in (SERVER, *sites)}
         self._mark = secrets.token_hex(8)
         self._processes: list[subprocess.Popen[bytes]] = []
-
-    def __enter__(self) -> Stage:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def provision(self) -> None:
         """Make keys, certificates and kits, and harden them."""
@@ -76,11 +69,7 @@ class Stage:
         project.write_text(_PROJECT.format(server=SERVER, admin=ADMIN, port=port, sites=clients))
         kits = self.directory / "kits"
         command = [sys.executable, "-P", "-c", _PROVISION, "-p", str(project), "-w", str(kits), "--force"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if "No module named 'nvflare" in done.stderr:
-            raise ConfigError(f"federation: NVFlare is missing: this {INSTALL_HINT}")
-        if done.returncode:
-            raise StorageError(f"{project}: NVFlare cannot provision: {(done.stdout + done.stderr)[-300:]}")
+        subprocess.run(command, capture_output=True, check=True)
         for name in (SERVER, ADMIN, *self.sites):
             self.kits[name] = open_kit(kits / "fastadmm" / "prod_00" / name)
             harden(self.kits[name], self.sockets.get(name))
@@ -89,32 +78,17 @@ class Stage:
         """Start NVFlare's process of the server or of a site, as its kit's own script does."""
         kit = self.kits[name]
         module = f"nvflare.private.fed.app.{kit.kind}.{kit.kind}_train"
-        who = ["org=coordinator"] if name == SERVER else [f"uid={name}", f"org={_org(name)}"]
-        program = [
-            sys.executable,
-            "-P",
-            "-u",
-            "-m",
-            module,
-            "-m",
-            str(kit.path),
-            "-s",
-            f"fed_{kit.kind}.json",
-        ]
-        options = ["--set", "secure_train=true", *who, "config_folder=config"]
-        self.spawn(f"nvflare-{name}", [*program, *options], kit.path)
-
-    def spawn(self, name: str, command: Sequence[str], cwd: Path | None = None) -> None:
-        """Start a process that ends with the stage; what it prints goes to ``logs/NAME.txt``."""
+        who = "org=coordinator" if name == SERVER else f"uid={name} org={_org(name)}"
+        options = f"-s fed_{kit.kind}.json --set secure_train=true {who} config_folder=config".split()
         more = {_MARK: self._mark, "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        with open(self.directory / "logs" / f"{name}.txt", "ab") as log:
+        with open(self.directory / "logs" / f"nvflare-{name}.txt", "ab") as log:
             process = subprocess.Popen(
-                command,
-                cwd=cwd,
+                [sys.executable, "-P", "-u", "-m", module, "-m", str(kit.path), *options],
+                cwd=kit.path,
                 env={**os.environ, **more},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
-                stderr=subprocess.STDOUT,
+                stderr=log,
                 start_new_session=True,
             )
         self._processes.append(process)
@@ -140,7 +114,7 @@ class Stage:
                         found.append(int(entry.name))
         return sorted(set(found) - {os.getpid()})
 
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """End all processes."""
         until = time.monotonic() + _GRACE
         number = signal.SIGTERM

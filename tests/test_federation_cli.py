@@ -49,19 +49,6 @@ def test_an_agent_says_where_it_answers(tmp_path, capsys, monkeypatch) -> None:
     assert f"party-1 answers requests in {tmp_path}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("what", ["weights", "predictions"])
-def test_a_demonstration_that_differs_fails(
-    what: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    result: dict[str, object] = {"same": what != "weights", "same_predictions": what != "predictions"}
-    result |= {"metrics": {"log_loss": 1.0, "accuracy": 1.0}, "message": "done", "seconds": 1.0}
-    monkeypatch.setattr("fastadmm.cli.federate_demo.run_federate_demo", lambda *_: result)
-    with pytest.raises(SystemExit) as ended:
-        main(["federate", "demo"])
-    assert ended.value.code == 1
-    assert f"{what} differ from those of one process" in capsys.readouterr().err
-
-
 def test_waiting_for_owners_is_no_error(home: Path, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
     """One line with the command to send, a code of its own, and ``--wait`` asks again."""
     from fastadmm.between.socket import Lost
