@@ -285,4 +285,4 @@ class Coordinator(Saved):
             self.anderson.sections = self._sections()
             self.anderson.restore(saved["anderson"])
         if self.rule is not None and "penalty_rule" in saved:
-            self.rule.restore({"n_stalls": 0, **saved["penalty_rule"]})  # not in runs that began without it
+            self.rule.restore(saved["penalty_rule"])

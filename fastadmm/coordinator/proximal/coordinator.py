@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +32,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.engine.singular import singular
 from fastadmm.method.certificate import PrimalValue, inner, make_feasible, penalty_unit, primal_value
 from fastadmm.method.class_certificate import class_curvature_about, class_primal_value, make_class_feasible
+from fastadmm.method.method import Saved
 from fastadmm.parties.active_set import Face
 from fastadmm.parties.face import FaceParty
 from fastadmm.problem.problem import Problem
@@ -80,11 +81,13 @@ _MOST_CENTRES, _NARROWER, _AHEAD = 10, 0.5, 0.05
 _LEAST_DIRECTIONS = 4
 
 
-class ProximalCoordinator:
+class ProximalCoordinator(Saved):
     r"""Directions, model and proposal, and the rounds between them.
 
     Shapes: sent, repaired (N,); penalties, lengths (M,).
     """
+
+    SAVED = "gap", "promised", "n_bad", "limit", "stiffness", "reach", "n_rounds", "n_factorisations"
 
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         self.problem, self.engine = problem, engine
@@ -588,22 +591,10 @@ class ProximalCoordinator:
         saved: dict[str, Any] = {
             "directions": self.shared.export(),
             "plain": int(self.proposal is self.model),
-            "gap": self.gap,
-            "promised": self.promised,
-            "n_bad": self.n_bad,
-            "limit": self.limit,
-            "stiffness": self.stiffness,
-            "reach": self.reach,
-            "n_rounds": self.n_rounds,
-            "n_factorisations": self.n_factorisations,
+            **super().export(),
             "older": self.candidates.export([len(self.coefficients(m)) for m in range(self.n_parts)]),
         }
-        for name, point in (("model", self.model), ("proposal", self.proposal)):
-            saved[name] = {
-                "coefficients": point.coefficients,
-                "intercept": point.intercept,
-                "total": point.total,
-            }
+        saved.update(model={**vars(self.model)}, proposal={**vars(self.proposal)})
         place = self.shared.place_of(self.model, self.problem.loss)
         if place is not None:
             known = {"loss": place.loss, "products": place.products, "sums": np.array(place.sums)}
@@ -623,25 +614,21 @@ class ProximalCoordinator:
         passes = passes_over(problem, self.shared, self.engine)
         self.shared.known = problem.loss, passes.restored(model, float(saved["loss"]), products, sums)
 
-    def restore(self, saved: dict[str, Any]) -> None:
+    def restore(self, saved: Mapping[str, Any]) -> None:
         """Inverse of :meth:`export`."""
         self.shared.restore(saved["directions"])
 
-        def point(name: str) -> HullPoint:
-            part = saved[name]
+        def point(part: Mapping[str, Any]) -> HullPoint:
             if part["total"].shape != (self.problem.message_size,):
-                raise ValueError(name)
+                raise ValueError("total")
             intercept = read_intercept(part["intercept"], self.problem.n_outputs)
             return HullPoint(np.array(part["coefficients"]), intercept, np.array(part["total"]))
 
-        self.model = point("model")
+        self.model = point(saved["model"])
         if "sums" in saved["model"].get("known", {}):  # runs that began without them
             self._restore_place(saved["model"]["known"])
-        self.proposal = self.model if int(saved["plain"]) else point("proposal")
-        self.gap, self.promised = float(saved["gap"]), float(saved["promised"])
-        self.stiffness, self.n_bad = float(saved["stiffness"]), int(saved["n_bad"])
-        self.reach, self.limit = float(saved["reach"]), int(saved.get("limit", self.limit))
-        self.n_rounds, self.n_factorisations = int(saved["n_rounds"]), int(saved["n_factorisations"])
+        self.proposal = self.model if int(saved["plain"]) else point(saved["proposal"])
+        super().restore(saved)
         self.candidates.restore(saved["older"])
         if "metric" in saved:
             self.metric, self.usual = np.array(saved["metric"]), float(saved.get("usual", math.nan))

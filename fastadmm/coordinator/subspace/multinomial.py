@@ -10,7 +10,6 @@ in every span that all classes share, and otherwise only once it is everything.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,9 @@ from fastadmm.conversation.exchange import Call, Exchange, Pace, Talk, ask_all
 from fastadmm.coordinator.message_store import MessageStore
 from fastadmm.coordinator.metric_limits import MetricWatch, directions_per_party, drift_share, raised
 from fastadmm.coordinator.subspace.moves import LAST_MOVES, Moves
-from fastadmm.coordinator.subspace.subspace import span_tolerance
+from fastadmm.coordinator.subspace.subspace import SubspaceMethod, span_tolerance
 from fastadmm.engine.engine import Engine
-from fastadmm.method.certificate import PrimalValue, dual_bound, penalty_unit
+from fastadmm.method.certificate import PrimalValue, penalty_unit
 from fastadmm.method.class_certificate import (
     class_primal_value,
     hessian_sums,
@@ -34,7 +33,7 @@ from fastadmm.method.class_span import (
     ClassSpanHessian,
     minimise_over_class_span,
 )
-from fastadmm.method.method import Measured, Method
+from fastadmm.method.method import Measured, Saved
 from fastadmm.method.span import SpanPoint
 from fastadmm.parties.classes import ClassDirectionParty, choose_class_solver
 from fastadmm.parties.reflection import Turn
@@ -64,11 +63,13 @@ def class_directions_per_party(n_parties: int, n_samples: int, n_classes: int) -
     return max(3, min(wanted, _MESSAGE_BUDGET // each, 64), min(8, 4 * _MESSAGE_BUDGET // each))
 
 
-class MultinomialCoordinator:
+class MultinomialCoordinator(Saved):
     """Messages of all parties, and the minimiser over their span.
 
     Shapes: messages (K, N); owner (K,); metric (N,).
     """
+
+    SAVED = "n_rounds", "n_factorisations"
 
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         self.problem, self.engine = problem, engine
@@ -262,11 +263,9 @@ class MultinomialCoordinator:
         self.point.coefficients, self.owner = self.point.coefficients[:, stay], self.owner[stay]
 
 
-class MultinomialMethod(Method):
+class MultinomialMethod(SubspaceMethod):
     """Subspace Newton sharing for the multinomial loss as a method."""
 
-    name = "subspace"
-    convergent = True
     family = "multinomial_subspace"
     row_keys = ("messages", "total", "metric")
 
@@ -274,13 +273,6 @@ class MultinomialMethod(Method):
         multinomial_of(problem)
         self.problem, self.engine = problem, engine
         self.coordinator = MultinomialCoordinator(problem, engine, directions)
-
-    @property
-    def descends(self) -> bool:
-        return self.problem.loss.smooth
-
-    def take_many_rounds(self) -> None:
-        self.coordinator.most_first = 0
 
     def make_parties(self) -> list[ClassDirectionParty]:
         problem = self.problem
@@ -316,32 +308,13 @@ class MultinomialMethod(Method):
         start = coordinator.primal if coordinator.primal is not None else coordinator.start()
         total, regulariser = coordinator.point.total, coordinator.regulariser()
         squared = sum((yield from coordinator.round()))
-        return self._left_behind(squared, self._lower_bound(start, total, regulariser, squared))
-
-    def _lower_bound(self, start: PrimalValue, total: Array, regulariser: float, squared: float) -> float:
-        """What the squares of the parties' residuals at the start of a round prove, summed scaling."""
-        gaps = squared / (2.0 * self.problem.regularization)
-        if start.dual_feasible:
-            return start.loss + regulariser - gaps
-        return dual_bound(self.problem, start.gradient, total, regulariser, gaps, self.engine)
-
-    def _left_behind(self, squared: float, bound: float) -> Measured:
-        """What a round that proved a bound left behind."""
-        coordinator = self.coordinator
-        assert coordinator.primal is not None
+        scale = self.problem.regularization
+        bound = self._lower_bound(start, total, regulariser, squared / (2.0 * scale))
         after = coordinator.primal.loss + coordinator.regulariser()
-        return self._measured(after, bound, squared, squared / (1.0 + self.problem.regularization) ** 2)
-
-    @property
-    def intercept(self) -> Array:
-        return self.coordinator.point.intercept
+        return self._measured(after, bound, squared, squared / (1.0 + scale) ** 2)
 
     def final_arguments(self, m: int) -> dict[str, Any]:
         return {"class_coefficients": self.coordinator.coefficients(m)}
-
-    @property
-    def total(self) -> Array:
-        return self.coordinator.point.total
 
     def weight_norms(self) -> list[float]:
         # Directions are orthonormal: the coordinator knows the norms without the weights.
@@ -350,71 +323,21 @@ class MultinomialMethod(Method):
         ]
 
     def export(self) -> dict[str, Any]:
-        coordinator = self.coordinator
-        saved: dict[str, Any] = {
-            "messages": coordinator.messages,
-            "owner": coordinator.owner,
-            "coefficients": coordinator.point.coefficients,
-            "total": coordinator.point.total,
-            "intercept": coordinator.point.intercept,
-            "loss": coordinator.point.loss,
-            "n_rounds": coordinator.n_rounds,
-            "spanned": coordinator.n_columns,
-            "moves": coordinator.moves.rows,
-            "n_factorisations": coordinator.n_factorisations,
-        }
+        coordinator, saved = self.coordinator, {**self._exported_span(), **self.coordinator.export()}
         if coordinator.metric is not None:
-            saved["metric"] = coordinator.metric
-            saved["metric_watch"] = coordinator.watch.export()
             saved["span_hessian"] = coordinator.hessian.span.matrix
             saved["class_hessian"] = coordinator.hessian.classes
         return saved
 
-    def spill(self, directory: Path) -> None:
-        self.coordinator.store.directory = directory
-
-    def place(self, count: int) -> Array:
-        return self.coordinator.store.place(count, self.coordinator.most_messages)
-
     def restore(self, saved: dict[str, Any]) -> None:
-        coordinator, problem = self.coordinator, self.problem
-        classes, n = problem.n_outputs, problem.n_samples
-        owner = np.array(saved["owner"], dtype=np.int64)
-        k = len(owner)
-        # Taken over where it can be: all messages twice may not fit.
-        messages = saved["messages"]
-        if messages is not coordinator.store.rows:
-            messages = np.require(messages, np.float64, ["C", "O", "W"])
-        point = SpanPoint(
-            np.array(saved["coefficients"]), np.array(saved["intercept"]), np.array(saved["total"])
-        )
-        read = (k, n) if messages.shape == (k + coordinator.most_messages, n) else messages.shape
-        shapes = (read, point.coefficients.shape, point.intercept.shape, point.total.shape)
-        if shapes != ((k, n), (classes, k), (classes,), (classes * n,)):
-            raise ValueError("messages")
-        coordinator.adopt(messages, owner)
-        coordinator.point = point
-        coordinator.n_rounds = int(saved["n_rounds"])
-        coordinator.n_columns = int(saved.get("spanned", coordinator.n_columns))
-        if "moves" in saved:  # not in runs that began without them
-            coordinator.moves.rows = np.array(saved["moves"], dtype=np.float64)
-            if coordinator.moves.rows.shape[1] not in (0, k):
-                raise ValueError("moves")
-        coordinator.n_factorisations = int(saved["n_factorisations"])
+        coordinator, intercept = self.coordinator, np.array(saved["intercept"])
+        self._restore_span(saved)
+        if intercept.shape != coordinator.point.intercept.shape:
+            raise ValueError("intercept")
+        coordinator.point.intercept = intercept
+        coordinator.restore(saved)
         if "metric" in saved:
-            coordinator.metric = np.array(saved["metric"])
-            coordinator.watch.restore(saved["metric_watch"])
             coordinator.hessian.span.matrix = np.array(saved["span_hessian"])
             coordinator.hessian.span.reference = coordinator.metric
             coordinator.hessian.classes = np.array(saved["class_hessian"])
         coordinator.restart(float(saved["loss"]))
-
-    def restore_parties(self, parties: list[dict[str, Array]]) -> None:
-        coordinator = self.coordinator
-        for m, (party, state) in enumerate(zip(self.parties, parties, strict=True)):
-            directions = np.array(state["directions"], dtype=np.float64)
-            if directions.shape != (int((coordinator.owner == m).sum()), party.block.shape[1]):
-                raise ValueError("directions")
-            party.directions = directions
-        if (metric := coordinator.metric) is not None:
-            self.engine.map(lambda party: party.set_metric(metric), self.parties)

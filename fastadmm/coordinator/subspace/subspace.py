@@ -40,7 +40,7 @@ from fastadmm.coordinator.subspace.near_rows import minimise_near_bends
 from fastadmm.coordinator.subspace.rounded_messages import Correction, RoundedMessages
 from fastadmm.engine.engine import Engine
 from fastadmm.method.certificate import PrimalValue, dual_bound, make_feasible, penalty_unit, primal_value
-from fastadmm.method.method import Measured, Method
+from fastadmm.method.method import Measured, Method, Saved
 from fastadmm.method.row_samples import begin_on_samples
 from fastadmm.method.span import Span, SpanPoint, minimise_over_span
 from fastadmm.method.span_hessian import SpanHessian
@@ -97,11 +97,13 @@ def span_tolerance(
     return (_EARLY_SPAN_ACCURACY if gap > _EARLY * abs(objective) else _SPAN_ACCURACY) * gap
 
 
-class SubspaceCoordinator:
+class SubspaceCoordinator(Saved):
     """Messages of all parties, and the minimiser over their span.
 
     Shapes: messages (K, N); owner (K,); metric (N,).
     """
+
+    SAVED = "n_factorisations", "idle", "n_forgotten", "began"
 
     #: Whether all that parties would answer follows from exact messages that span all weights.
     knows_penalty = True
@@ -585,7 +587,7 @@ class SubspaceMethod(Method):
         both: bool = False,
     ) -> None:
         self.problem, self.engine = problem, engine
-        self.coordinator = SubspaceCoordinator(problem, engine, directions, both)
+        self.coordinator: Any = SubspaceCoordinator(problem, engine, directions, both)
 
     @property
     def descends(self) -> bool:
@@ -663,7 +665,7 @@ class SubspaceMethod(Method):
         return dual_bound(self.problem, start.gradient, total, regulariser, gaps, self.engine)
 
     @property
-    def intercept(self) -> float:
+    def intercept(self) -> Any:
         return self.coordinator.point.intercept
 
     def final_arguments(self, m: int) -> dict[str, Any]:
@@ -681,19 +683,9 @@ class SubspaceMethod(Method):
     def export(self) -> dict[str, Any]:
         coordinator = self.coordinator
         saved: dict[str, Any] = {
-            "messages": coordinator.messages,
-            "owner": coordinator.owner,
-            "coefficients": coordinator.point.coefficients,
-            "total": coordinator.point.total,
-            "intercept": coordinator.point.intercept,
-            "loss": coordinator.point.loss,
+            **self._exported_span(),
             "directions": coordinator.directions.export(),
-            "moves": coordinator.moves.rows,
-            "n_factorisations": coordinator.n_factorisations,
-            "idle": coordinator.idle,
-            "n_forgotten": coordinator.n_forgotten,
-            "spanned": coordinator.n_columns,
-            "began": coordinator.began,
+            **coordinator.export(),
             "repaired": coordinator.repaired,
         }
         if coordinator.most_directions is not None:
@@ -710,13 +702,50 @@ class SubspaceMethod(Method):
         if coordinator.point.products is not None:
             saved["gradient_products"] = coordinator.point.products
         saved.update(self.kept_witness())
-        if coordinator.metric is not None:
-            saved["metric"] = coordinator.metric
-            saved["metric_watch"] = coordinator.watch.export()
         if coordinator.hessian.reference is not None:
             saved["span_hessian"] = coordinator.hessian.matrix
             saved["span_reference"] = coordinator.hessian.reference
         return saved
+
+    def _exported_span(self) -> dict[str, Any]:
+        """Messages, the point of their span, its last moves, and the metric."""
+        coordinator = self.coordinator
+        saved: dict[str, Any] = {
+            "messages": coordinator.messages,
+            "owner": coordinator.owner,
+            "coefficients": coordinator.point.coefficients,
+            "total": coordinator.point.total,
+            "intercept": coordinator.point.intercept,
+            "loss": coordinator.point.loss,
+            "spanned": coordinator.n_columns,
+            "moves": coordinator.moves.rows,
+        }
+        if coordinator.metric is not None:
+            saved.update(metric=coordinator.metric, metric_watch=coordinator.watch.export())
+        return saved
+
+    def _restore_span(self, saved: dict[str, Any]) -> None:
+        """Inverse of :meth:`_exported_span`, but for the intercept; ValueError where shapes do not fit."""
+        coordinator, problem = self.coordinator, self.problem
+        n, owner = problem.n_samples, np.array(saved["owner"], dtype=np.int64)
+        # Without a copy if possible: all messages twice may not fit.
+        messages = saved["messages"]
+        if messages is not coordinator.store.rows:
+            messages = np.require(messages, np.float64, ["C", "O", "W"])
+        k, room = len(owner), coordinator.most_messages
+        c, total = np.array(saved["coefficients"]), np.array(saved["total"])
+        moves = np.array(saved.get("moves", np.empty((0, k))))  # not in runs that began without them
+        ends = c.shape[-1], moves.shape[-1] if len(moves) else k
+        fits = messages.shape in ((k, n), (k + room, n)) and total.shape == (problem.message_size,)
+        if not fits or ends != (k, k):
+            raise ValueError("messages")
+        coordinator.adopt(messages, owner)
+        coordinator.point = SpanPoint(c, coordinator.point.intercept, total, float(saved["loss"]))
+        coordinator.n_columns = int(saved.get("spanned", coordinator.n_columns))
+        coordinator.moves.rows = moves
+        if "metric" in saved:
+            coordinator.metric = np.array(saved["metric"])
+            coordinator.watch.restore(saved["metric_watch"])
 
     def spill(self, directory: Path) -> None:
         self.coordinator.store.directory = directory
@@ -728,48 +757,22 @@ class SubspaceMethod(Method):
         return self.coordinator.store.place(count, self.coordinator.most_messages)
 
     def restore(self, saved: dict[str, Any]) -> None:
-        coordinator, n = self.coordinator, self.problem.n_samples
-        # Without a copy if possible: all messages twice may not fit.
-        messages = saved["messages"]
-        if messages is not coordinator.store.rows:
-            messages = np.require(messages, np.float64, ["C", "O", "W"])
-        owner = np.array(saved["owner"], dtype=np.int64)
-        k = len(owner)
-        room = coordinator.most_messages
-        if messages.shape not in ((k, n), (k + room, n)) or saved["total"].shape != (n,):
-            raise ValueError("messages")
-        coordinator.adopt(messages, owner)
+        coordinator = self.coordinator
+        self._restore_span(saved)
+        coordinator.point.intercept = float(saved["intercept"])
         # A run continues as it began, whatever would be chosen today.
-        coordinator.rounded = RoundedMessages.restored(saved, messages[:k])
+        coordinator.rounded = RoundedMessages.restored(saved, coordinator.messages)
         coordinator.rounding_is_left = bool(saved.get("restate", False))
-        coordinator.point = SpanPoint(
-            np.array(saved["coefficients"]),
-            float(saved["intercept"]),
-            np.array(saved["total"]),
-            float(saved["loss"]),
-        )
         if "span_reference" in saved:
             coordinator.hessian.matrix = np.array(saved["span_hessian"])
             coordinator.hessian.reference = np.array(saved["span_reference"])
         coordinator.directions.restore(saved["directions"])
-        if "moves" in saved:
-            coordinator.moves.rows = np.array(saved["moves"], dtype=np.float64)
-            if len(coordinator.moves.rows) and coordinator.moves.rows.shape[1:] != owner.shape:
-                raise ValueError("moves")
-        coordinator.n_factorisations = int(saved["n_factorisations"])
-        if "metric" in saved:
-            metric = np.array(saved["metric"])
-            coordinator.metric = metric
-            coordinator.watch.restore(saved["metric_watch"])
+        coordinator.restore({"began": True, **saved})
         coordinator.restart()
         if "gradient_sums" in saved:
             total, size = saved["gradient_sums"].tolist()
             coordinator.point.sums = total, size
         coordinator.point.products = saved.get("gradient_products")
-        coordinator.idle = int(saved.get("idle", 0))
-        coordinator.n_forgotten = int(saved.get("n_forgotten", 0))
-        coordinator.n_columns = int(saved.get("spanned", coordinator.n_columns))
-        coordinator.began = bool(saved.get("began", True))
         coordinator.most_directions = saved.get("most_directions", coordinator.most_directions)
         if "asked" not in saved or coordinator.rounded is not None:
             coordinator.few_rows = None  # a run that gave up on them, or began without
