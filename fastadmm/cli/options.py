@@ -41,6 +41,9 @@ def flag(help: str, *names: str, panel: str | None = None) -> Any:
     return option(help, *names, default=False, panel=panel)
 
 
+#: Columns that a table on the screen shows at most; a file has all.
+SHOWN = 20
+
 FORCE = flag("Replace an existing file.", "--force")
 JSON = flag("Print one JSON document.", "--json")
 QUIET = flag("Show only errors and the result.", "--quiet", "-q")
