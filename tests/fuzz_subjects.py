@@ -398,7 +398,7 @@ SUBJECTS: dict[str, Subject] = {
         Command("train @sparse.parts --config @config.toml --dry-run"),
         Command("train @sparse.parts --config @private.toml -q -o @out", ("out",)),
         Command("owners train @data.owners --config @owners.toml -q -o @out", ("out",)),
-        Command("coordinator start @dense.parts/labels.h5 --party party-1 --party party-2 --scheme sharing --config @config.toml -o @out", ("out",)),
+        Command("coordinator start @dense.parts/labels.h5 --party party-1 --party party-2 --set scheme=sharing --config @config.toml -o @out", ("out",)),
     ), 3),
 }  # fmt: skip
 

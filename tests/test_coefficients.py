@@ -97,9 +97,10 @@ def test_a_party_alone_has_its_own_part(home, tmp_path, capsys):
     assert "guest, host" in refused(capsys, 5, "coefficients", home / "run", "--party", "nobody")
 
 
-def test_command(home, tmp_path, capsys):
+def test_command(home, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("fastadmm.cli.coefficients.SHOWN", 1)
     out = tmp_path / "c.csv"
-    assert run("coefficients", home / "run", "-o", out, "--top", 1) == 0
+    assert run("coefficients", home / "run", "-o", out) == 0
     text = capsys.readouterr().out
     assert "3 more" in text
     assert max(len(line) for line in text.splitlines() if not line.startswith("note: ")) <= 80

@@ -54,7 +54,7 @@ def test_class_weights_are_sample_weights(data, tmp_path):
 def test_class_weights_of_the_command_line(data, tmp_path, capsys):
     assert run("train", data / "a.parts", "-o", tmp_path / "b", "--set", "class_weight=balanced", "-q") == 0
     assert 'class_weight = "balanced"' in (tmp_path / "b" / "run.toml").read_text(encoding="utf-8")
-    assert run("train", data / "a.parts", "-o", tmp_path / "c", "--set", "class_weight=maybe:2", "-q") == 5
+    assert run("train", data / "a.parts", "-o", tmp_path / "c", "--set", "class_weight={maybe=2}", "-q") == 5
     assert "key 'class_weight': unknown class 'maybe'; the classes are 'no', 'yes'" in capsys.readouterr().err
     assert not (tmp_path / "c").exists()
 

@@ -379,7 +379,7 @@ def test_extension_after_the_round_limit(folder, tmp_path, capsys, scheme, limit
 
     assert run("resume", out) == 5
     err = capsys.readouterr().err
-    assert "give a new limit: --rounds, --time or --gap" in err
+    assert "give a new limit: --rounds, --gap or --set time=SECONDS" in err
     assert run("resume", out, "--threads", 1) == 5
 
     assert run("resume", out, "--rounds", 1000, "--quiet") == 0
@@ -415,7 +415,7 @@ def test_time_limit(folder, tmp_path, capsys):
     assert run("train", folder / "train.parts", *options, "--out", out) == 7
     err = capsys.readouterr().err
     assert "stopped at the time limit" in err
-    assert f"fastadmm resume {out} --time " in err
+    assert f"fastadmm resume {out} --set time=" in err
     first = result_of(out)
     assert first["status"] == "time_limit"
     assert run("resume", out, "--set", "time=0.3", "--quiet") == 7

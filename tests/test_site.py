@@ -79,7 +79,7 @@ def test_reference_covers_exported_names_kernels_and_commands():
     for command in ("convert", "train", "owners forecast", "party step", "align psi-request"):
         name = command if command != "owners forecast" else "forecast"
         assert f"`fastadmm {name}`" in text
-    assert "--warm-start" in text
+    assert "--lambda" in text
 
 
 def test_formulas_become_mathml():

@@ -15,8 +15,6 @@ from fastadmm.runs.points import apply_card
 from fastadmm.store import open_partition
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.frozen import FrozenEstimator
-from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from run_tools import run
@@ -115,17 +113,10 @@ def test_points_are_those_of_the_command_line(tables, home):
     points = [row[header.index("points")] for row in rows]
     mine = card.score({"guest": bank, "host": shop})
     np.testing.assert_allclose(mine, points, atol=1e-5)
-    # One frame whose model says who holds what is the same; and so are bins and a model fitted before.
-    parties = {"guest": list(bank.columns), "host": list(shop.columns)}
-    X = pd.concat([bank, shop], axis=1)
-    one = clone(card).set_params(model__parties=parties).fit(X, y)
-    pd.testing.assert_frame_equal(one.points_, card.points_)
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(one)).score(X), mine)
+    X = {"guest": bank, "host": shop}
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(card)).score(X), mine)
     with pytest.raises(ValueError, match="feature names should match"):
-        one.score(X[["late", "city"]])
-    steps = make_pipeline(WoeTransformer(min_iv=0), JointClassifier(tol=1e-13)).fit(X, y)
-    held = Scorecard(*map(FrozenEstimator, (steps[0], steps[1])), digits=6).fit(X, y)
-    np.testing.assert_allclose(held.score(X), one.score(X), atol=1e-5)
+        card.score({"guest": bank[["late", "city"]], "host": shop})
     assert Scorecard().fit(X, y).score(X).dtype == np.int64
 
 

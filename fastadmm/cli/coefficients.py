@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastadmm.cli.app import app
-from fastadmm.cli.options import FORCE, JSON, argument, check_csv, option
+from fastadmm.cli.options import FORCE, JSON, SHOWN, argument, check_csv, option
 from fastadmm.cli.tables import show
 from fastadmm.cli.terminal import print_json, say
 from fastadmm.errors import ConfigError
@@ -25,9 +25,6 @@ def coefficients(
     party: str | None = option("Only this party; the others' files are not read.", metavar="NAME"),
     reference: list[str] | None = option(
         "Compare a column's categories with this; may be repeated.", metavar="COLUMN=CATEGORY"
-    ),
-    top: int = option(
-        "Number of columns to print for each party; the CSV file has all.", "--top", default=20, min=1
     ),
     out: Path | None = option("CSV file for the whole table.", "--out", "-o"),
     as_json: bool = JSON,
@@ -52,11 +49,11 @@ def coefficients(
     if as_json:
         print_json(found.to_dict(), ensure_ascii=False)
         return
-    shown = found.largest(top)
+    shown = found.largest(SHOWN)
     show(coefficient_table(shown))
     left = len(found.rows()) - len(shown.rows())
     if left:
-        say(f"{left} more with smaller scaled weights: --top, or -o FILE.csv for all")
+        say(f"{left} more with smaller scaled weights: -o FILE.csv for all")
     for note in found.notes:
         say(f"note: {note}")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fastadmm.cli.app import app
-from fastadmm.cli.options import FORCE, JSON, argument, check_csv, option
+from fastadmm.cli.options import FORCE, JSON, SHOWN, argument, check_csv, option
 from fastadmm.cli.tables import grid, show
 from fastadmm.cli.terminal import print_json, say
 from fastadmm.files.escapes import csv_rows
@@ -16,7 +16,6 @@ from fastadmm.files.escapes import csv_rows
 def columns(
     data: Path = argument("Partition, or one party's file."),
     labels: Path | None = option("Label file of the same rows, for the information value (IV)."),
-    top: int = option("Number of columns to print; the CSV file has all.", "--top", default=20, min=1),
     out: Path | None = option("CSV file for all columns.", "--out", "-o"),
     as_json: bool = JSON,
     force: bool = FORCE,
@@ -27,11 +26,11 @@ def columns(
 
     rows = column_report(data, labels)
     key = "vif" if labels is None else "iv_cross"
-    print_columns("columns", rows, key, top, out, as_json, force)
+    print_columns("columns", rows, key, out, as_json, force)
 
 
 def print_columns(
-    title: str, rows: list[dict[str, Any]], key: str, top: int, out: Path | None, as_json: bool, force: bool
+    title: str, rows: list[dict[str, Any]], key: str, out: Path | None, as_json: bool, force: bool
 ) -> None:
     """Print rows about columns, the largest first; write all of them as CSV."""
     import math
@@ -49,17 +48,16 @@ def print_columns(
         return
     ordered = sorted(rows, key=lambda row: -math.inf if row[key] is None else row[key], reverse=True)
     header = [name.replace("_", " ") for name in rows[0]]
-    cells = (row.values() for row in ordered[:top])
+    cells = (row.values() for row in ordered[:SHOWN])
     show(grid(title, header, cells, ("column", "with"), simple=True))
-    if len(rows) > top:
-        say(f"{len(rows) - top} more columns: --top, or -o FILE.csv for all")
+    if len(rows) > SHOWN:
+        say(f"{len(rows) - SHOWN} more columns: -o FILE.csv for all")
 
 
 @app.command()
 def drift(
     reference: Path = argument("Partition or party's file of the training rows."),
     new: Path = argument("The same for new rows."),
-    top: int = option("Number of columns to print; the CSV file has all.", "--top", default=20, min=1),
     out: Path | None = option("CSV file for all columns.", "--out", "-o"),
     as_json: bool = JSON,
     force: bool = FORCE,
@@ -67,4 +65,4 @@ def drift(
     """Print how far columns have shifted between two sets of rows: stability index (PSI), shift of means."""
     from fastadmm.runs.columns import column_drift
 
-    print_columns("drift", column_drift(reference, new), "psi", top, out, as_json, force)
+    print_columns("drift", column_drift(reference, new), "psi", out, as_json, force)

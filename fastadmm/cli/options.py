@@ -41,6 +41,9 @@ def flag(help: str, *names: str, panel: str | None = None) -> Any:
     return option(help, *names, default=False, panel=panel)
 
 
+#: Columns that a table on the screen shows at most; a file has all.
+SHOWN = 20
+
 FORCE = flag("Replace an existing file.", "--force")
 JSON = flag("Print one JSON document.", "--json")
 QUIET = flag("Show only errors and the result.", "--quiet", "-q")
@@ -139,7 +142,8 @@ class _Command:
         for parameter in signature.parameters.values():
             if parameter.name == "options":
                 parameters += [_parameter(name, s) for name, (_, s) in self._tables.items() if s.help]
-                parameters.append(_SET)
+                if not all(s.help for _, s in self._tables.values()):
+                    parameters.append(_SET)
             elif is_dataclass(parameter.annotation):
                 parameters += _of_group(parameter.annotation)
             else:
@@ -152,7 +156,7 @@ class _Command:
             names = [f.name for f in fields(group.annotation)]
             values[group.name] = group.annotation(**{name: values.pop(name) for name in names})
         if "options" in own:
-            found = self._set(values.pop(_SET.name) or ())
+            found = self._set(values.pop(_SET.name, None) or ())
             for name, (table, setting) in self._tables.items():
                 value = values.pop(name) if setting.help else None
                 if value is not None:

@@ -62,11 +62,10 @@ def styled(text: str, code: str, stream: TextIO) -> str:
     return text if plain else f"\x1b[{code}m{text}\x1b[0m"
 
 
-def note(console: Any, text: str) -> None:
-    """Show a line beside a progress display."""
-    live = console.is_terminal
-    lines = wrapped(printable_lines(text), console.width if live else None)
-    console.print(lines, style="dim" if live else None, markup=False, highlight=False, soft_wrap=True)
+def draw_over(text: str) -> None:
+    """Draw a line of standard error over the one before; an empty one removes it."""
+    width = columns(sys.stderr) or 80
+    print(f"\r\x1b[2K{text[: width - 1]}", end="", file=sys.stderr, flush=True)
 
 
 def say(text: str, *, hang: int | None = None, dim: bool = False, error: bool = False) -> None:

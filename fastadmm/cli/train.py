@@ -141,7 +141,7 @@ def report_result(result: dict[str, Any], run: Path, as_json: bool) -> int:
     hint = {
         Status.INTERRUPTED: f"; continue with: fastadmm resume {run}",
         Status.MAX_ROUNDS: f"; continue with: fastadmm resume {run} --rounds {2 * result['rounds']}",
-        Status.TIME_LIMIT: f"; continue with: fastadmm resume {run} --set time={2 * result['seconds']:.0f}",
+        Status.TIME_LIMIT: f"; continue with: fastadmm resume {run} --set time={2 * result['seconds']:.3g}",
     }.get(status, "")
     say(f"fastadmm: {kind}{result['message']}{hint}", error=True)
     return code

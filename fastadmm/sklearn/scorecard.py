@@ -7,13 +7,10 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
-from sklearn.frozen import FrozenEstimator
-from sklearn.utils import check_array
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from fastadmm.errors import ConfigError
 from fastadmm.runs.points import Scaling, add_up, card_of, point_rows
-from fastadmm.sklearn.columns import party_names, resolve_parties, tables_of
 from fastadmm.sklearn.estimators import JointClassifier
 from fastadmm.sklearn.woe import WoeTransformer, check_numbers, naming_parameters
 from fastadmm.store.encoder import Encoder
@@ -36,9 +33,8 @@ class Scorecard(BaseEstimator):
     woe : WoeTransformer or None, default=None
         How columns are binned; None is ``WoeTransformer(min_iv=0)``, as at the command line.
     model : JointClassifier or None, default=None
-        What is trained on the weights of evidence; None is ``JointClassifier()``. Its ``parties`` are of the
-        columns of X. Bins and a model that are fitted already go both into scikit-learn's
-        ``FrozenEstimator``.
+        What is trained on the weights of evidence; None is ``JointClassifier()``. Its ``parties`` stay None:
+        a dict of tables says who holds what.
     base : float, default=600
         Points where the odds are ``odds``.
     odds : float, default=50
@@ -97,18 +93,7 @@ class Scorecard(BaseEstimator):
         if self.positive is not None:
             self.woe_.set_params(positive=self.positive)
             self.model_.set_params(positive=self.positive)
-        self._columns: dict[str, Array] | None = None
-        frozen = isinstance(self.woe_, FrozenEstimator)
-        if tables_of(X) is None and self.model_.parties is not None and not frozen:
-            names = [*map(str, X.columns)] if hasattr(X, "columns") else None
-            columns = resolve_parties(self.model_.parties, np.shape(X)[1], names)
-            self._columns = dict(zip(party_names(self.model_.parties, len(columns)), columns))
-            self.model_.set_params(parties=None)
-        if frozen:
-            check_is_fitted(self.model_, "coef_")
-        else:
-            given = self._by_party(X, reset=True)
-            self.model_.fit(self.woe_.fit_transform(given, y, sample_weight), y, sample_weight)
+        self.model_.fit(self.woe_.fit_transform(X, y, sample_weight), y, sample_weight)
         model, good = self._model(), None if self.good is None else str(self.good)
         with naming_parameters():
             scaling = Scaling(self.base, self.odds, self.pdo, good, int(self.digits))
@@ -128,32 +113,16 @@ class Scorecard(BaseEstimator):
     def score(self, X: Any) -> Array:
         """Points of rows, of shape (n_samples,); 0 of unseen categories, with a warning."""
         check_is_fitted(self, "points_")
-        blocks = self.woe_._encoded(self._by_party(X), self._encoders)
+        blocks = self.woe_._encoded(X, self._encoders)
         total, _ = add_up(self.base_points_, blocks, [int(self.digits)] * len(blocks))
         return total  # type: ignore[return-value]  # there are base points
-
-    def _by_party(self, X: Any, reset: bool = False) -> Any:
-        """X, or where the model's ``parties`` say who holds its columns a table for each."""
-        if self._columns is None:
-            return X
-        validate_data(self, X, reset=reset, skip_check_array=True)
-        if hasattr(X, "iloc"):
-            return {name: X.iloc[:, held] for name, held in self._columns.items()}
-        X = check_array(X, dtype=None, ensure_all_finite=False, input_name="X")
-        return {name: X[:, held] for name, held in self._columns.items()}
 
     def _model(self) -> Model:
         """The model as the command line has it: a weight speaks for the class that is counted."""
         woe, model = self.woe_, self.model_
-        if [*woe.classes_] != [*model.classes_]:
-            raise ConfigError(
-                f"model: its classes are {[*model.classes_]}, those of the bins {[*woe.classes_]}"
-            )
         first = bool(woe.positive_ == woe.classes_[0])
         sign, names = (-1.0, woe.classes_[::-1]) if first else (1.0, woe.classes_)
         coef, at, parties = np.ravel(model.coef_), 0, []
-        if len(coef) != (made := sum(len(encoder.columns) for encoder in woe.encoders_.values())):
-            raise ConfigError(f"model: has {len(coef)} weights, but the bins make {made} features")
         for name, encoder in woe.encoders_.items():
             d = len(encoder.columns)
             weights = sign * coef[at : at + d]

@@ -205,7 +205,7 @@ def make_template(home: Path) -> None:
         for arguments in (
             ["owners", "convert", "a.csv", "b.csv", "--label", "y", "-o", "o.owners"],
             ["train", "a.parts", "--threads", "1", "-q", "--out", "done"],
-            ["coordinator", "start", "a.parts/labels.h5", *parties, "--threads", "1", "-o", "files"],
+            ["coordinator", "start", "a.parts/labels.h5", *parties, "--set", "threads=1", "-o", "files"],
         ):
             code = run(*arguments)
             assert code in (0, 7), (arguments, code)
