@@ -27,7 +27,6 @@ class Source(Protocol):
 
     path: str  # for messages
     kind: str  # what the blocks hold
-    quick: bool  # whether a second pass costs little: nothing is parsed
     feature_names: list[str] | None  # none where the format has no names (LIBSVM, NPZ)
 
     @property

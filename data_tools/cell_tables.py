@@ -12,7 +12,8 @@ from functools import cache
 from fastadmm.data_tools.building import missing_numbers
 from fastadmm.data_tools.columns import MISSING, TRUTH, cased, truth_levels
 from fastadmm.data_tools.dates import to_number
-from fastadmm.data_tools.predict_tables import PartyColumns, encoder_of
+from fastadmm.data_tools.encoding import encoder_of
+from fastadmm.data_tools.predict_tables import PartyColumns
 from fastadmm.errors import ConfigError
 from fastadmm.store.cell_reading import CellReading
 from fastadmm.store.encoder import ColumnEncoding

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from shlex import quote
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from fastadmm.data_tools.column_types import Typing, read_column, recognise
@@ -273,6 +273,13 @@ def _codes(
         report.unseen[encoding.name] = len(unknown)
         report.examples[encoding.name] = first
     return codes
+
+
+def encoder_of(party: Any) -> Encoder:
+    """The encoder of a party of a partition or a model; without one its features were columns of numbers."""
+    if party.encoder is not None:
+        return cast(Encoder, party.encoder)
+    return Encoder(tuple(ColumnEncoding(name) for name in party.feature_names))
 
 
 def describe(table: Table, encoder: Encoder, rows: np.ndarray) -> list[dict[str, Any]]:

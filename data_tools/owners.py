@@ -22,6 +22,7 @@ from fastadmm.data_tools.opening import SourceFile
 from fastadmm.data_tools.parts import format_of
 from fastadmm.data_tools.scaling import ColumnStatistics
 from fastadmm.data_tools.suggest import nearest
+from fastadmm.data_tools.tables import Layout
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import atomic_directory, shown
 from fastadmm.store.collection import DIGEST_BYTES, record_digests, shared_rows
@@ -47,35 +48,43 @@ class Reading:
     y_key: str | None = None  # arrays of an NPZ file
 
     def open(
-        self, path: str | Path, *, by: str | None = None, needed: bool = True, scratch: Path | None = None
+        self,
+        path: str | Path,
+        *,
+        by: str | None = None,
+        scratch: Path | None = None,
+        on_read: OnRead | None = None,
     ) -> Source:
         """A reader of one file; `by` is the column that names owners, which is no feature."""
-        file = SourceFile(path)
+        file = SourceFile(path, parquet=True)
         kind = format_of(file, self.format)
+        kind = "csv" if kind == "parquet" else kind
         check_format_options(kind, self, self.separator, f"{file.shown}: ")
-        reader: CsvSource | NpzSource
         if kind == "libsvm":
-            if by is not None and needed:
-                raise ConfigError(
-                    f"--by {by!r}: LIBSVM files have no column for it; use --sizes or one file each"
-                )
-            return LibsvmSource([file], n_features=self.features, zero_based=self.zero_based)
-        if kind == "csv":
-            reader = CsvSource(
-                file, label=self.label, drop=self.drop, header=self.header, separator=self.separator,
-                beside=by, scratch=scratch,
-            )  # fmt: skip
+            return LibsvmSource([file], n_features=self.features, zero_based=self.zero_based, scratch=scratch)
+        if kind == "npz":
+            return NpzSource(file, x_key=self.x_key, y_key=self.y_key or "y")
+        return CsvSource(
+            path, Layout(self.separator, header=self.header), label=self.label, drop=self.drop, beside=by,
+            scratch=scratch, on_read=on_read,
+        )  # fmt: skip
+
+    def check_by(self, reader: Source, by: str) -> None:
+        """Refuse a column (CSV) or array (NPZ) of owners that is not there, or holds the labels."""
+        if isinstance(reader, CsvSource):
             noun, label, names = "column", self.label, reader.columns
+        elif isinstance(reader, NpzSource):
+            noun, label, names = "array", reader.y_key, reader.keys
         else:
-            reader = NpzSource(file, x_key=self.x_key, y_key=self.y_key or "y")
-            noun, label, names = "array", self.y_key or "y", reader.keys
-        if by is not None and needed and by not in names:
-            raise InputError(f"{file.shown}: --by: no {noun} {by!r}{nearest(by, names)}")
-        if by is not None and needed and by == label:
-            raise InputError(
-                f"{file.shown}: --by {by!r}: this {noun} holds the labels; owners need their own"
+            raise ConfigError(
+                f"--by {by!r}: LIBSVM files have no column for it; use --sizes or one file each"
             )
-        return reader
+        if by not in names:
+            raise InputError(f"{reader.path}: --by: no {noun} {by!r}{nearest(by, names)}")
+        if by == label:
+            raise InputError(
+                f"{reader.path}: --by {by!r}: this {noun} holds the labels; owners need their own"
+            )
 
     def owners_of(self, reader: Source, column: str) -> Iterator[Any]:
         """What a column (CSV) or array (NPZ) of a source says of each row."""
@@ -119,10 +128,13 @@ def convert_owners(
     reading, components, dtype = asked.reading, asked.components, asked.dtype
     _check_options(sources, asked)
     beside = Path(out).absolute().parent
-    readers = [reading.open(path, by=asked.by, scratch=beside) for path in sources]
+    size = sum(Path(path).stat().st_size for path in sources if Path(path).is_file())
+    on_read = Steps(progress, "reading", size)
+    readers = [reading.open(path, by=asked.by, scratch=beside, on_read=on_read) for path in sources]
+    if asked.by is not None:
+        reading.check_by(readers[0], asked.by)
     _check_features(readers)
-    size = sum(Path(path).stat().st_size for path in sources)
-    scan = _scan(readers, Steps(progress, "reading", size), compare=asked.public is not None)
+    scan = _scan(readers, on_read, compare=asked.public is not None)
     owner_of, owner_names = _assign(scan, readers[0], sources, asked)
     counts = np.bincount(owner_of[owner_of >= 0], minlength=len(owner_names))
     for name, count in zip(owner_names, counts, strict=True):
@@ -369,7 +381,7 @@ def _recipe(
     public, by, components, reading = asked.public, asked.by, asked.components, asked.reading
     if public is None:
         return {}, None
-    reader = reading.open(public, by=by, needed=False)  # a public file need not name owners
+    reader = reading.open(public, by=by)  # a public file need not name owners
     if reader.feature_names != like.feature_names:
         unknown = sorted(set(like.feature_names or ()) - set(reader.feature_names or ()))
         hint = nearest(unknown[0], reader.feature_names or []) if unknown else ""

@@ -13,9 +13,6 @@ from fastadmm.files.atomic import shown, storage_errors
 #: Bytes of a file in which nothing is compressed, with the name that gzip may add, at most.
 _COMPRESSED_NOTHING = 1024
 
-#: Names of parts that one line tells.
-_TOLD = 3
-
 
 def is_parts(path: str | Path) -> bool:
     """Whether a path stands for many files."""
@@ -36,20 +33,6 @@ def part_files(path: str | Path) -> list[Path]:
         what = "all parts are empty" if parts else what
         raise InputError(f"{shown(path)}: {what}: give a data file, or a directory or pattern of parts")
     return filled
-
-
-def empty_parts(path: str | Path) -> list[str]:
-    """Names of the empty files among parts, as tools write them for a share without rows."""
-    with storage_errors(path, "read"):
-        return [part.name for part in _parts(path) if _is_empty(part)] if is_parts(path) else []
-
-
-def told_of_empty(path: str | Path, names: Sequence[str]) -> list[str]:
-    """The line about parts without rows that have these names; none without names."""
-    if not names:
-        return []
-    first = ", ".join(sorted(names)[:_TOLD]) + (" and others" if len(names) > _TOLD else "")
-    return [f"{shown(path)}: {len(names)} empty part{'s' * (len(names) > 1)} passed over: {first}"]
 
 
 def _parts(path: str | Path) -> list[Path]:

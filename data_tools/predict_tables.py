@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from fastadmm.data_tools.alignment import align, read_alignment, rows_of, table_ids
-from fastadmm.data_tools.convert_tables import kept_cells, offset_of
-from fastadmm.data_tools.encoding import encode_table
+from fastadmm.data_tools.convert_tables import kept_cells
+from fastadmm.data_tools.encoding import encode_table, encoder_of
+from fastadmm.data_tools.label_columns import offset_of
 from fastadmm.data_tools.per_table import TableRows, of_each, table_names
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.data_tools.tables import Table, read_table, table_of_rows
@@ -165,15 +166,6 @@ def _cell_text(value: Any, reading: CellReading, place: str) -> str:
     if text.endswith(".0"):
         text = text[:-2]
     return text.replace(".", reading.decimal or ".") + reading.unit
-
-
-def encoder_of(party: PartyColumns) -> Encoder:
-    """The party's encoder; without one its features were columns of numbers."""
-    from fastadmm.store.encoder import ColumnEncoding, Encoder
-
-    if party.encoder is not None:
-        return party.encoder
-    return Encoder(tuple(ColumnEncoding(name) for name in party.feature_names))
 
 
 def _refuse_shared_columns(parties: Sequence[PartyColumns], encoders: Sequence[Encoder]) -> None:

@@ -17,7 +17,6 @@ from fastadmm.solver.cross_validation import make_folds
 from fastadmm.solver.early_stopping import held_out_rows
 from fastadmm.store import open_partition
 from fastadmm.store.label_file import LabelWriter, open_labels
-from scipy.sparse import csr_array
 
 from run_tools import run
 
@@ -74,25 +73,6 @@ def test_ids_and_row_numbers(values, seen):
     assert not seen or (seen in lines[0] and lines[0].endswith("convert with --drop x [id]"))
     named = number_notes("t.csv", ["Kunden-Nr"], [np.random.default_rng(2).integers(0, 1 << 40, (N, 1))])
     assert names(named) == ["id"]
-
-
-def test_ids_among_columns_without_names(tmp_path, capsys):
-    X = np.c_[
-        np.random.default_rng(2).normal(size=(N, 2)), np.arange(N)
-    ]  # the first id is 0: not in CSR rows
-    np.savez(tmp_path / "dense.npz", X=X, y=Y)
-    rows = csr_array(X)
-    parts = {"data": rows.data, "indices": rows.indices, "indptr": rows.indptr, "shape": rows.shape}
-    np.savez(tmp_path / "csr.npz", y=Y, **parts)
-    lines = [f"{int(y)} 1:{a} 2:{b} 3:{int(i)}\n" for y, (a, b, i) in zip(Y, X)]
-    (tmp_path / "rows.svm").write_text("".join(lines))
-    for name in ("dense.npz", "csr.npz", "rows.svm"):
-        assert (
-            run("convert", tmp_path / name, "--parties", 1, "-o", tmp_path / f"{name}.parts", "--json") == 0
-        )
-        (line,) = json.loads(capsys.readouterr().out)["report"]
-        assert "column 'f3': numbers the rows: " in line
-        assert line.endswith("leave it out of the source [id]")
 
 
 @pytest.mark.parametrize(

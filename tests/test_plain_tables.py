@@ -2,12 +2,10 @@
 
 import numpy as np
 import pytest
-from fastadmm.data_tools import opening, tables, threads
+from fastadmm.data_tools import libsvm, opening, tables, threads
 from fastadmm.data_tools.blocks import Block
 from fastadmm.data_tools.csv_source import CsvSource
 from fastadmm.data_tools.csv_table import is_number
-from fastadmm.data_tools.opening import SourceFile
-from fastadmm.data_tools.spool import Spool
 from fastadmm.errors import FastadmmError
 from scipy import sparse
 
@@ -28,14 +26,14 @@ def write(path, lines, end="\n"):
 def read(path):
     """All rows with their notes, or what is wrong with them."""
     try:
-        source = CsvSource(SourceFile(path), label="y")
+        source = CsvSource(path, label="y")
         rows, labels = [], []
         for block in source.blocks():
             rows += block.X.view(np.int64).tolist()
             labels += [float(label) if is_number(str(label)) else label for label in block.labels.tolist()]
     except FastadmmError as error:
         return f"{type(error).__name__}: {error}"
-    return repr((rows, labels, source.notes))
+    return repr((rows, labels, source.table.notes))
 
 
 #: Bytes from which pandas reads: at once, or never.
@@ -87,8 +85,10 @@ def test_tables_of_every_shape_are_read_alike(tmp_path, monkeypatch, lines):
             assert seen[0] == seen[1], (text, block_bytes)
 
 
-def test_what_is_spooled_comes_back_to_the_last_bit(tmp_path):
-    spool = Spool(tmp_path)
+@pytest.mark.parametrize("most", [0, 1 << 20, 1 << 30])
+def test_what_is_kept_comes_back_to_the_last_bit(tmp_path, monkeypatch, most):
+    monkeypatch.setattr(libsvm, "CACHE_BYTES", most)
+    kept = libsvm._Kept(tmp_path)
     rng = np.random.default_rng(0)
     kinds = [
         *(np.ones(3000), np.arange(3000.0), np.arange(3000.0) * 20, np.full(3000, 0.25)),
@@ -100,10 +100,8 @@ def test_what_is_spooled_comes_back_to_the_last_bit(tmp_path):
             indices = np.sort(rng.integers(0, top, len(data))).astype(np.int32)
             X = sparse.csr_array((data, indices, np.array([0, len(data)], dtype=np.int32)), shape=(1, top))
             blocks.append(Block(X, np.zeros(1)))
-    kept = [spool.put(block) for block in blocks]
-    for block, place in zip(blocks, kept, strict=True):
-        assert place is not None
-        back = place.get()
+            kept.put(blocks[-1])
+    for block, back in zip(blocks, kept.blocks(), strict=True):
         for key in ("data", "indices", "indptr"):
             one, other = getattr(block.X, key), getattr(back.X, key)
             assert one.dtype == other.dtype

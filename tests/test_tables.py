@@ -8,7 +8,7 @@ import pytest
 from fastadmm.data_tools.alignment import canonical_order
 from fastadmm.data_tools.convert import convert as convert_source
 from fastadmm.data_tools.convert_tables import convert_tables
-from fastadmm.data_tools.label_table import write_label_table
+from fastadmm.data_tools.label_columns import write_label_table
 from fastadmm.data_tools.per_table import TableRows
 from fastadmm.data_tools.synthetic import write_tables
 from fastadmm.errors import ConfigError, FormatError, InputError

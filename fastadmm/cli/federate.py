@@ -155,7 +155,7 @@ def align(
     """Find the rows that you and all parties have, by private set intersection."""
     from fastadmm.between.predict import ROWS, federate_align
     from fastadmm.data_tools.alignment import table_ids
-    from fastadmm.data_tools.label_table import write_label_table
+    from fastadmm.data_tools.label_columns import write_label_table
     from fastadmm.data_tools.tables import Layout, read_ids
     from fastadmm.files.atomic import shown
     from fastadmm.judging.looks import say as look
