@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -10,16 +10,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from fastadmm.data_tools.blocks import Block, OnRead, Progress, Source, Steps
+from fastadmm.data_tools.blocks import (
+    Block,
+    OnRead,
+    Progress,
+    Source,
+    Steps,
+    first_not_finite,
+    numbered,
+    stored_kind,
+)
 from fastadmm.data_tools.convert_tables import TableOptions, plan_one_table, refuse_fixed, write_plan
-from fastadmm.data_tools.csv_table import check_separator
 from fastadmm.data_tools.destination import Piece, check_choices, check_out, write_partition
 from fastadmm.data_tools.labels import LabelCollector
 from fastadmm.data_tools.libsvm import LibsvmSource
 from fastadmm.data_tools.npz import NpzSource
 from fastadmm.data_tools.opening import SourceFile
 from fastadmm.data_tools.parts import source_files
-from fastadmm.data_tools.per_table import given_options, layouts, table_names
+from fastadmm.data_tools.per_table import given_options
 from fastadmm.data_tools.scaling import ColumnStatistics, fit_transform_of
 from fastadmm.data_tools.split import (
     PartyColumns,
@@ -44,9 +52,6 @@ __all__ = ["Progress", "Told", "check_format_options", "convert"]
 #: ``told(notes, columns)`` with lines for the user and, by party, what each column of a table was taken for.
 Told = Callable[[list[str], dict[str, list[dict[str, Any]]]], None]
 
-#: A sparse party's block with more than this fraction of non-zeros is stored dense.
-DENSE_ABOVE = 0.5
-
 
 @dataclass(frozen=True)
 class _Asked(TableOptions):
@@ -65,7 +70,7 @@ class _Asked(TableOptions):
     def by_column(self) -> list[str]:
         """Options that need a table read column by column, as they are written."""
         return given_options(
-            self, "public_columns", "missing", "categorical", "types", "na_values", "decimal", "thousands",
+            self, "public_columns", "missing", "categorical", "types", "na_values", "decimal",
             *self.beside, "split",
         )  # fmt: skip
 
@@ -90,7 +95,7 @@ def convert(
     _check_split(asked)
     check_out(out, force)
     files, kind = source_files(source, asked.format)
-    _check_reading(kind, files[0], asked)
+    check_format_options("csv" if kind == "parquet" else kind, asked, f"{files[0].shown}: ")
     beside = Path(out).absolute().parent
     how: dict[str, Any] = {"force": force, "shards": shards, "compression": asked.compression}
     if kind in ("csv", "parquet"):
@@ -186,12 +191,8 @@ class _Matrix:
         return [self._fitted(party, scan) for party in split], labels
 
     def _fitted(self, party: PartyColumns, scan: _Scan) -> _Party:
-        asked, kind = self.asked, self.reader.kind
-        if asked.storage in ("dense", "csr"):
-            kind = asked.storage
-        elif kind == "csr":
-            filled = int(scan.nonzeros[party.columns].sum())
-            kind = "dense" if filled > DENSE_ABOVE * scan.n_rows * party.width else "csr"
+        asked, filled = self.asked, int(scan.nonzeros[party.columns].sum())
+        kind = stored_kind(asked.storage, self.reader.kind, filled, scan.n_rows * party.width)
         try:
             transform = fit_transform_of(party, kind, scan.statistics, asked.normalize or "none")
         except InputError as error:
@@ -221,22 +222,13 @@ def _check_split(asked: _Asked) -> None:
         refuse_fixed(asked, "the partition", "features")
 
 
-def _check_reading(kind: str, file: SourceFile, asked: _Asked) -> None:
-    """Refuse options of other formats."""
-    (layout,) = layouts(asked.separator, asked.encoding, asked.header, table_names([file.path], []))
-    kind = "csv" if kind == "parquet" else kind
-    check_format_options(kind, asked, layout.separator, f"{file.shown}: ")
-    if kind != "csv" and (given := asked.by_column):
-        raise ConfigError(f"{file.shown}: {given[0]} is for CSV tables, not for {kind} (see --format)")
-
-
-def check_format_options(kind: str, asked: Any, separator: str | None, place: str) -> None:
+def check_format_options(kind: str, asked: Any, place: str) -> None:
     """Refuse options that would have no effect."""
     owners = {
         "--label": ("csv", asked.label is not None),
         "--drop": ("csv", bool(asked.drop)),
         "--no-header": ("csv", not asked.header),
-        "--separator": ("csv", separator not in (None, ",")),
+        "--separator": ("csv", bool(asked.separator)),
         "--zero-based": ("libsvm", asked.zero_based),
         "--features": ("libsvm", asked.features is not None),
         "--x-key": ("npz", asked.x_key is not None),
@@ -248,7 +240,8 @@ def check_format_options(kind: str, asked: Any, separator: str | None, place: st
                 f"{place}{option} is for {owner} sources, but this one is read as {kind}: pass --format "
                 f"{owner} if it is {owner}"
             )
-    check_separator(separator)
+    if kind != "csv" and (given := getattr(asked, "by_column", None)):
+        raise ConfigError(f"{place}{given[0]} is for CSV tables, not for {kind} (see --format)")
 
 
 def _declared(asked: _Asked, model: Partition | None, file: SourceFile) -> int | None:
@@ -333,21 +326,13 @@ def _cut_blocks(
 ) -> Generator[list[Piece], None, None]:
     """Of each block the rows of every party, which are cut by threads."""
     rows = 0
-    with closing(in_order(partial(_cut, reader, parties), _numbered(reader.blocks()))) as cuts:
+    with closing(in_order(partial(_cut, reader, parties), numbered(reader.blocks()))) as cuts:
         for own in cuts:
             yield [(number, rows, part) for number, part in enumerate(own)]
             rows += own[0].shape[0]
             told(own[0].shape[0])
     if rows != n_samples:
         raise InputError(f"{reader.path}: {n_samples} rows at first, then {rows}: the file changed meanwhile")
-
-
-def _numbered(blocks: Iterable[Block]) -> Iterator[tuple[int, Block]]:
-    """Each block behind the number of its first row."""
-    rows = 0
-    for block in blocks:
-        yield rows, block
-        rows += block.X.shape[0]
 
 
 def _cut(reader: Source, parties: list[_Party], numbered: tuple[int, Block]) -> list[_Rows]:
@@ -366,7 +351,12 @@ def _cut(reader: Source, parties: list[_Party], numbered: tuple[int, Block]) -> 
         with np.errstate(over="ignore", invalid="ignore"):
             part = part if party.transform.is_identity else party.transform.apply(part)
             part = part.astype(party.dtype, copy=False)
-        _check_finite(part, reader, first_row, party)
+        if bad := first_not_finite(part):
+            name = party.feature_names[bad[1]]
+            raise InputError(
+                f"{reader.path}: {reader.where(first_row + bad[0])}, feature {name!r}: "
+                f"too large for {party.dtype} (as stored, after any scaling)"
+            )
         found.append(part)
     return found
 
@@ -375,19 +365,3 @@ def _feature_names(party: PartyColumns) -> list[str]:
     """Features keep their number in the source: party 2 of 66,57 begins with f67."""
     assert isinstance(party.columns, slice)
     return [f"f{i + 1}" for i in range(party.columns.start, party.columns.stop)]
-
-
-def _check_finite(part: _Rows, reader: Source, first_row: int, party: _Party) -> None:
-    values = part if isinstance(part, np.ndarray) else part.data
-    if np.isfinite(values).all():
-        return
-    if isinstance(part, np.ndarray):
-        i, j = (int(k) for k in np.argwhere(~np.isfinite(part))[0])
-    else:
-        position = int(np.flatnonzero(~np.isfinite(values))[0])
-        i = int(np.searchsorted(part.indptr, position, side="right")) - 1
-        j = int(part.indices[position])
-    raise InputError(
-        f"{reader.path}: {reader.where(first_row + i)}, feature {party.feature_names[j]!r}: too large for "
-        f"{party.dtype} (as stored, after any scaling)"
-    )

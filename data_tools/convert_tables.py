@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fastadmm.data_tools.alignment import Alignment, align, read_alignment, rows_of, table_ids
+from fastadmm.data_tools.alignment import Alignment, join
 from fastadmm.data_tools.blocks import Progress, Steps
 from fastadmm.data_tools.column_types import Typing, parse_types, recognise
 from fastadmm.data_tools.columns import in_quotes, pieces
@@ -24,20 +24,20 @@ from fastadmm.data_tools.encoding import (
     fit_encoder,
     refuse_grouped,
 )
-from fastadmm.data_tools.holdout import HoldOut
+from fastadmm.data_tools.holdout import held_out, parse_share
 from fastadmm.data_tools.label_columns import labels_of, with_columns
 from fastadmm.data_tools.labels import Labels
 from fastadmm.data_tools.parts import part_files
 from fastadmm.data_tools.per_table import (
     TableRows,
     check_columns,
+    decimal_marks,
     given_options,
     missing_words,
     of_each,
-    per_marks,
     table_names,
 )
-from fastadmm.data_tools.public_columns import read_description, write_template
+from fastadmm.data_tools.public_columns import read_description
 from fastadmm.data_tools.scaling import ColumnStatistics, fit_transform_of
 from fastadmm.data_tools.split import PartyColumns, parse_names, party_columns
 from fastadmm.data_tools.suggest import each
@@ -60,7 +60,7 @@ class TableOptions(TableRows):
 
     label: str | None = None  # label column of the guest's table; None: no labels (for prediction)
     weight: str | None = None  # column of sample weights
-    split: str | None = None  # which rows become a test partition, as HoldOut reads it
+    split: str | None = None  # share of the rows that become a test partition
     like: str | Path | None = None
     names: str | None = None  # names of the parties, guest first
     drop: Sequence[str] = ()  # columns left out
@@ -68,10 +68,8 @@ class TableOptions(TableRows):
     types: Sequence[str] = ()
     na_values: Sequence[str] = ()
     decimal: str | Sequence[str] | None = None
-    thousands: str | Sequence[str] | None = None
     public_columns: str | Path | None = None
     missing: str | None = None  # what is done with missing values (MISSING_POLICIES); default "refuse"
-    prefix: bool = False
     standardize: bool = False
     normalize: str | None = None  # "l2": then scale each row of each party to norm 1
     dtype: str | None = None  # type of the stored features
@@ -84,11 +82,6 @@ class TableOptions(TableRows):
     def kinds(self) -> dict[str, str]:
         """Kinds of columns that the user states."""
         return parse_types([*self.types, *(f"{name}=category" for name in self.categorical)])
-
-    @property
-    def held_out(self) -> HoldOut | None:
-        """Which rows become a test partition."""
-        return None if self.split is None else HoldOut.parse(self.split)
 
     @property
     def beside(self) -> dict[str, str | None]:
@@ -216,16 +209,11 @@ def plan_tables(
 ) -> TablePlan:
     """Read, align and encode tables without writing anything."""
     _check_options(guest, hosts, options)
-    known = read_alignment(options.alignment) if options.alignment is not None else None
     planner = _Planner(guest, hosts, options, scratch, progress)
     planner.check_roles()
-    ids = [table_ids(own.table, _id_of(own), options.duplicates, own.pattern) for own in planner.given]
-    if known is None:
-        alignment, joined = align(ids)
-    else:
-        alignment = known
-        joined = [f"{own.path}: {own.n_rows} rows, {len(known.ids)} in the alignment" for own in ids]
-    return planner.plan(alignment, [rows_of(own, alignment) for own in ids], joined, planner.fit_tables)
+    tables, ids, patterns = zip(*((own.table, own.id, own.pattern) for own in planner.given))
+    alignment, rows, joined = join(tables, ids, patterns, options)
+    return planner.plan(alignment, rows, joined, planner.fit_tables)
 
 
 def plan_one_table(
@@ -250,29 +238,6 @@ def plan_one_table(
     plan = planner.plan(Alignment(every, ""), [every], [], partial(planner.fit_split, columns, parties))
     plain = planner.plain if planner.like is None else not planner.like.has_encoders
     return replace(plan, plain=plain and (plan.labels is None or not plan.labels.reading))
-
-
-def describe_tables(
-    guest: str | Path | None,
-    hosts: Sequence[str | Path],
-    out: str | Path,
-    options: TableOptions,
-    *,
-    force: bool = False,
-) -> int:
-    """Write a public description of the tables' columns to fill in: names and types, no number of a cell."""
-    planner = _Planner(guest, hosts, replace(options, public_columns=None))
-    keys = [
-        (
-            planner.given[side.number].table,
-            [
-                (name, f"{side.name}.{name}" if options.prefix else side.shown_as.get(name, name))
-                for name in side.columns
-            ],
-        )
-        for side in planner.sides()
-    ]
-    return write_template(out, keys, force=force)
 
 
 @dataclass(frozen=True)
@@ -317,13 +282,14 @@ class _Planner:
         for i, path in enumerate(resolved):
             if path in resolved[:i]:
                 raise InputError(f"{shown(paths[i])}: given twice; every party has its own table")
-        parties = [name.strip() for name in (options.names or "").split(",")]
+        parties = [name.strip() for name in options.names.split(",")] if options.names is not None else []
         if len(parties) != len(paths):
             parties = like.names if like is not None and len(like.names) == len(paths) else []
-        names = [own | {role} for own, role in zip(table_names(paths, parties), self._roles())]
+        names = table_names(paths, parties)
+        if not self.split:
+            names = [own | {role} for own, role in zip(names, self._roles())]
         told = of_each(options, names)
-        marks = zip(*(per_marks(name, getattr(options, name), names) for name in ("decimal", "thousands")))
-        typings = [Typing(options.kinds, *own) for own in marks]
+        typings = [Typing(options.kinds, mark) for mark in decimal_marks(options.decimal, names)]
         for _, id, _ in told:
             if id is not None and id in options.drop:
                 raise ConfigError("--drop: the id and the label column cannot be dropped")
@@ -367,9 +333,7 @@ class _Planner:
             return replace(kept, raw={*kept.raw, *label}, all_raw=not label)
         text = {name for name, kind in typing.kinds.items() if kind == "category"}
         text |= set(self.described.categories) if self.described is not None else set()
-        split = options.held_out
-        raw = [*typing.dates, *([split.column] if split is not None and split.kind == "time" else [])]
-        return Cells(text, raw, typing.stated, missing_words(options.na_values), id, text)
+        return Cells(text, typing.dates, typing.stated, missing_words(options.na_values), id, text)
 
     def find_label(self) -> None:
         """Take the one column for the label that is no feature of what is replayed."""
@@ -392,9 +356,8 @@ class _Planner:
                     )
 
     def features(self, given: _Given) -> list[str]:
-        """A table's columns besides the id, the label, what is kept beside it, and the column of a split."""
-        split = self.options.held_out
-        others = {given.id, *self.options.of_guest.values(), "" if split is None else split.column}
+        """A table's columns besides the id, the label, and what is kept beside it."""
+        others = {given.id, *self.options.of_guest.values()}
         return [name for name in given.table.names if name not in others]
 
     def _unused(self, given: _Given) -> list[str]:
@@ -421,9 +384,10 @@ class _Planner:
                     f"{own.table.path}: columns that training did not have, left out: {', '.join(rest[:10])}"
                     + (f" and {len(rest) - 10} more" if len(rest) > 10 else "")
                 )
-        held = self._held_out(rows, alignment.ids)
-        if held is None:
+        share = parse_share(self.options.split)
+        if share is None:
             return self._of_rows(alignment, rows, fit)
+        held = held_out(alignment.ids, share, self.given[0].table.path)
         plan = self._of_rows(_part(alignment, ~held), [own[~held] for own in rows], fit)
         classes = None if plan.labels is None else plan.labels.classes
         reading = CellReading.parse("" if plan.labels is None else plan.labels.reading)
@@ -433,19 +397,6 @@ class _Planner:
         test = self._of_rows(_part(alignment, held), [own[held] for own in rows], fit)
         report = [*plan.report, *(f"test rows: {line}" for line in test.report)]
         return replace(plan, test=replace(test, columns={}), report=report)
-
-    def _held_out(self, rows: Sequence[np.ndarray], ids: np.ndarray) -> np.ndarray | None:
-        """Which rows become a test partition.
-
-        Shapes: ids, the result (N,).
-        """
-        split = self.options.held_out
-        if split is None:
-            return None
-        own = next((k for k, one in enumerate(self.given) if split.column in one.table.names), 0)
-        if split.column:
-            self.given[own].table.require(split.column, "split column")
-        return split.rows(ids, self.given[own].table, rows[own], self.given[own].typing)
 
     def _of_rows(
         self,
@@ -488,7 +439,7 @@ class _Planner:
                 party,
                 number,
                 own,
-                {} if options.prefix else {name: f"{party}.{name}" for name in own if count[name] > 1},
+                {name: f"{party}.{name}" for name in own if count[name] > 1},
             )
             for number, (party, own) in enumerate(zip(names, columns), start=first)
         ]
@@ -535,14 +486,13 @@ class _Planner:
         """One party's columns as features; `common`: what they are scaled by, with others."""
         options, given, described = self.options, self.given[side.number], self.described
         table, columns = given.table, side.columns
-        prefix = f"{side.name}." if options.prefix else ""
         na = missing_words(options.na_values)
         if described is not None:
-            encoder = described.encoder(table, columns, prefix, side.shown_as)
+            encoder = described.encoder(table, columns, side.shown_as)
             encoder = _stated_readings(encoder, given, na)
         else:
             encoder = fit_encoder(
-                table, columns, rows, missing=options.missing or "refuse", typing=given.typing, prefix=prefix,
+                table, columns, rows, missing=options.missing or "refuse", typing=given.typing,
                 shown=side.shown_as, na=na,
             )  # fmt: skip
         statistics = ColumnStatistics() if options.standardize and common is None else None
@@ -576,7 +526,7 @@ class _Planner:
             )
         parties = []
         for part, table, own in zip(like.parties, tables, rows):
-            done = _encoded(table, part.encoder, own, unseen=self.options.unseen)
+            done = _encoded(table, part.encoder, own)
             self.report += done.lines(table.path)
             parties.append(_Party(part.name, part.encoder, part.transform, part.kind, part.dtype, table, own))
         return parties
@@ -679,8 +629,7 @@ def _check_options(guest: str | Path | None, hosts: Sequence[str | Path], option
         task=options.task, storage=options.storage, dtype=options.dtype, normalize=options.normalize
     )
     _check_described(options)
-    if options.split is not None:
-        HoldOut.parse(options.split)
+    parse_share(options.split)
     if beside := given_options(options, *options.beside):
         if options.label is None and options.like is None:
             raise ConfigError(f"{beside[0]}: is kept beside the labels: name them with --label")
@@ -697,7 +646,7 @@ def _check_options(guest: str | Path | None, hosts: Sequence[str | Path], option
 
 #: Options that ``--like`` decides.
 _FIXED = (
-    "names", "categorical", "types", "na_values", "decimal", "thousands", "missing", "prefix", "standardize",
+    "names", "categorical", "types", "na_values", "decimal", "missing", "standardize",
     "normalize", "dtype", "task", "positive", "split", "storage",
 )  # fmt: skip
 
@@ -726,12 +675,6 @@ def kept_cells(encoders: Sequence[Encoder], id: str | None) -> Cells:
     return Cells(text, raw, na={c.name: c.na for c in columns if c.na}, id=id, quoted=quoted)
 
 
-def _id_of(given: _Given) -> str:
-    if given.id is None:
-        raise ConfigError(f"--id: which column of {given.table.path} holds the ids?")
-    return given.id
-
-
 def _statistics(columns: Sequence[Column]) -> ColumnStatistics:
     """Statistics of columns of plain numbers."""
     found = ColumnStatistics()
@@ -746,12 +689,11 @@ def _encoded(
     encoder: Encoder,
     rows: np.ndarray,
     statistics: ColumnStatistics | None = None,
-    unseen: str = "zeros",
 ) -> EncodingReport:
     """What is found when all rows are encoded; statistics add up fixed pieces in their order."""
     report = EncodingReport()
     for part in pieces(rows, len(encoder.feature_names)) if len(rows) else [rows]:
-        X, found = encode_table(table, encoder, part, unseen=unseen)
+        X, found = encode_table(table, encoder, part)
         report.add(found)
         if statistics is not None:
             with np.errstate(over="ignore", invalid="ignore"):  # the transform refuses what is not finite

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
-from fastadmm.data_tools.blocks import Block, OnRead
+from fastadmm.data_tools.blocks import Block, OnRead, first_not_finite
 from fastadmm.data_tools.opening import SourceFile
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.errors import InputError
@@ -163,8 +163,8 @@ class NpzSource:
 
     def _rows(self, start: int, end: int) -> np.ndarray:
         X = self._X[start:end].astype(np.float64, order="C")
-        if not np.isfinite(X).all():
-            i, j = np.argwhere(~np.isfinite(X))[0]
+        if bad := first_not_finite(X):
+            i, j = bad
             raise InputError(
                 f"{self._place(self._x_key)}, row {start + i + 1}, column {j + 1}: {X[i, j]}: "
                 "every value must be finite"
@@ -173,9 +173,9 @@ class NpzSource:
 
     def _csr_rows(self, start: int, end: int) -> sparse.csr_array:
         X = self._X[start:end].astype(np.float64)
-        if (bad := np.flatnonzero(~np.isfinite(X.data))).size:
-            place = self._cell(X.indices, X.indptr, bad[0], start)
-            raise InputError(f"{place}: {X.data[bad[0]]}: every value must be finite")
+        if bad := first_not_finite(X):
+            place = f"{self.path}: row {start + bad[0] + 1}, column {bad[1] + 1}"
+            raise InputError(f"{place}: {X[bad[0], bad[1]]}: every value must be finite")
         X.sort_indices()  # SciPy does not promise an order, so any order is accepted
         same = np.flatnonzero(X.indices[1:] == X.indices[:-1]) + 1
         same = same[~np.isin(same, X.indptr)]  # neighbours in two different rows

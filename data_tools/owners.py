@@ -11,8 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fastadmm.data_tools.blocks import Block, OnRead, Progress, Source, Steps
-from fastadmm.data_tools.convert import DENSE_ABOVE, check_format_options
+from fastadmm.data_tools.blocks import (
+    OnRead,
+    Progress,
+    Source,
+    Steps,
+    first_not_finite,
+    numbered,
+    stored_kind,
+)
+from fastadmm.data_tools.convert import check_format_options
 from fastadmm.data_tools.csv_source import CsvSource
 from fastadmm.data_tools.destination import check_choices
 from fastadmm.data_tools.labels import LabelCollector, label_text
@@ -56,10 +64,10 @@ class Reading:
         on_read: OnRead | None = None,
     ) -> Source:
         """A reader of one file; `by` is the column that names owners, which is no feature."""
-        file = SourceFile(path, parquet=True)
+        file = SourceFile(path)
         kind = format_of(file, self.format)
         kind = "csv" if kind == "parquet" else kind
-        check_format_options(kind, self, self.separator, f"{file.shown}: ")
+        check_format_options(kind, self, f"{file.shown}: ")
         if kind == "libsvm":
             return LibsvmSource([file], n_features=self.features, zero_based=self.zero_based, scratch=scratch)
         if kind == "npz":
@@ -107,7 +115,6 @@ class _Asked:
     overlap: str = "refuse"
     public: str | Path | None = None
     standardize: bool = False
-    components: int | None = None
     storage: str = "auto"
     dtype: str = "float64"
 
@@ -125,7 +132,7 @@ def convert_owners(
     from fastadmm.store.owner_file import OwnerWriter
 
     asked = _Asked(**options)
-    reading, components, dtype = asked.reading, asked.components, asked.dtype
+    reading, dtype = asked.reading, asked.dtype
     _check_options(sources, asked)
     beside = Path(out).absolute().parent
     size = sum(Path(path).stat().st_size for path in sources if Path(path).is_file())
@@ -144,17 +151,12 @@ def convert_owners(
             )
     kappa, repeated = _overlap(scan.digests, owner_of, owner_names, asked.overlap, readers[0].path)
     recipe, shared = _recipe(asked, readers[0], scan.n_features, scan.rows_of(owner_of >= 0))
-    kind = _storage(asked.storage, readers[0].kind, recipe, scan)
-    labels = scan.labels.finish(asked.task, ask=False)
-    if labels.classes is not None and len(labels.classes) != 2:
-        raise InputError(
-            f"{readers[0].path}: {len(labels.classes)} classes, but exactly two are supported for owners of "
-            "rows: keep the rows of two classes, or merge classes into two"
-        )
-    classes = None if labels.classes is None else (labels.classes[0], labels.classes[1])
-    y = np.where(labels.y > 0.5, 1.0, -1.0) if labels.task == "classification" else labels.y
-    source_names = readers[0].feature_names or [f"f{i + 1}" for i in range(scan.n_features)]
-    feature_names = source_names if components is None else [f"component-{i + 1}" for i in range(components)]
+    kind = "dense"
+    if "center" not in recipe:
+        cells = sum(scan.rows) * scan.n_features
+        kind = stored_kind(asked.storage, readers[0].kind, scan.filled, cells)
+    task, classes, y = _targets(scan, asked.task, readers[0].path)
+    names = readers[0].feature_names or [f"f{i + 1}" for i in range(scan.n_features)]
 
     with atomic_directory(out, force=force, marker=MANIFEST, only=(MANIFEST, "*.h5")) as directory:
         with ExitStack() as stack:
@@ -163,22 +165,28 @@ def convert_owners(
                     OwnerWriter(
                         directory / f"{name}.h5",
                         name=name,
-                        n_features=len(feature_names),
+                        n_features=len(names),
                         kind=kind,
-                        task=labels.task,
-                        feature_names=feature_names,
+                        task=task,
+                        feature_names=names,
                         classes=classes,
                         dtype=dtype,
                         recipe=recipe,
-                        source_names=source_names,
+                        source_names=names,
                         public_path=Path(out) / f"{name}.h5",
                     )
                 )
                 for name in owner_names
             ]
-            for row, block in _blocks(readers, Steps(progress, "writing", size)):
+            told = Steps(progress, "writing", size)
+            for row, block in numbered(chain.from_iterable(reader.blocks(told) for reader in readers)):
                 X = _prepared(block.X, scan.n_features, recipe, kind)
-                _check_range(X, dtype, readers[0].path, row)
+                with np.errstate(over="ignore"):
+                    bad = first_not_finite(X.astype(dtype, copy=False))
+                if bad:
+                    raise InputError(
+                        f"{readers[0].path}: row {row + bad[0] + 1}: a value is too large for {dtype}"
+                    )
                 code = owner_of[row : row + X.shape[0]]
                 for k in np.unique(code[code >= 0]):
                     mask = code == k
@@ -189,6 +197,22 @@ def convert_owners(
             owners=owner_names, kappa=kappa, repeated_records=repeated, sources=files,
         )  # fmt: skip
     return open_owners(out)
+
+
+def _targets(scan: _Scan, task: str, path: str) -> tuple[str, tuple[str, str] | None, np.ndarray]:
+    """The task, the two classes, and each row's target, which is -1 or 1 for a class.
+
+    Shapes: the targets (N,).
+    """
+    labels = scan.labels.finish(task, ask=False)
+    if labels.classes is None:
+        return labels.task, None, labels.y
+    if len(labels.classes) != 2:
+        raise InputError(
+            f"{path}: {len(labels.classes)} classes, but exactly two are supported for owners of "
+            "rows: keep the rows of two classes, or merge classes into two"
+        )
+    return labels.task, (labels.classes[0], labels.classes[1]), np.where(labels.y > 0.5, 1.0, -1.0)
 
 
 def _write_manifest(directory: Path, later: dict[str, float], **values: Any) -> None:
@@ -206,7 +230,7 @@ def _write_manifest(directory: Path, later: dict[str, float], **values: Any) -> 
 
 
 def _check_options(sources: Sequence[str | Path], asked: _Asked) -> None:
-    sizes, by, components = asked.sizes, asked.by, asked.components
+    sizes, by = asked.sizes, asked.by
     if not sources:
         raise ConfigError("no source file: give one to divide, or one per owner")
     if len(sources) > 1 and (sizes is not None or by is not None):
@@ -218,16 +242,13 @@ def _check_options(sources: Sequence[str | Path], asked: _Asked) -> None:
     if sizes is not None and (not sizes or min(sizes) < 1):
         raise InputError(f"--sizes {','.join(map(str, sizes))}: every owner needs at least one row")
     check_choices(overlap=asked.overlap, storage=asked.storage, dtype=asked.dtype, task=asked.task)
-    fitted = asked.standardize or components is not None
-    if fitted and asked.public is None:
+    if asked.standardize and asked.public is None:
         raise ConfigError(
-            "--standardize and --components must come from public data, since statistics of the owners' own "
-            "rows would give them away: pass --public FILE"
+            "--standardize must come from public data, since statistics of the owners' own rows would give "
+            "them away: pass --public FILE"
         )
-    if asked.public is not None and not fitted:
-        raise ConfigError("--public: say what to take from it: --standardize, --components K or both")
-    if components is not None and (components < 1 or asked.storage == "csr"):
-        raise ConfigError(f"--components {components}: needs at least 1, and dense storage")
+    if asked.public is not None and not asked.standardize:
+        raise ConfigError("--public: is for --standardize, which is not given")
 
 
 def _check_features(readers: Sequence[Source]) -> None:
@@ -259,15 +280,6 @@ class _Scan:
         return [digest for digest, own in zip(self.features, owned.tolist()) if own]
 
 
-def _blocks(readers: Sequence[Source], on_read: OnRead) -> Iterator[tuple[int, Block]]:
-    """Blocks of all sources in turn, each with the number of its first row among all rows."""
-    row = 0
-    for reader in readers:
-        for block in reader.blocks(on_read):
-            yield row, block
-            row += block.X.shape[0]
-
-
 def _scan(readers: Sequence[Source], on_read: OnRead, *, compare: bool) -> _Scan:
     scan = _Scan(LabelCollector(readers[0].path))
     scan.n_features = max(reader.n_features or 0 for reader in readers)
@@ -275,7 +287,7 @@ def _scan(readers: Sequence[Source], on_read: OnRead, *, compare: bool) -> _Scan
     before = 0
     bounds = []
     for reader in readers:
-        for _, block in _blocks([reader], on_read):
+        for block in reader.blocks(on_read):
             scan.labels.append(block.labels)
             if isinstance(block.X, np.ndarray):
                 scan.n_features = max(scan.n_features, block.X.shape[1])
@@ -371,14 +383,14 @@ def _overlap(
     return kappa, repeated
 
 
-# --- scaling and components, from public data --------------------------------------------------------------
+# --- scaling, from public data -----------------------------------------------------------------------------
 
 
 def _recipe(
     asked: _Asked, like: Source, n_features: int, owned: list[bytes]
 ) -> tuple[dict[str, np.ndarray], float | None]:
     """What is taken from a public file, and the share of rows that it and the owners have in common."""
-    public, by, components, reading = asked.public, asked.by, asked.components, asked.reading
+    public, by, reading = asked.public, asked.by, asked.reading
     if public is None:
         return {}, None
     reader = reading.open(public, by=by)  # a public file need not name owners
@@ -387,16 +399,11 @@ def _recipe(
         hint = nearest(unknown[0], reader.feature_names or []) if unknown else ""
         raise InputError(f"{reader.path}: features differ from those of {like.path}{hint}")
     statistics = ColumnStatistics()
-    gram: Any = None
     rows: list[bytes] = []
     for block in reader.blocks():
         rows += record_digests(block.X)
         with np.errstate(over="ignore", invalid="ignore"):  # refused below
             statistics.update(block.X)
-        if components is not None:
-            X = block.X if isinstance(block.X, np.ndarray) else block.X.toarray()
-            X = np.pad(X, ((0, 0), (0, n_features - X.shape[1]))) if X.shape[1] < n_features else X
-            gram = X.T @ X if gram is None else gram + X.T @ X
     shared, reason = shared_rows(rows, owned)
     if reason:
         raise InputError(
@@ -410,29 +417,9 @@ def _recipe(
     if not np.isfinite(deviation).all():
         worst = int(np.flatnonzero(~np.isfinite(deviation))[0])
         raise InputError(f"{reader.path}: feature {worst + 1}: values too large to standardise")
-    scale = deviation if asked.standardize else np.ones(n_features)
-    recipe = {"center": statistics.center(), "scale": scale}
-    if components is not None:
-        if components > n_features:
-            raise ConfigError(f"--components {components}: there are only {n_features} features")
-        covariance = gram / statistics.n_rows - np.outer(statistics.mean, statistics.mean)
-        values, vectors = np.linalg.eigh(covariance / np.outer(scale, scale))
-        chosen = vectors[:, np.argsort(values)[::-1][:components]].T
-        # The sign of an eigenvector is arbitrary: the largest entry is made positive.
-        largest = chosen[np.arange(components), np.abs(chosen).argmax(axis=1)]
-        recipe["components"] = chosen * np.sign(largest)[:, None]
-    elif isinstance(like.kind, str) and like.kind == "csr":
-        del recipe["center"]  # would fill the rows
-    return recipe, shared
-
-
-def _storage(storage: str, kind: str, recipe: dict[str, np.ndarray], scan: _Scan) -> str:
-    if "components" in recipe or "center" in recipe:
-        return "dense"
-    if storage != "auto":
-        return storage
-    full = sum(scan.rows) * scan.n_features
-    return "dense" if kind == "dense" or scan.filled > DENSE_ABOVE * full else "csr"
+    # A centre would fill sparse rows.
+    center = {} if like.kind == "csr" else {"center": statistics.center()}
+    return center | {"scale": deviation}, shared
 
 
 def _prepared(X: Any, width: int, recipe: dict[str, np.ndarray], kind: str) -> Any:
@@ -442,16 +429,4 @@ def _prepared(X: Any, width: int, recipe: dict[str, np.ndarray], kind: str) -> A
             X = X.toarray()
     if "scale" in recipe:
         X = Transform(center=recipe.get("center"), scale=recipe.get("scale")).apply(X)
-    if "components" in recipe:
-        X = X @ recipe["components"].T
     return sparse.csr_array(X) if kind == "csr" and isinstance(X, np.ndarray) else X
-
-
-def _check_range(X: Any, dtype: str, path: str, first_row: int) -> None:
-    values = X if isinstance(X, np.ndarray) else X.data
-    with np.errstate(over="ignore"):
-        bad = ~np.isfinite(values.astype(dtype, copy=False))
-    if bad.any():
-        at = np.argwhere(bad)[0]
-        row = at[0] if isinstance(X, np.ndarray) else np.searchsorted(X.indptr, at[0], side="right") - 1
-        raise InputError(f"{path}: row {first_row + int(row) + 1}: a value is too large for {dtype}")

@@ -46,7 +46,7 @@ def _is_empty(part: Path) -> bool:
     """Whether a file holds nothing, compressed or not."""
     if not part.is_file() or (size := part.stat().st_size) > _COMPRESSED_NOTHING:
         return False
-    return size == 0 or SourceFile(part, parquet=True).holds_nothing()
+    return size == 0 or SourceFile(part).holds_nothing()
 
 
 def _check_parts(parts: Sequence[Path]) -> None:
@@ -67,7 +67,7 @@ def _check_parts(parts: Sequence[Path]) -> None:
 
 def source_files(path: str | Path, format: str = "auto") -> tuple[list[SourceFile], str]:
     """The opened files that a source stands for, and their format."""
-    files = [SourceFile(part, parquet=True) for part in part_files(path)]
+    files = [SourceFile(part) for part in part_files(path)]
     kinds = [format_of(file, format) for file in files]
     for file, kind in zip(files, kinds):
         if kind != kinds[0]:

@@ -40,7 +40,7 @@ from fastadmm.errors import InputError
 from fastadmm.files.atomic import shown
 
 #: Also names that other modules take from here.
-__all__ = ["Cells", "Column", "Layout", "Table", "canonical_text", "csv_chunks", "read_ids", "read_table",
+__all__ = ["Cells", "Column", "Layout", "Table", "canonical_text", "csv_chunks", "read_table",
            "table_of_rows"]  # fmt: skip
 
 
@@ -162,11 +162,6 @@ def _absent(path: str, names: Sequence[str], name: str, what: str) -> InputError
     return InputError(f"{path}: no {what} {name!r}{nearest(name, names)}")
 
 
-def read_ids(path: str | Path, name: str, layout: Layout = FOUND) -> Table:
-    """Read only the id column of a table; the others are not looked at."""
-    return read_table(path, layout, Cells(id=name), only=name)
-
-
 def read_table(
     path: str | Path,
     layout: Layout = FOUND,
@@ -178,7 +173,7 @@ def read_table(
     on_read: OnRead | None = None,
 ) -> Table:
     """Read a CSV or Parquet table."""
-    parts = [SourceFile(part, parquet=True) for part in part_files(path)]
+    parts = [SourceFile(part) for part in part_files(path)]
     for file in parts:
         if file.is_zip:
             raise InputError(

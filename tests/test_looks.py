@@ -7,7 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fastadmm.data_tools.alignment import Alignment, write_alignment
-from fastadmm.data_tools.table_notes import number_notes
+from fastadmm.data_tools.building import Places
+from fastadmm.data_tools.columns import Column
+from fastadmm.data_tools.table_notes import column_notes
+from fastadmm.data_tools.tables import Table
 from fastadmm.errors import InputError
 from fastadmm.judging.judgement import judgement
 from fastadmm.judging.looks import LOOKS, called_id, separation
@@ -16,6 +19,7 @@ from fastadmm.runs.looks import partition_looks, seen_by_ids
 from fastadmm.solver.cross_validation import make_folds
 from fastadmm.solver.early_stopping import held_out_rows
 from fastadmm.store import open_partition
+from fastadmm.store.encoder import ColumnEncoding, Encoder
 from fastadmm.store.label_file import LabelWriter, open_labels
 
 from run_tools import run
@@ -68,11 +72,16 @@ def test_the_page_lists_exactly_the_looks():
     ],
 )
 def test_ids_and_row_numbers(values, seen):
-    lines = number_notes("t.csv", ["x"], [values[:100, np.newaxis].astype(float), values[100:, np.newaxis]])
+    lines = notes(values, "x")
     assert len(lines) == bool(seen)
     assert not seen or (seen in lines[0] and lines[0].endswith("convert with --drop x [id]"))
-    named = number_notes("t.csv", ["Kunden-Nr"], [np.random.default_rng(2).integers(0, 1 << 40, (N, 1))])
-    assert names(named) == ["id"]
+    assert names(notes(np.random.default_rng(2).integers(0, 1 << 40, N), "Kunden-Nr")) == ["id"]
+
+
+def notes(values, name):
+    """What is told of one column of numbers."""
+    table = Table("t.csv", [name], {name: Column("number", values.astype(float))}, Places())
+    return column_notes(table, Encoder((ColumnEncoding(name),)), np.arange(len(values)))
 
 
 @pytest.mark.parametrize(

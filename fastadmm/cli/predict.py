@@ -44,7 +44,6 @@ class ReadOptions(IdOptions, CsvOptions):
         "--id",
     )
     alignment: Path | None = option("Alignment from 'fastadmm align': the rows to predict, in order.")
-    unseen: str = option("zeros or refuse: categories that training did not have.", default="zeros")
 
     def reading(self, **more: Any) -> TableRows:
         """How tables are read."""
@@ -54,7 +53,6 @@ class ReadOptions(IdOptions, CsvOptions):
             id=self.id_ or None,
             id_pattern=self.id_pattern or None,
             alignment=self.alignment,
-            unseen=self.unseen,
             duplicates=self.duplicates.value,
             **self.layout,
             **more,

@@ -215,7 +215,6 @@ def _rows_schema(service: Service) -> dict[str, Any]:
             "rows": {"type": "array", "items": row, "minItems": 1, "maxItems": service.max_rows},
             "row": row,
             "ids": {"type": "array", "description": "one for each row; they come back"},
-            "unseen": {"enum": ["zeros", "refuse"], "description": "categories that training did not have"},
         },
     }
 
