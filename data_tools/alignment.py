@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fastadmm.data_tools.building import as_bytes
 from fastadmm.data_tools.columns import Column
-from fastadmm.data_tools.tables import Table
+from fastadmm.data_tools.per_table import TableRows
+from fastadmm.data_tools.tables import FOUND, Cells, Layout, Table, read_table
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.atomic import shown, write_whole
 from fastadmm.files.digest import row_digest
@@ -23,9 +22,6 @@ from fastadmm.files.reading import parse_json, read_bytes
 DUPLICATES = ("refuse", "first", "last", "drop")
 
 FORMAT, VERSION = "fastadmm-alignment", "1.0"
-
-#: What may stand before the number of an id.
-_NOT_FIRST = string.ascii_letters + string.punctuation + " 0"
 
 _INTEGER = re.compile(r"(?:0|-?[1-9]\d{0,17})\Z")
 
@@ -126,9 +122,8 @@ def _keys(column: Column) -> np.ndarray:
     """Ids that can be compared."""
     if column.kind == "ids":
         return column.values
-    words = np.empty(len(column.words), dtype=object)
-    words[:] = [word.encode() for word in column.as_text().words]
-    return words[column.values]
+    text = column.as_text()
+    return np.array([word.encode() for word in text.words], dtype="S")[text.values]
 
 
 def _matched(table: Table, name: str, keys: np.ndarray, pattern: str) -> np.ndarray:
@@ -149,16 +144,14 @@ def _matched(table: Table, name: str, keys: np.ndarray, pattern: str) -> np.ndar
         parts.append(part)
     if all(map(_INTEGER.match, parts)):
         return np.array([int(part) for part in parts], dtype=np.int64)
-    return as_bytes([part.encode() for part in parts])
+    return np.array([part.encode() for part in parts], dtype="S")
 
 
 def _alike(tables: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Keys of one type: where not all are numbers, numbers become text, and are sorted as text."""
     if len({keys.dtype.kind for keys in tables}) == 1:
         return list(tables)
-    some = any(keys.dtype == object for keys in tables)
-    texts = [keys.astype("S") if keys.dtype.kind == "i" else keys for keys in tables]
-    return [keys.astype(object) for keys in texts] if some else texts
+    return [keys.astype("S") if keys.dtype.kind == "i" else keys for keys in tables]
 
 
 def _places(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
@@ -180,6 +173,37 @@ def canonical_order(ids: Sequence[str]) -> Alignment:
     return Alignment(ordered, row_digest(ordered))
 
 
+def file_ids(
+    path: str | Path,
+    name: str,
+    layout: Layout = FOUND,
+    duplicates: str = "refuse",
+    pattern: str | None = None,
+) -> TableIds:
+    """Ids of a file; its other columns are not looked at."""
+    return table_ids(read_table(path, layout, Cells(id=name), only=name), name, duplicates, pattern)
+
+
+def join(
+    tables: Sequence[Table],
+    names: Sequence[str | None],
+    patterns: Sequence[str | None],
+    options: TableRows,
+) -> tuple[Alignment, list[np.ndarray], list[str]]:
+    """Samples of tables by a stated alignment or by their ids, the rows of each, and what to say of them."""
+    known = None if options.alignment is None else read_alignment(options.alignment)
+    found = []
+    for table, name, pattern in zip(tables, names, patterns, strict=True):
+        if name is None:
+            raise ConfigError(f"--id: which column of {table.path} holds the ids?")
+        found.append(table_ids(table, name, options.duplicates, pattern))
+    if known is None:
+        known, report = align(found)
+    else:
+        report = [f"{own.path}: {own.n_rows} rows, {len(known.ids)} in the alignment" for own in found]
+    return known, [rows_of(own, known) for own in found], report
+
+
 def align(tables: Sequence[TableIds]) -> tuple[Alignment, list[str]]:
     """Join tables by id, on one machine."""
     keys = _alike([table.keys for table in tables])
@@ -190,10 +214,10 @@ def align(tables: Sequence[TableIds]) -> tuple[Alignment, list[str]]:
         common = common[_places(own, common) >= 0]
     if not len(common):
         examples = "; ".join(f"{t.path} has {_some(t.first(np.arange(len(t))))}" for t in tables)
-        bare = [{text.lstrip(_NOT_FIRST) for text in t.texts()} for t in tables]
-        hint = ", or pass --id-pattern '[^1-9]*(.*)' to leave out prefixes and zeros"
-        how = f"check --id, and how ids are written{hint if set.intersection(*bare) - {''} else ''}"
-        raise InputError(f"no id is in all tables ({examples}): {how}")
+        raise InputError(
+            f"no id is in all tables ({examples}): check --id, and how ids are written: --id-pattern "
+            "'[^1-9]*(.*)' leaves out prefixes and zeros"
+        )
     report = [_report(table, own, common) for table, own in zip(tables, keys)]
     if common.dtype.kind == "i":
         return Alignment(common, row_digest(common)), report
@@ -220,11 +244,9 @@ def rows_of(ids: TableIds, alignment: Alignment) -> np.ndarray:
     """Rows of a table in the order of an alignment."""
     wanted = alignment.ids
     if wanted.dtype.kind != "i":
-        wanted = as_bytes([text.encode() for text in alignment.texts])
+        wanted = np.array([text.encode() for text in alignment.texts], dtype="S")
     keys, wanted = _alike([ids.keys, wanted])
-    if keys.dtype != object and wanted.dtype == object:
-        keys = keys.astype(object)
-    by = None if keys.dtype.kind == ids.keys.dtype.kind or ids.keys.dtype.kind != "i" else np.argsort(keys)
+    by = None if keys is ids.keys else np.argsort(keys)
     at = _places(keys if by is None else keys[by], wanted)
     if (absent := np.flatnonzero(at < 0)).size:
         some = _some([alignment.texts[i] for i in absent[:4].tolist()])

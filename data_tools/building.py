@@ -297,27 +297,10 @@ class IdBuilder(_Refusing):
         if all(map(_INTEGER.match, words)):
             self._chunks.append(np.array([int(word) for word in words], dtype=np.int64)[cells.codes])
         else:
-            self._chunks.append(as_bytes([word.encode() for word in words])[cells.codes])
+            self._chunks.append(np.array([word.encode() for word in words], dtype="S")[cells.codes])
 
     def finish(self) -> Column:
         """The column."""
         if all(chunk.dtype.kind == "i" for chunk in self._chunks):
             return Column("ids", np.concatenate(self._chunks))
-        texts = [chunk.astype("S") if chunk.dtype.kind == "i" else chunk for chunk in self._chunks]
-        widest = max((chunk.dtype.itemsize for chunk in texts if chunk.dtype.kind == "S"), default=0)
-        if any(chunk.dtype == object for chunk in texts) or widest > _MOST_BYTES:
-            texts = [chunk.astype(object) for chunk in texts]
-        return Column("ids", np.concatenate(texts))
-
-
-#: Longer ids are kept one by one: an array has room for the longest everywhere.
-_MOST_BYTES = 64
-
-
-def as_bytes(words: list[bytes]) -> np.ndarray:
-    """Texts as an array that can be sorted: bytes of one size, or objects if one is long."""
-    if max(map(len, words)) <= _MOST_BYTES:
-        return np.array(words, dtype="S")
-    found = np.empty(len(words), dtype=object)
-    found[:] = words
-    return found
+        return Column("ids", np.concatenate([chunk.astype("S") for chunk in self._chunks]))

@@ -8,11 +8,12 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import date
 from functools import cache
+from typing import Any
 
 from fastadmm.data_tools.building import missing_numbers
 from fastadmm.data_tools.columns import MISSING, TRUTH, cased, truth_levels
 from fastadmm.data_tools.dates import to_number
-from fastadmm.data_tools.predict_tables import PartyColumns, encoder_of
+from fastadmm.data_tools.encoding import encoder_of
 from fastadmm.errors import ConfigError
 from fastadmm.store.cell_reading import CellReading
 from fastadmm.store.encoder import ColumnEncoding
@@ -29,7 +30,7 @@ _WHOLE = re.compile(r"-?\d+")
 _TIMES = re.compile(r"%[HIMSXZcfpsz]")
 
 
-def input_names(parties: Sequence[PartyColumns]) -> list[list[str]]:
+def input_names(parties: Sequence[Any]) -> list[list[str]]:
     """Names of each party's columns; behind the party's where several have one of that name."""
     own = [[column.name for column in encoder_of(party).columns] for party in parties]
     counts = Counter(name for names in own for name in names)

@@ -30,8 +30,7 @@ class Typing:
     """What the user says about the columns of a table."""
 
     kinds: Mapping[str, str] = field(default_factory=dict)
-    decimal: str | None = None  # marks of the table's numbers; None: by the column
-    thousands: str | None = None  # marks of the table's numbers; None: by the column
+    decimal: str | None = None  # mark of the table's numbers; None: by the column
 
     @property
     def dates(self) -> list[str]:
@@ -40,8 +39,8 @@ class Typing:
 
     @property
     def stated(self) -> bool:
-        """Whether marks are stated."""
-        return self.decimal is not None or self.thousands is not None
+        """Whether the mark is stated."""
+        return self.decimal is not None
 
     def category(self, name: str) -> bool:
         """Whether a column is said to hold categories."""
@@ -121,7 +120,7 @@ class _Look:
         if others:
             refuse_mixed(self.table, self.name, self.column, others)
         unit = self._unit({cell: parts.unit for cell, parts in known.items()})
-        readings = candidates(list(known.values()), self.typing.decimal, self.typing.thousands)
+        readings = candidates(list(known.values()), self.typing.decimal)
         if not readings:
             self._refuse_marks(list(known))
         if len(readings) > 1:
@@ -184,12 +183,10 @@ class _Look:
             for cell in cells:
                 parts = written(cell)
                 assert parts is not None
-                if not candidates([parts], self.typing.decimal, self.typing.thousands):
-                    given = [("--decimal", self.typing.decimal), ("--thousands", self.typing.thousands)]
-                    said = " ".join(f"{option} {mark!r}" for option, mark in given if mark is not None)
+                if not candidates([parts], self.typing.decimal):
                     raise InputError(
-                        f"{self.place(cell)} does not fit {said}: correct it, or pass --categorical "
-                        f"{quote(self.name)}"
+                        f"{self.place(cell)} does not fit --decimal {self.typing.decimal!r}: correct it, or "
+                        f"pass --categorical {quote(self.name)}"
                     )
         for k, cell in enumerate(cells[1:], start=1):
             if not candidates([p for c in cells[: k + 1] if (p := written(c)) is not None]):

@@ -10,33 +10,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fastadmm.data_tools.alignment import Alignment, align, read_alignment, rows_of, table_ids
+from fastadmm.data_tools.alignment import Alignment, join
 from fastadmm.data_tools.blocks import Progress, Steps
-from fastadmm.data_tools.column_types import Typing, are_truths, parse_types, read_column, recognise
+from fastadmm.data_tools.column_types import Typing, parse_types, recognise
 from fastadmm.data_tools.columns import in_quotes, pieces
+from fastadmm.data_tools.csv_source import number_blocks, require_label
 from fastadmm.data_tools.destination import Piece, check_choices, check_out, write_partition
 from fastadmm.data_tools.encoding import (
-    AS_FOUND,
     EncodingReport,
     describe,
     encode_table,
+    encoder_of,
     fit_encoder,
     refuse_grouped,
 )
-from fastadmm.data_tools.holdout import HoldOut
-from fastadmm.data_tools.labels import LabelCollector, Labels
-from fastadmm.data_tools.number_text import written
+from fastadmm.data_tools.holdout import held_out, parse_share
+from fastadmm.data_tools.label_columns import labels_of, with_columns
+from fastadmm.data_tools.labels import Labels
 from fastadmm.data_tools.parts import part_files
 from fastadmm.data_tools.per_table import (
     TableRows,
     check_columns,
+    decimal_marks,
     given_options,
     missing_words,
     of_each,
-    per_marks,
     table_names,
 )
-from fastadmm.data_tools.public_columns import read_description, write_template
+from fastadmm.data_tools.public_columns import read_description
 from fastadmm.data_tools.scaling import ColumnStatistics, fit_transform_of
 from fastadmm.data_tools.split import PartyColumns, parse_names, party_columns
 from fastadmm.data_tools.suggest import each
@@ -59,7 +60,7 @@ class TableOptions(TableRows):
 
     label: str | None = None  # label column of the guest's table; None: no labels (for prediction)
     weight: str | None = None  # column of sample weights
-    split: str | None = None  # which rows become a test partition, as HoldOut reads it
+    split: str | None = None  # share of the rows that become a test partition
     like: str | Path | None = None
     names: str | None = None  # names of the parties, guest first
     drop: Sequence[str] = ()  # columns left out
@@ -67,10 +68,8 @@ class TableOptions(TableRows):
     types: Sequence[str] = ()
     na_values: Sequence[str] = ()
     decimal: str | Sequence[str] | None = None
-    thousands: str | Sequence[str] | None = None
     public_columns: str | Path | None = None
     missing: str | None = None  # what is done with missing values (MISSING_POLICIES); default "refuse"
-    prefix: bool = False
     standardize: bool = False
     normalize: str | None = None  # "l2": then scale each row of each party to norm 1
     dtype: str | None = None  # type of the stored features
@@ -83,11 +82,6 @@ class TableOptions(TableRows):
     def kinds(self) -> dict[str, str]:
         """Kinds of columns that the user states."""
         return parse_types([*self.types, *(f"{name}=category" for name in self.categorical)])
-
-    @property
-    def held_out(self) -> HoldOut | None:
-        """Which rows become a test partition."""
-        return None if self.split is None else HoldOut.parse(self.split)
 
     @property
     def beside(self) -> dict[str, str | None]:
@@ -139,6 +133,7 @@ class TablePlan:
     columns: dict[str, list[dict[str, Any]]]  # what each party's columns were taken for
     source: str  # name of the first table
     test: TablePlan | None = None  # rows that are held out
+    plain: bool = False  # whether neither encoders nor ids are stored
 
 
 @dataclass(frozen=True)
@@ -150,6 +145,7 @@ class _Like:
     classes: tuple[str, ...] | None
     path: str = field(default="")
     label_reading: CellReading = field(default_factory=CellReading)
+    has_encoders: bool = True
 
     @property
     def names(self) -> list[str]:
@@ -176,20 +172,15 @@ class _Like:
             parties, task = partition.parties, partition.task
             classes = partition.labels.classes if partition.labels is not None else None
             reading = CellReading.parse(partition.labels.reading) if partition.labels is not None else reading
-        for party in parties:
-            if party.encoder is None:
-                raise ConfigError(
-                    f"{shown(path)}: party {party.name!r} was not converted from a table with ids, so "
-                    "there is nothing to replay: convert its training table with --guest and --host"
-                )
         made = [
             _Part(
-                party.name, party.encoder, party.transform, getattr(party, "kind", "dense"),
+                party.name, encoder_of(party), party.transform, getattr(party, "kind", "dense"),
                 str(getattr(party, "dtype", "float64")),
             )
             for party in parties
         ]  # fmt: skip
-        return cls(made, task, classes, shown(path), reading)
+        has_encoders = all(party.encoder is not None for party in parties)
+        return cls(made, task, classes, shown(path), reading, has_encoders)
 
 
 def convert_tables(
@@ -218,16 +209,11 @@ def plan_tables(
 ) -> TablePlan:
     """Read, align and encode tables without writing anything."""
     _check_options(guest, hosts, options)
-    known = read_alignment(options.alignment) if options.alignment is not None else None
     planner = _Planner(guest, hosts, options, scratch, progress)
     planner.check_roles()
-    ids = [table_ids(own.table, _id_of(own), options.duplicates, own.pattern) for own in planner.given]
-    if known is None:
-        alignment, joined = align(ids)
-    else:
-        alignment = known
-        joined = [f"{own.path}: {own.n_rows} rows, {len(known.ids)} in the alignment" for own in ids]
-    return planner.plan(alignment, [rows_of(own, alignment) for own in ids], joined, planner.fit_tables)
+    tables, ids, patterns = zip(*((own.table, own.id, own.pattern) for own in planner.given))
+    alignment, rows, joined = join(tables, ids, patterns, options)
+    return planner.plan(alignment, rows, joined, planner.fit_tables)
 
 
 def plan_one_table(
@@ -237,37 +223,21 @@ def plan_one_table(
     parties: int | None,
     *,
     scratch: str | Path | None = None,
+    plain: bool = False,
+    progress: Progress | None = None,
 ) -> TablePlan:
-    """Read and encode one table that is split between parties, without writing anything."""
+    """Read and encode one table that is split between parties, without writing anything.
+
+    Where nothing but plain numbers is found in a `plain` table, neither encoders nor row numbers are stored.
+    """
     _check_options(source, [], options)
-    planner = _Planner(source, [], options, scratch, split=True)
+    planner = _Planner(source, [], options, scratch, progress, split=True, plain=plain)
     planner.find_label()
     planner.check_roles()
     every = np.arange(planner.given[0].table.n_rows)
-    return planner.plan(Alignment(every, ""), [every], [], partial(planner.fit_split, columns, parties))
-
-
-def describe_tables(
-    guest: str | Path | None,
-    hosts: Sequence[str | Path],
-    out: str | Path,
-    options: TableOptions,
-    *,
-    force: bool = False,
-) -> int:
-    """Write a public description of the tables' columns to fill in: names and types, no number of a cell."""
-    planner = _Planner(guest, hosts, replace(options, public_columns=None))
-    keys = [
-        (
-            planner.given[side.number].table,
-            [
-                (name, f"{side.name}.{name}" if options.prefix else side.shown_as.get(name, name))
-                for name in side.columns
-            ],
-        )
-        for side in planner.sides()
-    ]
-    return write_template(out, keys, force=force)
+    plan = planner.plan(Alignment(every, ""), [every], [], partial(planner.fit_split, columns, parties))
+    plain = planner.plain if planner.like is None else not planner.like.has_encoders
+    return replace(plan, plain=plain and (plan.labels is None or not plan.labels.reading))
 
 
 @dataclass(frozen=True)
@@ -292,9 +262,11 @@ class _Planner:
         progress: Progress | None = None,
         *,
         split: bool = False,
+        plain: bool = False,
     ) -> None:
         self.options, self.has_guest = options, guest is not None
         self.split = split  # whether one table is split between the parties
+        self.plain = plain  # whether its features are all plain numbers, as far as is known
         self.like = _Like.open(options.like) if options.like is not None else None
         path = options.public_columns
         self.described = None if path is None else read_description(path, options.drop)
@@ -310,13 +282,14 @@ class _Planner:
         for i, path in enumerate(resolved):
             if path in resolved[:i]:
                 raise InputError(f"{shown(paths[i])}: given twice; every party has its own table")
-        parties = [name.strip() for name in (options.names or "").split(",")]
+        parties = [name.strip() for name in options.names.split(",")] if options.names is not None else []
         if len(parties) != len(paths):
             parties = like.names if like is not None and len(like.names) == len(paths) else []
-        names = [own | {role} for own, role in zip(table_names(paths, parties), self._roles())]
+        names = table_names(paths, parties)
+        if not self.split:
+            names = [own | {role} for own, role in zip(names, self._roles())]
         told = of_each(options, names)
-        marks = zip(*(per_marks(name, getattr(options, name), names) for name in ("decimal", "thousands")))
-        typings = [Typing(options.kinds, *own) for own in marks]
+        typings = [Typing(options.kinds, mark) for mark in decimal_marks(options.decimal, names)]
         for _, id, _ in told:
             if id is not None and id in options.drop:
                 raise ConfigError("--drop: the id and the label column cannot be dropped")
@@ -333,8 +306,10 @@ class _Planner:
             _Given(read_table(path, layout, self._cells(id, typing), **how), id, pattern, typing)
             for path, (layout, id, pattern), typing in zip(paths, told, typings)
         ]
-        everywhere = [name for own in given for name in own.table.names]
         files = ", ".join(own.table.path for own in given)
+        every = [name for own in given for name in own.table.every]
+        check_columns("--drop", dict.fromkeys(options.drop), every, files)
+        everywhere = [name for own in given for name in own.table.names]
         check_columns("--categorical", dict.fromkeys(options.categorical), everywhere, files)
         check_columns("--types", options.kinds, everywhere, files)
         check_columns("--na-values", missing_words(options.na_values), everywhere, files)
@@ -358,17 +333,15 @@ class _Planner:
             return replace(kept, raw={*kept.raw, *label}, all_raw=not label)
         text = {name for name, kind in typing.kinds.items() if kind == "category"}
         text |= set(self.described.categories) if self.described is not None else set()
-        split = options.held_out
-        raw = [*typing.dates, *([split.column] if split is not None and split.kind == "time" else [])]
-        return Cells(text, raw, typing.stated, missing_words(options.na_values), id, text)
+        return Cells(text, typing.dates, typing.stated, missing_words(options.na_values), id, text)
 
     def find_label(self) -> None:
         """Take the one column for the label that is no feature of what is replayed."""
         if self.options.label is None and self.like is not None:
             rest = self._unused(self.given[0])
             self.options = replace(self.options, label=rest[0] if len(rest) == 1 else None)
-        if self.options.label is None:
-            raise ConfigError("--label: which column is the label?")
+        table = self.given[0].table
+        self.options = replace(self.options, label=require_label(table.path, table.names, self.options.label))
 
     def check_roles(self) -> None:
         """Refuse tables where the guest lacks the label or what is kept beside it, or a host has it."""
@@ -383,9 +356,8 @@ class _Planner:
                     )
 
     def features(self, given: _Given) -> list[str]:
-        """A table's columns besides the id, the label, what is kept beside it, and the column of a split."""
-        split = self.options.held_out
-        others = {given.id, *self.options.of_guest.values(), "" if split is None else split.column}
+        """A table's columns besides the id, the label, and what is kept beside it."""
+        others = {given.id, *self.options.of_guest.values()}
         return [name for name in given.table.names if name not in others]
 
     def _unused(self, given: _Given) -> list[str]:
@@ -412,9 +384,10 @@ class _Planner:
                     f"{own.table.path}: columns that training did not have, left out: {', '.join(rest[:10])}"
                     + (f" and {len(rest) - 10} more" if len(rest) > 10 else "")
                 )
-        held = self._held_out(rows, alignment.ids)
-        if held is None:
+        share = parse_share(self.options.split)
+        if share is None:
             return self._of_rows(alignment, rows, fit)
+        held = held_out(alignment.ids, share, self.given[0].table.path)
         plan = self._of_rows(_part(alignment, ~held), [own[~held] for own in rows], fit)
         classes = None if plan.labels is None else plan.labels.classes
         reading = CellReading.parse("" if plan.labels is None else plan.labels.reading)
@@ -424,19 +397,6 @@ class _Planner:
         test = self._of_rows(_part(alignment, held), [own[held] for own in rows], fit)
         report = [*plan.report, *(f"test rows: {line}" for line in test.report)]
         return replace(plan, test=replace(test, columns={}), report=report)
-
-    def _held_out(self, rows: Sequence[np.ndarray], ids: np.ndarray) -> np.ndarray | None:
-        """Which rows become a test partition.
-
-        Shapes: ids, the result (N,).
-        """
-        split = self.options.held_out
-        if split is None:
-            return None
-        own = next((k for k, one in enumerate(self.given) if split.column in one.table.names), 0)
-        if split.column:
-            self.given[own].table.require(split.column, "split column")
-        return split.rows(ids, self.given[own].table, rows[own], self.given[own].typing)
 
     def _of_rows(
         self,
@@ -479,7 +439,7 @@ class _Planner:
                 party,
                 number,
                 own,
-                {} if options.prefix else {name: f"{party}.{name}" for name in own if count[name] > 1},
+                {name: f"{party}.{name}" for name in own if count[name] > 1},
             )
             for number, (party, own) in enumerate(zip(names, columns), start=first)
         ]
@@ -507,24 +467,35 @@ class _Planner:
             split = party_columns(columns, parties, self.options.names, features, len(features))
         except InputError as error:
             raise InputError(f"{table.path}: {error}") from None
+        own = [table.columns[name] for name in features]
+        self.plain &= all(column.kind == "number" and column.full for column in own)
+        common = _statistics(own) if self.plain and self.options.standardize else None
         order = np.array(features, dtype=object)
-        return [self._fit(_Side(p.name, 0, order[p.columns].tolist(), {}), rows[0]) for p in split]
+        return [
+            self._fit(
+                _Side(p.name, 0, order[p.columns].tolist(), {}),
+                rows[0],
+                None if common is None else (p, common),
+            )
+            for p in split
+        ]
 
-    def _fit(self, side: _Side, rows: np.ndarray) -> _Party:
-        """One party's columns as features: by the description, or fitted."""
+    def _fit(
+        self, side: _Side, rows: np.ndarray, common: tuple[PartyColumns, ColumnStatistics] | None = None
+    ) -> _Party:
+        """One party's columns as features; `common`: what they are scaled by, with others."""
         options, given, described = self.options, self.given[side.number], self.described
         table, columns = given.table, side.columns
-        prefix = f"{side.name}." if options.prefix else ""
         na = missing_words(options.na_values)
         if described is not None:
-            encoder = described.encoder(table, columns, prefix, side.shown_as)
+            encoder = described.encoder(table, columns, side.shown_as)
             encoder = _stated_readings(encoder, given, na)
         else:
             encoder = fit_encoder(
-                table, columns, rows, missing=options.missing or "refuse", typing=given.typing, prefix=prefix,
+                table, columns, rows, missing=options.missing or "refuse", typing=given.typing,
                 shown=side.shown_as, na=na,
             )  # fmt: skip
-        statistics = ColumnStatistics() if options.standardize else None
+        statistics = ColumnStatistics() if options.standardize and common is None else None
         # Where nothing is counted or added up, the first look at the rows is when they are written.
         full = all(table.columns[c].full for c in columns)
         looks = statistics is not None or described is not None or not full
@@ -533,9 +504,9 @@ class _Planner:
         self.report += [line for line in lines if line not in self.report]
         kind = "csr" if options.storage == "csr" else "dense"
         width = len(encoder.feature_names)
-        whole = PartyColumns(side.name, slice(0, width), width)
+        scaled = common or (PartyColumns(side.name, slice(0, width), width), statistics)
         try:
-            transform = fit_transform_of(whole, kind, statistics, options.normalize or "none")
+            transform = fit_transform_of(scaled[0], kind, scaled[1], options.normalize or "none")
         except InputError as error:
             raise InputError(f"{table.path}: values too large to standardise: {error}") from None
         return _Party(side.name, encoder, transform, kind, options.dtype or "float64", table, rows)
@@ -555,7 +526,7 @@ class _Planner:
             )
         parties = []
         for part, table, own in zip(like.parties, tables, rows):
-            done = _encoded(table, part.encoder, own, unseen=self.options.unseen)
+            done = _encoded(table, part.encoder, own)
             self.report += done.lines(table.path)
             parties.append(_Party(part.name, part.encoder, part.transform, part.kind, part.dtype, table, own))
         return parties
@@ -614,12 +585,13 @@ def write_plan(
             "dtype": party.dtype,
             "feature_names": party.encoder.feature_names,
             "transform": party.transform,
-            "encoder": party.encoder,
+            "encoder": None if plan.plain else party.encoder,
         }
         for party in plan.parties
     ]
     return write_partition(
-        out, parties, _blocks(plan, progress), plan.labels, task=plan.task, ids=plan.alignment.ids,
+        out, parties, _blocks(plan, progress), plan.labels, task=plan.task,
+        ids=None if plan.plain else plan.alignment.ids,
         source=plan.source, force=force, compression=compression,
     )  # fmt: skip
 
@@ -632,7 +604,7 @@ def _blocks(plan: TablePlan, progress: Progress | None) -> Generator[list[Piece]
     for number, (party, width) in enumerate(zip(plan.parties, widths)):
         start = 0
         for part in pieces(party.rows, width):
-            yield [(number, start, [_stored(party, part)])]
+            yield [(number, start, _stored(party, part))]
             start += len(part)
             step(len(part) * width)
 
@@ -655,8 +627,7 @@ def _check_options(guest: str | Path | None, hosts: Sequence[str | Path], option
         task=options.task, storage=options.storage, dtype=options.dtype, normalize=options.normalize
     )
     _check_described(options)
-    if options.split is not None:
-        HoldOut.parse(options.split)
+    parse_share(options.split)
     if beside := given_options(options, *options.beside):
         if options.label is None and options.like is None:
             raise ConfigError(f"{beside[0]}: is kept beside the labels: name them with --label")
@@ -668,16 +639,19 @@ def _check_options(guest: str | Path | None, hosts: Sequence[str | Path], option
         option = "--categorical" if both[0] in options.categorical else "--types"
         raise ConfigError(f"{option}: {both[0]!r} is no feature column")
     if options.like is not None:
-        refuse_fixed(
-            options, "the partition or model", "names", "categorical", "types", "na_values", "decimal",
-            "thousands", "missing", "prefix", "standardize", "normalize", "dtype", "task", "positive",
-            "split", "storage",
-        )  # fmt: skip
+        refuse_fixed(options, "the partition or model")
 
 
-def refuse_fixed(options: object, what: str, *names: str) -> None:
+#: Options that ``--like`` decides.
+_FIXED = (
+    "names", "categorical", "types", "na_values", "decimal", "missing", "standardize",
+    "normalize", "dtype", "task", "positive", "split", "storage",
+)  # fmt: skip
+
+
+def refuse_fixed(options: object, what: str, *more: str) -> None:
     """Refuse options that ``--like`` decides."""
-    for option in given_options(options, *names):
+    for option in given_options(options, *_FIXED, *more):
         raise ConfigError(f"{option} and --like: {what} given by --like decides; leave {option} out")
 
 
@@ -699,10 +673,13 @@ def kept_cells(encoders: Sequence[Encoder], id: str | None) -> Cells:
     return Cells(text, raw, na={c.name: c.na for c in columns if c.na}, id=id, quoted=quoted)
 
 
-def _id_of(given: _Given) -> str:
-    if given.id is None:
-        raise ConfigError(f"--id: which column of {given.table.path} holds the ids?")
-    return given.id
+def _statistics(columns: Sequence[Column]) -> ColumnStatistics:
+    """Statistics of columns of plain numbers."""
+    found = ColumnStatistics()
+    for block in number_blocks(columns):
+        with np.errstate(over="ignore", invalid="ignore"):  # the transform refuses what is not finite
+            found.update(block)
+    return found
 
 
 def _encoded(
@@ -710,12 +687,11 @@ def _encoded(
     encoder: Encoder,
     rows: np.ndarray,
     statistics: ColumnStatistics | None = None,
-    unseen: str = "zeros",
 ) -> EncodingReport:
     """What is found when all rows are encoded; statistics add up fixed pieces in their order."""
     report = EncodingReport()
     for part in pieces(rows, len(encoder.feature_names)) if len(rows) else [rows]:
-        X, found = encode_table(table, encoder, part, unseen=unseen)
+        X, found = encode_table(table, encoder, part)
         report.add(found)
         if statistics is not None:
             with np.errstate(over="ignore", invalid="ignore"):  # the transform refuses what is not finite
@@ -740,139 +716,3 @@ def _stated_readings(encoder: Encoder, given: _Given, na: dict[str, tuple[str, .
             )
         columns.append(replace(encoding, na=words, reading=str(reading)))
     return replace(encoder, columns=tuple(columns))
-
-
-def _written_numbers(column: Column) -> bool:
-    """Whether some cells are plain numbers, and the others numbers that are written in another way."""
-    return column.kind == "mixed" and all(written(cell) for cell in column.words if cell)
-
-
-def labels_of(
-    table: Table,
-    name: str,
-    rows: np.ndarray,
-    task: str,
-    classes: tuple[str, ...] | None = None,
-    *,
-    positive: str | None = None,
-    typing: Typing = AS_FOUND,
-    reading: CellReading | None = None,
-    report: list[str] | None = None,
-) -> Labels:
-    """Labels of some rows of a table."""
-    column = table.columns[name]
-    absent, at = column.first_missing(rows)
-    if absent:
-        raise InputError(
-            f"{table.path}: {table.where(at)}, label column {name!r}: missing label ({absent} of "
-            f"{len(rows)} rows): remove these rows"
-        )
-    known = classes is not None and column.kind != "number" and not set(column.words) - {*classes, ""}
-    found: CellReading | None = None
-    why = "as other labels are"
-    if column.kind in ("text", "mixed", "raw") and not known and reading is not None and not reading.plain:
-        found, why = reading, f"as the labels of training are read ({reading.words()})"
-    elif (
-        not known
-        and not are_truths(column.words)
-        and (column.kind in ("text", "raw") or _written_numbers(column))
-    ):
-        found = recognise(table, name, column, typing)
-    if found is not None:
-        if not found.plain and report is not None:
-            report.append(f"{table.path}: label column {name!r}: read as numbers: {found.words()}")
-        column = read_column(table, name, column, found, why)
-    collector = LabelCollector(table.path)
-    for part in pieces(rows):
-        if column.kind == "number":
-            collector.append(column.values[part])
-        else:
-            used, first, codes = np.unique(column.values[part], return_index=True, return_inverse=True)
-            order = np.argsort(first)
-            words = [column.words[k] for k in used[order].tolist()]
-            collector.append_words(np.argsort(order)[codes], words)
-    return replace(collector.finish(task, classes, positive), reading=str(found or ""))
-
-
-def with_columns(
-    labels: Labels,
-    table: Table,
-    rows: np.ndarray,
-    *,
-    weight: str | None = None,
-    offset: str | None = None,
-    exposure: str | None = None,
-    typing: Typing = AS_FOUND,
-) -> Labels:
-    """The labels with weights and offsets from other columns of their table."""
-    if exposure is not None and (labels.classes is not None or (labels.y < 0).any()):
-        what = "classes" if labels.classes is not None else "negative numbers"
-        raise ConfigError(
-            f"--exposure: belongs to counts, but the labels are {what}; for these pass --offset"
-        )
-    return replace(
-        labels,
-        weight=weight_of(table, rows, weight, typing),
-        offset=offset_of(table, rows, offset, exposure, typing),
-        exposure=exposure is not None,
-    )
-
-
-def weight_of(
-    table: Table, rows: np.ndarray, name: str | None, typing: Typing = AS_FOUND
-) -> np.ndarray | None:
-    """Sample weights of some rows.
-
-    Shapes: rows, the result (k,).
-    """
-    return None if name is None else _numbers(table, name, rows, "weight", typing)
-
-
-def offset_of(
-    table: Table, rows: np.ndarray, offset: str | None, exposure: str | None, typing: Typing = AS_FOUND
-) -> np.ndarray | None:
-    """Offsets of some rows, or the logarithms of their exposures.
-
-    Shapes: rows, the result (k,).
-    """
-    if offset is not None and exposure is not None:
-        raise ConfigError("--offset and --exposure: the logarithm of an exposure is the offset; give one")
-    if exposure is not None:
-        return np.log(_numbers(table, exposure, rows, "exposure", typing))
-    return None if offset is None else _numbers(table, offset, rows, "offset", typing)
-
-
-#: What is wrong with a number of a column that is kept beside the labels.
-_WRONG: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
-    "weight": ("is negative", lambda values: values < 0.0),
-    "exposure": ("is not above 0", lambda values: values <= 0.0),
-    "offset": ("is not finite", lambda values: ~np.isfinite(values)),
-}
-
-
-def _numbers(table: Table, name: str, rows: np.ndarray, what: str, typing: Typing) -> np.ndarray:
-    """A number for each of some rows; none may be missing.
-
-    Shapes: rows, the result (k,).
-    """
-    column = table.require(name, f"{what} column")
-    if column.kind in ("text", "raw") or _written_numbers(column):
-        found = recognise(table, name, column, typing)
-        if found is not None:
-            column = read_column(table, name, column, found, "as other cells are")
-    if column.kind != "number":
-        raise InputError(f"{table.path}: {what} column {name!r}: not all cells are numbers")
-    absent, at = column.first_missing(rows)
-    if absent:
-        raise InputError(
-            f"{table.path}: {table.where(at)}, {what} column {name!r}: missing value: fill it, or "
-            "leave the row out"
-        )
-    values = column.values[rows]
-    fault, wrong = _WRONG[what]
-    if (bad := np.flatnonzero(wrong(values))).size:
-        at = int(rows[bad[0]])
-        raise InputError(
-            f"{table.path}: {table.where(at)}, {what} column {name!r}: {values[bad[0]]:g} {fault}"
-        )
-    return values

@@ -137,11 +137,6 @@ def _reason(error: csv.Error) -> str:
     )
 
 
-def zeros_lost(name: str, number: str) -> str:
-    """Note about numbers of a column that begin with zeros."""
-    return f"leading zeros, such as {number!r}, are lost: for codes pass --categorical {quote(name)}"
-
-
 def is_text(cell: str) -> bool:
     """Whether a cell read with ``surrogateescape`` was UTF-8."""
     return not any("\udc80" <= character <= "\udcff" for character in cell)

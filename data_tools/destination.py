@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from fastadmm.data_tools.labels import Labels
     from fastadmm.store import Partition
 
-#: Number of a party, number of the first row, and consecutive rows of the party's block in pieces.
-Piece: TypeAlias = "tuple[int, int, Iterable[Any]]"
+#: Number of a party, number of the first row, and consecutive rows of the party's block.
+Piece: TypeAlias = "tuple[int, int, Any]"
 
 
 def check_out(out: str | Path, force: bool) -> None:
@@ -84,13 +84,10 @@ def write_partition(
     return open_partition(out, require_labels=False)
 
 
-def _append(target: tuple[Any, np.ndarray | None, Iterable[Any]]) -> None:
-    """Add a block's pieces to a party's file."""
+def _append(target: tuple[Any, np.ndarray | None, Any]) -> None:
+    """Add rows to a party's file."""
     writer, ids, rows = target
-    for piece in rows:
-        k = piece.shape[0]
-        writer.append(piece, None if ids is None else ids[:k])
-        ids = None if ids is None else ids[k:]
+    writer.append(rows, None if ids is None else ids[: rows.shape[0]])
 
 
 def _call(function: Callable[[], None]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from shlex import quote
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from fastadmm.data_tools.column_types import Typing, read_column, recognise
@@ -22,9 +22,6 @@ MAX_LEVELS = 100
 
 #: Nothing said about columns.
 AS_FOUND = Typing()
-
-#: What is done with categories that the training table does not have.
-UNSEEN = ("zeros", "refuse")
 
 
 @dataclass
@@ -80,7 +77,6 @@ def fit_encoder(
     *,
     missing: str = "refuse",
     typing: Typing = AS_FOUND,
-    prefix: str = "",
     shown: Mapping[str, str] | None = None,
     na: Mapping[str, Sequence[str]] | None = None,
 ) -> Encoder:
@@ -92,7 +88,7 @@ def fit_encoder(
     for encoding in found:
         words = tuple(dict.fromkeys([*(na or {}).get("", ()), *(na or {}).get(encoding.name, ())]))
         encodings.append(replace(encoding, na=words, shown=(shown or {}).get(encoding.name, "")))
-    encoder = Encoder(tuple(encodings), missing, prefix)
+    encoder = Encoder(tuple(encodings), missing)
     names = encoder.feature_names
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -167,12 +163,8 @@ def _fill(column: Column, rows: np.ndarray, missing: str) -> float:
     return float(mean if np.isfinite(mean) else 2 * (present / (2 * len(present))).sum())
 
 
-def encode_table(
-    table: Table, encoder: Encoder, rows: np.ndarray, *, unseen: str = "zeros"
-) -> tuple[np.ndarray, EncodingReport]:
+def encode_table(table: Table, encoder: Encoder, rows: np.ndarray) -> tuple[np.ndarray, EncodingReport]:
     """Make the features of a table."""
-    if unseen not in UNSEEN:
-        raise ConfigError(f"--unseen {unseen!r}: choose one of {', '.join(UNSEEN)}")
     report = EncodingReport()
     if _comma_column(encoder.columns) is not None:
         names = [column.name for column in encoder.columns if column.levels is None]
@@ -194,13 +186,13 @@ def encode_table(
             report.filled[encoding.name] = int(absent.sum())
         width = 1 if encoding.one_hot is None else len(encoding.one_hot)
         if encoding.bins is not None:
-            X[:, at] = _evidence(table, encoding, column, rows, unseen, report)
+            X[:, at] = _evidence(table, encoding, column, rows, report)
         elif encoding.levels is None:
             values = _numbers(table, encoding, column)[rows]
             values[absent] = encoding.fill
             X[:, at] = encoding.scaled(values)
         else:
-            codes = _codes(table, encoding, column, rows, unseen, report)
+            codes = _codes(table, encoding, column, rows, report)
             codes[absent] = encoding.fill_level
             known = np.flatnonzero(codes >= 0)
             X[known, at + codes[known]] = 1.0
@@ -223,7 +215,6 @@ def _evidence(
     encoding: ColumnEncoding,
     column: Column,
     rows: np.ndarray,
-    unseen: str,
     report: EncodingReport,
 ) -> np.ndarray:
     """Weight of evidence of each cell's bin; 0, which says nothing, for unseen categories."""
@@ -236,7 +227,7 @@ def _evidence(
             report.outside[encoding.name] = outside
         place = bins.of_numbers(np.where(absent, encoding.fill, values))
     else:
-        codes = _codes(table, encoding, column, rows, unseen, report)
+        codes = _codes(table, encoding, column, rows, report)
         codes[absent] = encoding.fill_level
         # What no bin has comes behind the bin of missing cells.
         place = np.array([*bins.groups, bins.count + 1])[codes]
@@ -250,7 +241,6 @@ def _codes(
     encoding: ColumnEncoding,
     column: Column,
     rows: np.ndarray,
-    unseen: str,
     report: EncodingReport,
 ) -> np.ndarray:
     assert encoding.levels is not None
@@ -263,16 +253,16 @@ def _codes(
     codes = table_of[words]
     unknown = np.flatnonzero((codes < 0) & ~text.missing(rows))
     if len(unknown):
-        first = text.words[words[unknown[0]]]
-        if unseen == "refuse":
-            raise InputError(
-                f"{table.path}: {table.where(int(rows[unknown[0]]))}, column {encoding.name!r}: category "
-                f"{first!r} is not in the training table ({len(unknown)} such cells): correct it, or pass "
-                "--unseen zeros"
-            )
         report.unseen[encoding.name] = len(unknown)
-        report.examples[encoding.name] = first
+        report.examples[encoding.name] = text.words[words[unknown[0]]]
     return codes
+
+
+def encoder_of(party: Any) -> Encoder:
+    """The encoder of a party of a partition or a model; without one its features were columns of numbers."""
+    if party.encoder is not None:
+        return cast(Encoder, party.encoder)
+    return Encoder(tuple(ColumnEncoding(name) for name in party.feature_names))
 
 
 def describe(table: Table, encoder: Encoder, rows: np.ndarray) -> list[dict[str, Any]]:

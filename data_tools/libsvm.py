@@ -9,9 +9,12 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from fastadmm.data_tools.blocks import Block, OnRead
+from fastadmm.data_tools.columns import Growing, Scratch
 from fastadmm.data_tools.opening import SourceFile
 from fastadmm.errors import InputError
 from fastadmm.store.elements import make_csr
@@ -29,6 +32,36 @@ _COMMENT = re.compile(rb"#[^\n]*")
 _FORGIVEN = re.compile(rb"[_\0]|qid")
 
 
+#: Bytes of parsed rows kept in memory between two passes; more of them wait in files without a name.
+CACHE_BYTES = 32 << 20
+
+
+class _Kept:
+    """Parsed blocks."""
+
+    def __init__(self, folder: str | Path) -> None:
+        scratch = Scratch(folder, CACHE_BYTES)
+        self._arrays = [Growing(scratch, kind) for kind in (np.float64, np.int32, np.int32)]
+        self._labels: list[tuple[np.ndarray, int]] = []  # of each block, and the width of its rows
+
+    def put(self, block: Block) -> None:
+        """Keep a block."""
+        X: Any = block.X
+        for array, values in zip(self._arrays, (X.data, X.indices, X.indptr)):
+            array.append(values)
+        self._labels.append((block.labels, X.shape[1]))
+
+    def blocks(self) -> Iterator[Block]:
+        """All blocks in turn."""
+        data, indices, indptr = (array.array() for array in self._arrays)
+        at = row = 0
+        for labels, width in self._labels:
+            own = indptr[row : row + len(labels) + 1]
+            end = at + int(own[-1])
+            yield Block(make_csr(data[at:end], indices[at:end], own, (len(labels), width)), labels)
+            at, row = end, row + len(own)
+
+
 class LibsvmSource:
     """LIBSVM text, plain or compressed (gzip, bzip2, xz), in one file or several that follow one another.
 
@@ -36,7 +69,7 @@ class LibsvmSource:
     ``zero_based``. Blank lines and everything after ``#`` are skipped.
     """
 
-    kind, quick = "csr", False
+    kind = "csr"
     feature_names: list[str] | None = None
 
     def __init__(
@@ -46,14 +79,28 @@ class LibsvmSource:
         *,
         n_features: int | None = None,
         zero_based: bool = False,
+        scratch: str | Path | None = None,
     ) -> None:
         self.files = files
+        self._scratch = scratch
+        self._kept: _Kept | None = None
         self.path = files[0].shown if path is None else path
         self.n_features = n_features
         self.zero_based = zero_based
 
     def blocks(self, on_read: OnRead | None = None) -> Iterator[Block]:
-        """Stream the rows."""
+        """Stream the rows, which are parsed once if there is a scratch folder to keep them in."""
+        if self._kept is not None:
+            yield from self._kept.blocks()
+            return
+        kept = None if self._scratch is None else _Kept(self._scratch)
+        for block in self._parsed(on_read):
+            if kept is not None:
+                kept.put(block)
+            yield block
+        self._kept = kept
+
+    def _parsed(self, on_read: OnRead | None) -> Iterator[Block]:
         for file in self.files:
             empty = True
             for line, text in file.line_blocks(on_read):

@@ -83,20 +83,14 @@ def _all_marks(marks: Iterable[str]) -> list[tuple[str, str]]:
     return result
 
 
-def candidates(
-    cells: Sequence[Written], decimal: str | None = None, thousands: str | None = None
-) -> list[CellReading]:
+def candidates(cells: Sequence[Written], decimal: str | None = None) -> list[CellReading]:
     """Readings that fit all cells of a column; two only where they give different numbers.
 
     Where no cell has a decimal mark, the reading has none.
     """
     possible = _all_marks("".join({cell.body for cell in cells}))
-    if thousands and decimal is None:
-        decimal = "." if thousands == "," else "," if thousands == "." else None
     if decimal is not None:
         possible = [marks for marks in possible if marks[0] == decimal]
-    if thousands is not None:
-        possible = [(point, thousands) for point, found in possible if found in ("", thousands)]
     fitting = []
     for marks in possible:
         shape = _shape(*marks)

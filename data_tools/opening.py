@@ -30,11 +30,9 @@ _COMPRESSIONS: tuple[tuple[bytes, str, Callable[[BinaryIO], Any]], ...] = (
 
 #: Names of what other programs keep tables in, for files whose first bytes do not tell.
 _UNREAD = {
-    **dict.fromkeys((".feather", ".arrow", ".orc", ".avro"), "a table in a format that is not read"),
-    **dict.fromkeys((".pkl", ".pickle", ".rds", ".rdata"), "an object of a programming language"),
-    **dict.fromkeys((".sav", ".dta", ".sas7bdat", ".por"), "a table of a statistics program"),
-    **dict.fromkeys((".db", ".sqlite", ".sql"), "a database"),
-}
+    ".feather", ".arrow", ".orc", ".avro", ".pkl", ".pickle", ".rds", ".rdata", ".sav", ".dta", ".sas7bdat",
+    ".por", ".db", ".sqlite", ".sql",
+}  # fmt: skip
 
 _WEB_PAGE = "a web page, not a table; save the data themselves"
 _WORKBOOK = "a workbook of Excel or another spreadsheet; save its sheet as CSV (UTF-8)"
@@ -42,6 +40,8 @@ _WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 
 #: First entries of a workbook, which is a zip archive as NPZ files are.
 _IN_WORKBOOKS = (b"[Content_Types].xml", b"_rels/", b"xl/", b"docProps/", b"mimetypeapplication/vnd.oasis")
+
+_BINARIES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"%PDF", b"Rar!", b"7z\xbc\xaf\x27\x1c")
 
 #: Files that are something else altogether, and what to do about each.
 _FOREIGN: tuple[tuple[bytes, str], ...] = (
@@ -51,16 +51,9 @@ _FOREIGN: tuple[tuple[bytes, str], ...] = (
         "a single .npy array; save features and labels together with numpy.savez(file, X=..., y=...)",
     ),
     (b"\x28\xb5\x2f\xfd", "compressed with zstd; decompress it first (zstd -d)"),
-    (b"PAR1", "a Parquet file; give one per party, with ids: convert --guest FILE --host FILE --id NAME"),
-    (b"7z\xbc\xaf\x27\x1c", "a 7z archive; unpack it first"),
     *((begin, _WORKBOOK) for begin in (b"\xd0\xcf\x11\xe0", b"\x09\x08\x10\x00\x00\x06")),
     (b"<?xml", "XML, which Excel writes, too; save its sheet as CSV (UTF-8)"),
-    *(
-        (begin, "a picture, not a table; save the table as CSV")
-        for begin in (b"\x89PNG", b"\xff\xd8\xff", b"GIF8")
-    ),
-    (b"Rar!", "a RAR archive; unpack it first"),
-    (b"%PDF", "a PDF document, not a table; save its table as CSV"),
+    *((begin, "no table, but a picture, a document or an archive") for begin in _BINARIES),
     *((begin, _WEB_PAGE) for begin in (b"<html", b"<HTML", b"<!DOC", b"<!doc")),
     *((begin, "JSON; save the table as CSV, one row per line") for begin in (b"[{", b'{"')),
 )
@@ -73,7 +66,7 @@ class NotUtf8(InputError):
 class SourceFile:
     """A source file that can be opened any number of times."""
 
-    def __init__(self, path: str | Path, *, parquet: bool = False) -> None:
+    def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.name = self.path.name
         self.shown = shown(path)
@@ -112,7 +105,7 @@ class SourceFile:
             if self.magic.startswith(magic):
                 self.compression, self._decompress = name, function
         for magic, what in _FOREIGN:
-            if self.magic.startswith(magic) and not (parquet and magic == b"PAR1"):
+            if self.magic.startswith(magic):
                 raise InputError(f"{self.shown}: is {what}")
 
     def state(self) -> tuple[int, int, int]:
@@ -170,7 +163,7 @@ class SourceFile:
                     size += len(piece)
                     if size > MAX_LINE_BYTES:
                         raise InputError(
-                            f"{self.shown}: {self._line()} is longer than {MAX_LINE_BYTES >> 20} MB: no table"
+                            f"{self.shown}: line {line} is longer than {MAX_LINE_BYTES >> 20} MB: no table"
                         )
                     continue
                 text = b"".join((*pending, piece[:cut]))
@@ -180,18 +173,6 @@ class SourceFile:
                 line += text.count(b"\n")
         if text := b"".join(pending):
             yield line, text
-
-    def _line(self) -> str:
-        """The first line that is too long."""
-        line, size = 1, 0
-        with self.open() as stream:
-            while piece := stream.read(BLOCK_BYTES):
-                cut = piece.rfind(b"\n") + 1
-                size = len(piece) - cut if cut else size + len(piece)
-                line += piece.count(b"\n")
-                if size > MAX_LINE_BYTES:
-                    break
-        return f"line {line}"
 
 
 class _Guarded(io.RawIOBase):
@@ -304,7 +285,7 @@ def guess_format(source: SourceFile) -> str:
             f"{source.shown}: is named as an Excel workbook, but holds none: pass --format csv if it is text"
         )
     if last in _UNREAD:
-        raise InputError(f"{source.shown}: is {_UNREAD[last]}; save the table as CSV or Parquet")
+        raise InputError(f"{source.shown}: is in a format that is not read; save the table as CSV or Parquet")
     return "csv" if last in {".csv", ".data", ".tsv", ".tab"} else "libsvm"
 
 

@@ -11,8 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fastadmm.data_tools.blocks import Block, OnRead, Progress, Source, Steps
-from fastadmm.data_tools.convert import DENSE_ABOVE, check_format_options
+from fastadmm.data_tools.blocks import (
+    OnRead,
+    Progress,
+    Source,
+    Steps,
+    first_not_finite,
+    numbered,
+    stored_kind,
+)
+from fastadmm.data_tools.convert import check_format_options
 from fastadmm.data_tools.csv_source import CsvSource
 from fastadmm.data_tools.destination import check_choices
 from fastadmm.data_tools.labels import LabelCollector, label_text
@@ -22,6 +30,7 @@ from fastadmm.data_tools.opening import SourceFile
 from fastadmm.data_tools.parts import format_of
 from fastadmm.data_tools.scaling import ColumnStatistics
 from fastadmm.data_tools.suggest import nearest
+from fastadmm.data_tools.tables import Layout
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import atomic_directory, shown
 from fastadmm.store.collection import DIGEST_BYTES, record_digests, shared_rows
@@ -47,35 +56,43 @@ class Reading:
     y_key: str | None = None  # arrays of an NPZ file
 
     def open(
-        self, path: str | Path, *, by: str | None = None, needed: bool = True, scratch: Path | None = None
+        self,
+        path: str | Path,
+        *,
+        by: str | None = None,
+        scratch: Path | None = None,
+        on_read: OnRead | None = None,
     ) -> Source:
         """A reader of one file; `by` is the column that names owners, which is no feature."""
         file = SourceFile(path)
         kind = format_of(file, self.format)
-        check_format_options(kind, self, self.separator, f"{file.shown}: ")
-        reader: CsvSource | NpzSource
+        kind = "csv" if kind == "parquet" else kind
+        check_format_options(kind, self, f"{file.shown}: ")
         if kind == "libsvm":
-            if by is not None and needed:
-                raise ConfigError(
-                    f"--by {by!r}: LIBSVM files have no column for it; use --sizes or one file each"
-                )
-            return LibsvmSource([file], n_features=self.features, zero_based=self.zero_based)
-        if kind == "csv":
-            reader = CsvSource(
-                file, label=self.label, drop=self.drop, header=self.header, separator=self.separator,
-                beside=by, scratch=scratch,
-            )  # fmt: skip
+            return LibsvmSource([file], n_features=self.features, zero_based=self.zero_based, scratch=scratch)
+        if kind == "npz":
+            return NpzSource(file, x_key=self.x_key, y_key=self.y_key or "y")
+        return CsvSource(
+            path, Layout(self.separator, header=self.header), label=self.label, drop=self.drop, beside=by,
+            scratch=scratch, on_read=on_read,
+        )  # fmt: skip
+
+    def check_by(self, reader: Source, by: str) -> None:
+        """Refuse a column (CSV) or array (NPZ) of owners that is not there, or holds the labels."""
+        if isinstance(reader, CsvSource):
             noun, label, names = "column", self.label, reader.columns
+        elif isinstance(reader, NpzSource):
+            noun, label, names = "array", reader.y_key, reader.keys
         else:
-            reader = NpzSource(file, x_key=self.x_key, y_key=self.y_key or "y")
-            noun, label, names = "array", self.y_key or "y", reader.keys
-        if by is not None and needed and by not in names:
-            raise InputError(f"{file.shown}: --by: no {noun} {by!r}{nearest(by, names)}")
-        if by is not None and needed and by == label:
-            raise InputError(
-                f"{file.shown}: --by {by!r}: this {noun} holds the labels; owners need their own"
+            raise ConfigError(
+                f"--by {by!r}: LIBSVM files have no column for it; use --sizes or one file each"
             )
-        return reader
+        if by not in names:
+            raise InputError(f"{reader.path}: --by: no {noun} {by!r}{nearest(by, names)}")
+        if by == label:
+            raise InputError(
+                f"{reader.path}: --by {by!r}: this {noun} holds the labels; owners need their own"
+            )
 
     def owners_of(self, reader: Source, column: str) -> Iterator[Any]:
         """What a column (CSV) or array (NPZ) of a source says of each row."""
@@ -98,7 +115,6 @@ class _Asked:
     overlap: str = "refuse"
     public: str | Path | None = None
     standardize: bool = False
-    components: int | None = None
     storage: str = "auto"
     dtype: str = "float64"
 
@@ -116,13 +132,16 @@ def convert_owners(
     from fastadmm.store.owner_file import OwnerWriter
 
     asked = _Asked(**options)
-    reading, components, dtype = asked.reading, asked.components, asked.dtype
+    reading, dtype = asked.reading, asked.dtype
     _check_options(sources, asked)
     beside = Path(out).absolute().parent
-    readers = [reading.open(path, by=asked.by, scratch=beside) for path in sources]
+    size = sum(Path(path).stat().st_size for path in sources if Path(path).is_file())
+    on_read = Steps(progress, "reading", size)
+    readers = [reading.open(path, by=asked.by, scratch=beside, on_read=on_read) for path in sources]
+    if asked.by is not None:
+        reading.check_by(readers[0], asked.by)
     _check_features(readers)
-    size = sum(Path(path).stat().st_size for path in sources)
-    scan = _scan(readers, Steps(progress, "reading", size), compare=asked.public is not None)
+    scan = _scan(readers, on_read, compare=asked.public is not None)
     owner_of, owner_names = _assign(scan, readers[0], sources, asked)
     counts = np.bincount(owner_of[owner_of >= 0], minlength=len(owner_names))
     for name, count in zip(owner_names, counts, strict=True):
@@ -132,17 +151,12 @@ def convert_owners(
             )
     kappa, repeated = _overlap(scan.digests, owner_of, owner_names, asked.overlap, readers[0].path)
     recipe, shared = _recipe(asked, readers[0], scan.n_features, scan.rows_of(owner_of >= 0))
-    kind = _storage(asked.storage, readers[0].kind, recipe, scan)
-    labels = scan.labels.finish(asked.task, ask=False)
-    if labels.classes is not None and len(labels.classes) != 2:
-        raise InputError(
-            f"{readers[0].path}: {len(labels.classes)} classes, but exactly two are supported for owners of "
-            "rows: keep the rows of two classes, or merge classes into two"
-        )
-    classes = None if labels.classes is None else (labels.classes[0], labels.classes[1])
-    y = np.where(labels.y > 0.5, 1.0, -1.0) if labels.task == "classification" else labels.y
-    source_names = readers[0].feature_names or [f"f{i + 1}" for i in range(scan.n_features)]
-    feature_names = source_names if components is None else [f"component-{i + 1}" for i in range(components)]
+    kind = "dense"
+    if "center" not in recipe:
+        cells = sum(scan.rows) * scan.n_features
+        kind = stored_kind(asked.storage, readers[0].kind, scan.filled, cells)
+    task, classes, y = _targets(scan, asked.task, readers[0].path)
+    names = readers[0].feature_names or [f"f{i + 1}" for i in range(scan.n_features)]
 
     with atomic_directory(out, force=force, marker=MANIFEST, only=(MANIFEST, "*.h5")) as directory:
         with ExitStack() as stack:
@@ -151,22 +165,28 @@ def convert_owners(
                     OwnerWriter(
                         directory / f"{name}.h5",
                         name=name,
-                        n_features=len(feature_names),
+                        n_features=len(names),
                         kind=kind,
-                        task=labels.task,
-                        feature_names=feature_names,
+                        task=task,
+                        feature_names=names,
                         classes=classes,
                         dtype=dtype,
                         recipe=recipe,
-                        source_names=source_names,
+                        source_names=names,
                         public_path=Path(out) / f"{name}.h5",
                     )
                 )
                 for name in owner_names
             ]
-            for row, block in _blocks(readers, Steps(progress, "writing", size)):
+            told = Steps(progress, "writing", size)
+            for row, block in numbered(chain.from_iterable(reader.blocks(told) for reader in readers)):
                 X = _prepared(block.X, scan.n_features, recipe, kind)
-                _check_range(X, dtype, readers[0].path, row)
+                with np.errstate(over="ignore"):
+                    bad = first_not_finite(X.astype(dtype, copy=False))
+                if bad:
+                    raise InputError(
+                        f"{readers[0].path}: row {row + bad[0] + 1}: a value is too large for {dtype}"
+                    )
                 code = owner_of[row : row + X.shape[0]]
                 for k in np.unique(code[code >= 0]):
                     mask = code == k
@@ -177,6 +197,22 @@ def convert_owners(
             owners=owner_names, kappa=kappa, repeated_records=repeated, sources=files,
         )  # fmt: skip
     return open_owners(out)
+
+
+def _targets(scan: _Scan, task: str, path: str) -> tuple[str, tuple[str, str] | None, np.ndarray]:
+    """The task, the two classes, and each row's target, which is -1 or 1 for a class.
+
+    Shapes: the targets (N,).
+    """
+    labels = scan.labels.finish(task, ask=False)
+    if labels.classes is None:
+        return labels.task, None, labels.y
+    if len(labels.classes) != 2:
+        raise InputError(
+            f"{path}: {len(labels.classes)} classes, but exactly two are supported for owners of "
+            "rows: keep the rows of two classes, or merge classes into two"
+        )
+    return labels.task, (labels.classes[0], labels.classes[1]), np.where(labels.y > 0.5, 1.0, -1.0)
 
 
 def _write_manifest(directory: Path, later: dict[str, float], **values: Any) -> None:
@@ -194,7 +230,7 @@ def _write_manifest(directory: Path, later: dict[str, float], **values: Any) -> 
 
 
 def _check_options(sources: Sequence[str | Path], asked: _Asked) -> None:
-    sizes, by, components = asked.sizes, asked.by, asked.components
+    sizes, by = asked.sizes, asked.by
     if not sources:
         raise ConfigError("no source file: give one to divide, or one per owner")
     if len(sources) > 1 and (sizes is not None or by is not None):
@@ -206,16 +242,13 @@ def _check_options(sources: Sequence[str | Path], asked: _Asked) -> None:
     if sizes is not None and (not sizes or min(sizes) < 1):
         raise InputError(f"--sizes {','.join(map(str, sizes))}: every owner needs at least one row")
     check_choices(overlap=asked.overlap, storage=asked.storage, dtype=asked.dtype, task=asked.task)
-    fitted = asked.standardize or components is not None
-    if fitted and asked.public is None:
+    if asked.standardize and asked.public is None:
         raise ConfigError(
-            "--standardize and --components must come from public data, since statistics of the owners' own "
-            "rows would give them away: pass --public FILE"
+            "--standardize must come from public data, since statistics of the owners' own rows would give "
+            "them away: pass --public FILE"
         )
-    if asked.public is not None and not fitted:
-        raise ConfigError("--public: say what to take from it: --standardize, --components K or both")
-    if components is not None and (components < 1 or asked.storage == "csr"):
-        raise ConfigError(f"--components {components}: needs at least 1, and dense storage")
+    if asked.public is not None and not asked.standardize:
+        raise ConfigError("--public: is for --standardize, which is not given")
 
 
 def _check_features(readers: Sequence[Source]) -> None:
@@ -247,15 +280,6 @@ class _Scan:
         return [digest for digest, own in zip(self.features, owned.tolist()) if own]
 
 
-def _blocks(readers: Sequence[Source], on_read: OnRead) -> Iterator[tuple[int, Block]]:
-    """Blocks of all sources in turn, each with the number of its first row among all rows."""
-    row = 0
-    for reader in readers:
-        for block in reader.blocks(on_read):
-            yield row, block
-            row += block.X.shape[0]
-
-
 def _scan(readers: Sequence[Source], on_read: OnRead, *, compare: bool) -> _Scan:
     scan = _Scan(LabelCollector(readers[0].path))
     scan.n_features = max(reader.n_features or 0 for reader in readers)
@@ -263,7 +287,7 @@ def _scan(readers: Sequence[Source], on_read: OnRead, *, compare: bool) -> _Scan
     before = 0
     bounds = []
     for reader in readers:
-        for _, block in _blocks([reader], on_read):
+        for block in reader.blocks(on_read):
             scan.labels.append(block.labels)
             if isinstance(block.X, np.ndarray):
                 scan.n_features = max(scan.n_features, block.X.shape[1])
@@ -359,32 +383,27 @@ def _overlap(
     return kappa, repeated
 
 
-# --- scaling and components, from public data --------------------------------------------------------------
+# --- scaling, from public data -----------------------------------------------------------------------------
 
 
 def _recipe(
     asked: _Asked, like: Source, n_features: int, owned: list[bytes]
 ) -> tuple[dict[str, np.ndarray], float | None]:
     """What is taken from a public file, and the share of rows that it and the owners have in common."""
-    public, by, components, reading = asked.public, asked.by, asked.components, asked.reading
+    public, by, reading = asked.public, asked.by, asked.reading
     if public is None:
         return {}, None
-    reader = reading.open(public, by=by, needed=False)  # a public file need not name owners
+    reader = reading.open(public, by=by)  # a public file need not name owners
     if reader.feature_names != like.feature_names:
         unknown = sorted(set(like.feature_names or ()) - set(reader.feature_names or ()))
         hint = nearest(unknown[0], reader.feature_names or []) if unknown else ""
         raise InputError(f"{reader.path}: features differ from those of {like.path}{hint}")
     statistics = ColumnStatistics()
-    gram: Any = None
     rows: list[bytes] = []
     for block in reader.blocks():
         rows += record_digests(block.X)
         with np.errstate(over="ignore", invalid="ignore"):  # refused below
             statistics.update(block.X)
-        if components is not None:
-            X = block.X if isinstance(block.X, np.ndarray) else block.X.toarray()
-            X = np.pad(X, ((0, 0), (0, n_features - X.shape[1]))) if X.shape[1] < n_features else X
-            gram = X.T @ X if gram is None else gram + X.T @ X
     shared, reason = shared_rows(rows, owned)
     if reason:
         raise InputError(
@@ -398,29 +417,9 @@ def _recipe(
     if not np.isfinite(deviation).all():
         worst = int(np.flatnonzero(~np.isfinite(deviation))[0])
         raise InputError(f"{reader.path}: feature {worst + 1}: values too large to standardise")
-    scale = deviation if asked.standardize else np.ones(n_features)
-    recipe = {"center": statistics.center(), "scale": scale}
-    if components is not None:
-        if components > n_features:
-            raise ConfigError(f"--components {components}: there are only {n_features} features")
-        covariance = gram / statistics.n_rows - np.outer(statistics.mean, statistics.mean)
-        values, vectors = np.linalg.eigh(covariance / np.outer(scale, scale))
-        chosen = vectors[:, np.argsort(values)[::-1][:components]].T
-        # The sign of an eigenvector is arbitrary: the largest entry is made positive.
-        largest = chosen[np.arange(components), np.abs(chosen).argmax(axis=1)]
-        recipe["components"] = chosen * np.sign(largest)[:, None]
-    elif isinstance(like.kind, str) and like.kind == "csr":
-        del recipe["center"]  # would fill the rows
-    return recipe, shared
-
-
-def _storage(storage: str, kind: str, recipe: dict[str, np.ndarray], scan: _Scan) -> str:
-    if "components" in recipe or "center" in recipe:
-        return "dense"
-    if storage != "auto":
-        return storage
-    full = sum(scan.rows) * scan.n_features
-    return "dense" if kind == "dense" or scan.filled > DENSE_ABOVE * full else "csr"
+    # A centre would fill sparse rows.
+    center = {} if like.kind == "csr" else {"center": statistics.center()}
+    return center | {"scale": deviation}, shared
 
 
 def _prepared(X: Any, width: int, recipe: dict[str, np.ndarray], kind: str) -> Any:
@@ -430,16 +429,4 @@ def _prepared(X: Any, width: int, recipe: dict[str, np.ndarray], kind: str) -> A
             X = X.toarray()
     if "scale" in recipe:
         X = Transform(center=recipe.get("center"), scale=recipe.get("scale")).apply(X)
-    if "components" in recipe:
-        X = X @ recipe["components"].T
     return sparse.csr_array(X) if kind == "csr" and isinstance(X, np.ndarray) else X
-
-
-def _check_range(X: Any, dtype: str, path: str, first_row: int) -> None:
-    values = X if isinstance(X, np.ndarray) else X.data
-    with np.errstate(over="ignore"):
-        bad = ~np.isfinite(values.astype(dtype, copy=False))
-    if bad.any():
-        at = np.argwhere(bad)[0]
-        row = at[0] if isinstance(X, np.ndarray) else np.searchsorted(X.indptr, at[0], side="right") - 1
-        raise InputError(f"{path}: row {first_row + int(row) + 1}: a value is too large for {dtype}")

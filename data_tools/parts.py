@@ -13,9 +13,6 @@ from fastadmm.files.atomic import shown, storage_errors
 #: Bytes of a file in which nothing is compressed, with the name that gzip may add, at most.
 _COMPRESSED_NOTHING = 1024
 
-#: Names of parts that one line tells.
-_TOLD = 3
-
 
 def is_parts(path: str | Path) -> bool:
     """Whether a path stands for many files."""
@@ -38,20 +35,6 @@ def part_files(path: str | Path) -> list[Path]:
     return filled
 
 
-def empty_parts(path: str | Path) -> list[str]:
-    """Names of the empty files among parts, as tools write them for a share without rows."""
-    with storage_errors(path, "read"):
-        return [part.name for part in _parts(path) if _is_empty(part)] if is_parts(path) else []
-
-
-def told_of_empty(path: str | Path, names: Sequence[str]) -> list[str]:
-    """The line about parts without rows that have these names; none without names."""
-    if not names:
-        return []
-    first = ", ".join(sorted(names)[:_TOLD]) + (" and others" if len(names) > _TOLD else "")
-    return [f"{shown(path)}: {len(names)} empty part{'s' * (len(names) > 1)} passed over: {first}"]
-
-
 def _parts(path: str | Path) -> list[Path]:
     """What a directory or pattern stands for, with empty files."""
     folder = Path(path).is_dir()
@@ -63,7 +46,7 @@ def _is_empty(part: Path) -> bool:
     """Whether a file holds nothing, compressed or not."""
     if not part.is_file() or (size := part.stat().st_size) > _COMPRESSED_NOTHING:
         return False
-    return size == 0 or SourceFile(part, parquet=True).holds_nothing()
+    return size == 0 or SourceFile(part).holds_nothing()
 
 
 def _check_parts(parts: Sequence[Path]) -> None:
@@ -84,7 +67,7 @@ def _check_parts(parts: Sequence[Path]) -> None:
 
 def source_files(path: str | Path, format: str = "auto") -> tuple[list[SourceFile], str]:
     """The opened files that a source stands for, and their format."""
-    files = [SourceFile(part, parquet=True) for part in part_files(path)]
+    files = [SourceFile(part) for part in part_files(path)]
     kinds = [format_of(file, format) for file in files]
     for file, kind in zip(files, kinds):
         if kind != kinds[0]:

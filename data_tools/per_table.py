@@ -19,7 +19,6 @@ class TableRows:
 
     id: str | Sequence[str] | None = None
     alignment: str | Path | None = None  # written by ``fastadmm align``: which rows, and in which order
-    unseen: str = "zeros"  # what is done with categories that training did not have
     offset: str | None = None  # column of the first table that is added to the score
     exposure: str | None = None  # column of the first table whose logarithm is added
     separator: str | Sequence[str] | None = None
@@ -106,17 +105,13 @@ def layouts(
     return found
 
 
-def per_marks(option: str, given: str | Sequence[str] | None, names: Sequence[set[str]]) -> list[str | None]:
-    """Marks of each table's numbers, checked."""
-    allowed = (".", ",") if option == "decimal" else (".", ",", " ", "'", "_")
-    found: list[str | None] = []
-    for mark in per_table(f"--{option}", given, names):
-        mark = " " if mark == "space" else mark
-        if mark is not None and mark not in allowed:
-            listed = ", ".join(map(repr, allowed))
-            raise ConfigError(f"--{option} {mark!r}: choose one of {listed}, or TABLE:MARK for one table")
-        found.append(mark)
-    return found
+def decimal_marks(given: str | Sequence[str] | None, names: Sequence[set[str]]) -> list[str | None]:
+    """Decimal mark of each table's numbers, checked."""
+    marks = per_table("--decimal", given, names)
+    for mark in marks:
+        if mark not in (None, ".", ","):
+            raise ConfigError(f"--decimal {mark!r}: choose one of '.', ',', or TABLE:MARK for one table")
+    return marks
 
 
 def missing_words(entries: Sequence[str]) -> dict[str, tuple[str, ...]]:

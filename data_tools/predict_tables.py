@@ -6,12 +6,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fastadmm.data_tools.alignment import align, read_alignment, rows_of, table_ids
-from fastadmm.data_tools.convert_tables import kept_cells, offset_of
-from fastadmm.data_tools.encoding import encode_table
+from fastadmm.data_tools.alignment import join
+from fastadmm.data_tools.convert_tables import kept_cells
+from fastadmm.data_tools.encoding import encode_table, encoder_of
+from fastadmm.data_tools.label_columns import offset_of
 from fastadmm.data_tools.per_table import TableRows, of_each, table_names
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.data_tools.tables import Table, read_table, table_of_rows
@@ -23,22 +24,6 @@ if TYPE_CHECKING:
 
 #: Largest double precision number.
 MAX_NUMBER = sys.float_info.max
-
-
-class PartyColumns(Protocol):
-    """What tells which columns of a table are a party's: its part of a model, or its points."""
-
-    @property
-    def name(self) -> str:
-        """Of the party."""
-
-    @property
-    def feature_names(self) -> list[str]:
-        """Names of the features that the columns become."""
-
-    @property
-    def encoder(self) -> Encoder | None:
-        """How cells become features; None: every column is a number."""
 
 
 @dataclass(frozen=True)
@@ -56,13 +41,16 @@ class TableFeatures:
 
 
 def read_features(
-    parties: Sequence[PartyColumns],
+    parties: Sequence[Any],
     paths: Sequence[str | Path],
     options: TableRows,
     *,
     labelled: bool = False,
 ) -> TableFeatures:
-    """Read the rows of tables as the features that a model was trained on."""
+    """Read the rows of tables as the features that a model was trained on.
+
+    Parties are those of a model or its points: what has a name, names of features and an encoder.
+    """
     # With labels or an offset the first table may be that of a label holder who is no party.
     brought = labelled or options.offset is not None or options.exposure is not None
     labels_alone = brought and len(paths) == len(parties) + 1
@@ -106,15 +94,13 @@ def read_features(
                 f"{table.path}: no feature column {absent[0]!r}{nearest(absent[0], table.names)}: give a "
                 f"table for each of {wanted}, in this order, or one with all columns"
             )
-        X, report = encode_table(table, encoder, own, unseen=options.unseen)
+        X, report = encode_table(table, encoder, own)
         blocks.append(X)
         notes += [line for line in report.lines(table.path) if line not in notes]
     return TableFeatures(ids, blocks, offset, first, notes)
 
 
-def row_features(
-    parties: Sequence[PartyColumns], rows: Sequence[Mapping[str, Any]], unseen: str = "zeros"
-) -> TableFeatures:
+def row_features(parties: Sequence[Any], rows: Sequence[Mapping[str, Any]]) -> TableFeatures:
     """Read rows in memory, such as those of a request, as the features that a model was trained on."""
     encoders = [encoder_of(party) for party in parties]
     if len(parties) > 1:
@@ -127,7 +113,7 @@ def row_features(
     found = np.arange(table.n_rows)
     blocks, notes = [], []
     for encoder in encoders:
-        X, report = encode_table(table, encoder, found, unseen=unseen)
+        X, report = encode_table(table, encoder, found)
         blocks.append(X)
         notes += report.lines("request")
     return TableFeatures(found, blocks, None, (table, found), notes)
@@ -167,16 +153,7 @@ def _cell_text(value: Any, reading: CellReading, place: str) -> str:
     return text.replace(".", reading.decimal or ".") + reading.unit
 
 
-def encoder_of(party: PartyColumns) -> Encoder:
-    """The party's encoder; without one its features were columns of numbers."""
-    from fastadmm.store.encoder import ColumnEncoding, Encoder
-
-    if party.encoder is not None:
-        return party.encoder
-    return Encoder(tuple(ColumnEncoding(name) for name in party.feature_names))
-
-
-def _refuse_shared_columns(parties: Sequence[PartyColumns], encoders: Sequence[Encoder]) -> None:
+def _refuse_shared_columns(parties: Sequence[Any], encoders: Sequence[Encoder]) -> None:
     owner: dict[str, str] = {}
     for party, encoder in zip(parties, encoders):
         for column in encoder.columns:
@@ -196,20 +173,10 @@ def _rows(
 ) -> tuple[np.ndarray, list[np.ndarray], list[str]]:
     """Ids, the rows of every table in their order, and what to say of them."""
     if options.id is None:
-        n = tables[0].n_rows
-        if n == 0:
-            raise InputError(f"{tables[0].path}: no rows")
-        return np.arange(n), [np.arange(n)], []
-    for table, name in zip(tables, names):
-        if name is None:
-            raise ConfigError(f"--id: which column of {table.path} holds the ids?")
-    own = [table_ids(table, name or "", options.duplicates, pattern)
-           for table, name, pattern in zip(tables, names, patterns)]  # fmt: skip
-    if options.alignment is not None:
-        known = read_alignment(options.alignment)
-        return known.ids, [rows_of(ids, known) for ids in own], []
-    alignment, report = align(own)
-    rows = [rows_of(ids, alignment) for ids in own]
-    order = np.argsort(rows[0], kind="stable")
+        return np.arange(tables[0].n_rows), [np.arange(tables[0].n_rows)], []
+    alignment, rows, report = join(tables, names, patterns, options)
     lost = [line for line in report if "not in every table" in line]
-    return alignment.ids[order], [r[order] for r in rows], lost
+    if options.alignment is not None:
+        return alignment.ids, rows, lost
+    order = np.argsort(rows[0], kind="stable")
+    return alignment.ids[order], [own[order] for own in rows], lost

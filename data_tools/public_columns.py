@@ -6,7 +6,7 @@ looking at other rows, so that one record changes only its own row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
@@ -16,21 +16,11 @@ from typing import Any
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.data_tools.tables import Table, canonical_text
 from fastadmm.errors import ConfigError, FormatError, InputError
-from fastadmm.files.atomic import shown, write_whole
+from fastadmm.files.atomic import shown
 from fastadmm.files.reading import read_toml
 from fastadmm.store.encoder import DESCRIBED, OTHER, ColumnEncoding, Encoder
 
 _KEYS = {"number": ("low", "high", "fill"), "category": ("levels", "fill")}
-
-_HEAD = """\
-# A public description of columns, for: fastadmm convert ... --public-columns THIS-FILE
-#
-# Nothing in it may come from the private rows: take bounds and categories from a form, a standard, a law or
-# common knowledge. number: cells are cut to [low, high], which become [-1, 1]. category: cells that are none
-# of the levels become "other". fill is optional, and stands for missing cells: the middle of the bounds, or
-# "other", without it.
-"""
-_LINES = {"number": ("# low =", "# high =", "# fill ="), "category": ("# levels = []", "# fill =")}
 
 
 @dataclass(frozen=True)
@@ -49,21 +39,20 @@ class Description:
         self,
         table: Table,
         columns: Sequence[str],
-        prefix: str = "",
         shown_as: Mapping[str, str] | None = None,
     ) -> Encoder:
         """The encoder of one party's columns; nothing in it comes from their cells."""
         encodings = []
         for name in columns:
             own = (shown_as or {}).get(name, "")
-            key = next((key for key in (own, prefix + name) if key in self.columns), name)
+            key = own if own in self.columns else name
             if key not in self.columns:
                 raise ConfigError(
                     f"{self.path}: column {name!r} of {table.path} is not described: describe it, or "
                     f"leave it out with --drop {quote(name)}"
                 )
             encodings.append(replace(self.columns[key], name=name, shown=own))
-        encoder = Encoder(tuple(encodings), DESCRIBED, prefix)
+        encoder = Encoder(tuple(encodings), DESCRIBED)
         names = encoder.feature_names
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
@@ -142,19 +131,3 @@ def _text(value: Any, place: str) -> str:
     if not text or isinstance(value, bool) or "\0" in text:
         raise ConfigError(f"{place}: {value!r} is not the text of a category")
     return text
-
-
-def write_template(
-    path: str | Path, tables: Iterable[tuple[Table, Sequence[tuple[str, str]]]], *, force: bool = False
-) -> int:
-    """Write a template of a description: names and types of columns, and no value of a cell."""
-    import tomli_w
-
-    parts = [_HEAD]
-    for table, columns in tables:
-        for name, key in columns:
-            kind = "number" if table.columns[name].kind == "number" else "category"
-            head = tomli_w.dumps({"columns": {key: {"type": kind}}})
-            parts.append(head + "\n".join(_LINES[kind]) + "\n")
-    write_whole(path, "\n".join(parts), force=force, shared=True)
-    return len(parts) - 1

@@ -32,7 +32,7 @@ from fastadmm.data_tools.csv_table import (
 )
 from fastadmm.data_tools.opening import NotUtf8, SourceFile
 from fastadmm.data_tools.parquet import ParquetTable
-from fastadmm.data_tools.parts import empty_parts, is_parts, part_files, told_of_empty
+from fastadmm.data_tools.parts import is_parts, part_files
 from fastadmm.data_tools.plain_text import PlainText, read_frame
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.data_tools.threads import in_order
@@ -40,7 +40,7 @@ from fastadmm.errors import InputError
 from fastadmm.files.atomic import shown
 
 #: Also names that other modules take from here.
-__all__ = ["Cells", "Column", "Layout", "Table", "canonical_text", "csv_chunks", "read_ids", "read_table",
+__all__ = ["Cells", "Column", "Layout", "Table", "canonical_text", "csv_chunks", "read_table",
            "table_of_rows"]  # fmt: skip
 
 
@@ -140,6 +140,7 @@ class Table:
     columns: dict[str, Column]
     places: Places  # where its rows stand
     notes: list[str] = field(default_factory=list)  # how the text was read, where that was recognised
+    every: list[str] = field(default_factory=list)  # columns of the file, also those dropped
 
     @property
     def n_rows(self) -> int:
@@ -161,11 +162,6 @@ def _absent(path: str, names: Sequence[str], name: str, what: str) -> InputError
     return InputError(f"{path}: no {what} {name!r}{nearest(name, names)}")
 
 
-def read_ids(path: str | Path, name: str, layout: Layout = FOUND) -> Table:
-    """Read only the id column of a table; the others are not looked at."""
-    return read_table(path, layout, Cells(id=name), only=name)
-
-
 def read_table(
     path: str | Path,
     layout: Layout = FOUND,
@@ -177,7 +173,7 @@ def read_table(
     on_read: OnRead | None = None,
 ) -> Table:
     """Read a CSV or Parquet table."""
-    parts = [SourceFile(part, parquet=True) for part in part_files(path)]
+    parts = [SourceFile(part) for part in part_files(path)]
     for file in parts:
         if file.is_zip:
             raise InputError(
@@ -198,8 +194,7 @@ def read_table(
             current.encoding = one_byte_encoding(current)
             notes.append(read_as(current))
             continue
-        empty = told_of_empty(path, [*empty_parts(path), *reading.without_rows])
-        return replace(table, notes=empty + notes + table.notes)
+        return replace(table, notes=notes + table.notes)
 
 
 def table_of_rows(
@@ -231,7 +226,6 @@ class _Reading:
     def __init__(self, path: str, many: bool, scratch: Scratch, on_read: OnRead) -> None:
         self.path, self.many = path, many
         self.current: SourceFile | None = None
-        self.without_rows: set[str] = set()
         self._large = False
         self._scratch, self._on_read = scratch, on_read
 
@@ -262,7 +256,8 @@ class _Reading:
             return itertools.chain.from_iterable(self._part(part, wanted) for part in opened)
 
         table = self.assemble(kept, cells, chunks)
-        return replace(table, notes=[n for part in opened if isinstance(part, CsvFile) for n in part.notes])
+        notes = [n for part in opened if isinstance(part, CsvFile) for n in part.notes]
+        return replace(table, notes=notes, every=names)
 
     def assemble(
         self, kept: list[str], cells: Cells, chunks: Callable[[dict[str, str]], Iterator[_Rows]]
@@ -307,17 +302,14 @@ class _Reading:
         """Chunks of one file."""
         file = part.source if isinstance(part, CsvFile) else part.file
         self.current = file
-        before, count = f"{file.name}: " if self.many else "", 0
+        before = f"{file.name}: " if self.many else ""
         own = (
             _csv_part(part, wanted, self._on_read, self._large)
             if isinstance(part, CsvFile)
             else self._parquet(part, wanted)
         )
         for rows in own:
-            count += rows.count
             yield replace(rows, before=before + rows.before)
-        if self.many and not count:
-            self.without_rows.add(file.name)
 
     def _parquet(self, part: ParquetTable, wanted: dict[str, str]) -> Iterator[_Rows]:
         done = 0

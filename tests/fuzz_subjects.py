@@ -313,7 +313,6 @@ SUBJECTS: dict[str, Subject] = {
         Command("convert --guest @guest.csv --host @host.csv --id id --label y --public-columns @columns.toml -o @out.parts",
                 ("out.parts",)),
         Command("convert @guest.csv --drop id --label y --public-columns @columns.toml --parties 2 -o @out.parts", ("out.parts",)),
-        Command("convert --guest @guest.csv --host @host.csv --id id --label y --describe @out.toml", ("out.toml",)),
         Command("convert --guest @guest.csv --host @host.csv --id id --label y --like @described.parts -o @out.parts", ("out.parts",)),
         Command("train @described.parts --privacy fusion --epsilon 9 --delta 1e-2 --lambda 1e-1 --threads 1 -q -o @out", ("out",)),
     ), 2),

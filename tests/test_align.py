@@ -6,10 +6,9 @@ import os
 import numpy as np
 import pytest
 from fastadmm.data_tools import psi
-from fastadmm.data_tools.alignment import align, canonical_order, read_alignment, table_ids, write_alignment
+from fastadmm.data_tools.alignment import align, canonical_order, file_ids, read_alignment, write_alignment
 from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.data_tools.synthetic import write_tables
-from fastadmm.data_tools.tables import read_ids
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.digest import row_digest
 from fastadmm.runs.export import export_party, import_party
@@ -27,7 +26,7 @@ def bank(tmp_path):
 
 
 def ids_of(path, duplicates="refuse"):
-    return table_ids(read_ids(path, "id"), "id", duplicates)
+    return file_ids(path, "id", duplicates=duplicates)
 
 
 @given(st.sets(st.integers(-(10**18) + 1, 10**18 - 1), min_size=1), st.randoms())

@@ -1,7 +1,6 @@
 """A single source in many files: a directory or pattern of LIBSVM, CSV or Parquet parts."""
 
 import gzip
-import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 from fastadmm.data_tools import opening
 from fastadmm.data_tools.convert import convert
-from fastadmm.data_tools.spool import Spool
 from fastadmm.errors import FastadmmError, InputError
 from fastadmm.store import open_partition
 
@@ -68,15 +66,6 @@ def test_parts_are_one_file_on_any_number_of_threads(parts: Path, tmp_path: Path
     convert(parts / "p", tmp_path / "again", parties=3, standardize=True, storage="dense")
     assert _bytes(tmp_path / "again") == _bytes(tmp_path / "2")
     assert not list(tmp_path.glob(".fastadmm*"))
-
-
-def test_a_full_disk_beside_the_partition_reads_the_parts_again(
-    parts: Path, tmp_path: Path, monkeypatch: Any
-) -> None:
-    convert(parts / "p", tmp_path / "kept", parties=3)
-    monkeypatch.setattr(Spool, "put", lambda self, block: None)
-    convert(parts / "p", tmp_path / "again", parties=3)
-    assert _bytes(tmp_path / "kept") == _bytes(tmp_path / "again")
 
 
 def test_one_npz_file_is_a_source(tmp_path: Path) -> None:
@@ -151,7 +140,7 @@ def test_truth_values_in_one_part_and_numbers_in_another(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("kind", ["svm", "csv", "parquet"])
-def test_empty_parts_are_passed_over_and_told(tmp_path: Path, kind: str, capsys: Any) -> None:
+def test_empty_parts_are_passed_over(tmp_path: Path, kind: str, capsys: Any) -> None:
     """As Spark writes them for a share without rows."""
     folder, whole = tmp_path / "spark", tmp_path / "whole"
     for place, counts in ((folder, (0, 3, 0, 4)), (whole, (3, 4))):
@@ -171,11 +160,7 @@ def test_empty_parts_are_passed_over_and_told(tmp_path: Path, kind: str, capsys:
     Path(f"{folder}/part-00005.{kind}.gz").write_bytes(gzip.compress(b""))
     label = [] if kind == "svm" else ["--label", "y"]
     assert run("convert", folder, "--parties", 1, *label, "-o", tmp_path / "a.parts") == 0
-    out = capsys.readouterr().out
-    assert len(re.findall(r"^\S*spark: 4 empty parts passed over: part-00000\S+, ", out, re.MULTILINE)) == 1
-    assert "_SUCCESS" not in out
     assert run("convert", whole, "--parties", 1, *label, "-o", tmp_path / "b.parts") == 0
-    assert "passed over" not in capsys.readouterr().out
     assert _bytes(tmp_path / "a.parts") == _bytes(tmp_path / "b.parts")
     for part in folder.glob("part-*"):
         part.write_bytes(b"")

@@ -8,6 +8,7 @@ from fastadmm.data_tools import npz, opening, tables
 from fastadmm.data_tools.csv_source import CsvSource
 from fastadmm.data_tools.npz import NpzSource
 from fastadmm.data_tools.opening import SourceFile
+from fastadmm.data_tools.tables import Layout
 from fastadmm.errors import InputError
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from scipy import sparse
 
 def write(path, text):
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return SourceFile(path)
+    return path
 
 
 def collect(source):
@@ -65,11 +66,13 @@ def test_csv_variants(tmp_path):
         np.testing.assert_array_equal(X, expected, err_msg=name)
         np.testing.assert_array_equal(y, [0, 1], err_msg=name)
     source = write(tmp_path / "semi.csv", "a;y;b\n1;0;2\n3;1;4")
-    np.testing.assert_array_equal(collect(CsvSource(source, label="y", separator=";"))[0], expected)
+    np.testing.assert_array_equal(collect(CsvSource(source, Layout(";"), label="y"))[0], expected)
 
 
 def test_csv_without_header(tmp_path):
-    source = CsvSource(write(tmp_path / "a.csv", b"\xef\xbb\xbf1,2,0\n3,4,1\n"), label="c3", header=False)
+    source = CsvSource(
+        write(tmp_path / "a.csv", b"\xef\xbb\xbf1,2,0\n3,4,1\n"), Layout(header=False), label="c3"
+    )
     assert source.feature_names == ["c1", "c2"]
     np.testing.assert_array_equal(collect(source)[0], [[1, 2], [3, 4]])
     assert source.where(1) == "line 2"
@@ -114,19 +117,18 @@ def test_csv_faults_name_line_and_column(tmp_path, monkeypatch, line, message, l
     monkeypatch.setattr(tables, "LARGE", large)
     monkeypatch.setattr(opening, "BLOCK_BYTES", 40)
     text = "a,b,y\n" + GOOD + line + "\n" + ("" if '"' in line else GOOD)
-    source = CsvSource(write(tmp_path / "bad.csv", text), label="y")
     with pytest.raises(InputError, match=f"bad.csv: {message}"):
-        collect(source)
+        CsvSource(write(tmp_path / "bad.csv", text), label="y")
 
 
 def test_csv_not_utf8(tmp_path):
     source = write(tmp_path / "a.csv", b"a,b,y\n1,1,0\n1,\xff,1\n")
     with pytest.raises(InputError, match=r"line 3, column 'b': 'ÿ' is not a number"):
-        collect(CsvSource(source, label="y"))
+        CsvSource(source, label="y")
     np.testing.assert_array_equal(collect(CsvSource(source, label="y", drop=["b"]))[0], [[1], [1]])
     latin = CsvSource(write(tmp_path / "b.csv", b"a,\xff\n1,1\n"), label="ÿ")
     assert collect(latin)[1].tolist() == [1]
-    assert "read as cp1252" in latin.notes[0]
+    assert "read as cp1252" in latin.table.notes[0]
 
 
 # --- NPZ -------------------------------------------------------------------------------------------------
@@ -173,7 +175,7 @@ def test_npz_damage(tmp_path):
     np.savez(tmp_path / "a.npz", X=rng.random((2000, 3)), y=rng.random(2000))
     data = bytearray((tmp_path / "a.npz").read_bytes())
     with pytest.raises(InputError, match="damaged or truncated NPZ"):
-        NpzSource(write(tmp_path / "cut.npz", bytes(data[:30000])))
+        NpzSource(SourceFile(write(tmp_path / "cut.npz", bytes(data[:30000]))))
     data[30000] ^= 1
     with pytest.raises(InputError, match="array 'X' is damaged: Bad CRC"):
-        collect(NpzSource(write(tmp_path / "flip.npz", bytes(data))))
+        NpzSource(SourceFile(write(tmp_path / "flip.npz", bytes(data))))

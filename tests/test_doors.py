@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fastadmm.data_tools.encoding import encoder_of
 from fastadmm.data_tools.per_table import TableRows
-from fastadmm.data_tools.predict_tables import encoder_of
 from fastadmm.runs.predict import predict_partition, predict_tables
 from fastadmm.runs.service import open_service
 from fastadmm.runs.service_app import make_app

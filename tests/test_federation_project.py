@@ -363,12 +363,11 @@ def test_a_damaged_response_is_asked_for_again(tmp_path: Path) -> None:
     from fastadmm.between.predict import _align
     from fastadmm.between.schema import digest_of, open_envelope
     from fastadmm.between.task import Answer, encode_answer, task_of
-    from fastadmm.data_tools.alignment import table_ids
+    from fastadmm.data_tools.alignment import file_ids
     from fastadmm.data_tools.psi import psi_respond
-    from fastadmm.data_tools.tables import read_ids
 
     (tmp_path / "ids.csv").write_text("id\na\nb\n")
-    ids = table_ids(read_ids(tmp_path / "ids.csv", "id"), "id")
+    ids = file_ids(tmp_path / "ids.csv", "id")
     damaged = [True]
 
     def ask(name: str, raw: bytes, seconds: float) -> bytes:

@@ -22,9 +22,8 @@ from fastadmm.between.predict import ask_predictions
 from fastadmm.between.schema import Refusal, digest_of, open_envelope
 from fastadmm.between.setup import Setup
 from fastadmm.between.task import Task, answer_of_task, encode_task
-from fastadmm.data_tools.alignment import canonical_order, table_ids, write_alignment
+from fastadmm.data_tools.alignment import canonical_order, file_ids, write_alignment
 from fastadmm.data_tools.synthetic import make_vertical_classification
-from fastadmm.data_tools.tables import read_ids
 from fastadmm.errors import ConfigError, FormatError, StorageError
 from fastadmm.runs.combine import summand_of_file
 from fastadmm.runs.predict import predict_partition
@@ -407,7 +406,7 @@ def alone(tmp_path: Path, quiet: None) -> Iterator[tuple[Party, Callable[..., Ta
     party.agent = Agent(None, party.state, name=NAME, say=party.said.append)
     (tmp_path / "own.csv").write_text("id,a\n" + "".join(f"c{i},1\n" for i in range(10)))
     (tmp_path / "guest.csv").write_text("id,y\n" + "".join(f"c{i},1\n" for i in range(5, 20)))
-    ids = table_ids(read_ids(tmp_path / "guest.csv", "id"), "id")
+    ids = file_ids(tmp_path / "guest.csv", "id")
     psi_request(ids, tmp_path / "request", tmp_path / "key")
     raw = np.frombuffer((tmp_path / "request").read_bytes(), dtype=np.uint8)
 

@@ -98,6 +98,15 @@ def test_every_way_of_reading_gives_the_same_bytes(tmp_path, monkeypatch):
     assert not list(tmp_path.glob(".fastadmm*"))
 
 
+#: Cells at the edge of what is a plain number.
+CELLS = [
+    "0", "-0", "+1", ".5", "-.25", "5.", "007", "1e5", "1E-05", "1e22", "1e23", "1e400", "1e-400", "5e-324",
+    "2.2250738585072014e-308", "9007199254740993", "0.1234567890123456789012", "123456789012345678901",
+    "1.7976931348623157e308", "1e00005", "", "-", ".", "e5", "1e", "1e+", "--1", "+-1", "1.2.3", "0x10",
+    "1_0", "nan", "inf", "NA", " 1", "1 ", "\t1", "1\x0b", "é", "1\0", '"1"', "a", "1;2",
+]  # fmt: skip
+
+
 def test_lines_and_faults_are_those_of_the_slow_reader(tmp_path, monkeypatch):
     blocks = [
         "a,b\n1,2\n\n3,4\n5,x\n",  # text after numbers, a blank line
@@ -114,14 +123,17 @@ def test_lines_and_faults_are_those_of_the_slow_reader(tmp_path, monkeypatch):
         "a,b\n9007199254740993,1\n", "a,b\n1_0,0x1\n", "a,b\n5,\0\n", "\ufeffa,b\n1,é\n2,", "a,b\n,\n,\n",
         "a,b\n1e400,1\n",
         "a,b\n1,nan\nNA,007\n", "a,b\n1,2\n3,4,5\n", "a\tb\n1\t \n", "a,b\n1,'2'\n", "a,b\n+-1,1\n",
-        "a,b\n1.234,5e-3\n1.500,12e-1\n", "a,b\n\ufeff1,2\n",
+        "a,b\n1.234,5e-3\n1.500,12e-1\n", "a,b\n\ufeff1,2\n", "a;b\n1;2\n", "a\tb\n1\tno\n3\t yes ",
+        '"a\nb",c\n1,2\n', "a,b", "a,b\n",
+        *(f"a,b\n{line}\n1,2\n" for cell in CELLS for line in (f"5,{cell}", f"{cell},5", f"5,6\n{cell},6\r")),
     ]  # fmt: skip
     for k, text in enumerate(blocks):
         path = tmp_path / f"{k}.csv"
         path.write_bytes(text.encode())
         seen = []
-        for large in (1 << 30, 0):
+        for large, size in ((1 << 30, 1 << 20), (0, 1 << 20), (0, 12)):
             monkeypatch.setattr(tables, "LARGE", large)
+            monkeypatch.setattr("fastadmm.data_tools.opening.BLOCK_BYTES", size)
             try:
                 table = read_table(path, cells=Cells(na={"": ["two\nlines"]} if k == 2 else {}))
             except InputError as error:
@@ -129,7 +141,7 @@ def test_lines_and_faults_are_those_of_the_slow_reader(tmp_path, monkeypatch):
                 continue
             shown = [(c.kind, c.values.tolist(), c.words, c.zeros, c.grouped) for c in table.columns.values()]
             seen.append(repr((shown, [table.where(i) for i in range(table.n_rows)])))
-        assert seen[0] == seen[1], text
+        assert seen[0] == seen[1] == seen[2], text
 
 
 def test_plain_cells_are_read_once(tmp_path):
@@ -190,6 +202,12 @@ def test_a_large_csv_is_read_on_several_threads_in_order(tmp_path):
     assert list(threads.in_order(lambda i: i * i, range(50))) == [i * i for i in range(50)]
     with pytest.raises(ZeroDivisionError):
         list(threads.in_order(lambda i: 1 // (i - 7), range(50)))
+    seen: list[int] = []
+    with threads.on_threads(3) as every:
+        every(seen.append, range(20))
+        assert sorted(seen) == list(range(20))
+        with pytest.raises(ZeroDivisionError):
+            every(lambda i: seen.append(1 // (i - 2)), range(5))
 
 
 def test_libsvm_text_is_read_as_token_by_token(tmp_path, monkeypatch):

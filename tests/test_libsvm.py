@@ -6,7 +6,7 @@ import lzma
 
 import numpy as np
 import pytest
-from fastadmm.data_tools import opening
+from fastadmm.data_tools import libsvm, opening
 from fastadmm.data_tools.libsvm import LibsvmSource
 from fastadmm.data_tools.opening import SourceFile
 from fastadmm.errors import InputError
@@ -140,3 +140,22 @@ def test_line_without_end(tmp_path, monkeypatch):
     path.write_bytes(GOOD + bytes(1 << 14))
     with pytest.raises(InputError, match="line 51 is longer than"):
         read(path, block_bytes=1 << 10)
+
+
+@pytest.mark.parametrize("most", [0, 1 << 14, 1 << 30])
+def test_what_is_kept_comes_back_to_the_last_bit(tmp_path, monkeypatch, most):
+    monkeypatch.setattr(libsvm, "CACHE_BYTES", most)
+    monkeypatch.setattr(opening, "BLOCK_BYTES", 2000)
+    rng = np.random.default_rng(0)
+    lines = [f"{i % 3} " + " ".join(f"{j}:{v!r}" for j, v in enumerate(rng.normal(size=i % 9).tolist(), 1))
+             for i in range(500)]  # fmt: skip
+    (tmp_path / "a.svm").write_text("\n".join(lines))
+    source = LibsvmSource([SourceFile(tmp_path / "a.svm")], scratch=tmp_path)
+    first, again = (list(source.blocks()) for _ in range(2))
+    assert len(first) > 10
+    for one, other in zip(first, again, strict=True):
+        assert one.X.shape == other.X.shape
+        for key in ("data", "indices", "indptr"):
+            a, b = getattr(one.X, key), getattr(other.X, key)
+            assert (a.dtype, a.tobytes()) == (b.dtype, b.tobytes())
+        assert one.labels.tobytes() == other.labels.tobytes()

@@ -7,7 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fastadmm.data_tools.alignment import Alignment, write_alignment
-from fastadmm.data_tools.table_notes import number_notes
+from fastadmm.data_tools.building import Places
+from fastadmm.data_tools.columns import Column
+from fastadmm.data_tools.table_notes import column_notes
+from fastadmm.data_tools.tables import Table
 from fastadmm.errors import InputError
 from fastadmm.judging.judgement import judgement
 from fastadmm.judging.looks import LOOKS, called_id, separation
@@ -16,8 +19,8 @@ from fastadmm.runs.looks import partition_looks, seen_by_ids
 from fastadmm.solver.cross_validation import make_folds
 from fastadmm.solver.early_stopping import held_out_rows
 from fastadmm.store import open_partition
+from fastadmm.store.encoder import ColumnEncoding, Encoder
 from fastadmm.store.label_file import LabelWriter, open_labels
-from scipy.sparse import csr_array
 
 from run_tools import run
 
@@ -69,30 +72,16 @@ def test_the_page_lists_exactly_the_looks():
     ],
 )
 def test_ids_and_row_numbers(values, seen):
-    lines = number_notes("t.csv", ["x"], [values[:100, np.newaxis].astype(float), values[100:, np.newaxis]])
+    lines = notes(values, "x")
     assert len(lines) == bool(seen)
     assert not seen or (seen in lines[0] and lines[0].endswith("convert with --drop x [id]"))
-    named = number_notes("t.csv", ["Kunden-Nr"], [np.random.default_rng(2).integers(0, 1 << 40, (N, 1))])
-    assert names(named) == ["id"]
+    assert names(notes(np.random.default_rng(2).integers(0, 1 << 40, N), "Kunden-Nr")) == ["id"]
 
 
-def test_ids_among_columns_without_names(tmp_path, capsys):
-    X = np.c_[
-        np.random.default_rng(2).normal(size=(N, 2)), np.arange(N)
-    ]  # the first id is 0: not in CSR rows
-    np.savez(tmp_path / "dense.npz", X=X, y=Y)
-    rows = csr_array(X)
-    parts = {"data": rows.data, "indices": rows.indices, "indptr": rows.indptr, "shape": rows.shape}
-    np.savez(tmp_path / "csr.npz", y=Y, **parts)
-    lines = [f"{int(y)} 1:{a} 2:{b} 3:{int(i)}\n" for y, (a, b, i) in zip(Y, X)]
-    (tmp_path / "rows.svm").write_text("".join(lines))
-    for name in ("dense.npz", "csr.npz", "rows.svm"):
-        assert (
-            run("convert", tmp_path / name, "--parties", 1, "-o", tmp_path / f"{name}.parts", "--json") == 0
-        )
-        (line,) = json.loads(capsys.readouterr().out)["report"]
-        assert "column 'f3': numbers the rows: " in line
-        assert line.endswith("leave it out of the source [id]")
+def notes(values, name):
+    """What is told of one column of numbers."""
+    table = Table("t.csv", [name], {name: Column("number", values.astype(float))}, Places())
+    return column_notes(table, Encoder((ColumnEncoding(name),)), np.arange(len(values)))
 
 
 @pytest.mark.parametrize(

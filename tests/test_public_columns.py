@@ -1,7 +1,6 @@
 """A public description of columns: nothing is learned from rows, and a table ends in a finite epsilon."""
 
 import json
-import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -104,42 +103,14 @@ def test_parties_that_share_names_are_described_with_their_prefix(tmp_path):
     (tmp_path / "h.csv").write_text("id,x\n1,0\n2,2\n")
     arguments = ("--guest", tmp_path / "g.csv", "--host", tmp_path / "h.csv", "--id", "id", "--label", "y")
     columns = tmp_path / "columns.toml"
-    assert run("convert", *arguments, "--prefix", "--describe", columns) == ExitCode.OK
-    assert set(tomllib.loads(columns.read_text())["columns"]) == {"guest.x", "host.x"}
     columns.write_text(
         '[columns."guest.x"]\ntype = "number"\nlow = 0\nhigh = 10\n'
         '[columns."host.x"]\ntype = "number"\nlow = 0\nhigh = 4\n'
     )
-    out = ("--prefix", "--public-columns", columns, "-o", tmp_path / "p")
+    out = ("--public-columns", columns, "-o", tmp_path / "p")
     assert run("convert", *arguments, *out) == ExitCode.OK
     guest, host = open_partition(tmp_path / "p").parties
     np.testing.assert_array_equal(np.hstack([guest.load(), host.load()]), [[0.0, -1.0], [1.0, 0.0]])
-
-
-# --- the template
-def test_a_template_holds_names_and_types_and_no_number_of_a_cell(tables, capsys):
-    bank, shop, _ = tables
-    out = bank.parent / "new.toml"
-    arguments = ("convert", "--guest", bank, "--host", shop, "--id", "id", "--label", "y")
-    assert run(*arguments, "--describe", out) == ExitCode.OK
-    assert "4 columns; fill in" in capsys.readouterr().out
-    assert tomllib.loads(out.read_text())["columns"] == {
-        "age": {"type": "number"}, "city": {"type": "category"},
-        "zone": {"type": "number"}, "spent": {"type": "number"},
-    }  # fmt: skip
-    assert not any(cell in out.read_text() for cell in ("50", "250", "Rome", "Oslo", "Bern"))
-    for text in (BANK.replace("250", "7"), BANK.replace("Bern", "Zug")):
-        before = out.read_bytes()
-        bank.write_text(text)
-        assert run(*arguments, "--describe", out, "--force") == ExitCode.OK
-        assert out.read_bytes() == before
-    capsys.readouterr()
-    assert run(*arguments, "--describe", out) == ExitCode.STORAGE
-    # As it stands nothing can be converted with it: bounds are for a person to give.
-    assert run(*arguments, "--public-columns", out, "-o", bank.parent / "q") == ExitCode.CONFIG
-    error = capsys.readouterr().err.strip().splitlines()[-1]
-    assert "column 'age': no bounds: give low and high" in error
-    assert not (bank.parent / "q").exists()
 
 
 def test_options_that_would_learn_what_is_described(tables):

@@ -317,12 +317,12 @@ def convert_aligned(approval: TaskApproval, alignment: Path, out: Path) -> Path:
 
 
 def _ids(approval: TaskApproval) -> TableIds:
-    from fastadmm.data_tools.alignment import table_ids
-    from fastadmm.data_tools.tables import Layout, read_ids
+    from fastadmm.data_tools.alignment import file_ids
+    from fastadmm.data_tools.tables import Layout
 
     if approval.id is None:
         raise InputError(
             f"{shown(approval.path)}: key 'id' is missing: which column of the table has the ids?"
         )
-    table = read_ids(Path(approval.file), approval.id, Layout(approval.separator))
-    return table_ids(table, approval.id, approval.duplicates, approval.id_pattern)
+    layout = Layout(approval.separator)
+    return file_ids(approval.file, approval.id, layout, approval.duplicates, approval.id_pattern)

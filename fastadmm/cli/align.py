@@ -35,20 +35,16 @@ class _Reading(IdOptions, CsvOptions):
 
     def ids(self, paths: list[Path], id: str | list[str]) -> list[TableIds]:
         """Ids of tables, the label holder's first."""
-        from fastadmm.data_tools.alignment import table_ids
-        from fastadmm.data_tools.per_table import layouts, per_table, table_names
-        from fastadmm.data_tools.tables import read_ids
+        from fastadmm.data_tools.alignment import file_ids
+        from fastadmm.data_tools.per_table import TableRows, of_each, table_names
 
         hosts = ["host"] if len(paths) == 2 else [f"host-{k}" for k in range(1, len(paths))]
-        names = table_names(paths, ["guest", *hosts])
-        of_tables = layouts(**self.layout, names=names)
-        options = (("--id", id), ("--id-pattern", self.id_pattern))
-        own = (per_table(option, given, names) for option, given in options)
+        rows = TableRows(id=id, id_pattern=self.id_pattern, duplicates=self.duplicates.value, **self.layout)
         found = []
-        for path, layout, name, part in zip(paths, of_tables, *own):
+        for path, (layout, name, part) in zip(paths, of_each(rows, table_names(paths, ["guest", *hosts]))):
             if name is None:
                 raise ConfigError(f"--id: which column of {path} holds the ids?")
-            found.append(table_ids(read_ids(path, name, layout), name, self.duplicates.value, part))
+            found.append(file_ids(path, name, layout, rows.duplicates, part))
         return found
 
 

@@ -49,7 +49,6 @@ class Missing(StrEnum):
     indicator = "indicator"
 
 
-Unseen = StrEnum("Unseen", "zeros refuse")
 Compression = StrEnum("Compression", "none gzip zstd blosc2")
 
 _LIBSVM, _CSV, _NPZ = "LIBSVM sources", "CSV sources", "NPZ sources"
@@ -64,20 +63,6 @@ class _Tables(IdOptions):
     host: list[Path] | None = option("Table of another party; may be repeated.", metavar="FILE")
     id: list[str] | None = option("Id column; TABLE:NAME for one table.", "--id", metavar="NAME")
     align: Path | None = option("Alignment from 'fastadmm align' (default: join by id).", metavar="FILE")
-    prefix: bool = flag("Put the party's name before each feature name, not only shared ones.", "--prefix")
-
-
-@dataclass(frozen=True)
-class _Public:
-    """Options for a public description of columns."""
-
-    panel = "Public description of columns"
-    public_columns: Path | None = option(
-        "Bounds, categories and fill values; none is computed from the rows.", metavar="FILE.toml"
-    )
-    describe: Path | None = option(
-        "Write a template of such a file from column names and types, and no partition.", metavar="FILE.toml"
-    )
 
 
 @dataclass(frozen=True)
@@ -85,6 +70,9 @@ class _Cells:
     """Options for what columns of CSV and Parquet tables are taken for."""
 
     panel = "Columns of tables"
+    public_columns: Path | None = option(
+        "Public bounds, categories and fill values; none is computed from the rows.", metavar="FILE.toml"
+    )
     missing: Missing | None = option("How to fill missing values (default: refuse).")
     na_values: list[str] | None = option(
         "More words that mean 'missing'; COLUMN=WORD for one column.", metavar="A,B"
@@ -96,12 +84,6 @@ class _Cells:
     )
     decimal: list[str] | None = option(
         "Decimal mark (default: by the whole column); TABLE:CHAR for one table.", metavar="CHAR"
-    )
-    thousands: list[str] | None = option(
-        "Thousands mark (default: by the whole column); TABLE:CHAR for one table.", metavar="CHAR"
-    )
-    unseen: Unseen = option(
-        "Categories that training did not have: all zeros, or an error.", default=Unseen.zeros
     )
 
     @property
@@ -144,8 +126,7 @@ class _Values(Beside):
 
     panel = "Values and labels"
     split: str | None = option(
-        "Hold rows out: 0.3, time:COLUMN=0.3 or =DATE, group:COLUMN=0.3; makes OUT/train.parts and "
-        "OUT/test.parts.",
+        "Hold a share of the rows out: makes OUT/train.parts and OUT/test.parts.",
         panel="Options",
         metavar="SHARE",
     )
@@ -210,7 +191,6 @@ def convert(
     *,
     tables: _Tables,
     cells: _Cells,
-    public: _Public,
     owners: _Split,
     values: _Values,
     reading: _Source,
@@ -220,7 +200,7 @@ def convert(
 ) -> None:
     """Convert a data file, or one table per party, to a partition: one file per party, one for labels."""
     how = plain_values(owners) | plain_values(values) | plain_values(reading) | cells.options | reading.layout
-    how |= {"drop": reading.dropped, "public_columns": public.public_columns}
+    how |= {"drop": reading.dropped}
     del how["no_header"]
     show = _show_json if as_json else _show
     of_tables = tables.guest is not None or bool(tables.host)
@@ -238,20 +218,14 @@ def convert(
         raise typer.BadParameter("give a data file, or tables with --guest and --host", param_hint="SOURCE")
     elif _is_partition(source):
         raise ConfigError(f"{source}: a partition already; train on it as it is")
-    if out is None and not dry_run and public.describe is None:
+    if out is None and not dry_run:
         hint = ", or --dry-run" if of_tables else ""
         raise typer.BadParameter(f"give the partition to make{hint}", param_hint="--out")
-    if source is not None and out is not None and not dry_run and public.describe is None:
+    if source is not None and out is not None and not dry_run:
         show(_convert_source(source, out, how, force))
         return
-    first, options = source or tables.guest, _table_options(how, tables)
-    if public.describe is not None:
-        from fastadmm.data_tools.convert_tables import describe_tables
-
-        count = describe_tables(first, tables.host or [], public.describe, options, force=force)
-        filled = "fill in bounds and categories, then pass it with --public-columns"
-        say(f"{public.describe}: {count} columns; {filled}")
-    elif source is not None:
+    options = _table_options(how, tables)
+    if source is not None:
         from fastadmm.data_tools.convert_tables import plan_one_table
 
         _show_plan(plan_one_table(source, options, owners.columns, owners.parties or 1))

@@ -154,9 +154,9 @@ def align(
 ) -> None:
     """Find the rows that you and all parties have, by private set intersection."""
     from fastadmm.between.predict import ROWS, federate_align
-    from fastadmm.data_tools.alignment import table_ids
-    from fastadmm.data_tools.label_table import write_label_table
-    from fastadmm.data_tools.tables import Layout, read_ids
+    from fastadmm.data_tools.alignment import file_ids
+    from fastadmm.data_tools.label_columns import write_label_table
+    from fastadmm.data_tools.tables import Layout
     from fastadmm.files.atomic import shown
     from fastadmm.judging.looks import say as look
 
@@ -167,7 +167,7 @@ def align(
     if positive is not None and (like is not None or label is None):
         raise ConfigError("--positive: belongs to --label, and --like has it already")
     how = plain_values(spelled)
-    ids = table_ids(read_ids(table, id, Layout(spelled.separator)), id, how["duplicates"], spelled.id_pattern)
+    ids = file_ids(table, id, Layout(spelled.separator), how["duplicates"], spelled.id_pattern)
     alignment, report = _waiting(wait, lambda: federate_align(config, ids, out, _say))
     say("\n".join([*report, f"{out / ROWS}: {len(alignment.ids)} rows, {alignment.digest}"]))
     if label is not None:

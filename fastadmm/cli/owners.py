@@ -30,9 +30,8 @@ class _Owners:
         "Records that several owners hold: refuse, or count (and divide every epsilon by the count).",
         default="refuse",
     )
-    public: Path | None = option("File of public rows for scaling and components.", metavar="FILE")
+    public: Path | None = option("File of public rows for scaling.", metavar="FILE")
     standardize: bool = flag("Subtract the public mean, divide by the public deviation.", "--standardize")
-    components: int | None = option("Keep K principal components of the public rows.", metavar="K")
     storage: Storage = option("auto: CSR for sparse sources.", default=Storage.auto)
     dtype: Dtype = option("Type of stored features.", default=Dtype.float64)
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Column, Table
 
-#: Columns that a name or a sentence gets at least, if the table is too wide.
+#: Columns that a name or a sentence gets, if the table is too wide.
 _NAME = 24
 
 #: No terminal: nothing breaks a line.
@@ -71,29 +71,31 @@ def cell(value: Any) -> str:
 
 
 def _fitted(table: Table, console: Console) -> list[Table]:
-    """The table, or several with some of its columns each."""
-    if console.measure(table, options=console.options.update(width=_ENDLESS)).maximum <= console.width:
+    """The table, or several with some of its columns each, behind the first that name the row."""
+
+    def fits(part: Table) -> bool:
+        return console.measure(part, options=console.options.update(width=_ENDLESS)).maximum <= console.width
+
+    if fits(table):
         return [table]
     keys = 0
     while keys < min(2, len(table.columns) - 1) and table.columns[keys].justify == "left":
         keys += 1
     found: list[Table] = []
-    head = table.columns[:keys]
-    rest = table.columns[keys:]
+    head, rest = table.columns[:keys], table.columns[keys:]
     while rest:
         n = len(rest)
-        while n > 1 and _room(_part(table, [*head, *rest[:n]]), console) < 0:
+        while n > 1 and not fits(_part(table, [*head, *rest[:n]])):
             n -= 1
         part = _part(table, [*head, *rest[:n]])
         part.title = None if found else part.title
-        _share(part, console)
         found.append(part)
         rest = rest[n:]
     return found
 
 
 def _part(table: Table, of: list[Column]) -> Table:
-    """A table with some of another's columns, whose cells may take several lines."""
+    """A table with some of another's columns, whose names and sentences may take several lines."""
     from rich.table import Table
 
     part = Table(
@@ -104,42 +106,10 @@ def _part(table: Table, of: list[Column]) -> Table:
         show_header=table.show_header,
     )
     for column in of:
-        part.add_column(column.header, justify=column.justify, style=column.style, overflow="fold")
+        widest = _NAME if column.justify == "left" else None
+        part.add_column(
+            column.header, justify=column.justify, style=column.style, overflow="fold", max_width=widest
+        )
     for row, cells in zip(table.rows, zip(*(column.cells for column in of)), strict=True):
         part.add_row(*cells, style=row.style, end_section=row.end_section)
     return part
-
-
-def _widths(column: Column, console: Console) -> tuple[int, int]:
-    """Columns of the terminal that a column needs at least, and that it would take."""
-    from rich.text import Text
-
-    options = console.options.update(width=_ENDLESS)
-    head, *cells = (
-        console.measure(Text(cell) if isinstance(cell, str) else cell, options=options)
-        for cell in (column.header, *column.cells)
-    )
-    widest = max([cell.maximum for cell in cells], default=0)
-    numbers = column.justify == "right"
-    least = widest if numbers else min(_NAME, max([cell.minimum for cell in cells], default=0))
-    return max(head.minimum, least), max(head.maximum, widest)
-
-
-def _room(table: Table, console: Console) -> int:
-    """What is left of the terminal if every column has what it needs at least."""
-    widths = [_widths(column, console) for column in table.columns]
-    whole = console.measure(table, options=console.options.update(width=_ENDLESS)).maximum
-    between = whole - sum(natural for _, natural in widths)
-    return console.width - between - sum(least for least, _ in widths)
-
-
-def _share(table: Table, console: Console) -> None:
-    """Give what is left to the columns that lack least, then to the others."""
-    room = max(0, _room(table, console))
-    widths = [_widths(column, console) for column in table.columns]
-    order = sorted(range(len(widths)), key=lambda place: widths[place][1] - widths[place][0])
-    for place in order:
-        least, natural = widths[place]
-        given = min(natural - least, room)
-        table.columns[place].width = least + given
-        room -= given

@@ -64,7 +64,7 @@ def _labels(
     trained: Model, found: TableFeatures, options: TableRows, label: str | None, weight: str | None
 ) -> LabelData:
     """Labels and weights of the rows that were scored."""
-    from fastadmm.data_tools.convert_tables import labels_of, weight_of
+    from fastadmm.data_tools.label_columns import labels_of, weight_of
 
     table, rows = found.first
     name = label or _label_column(trained, table, options, weight)

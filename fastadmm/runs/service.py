@@ -99,7 +99,7 @@ class Service:
             raise InputError(
                 f"request: {len(rows)} rows, but at most {self.max_rows} fit: send them in parts"
             )
-        found = self._features(self.parties, rows, str(document.get("unseen", "zeros")))
+        found = self._features(self.parties, rows)
         values = [party.contribution_of(X) for party, X in zip(self.parties, found.blocks, strict=True)]
         for own in values:
             if (row := first_not_finite(own)) is not None:
@@ -143,7 +143,7 @@ def _ids(document: Mapping[str, Any], n_rows: int, place: str) -> list[Any]:
 
 
 def _rows(document: Mapping[str, Any]) -> list[Any]:
-    _known(document, {"row", "rows", "ids", "unseen"})
+    _known(document, {"row", "rows", "ids"})
     if ("row" in document) == ("rows" in document):
         raise InputError("request: give either 'rows', a list, or 'row', one of them")
     rows = [document["row"]] if "row" in document else document["rows"]

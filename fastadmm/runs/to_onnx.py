@@ -18,7 +18,7 @@ from fastadmm.data_tools.cell_tables import (
     is_text,
     na_numbers,
 )
-from fastadmm.data_tools.predict_tables import encoder_of
+from fastadmm.data_tools.encoding import encoder_of
 from fastadmm.errors import ConfigError
 from fastadmm.files.atomic import write_whole
 from fastadmm.problem.convex_losses import Logistic
