@@ -107,15 +107,6 @@ def weights_sensitivity(ball: float, target: float, mu: float, adjacency: str = 
     return Sensitivity(min(factor * one, 2.0 * ball) * _MARGIN, "T7")
 
 
-def weighted_sensitivity(ball: float, target: float, ratio: float, adjacency: str) -> Sensitivity:
-    """Message change under public weights of a ratio: ``docs/privacy.md#public-weights``."""
-    _check(ball, target, 0.0, None)
-    if target > ball or ratio < 1.0:
-        raise ConfigError("weighted sensitivity: proved for targets clipped within the ball, and kappa >= 1")
-    factor = 2.0 if adjacency == "replace_one" else 1.0
-    return Sensitivity(factor * ball * math.sqrt(ratio) * _MARGIN, "T1" if factor == 1.0 else "T2")
-
-
 def message_sensitivity(settings: MessagePrivacy, mu: float, n_samples: int) -> Sensitivity:
     """The bound that a run's settings ask for, solver's slack included."""
     ball, target = settings.ball, settings.clip_of_targets
