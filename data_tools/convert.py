@@ -85,6 +85,8 @@ def convert(
     **options: Any,
 ) -> Partition:
     """Convert LIBSVM, CSV, Parquet or NPZ files into a partition, the same on any number of threads."""
+    from fastadmm.store import open_partition
+
     asked = _Asked(**options)
     compression_options(asked.compression)
     check_choices(
@@ -106,11 +108,18 @@ def convert(
         if told is not None:
             told(plan.report, plan.columns)
         return write_plan(plan, out, progress=progress, **how)
-    matrix = _Matrix.open(kind, shown(source), files, asked, beside)
+    model = open_partition(asked.like) if asked.like is not None else None
+    reader = _open(kind, shown(source), files, asked, model, beside)
+    if reader.n_features is not None:  # faults of the split are found before the data are read
+        _split(reader.path, reader.n_features, asked, model)
     size = sum(file.size for file in files)
-    scan = _scan(matrix.reader, asked.standardize, Steps(progress, "reading", size))
-    parties, labels = matrix.described(scan)
-    pieces = _cut_blocks(matrix.reader, parties, len(labels.y), Steps(progress, "writing", scan.n_rows))
+    scan = _scan(reader, asked.standardize, Steps(progress, "reading", size))
+    task, classes = asked.task or "auto", None
+    if model is not None and model.labels is not None:
+        task, classes = model.task, model.labels.classes
+    labels = scan.labels.finish(task, classes, asked.positive)
+    parties = _parties(reader, scan, asked, model)
+    pieces = _cut_blocks(reader, parties, len(labels.y), Steps(progress, "writing", scan.n_rows))
     told_of = [
         {
             "name": party.columns.name,
@@ -122,7 +131,7 @@ def convert(
         for party in parties
     ]
     return write_partition(
-        out, told_of, pieces, labels, task=labels.task, ids=None, source=Path(matrix.reader.path).name, **how,
+        out, told_of, pieces, labels, task=labels.task, ids=None, source=Path(reader.path).name, **how,
     )  # fmt: skip
 
 
@@ -137,65 +146,46 @@ class _Party:
     feature_names: list[str]
 
 
-@dataclass(frozen=True)
-class _Matrix:
-    """A source without column names on its way to parties."""
+def _open(
+    kind: str, place: str, files: list[SourceFile], asked: _Asked, model: Partition | None, beside: Path
+) -> LibsvmSource | NpzSource:
+    """The reader of a source without column names."""
+    if kind == "npz":
+        return NpzSource(files[0], x_key=asked.x_key, y_key=asked.y_key or "y")
+    declared = _declared(asked, model, files[0])
+    return LibsvmSource(files, place, n_features=declared, zero_based=asked.zero_based, scratch=beside)
 
-    reader: Source
-    asked: _Asked
-    model: Partition | None  # whose columns and scaling are taken over
-    split: list[PartyColumns] | None  # None where the number of columns is not known yet
 
-    @classmethod
-    def open(cls, kind: str, place: str, files: list[SourceFile], asked: _Asked, beside: Path) -> _Matrix:
-        """Open a source, and find faults of the split before the data are read."""
-        from fastadmm.store import open_partition
+def _parties(
+    reader: LibsvmSource | NpzSource, scan: _Scan, asked: _Asked, model: Partition | None
+) -> list[_Party]:
+    """The parties, with what they take over or what the rows decide."""
+    stated = reader.n_features
+    split = _split(reader.path, scan.n_features if stated is None else stated, asked, model)
+    if model is not None:
+        return [
+            _Party(own, old.kind, old.dtype.name, old.transform, old.feature_names)
+            for own, old in zip(split, model.parties)
+        ]
+    widths = [party.width for party in split]
+    only_widths = isinstance(reader, LibsvmSource) and asked.features is None
+    if only_widths and scan.n_features < sum(widths):
+        raise InputError(
+            f"{reader.path}: widths {'+'.join(map(str, widths))} = {sum(widths)}, but the largest index is "
+            f"{scan.n_features - (1 if asked.zero_based else 0)}: correct the widths, or pass --features "
+            f"{sum(widths)} if the last features just never occur"
+        )
+    return [_fitted(party, reader, scan, asked) for party in split]
 
-        model = open_partition(asked.like) if asked.like is not None else None
-        reader: Source
-        if kind == "npz":
-            reader = NpzSource(files[0], x_key=asked.x_key, y_key=asked.y_key or "y")
-        else:
-            declared = _declared(asked, model, files[0])
-            reader = LibsvmSource(
-                files, place, n_features=declared, zero_based=asked.zero_based, scratch=beside
-            )
-        split = None if reader.n_features is None else _split(reader.path, reader.n_features, asked, model)
-        return cls(reader, asked, model, split)
 
-    def described(self, scan: _Scan) -> tuple[list[_Party], Any]:
-        """The parties, and the labels."""
-        asked, model, path = self.asked, self.model, self.reader.path
-        task, classes = asked.task or "auto", None
-        if model is not None and model.labels is not None:
-            task, classes = model.task, model.labels.classes
-        labels = scan.labels.finish(task, classes, asked.positive)
-        split = self.split
-        if split is None:
-            split = _split(path, scan.n_features, asked, model)
-        if model is not None:
-            return [
-                _Party(own, old.kind, old.dtype.name, old.transform, old.feature_names)
-                for own, old in zip(split, model.parties)
-            ], labels
-        widths = [party.width for party in split]
-        stated = not isinstance(self.reader, LibsvmSource) or asked.features is not None
-        if not stated and scan.n_features < sum(widths):
-            raise InputError(
-                f"{path}: widths {'+'.join(map(str, widths))} = {sum(widths)}, but the largest index is "
-                f"{scan.n_features - (1 if asked.zero_based else 0)}: correct the widths, or pass --features "
-                f"{sum(widths)} if the last features just never occur"
-            )
-        return [self._fitted(party, scan) for party in split], labels
-
-    def _fitted(self, party: PartyColumns, scan: _Scan) -> _Party:
-        asked, filled = self.asked, int(scan.nonzeros[party.columns].sum())
-        kind = stored_kind(asked.storage, self.reader.kind, filled, scan.n_rows * party.width)
-        try:
-            transform = fit_transform_of(party, kind, scan.statistics, asked.normalize or "none")
-        except InputError as error:
-            raise InputError(f"{self.reader.path}: values too large to standardise: {error}") from None
-        return _Party(party, kind, asked.dtype or "float64", transform, _feature_names(party))
+def _fitted(party: PartyColumns, reader: Source, scan: _Scan, asked: _Asked) -> _Party:
+    filled = int(scan.nonzeros[party.columns].sum())
+    kind = stored_kind(asked.storage, reader.kind, filled, scan.n_rows * party.width)
+    try:
+        transform = fit_transform_of(party, kind, scan.statistics, asked.normalize or "none")
+    except InputError as error:
+        raise InputError(f"{reader.path}: values too large to standardise: {error}") from None
+    return _Party(party, kind, asked.dtype or "float64", transform, _feature_names(party))
 
 
 # --- options ---------------------------------------------------------------------------------------------
