@@ -92,10 +92,7 @@ def test_wide_tables_that_l1_interpolates_are_certified(n, width, loss, lam):
     assert len(solver.coordinator.shared) > 2 * 64
 
 
-@pytest.mark.parametrize(
-    ("seed", "history"),
-    [(95350, 8), (95363, 8), (96099, 8), pytest.param(95422, 20, marks=pytest.mark.repeats)],
-)
+@pytest.mark.parametrize(("seed", "history"), [(95350, 8), (95363, 8), (96099, 8)])
 def test_few_directions_are_more_where_the_gap_hardly_falls(seed, history):
     """With as many weights at kinks and bounds as directions, nothing was free on any face."""
     solver = Solver(
