@@ -264,7 +264,7 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     separate(data, tmp_path)
     directory = tmp_path / "run"
     parties = [part for name in NAMES for part in ("--party", name)]
-    options = ["--lambda", "1e-2", "--rounds", "1"]
+    options = ["--lambda", "1e-2", "--set", "rounds=1"]
     assert not run(
         "coordinator", "start", tmp_path / "labels" / "labels.h5", *parties, "-o", directory, *options
     )
