@@ -4,6 +4,7 @@ A fault is a function that changes the program through ``patch(place, name, faul
 :class:`pytest.MonkeyPatch` does, in one or both of the modes.
 """
 
+import hashlib
 import inspect
 import math
 import sys
@@ -96,10 +97,12 @@ NOISE: dict[str, Callable[[np.ndarray, np.ndarray, int], np.ndarray]] = {
     "noise a fifth too small beyond 5000 numbers": lambda z, v, t: np.where(
         np.arange(len(z)) < 5_000, z, 0.8 * z
     ),
+    "long releases a fifth too small": lambda z, v, t: z if len(z) <= 5_000 else 0.8 * z,
     "no noise behind the first piece": lambda z, v, t: np.where(np.arange(len(z)) < 8_192, z, 0.0),
     "the last number without noise": lambda z, v, t: np.append(z[:-1], 0.0) if len(z) > 1 else z,
     "noise that sums to zero": lambda z, v, t: z - z.mean() if len(z) > 2 else z,
     "zeros sent as zeros": lambda z, v, t: np.where((v == 0.0) & (len(v) > 1), 0.0, z),
+    "noise cut at two deviations": lambda z, v, t: np.clip(z, -2.0, 2.0) * 1.06,
     "large values with half the noise": lambda z, v, t: np.where(np.abs(v) > 1.99, 0.5 * z, z),
     "noise cut at three deviations": lambda z, v, t: np.clip(z, -3.0, 3.0),
     "one release in five hundred without noise": lambda z, v, t: 0.0 * z if t % 500 == 33 else z,
@@ -169,6 +172,8 @@ instead(
     BOTH,
     {
         "a key of 32 bits": (lambda honest, secret: honest(secret[:4] * 8), KEY),
+        "a key hashed from 32 bits": (
+            lambda honest, secret: honest(hashlib.sha256(secret[:4]).digest()), KEY),
         "a key from numpy": (lambda honest, secret: honest(np.random.default_rng().bytes(32)), KEY),
         "rounds counted modulo 8": (
             lambda honest, self, round, stream: np.array(
@@ -193,6 +198,16 @@ def last_row_not_clipped(honest, rows):
     if not hasattr(made, "indptr"):
         made[-1] = rows[-1]
     return made
+
+
+def exact_one_and_a_half(_, self, w):
+    b, c = self.settings.message_clip, self.settings.message_center
+    return np.clip(self.solve(w), c - 1.5 * b, c + 1.5 * b)
+
+
+def target_three_times(_, self, w):
+    limit = 3.0 * self.settings.clip_of_targets
+    return np.clip(w, -limit, limit)
 
 
 def smaller_for_many(honest, settings, mu, n):
@@ -256,6 +271,9 @@ instead(
         "rows not clipped by agents": (lambda honest, block, name: block, BLOCKS[1]),
         "rows divided by the largest column": (
             lambda honest, rows: rows / np.maximum(abs(rows).max(), 1.0), CLIP_ROWS),
+        "messages clipped at one and a half": (exact_one_and_a_half, (message_party.MessageParty, "exact")),
+        "targets clipped at three times their bound": (
+            target_three_times, (message_party.MessageParty, "public_target")),
         "smaller declared noise for many records": (smaller_for_many, (message, "message_level"), LEVEL),
         "agents calibrate for one round less": (
             lambda honest, settings, mu, n: honest(
@@ -322,6 +340,12 @@ def clean_mean_square(honest, score, public_class, origin, *given):
     return replace(made, square=np.maximum(made.square, 1e-3 * float((t * t).mean())))
 
 
+def clean_median(honest, block, target, public_class, budget_, source, engine, norm=None):
+    made = honest(block, target, public_class, budget_, source, engine, norm)
+    scores = block.product(made.model.weights, engine) + made.model.intercept
+    return replace(made, channel=replace(made.channel, center=float(np.median(scores))))
+
+
 def step_by_the_longest(honest, block, norms, *given):
     made = honest(block, norms, *given)
     return replace(made, weights=made.weights * (1.0 + 1e-9 * float(norms.mean())))
@@ -351,9 +375,13 @@ instead(
             lambda honest, epsilon, n: honest(1.1 * epsilon, n), (mechanisms, "keep_probability")),
         "moments not clipped": (moments_of_any_size, (fusion_party, "release_moments")),
         "the mean square without noise": (clean_mean_square, (fusion_party, "release_moments")),
+        "a median of the clean scores": (clean_median, (fusion_party, "make_message")),
         "a step by the longest row": (step_by_the_longest, (fusion_party, "private_descent")),
         "the exact row norm": (
             lambda honest, norms, *_: float(np.quantile(norms, 0.9)) or 1.0, (fusion_party, "find_row_norm")),
+        "half the noise for many columns": (
+            lambda honest, sensitivity, multiplier, n: honest(
+                sensitivity, multiplier * (0.5 if n > 100 else 1.0), n), (mechanisms, "calibrate")),
         "agents spend half as much again": (half_as_much_again, (fusion_party.FusionParty, "opened")),
     },
 )  # fmt: skip
@@ -443,9 +471,21 @@ def halves_epsilon(patch: Patch) -> None:
     _replace(patch, less, [(accounting, "log_delta_of")])
 
 
+def root_of_t(patch: Patch) -> None:
+    """In mode fusion of the noise of gradients alone: counts have one number, moments four."""
+    honest = message_party.noise_multiplier
+    patch(message_party, "noise_multiplier", lambda e, d, t: honest(e, d, 1) * t**0.25)
+
+    def other(honest, s, multiplier, n):
+        return honest(s, multiplier * (1.0 if n in (1, 4) else mechanisms.STEPS**-0.25), n)
+
+    _replace(patch, other, [(mechanisms, "calibrate")])
+
+
 FAULTS += [
     Fault("epsilons rounded down", BOTH, rounded_down),
     Fault("an accountant that halves epsilon", BOTH, halves_epsilon),
+    Fault("a root of t in the wrong place", BOTH, root_of_t),
 ]
 
 
@@ -534,7 +574,9 @@ class Stuck(int):
 
 
 of_noise("noise a fifth too small", "size of the noise", lambda z: 0.8 * z)
+of_noise("noise three percent too small", "size of the noise", lambda z: 0.97 * z)
 of_noise("noise that is not centred", "law of the noise", lambda z: z + 0.2)
+of_noise("noise that is bounded", "law of the noise", lambda z: np.sign(z) * (1 - np.exp(-np.abs(z))) * 2.42)
 of_noise("noise in half of the directions", "noise used twice", low_rank)
 plain("digits below the grid", BOTH, "", NoiseSource, "release", unrounded(NoiseSource.release))
 plain(
