@@ -53,9 +53,9 @@ class _Kept:
 
     def blocks(self) -> Iterator[Block]:
         """All blocks in turn."""
-        data, indices, indptr = (array.array() for array in self._arrays)
         at = row = 0
         for labels, width in self._labels:
+            data, indices, indptr = (array.array() for array in self._arrays)  # no page stays mapped
             own = indptr[row : row + len(labels) + 1]
             end = at + int(own[-1])
             yield Block(make_csr(data[at:end], indices[at:end], own, (len(labels), width)), labels)
