@@ -439,16 +439,23 @@ def test_what_nobody_may_ask_is_not_read(
     assert not read
 
 
-def test_what_is_asked_is_kept_up_to_a_number(tmp_path: Path) -> None:
+def test_what_one_caller_asks_pushes_out_its_own(tmp_path: Path) -> None:
     def ask(caller: str, number: int) -> None:
         keep_asked(tmp_path, f"{number:016x}", {"format": "fastadmm-run", "coordinator": caller})
 
-    for number in range(30):
+    def kept(caller: str) -> int:
+        return sum(f"'{caller}' asks" in line for line in asked_lines(tmp_path))
+
+    ask("coordinator", 0)
+    for number in range(1, 30):
         ask("somebody", number)
-    assert len(asked_lines(tmp_path)) == 20
-    ask("another", 29)
-    with pytest.raises(InputError, match=f"2 different things were asked for {29:016x}; approve"):
-        asked_file(f"{29:016x}", tmp_path)
+    assert (kept("coordinator"), kept("somebody")) == (1, 20)
+    ask("somebody", 0)
+    with pytest.raises(InputError, match="2 different things were asked for 0000000000000000; approve"):
+        asked_file(f"{0:016x}", tmp_path)
+    for number in range(20):
+        ask(f"caller {number}", number)
+    assert len(asked_lines(tmp_path)) == 10
 
 
 def test_a_day_in_the_log_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -50,8 +51,8 @@ from fastadmm.store.party_file import PartyData, open_party
 
 _FOLDER = "asked"
 
-#: So many are kept, the newest, and none that is longer.
-_MOST, _LONGEST = 20, 2 << 20
+#: So many are kept of a caller, the newest, and of so many callers; and none that is longer.
+_MOST, _CALLERS, _LONGEST = 20, 10, 2 << 20
 
 
 def keep_asked(state: Path, identifier: str, document: dict[str, Any]) -> None:
@@ -63,10 +64,16 @@ def keep_asked(state: Path, identifier: str, document: dict[str, Any]) -> None:
     digest = hashlib.sha256(text.encode()).hexdigest()[:32]
     with storage_errors(folder):
         folder.mkdir(mode=0o700, exist_ok=True)
-        write_json(folder / f"{identifier}.{digest}.json", document)
-        newest = sorted(asked_files(state), key=lambda path: path.stat().st_mtime_ns, reverse=True)
-        for path in newest[_MOST:]:
-            path.unlink()
+        caller = hashlib.sha256(str(document.get("coordinator", "")).encode()).hexdigest()[:16]
+        write_json(folder / f"{identifier}.{caller}.{digest}.json", document)
+        # Who asks often pushes out what it asked itself, not what others did.
+        kept = Counter[str]()
+        for path in sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True):
+            owner = path.name.split(".")[1]
+            if kept[owner] == _MOST or (owner not in kept and len(kept) == _CALLERS):
+                path.unlink()
+            else:
+                kept[owner] += 1
 
 
 def forget_asked(state: Path, identifier: str) -> None:
