@@ -28,6 +28,7 @@ CHANGED = 7
 WRITERS = {
     *("data_tools/destination.py", "data_tools/owners.py", "runs/scorecard.py"),
     *("store/owner_file.py", "store/partition.py", "store/party_file.py", "cli/warmup_run.py"),
+    "between/audited_hosts.py",
 }
 
 

@@ -257,5 +257,5 @@ def test_a_much_slower_run_of_parties_says_so():
     given = problem()
     with Engine(1) as engine:
         assert pooled_hint(given, engine, 0.5) == ""  # not worth a line
-        assert "--pooled" in pooled_hint(given, engine, 60.0)
+        assert "scheme 'pooled'" in pooled_hint(given, engine, 60.0)
         assert pooled_hint(problem(regularizer="log_sum"), engine, 60.0) == ""

@@ -10,7 +10,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from fastadmm.data_tools import convert as convert_module
+from fastadmm.data_tools.opening import SourceFile
 
 from run_tools import refused, run, write_problem
 
@@ -161,22 +161,21 @@ def test_a_changed_part_is_not_imported_nor_a_changed_model_resumed(home, tmp_pa
     assert "its digest differs" in refused(capsys, 4, "resume", model)
 
 
-@pytest.mark.parametrize("kind", ["libsvm", "npz"])  # of CSV a copy is kept that was read once
+@pytest.mark.parametrize("kind", ["libsvm", "npz"])
 def test_a_source_that_changes_while_it_is_read_is_no_partition(tmp_path, monkeypatch, capsys, kind):
     source = tmp_path / {"libsvm": "a.svm", "npz": "a.npz"}[kind]
     if kind == "npz":
         np.savez(source, X=np.eye(40), y=np.arange(40) % 2)
     else:
         source.write_text("".join(f"{i % 2} 1:{i} 2:3\n" for i in range(40)))
-    write = convert_module.write_partition
+    honest = SourceFile.check_unchanged
 
-    def slow(*arguments, **options):
+    def meanwhile(self):
         with source.open("ab") as file:
             file.write(b"1 1:2 2:3\n")
-        return write(*arguments, **options)
+        honest(self)
 
-    monkeypatch.setattr(convert_module, "write_partition", slow)
-    monkeypatch.setattr(convert_module.Kept, "blocks", lambda kept: None)
+    monkeypatch.setattr(SourceFile, "check_unchanged", meanwhile)
     assert run("convert", source, "--parties", 2, "-o", tmp_path / "out.parts") == 3
     wanted = f"fastadmm: error: {source}: changed while it was read; convert it when it is complete\n"
     assert capsys.readouterr().err == wanted

@@ -123,7 +123,7 @@ def test_a_regularizer_is_a_class_and_an_entry(problem, tmp_path, monkeypatch):
     for scheme in ("proximal", "sharing"):
         mine, known = tmp_path / f"mine-{scheme}", tmp_path / f"known-{scheme}"
         assert run(*f"{common} --scheme {scheme} --regularizer tenth -o {mine}".split()) == 0
-        ratio = "--regularizer elastic_net --l1-ratio 0.1"
+        ratio = "--regularizer elastic_net --set l1_ratio=0.1"
         assert run(*f"{common} --scheme {scheme} {ratio} -o {known}".split()) == 0
         assert result_of(mine)["objective"] == result_of(known)["objective"]
         assert result_of(mine)["rounds"] == result_of(known)["rounds"]
