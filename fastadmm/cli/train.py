@@ -93,9 +93,12 @@ def _settings_given(config: Path | None, options: dict[str, Any]) -> Any:
 
 def show_plan(settings: Any, as_json: bool, comm: Any = None) -> int:
     """Print what a run would do; under ``mpiexec`` rank 0 alone does."""
-    from fastadmm.cli.cluster import agreed
+    from fastadmm.cli.cluster import agreed, workers
     from fastadmm.runs.train import plan_run
 
+    if comm is None and settings.cluster == "mpi":  # by a file, not by an option
+        with workers(settings.cluster) as met:
+            return show_plan(settings, as_json, met)
     plan = agreed(comm, lambda: plan_run(settings))
     if comm is not None and comm.rank:
         return int(ExitCode.OK)

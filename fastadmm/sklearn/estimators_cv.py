@@ -36,6 +36,13 @@ class _Grid:
     gap_share: float = 0.01
 
 
+class _Absent:
+    """A parameter that is there without a path alone: scikit-learn sets what an estimator has."""
+
+    def __get__(self, estimator: Any, kind: type) -> Any:
+        raise AttributeError
+
+
 @dataclass(eq=False, repr=False)
 class _PathModel(_SharingModel, _Grid):
     """What the two estimators share: the fit, and what of the estimators without a path they do not have."""
@@ -47,7 +54,7 @@ class _PathModel(_SharingModel, _Grid):
     warm_start: bool = field(init=False, default=False)
     early_stopping: bool = field(init=False, default=False)
     validation_fraction: float = field(init=False, default=0.0)
-    n_iter_no_change: int = field(init=False, default=1)
+    n_iter_no_change: Any = field(init=False, default=_Absent())
     random_state: None = field(init=False, default=None)
     verbose: int = field(init=False, default=0)
 
