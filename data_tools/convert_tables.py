@@ -614,7 +614,7 @@ def _blocks(plan: TablePlan, progress: Progress | None) -> Generator[list[Piece]
     step = Steps(progress, "writing", cells)
     for number, (party, width) in enumerate(zip(plan.parties, widths)):
         start = 0
-        for part in pieces(party.rows, width):
+        for part in pieces(party.rows, 2 * width):  # half as large: three are in memory at once
             yield [(number, start, _stored(party, part))]
             start += len(part)
             step(len(part) * width)
