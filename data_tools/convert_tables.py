@@ -24,7 +24,7 @@ from fastadmm.data_tools.encoding import (
     fit_encoder,
     refuse_grouped,
 )
-from fastadmm.data_tools.holdout import held_out, parse_share
+from fastadmm.data_tools.holdout import HoldOut
 from fastadmm.data_tools.label_columns import labels_of, with_columns
 from fastadmm.data_tools.labels import Labels
 from fastadmm.data_tools.parts import part_files
@@ -60,7 +60,7 @@ class TableOptions(TableRows):
 
     label: str | None = None  # label column of the guest's table; None: no labels (for prediction)
     weight: str | None = None  # column of sample weights
-    split: str | None = None  # share of the rows that become a test partition
+    split: str | None = None  # which rows become a test partition, as HoldOut reads it
     like: str | Path | None = None
     names: str | None = None  # names of the parties, guest first
     drop: Sequence[str] = ()  # columns left out
@@ -82,6 +82,11 @@ class TableOptions(TableRows):
     def kinds(self) -> dict[str, str]:
         """Kinds of columns that the user states."""
         return parse_types([*self.types, *(f"{name}=category" for name in self.categorical)])
+
+    @property
+    def held_out(self) -> HoldOut | None:
+        """Which rows become a test partition."""
+        return None if self.split is None else HoldOut.parse(self.split)
 
     @property
     def beside(self) -> dict[str, str | None]:
@@ -333,7 +338,9 @@ class _Planner:
             return replace(kept, raw={*kept.raw, *label}, all_raw=not label)
         text = {name for name, kind in typing.kinds.items() if kind == "category"}
         text |= set(self.described.categories) if self.described is not None else set()
-        return Cells(text, typing.dates, typing.stated, missing_words(options.na_values), id, text)
+        split = options.held_out
+        raw = [*typing.dates, *([split.column] if split is not None and split.kind == "time" else [])]
+        return Cells(text, raw, typing.stated, missing_words(options.na_values), id, text)
 
     def find_label(self) -> None:
         """Take the one column for the label that is no feature of what is replayed."""
@@ -356,8 +363,9 @@ class _Planner:
                     )
 
     def features(self, given: _Given) -> list[str]:
-        """A table's columns besides the id, the label, and what is kept beside it."""
-        others = {given.id, *self.options.of_guest.values()}
+        """A table's columns besides the id, the label, what is kept beside it, and the column of a split."""
+        split = self.options.held_out
+        others = {given.id, *self.options.of_guest.values(), "" if split is None else split.column}
         return [name for name in given.table.names if name not in others]
 
     def _unused(self, given: _Given) -> list[str]:
@@ -384,10 +392,13 @@ class _Planner:
                     f"{own.table.path}: columns that training did not have, left out: {', '.join(rest[:10])}"
                     + (f" and {len(rest) - 10} more" if len(rest) > 10 else "")
                 )
-        share = parse_share(self.options.split)
-        if share is None:
+        split = self.options.held_out
+        if split is None:
             return self._of_rows(alignment, rows, fit)
-        held = held_out(alignment.ids, share, self.given[0].table.path)
+        at = next((k for k, own in enumerate(self.given) if split.column in own.table.names), 0)
+        if split.column:
+            self.given[at].table.require(split.column, "split column")
+        held = split.rows(alignment.ids, self.given[at].table, rows[at], self.given[at].typing)
         plan = self._of_rows(_part(alignment, ~held), [own[~held] for own in rows], fit)
         classes = None if plan.labels is None else plan.labels.classes
         reading = CellReading.parse("" if plan.labels is None else plan.labels.reading)
@@ -603,7 +614,7 @@ def _blocks(plan: TablePlan, progress: Progress | None) -> Generator[list[Piece]
     step = Steps(progress, "writing", cells)
     for number, (party, width) in enumerate(zip(plan.parties, widths)):
         start = 0
-        for part in pieces(party.rows, width):
+        for part in pieces(party.rows, 2 * width):  # half as large: three are in memory at once
             yield [(number, start, _stored(party, part))]
             start += len(part)
             step(len(part) * width)
@@ -627,7 +638,8 @@ def _check_options(guest: str | Path | None, hosts: Sequence[str | Path], option
         task=options.task, storage=options.storage, dtype=options.dtype, normalize=options.normalize
     )
     _check_described(options)
-    parse_share(options.split)
+    if options.split is not None:
+        HoldOut.parse(options.split)
     if beside := given_options(options, *options.beside):
         if options.label is None and options.like is None:
             raise ConfigError(f"{beside[0]}: is kept beside the labels: name them with --label")

@@ -282,8 +282,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path, kind: str) -> None:
     small, large = (int(line) for line in output.split())
     # The labels, 1.3 MB, and the allocator's slack; the data as float64 would be 20 to 40 MB.
     # Columns of a CSV table are mapped from a file, 40 MB here, which the system takes back when it needs to.
-    # A piece of a table's rows is 8 MB, and 8 MB more once it is scaled.
-    assert large - small < (80_000 if kind == "csv" else 10_000), f"peak grew from {small} to {large} kB"
+    assert large - small < (60_000 if kind == "csv" else 10_000), f"peak grew from {small} to {large} kB"
 
 
 def test_documentation_names_every_option() -> None:

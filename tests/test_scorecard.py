@@ -271,7 +271,8 @@ def test_new_cells_follow_rules_and_are_counted(home: Path, capsys: pytest.Captu
     twice = home / "twice.csv"
     lines = (home / "new-bank.csv").read_text().splitlines(keepends=True)
     twice.write_text("".join([*lines, lines[1]]))
-    assert run("scorecard", "apply", home / "card", twice, *tables[1:]) == 3
+    for choice, code in ((), 3), (("--duplicates", "last"), 0):
+        assert run("scorecard", "apply", home / "card", twice, *tables[1:], *choice) == code
     other = home / "other.csv"  # ids with a prefix; a table is called as its file, too
     other.write_text((home / "new-bank.csv").read_text().replace("\n9", "\nC-9"))
     capsys.readouterr()

@@ -272,25 +272,41 @@ def _visits(tmp_path):
     return tmp_path / "a.csv", tmp_path / "b.csv"
 
 
-def test_rows_are_held_out(tmp_path):
-    train = convert(*_visits(tmp_path), split="0.3", drop=["day", "clinic"], standardize=True)
+@pytest.mark.parametrize(
+    ("split", "drop", "held"),
+    [
+        ("0.3", ["day", "clinic"], None),
+        ("time:day=0.3", ["clinic"], range(70, 100)),
+        ("time:day=2024-09-01", ["clinic"], range(80, 100)),
+        ("group:clinic=0.25", ["day"], None),
+    ],
+)
+def test_rows_are_held_out(tmp_path, split, drop, held):
+    train = convert(*_visits(tmp_path), split=split, drop=drop, standardize=True)
     test = open_partition(tmp_path / "p" / "test.parts")
     assert train.path == tmp_path / "p" / "train.parts"
     seen, new = train.parties[1].ids(), test.parties[1].ids()
     assert sorted([*seen, *new]) == list(range(100))
-    assert len(new) == 30
+    if held is not None:
+        assert new.tolist() == list(held)
+    if split == "0.3":
+        assert len(new) == 30
+    if split.startswith("group"):
+        assert not {i % 8 for i in seen} & {i % 8 for i in new}
+        assert 20 <= len(new) <= 30
     # Centre and scale are those of the training rows, and the test rows get the same.
     center, scale = train.parties[1].transform.center[0], train.parties[1].transform.scale[0]
     assert center == pytest.approx(seen.mean(), rel=1e-12)
     np.testing.assert_allclose(test.parties[1].load()[:, 0], (new - center) / scale, rtol=1e-12)
+    assert "day" not in train.parties[0].feature_names
 
 
 def test_a_split_is_the_same_for_one_table_and_again(tmp_path, capsys):
     a, _ = _visits(tmp_path)
-    common = [a, "--label", "y", "--parties", "1", "--drop", "id,clinic,day", "--split", "0.3"]
+    common = [a, "--label", "y", "--parties", "1", "--drop", "id,clinic", "--split", "time:day=0.3"]
     assert run("convert", *common, "-o", tmp_path / "one") == 0
     assert f"{tmp_path / 'one' / 'test.parts'}: 30 rows held out" in capsys.readouterr().out
-    convert_source(a, tmp_path / "two", parties=1, label="y", drop=["id", "clinic", "day"], split="0.3")
+    convert_source(a, tmp_path / "two", parties=1, label="y", drop=["id", "clinic"], split="time:day=0.3")
     for name in ("train.parts/party-1.h5", "test.parts/party-1.h5", "test.parts/labels.h5"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
     assert run("convert", *common, "-o", tmp_path / "one") == 6

@@ -126,7 +126,8 @@ class _Values(Beside):
 
     panel = "Values and labels"
     split: str | None = option(
-        "Hold a share of the rows out: makes OUT/train.parts and OUT/test.parts.",
+        "Hold rows out: 0.3, time:COLUMN=0.3 or =DATE, group:COLUMN=0.3; makes OUT/train.parts and "
+        "OUT/test.parts.",
         panel="Options",
         metavar="SHARE",
     )

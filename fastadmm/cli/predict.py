@@ -12,6 +12,7 @@ from fastadmm.cli.options import (
     FORCE,
     INFINITE_EPSILON,
     JSON,
+    IdOptions,
     argument,
     check_csv,
     flag,
@@ -33,16 +34,13 @@ TABLES = "Tables (docs/predicting.md)"
 
 
 @dataclass(frozen=True)
-class ReadOptions:
+class ReadOptions(IdOptions):
     """Options for tables of new rows."""
 
     panel = TABLES
     id_: list[str] | None = option(
         "Id column of the tables; TABLE:NAME for one (default: rows of a single table are numbered from 0).",
         "--id",
-    )
-    id_pattern: list[str] | None = option(
-        "What of ids is compared, as 'C-0*([0-9]+)'; TABLE:REGEX for one table.", metavar="REGEX"
     )
     separator: list[str] | None = option(
         "Separator between CSV cells (default: recognised); TABLE:CHAR for one table.", metavar="CHAR"
@@ -58,6 +56,7 @@ class ReadOptions:
             id=self.id_ or None,
             id_pattern=self.id_pattern or None,
             alignment=self.alignment,
+            duplicates=self.duplicates.value,
             separator=self.separator,
             header=not self.no_header,
             **more,
