@@ -550,8 +550,7 @@ def campaign(
 
 def over_nvflare(directory: Path, n_faults: int, of: tuple[str, ...]) -> Iterator[Fault]:
     """The same over NVFlare, of these kinds."""
-    from fastadmm.between import stage as stages
-
+    import nvflare_stage as stages
     from nvflare_stage import SERVER, Stage
 
     stages._GRACE = 0.0
