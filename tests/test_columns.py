@@ -88,11 +88,6 @@ def test_names_need_names():
         resolve_parties([["age"], ["sex"]], 2)
 
 
-def test_an_ambiguous_name_is_refused():
-    with pytest.raises(InputError, match="several columns are named 'x'"):
-        resolve_parties([["x"], ["y"]], 3, ["x", "y", "x"])
-
-
 def test_a_long_list_of_missing_columns_is_shortened():
     with pytest.raises(ConfigError, match=r"99 of 100 columns belong to no party: 1, 2, 3, 4, 5, \.\.\."):
         resolve_parties([[0]], 100)

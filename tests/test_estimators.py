@@ -263,6 +263,7 @@ def test_the_class_that_counts_is_named(
     contrary = [f"coef_ and decision_function speak for {str(labels[1])!r}"] if sign < 0 else []
     assert table.notes == [note, *contrary]
     assert {note, *contrary} <= set(inferred.notes)
+    assert str(model).endswith(f", class 1 = {counted!r} in {(named == counted).sum()}")
     page = fastadmm.report(model, tmp_path / "a.html").read_text(encoding="utf-8")
     share = 100 * (named == counted).mean()
     assert f'Class 1</dt><dd class="value">{counted}</dd><dd class="note">{share:.3g} % of rows' in page
@@ -435,13 +436,25 @@ def test_parameters_are_checked_in_fit(Estimator: Any, parameter: str, value: An
     assert "\n" not in str(caught.value)
 
 
-def test_targets_and_other_rows_that_are_none() -> None:
-    X = np.random.default_rng(0).normal(size=(20, 4))
+def test_columns_that_are_no_numbers_are_named(cancer: Data) -> None:
+    X, y = cancer
+    frame = pd.DataFrame(X[:, :4], columns=list("abcd"))
+    model = JointClassifier(2, 1e-2).fit(frame, y)
+    for changed, message in (
+        (frame.assign(b="x"), "X: column 'b': not numbers, such as 'x': make numbers"),
+        (frame.assign(b=pd.Timestamp("2024-01-31")), "X: column 'b': dates or times, such as '2024-01-31"),
+        (frame.set_axis(list("abca"), axis=1), "X: several columns are named 'a': rename"),
+    ):
+        for use in (lambda X: JointClassifier(2).fit(X, y), model.predict):
+            with pytest.raises(InputError, match=re.escape(message)):
+                use(changed)
+    assert (model.predict(frame.astype(object)) == model.predict(frame)).all()
+    dates = pd.date_range("2024", periods=len(y))
     for kind in (JointClassifier, JointRegressor):
         with pytest.raises(InputError, match="y: dates or times are no targets"):
-            kind(2).fit(X, pd.date_range("2024", periods=20))
+            kind(2).fit(frame, dates)
     with pytest.raises(InputError, match="eval_set: not a pair"):
-        JointClassifier(2).fit(X, np.arange(20) % 2, eval_set=X)
+        JointClassifier(2).fit(frame, y, eval_set=frame)
 
 
 def test_mistakes_in_the_data() -> None:

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import pickle
 import re
 import subprocess
 import sys
@@ -10,12 +11,13 @@ import textwrap
 import fastadmm
 import numpy as np
 import pytest
-from fastadmm import JointClassifier, JointRegressor
+from fastadmm import JointClassifier, JointRegressor, JointRegressorCV
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.privacy.paper_noise import inverse_root, noisy_weights
 from fastadmm.settings.privacy import MessagePrivacy
 from sklearn.datasets import load_breast_cancer, load_diabetes
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.preprocessing import scale
 
 
 def test_tables_by_name():
@@ -56,6 +58,26 @@ def test_tables_by_name():
     assert list(both.feature_names_in_[3:6]) == ["bank.f bp", "f s1", "f s2"]  # two tables may have one name
     with pytest.raises(ConfigError, match="parties: must be None where X is a list or dict"):
         JointRegressor(2).fit(tables, y)
+
+
+def test_a_fitted_model_says_what_is_proved_of_it():
+    X, y = load_diabetes(return_X_y=True, as_frame=True)
+    model = JointRegressor(alpha=1e-2)
+    assert str(model) == repr(model) == "JointRegressor(alpha=0.01)"
+    model.fit({"bank": X.iloc[:, :4], "shop": X.iloc[:, 4:]}, y)
+    assert repr(model) == "JointRegressor(alpha=0.01)"
+    said = rf"JointRegressor\(alpha=0.01\): certified in {model.n_rounds_} rounds?, gap \de-\d+, "
+    assert re.fullmatch(said + "bank 4, shop 6, 442 rows", str(model))
+    with pytest.warns(ConvergenceWarning):
+        model.set_params(scheme="sharing", max_rounds=1).fit([X, X.add_prefix("b") ** 2], y)
+    said = r": not certified, max rounds after 1 round, gap \de-\d+, party-1 10, party-2 10, 442 rows$"
+    assert re.search(said, str(model))
+    free = JointRegressor(regularizer="none")
+    with pytest.warns(ConvergenceWarning):
+        free.fit(X, y)
+    assert "): certified among bounded models in 1 round, party-1 10, 442 rows" in str(free)
+    chosen = JointRegressorCV(alphas=2, cv=2).fit(X, y)
+    assert ": certified in " in str(chosen)
 
 
 def test_inference_is_printed():
@@ -109,6 +131,43 @@ def test_a_script_under_strict_types(tmp_path):
     assert revealed == expected, told
     errors = re.findall(r"script.py:(\d+): error: .*\[([\w-]+)\]", told)
     assert errors == [("12", "arg-type"), ("12", "arg-type"), ("12", "call-arg")], told
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ({"C": 1.0}, r"unknown parameter 'C'; did you mean 'alpha'\? It is 1 / \(N C\) for N rows"),
+        ({"max_iter": 9}, "unknown parameter 'max_iter'; did you mean 'max_rounds'"),
+        ({"solver": "saga"}, "unknown parameter 'solver'; did you mean 'scheme'"),
+        ({"n_jobs": 1}, "did you mean 'n_threads'"),
+        ({"tolerance": 1e-3}, "did you mean 'tol'"),
+        ({"penalty": "l1"}, "penalty: 'l1' is not a number, the r of ADMM; did you mean regularizer='l1'"),
+        ({"penalty": "elasticnet"}, "did you mean regularizer='elastic_net'"),
+    ],
+)
+def test_parameters_of_other_libraries(given, meant):
+    X, y = np.eye(4), [0, 1, 0, 1]
+    with pytest.raises(ValueError, match=meant) as told:
+        JointClassifier(**given).fit(X, y)
+    assert "\n" not in str(told.value)
+    with pytest.raises(ValueError, match=meant):
+        JointClassifier().set_params(**given).fit(X, y)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'zzzz'"):
+        JointClassifier(zzzz=1)
+
+
+@pytest.mark.parametrize("more", [{"loss": "sigmoid"}, {"scheme": "sharing"}, {"regularizer": "l1"}])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_warm_start_goes_on_where_rounds_ended(more):
+    X, y = load_breast_cancer(return_X_y=True)
+    X, given = scale(X), {"parties": 3, "alpha": 1e-4, "n_threads": 1, **more}
+    whole = JointClassifier(**given, max_rounds=5).fit(X, y)
+    parts = pickle.loads(pickle.dumps(JointClassifier(**given, max_rounds=2, warm_start=True).fit(X, y)))
+    parts.set_params(max_rounds=3).fit(X, y)
+    assert [record.round for record in parts.history_] == [3, 4, 5]
+    np.testing.assert_array_equal(parts.coef_, whole.coef_)
+    parts.set_params(max_rounds=1).fit(X[::-1], y[::-1])  # other data: only their model is begun with
+    assert parts.history_[0].round == 1
 
 
 def test_metrics_of_other_rows_in_every_round():

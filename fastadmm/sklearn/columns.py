@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from numbers import Integral
+from numbers import Integral, Number
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,8 @@ Array = np.ndarray
 #: What ``parties`` may be.
 Parties = int | Sequence[Any] | Mapping[str, Any] | None
 
-#: Error messages list at most this many columns.
-_SHOWN = 5
+#: Error messages list at most this many columns, and characters of a cell.
+_SHOWN, _CUT = 5, 40
 
 
 def resolve_parties(parties: Any, n_features: int, names: Sequence[str] | None = None) -> list[Array]:
@@ -45,8 +45,6 @@ def resolve_parties(parties: Any, n_features: int, names: Sequence[str] | None =
         named = {str(m): own for m, own in enumerate(parties, 1)}
     if not named:
         raise ConfigError("parties: the list is empty; give at least one party or None")
-    if names is not None and (twice := [name for name, count in Counter(names).items() if count > 1]):
-        raise InputError(f"X: several columns are named {twice[0]!r}: rename all but one")
     number_of = {} if names is None else {name: j for j, name in enumerate(names)}
     held = {m: _columns(own, m, n_features, number_of) for m, own in named.items()}
     _check_each_once(held, range(n_features) if names is None else names)
@@ -161,6 +159,31 @@ def check_index(tables: Mapping[Any, Any], y: Any = None, **beside: Any) -> None
                 f"bring the rows into one order, for example with .loc[{place}.index], or drop the index "
                 "with reset_index(drop=True) if they are in one order"
             )
+
+
+def check_columns(tables: Mapping[Any, Any]) -> None:
+    """Name the column of a DataFrame that holds no numbers, or has another's name."""
+    import pandas as pd
+
+    for m, table in tables.items():
+        if not isinstance(table, pd.DataFrame):
+            continue
+        place = "X" if m is None else f"X[{m!r}]"
+        if twice := [name for name, count in Counter(table.columns).items() if count > 1]:
+            raise InputError(f"{place}: several columns are named {twice[0]!r}: rename all but one")
+        for name, dtype in table.dtypes.items():
+            try:
+                if dtype.kind in "mM":
+                    raise TypeError
+                if dtype.kind not in "biufc":
+                    table[name].astype(float)
+            except (TypeError, ValueError):
+                what = "dates or times" if dtype.kind in "mM" else "not numbers"
+                cells = (str(cell)[:_CUT] for cell in table[name] if not isinstance(cell, Number))
+                raise InputError(
+                    f"{place}: column {name!r}: {what}, such as {next(cells, '')!r}: make numbers of them, "
+                    "for example by OneHotEncoder, or drop the column"
+                ) from None
 
 
 def tables_of(X: Any, names: Sequence[str] | None = None) -> dict[Any, Any] | None:

@@ -63,7 +63,8 @@ class JointClassifier(ClassifierMixin, _SharingModel):
     scheme : str, default="auto"
         How parties and coordinator work together; ``docs/training.md`` has a table of all schemes.
         "auto" chooses the one with the fewest rounds: "subspace" or, with constraints and regularisers
-        other than "l2", "proximal"; if ``penalty`` is given, "sharing". All three always converge.
+        other than "l2", "proximal"; if ``penalty`` is given, "sharing". Rounds of the first two descend;
+        "sharing" always converges.
     penalty : float or None, default=None
         Penalty r of the augmented Lagrangian in the summed scaling (rho N for
         the mean objective's rho). It changes the speed, not the model.
@@ -90,7 +91,8 @@ class JointClassifier(ClassifierMixin, _SharingModel):
     privacy : fastadmm.Privacy or None, default=None
         Differential privacy of what parties send, see ``docs/privacy.md``; None for none.
     warm_start : bool, default=False
-        Whether :meth:`fit` starts at the model of the previous fit, if there is one.
+        Whether :meth:`fit` starts at the model of the previous fit, if there is one. After ``max_rounds`` a
+        fit on the same data with the same parameters does as many more, as if it had not stopped.
     early_stopping : bool, default=False
         Whether to hold out rows (the same share of every class), to stop when the loss on them has not
         improved for ``n_iter_no_change`` rounds, and to keep the best round's model. Refused in private

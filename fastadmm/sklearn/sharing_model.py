@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -20,13 +21,14 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from fastadmm.blocks.block import as_block
 from fastadmm.errors import ConfigError, DivergenceError, InputError, PrivacyWarning
 from fastadmm.figures.progress import Progress
+from fastadmm.other_names import near_key
 from fastadmm.problem.class_names import counted_of
 from fastadmm.problem.constraints import Constraint, get_constraint
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.losses import parse_loss
 from fastadmm.problem.party_lambda import SCALED, PartyLambda, party_lambda, scales_with_lambda
 from fastadmm.problem.problem import Problem, TestSet, make_problem, reweighted
-from fastadmm.problem.regularizers import Regularizer, get_regularizer
+from fastadmm.problem.regularizers import REGULARIZERS, Regularizer, get_regularizer
 from fastadmm.settings.keys import SETTINGS
 from fastadmm.settings.privacy import DifferentialPrivacy, MessagePrivacy, Privacy
 from fastadmm.settings.setting import Setting
@@ -34,6 +36,7 @@ from fastadmm.settings.values import check_value
 from fastadmm.sklearn.columns import (
     Parties,
     block_names,
+    check_columns,
     check_index,
     consecutive,
     party_names,
@@ -45,7 +48,7 @@ from fastadmm.solver.early_stopping import EarlyStopping, held_out_rows
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.loop import SolveResult, run_rounds
 from fastadmm.solver.options import SolverOptions
-from fastadmm.solver.solver import solve
+from fastadmm.solver.solver import Solver
 from fastadmm.solver.warm_start import StartingPoint
 
 if TYPE_CHECKING:
@@ -74,8 +77,12 @@ Callback = Callable[[RoundRecord], Any]
 Constraints = str | Constraint | Sequence[str | Constraint | None] | None
 
 
+class _UnknownParameter(ConfigError, TypeError):
+    """A parameter that estimators do not have: Python calls it a TypeError, scikit-learn a ValueError."""
+
+
 class _Fitted(BaseEstimator):
-    """Attributes of a fit that methods read."""
+    """Attributes of a fit that methods read, how it is told, and whose parameters are refused."""
 
     coef_: Array
     intercept_: Any
@@ -86,7 +93,61 @@ class _Fitted(BaseEstimator):
     classes_: Array
     positive_: Any
     class_count_: Array
+    n_samples_fit_: int
+    n_rounds_: int
+    duality_gap_: float
+    stationarity_: float | None
+    status_: Status
+    certified_: bool
+    certified_within_: bool
     _own_lambda: PartyLambda | None = None
+    _left: tuple[str, dict[str, Any], list[dict[str, Array]]] | None = None
+
+    def __new__(cls, *args: Any, **given: Any) -> Self:
+        cls._refuse_unknown(given)
+        return super().__new__(cls)
+
+    def set_params(self, **given: Any) -> Self:
+        """Set parameters by name.
+
+        Parameters
+        ----------
+        **given
+            Parameters as of the class.
+        """
+        self._refuse_unknown(given)
+        return super().set_params(**given)
+
+    @classmethod
+    def _refuse_unknown(cls, given: dict[str, Any]) -> None:
+        """Say what a parameter of another library is called here."""
+        own = cls._get_param_names()
+        called = {key: setting.estimator or key for key, setting in SETTINGS.items()}
+        ours = {key: name for key, name in called.items() if name in own} | {name: name for name in own}
+        for name in given.keys() - set(own):
+            key, note = near_key(name, ours)
+            if key:
+                meant = f"unknown parameter {name!r}; did you mean {ours[key]!r}? {note}".strip()
+                raise _UnknownParameter(f"{cls.__name__}: {meant}")
+
+    def __str__(self) -> str:
+        """The parameters and, of a fitted model, what is proved of it and who holds how much."""
+        if not hasattr(self, "status_"):
+            return repr(self)
+        end = f"not certified, {str(self.status_).replace('_', ' ')} after"
+        if self.certified_ or self.certified_within_:
+            end = "certified in" if self.certified_ else "certified among bounded models in"
+        told = [f"{self!r}: {end} {self.n_rounds_} round{'s' * (self.n_rounds_ != 1)}"]
+        for name, value in (("gap", self.duality_gap_), ("stationarity", self.stationarity_)):
+            if value is not None and value < math.inf:
+                told.append(f"{name} {value:.0e}".replace("e-0", "e-"))
+        told += [f"{name} {len(own)}" for name, own in zip(self.party_names_, self.party_columns_)]
+        told += [f"{self.n_samples_fit_} rows"] if hasattr(self, "n_samples_fit_") else []
+        if getattr(self, "positive_", None) is not None:
+            told.append(f"class 1 = {self.positive_!r}")
+        if hasattr(self, "class_count_") and self.positive_ is not None:
+            told[-1] += f" in {self.class_count_[self.classes_ == self.positive_][0]}"
+        return ", ".join(told)
 
 
 @dataclass(eq=False, repr=False)
@@ -164,6 +225,7 @@ class _SharingModel(_Fitted):
             in double precision, or is proved only among models of bounded size.
         """
         options = self._options()
+        same = self._continues((X, y, sample_weight, offset))
         problem, columns, own_weight = self._problem(X, y, sample_weight, offset)
         if eval_set is not None:
             problem = replace(problem, test=self._test_set(problem, columns, eval_set))
@@ -176,7 +238,7 @@ class _SharingModel(_Fitted):
             if isinstance(self.privacy, DifferentialPrivacy):
                 result, self.privacy_ = self._fit_privately(problem, options, self.privacy, monitor, start)
             else:
-                result, self.privacy_ = self._fit_openly(problem, options, monitor, start, early)
+                result, self.privacy_ = self._fit_openly(problem, options, monitor, start, early, same)
         if result.status is Status.DIVERGED:
             raise DivergenceError(result.message)
         for name, value in self._model_of(columns, result.weights, result.intercept).items():
@@ -247,7 +309,9 @@ class _SharingModel(_Fitted):
     def _problem(self, X: Any, y: Any, sample_weight: Any, offset: Any) -> tuple[Problem, list[Array], Array]:
         """The problem, each party's columns, and the sample weights without class weights."""
         loss = self._checked_loss()
-        check_index(tables_of(X) or {None: X}, y, sample_weight=sample_weight, offset=offset)
+        tables = tables_of(X) or {None: X}
+        check_columns(tables)
+        check_index(tables, y, sample_weight=sample_weight, offset=offset)
         blocks, target, columns = self._training_input(X, y)
         if target.dtype.kind in "mM":
             raise InputError("y: dates or times are no targets: give numbers, or classes as text")
@@ -358,6 +422,16 @@ class _SharingModel(_Fitted):
         """Sample weights times class weights, where there are any."""
         return sample_weight
 
+    def _continues(self, data: tuple[Any, ...]) -> str:
+        """What a later fit must have in common with this one to take up its rounds; empty where none can."""
+        if not self.warm_start or self.early_stopping:
+            return ""
+        import joblib
+
+        others = ("max_rounds", "n_threads", "callbacks", "verbose")
+        own = {k: v for k, v in self.get_params(deep=False).items() if k not in others}
+        return str(joblib.hash((data, own)))
+
     def _test_set(self, problem: Problem, columns: list[Array], given: Any) -> TestSet:
         """Other rows as the problem takes them."""
         if not isinstance(given, tuple | list) or len(given) != 2:
@@ -392,15 +466,31 @@ class _SharingModel(_Fitted):
         monitor: Callback | None,
         start: StartingPoint | None,
         early: EarlyStopping | None,
+        same: str,
     ) -> tuple[SolveResult, PrivacyStatement]:
-        """Train without differential privacy, and say so."""
+        """Train without differential privacy, and say so; go on where rounds of the ``same`` fit ended."""
         from fastadmm.privacy.statement import no_privacy
 
         if self.privacy is not None and not isinstance(self.privacy, Privacy):
             raise ConfigError(f"privacy: {self.privacy!r} is not a fastadmm.Privacy")
         if self.ledger is not None:
             raise ConfigError("ledger: a fit without privacy charges nothing; leave it out")
-        result = solve(problem, options, monitor, start=start, early=early)
+        left, self._left = self._left, None
+        if left is None or left[0] != same:
+            solver = Solver(problem, options, start=start, early=early)
+        else:
+            more = options.max_rounds + int(left[1]["n_rounds"])
+            solver = Solver(problem, replace(options, max_rounds=more))
+        try:
+            with solver.engine.limited():
+                if left is not None and left[0] == same:
+                    solver.restore(*left[1:])
+                result = run_rounds(solver, monitor)
+            if same and result.status is Status.MAX_ROUNDS:
+                self._left = same, solver.export(), solver.export_parties()
+            solver.method.close()
+        finally:
+            solver.close()
         return result, no_privacy(problem.names)
 
     def _fit_privately(
@@ -467,6 +557,9 @@ class _SharingModel(_Fitted):
         """Options of the solver; parameters that are settings of a run are checked as those are."""
         for value in self._alphas():
             self._checked("alpha", SETTINGS["lambda"], value)
+        if isinstance(self.penalty, str) and (near := near_key(self.penalty, REGULARIZERS)[0]):
+            meant = f"the r of ADMM; did you mean regularizer={near!r}?"
+            raise ConfigError(f"penalty: {self.penalty!r} is not a number, {meant}")
         options: dict[str, Any] = {}
         for setting in SETTINGS.values():
             name = setting.estimator
@@ -524,6 +617,7 @@ class _SharingModel(_Fitted):
 
     def _products(self, X: Any) -> Array:
         check_is_fitted(self, "coef_")
+        check_columns(tables_of(X, self.party_names_) or {None: X})
         clips = getattr(self, "clips_rows_", False)
         if clips or tables_of(X, self.party_names_) is not None:
             blocks = self._blocks_of(X, self.party_columns_)
