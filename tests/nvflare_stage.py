@@ -1,4 +1,4 @@
-"""A whole federation on one machine's loopback interface, for tests and measurements.
+"""A whole federation on one machine's loopback interface: for the demonstration, tests and measurements.
 
 Kits are provisioned as between organisations, with mutual TLS. Every process bears a mark in its
 environment, by which it is found and ended, also when its parent died before it.
@@ -14,10 +14,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fastadmm.between.kit import Kit, harden, open_kit
+from fastadmm.between.kit import INSTALL_HINT, Kit, harden, open_kit
+from fastadmm.errors import ConfigError, StorageError
 from fastadmm.files.modes import make_private
 
 #: Names of the server, which is its host's, and of the administrator who submits jobs.
@@ -47,7 +48,7 @@ builders:
 _PROVISION = "import sys; from nvflare.lighter.provision import main; sys.exit(main())"
 
 
-class Stage(contextlib.AbstractContextManager["Stage"]):
+class Stage:
     """Kits and processes in one directory; leaving the block ends every process."""
 
     def __init__(self, directory: Path, sites: Sequence[str]) -> None:
@@ -55,7 +56,13 @@ class Stage(contextlib.AbstractContextManager["Stage"]):
         self.kits: dict[str, Kit] = {}
         self.sockets = {name: self.directory / "run" / f"{name}.sock" for name in (SERVER, *sites)}
         self._mark = secrets.token_hex(8)
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> Stage:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def provision(self) -> None:
         """Make keys, certificates and kits, and harden them."""
@@ -69,7 +76,11 @@ class Stage(contextlib.AbstractContextManager["Stage"]):
         project.write_text(_PROJECT.format(server=SERVER, admin=ADMIN, port=port, sites=clients))
         kits = self.directory / "kits"
         command = [sys.executable, "-P", "-c", _PROVISION, "-p", str(project), "-w", str(kits), "--force"]
-        subprocess.run(command, capture_output=True, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if "No module named 'nvflare" in done.stderr:
+            raise ConfigError(f"federation: NVFlare is missing: this {INSTALL_HINT}")
+        if done.returncode:
+            raise StorageError(f"{project}: NVFlare cannot provision: {(done.stdout + done.stderr)[-300:]}")
         for name in (SERVER, ADMIN, *self.sites):
             self.kits[name] = open_kit(kits / "fastadmm" / "prod_00" / name)
             harden(self.kits[name], self.sockets.get(name))
@@ -78,24 +89,57 @@ class Stage(contextlib.AbstractContextManager["Stage"]):
         """Start NVFlare's process of the server or of a site, as its kit's own script does."""
         kit = self.kits[name]
         module = f"nvflare.private.fed.app.{kit.kind}.{kit.kind}_train"
-        who = "org=coordinator" if name == SERVER else f"uid={name} org={_org(name)}"
-        options = f"-s fed_{kit.kind}.json --set secure_train=true {who} config_folder=config".split()
+        who = ["org=coordinator"] if name == SERVER else [f"uid={name}", f"org={_org(name)}"]
+        program = [
+            sys.executable,
+            "-P",
+            "-u",
+            "-m",
+            module,
+            "-m",
+            str(kit.path),
+            "-s",
+            f"fed_{kit.kind}.json",
+        ]
+        options = ["--set", "secure_train=true", *who, "config_folder=config"]
+        self.spawn(f"nvflare-{name}", [*program, *options], kit.path)
+
+    def spawn(
+        self, name: str, command: Sequence[str], cwd: Path | None = None, env: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
+        """Start a process that ends with the stage; what it prints goes to ``logs/NAME.txt``."""
         more = {_MARK: self._mark, "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        with open(self.directory / "logs" / f"nvflare-{name}.txt", "ab") as log:
+        with open(self.log(name), "ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-u", "-m", module, "-m", str(kit.path), *options],
-                cwd=kit.path,
-                env={**os.environ, **more},
+                command,
+                cwd=cwd,
+                env={**os.environ, **more, **(env or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
-                stderr=log,
+                stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self._processes.append(process)
+        self._processes[name] = process
+        return process
+
+    def kill(self, name: str, number: int = signal.SIGKILL) -> None:
+        """Send a signal to a process; SIGKILL by default."""
+        process = self._processes[name]
+        process.send_signal(number)
+        if number == signal.SIGKILL:
+            process.wait()
+
+    def lives(self, name: str) -> bool:
+        """Whether a process that was spawned has not ended."""
+        return self._processes[name].poll() is None
+
+    def log(self, name: str) -> Path:
+        """What a process that was spawned has printed."""
+        return self.directory / "logs" / f"{name}.txt"
 
     def jobs(self, name: str) -> list[int]:
         """Processes of the job that runs at the server or a site."""
-        own = {process.pid for process in self._processes}
+        own = {process.pid for process in self._processes.values()}
         kit, found = os.fsencode(self.kits[name].path), []
         for pid in self.processes():
             with contextlib.suppress(OSError):
@@ -114,7 +158,7 @@ class Stage(contextlib.AbstractContextManager["Stage"]):
                         found.append(int(entry.name))
         return sorted(set(found) - {os.getpid()})
 
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         """End all processes."""
         until = time.monotonic() + _GRACE
         number = signal.SIGTERM
@@ -122,12 +166,12 @@ class Stage(contextlib.AbstractContextManager["Stage"]):
             for pid in left:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, number)
-            for process in self._processes:
+            for process in self._processes.values():
                 process.poll()
             if time.monotonic() > until:
                 number = signal.SIGKILL
             time.sleep(0.1)
-        for process in self._processes:
+        for process in self._processes.values():
             process.wait()
 
 
