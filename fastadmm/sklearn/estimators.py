@@ -63,8 +63,8 @@ class JointClassifier(ClassifierMixin, _SharingModel):
     scheme : str, default="auto"
         How parties and coordinator work together; ``docs/training.md`` has a table of all schemes.
         "auto" chooses the one with the fewest rounds: "subspace" or, with constraints and regularisers
-        other than "l2", "proximal"; if ``penalty`` is given, "sharing". Rounds of the first two descend;
-        "sharing" always converges.
+        other than "l2", "proximal"; if ``penalty`` is given, "sharing", which converges for every convex
+        problem.
     penalty : float or None, default=None
         Penalty r of the augmented Lagrangian in the summed scaling (rho N for
         the mean objective's rho). It changes the speed, not the model.
