@@ -35,6 +35,7 @@ from fastadmm.between.socket import Socket, serve
 from fastadmm.between.train import new_run
 from fastadmm.conversation.calls import CALLS
 from fastadmm.conversation.threads import Threads
+from fastadmm.engine.free_cores import sleep_between_jobs
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import start_run
 from fastadmm.store.partition import create_partition
@@ -169,6 +170,7 @@ def main() -> None:
     parser.add_argument("--folders", nargs="+", default=[tempfile.gettempdir()])
     parser.add_argument("--agent", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    sleep_between_jobs()  # as the commands do
     if options.agent:
         agent(*options.agent)
         return

@@ -1,5 +1,6 @@
 """Agents and a coordinator by the command line, over sockets."""
 
+import os
 import signal
 import tempfile
 from collections.abc import Iterator
@@ -111,3 +112,12 @@ def test_both_names_of_a_side_have_its_verbs_and_one_command_its_state(home: Pat
     assert "exchanges answered, ended" in capsys.readouterr().out
     assert "no directory of an agent" in refused(capsys, 6, "status", home / "none")
     assert "--state: name the agent's directory" in refused(capsys, 5, "party", "approve", "0" * 16)
+
+
+@pytest.mark.parametrize("given", ["", "active"])
+def test_threads_leave_cores_to_others_between_exchanges(tmp_path, monkeypatch, given):
+    monkeypatch.setenv("OMP_WAIT_POLICY", given)  # put back at the end, whatever a command sets
+    if not given:
+        monkeypatch.delenv("OMP_WAIT_POLICY")
+    assert run("federate", "train", tmp_path / "no.toml", "-o", tmp_path / "run")
+    assert os.environ["OMP_WAIT_POLICY"] == (given or "passive")

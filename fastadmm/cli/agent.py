@@ -62,8 +62,10 @@ def run(
     from fastadmm.between.agent import Agent
     from fastadmm.between.letters import Folder
     from fastadmm.between.socket import serve
+    from fastadmm.engine.free_cores import sleep_between_jobs
     from fastadmm.files.atomic import shown
 
+    sleep_between_jobs()
     if (data is None) == (party is None):
         raise ConfigError("--data: give the party's features; --party NAME as long as there are none")
     if (rows is None) != (id is None) or (rows is not None and party is None):

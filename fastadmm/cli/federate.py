@@ -121,6 +121,9 @@ def train(
     """Start a run, or continue it, until the model is certified."""
     from fastadmm.between.train import federate as go
     from fastadmm.cli.train import report_result
+    from fastadmm.engine.free_cores import sleep_between_jobs
+
+    sleep_between_jobs()
 
     def rounds(record: RoundRecord) -> None:
         if not quiet:

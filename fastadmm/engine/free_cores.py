@@ -77,6 +77,14 @@ def _awake_for() -> float:
 FREE_CORES = FreeCores()
 
 
+def sleep_between_jobs() -> None:
+    """Let threads sleep where they would wait awake: between exchanges other processes need their cores.
+
+    Before the first job: OpenMP's library looks once. What the user has set stays.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
 #: Where the system shows the groups, and which of them are a process's own.
 ROOT, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
