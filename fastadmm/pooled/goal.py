@@ -16,7 +16,6 @@ from fastadmm.engine.engine import Engine
 from fastadmm.method.certificate import PrimalValue, primal_value
 from fastadmm.method.class_certificate import class_primal_value
 from fastadmm.method.penalised_bound import DualShare, bound_from_shares
-from fastadmm.method.span import SpanPoint
 from fastadmm.problem.bounded_models import deviations_of, reach_of
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
@@ -183,13 +182,6 @@ class Goal:
         value, images = found.loss + self.regulariser(weights), self.images(u)
         proved = self.lower(u, images), self.within(u, images, weights)
         return self._point(weights, found, total, u, value, *proved)
-
-    def ended(self, weights: Array, end: SpanPoint) -> Point:
-        """The model of weights whose loss is known, with what its gradient proves. Shapes: weights (d,)."""
-        known = None if end.gradient is None or end.sums is None else (end.loss, end.gradient, end.sums)
-        found = primal_value(self.problem, end.total, end.intercept, self.engine, known)
-        value, u = found.loss + self.regulariser(weights), found.gradient
-        return self._point(weights, found, end.total, u, value, self.lower(u, self.images(u)))
 
     @staticmethod
     def _point(

@@ -82,7 +82,7 @@ class Newton:
                 c, intercept = end.coefficients, end.intercept
         here = span.at_weights(c, intercept)
         found = _descend(span, here, SHARE_OF_WANTED * wanted, factor, _most(span))
-        return goal.ended(found.coefficients, found)
+        return goal.at(found.coefficients, found.intercept)  # as a run that goes on finds it again
 
 
 def _most(span: Any) -> float:
