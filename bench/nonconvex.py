@@ -4,14 +4,13 @@
 
 Writes ``bench/nonconvex.json`` (what was measured), the block between
 ``<!-- nonconvex:begin -->`` and ``<!-- nonconvex:end -->`` in ``docs/losses.md``
-(made from that file alone) and ``docs/img/nonconvex.svg``. ``--redraw`` only
-makes the page again, ``--random`` measures the random problems alone. Nothing here depends on the clock.
+(made from that file alone). ``--redraw`` only makes the page again, ``--random`` measures the random problems
+alone. Nothing here depends on the clock.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,13 +21,9 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # its own modules
 
 from datasets import find_data
-from page import replace_block
+from page import DOCS, first_below, keep, measured, write_blocks
 
-ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "losses.md"
-MEASURED = ROOT / "bench" / "nonconvex.json"
-PICTURE = ROOT / "docs" / "img" / "nonconvex.svg"
-MARK = "nonconvex"
+PAGE, MARK = DOCS / "losses.md", "nonconvex"
 
 LIMIT = 1000
 LEVELS = (1e-2, 1e-3, 1e-4, 1e-5)
@@ -74,11 +69,6 @@ def data_sets(data: Path) -> Iterator[tuple[str, Any, np.ndarray, tuple[str, ...
     X, y = housing(data)
     y = corrupt(y, 0.1, 0)
     yield "housing", X, y, ("tukey", "welsch"), "huber"
-
-
-def first_below(values: list[float], level: float) -> int | None:
-    """Number of the first round at or below a level; None if there is none."""
-    return next((k + 1 for k, value in enumerate(values) if value <= level), None)
 
 
 def measure_rounds(data: Path) -> list[dict[str, Any]]:
@@ -250,18 +240,18 @@ def cell(value: int | None) -> str:
     return "–" if value is None else str(value)
 
 
-def block(measured: dict[str, Any]) -> str:
+def block(found: dict[str, Any]) -> str:
     """The page's tables."""
     levels = " / ".join(f"{level:.0e}" for level in LEVELS)
     lines = [
-        f"λ = {LAM:g}, with intercept, default options, at most {measured['limit']} rounds. Rounds to a "
+        f"λ = {LAM:g}, with intercept, default options, at most {found['limit']} rounds. Rounds to a "
         f"relative stationarity of {levels} (–: not reached):",
         "",
         "| data | loss | regulariser | M | `subspace` | `sharing` | objective, `sharing` over `subspace` |",
         "|---|---|---|---:|---:|---:|---:|",
     ]
-    for c in measured["cases"]:
-        if c["parties"] < max(case["parties"] for case in measured["cases"]):
+    for c in found["cases"]:
+        if c["parties"] < max(case["parties"] for case in found["cases"]):
             continue
         rounds = [" / ".join(cell(v) for v in c["rounds"][s]) for s in ("subspace", "sharing")]
         ratio = c["objective_sharing"] / c["objective_subspace"]
@@ -272,9 +262,9 @@ def block(measured: dict[str, Any]) -> str:
     lines += [
         "",
         "An O(1/ε) rate bounds T·min Vᵗ/V¹; over all rounds T of these runs of `sharing` it is at most "
-        f"{max(c['constant'] for c in measured['cases']):.1f}.",
+        f"{max(c['constant'] for c in found['cases']):.1f}.",
     ]
-    drawn = measured["random"]
+    drawn = found["random"]
     lines += [
         "",
         f"Of {drawn['problems']} random problems of bounded losses with norms and sets, "
@@ -293,51 +283,22 @@ def block(measured: dict[str, Any]) -> str:
         "| corrupted | " + " | ".join(f"`{name}`" for name in names) + " |",
         "|---:|" + "---:|" * len(names),
     ]
-    for row in measured["outliers"]:
+    for row in found["outliers"]:
         lines.append(f"| {row['share']:.0%} | " + " | ".join(f"{row[name]:.3f}" for name in names) + " |")
     return "\n".join(lines)
 
 
-def draw(measured: dict[str, Any]) -> None:
-    """Rounds against 1/epsilon, one line per case, and the slope of O(1/epsilon)."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    colours = {"sigmoid": "#0072b2", "tukey": "#d55e00", "welsch": "#009e73", "log_sum": "#cc79a7"}
-    with mpl.rc_context({"svg.hashsalt": "fastadmm", "svg.fonttype": "path", "font.size": 10}):
-        figure = Figure(figsize=(7.2, 3.6), layout="constrained")
-        axes = figure.add_subplot()
-        seen = set()
-        for c in measured["cases"]:
-            points = [(1 / eps, t) for eps, t in zip(EPSILONS, c["rate"], strict=True) if t is not None]
-            kind = c["loss"] if c["regularizer"] == "l2" else "log_sum"
-            label = None if kind in seen else kind
-            seen.add(kind)
-            axes.plot(*zip(*points, strict=True), marker="o", ms=3, color=colours[kind], label=label, lw=1.3)
-        axes.plot([1e1, 1e3], [1e1, 1e3], color="0.5", ls=(0, (4, 3)), lw=1.2, label="slope of O(1/ε)")
-        axes.set(xscale="log", yscale="log", xlabel="1/ε", ylabel="first round with Vᵗ ≤ ε V¹")
-        axes.set_ylim(0.9, 2 * measured["limit"])
-        axes.grid(alpha=0.3)
-        axes.legend(loc="upper left", frameon=False)
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
-        PICTURE.parent.mkdir(exist_ok=True)
-        figure.savefig(PICTURE, format="svg", metadata={"Date": None, "Creator": None})
-
-
 def main() -> None:
-    """Measure unless told to redraw, then write page and picture."""
+    """Measure unless told to redraw, then write the page."""
+    found = measured("nonconvex")
     if "--random" in sys.argv[1:]:
-        measured = json.loads(MEASURED.read_text(encoding="utf-8")) | {"random": measure_random()}
-        MEASURED.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
+        found["random"] = measure_random()
     elif "--redraw" not in sys.argv[1:]:
         data = find_data("cal_housing.data")
-        measured = {"limit": LIMIT, "cases": measure_rounds(data), "outliers": measure_outliers(data)}
-        measured["random"] = measure_random()
-        MEASURED.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
-    measured = json.loads(MEASURED.read_text(encoding="utf-8"))
-    replace_block(MARK, f"{block(measured)}\n", PAGE)
-    draw(measured)
+        found = {"limit": LIMIT, "cases": measure_rounds(data), "outliers": measure_outliers(data)}
+        found["random"] = measure_random()
+    keep("nonconvex", found)
+    write_blocks(PAGE, {MARK: block(found)})
 
 
 if __name__ == "__main__":

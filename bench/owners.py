@@ -1,18 +1,17 @@
-"""Owners of rows, measured: figures 2 to 11 of Wu et al., the forecast, what else buys fitness.
+"""Owners of rows, measured: the claims of Wu et al., the forecast, what else buys fitness.
 
     python -P bench/owners.py            everything, some minutes; FASTADMM_DATA
     python -P bench/owners.py forecast   only that, into the same file; so problems, beyond
-    python -P bench/owners.py --redraw   pages and pictures from the file alone
+    python -P bench/owners.py --redraw   pages from the file alone
 
 Writes ``bench/owners.json``, the blocks between ``<!-- owners-...:begin -->`` and ``end -->`` in
-``docs/owners.md`` and ``docs/paper-b.md``, and pictures in ``docs/img``. Noise is seeded, from NumPy, and
+``docs/owners.md`` and ``docs/paper-b.md``. Noise is seeded, from NumPy, and
 protects nobody; only times differ between runs of the same versions.
 """
 
 from __future__ import annotations
 
 import functools
-import json
 import math
 import sys
 import time
@@ -25,12 +24,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # its own modules
 
 from datasets import find_data
-from page import replace_block
-
-ROOT = Path(__file__).resolve().parents[1]
-MEASURED = ROOT / "bench" / "owners.json"
-PAGES = ROOT / "docs"
-IMAGES = PAGES / "img"
+from page import DOCS, keep, measured, table, write_blocks
 
 ROUNDS = 100
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -143,9 +137,9 @@ def laplace_scale(xi: float, rounds: int, n: int, epsilon: np.ndarray | float) -
 
 def train(
     population: Any, sizes: list[int], epsilons: list[list[float]], c1: float, xi: float,
-    repetitions: int, record: bool = False,
-) -> list[np.ndarray]:  # fmt: skip
-    """Models of Algorithm 2 as printed, one column per case and repetition: of the last or of all rounds.
+    repetitions: int,
+) -> np.ndarray:  # fmt: skip
+    """Models of Algorithm 2 as printed, one column per case and repetition.
 
     `epsilons` holds the owners' budgets of every case; all cases share one pass over the rows.
     """
@@ -156,23 +150,20 @@ def train(
         np.repeat([float(laplace_scale(xi, ROUNDS, size, case[k])) for case in epsilons], repetitions)
         for k, size in enumerate(sizes)
     ]
-    models, history = repeat_insecurely(
+    models, _ = repeat_insecurely(
         population, method="algorithm2", step=c1, rounds=ROUNDS, theta_max=100.0, mechanism="laplace",
         scales=scales, weights=[size / n for size in sizes], repetitions=repetitions * len(epsilons), seed=n,
-        record=record,
     )  # fmt: skip
-    return history if record else [models]
+    return models
 
 
 def fitness(
     population: Any, optimum: float, sizes: list[int], epsilons: list[list[float]], c1: float, xi: float,
-    repetitions: int, record: bool = False,
+    repetitions: int,
 ) -> np.ndarray:  # fmt: skip
-    """psi of :func:`train`'s models, (cases, repetitions) or (rounds, cases, repetitions)."""
-    models = train(population, sizes, epsilons, c1, xi, repetitions, record)
-    values = [population.objective(m) / optimum - 1.0 for m in models]
-    shaped = np.stack(values).reshape(len(values), len(epsilons), repetitions)
-    return shaped if record else shaped[0]
+    """psi of :func:`train`'s models, of shape (cases, repetitions)."""
+    models = train(population, sizes, epsilons, c1, xi, repetitions)
+    return (population.objective(models) / optimum - 1.0).reshape(len(epsilons), repetitions)
 
 
 def slope(x: np.ndarray, samples: np.ndarray) -> list[float]:
@@ -264,7 +255,7 @@ def measure_step(
 
 
 def measure_problem(name: str, data: Path) -> dict[str, Any]:
-    """Every c1 of the grid; with the best, box plots over iterations and the four scenarios."""
+    """Every c1 of the grid; with the best, the four scenarios."""
     spec = PROBLEMS[name]
     X, y = load(name, data)
     watched = measure_detection if name == "card fraud" else lambda *_: None
@@ -290,12 +281,7 @@ def measure_problem(name: str, data: Path) -> dict[str, Any]:
             for step in steps
         ]
         best = next(step for step in steps if step["c1"] == best["c1"])
-    largest = spec["sizes"][-1]
-    population, optimum = at(largest)
-    shown = [grid[0], grid[2], grid[4]]
-    given = [[e] * 3 for e in shown], best["c1"], spec["xi"], repetitions
-    history = fitness(population, optimum, [largest] * 3, *given, True)
-    quartiles = np.quantile(history, (0.25, 0.5, 0.75), axis=2)
+    population, _ = at(spec["sizes"][-1])
     return {
         "epsilons": list(grid),
         "sizes": spec["sizes"],
@@ -309,7 +295,6 @@ def measure_problem(name: str, data: Path) -> dict[str, Any]:
         "detection": watched(population, spec["xi"], best["c1"], repetitions),
         **best,
         "steps": steps,
-        "curves": {"epsilons": shown, "quartiles": quartiles.tolist()},
         "scenarios": measure_scenarios(X, y, spec, grid, best["c1"], few),
     }
 
@@ -352,7 +337,7 @@ def measure_detection(population: Any, xi: float, c1: float, repetitions: int) -
 
     best = best_model(population)[:, None]
     margins = y * (population.X @ best)[:, 0]
-    noisy = train(population, [len(y) // 3] * 3, [[1.0] * 3], c1, xi, repetitions)[0]
+    noisy = train(population, [len(y) // 3] * 3, [[1.0] * 3], c1, xi, repetitions)
     # theta = (0, b) has f = b^2 / 2 + 1 - b mean(y) for |b| <= 1, smallest at b = mean(y).
     constant = 1.0 - 0.5 * float(y.mean()) ** 2
     return {
@@ -540,14 +525,9 @@ def _beyond(X: np.ndarray, y: np.ndarray, n: int, epsilon: float) -> list[dict[s
 # --- pages -------------------------------------------------------------------------------------------------
 
 
-def _table(header: list[str], rows: list[list[str]]) -> str:
-    rule = ["---"] + ["---:"] * (len(header) - 1)
-    return "\n".join("| " + " | ".join(row) + " |" for row in [header, rule, *rows])
-
-
-def forecast_block(measured: dict[str, Any]) -> str:
+def forecast_block(numbers: dict[str, Any]) -> str:
     """Measured over forecast."""
-    cells = {(f["mechanism"], f["rounds"], f["epsilon"]): f for f in measured["forecast"]}
+    cells = {(f["mechanism"], f["rounds"], f["epsilon"]): f for f in numbers["forecast"]}
     rows = []
     for mechanism in ("laplace", "gaussian"):
         for rounds in (10, 40):
@@ -557,21 +537,21 @@ def forecast_block(measured: dict[str, Any]) -> str:
                 expected = f["forecast"]["optimisation"] + f["forecast"]["noise"]
                 row.append(f"{f['measured']:.3g} / {expected:.3g} = {f['ratio']:.2f}")
             rows.append(row)
-    ratios = [f["ratio"] for f in measured["forecast"]]
-    slack = max(f["measured"] / f["bound"] for f in measured["forecast"])
+    ratios = [f["ratio"] for f in numbers["forecast"]]
+    slack = max(f["measured"] / f["bound"] for f in numbers["forecast"])
     return (
-        _table(["answers", "T", "ε = 0.3", "1", "3", "10"], rows)
+        table(["answers", "T", "ε = 0.3", "1", "3", "10"], rows)
         + f"\n\nQuotients lie between {min(ratios):.2f} and {max(ratios):.2f}; the proved bound is never "
         f"below the measured gap (largest quotient {slack:.2f})."
     )
 
 
-def beyond_block(measured: dict[str, Any]) -> str:
+def beyond_block(numbers: dict[str, Any]) -> str:
     """What each step beyond the paper buys."""
-    names = list(measured["beyond"])
+    names = list(numbers["beyond"])
     rows = []
-    for k, first in enumerate(measured["beyond"][names[0]]):
-        items = [measured["beyond"][name][k] for name in names]
+    for k, first in enumerate(numbers["beyond"][names[0]]):
+        items = [numbers["beyond"][name][k] for name in names]
         rounds = " / ".join(dict.fromkeys(str(item["rounds"]) for item in items))
         rows.append(
             [
@@ -582,13 +562,13 @@ def beyond_block(measured: dict[str, Any]) -> str:
                 *(f"{item['psi']:.3g}" for item in items),
             ]
         )
-    return _table(["method", "answers", "step", "T", *names], rows)
+    return table(["method", "answers", "step", "T", *names], rows)
 
 
-def shares_block(measured: dict[str, Any]) -> str:
+def shares_block(numbers: dict[str, Any]) -> str:
     """Records beyond the assumed Xi, and what a Xi for all records would cost."""
     rows = []
-    for name, found in measured["problems"].items():
+    for name, found in numbers["problems"].items():
         for k, at in enumerate(found["named"]):
             first = [
                 name, f"{found['xi']:g}", f"{100 * found['beyond_xi']:.3g} %", f"{found['largest']:.3g}",
@@ -603,12 +583,12 @@ def shares_block(measured: dict[str, Any]) -> str:
         "data", "Ξ assumed", "records beyond it at θ = 0", "largest", "n each", "ε", "ψ with the assumed Ξ",
         "ψ with the largest as Ξ",
     ]  # fmt: skip
-    return _table(header, rows)
+    return table(header, rows)
 
 
-def claims_block(measured: dict[str, Any]) -> str:
+def claims_block(numbers: dict[str, Any]) -> str:
     """The paper's claims, what was measured, and whether that agrees."""
-    rows = claims(measured)
+    rows = claims(numbers)
     lines = ["| the paper | measured here | agrees |", "|---|---|---|"]
     for claim in dict.fromkeys(row[0] for row in rows):
         told = [row[1:] for row in rows if row[0] == claim]
@@ -616,9 +596,9 @@ def claims_block(measured: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def claims(measured: dict[str, Any]) -> list[tuple[str, str, str]]:
+def claims(numbers: dict[str, Any]) -> list[tuple[str, str, str]]:
     """Rows of :func:`claims_block`; what depends on c1 is judged at the best, and told for the others."""
-    problems = measured["problems"]
+    problems = numbers["problems"]
     cards = problems["card fraud"]
     found: list[tuple[str, str, str]] = []
 
@@ -688,7 +668,7 @@ def claims(measured: dict[str, Any]) -> list[tuple[str, str, str]]:
         )
     add("Theorem 2 bounds the gap of Algorithm 1, and is tight", "[false](owners.md)", False)
     add("Theorem 3 bounds the gap of Algorithm 2", "[false as ε → ∞](owners.md)", False)
-    ratios = [f["ratio"] for f in measured["forecast"]]
+    ratios = [f["ratio"] for f in numbers["forecast"]]
     add(
         "The quality is predicted before training",
         "the paper's laws have constants that a run has to be fitted for; [our forecast](owners.md) needs "
@@ -742,10 +722,10 @@ def _range(values: list[float]) -> str:
     return f"{min(values):.2f}…{max(values):.2f}" if values else "–"
 
 
-def steps_block(measured: dict[str, Any]) -> str:
+def steps_block(numbers: dict[str, Any]) -> str:
     """What every c1 gives."""
     rows = []
-    for name, p in measured["problems"].items():
+    for name, p in numbers["problems"].items():
         told = {}
         if not name.startswith("synthetic"):
             told["slopes"] = [_range(slopes(step)) for step in p["steps"]]
@@ -765,135 +745,6 @@ BLOCKS: dict[str, dict[str, Callable[[dict[str, Any]], str]]] = {
 }
 
 
-def render(measured: dict[str, Any]) -> None:
-    """Write the pages' blocks from the measured numbers."""
-    for page, blocks in BLOCKS.items():
-        for name, make in blocks.items():
-            replace_block(f"owners-{name}", make(measured) + "\n", PAGES / page)
-
-
-# --- pictures ----------------------------------------------------------------------------------------------
-
-COLOURS = ("#d55e00", "#e69f00", "#009e73", "#0072b2", "#a3417f")
-
-
-def draw(measured: dict[str, Any]) -> None:
-    """One picture per loss (the paper's figures in its order), and one of the forecast."""
-    import matplotlib as mpl
-
-    style = {"svg.hashsalt": "fastadmm", "svg.fonttype": "path", "font.size": 8, "axes.titlesize": 8.5}
-    with mpl.rc_context(style):
-        for loss, names in (
-            ("regression", ("synthetic regression", "Lending Club")),
-            ("svm", ("synthetic SVM", "card fraud")),
-        ):
-            _draw_loss(measured, names, IMAGES / f"owners-{loss}.svg", 2 if loss == "regression" else 7)
-        _draw_forecast(measured, IMAGES / "owners.svg")
-
-
-def _draw_loss(measured: dict[str, Any], names: tuple[str, str], path: Path, first: int) -> None:
-    from matplotlib.colors import LogNorm
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(13.0, 9.6), layout="constrained")
-    grid = figure.subplots(4, 5)
-    for block, name in enumerate(names):
-        found = measured["problems"][name]
-        top, bottom = grid[2 * block : 2 * block + 2]
-        curves, sizes, epsilons = found["curves"], found["sizes"], found["epsilons"]
-        quartiles = np.array(curves["quartiles"])
-        for k, (axes, epsilon) in enumerate(zip(top[:3], curves["epsilons"])):
-            rounds = np.arange(2, quartiles.shape[1] + 2)
-            axes.vlines(rounds, quartiles[0, :, k], quartiles[2, :, k], color=COLOURS[3], linewidth=1.2)
-            axes.plot(rounds, quartiles[1, :, k], color="black", linewidth=0.9)
-            axes.set_yscale("log")
-            axes.set_title(f"{name}\nψ over k, ε = {epsilon:g} (fig. {first})")
-        means = np.array(found["means"])
-        title = f"{name}\nψ over ε and n (fig. {first + 1})"
-        _surface(top[3], epsilons, sizes, means, LogNorm, title)
-        for k, n in enumerate(sizes):
-            top[4].loglog(epsilons, means[k], "o-", color=COLOURS[k], markersize=3, label=f"n = {n}")
-        for k, epsilon in enumerate(epsilons):
-            label = f"ε = {epsilon:g}"
-            bottom[0].loglog(sizes, means[:, k], "o-", color=COLOURS[k], markersize=3, label=label)
-        top[4].set_title(f"{name}\nψ against ε (fig. {first + 2})")
-        bottom[0].set_title(f"{name}\nψ against n (fig. {first + 3})")
-        bottom[0].set_xticks(sizes, labels=[str(n) for n in sizes])
-        bottom[0].set_xticks([], minor=True)
-        top[4].legend(frameon=False, fontsize=6.5)
-        bottom[0].legend(frameon=False, fontsize=6.5)
-        scenarios = found["scenarios"]
-        low = min(np.min(s["means"]) for s in scenarios)
-        high = max(np.max(s["means"]) for s in scenarios)
-        for axes, scenario in zip(bottom[1:], scenarios):
-            title = (
-                f"{name}, owners 2 and 3:\n{scenario['others']} rows, ε = {scenario['budget']:g} "
-                f"(fig. {first + 4})"
-            )
-            _surface(axes, epsilons, sizes, np.array(scenario["means"]), LogNorm, title, (low, high))
-    for axes in grid.ravel():
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
-
-
-def _surface(
-    axes: Any, x: list[float], y: list[int], values: np.ndarray, norm: Any, title: str, ends: Any = None
-) -> None:
-    low, high = ends or (values.min(), values.max())
-    scale = norm(max(low, 1e-12), high)
-    axes.pcolormesh(
-        np.arange(len(x) + 1), np.arange(len(y) + 1), np.maximum(values, 1e-12), cmap="cividis",
-        norm=scale,
-    )  # fmt: skip
-    for i in range(len(y)):
-        for j in range(len(x)):
-            axes.text(
-                j + 0.5,
-                i + 0.5,
-                f"{values[i, j]:.1g}",
-                ha="center",
-                va="center",
-                fontsize=5.5,
-                color="black" if scale(max(values[i, j], 1e-12)) > 0.6 else "white",
-            )
-    axes.set_xticks(np.arange(len(x)) + 0.5, labels=[f"{e:g}" for e in x])
-    axes.set_yticks(np.arange(len(y)) + 0.5, labels=[str(n) for n in y])
-    axes.set_title(title)
-
-
-def _draw_forecast(measured: dict[str, Any], path: Path) -> None:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9.6, 3.6), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    for k, (mechanism, rounds) in enumerate(
-        (("laplace", 10), ("laplace", 40), ("gaussian", 10), ("gaussian", 40))
-    ):
-        points = [f for f in measured["forecast"] if (f["mechanism"], f["rounds"]) == (mechanism, rounds)]
-        epsilons = [f["epsilon"] for f in points]
-        expected = [f["forecast"]["optimisation"] + f["forecast"]["noise"] for f in points]
-        left.loglog(epsilons, expected, color=COLOURS[k], label=f"{mechanism}, T = {rounds}")
-        left.loglog(
-            epsilons, [f["measured"] for f in points], "o", color=COLOURS[k], markersize=5, fillstyle="none"
-        )
-    left.set_xlabel("ε of each owner")
-    left.set_ylabel("f − f*")
-    left.set_title("lines: forecast before training; circles: measured")
-    left.legend(frameon=False)
-    name, rows = next(iter(measured["beyond"].items()))
-    labels = [f"{row['name']} ({row['answers'].split(',')[0]}, T = {row['rounds']})" for row in rows]
-    right.barh(range(len(rows)), [row["psi"] for row in rows], color=COLOURS[3], height=0.6)
-    right.set_yticks(range(len(rows)), labels=labels, fontsize=6.5)
-    right.invert_yaxis()
-    right.set_xscale("log")
-    right.set_xlabel("ψ: relative excess over the best objective")
-    right.set_title(name)
-    for axes in (left, right):
-        axes.grid(alpha=0.3)
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
-
-
 def _short(value: Any) -> Any:
     """Six significant digits of every number."""
     if isinstance(value, float):
@@ -904,23 +755,23 @@ def _short(value: Any) -> Any:
 
 
 def main() -> None:
-    """Measure what is asked for, then write pages and pictures."""
-    measured = json.loads(MEASURED.read_text(encoding="utf-8")) if MEASURED.exists() else {}
+    """Measure what is asked for, then write pages."""
+    found = measured("owners")
     asked = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
     if "--redraw" not in sys.argv[1:]:
         data = find_data("owners/loans_full_schema.csv", "creditcard/creditcard.parquet") / "owners"
         if not asked or "forecast" in asked:
-            measured["forecast"] = measure_forecast(data)
+            found["forecast"] = measure_forecast(data)
         if not asked or "beyond" in asked:
-            measured["beyond"] = measure_beyond(data)
+            found["beyond"] = measure_beyond(data)
         if not asked or "problems" in asked:
             for name in PROBLEMS:
                 begin = time.monotonic()
-                measured.setdefault("problems", {})[name] = measure_problem(name, data)
+                found.setdefault("problems", {})[name] = measure_problem(name, data)
                 print(name, f"{time.monotonic() - begin:.0f} s", flush=True)
-        MEASURED.write_text(json.dumps(_short(measured)) + "\n", encoding="utf-8")
-    render(measured)
-    draw(measured)
+        keep("owners", _short(found), None)
+    for page, blocks in BLOCKS.items():
+        write_blocks(DOCS / page, {f"owners-{name}": make(found) for name, make in blocks.items()})
 
 
 if __name__ == "__main__":

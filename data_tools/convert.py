@@ -217,10 +217,10 @@ def check_format_options(kind: str, asked: Any, place: str) -> None:
         "--drop": ("csv", bool(asked.drop)),
         "--no-header": ("csv", not asked.header),
         "--separator": ("csv", bool(asked.separator)),
-        "--zero-based": ("libsvm", asked.zero_based),
+        "zero_based": ("libsvm", asked.zero_based),
         "--features": ("libsvm", asked.features is not None),
-        "--x-key": ("npz", asked.x_key is not None),
-        "--y-key": ("npz", asked.y_key is not None),
+        "x_key": ("npz", asked.x_key is not None),
+        "y_key": ("npz", asked.y_key is not None),
     }
     for option, (owner, given) in owners.items():
         if given and owner != kind:

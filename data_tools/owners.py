@@ -323,7 +323,7 @@ def _assign(
         if rest > 0 and not asked.drop_rest:
             raise InputError(
                 f"{shown(sources[0])}: --sizes add up to {sum(sizes)}, but there are {n_rows} rows: add an "
-                "owner for the rest, or pass --drop-rest"
+                "owner for the rest, or pass --set drop_rest=true"
             )
         owner_of = np.concatenate([np.repeat(np.arange(len(sizes)), sizes), np.full(rest, -1)])
         default = [f"owner-{k + 1}" for k in range(len(sizes))]
@@ -378,7 +378,7 @@ def _overlap(
             f"{path}: {int(np.count_nonzero(holders > 1))} records are with several owners; rows {first + 1} "
             f"({names[owner_of[first]]}) and {other + 1} ({names[owner_of[other]]}) are equal: remove "
             "them, or "
-            f"pass --overlap count, which divides every epsilon by {kappa}"
+            f"pass --set overlap=count, which divides every epsilon by {kappa}"
         )
     return kappa, repeated
 

@@ -36,7 +36,7 @@ def given_options(options: object, *names: str) -> list[str]:
 def of_each(options: TableRows, names: Sequence[set[str]]) -> list[tuple[Layout, str | None, str | None]]:
     """How each table is laid out, its id column, and the pattern of its ids."""
     ids = per_table("--id", options.id or None, names)
-    patterns = per_table("--id-pattern", options.id_pattern, names)
+    patterns = per_table("id_pattern", options.id_pattern, names)
     return list(zip(layouts(options.separator, options.encoding, options.header, names), ids, patterns))
 
 

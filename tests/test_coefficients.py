@@ -108,9 +108,9 @@ def test_command(home, tmp_path, capsys, monkeypatch):
         pd.read_csv(out)["weight"], read_coefficients(home / "run").columns["weight"]
     )
     for bad, said in (("job", "COLUMN=CATEGORY"), ("job=king", "not 'king'"), ("income=1", "no categories")):
-        assert run("coefficients", home / "run", "--reference", bad) in (3, 5)
+        assert run("coefficients", home / "run", "--baseline", bad) in (3, 5)
         assert said in capsys.readouterr().err
-    assert run("coefficients", home / "run", "--reference", "age=1") == 3
+    assert run("coefficients", home / "run", "--baseline", "age=1") == 3
 
 
 def test_public_bounds_are_units_too():

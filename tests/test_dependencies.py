@@ -102,7 +102,11 @@ def home(tmp_path_factory):
 _MESSAGE = "--privacy message --epsilon 1 --delta 1e-3"
 _GAUSSIAN = "--epsilon 5 --delta 1e-3 --mechanism gaussian --bound clip:1 --step 0.1 --rounds 2"
 ABSENT = [
-    ("compression", "hdf5plugin", "convert @t.csv --label y --parties 1 --compression zstd -o @out.parts"),
+    (
+        "compression",
+        "hdf5plugin",
+        "convert @t.csv --label y --parties 1 --set compression=zstd -o @out.parts",
+    ),
     ("parquet", "pyarrow", "convert --guest @t.parquet --host @t.csv --id id --label y -o @out.parts"),
     ("psi", "nacl", "align psi-request @t.csv --id id -o @out --secret @out.key"),
     ("report", "matplotlib", "report @run -o @out.html"),

@@ -327,7 +327,7 @@ def test_a_full_disk_is_one_line(path, tmp_path, capsys, monkeypatch):
 
 def test_the_true_objective_ends_every_claim(path, tmp_path, capsys):
     out = tmp_path / "run"
-    arguments = ["owners", "train", path, "-o", out, "--objective", *options_of(PRIVATE)]
+    arguments = ["owners", "train", path, "-o", out, "--set", "objective=true", *options_of(PRIVATE)]
     assert run(*arguments) == 0
     shown = capsys.readouterr()
     for text in (shown.out, shown.err):
@@ -342,7 +342,7 @@ def test_the_true_objective_ends_every_claim(path, tmp_path, capsys):
     (out / "result.json").unlink()
     assert resume_owner_run(out)["statement"]["claimed"] is False
     assert run(*arguments[:4], tmp_path / "shared", *arguments[5:], "--ledger", tmp_path / "l") == 5
-    assert "--objective reads the data without noise" in capsys.readouterr().err
+    assert "--set objective=true reads the data without noise" in capsys.readouterr().err
     # without it the same run claims what it did, and logs nothing that the data decide
     result = start_owner_run(settings_of(path, **PRIVATE), tmp_path / "plain")
     assert result["statement"]["claimed"]

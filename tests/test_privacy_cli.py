@@ -74,7 +74,7 @@ def test_statement_and_audit_of_a_run(tmp_path, capsys):
 
 
 def test_audit_of_the_papers_calibration(capsys):
-    assert run("audit", "--paper", 66) == ExitCode.PRIVACY
+    assert run("audit", "--set", "paper=66") == ExitCode.PRIVACY
     assert "FLAGGED  Lemma 1 of the paper" in capsys.readouterr().out
     assert run("audit", "--epsilon", 1, "--privacy", "fusion", "--trials", 1000) == ExitCode.OK
     assert "would notice" in capsys.readouterr().out

@@ -165,7 +165,7 @@ def test_ids_that_differ_by_prefix_and_zeros(pair):
     np.testing.assert_array_equal(joined.parties[1].ids(), [3, 7, 9])
     np.testing.assert_array_equal(joined.parties[1].load(), [[4], [2], [1]])
     rows = pair[0].parent / "rows.json"
-    tables = ("--guest", pair[0], "--host", pair[1], "--id", "id", "--id-pattern", "shop:C-0*([0-9]+)")
+    tables = ("--guest", pair[0], "--host", pair[1], "--id", "id", "--set", "id_pattern=shop:C-0*([0-9]+)")
     assert run("align", *tables, "-o", rows) == 0
     again = convert(*pair, out="q", alignment=rows, id_pattern="shop:C-0*([0-9]+)")
     assert again.row_digest == joined.row_digest

@@ -60,7 +60,7 @@ def home(tables, tmp_path_factory):
     for name, options in (("found", ()), ("given", (*given, "--monotone", "late=rising"))):
         assert not run("scorecard", "bins", home / "p", "-o", home / name, *options)
     assert not run("train", home / "found", "--lambda", "1e-4", "--gap", "1e-13", "-q", "-o", home / "run")
-    assert not run("scorecard", "points", home / "run", "-o", home / "card", "--digits", 6)
+    assert not run("scorecard", "points", home / "run", "-o", home / "card", "--decimals", 6)
     return home
 
 

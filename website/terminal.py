@@ -98,25 +98,14 @@ class Screen(pyte.Screen):
         self.broken: set[int] = set()
 
     def draw(self, data: str) -> None:
-        """Draw text; a line that goes on at the right edge was too long.
-
-        Parameters
-        ----------
-        data : str
-        """
+        """Draw text; a line that goes on at the right edge was too long."""
         for letter in data:
             if self.cursor.x == self.columns:
                 self.broken.add(self.cursor.y)
             super().draw(letter)
 
     def erase_in_line(self, how: int = 0, private: bool = False) -> None:
-        """Forget about a line that is erased.
-
-        Parameters
-        ----------
-        how, private
-            As in pyte.
-        """
+        """Forget about a line that is erased."""
         self.broken.discard(self.cursor.y)
         super().erase_in_line(how, private)
 
@@ -136,17 +125,7 @@ class Shown:
 
 
 def shown(words: Sequence[str], folder: Path, columns: int) -> Shown:
-    """Run the program in a terminal.
-
-    Parameters
-    ----------
-    words : sequence of str
-        After ``fastadmm``.
-    folder : Path
-        Where to run it.
-    columns : int
-        Of the terminal.
-    """
+    """Run the program in a terminal."""
     outer, inner = pty.openpty()
     fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     plain = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES", "NO_COLOR")}
@@ -192,17 +171,7 @@ def helps() -> Iterator[list[str]]:
 
 
 def faults(narrow: Shown, wide: Shown, mark: str, is_help: bool) -> list[str]:
-    """What is wrong with the output of a command.
-
-    Parameters
-    ----------
-    narrow, wide : Shown
-        The same command in terminals of 80 columns and of many.
-    mark : str
-        Before the line of the session, or "".
-    is_help : bool
-        Of other output a sentence is one line, for pipes; the terminal breaks it.
-    """
+    """What is wrong with the output of a command."""
     found = []
     if narrow.code and mark != "!":
         found.append(f"exit code {narrow.code}: {narrow.lines[-1]}")
@@ -250,14 +219,7 @@ COLOURS = {
 
 
 def page(command: str, seen: Shown) -> str:
-    """A terminal as HTML.
-
-    Parameters
-    ----------
-    command : str
-        The command line.
-    seen : Shown
-    """
+    """A terminal as HTML."""
     rows = []
     for number in range(len(seen.lines)):
         cells = seen.screen.buffer[number]
@@ -321,15 +283,7 @@ def main() -> int:
 
 
 def pictures(pages: dict[str, str], out: Path) -> None:
-    """Take a picture of each page.
-
-    Parameters
-    ----------
-    pages : dict
-        HTML by name.
-    out : Path
-        Directory.
-    """
+    """Take a picture of each page."""
     sys.path.insert(0, str(Path(__file__).parent))  # PYTHONSAFEPATH leaves it out
     from look import browser
 

@@ -7,16 +7,21 @@ from pathlib import Path
 from fastadmm.cli.app import app, new_group, share
 from fastadmm.cli.coordinator import party_group
 from fastadmm.cli.options import (
+    FORCE,
+    ID,
     LEDGER,
+    PARTY,
+    STATE,
     TEST,
     THREADS,
     VALIDATION,
-    Ids,
+    OneTable,
     argument,
     flag,
     option,
     plain_values,
     with_options,
+    written,
 )
 from fastadmm.cli.terminal import say
 from fastadmm.errors import ConfigError, InputError
@@ -24,8 +29,8 @@ from fastadmm.errors import ConfigError, InputError
 group = new_group("agent", "A party's own process: answers what its owner has approved.")
 
 _DATA = option("The party's features; they stay here.", metavar="PARTY.h5")
-_ID = option("Id column of the table.", "--id", metavar="NAME")
-_STATE = option("The agent's directory: approvals, state, audit log.", default=..., metavar="DIR")
+_STATE = option(STATE.help, "--state", metavar="DIR")
+_ROWS = option("Your table, of which an alignment chooses rows.", metavar="TABLE")
 
 
 @group.callback()
@@ -35,21 +40,12 @@ def agent() -> None:
 
 @group.command()
 def run(
-    state: Path = _STATE,
-    socket: Path = option(
-        "Unix socket to listen on, or the directory of a coordinator's address files:DIR.",
-        default=...,
-        metavar="PATH",
-    ),
+    state: Path = STATE,
+    socket: Path = option("Unix socket of the agent, or a directory for files.", default=..., metavar="PATH"),
     data: Path | None = _DATA,
-    party: str | None = option(
-        "Name of the party, in place of --data while there are no features yet.", metavar="NAME"
-    ),
-    rows: Path | None = option(
-        "With --party: your table, which is converted once an alignment says which rows all have.",
-        metavar="TABLE",
-    ),
-    id: str | None = _ID,
+    party: str | None = PARTY,
+    rows: Path | None = _ROWS,
+    id: str | None = ID,
     ledger: Path | None = LEDGER,
     test: Path | None = TEST,
     validation: Path | None = VALIDATION,
@@ -110,24 +106,20 @@ def approve(
         "the first request of a run.",
         metavar="RUN.json|ID|REQUEST.msg",
     ),
-    state: Path | None = option("The agent's directory.", metavar="DIR"),
+    state: Path | None = _STATE,
     data: Path | None = _DATA,
-    rows: Path | None = option(
-        "Alignment: your table. Predictions: features of the rows, or your table of them.", metavar="FILE"
-    ),
-    id: str | None = _ID,
+    rows: Path | None = _ROWS,
+    id: str | None = ID,
     *,
-    ids: Ids,
-    force: bool = flag("Replace an earlier approval of the same request.", "--force"),
+    ids: OneTable,
+    force: bool = FORCE,
     confirm: str | None = option(
         "Approve what was shown with this digest, and nothing else.", metavar="DIGEST"
     ),
     fingerprint: list[str] | None = option(
         "For sums only: another party's key, as its owner says it; may be repeated.", metavar="TEXT"
     ),
-    out: Path | None = option(
-        "By hand: the file of limits to write, for 'party step'.", "--out", "-o", metavar="APPROVAL.toml"
-    ),
+    out: Path | None = written("APPROVAL.toml"),
     ledger: Path | None = LEDGER,
 ) -> None:
     """Show on one screen what is asked for; --confirm DIGEST approves exactly that, within limits."""

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastadmm.cli.app import app
-from fastadmm.cli.options import JSON, argument, given_options, option, with_options
+from fastadmm.cli.options import DELTA, EPSILON, JSON, argument, given_options, option, with_options
 from fastadmm.cli.terminal import print_json, say
 from fastadmm.errors import ConfigError, ExitCode
+from fastadmm.settings.setting import declare
 
 if TYPE_CHECKING:
     from fastadmm.settings.privacy import FusionPrivacy, MessagePrivacy
@@ -20,15 +21,16 @@ if TYPE_CHECKING:
 class _Claim:
     """The claim to audit, without a run."""
 
-    epsilon: float | None = option("Without a run: epsilon to audit.")
-    privacy: str | None = option("Mode to audit, message or fusion. (default: message)")
-    delta: float | None = option("Failure probability of the claim. (default: 1e-5)")
-    rounds: int | None = option("Number of messages of each party. (default: 1)")
-    mu: float | None = option("Ratio of regularisation to step (docs/privacy.md). (default: 100)")
-    ball: float | None = option("Bound on each party's weights. (default: 8)")
-    target_clip: float | None = option("Bound on targets. (default: the ball)")
-    message_clip: float | None = option("Bound on message entries. (default: 2)")
-    adjacency: str | None = option("replace_one or zero_out. (default: replace_one)")
+    epsilon: float | None = EPSILON
+    privacy: str | None = option("Differential privacy: none, fusion or message. (default: message)")
+    delta: float | None = DELTA
+    rounds: int | None = declare("method", "messages of each party")
+    mu: float | None = declare("budget", "ratio of regularisation to step")
+    ball: float | None = declare("budget", "bound on each party's weights")
+    target_clip: float | None = declare("budget", "bound on targets")
+    message_clip: float | None = declare("budget", "bound on message entries")
+    adjacency: str | None = declare("budget", "replace_one or zero_out")
+    paper: int | None = declare("data", "columns, to audit the paper's calibration instead", sign="positive")
 
     def settings(self) -> tuple[FusionPrivacy | MessagePrivacy, float]:
         """The claim as settings of a private run, and mu; what its mode has not is refused."""
@@ -39,7 +41,7 @@ class _Claim:
         given = {key: value for key, value in asdict(self).items() if value is not None}
         mode, mu = given.pop("privacy", "message"), given.pop("mu", None)
         if mode != "message" and mu is not None:
-            raise ConfigError("--mu: mode 'message' has one; leave it out")
+            raise ConfigError("mu: mode 'message' has one; leave it out")
         settings = Privacy(mode=mode, **given)
         assert isinstance(settings, (FusionPrivacy, MessagePrivacy))  # mode 'none' has no epsilon
         return settings, 100.0 if mu is None else mu
@@ -52,9 +54,6 @@ def audit(
     *,
     claim: _Claim,
     trials: int | None = option("How many numbers of noise to test. (default: 200000)", min=1000),
-    paper: int | None = option(
-        "Instead, audit the paper's calibration with this many columns, as a demonstration.", min=2
-    ),
     as_json: bool = JSON,
 ) -> int:
     """Test a privacy claim empirically; exit code 9 if it is refuted."""
@@ -67,8 +66,8 @@ def audit(
         if live:
             say(f"audit: {text}", error=True)
 
-    own = given_options(claim, *(("epsilon", "delta") if run is None else ()))
-    own += ["--paper"] * (run is not None and paper is not None)
+    paper = claim.paper
+    own = given_options(claim, *(("epsilon", "delta", "paper") if run is None else ()))
     if own and (run is not None or paper is not None):
         what = "the paper's calibration" if run is None else "a run"
         raise ConfigError(f"audit: {what} says that itself; leave out {', '.join(own)}")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastadmm.cli.app import app
-from fastadmm.cli.options import FORCE, JSON, SHOWN, argument, check_csv, option
+from fastadmm.cli.options import FORCE, JSON, PARTY, SHOWN, argument, check_csv, option, written
 from fastadmm.cli.tables import show
 from fastadmm.cli.terminal import print_json, say
 from fastadmm.errors import ConfigError
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 @app.command()
 def coefficients(
     model: Path = argument("Run or model directory, or one party's file of a model."),
-    party: str | None = option("Only this party; the others' files are not read.", metavar="NAME"),
-    reference: list[str] | None = option(
+    party: str | None = PARTY,
+    baseline: list[str] | None = option(
         "Compare a column's categories with this; may be repeated.", metavar="COLUMN=CATEGORY"
     ),
-    out: Path | None = option("CSV file for the whole table.", "--out", "-o"),
+    out: Path | None = written("FILE.csv"),
     as_json: bool = JSON,
     force: bool = FORCE,
 ) -> None:
@@ -36,10 +36,10 @@ def coefficients(
 
     check_csv(out)
     references = {}
-    for pair in reference or ():
+    for pair in baseline or ():
         column, equals, category = pair.partition("=")
         if not equals:
-            raise ConfigError(f"--reference {pair}: write COLUMN=CATEGORY")
+            raise ConfigError(f"--baseline {pair}: write COLUMN=CATEGORY")
         references[column] = category
     found = read_coefficients(model, party, references)
     if out is not None:
@@ -95,22 +95,14 @@ COVARIANCE = option("model, or robust standard errors: HC0 or HC1.", "--covarian
 @app.command()
 def infer(
     run: Path = argument("Finished run; its data are read again."),
-    out: Path | None = option("CSV file for the table of weights.", "--out", "-o"),
     level: float = LEVEL,
     covariance: str = COVARIANCE,
     as_json: bool = JSON,
-    force: bool = FORCE,
 ) -> None:
     """Print weights with standard errors, p-values and confidence intervals, tests, AIC, BIC and R²."""
     from fastadmm.runs.infer import infer_run
 
-    check_csv(out)
-    found = infer_run(run, covariance=covariance, level=level)
-    if out is not None:
-        from fastadmm.files.atomic import write_frame
-
-        write_frame(out, found.to_frame(), force=force)
-    print_inference(found, as_json)
+    print_inference(infer_run(run, covariance=covariance, level=level), as_json)
 
 
 def print_inference(found: Inference, as_json: bool) -> None:

@@ -6,41 +6,29 @@ from pathlib import Path
 from typing import Any
 
 from fastadmm.cli.app import app
-from fastadmm.cli.options import FORCE, JSON, SHOWN, argument, check_csv, option
+from fastadmm.cli.options import JSON, LABELS, SHOWN, argument
 from fastadmm.cli.tables import grid, show
 from fastadmm.cli.terminal import print_json, say
-from fastadmm.files.escapes import csv_rows
 
 
 @app.command()
 def columns(
     data: Path = argument("Partition, or one party's file."),
-    labels: Path | None = option("Label file of the same rows, for the information value (IV)."),
-    out: Path | None = option("CSV file for all columns.", "--out", "-o"),
+    labels: Path | None = LABELS,
     as_json: bool = JSON,
-    force: bool = FORCE,
 ) -> None:
     """Print variance inflation (VIF), correlation inside a party, and information value, by column."""
 
     from fastadmm.runs.columns import column_report
 
     rows = column_report(data, labels)
-    key = "vif" if labels is None else "iv_cross"
-    print_columns("columns", rows, key, out, as_json, force)
+    print_columns("columns", rows, "vif" if labels is None else "iv_cross", as_json)
 
 
-def print_columns(
-    title: str, rows: list[dict[str, Any]], key: str, out: Path | None, as_json: bool, force: bool
-) -> None:
-    """Print rows about columns, the largest first; write all of them as CSV."""
+def print_columns(title: str, rows: list[dict[str, Any]], key: str, as_json: bool) -> None:
+    """Print rows about columns, the largest first."""
     import math
 
-    check_csv(out)
-    if out is not None:
-        from fastadmm.files.atomic import csv_file
-
-        with csv_file(out, force=force) as file:
-            csv_rows(file, [rows[0], *(row.values() for row in rows)])
     if as_json:
         # Strict JSON has no infinity.
         strict = [{k: None if v == math.inf else v for k, v in row.items()} for row in rows]
@@ -51,18 +39,16 @@ def print_columns(
     cells = (row.values() for row in ordered[:SHOWN])
     show(grid(title, header, cells, ("column", "with"), simple=True))
     if len(rows) > SHOWN:
-        say(f"{len(rows) - SHOWN} more columns: -o FILE.csv for all")
+        say(f"{len(rows) - SHOWN} more columns: --json for all")
 
 
 @app.command()
 def drift(
     reference: Path = argument("Partition or party's file of the training rows."),
     new: Path = argument("The same for new rows."),
-    out: Path | None = option("CSV file for all columns.", "--out", "-o"),
     as_json: bool = JSON,
-    force: bool = FORCE,
 ) -> None:
     """Print how far columns have shifted between two sets of rows: stability index (PSI), shift of means."""
     from fastadmm.runs.columns import column_drift
 
-    print_columns("drift", column_drift(reference, new), "psi", out, as_json, force)
+    print_columns("drift", column_drift(reference, new), "psi", as_json)

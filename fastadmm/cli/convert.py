@@ -14,17 +14,31 @@ import typer
 
 from fastadmm.cli.app import app
 from fastadmm.cli.options import (
-    CsvOptions,
-    IdOptions,
+    DRY_RUN,
+    DUPLICATES,
+    EXPOSURE,
+    FORCE,
+    ID,
+    JSON,
+    LABEL,
+    OFFSET,
+    POSITIVE,
+    TASK,
+    WEIGHT,
+    Duplicates,
+    IdPattern,
+    Task,
     argument,
     flag,
     given_options,
     option,
     plain_values,
     with_options,
+    written,
 )
 from fastadmm.cli.terminal import print_json, redraws, say
 from fastadmm.errors import ConfigError
+from fastadmm.settings.setting import declare
 
 if TYPE_CHECKING:
     from fastadmm.data_tools.convert import Progress
@@ -32,10 +46,6 @@ if TYPE_CHECKING:
     from fastadmm.store import Partition
 
 
-Normalize = StrEnum("Normalize", "none l2")
-Dtype = StrEnum("Dtype", "float64 float32")
-Task = StrEnum("Task", "auto classification regression")
-Storage = StrEnum("Storage", "auto dense csr")
 Format = StrEnum("Format", "auto libsvm csv npz")
 
 
@@ -49,19 +59,23 @@ class Missing(StrEnum):
     indicator = "indicator"
 
 
-Compression = StrEnum("Compression", "none gzip zstd blosc2")
+_CSV = "CSV sources"
 
-_LIBSVM, _CSV, _NPZ = "LIBSVM sources", "CSV sources", "NPZ sources"
+LIKE = option("Take columns, scaling and classes from this partition, run or label file.", metavar="OTHER")
+PARTIES = option("Number of parties; 'convert' gives each an equal block of columns.", metavar="K")
+NAMES = option("Names of the parties or owners.", metavar="A,B")
+STANDARDIZE = flag("Centre columns, and divide them by their deviation.", "--standardize", panel="Options")
 
 
 @dataclass(frozen=True)
-class _Tables(IdOptions):
+class _Tables(IdPattern):
     """Options for one table per party."""
 
     panel = "One table per party, with ids"
     guest: Path | None = option("CSV or Parquet table of the label holder.", metavar="FILE")
     host: list[Path] | None = option("Table of another party; may be repeated.", metavar="FILE")
-    id: list[str] | None = option("Id column; TABLE:NAME for one table.", "--id", metavar="NAME")
+    id: list[str] | None = ID
+    duplicates: Duplicates = DUPLICATES
     align: Path | None = option("Alignment from 'fastadmm align' (default: join by id).", metavar="FILE")
 
 
@@ -100,12 +114,9 @@ class _Split:
     columns: str | None = option(
         "Widths (66,57), or CSV column names: 'age,bmi;glucose' (semicolons between parties).", metavar="SPEC"
     )
-    parties: int | None = option("K equal consecutive blocks of columns.", metavar="K")
-    like: Path | None = option(
-        "Use columns, scaling, dtype and classes of this partition (for tables, also a run).",
-        metavar="OTHER.parts",
-    )
-    names: str | None = option("Names of the parties (default: party-1, ...).", metavar="A,B")
+    parties: int | None = PARTIES
+    like: Path | None = LIKE
+    names: str | None = NAMES
 
 
 @dataclass(frozen=True)
@@ -113,11 +124,9 @@ class Beside:
     """Options for what is kept beside the labels."""
 
     panel: ClassVar[str | None] = None
-    weight: str | None = option("Column of the label holder with sample weights.", metavar="NAME")
-    offset: str | None = option("Column of the label holder that is added to scores.", metavar="NAME")
-    exposure: str | None = option(
-        "Column of exposures of counts: the logarithm is the offset.", metavar="NAME"
-    )
+    weight: str | None = WEIGHT
+    offset: str | None = OFFSET
+    exposure: str | None = EXPOSURE
 
 
 @dataclass(frozen=True)
@@ -131,21 +140,14 @@ class _Values(Beside):
         panel="Options",
         metavar="SHARE",
     )
-    standardize: bool = flag(
-        "Divide columns by their standard deviation; centre dense columns.", "--standardize", panel="Options"
-    )
-    task: Task | None = option("auto: two distinct labels, or words, are classes (default: auto).")
-    positive: str | None = option(
-        "Label that is counted, as class 1 (default: yes, true, bad, 1 ...).", metavar="VALUE"
-    )
-    normalize: Normalize | None = option("l2: scale each row of each party to norm 1 (default: none).")
-    dtype: Dtype | None = option("Type of stored features (default: float64).")
-    storage: Storage | None = option(
-        "auto: CSR for sparse sources, unless more than half full (default: auto)."
-    )
-    compression: Compression = option(
-        "Make smaller files that are slower to read; zstd and blosc2 need the package hdf5plugin.",
-        default=Compression.none,
+    standardize: bool = STANDARDIZE
+    task: Task | None = option(TASK.help)
+    positive: str | None = POSITIVE
+    normalize: str | None = declare("data", "l2: rows of each party get norm 1", choices=("none", "l2"))
+    dtype: str | None = declare("data", "of stored features", choices=("float64", "float32"))
+    storage: str | None = declare("data", "of stored features", choices=("auto", "dense", "csr"))
+    compression: str = declare(
+        "data", "gzip, zstd or blosc2", choices=("none", "gzip", "zstd", "blosc2"), default="none"
     )
 
 
@@ -154,15 +156,11 @@ class FileOptions:
     """Options for how a data file of any format is read."""
 
     panel: ClassVar[str | None] = None
-    label: str | None = option("Label column (with --guest: of the guest's table).", metavar="NAME")
+    label: str | None = LABEL
     drop: str = option("Columns to leave out.", default="", panel=_CSV, metavar="A,B")
-    features: int | None = option(
-        "Number of features, if the last ones never occur.", panel=_LIBSVM, metavar="D"
-    )
-    zero_based: bool = flag("Indices count from 0.", "--zero-based", panel=_LIBSVM)
-    x_key: str | None = option("Feature array (default: X, or CSR arrays).", panel=_NPZ, metavar="KEY")
-    y_key: str | None = option("Label array (default: y).", panel=_NPZ, metavar="KEY")
-    format: Format = option("Format of the source.", default=Format.auto)
+    zero_based: bool = declare("data", "true: indices of LIBSVM count from 0", default=False)
+    x_key: str | None = declare("data", "features in NPZ, otherwise X or CSR arrays")
+    y_key: str | None = declare("data", "labels in NPZ, otherwise y")
 
     @property
     def dropped(self) -> list[str]:
@@ -171,10 +169,19 @@ class FileOptions:
 
 
 @dataclass(frozen=True)
-class _Source(FileOptions, CsvOptions):
+class _Source(FileOptions):
     """Options for how a source is read."""
 
     panel = _CSV
+    separator: list[str] | None = option(
+        "Separator between CSV cells (default: recognised); TABLE:CHAR for one table.", metavar="CHAR"
+    )
+    encoding: list[str] | None = option(
+        "Encoding of CSV text (default: recognised); TABLE:NAME for one table.", metavar="NAME"
+    )
+    no_header: bool = flag("The first line of CSV is data: columns are called c1, c2, ...", "--no-header")
+    features: int | None = option("LIBSVM: number of features, if the last ones never occur.", metavar="D")
+    format: Format = option("Format of the source.", default=Format.auto)
 
 
 @app.command()
@@ -186,23 +193,20 @@ def convert(
         metavar="SOURCE",
         show_default=False,
     ),
-    out: Path | None = option(
-        "Partition directory to create.", "-o", "--out", "--output", metavar="OUT.parts"
-    ),
+    out: Path | None = written("OUT.parts"),
     *,
     tables: _Tables,
     cells: _Cells,
     owners: _Split,
     values: _Values,
     reading: _Source,
-    dry_run: bool = flag("Show column types and joined rows; write nothing.", "--dry-run"),
-    force: bool = flag("Replace an existing partition.", "--force"),
-    as_json: bool = flag("Print the summary as JSON.", "--json"),
+    dry_run: bool = DRY_RUN,
+    force: bool = FORCE,
+    as_json: bool = JSON,
 ) -> None:
     """Convert a data file, or one table per party, to a partition: one file per party, one for labels."""
-    how = plain_values(owners) | plain_values(values) | plain_values(reading) | cells.options | reading.layout
-    how |= {"drop": reading.dropped}
-    del how["no_header"]
+    how = plain_values(owners) | plain_values(values) | plain_values(reading) | cells.options
+    how |= {"drop": reading.dropped, "header": not how.pop("no_header")}
     show = _show_json if as_json else _show
     of_tables = tables.guest is not None or bool(tables.host)
     if of_tables:

@@ -7,16 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 from fastadmm.cli.app import new_group
 from fastadmm.cli.options import (
+    CONFIG,
     DATA,
+    FORCE,
+    JSON,
     LEDGER,
+    OWN,
+    PARTY,
+    STATE,
     TEST,
     THREADS,
     VALIDATION,
     argument,
     common,
-    flag,
     option,
     with_options,
+    written,
 )
 from fastadmm.cli.terminal import say
 
@@ -38,18 +44,14 @@ def _settings() -> Any:
 @with_options(_settings)
 def start(
     labels: Path = argument("Label file (labels.h5 of a partition)."),
-    party: list[str] = option(
-        "Name of a party; repeat for each, in the model's order.", default=..., metavar="NAME"
-    ),
-    out: Path = option("Directory to create.", "--out", "-o", default=...),
+    party: list[str] = option(PARTY.help, default=..., metavar="NAME"),
+    out: Path = written("DIR", ...),
     *,
     options: dict[str, Any],
-    config: Path | None = option("TOML file with settings of 'fastadmm train'; options override it."),
-    own: Path | None = option(
-        "The label holder's own features, in privacy mode fusion; they stay here.", metavar="PARTY.h5"
-    ),
+    config: Path | None = CONFIG,
+    own: Path | None = OWN,
 ) -> None:
-    """Start a run: write the first request for each party."""
+    """Start a run: write the first request for each --party, given in the model's order."""
     from fastadmm.between.train import coordinator_start
     from fastadmm.cli.options import settings_of
     from fastadmm.files.atomic import shown
@@ -68,7 +70,7 @@ def step(
     messages: list[Path] | None = argument(
         "Messages received from parties.", default=None, metavar="[MESSAGE.msg]..."
     ),
-    as_json: bool = flag("Print the result, when training ends, as JSON.", "--json"),
+    as_json: bool = JSON,
 ) -> int:
     """Read messages and continue: write new requests or, at the end, the model."""
     from fastadmm.between.train import coordinator_step
@@ -111,11 +113,9 @@ def party() -> None:
 @party_group.command("step")
 def party_step(
     request: Path = option("The coordinator's request.", "--in", default=..., metavar="REQUEST.msg"),
-    out: Path = option("Answer to write.", "--out", "-o", default=..., metavar="MESSAGE.msg"),
+    out: Path = written("MESSAGE.msg", ...),
     data: Path = DATA,
-    state: Path = option(
-        "Directory for the party's state in this run; the first step creates it.", default=..., metavar="DIR"
-    ),
+    state: Path = STATE,
     approval: Path | None = option(
         "Limits from 'party approve'; remembered in --state.", metavar="APPROVAL.toml"
     ),
@@ -123,7 +123,7 @@ def party_step(
     test: Path | None = TEST,
     validation: Path | None = VALIDATION,
     threads: int | None = THREADS,
-    force: bool = flag("Replace a different existing file.", "--force"),
+    force: bool = FORCE,
 ) -> None:
     """Answer one request. The same request always gives the same answer."""
     from fastadmm.between.agent import party_step as answer

@@ -8,20 +8,28 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fastadmm.cli.agent import status
 from fastadmm.cli.app import new_group, share
 from fastadmm.cli.coefficients import COVARIANCE, LEVEL
-from fastadmm.cli.convert import Beside, Task
+from fastadmm.cli.convert import LIKE, Beside
 from fastadmm.cli.coordinator import group as by_hand
 from fastadmm.cli.options import (
+    ID,
     JSON,
-    Ids,
+    LABEL,
+    OWN,
+    POSITIVE,
+    QUIET,
+    TASK,
+    OneTable,
+    Task,
     argument,
-    flag,
     given_options,
     option,
     plain_values,
     seconds_of,
     with_options,
+    written,
 )
 from fastadmm.cli.terminal import say
+from fastadmm.cli.worth import LABEL_PARTY, LEAVE_ONE_OUT, METRIC
 from fastadmm.errors import ConfigError, FastadmmError, WaitingError
 
 if TYPE_CHECKING:
@@ -42,6 +50,7 @@ def _say(line: str) -> None:
     say(line, error=True)
 
 
+_TASK = written("DIR", ...)
 _WAIT = option("How long to ask again for approvals, such as 30m or 1h. (default: 0)", metavar="TIME")
 
 #: Seconds between two questions to parties whose answer is missing, at first and at most.
@@ -75,8 +84,8 @@ def _waiting(wait: str | None, go: Callable[[], T]) -> T:
 def harden(
     kit: Path = _KIT,
     socket: Path | None = option(
-        "Socket between NVFlare's process and the agent (at the server: the coordinator). "
-        "Default: /run/fastadmm/SITE.sock."
+        "Unix socket of the agent, or a directory for files. (default: /run/fastadmm/SITE.sock)",
+        metavar="PATH",
     ),
 ) -> None:
     """Replace NVFlare's defaults in a kit: rights, classes that jobs may use, file modes."""
@@ -113,10 +122,10 @@ group.command()(status)
 @group.command()
 def train(
     config: Path = argument("Settings of 'fastadmm train', and an address per party.", metavar="CONFIG.toml"),
-    out: Path = option("Directory of the run; an existing run is continued.", "--out", "-o", default=...),
+    out: Path = _TASK,
     wait: str | None = _WAIT,
-    quiet: bool = flag("Do not print rounds.", "--quiet", "-q"),
-    as_json: bool = flag("Print the result as JSON.", "--json"),
+    quiet: bool = QUIET,
+    as_json: bool = JSON,
 ) -> int:
     """Start a run, or continue it, until the model is certified."""
     from fastadmm.between.train import federate as go
@@ -135,8 +144,6 @@ def train(
 
 _CONFIG = argument("Configuration with an address per party.", metavar="CONFIG.toml")
 _RUN = argument("Run of 'federate train'.", metavar="RUN")
-_TASK = option("Directory of the task; an existing task is continued.", "--out", "-o", default=...)
-_OWN = option("The label holder's own features of these rows, if it has any.", metavar="PARTY.h5")
 
 
 @group.command()
@@ -144,14 +151,14 @@ _OWN = option("The label holder's own features of these rows, if it has any.", m
 def align(
     config: Path = _CONFIG,
     table: Path = argument("CSV or Parquet table with your ids.", metavar="TABLE"),
-    id: str = option("Id column.", "--id", default=..., metavar="NAME"),
+    id: str = option(ID.help, "--id", default=..., metavar="NAME"),
     out: Path = _TASK,
-    label: str | None = option("Column of labels: writes labels.h5 of the common rows.", metavar="NAME"),
-    task: Task = option("What labels are: classes, or a number to predict.", default=Task.auto),
-    positive: str | None = option("Label that is counted: class 1.", metavar="VALUE"),
-    like: Path | None = option("Label file whose classes to use, for test rows.", metavar="LABELS.h5"),
+    label: str | None = LABEL,
+    task: Task = TASK,
+    positive: str | None = POSITIVE,
+    like: Path | None = LIKE,
     *,
-    spelled: Ids,
+    spelled: OneTable,
     beside: Beside,
     wait: str | None = _WAIT,
 ) -> None:
@@ -210,7 +217,7 @@ def predict(
     run: Path = _RUN,
     rows: Path = argument("Which rows: rows.json of 'federate align', or a label file.", metavar="ROWS"),
     out: Path = _TASK,
-    own: Path | None = _OWN,
+    own: Path | None = OWN,
     wait: str | None = _WAIT,
 ) -> None:
     """Ask every party for its share of the rows' scores, and add them up."""
@@ -226,7 +233,7 @@ def evaluate(
     run: Path = _RUN,
     test: Path = argument("Label file of the test rows.", metavar="LABELS.h5"),
     out: Path = _TASK,
-    own: Path | None = _OWN,
+    own: Path | None = OWN,
     wait: str | None = _WAIT,
     as_json: bool = JSON,
 ) -> None:
@@ -261,9 +268,9 @@ def worth(
     config: Path = _CONFIG,
     test: Path = argument("Label file of the test rows.", metavar="LABELS.h5"),
     out: Path = _TASK,
-    metric: str | None = option("Same as in 'fastadmm worth': auc, log_loss, r2 and others."),
-    label_party: str | None = option("Party of the label holder. (default: the first)", metavar="NAME"),
-    leave_one_out: bool = flag("Only 2 M + 2 coalitions, and no Shapley values.", "--leave-one-out"),
+    metric: str | None = METRIC,
+    label_party: str | None = LABEL_PARTY,
+    leave_one_out: bool = LEAVE_ONE_OUT,
     wait: str | None = _WAIT,
     as_json: bool = JSON,
 ) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fastadmm.cli.app import app
-from fastadmm.cli.options import JSON, argument, option, with_options
+from fastadmm.cli.options import JSON, argument, given_options, option, with_options
 from fastadmm.cli.tables import grid, show
 from fastadmm.cli.terminal import print_json, say
 from fastadmm.errors import ConfigError
+from fastadmm.settings.setting import declare
 
 #: Settings of a training that decide what it may reach.
 _KEYS = ("epsilon", "delta", "mechanism", "bound", "target_bound", "theta_max", "rounds", "loss", "lambda",
@@ -21,7 +23,19 @@ def _settings() -> Any:
     from fastadmm.settings.setting import settings_of
 
     declared = settings_of(OwnerSettings)
-    return [declared[key] for key in _KEYS], ()
+    return [replace(declared[key], help="") if key == "step" else declared[key] for key in _KEYS], ()
+
+
+#: Largest T to try when looking for the best.
+_MOST_ROUNDS = 1000
+
+
+@dataclass(frozen=True)
+class _Assumed:
+    """What is assumed beside a curvature."""
+
+    parameters: int = declare("data", "with --curvature: number of parameters", sign="positive", default=10)
+    distance: float = declare("data", "with --curvature: norm of the best", sign="positive", default=1.0)
 
 
 @app.command()
@@ -33,22 +47,19 @@ def forecast(
     curvature: str | None = option(
         "Instead of --pilot: assumed smallest and largest curvature.", metavar="L,BETA"
     ),
-    parameters: int | None = option("With --curvature: number of parameters. (default: 10)"),
-    distance: float | None = option("With --curvature: norm of the best parameters. (default: 1)"),
     *,
+    assumed: _Assumed,
     options: dict[str, Any],
-    max_rounds: int = option("Largest T to try when looking for the best.", default=1000),
     as_json: bool = JSON,
 ) -> None:
     """Forecast a model's quality from owners' sizes and budgets: who should join, how long to train."""
     from fastadmm.owners.forecast_setup import make_forecast
 
-    given = {"parameters": parameters, "distance": distance}
-    assumed: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    if assumed and curvature is None:
-        raise ConfigError(f"--{next(iter(assumed))}: goes with --curvature; remove it")
-    found = make_forecast(options, data=data, owners=owners, pilot=pilot, curvature=curvature, **assumed)
-    document = found.to_json(max_rounds)
+    if (wrong := given_options(assumed)) and curvature is None:
+        raise ConfigError(f"{wrong[0]}: goes with --curvature; remove it")
+    how: dict[str, Any] = asdict(assumed)
+    found = make_forecast(options, data=data, owners=owners, pilot=pilot, curvature=curvature, **how)
+    document = found.to_json(_MOST_ROUNDS)
     if as_json:
         print_json(document, allow_nan=False)
         return

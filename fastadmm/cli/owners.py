@@ -7,10 +7,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastadmm.cli.app import new_group
-from fastadmm.cli.convert import Dtype, FileOptions, Storage, Task, progress_bar
-from fastadmm.cli.options import QUIET, argument, flag, option, plain_values, with_options
+from fastadmm.cli.convert import NAMES, STANDARDIZE, FileOptions, Format, progress_bar
+from fastadmm.cli.options import (
+    CONFIG,
+    FORCE,
+    JSON,
+    QUIET,
+    TASK,
+    Task,
+    argument,
+    flag,
+    option,
+    plain_values,
+    with_options,
+    written,
+)
 from fastadmm.cli.terminal import print_json, say
 from fastadmm.errors import ConfigError, ExitCode
+from fastadmm.settings.setting import declare
 
 if TYPE_CHECKING:
     from fastadmm.store.collection import Owners
@@ -24,26 +38,24 @@ class _Owners:
 
     sizes: str | None = option("Number of consecutive rows of each owner.", metavar="N,N,...")
     by: str | None = option("Column (CSV) or array (NPZ) that names the owner.", metavar="NAME")
-    drop_rest: bool = flag("With --sizes: leave out the rows after those of the last owner.", "--drop-rest")
-    names: str | None = option("Names of the owners.", metavar="A,B")
-    overlap: str = option(
-        "Records that several owners hold: refuse, or count (and divide every epsilon by the count).",
-        default="refuse",
-    )
+    names: str | None = NAMES
     public: Path | None = option("File of public rows for scaling.", metavar="FILE")
-    standardize: bool = flag("Subtract the public mean, divide by the public deviation.", "--standardize")
-    storage: Storage = option("auto: CSR for sparse sources.", default=Storage.auto)
-    dtype: Dtype = option("Type of stored features.", default=Dtype.float64)
+    standardize: bool = STANDARDIZE
+    drop_rest: bool = declare("data", "true: rows beyond those of sizes stay out", default=False)
+    overlap: str = declare("data", "count: records of several owners divide every epsilon", default="refuse")
+    storage: str = declare("data", "of stored features", choices=("auto", "dense", "csr"), default="auto")
+    dtype: str = declare("data", "of stored features", choices=("float64", "float32"), default="float64")
 
 
 @dataclass(frozen=True)
 class _Source(FileOptions):
     """Options for how files are read."""
 
-    label: str | None = option("Label column.", metavar="NAME")
-    task: Task = option("What labels are: classes, or a number to predict.", default=Task.auto)
-    no_header: bool = flag("CSV: the first line is data; columns are called c1, c2, ...", "--no-header")
-    separator: str | None = option("CSV: separator between cells (default: recognised).", metavar="CHAR")
+    task: Task = TASK
+    features: int | None = declare("data", "number of features, if the last of LIBSVM never occur")
+    format: str = declare("data", "of the sources", choices=tuple(Format), default="auto")
+    no_header: bool = declare("data", "true: the first line of CSV is data", default=False)
+    separator: str | None = declare("data", "between CSV cells, where it is not recognised")
 
 
 @group.command()
@@ -52,12 +64,12 @@ def convert(
     sources: list[Path] = argument(
         "One file to divide, or one file per owner: LIBSVM, CSV or NPZ.", metavar="SOURCE..."
     ),
-    out: Path = option("Directory to create.", "-o", "--out", default=..., metavar="OUT.owners"),
+    out: Path = written("OUT.owners", ...),
     *,
     owners: _Owners,
     reading: _Source,
-    force: bool = flag("Replace an existing directory.", "--force"),
-    as_json: bool = flag("Print the summary as JSON.", "--json"),
+    force: bool = FORCE,
+    as_json: bool = JSON,
 ) -> None:
     """Make one file per owner from the rows of a data file."""
     from fastadmm.data_tools.owners import Reading, convert_owners
@@ -112,21 +124,28 @@ def _settings() -> Any:
     return settings_of(OwnerSettings).values(), ()
 
 
+@dataclass(frozen=True)
+class _Simulated:
+    """What only simulations may ask for."""
+
+    objective: bool = declare(
+        "output", "true: the log has the true objective, and no epsilon is claimed", default=False
+    )
+
+
 @group.command()
 @with_options(_settings)
 def train(
     data: Path | None = argument("Directory made by 'fastadmm owners convert'.", default=None),
-    out: Path = option("Run directory to create.", "--out", "-o", default=Path("owners-run")),
-    config: Path | None = option("TOML file with settings; options override it.", "--config"),
+    out: Path = written("RUN", Path("owners-run")),
+    config: Path | None = CONFIG,
     *,
     options: dict[str, Any],
-    objective: bool = flag(
-        "For simulations: log the true objective; it has no noise, so no epsilon is claimed.", "--objective"
-    ),
+    simulated: _Simulated,
     stream: bool = flag("Read rows from the files in every round.", "--stream"),
-    force: bool = flag("Replace an existing run.", "--force"),
+    force: bool = FORCE,
     quiet: bool = QUIET,
-    as_json: bool = flag("Print the result as one JSON document.", "--json"),
+    as_json: bool = JSON,
 ) -> int:
     """Train on noisy gradients from the owners of rows."""
     from fastadmm.cli.display import OwnerRounds, make_display
@@ -147,7 +166,7 @@ def train(
     display = make_display(quiet, OwnerRounds)
     with settings_of(config):
         result = start_owner_run(
-            settings, out, force=force, objective=objective, stream=stream, display=display
+            settings, out, force=force, objective=simulated.objective, stream=stream, display=display
         )
     return _report(result, out, as_json)
 
@@ -157,7 +176,7 @@ def resume(
     run: Path = argument("Run directory of 'fastadmm owners train'."),
     stream: bool = flag("Read rows from the files in every round.", "--stream"),
     quiet: bool = QUIET,
-    as_json: bool = flag("Print the result as one JSON document.", "--json"),
+    as_json: bool = JSON,
 ) -> int:
     """Continue an interrupted run; stored answers are used again, never drawn again."""
     from fastadmm.cli.display import OwnerRounds, make_display

@@ -5,20 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from fastadmm.cli.app import app
 from fastadmm.cli.options import (
+    DUPLICATES,
+    EXPOSURE,
     FORCE,
+    ID,
     INFINITE_EPSILON,
     JSON,
-    IdOptions,
+    LABEL,
+    LABELS,
+    OFFSET,
+    PARTY,
+    WEIGHT,
+    CsvLayout,
+    Duplicates,
     argument,
     check_csv,
     flag,
     given_options,
     option,
     with_options,
+    written,
 )
 from fastadmm.cli.tables import grid, show
 from fastadmm.cli.terminal import data_output, print_json, say
@@ -34,18 +44,12 @@ TABLES = "Tables (docs/predicting.md)"
 
 
 @dataclass(frozen=True)
-class ReadOptions(IdOptions):
+class ReadOptions(CsvLayout):
     """Options for tables of new rows."""
 
-    panel = TABLES
-    id_: list[str] | None = option(
-        "Id column of the tables; TABLE:NAME for one (default: rows of a single table are numbered from 0).",
-        "--id",
-    )
-    separator: list[str] | None = option(
-        "Separator between CSV cells (default: recognised); TABLE:CHAR for one table.", metavar="CHAR"
-    )
-    no_header: bool = flag("The first line of CSV is data: columns are called c1, c2, ...", "--no-header")
+    panel: ClassVar[str] = TABLES
+    id: list[str] | None = ID
+    duplicates: Duplicates = DUPLICATES
     alignment: Path | None = option("Alignment from 'fastadmm align': the rows to predict, in order.")
 
     def reading(self, **more: Any) -> TableRows:
@@ -53,7 +57,7 @@ class ReadOptions(IdOptions):
         from fastadmm.data_tools.per_table import TableRows
 
         return TableRows(
-            id=self.id_ or None,
+            id=self.id or None,
             id_pattern=self.id_pattern or None,
             alignment=self.alignment,
             duplicates=self.duplicates.value,
@@ -67,8 +71,8 @@ class ReadOptions(IdOptions):
 class RowOptions(ReadOptions):
     """Options for tables whose rows are scored."""
 
-    offset: str | None = option("Column of the first table that is added to the score.")
-    exposure: str | None = option("Column of the first table whose logarithm is added.")
+    offset: str | None = OFFSET
+    exposure: str | None = EXPOSURE
 
     def of(self, data: list[Path], command: str) -> TableRows | None:
         """How tables are read; None for a partition, to which none of the options belongs."""
@@ -85,7 +89,7 @@ class RowOptions(ReadOptions):
 class _Rows(RowOptions):
     """Those of ``predict``."""
 
-    party: str | None = option("With --partial and a table: the party that the table belongs to.")
+    party: str | None = PARTY
 
 
 @app.command()
@@ -96,7 +100,7 @@ def predict(
         "Partition with the same columns, or CSV or Parquet tables: one for each party, or one with "
         "all columns. Labels are not needed. With --partial, one party's file or table."
     ),
-    out: Path | None = option("CSV file to write (default: standard output).", "--out", "-o"),
+    out: Path | None = written("FILE.csv", usual="standard output"),
     partial: bool = flag(
         "Write one party's contribution, for 'fastadmm combine'; MODEL may be its file.", "--partial"
     ),
@@ -174,8 +178,8 @@ def combine(
     model: Path = option(
         "Run directory or model directory; weights are not read.", "--model", "-m", default=...
     ),
-    out: Path | None = option("CSV file to write (default: standard output).", "--out", "-o"),
-    labels: Path | None = option("Label file of the same rows, whose offset is added."),
+    out: Path | None = written("FILE.csv", usual="standard output"),
+    labels: Path | None = LABELS,
     allow_missing: list[str] | None = option(
         "Party whose file may be missing; may be repeated.", metavar="PARTY"
     ),
@@ -200,8 +204,8 @@ def combine(
 class _Labelled(RowOptions):
     """Options for tables with labels."""
 
-    label: str | None = option("Label column of the first table. (default: the one that is no feature)")
-    weight: str | None = option("Column of the first table with sample weights.")
+    label: str | None = LABEL
+    weight: str | None = WEIGHT
 
 
 @app.command()
@@ -211,7 +215,7 @@ def evaluate(
     data: list[Path] = argument("Labelled partition with the same columns, or CSV or Parquet tables."),
     threshold: float | None = option("Probability above which the second class is predicted. (default: 0.5)"),
     reference: Path | None = option(
-        "Training partition, to measure how far scores have shifted since (PSI)."
+        "Training partition, to measure how far scores have shifted since (PSI).", metavar="TRAIN.parts"
     ),
     *,
     rows: _Labelled,

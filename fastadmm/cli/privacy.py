@@ -7,7 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from fastadmm.cli.app import app
-from fastadmm.cli.options import JSON, argument, given_options, option, with_options
+from fastadmm.cli.convert import PARTIES
+from fastadmm.cli.options import (
+    DELTA,
+    EPSILON,
+    JSON,
+    ROUNDS,
+    argument,
+    given_options,
+    option,
+    with_options,
+)
 from fastadmm.cli.terminal import print_json, say
 from fastadmm.errors import ConfigError, FormatError
 
@@ -16,11 +26,11 @@ from fastadmm.errors import ConfigError, FormatError
 class _Budget:
     """Options for what a budget buys."""
 
-    epsilon: float | None = option("Budget of one party.")
-    delta: float | None = option("Failure probability of the guarantee. (default: the ledger's, or 1e-5)")
-    rounds: int | None = option("Number of messages of each party.")
+    epsilon: float | None = EPSILON
+    delta: float | None = DELTA
+    rounds: int | None = ROUNDS
     noise: float | None = option("Noise per round: standard deviation divided by sensitivity.")
-    parties: int = option("Number of parties that hold the same persons.", default=1, min=1)
+    parties: int = option(PARTIES.help, default=1, min=1)
 
 
 @app.command()

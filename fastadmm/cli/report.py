@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fastadmm.cli.app import app
-from fastadmm.cli.options import FORCE, JSON, argument, flag, option
+from fastadmm.cli.options import FORCE, JSON, argument, option, written
 from fastadmm.cli.tables import grid, show
 from fastadmm.cli.terminal import print_json, say
 
@@ -13,31 +13,19 @@ from fastadmm.cli.terminal import print_json, say
 @app.command()
 def report(
     run: Path = argument("Run directory, finished or not.", metavar="RUN"),
-    out: Path | None = option(
-        "HTML page to write. (default: RUN/report.html)",
-        "-o",
-        "--out",
-        "--output",
-        metavar="FILE",
-        show_default=False,
-    ),
-    as_json: bool = flag("Print one JSON document instead of the path.", "--json"),
+    out: Path | None = written("FILE.html", usual="RUN/report.html"),
 ) -> None:
     """Write a self-contained HTML report of a run: certificate, progress, parties, configuration."""
     from fastadmm.reports import write_report
 
-    page = write_report(run, out)
-    if as_json:
-        print_json({"report": str(page)}, indent=None)
-    else:
-        say(str(page))
+    say(str(write_report(run, out)))
 
 
 @app.command()
 def card(
     model: Path = argument("Run directory or model directory."),
-    out: Path | None = option("File to write (default: standard output).", "--out", "-o"),
-    as_json: bool = flag("Write JSON instead of Markdown.", "--json"),
+    out: Path | None = written(usual="standard output"),
+    as_json: bool = JSON,
     force: bool = FORCE,
 ) -> None:
     """Write a model card: model, certificate, training data, metrics and privacy statement."""
@@ -58,15 +46,10 @@ def card(
 @app.command()
 def compare(
     runs: list[Path] = argument("Run directories, finished or not.", metavar="RUN RUN..."),
-    out: Path | None = option(
-        "HTML page to write, with tables and curves.",
-        "--out",
-        "-o",
-        metavar="FILE",
-    ),
-    as_json: bool = flag("Print one JSON document instead of the table.", "--json"),
+    out: Path | None = written("FILE.html"),
+    as_json: bool = JSON,
 ) -> None:
-    """Compare runs: results, metrics, differing settings, and curves of the gap."""
+    """Compare runs: results, metrics, differing settings; -o writes a page with curves of the gap."""
     from fastadmm.figures.numbers import NONE
     from fastadmm.reports import compare_runs, write_comparison
     from fastadmm.reports.compare_page import comparison_rows

@@ -2,34 +2,49 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fastadmm.cli.app import new_group
-from fastadmm.cli.options import INFINITE_EPSILON, JSON, argument, flag, option, with_options
+from fastadmm.cli.options import (
+    FORCE,
+    INFINITE_EPSILON,
+    JSON,
+    LABELS,
+    LEDGER,
+    argument,
+    option,
+    with_options,
+    written,
+)
 from fastadmm.cli.predict import ReadOptions
 from fastadmm.cli.tables import grid, show
 from fastadmm.cli.terminal import data_output, print_json, say
 from fastadmm.files.escapes import csv_rows, printable
+from fastadmm.settings.setting import declare
 
 group = new_group(
     "scorecard", "Make a scorecard: bins and weights of evidence, then points of a model trained on them."
 )
 
-_FORCE = flag("Replace what exists.", "--force")
+
+@dataclass(frozen=True)
+class _Rules:
+    """What bins must hold to."""
+
+    max_bins: int = declare("data", "most bins of a column, without that of missing cells", default=6)
+    min_share: float = declare("data", "smallest share of the rows in a bin", default=0.05)
+    min_events: int = declare("data", "fewest rows of each class in a bin", default=5)
+    min_iv: float = declare("data", "least cross-fitted information value of a column", default=0.0)
 
 
 @group.command()
+@with_options()
 def bins(
     data: Path = argument("Partition, or one party's file.", metavar="DATA"),
-    out: Path = option("The same kind, to write.", "--out", "-o", default=...),
-    labels: Path | None = option(
-        "Label file of the same rows, true or from 'scorecard labels' (default: the partition's)."
-    ),
-    max_bins: int = option("Most bins of a column, without that of missing cells.", default=6),
-    min_share: float = option("Smallest share of the rows in a bin.", default=0.05),
-    min_events: int = option("Fewest rows of each class in a bin.", default=5),
-    min_iv: float = option("Leave out columns with less cross-fitted information value.", default=0.0),
+    out: Path = written("DATA", ...),
+    labels: Path | None = LABELS,
     own: list[str] | None = option(
         "Own bins: age=25,40 or 'city=Rome|Oslo,Paris'.", "--bins", metavar="COLUMN=BINS"
     ),
@@ -37,7 +52,9 @@ def bins(
         "auto, rising, falling or none: the rate of class 1 along numbers. (default: auto)",
         metavar="[COLUMN=]WAY",
     ),
-    force: bool = _FORCE,
+    *,
+    limits: _Rules,
+    force: bool = FORCE,
     as_json: bool = JSON,
 ) -> None:
     """Bin columns against labels, and write their weights of evidence (WOE) as features to train on."""
@@ -48,8 +65,8 @@ def bins(
     ways = [entry.rpartition("=") for entry in monotone or []]
     of_column = {name: way for name, equals, way in ways if equals}
     general = [way for _, equals, way in ways if not equals] or ["auto"]
-    rules = Rules(max_bins, min_share, min_events, general[-1])
-    binning = Binning(rules, of_column, dict(map(read_bins, own or [])), min_iv)
+    rules = Rules(limits.max_bins, limits.min_share, limits.min_events, general[-1])
+    binning = Binning(rules, of_column, dict(map(read_bins, own or [])), limits.min_iv)
     rows, notes = bin_data(data, out, binning, labels, force=force)
     _print("columns", rows, ("party", "column"), as_json)
     for line in notes:
@@ -59,13 +76,13 @@ def bins(
 @group.command("labels")
 def release(
     labels: Path = argument("The true labels.", metavar="LABELS"),
-    out: Path = option("Label file for a party.", "--out", "-o", default=...),
+    out: Path = written("LABELS.h5", ...),
     label_epsilon: float = option("Each label is flipped with probability 1 / (1 + e^epsilon).", default=...),
-    ledger: Path = option("Your privacy ledger, charged before the file is there.", default=...),
+    ledger: Path = option(LEDGER.help, "--ledger", default=..., metavar="FILE"),
     total_epsilon: float | None = option(
         "Most that the ledger may charge to these labels. (default: this epsilon)"
     ),
-    force: bool = _FORCE,
+    force: bool = FORCE,
 ) -> None:
     """Write labels after randomised response, for parties that may not see the true ones."""
     from fastadmm.privacy.public import flip_probability
@@ -83,14 +100,14 @@ def release(
 @group.command()
 def points(
     model: Path = argument("Run or model directory, or one party's file of a model."),
-    out: Path = option("Directory to create.", "--out", "-o", default=...),
+    out: Path = written("DIR", ...),
     base: float = option("Points where the odds are --odds.", default=600.0),
     odds: float = option("Good to bad.", default=50.0),
     pdo: float = option("Points that double the odds.", default=20.0),
     good: str | None = option("Class that earns points. (default: the good one, or class 0)"),
-    digits: int = option("Decimals of points.", default=0, min=0, max=12),
+    decimals: int = option("Decimals of points.", default=0, min=0, max=12),
     allow_infinite_epsilon: bool = INFINITE_EPSILON,
-    force: bool = _FORCE,
+    force: bool = FORCE,
     as_json: bool = JSON,
 ) -> None:
     """Write each party's points as CSV and JSON, and what all parties share."""
@@ -99,7 +116,7 @@ def points(
     rows, bad = write_card(
         model,
         out,
-        Scaling(base, odds, pdo, good, digits),
+        Scaling(base, odds, pdo, good, decimals),
         force=force,
         allow_infinite_epsilon=allow_infinite_epsilon,
     )
@@ -113,10 +130,10 @@ def points(
 def apply(
     card: Path = argument("Directory from 'points', or one party's NAME.json."),
     tables: list[Path] = argument("One table for each party, or one with all columns."),
-    out: Path | None = option("CSV file (default: standard output).", "--out", "-o"),
+    out: Path | None = written("FILE.csv", usual="standard output"),
     *,
     rows: ReadOptions,
-    force: bool = _FORCE,
+    force: bool = FORCE,
 ) -> None:
     """Add up the points of new rows, read like the training tables."""
     from fastadmm.files.atomic import csv_file

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fastadmm.cli.app import app
-from fastadmm.cli.options import QUIET, argument, flag, option, with_options
+from fastadmm.cli.options import CONFIG, DRY_RUN, FORCE, JSON, QUIET, argument, option, with_options, written
 from fastadmm.cli.terminal import print_json, say
 from fastadmm.errors import ConfigError, ExitCode
 from fastadmm.settings.setting import MORE
@@ -18,28 +18,27 @@ def _settings() -> Any:
     return SETTINGS.values(), PRIVACY.values()
 
 
+_LOG_TO = option(
+    "mlflow or mlflow=URI; may be repeated. See docs/training.md.",
+    "--log-to",
+    panel=MORE,
+    metavar="KIND[=PLACE]",
+)
+
+
 @app.command()
 @with_options(_settings)
 def train(
     data: Path | None = argument("Partition directory made by 'fastadmm convert'.", default=None),
-    out: Path | None = option("Run directory to create. (default: run)", "--out", "-o"),
-    config: Path | None = option(
-        "TOML file with these and more settings (docs/training.md); options override it.",
-        "--config",
-        panel=MORE,
-    ),
+    out: Path | None = written("RUN", usual="run"),
+    config: Path | None = CONFIG,
     *,
     options: dict[str, Any],
-    log_to: list[str] | None = option(
-        "mlflow or mlflow=URI; may be repeated. See docs/training.md.",
-        "--log-to",
-        panel=MORE,
-        metavar="KIND[=PLACE]",
-    ),
-    dry_run: bool = flag("Show the plan (with --json as JSON) and do nothing.", "--dry-run"),
-    force: bool = flag("Replace an existing run.", "--force"),
+    log_to: list[str] | None = _LOG_TO,
+    dry_run: bool = DRY_RUN,
+    force: bool = FORCE,
     quiet: bool = QUIET,
-    as_json: bool = flag("Print the result as one JSON document.", "--json"),
+    as_json: bool = JSON,
 ) -> int:
     """Train a joint model until it is proved to be nearly the best one (non-convex: until stationary)."""
     from fastadmm.cli.cluster import agreed, on_cluster, refuse_many, workers
@@ -164,13 +163,9 @@ def resume(
     run: Path = argument("Run directory made by 'fastadmm train'."),
     *,
     options: dict[str, Any],
-    log_to: list[str] | None = option(
-        "Add a log, mlflow or mlflow=URI; logs that the run already has continue.",
-        "--log-to",
-        metavar="KIND[=PLACE]",
-    ),
+    log_to: list[str] | None = _LOG_TO,
     quiet: bool = QUIET,
-    as_json: bool = flag("Print the result as one JSON document.", "--json"),
+    as_json: bool = JSON,
 ) -> int:
     """Continue an interrupted run to the same result, bit for bit, or a finished one to a new limit."""
     from fastadmm.cli.cluster import agreed, on_cluster, refuse_many, workers

@@ -21,18 +21,25 @@ def _settings() -> Any:
     return [SETTINGS["threads"]], ()
 
 
+METRIC = option(
+    "auc, accuracy, log_loss, brier, r2, rmse, mae, deviance or d2. (default: auc, or r2 for regression)"
+)
+LABEL_PARTY = option("Party that holds the labels. (default: the first)", metavar="NAME")
+LEAVE_ONE_OUT = flag("Skip Shapley values, so that many parties need few models.", "--leave-one-out")
+
+
 @app.command()
 @with_options(_settings)
 def worth(
     run: Path = argument("Run directory, trained without privacy.", metavar="RUN"),
-    test: Path | None = option("Labelled partition to measure on (default: the run's).", "--test"),
-    metric: str | None = option(
-        "auc, accuracy, log_loss, brier, r2, rmse, mae, deviance or d2. (default: auc, or r2 for regression)"
+    test: Path | None = option(
+        "Other rows, on which the model is measured and nothing learned. (default: the run's)",
+        "--test",
+        metavar="TEST.parts",
     ),
-    label_party: str | None = option("Party that holds the labels. (default: the first)"),
-    leave_one_out: bool = flag(
-        "Skip Shapley values, so that many parties need few models.", "--leave-one-out"
-    ),
+    metric: str | None = METRIC,
+    label_party: str | None = LABEL_PARTY,
+    leave_one_out: bool = LEAVE_ONE_OUT,
     *,
     options: dict[str, Any],
     quiet: bool = QUIET,

@@ -73,7 +73,8 @@ def start_owner_run(
     refuse_others(settings, setup.loss)
     if objective and settings.ledger is not None:
         raise ConfigError(
-            "ledger: --objective reads the data without noise, which no budget covers; leave one of them out"
+            "ledger: --set objective=true reads the data without noise, which no budget covers; leave one "
+            "of them out"
         )
     identifier = secrets.token_hex(8)
 

@@ -214,13 +214,13 @@ class DifferentialPrivacy(Privacy):
 
     epsilon: float = _budget(
         "budget of each party for the features of one record",
-        "Budget of each party for one record's features.",
+        "Privacy budget, the epsilon of each party or owner for one record.",
         default_doc="needed",
         default=math.inf,
     )
     delta: float = _budget(
         "failure probability; must be below 1/N",
-        "Failure probability of the guarantee; must be below 1/N.",
+        "Failure probability of the guarantee, below 1/N.",
         default=1e-5,
     )
     adjacency: str = _budget("which data sets are neighbours, see *Adjacency*", default="replace_one")
