@@ -98,7 +98,7 @@ def test_a_party_alone_has_its_own_part(home, tmp_path, capsys):
 
 
 def test_command(home, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("fastadmm.cli.coefficients.SHOWN", 1)
+    monkeypatch.setattr("fastadmm.cli.options.SHOWN", 1)
     out = tmp_path / "c.csv"
     assert run("coefficients", home / "run", "-o", out) == 0
     text = capsys.readouterr().out

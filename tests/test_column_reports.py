@@ -94,7 +94,7 @@ def test_values_outside_the_reference_are_a_shift(tmp_path):
 
 
 def test_commands(home, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("fastadmm.cli.columns.SHOWN", 2)
+    monkeypatch.setattr("fastadmm.cli.options.SHOWN", 2)
     capsys.readouterr()
     assert run("drift", home / "old.parts", home / "new.parts") == 0
     text = capsys.readouterr().out

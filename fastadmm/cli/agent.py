@@ -4,33 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fastadmm.cli import options as opt
 from fastadmm.cli.app import app, new_group, share
 from fastadmm.cli.coordinator import party_group
-from fastadmm.cli.options import (
-    FORCE,
-    ID,
-    LEDGER,
-    PARTY,
-    STATE,
-    TEST,
-    THREADS,
-    VALIDATION,
-    OneTable,
-    argument,
-    flag,
-    option,
-    plain_values,
-    with_options,
-    written,
-)
 from fastadmm.cli.terminal import say
 from fastadmm.errors import ConfigError, InputError
 
 group = new_group("agent", "A party's own process: answers what its owner has approved.")
 
-_DATA = option("The party's features; they stay here.", metavar="PARTY.h5")
-_STATE = option(STATE.help, "--state", metavar="DIR")
-_ROWS = option("Your table, of which an alignment chooses rows.", metavar="TABLE")
+_DATA = opt.option("The party's features; they stay here.", metavar="PARTY.h5")
+_STATE = opt.option(opt.STATE.help, "--state", metavar="DIR")
+_ROWS = opt.option("Your table, of which an alignment chooses rows.", metavar="TABLE")
 
 
 @group.callback()
@@ -40,17 +24,19 @@ def agent() -> None:
 
 @group.command()
 def run(
-    state: Path = STATE,
-    socket: Path = option("Unix socket of the agent, or a directory for files.", default=..., metavar="PATH"),
+    state: Path = opt.STATE,
+    socket: Path = opt.option(
+        "Unix socket of the agent, or a directory for files.", default=..., metavar="PATH"
+    ),
     data: Path | None = _DATA,
-    party: str | None = PARTY,
+    party: str | None = opt.PARTY,
     rows: Path | None = _ROWS,
-    id: str | None = ID,
-    ledger: Path | None = LEDGER,
-    test: Path | None = TEST,
-    validation: Path | None = VALIDATION,
-    streamed: bool = flag("Leave features on disk, for files larger than memory.", "--streamed"),
-    threads: int | None = THREADS,
+    id: str | None = opt.ID,
+    ledger: Path | None = opt.LEDGER,
+    test: Path | None = opt.TEST,
+    validation: Path | None = opt.VALIDATION,
+    streamed: bool = opt.flag("Leave features on disk, for files larger than memory.", "--streamed"),
+    threads: int | None = opt.THREADS,
 ) -> None:
     """Answer requests until Ctrl-C."""
     from contextlib import closing
@@ -99,9 +85,9 @@ def run(
 
 
 @group.command()
-@with_options()
+@opt.with_options()
 def approve(
-    what: str = argument(
+    what: str = opt.argument(
         "The coordinator's file about a run, the identifier of a request from 'agent status', or by hand "
         "the first request of a run.",
         metavar="RUN.json|ID|REQUEST.msg",
@@ -109,18 +95,18 @@ def approve(
     state: Path | None = _STATE,
     data: Path | None = _DATA,
     rows: Path | None = _ROWS,
-    id: str | None = ID,
+    id: str | None = opt.ID,
     *,
-    ids: OneTable,
-    force: bool = FORCE,
-    confirm: str | None = option(
+    ids: opt.OneTable,
+    force: bool = opt.FORCE,
+    confirm: str | None = opt.option(
         "Approve what was shown with this digest, and nothing else.", metavar="DIGEST"
     ),
-    fingerprint: list[str] | None = option(
+    fingerprint: list[str] | None = opt.option(
         "For sums only: another party's key, as its owner says it; may be repeated.", metavar="TEXT"
     ),
-    out: Path | None = written("APPROVAL.toml"),
-    ledger: Path | None = LEDGER,
+    out: Path | None = opt.written("APPROVAL.toml"),
+    ledger: Path | None = opt.LEDGER,
 ) -> None:
     """Show on one screen what is asked for; --confirm DIGEST approves exactly that, within limits."""
     from fastadmm.between.agent import party_approve
@@ -139,7 +125,7 @@ def approve(
         return
     file = asked_file(what, state)
     data = data or remembered(state, "data")
-    lines, path = agent_approve(file, data, state, force, confirm, rows=rows, id=id, **plain_values(ids))
+    lines, path = agent_approve(file, data, state, force, confirm, rows=rows, id=id, **opt.plain_values(ids))
     if confirm is None:
         for line in lines:
             say(shown(line))
@@ -150,7 +136,7 @@ def approve(
 @group.command()
 @app.command()
 def status(
-    directory: Path = argument("An agent's directory, a run's, or an NVFlare kit.", metavar="DIR"),
+    directory: Path = opt.argument("An agent's directory, a run's, or an NVFlare kit.", metavar="DIR"),
 ) -> None:
     """Show where things stand: what was answered, refused and spent, and who is waited for."""
     from fastadmm.between.agent import agent_status

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from fastadmm.cli import options as opt
 from fastadmm.cli.app import new_group
-from fastadmm.cli.options import FORCE, ID, CsvLayout, argument, option, with_options, written
 from fastadmm.cli.terminal import say
 from fastadmm.errors import ConfigError
 from fastadmm.settings.setting import declare
@@ -24,14 +24,14 @@ group = new_group(
     no_args_is_help=False,
 )
 
-_TABLE = argument("CSV or Parquet table.", metavar="TABLE")
-_ID: Any = option(ID.help, "--id", default=..., metavar="NAME")
-_OUT: Any = written(default=...)
-_SECRET: Any = option("Key file, which psi-request writes; keep it.", default=..., metavar="FILE")
+_TABLE = opt.argument("CSV or Parquet table.", metavar="TABLE")
+_ID: Any = opt.option(opt.ID.help, "--id", default=..., metavar="NAME")
+_OUT: Any = opt.written(default=...)
+_SECRET: Any = opt.option("Key file, which psi-request writes; keep it.", default=..., metavar="FILE")
 
 
 @dataclass(frozen=True)
-class _Reading(CsvLayout):
+class _Reading(opt.CsvLayout):
     """How tables and their ids are read."""
 
     encoding: list[str] | None = declare("data", "of CSV text, where it is not recognised")
@@ -56,16 +56,16 @@ class _Reading(CsvLayout):
 
 
 @group.callback()
-@with_options()
+@opt.with_options()
 def align(
     context: typer.Context,
-    guest: Path | None = option("Table of the label holder.", metavar="FILE"),
-    host: list[Path] | None = option("Table of another party; may be repeated.", metavar="FILE"),
-    id: list[str] | None = ID,
-    out: Path | None = written(),
+    guest: Path | None = opt.option("Table of the label holder.", metavar="FILE"),
+    host: list[Path] | None = opt.option("Table of another party; may be repeated.", metavar="FILE"),
+    id: list[str] | None = opt.ID,
+    out: Path | None = opt.written(),
     *,
     reading: _Reading,
-    force: bool = FORCE,
+    force: bool = opt.FORCE,
 ) -> None:
     """Find the rows that all tables have, by id, in one order; -o writes it, for 'convert --align'."""
     if context.invoked_subcommand is not None:
@@ -83,7 +83,7 @@ def align(
 
 
 @group.command("psi-request")
-@with_options()
+@opt.with_options()
 def request(
     table: Path = _TABLE,
     id: str = _ID,
@@ -101,15 +101,15 @@ def request(
 
 
 @group.command("psi-respond")
-@with_options()
+@opt.with_options()
 def respond(
     table: Path = _TABLE,
     id: str = _ID,
     out: Path = _OUT,
-    request: Path = option("The guest's request.", default=..., metavar="FILE"),
+    request: Path = opt.option("The guest's request.", default=..., metavar="FILE"),
     *,
     reading: _Reading,
-    force: bool = FORCE,
+    force: bool = opt.FORCE,
 ) -> None:
     """Host: answer the guest's request. Send the response back."""
     from fastadmm.data_tools.psi import psi_respond
@@ -120,16 +120,16 @@ def respond(
 
 
 @group.command("psi-finish")
-@with_options()
+@opt.with_options()
 def finish(
     table: Path = _TABLE,
     id: str = _ID,
     out: Path = _OUT,
     secret: Path = _SECRET,
-    response: list[Path] = option("A host's response; may be repeated.", default=..., metavar="FILE"),
+    response: list[Path] = opt.option("A host's response; may be repeated.", default=..., metavar="FILE"),
     *,
     reading: _Reading,
-    force: bool = FORCE,
+    force: bool = opt.FORCE,
 ) -> None:
     """Guest, last step: find the common ids. Send the alignment to every host."""
     from fastadmm.data_tools.psi import psi_finish
@@ -141,7 +141,7 @@ def finish(
 
 @group.command("merge")
 def merge(
-    sources: list[Path] = argument("Partitions of the same rows.", metavar="PARTITION..."),
+    sources: list[Path] = opt.argument("Partitions of the same rows.", metavar="PARTITION..."),
     out: Path = _OUT,
 ) -> None:
     """Merge partitions that parties made from their own tables, with one alignment."""

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.options import DELTA, EPSILON, JSON, argument, given_options, option, with_options
 from fastadmm.cli.terminal import print_json, say
 from fastadmm.errors import ConfigError, ExitCode
 from fastadmm.settings.setting import declare
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 class _Claim:
     """The claim to audit, without a run."""
 
-    epsilon: float | None = EPSILON
-    privacy: str | None = option("Differential privacy: none, fusion or message. (default: message)")
-    delta: float | None = DELTA
+    epsilon: float | None = opt.EPSILON
+    privacy: str | None = opt.option("Differential privacy: none, fusion or message. (default: message)")
+    delta: float | None = opt.DELTA
     rounds: int | None = declare("method", "messages of each party")
     mu: float | None = declare("budget", "ratio of regularisation to step")
     ball: float | None = declare("budget", "bound on each party's weights")
@@ -48,13 +48,13 @@ class _Claim:
 
 
 @app.command()
-@with_options()
+@opt.with_options()
 def audit(
-    run: Path | None = argument("Private run whose settings and noise to audit.", default=None),
+    run: Path | None = opt.argument("Private run whose settings and noise to audit.", default=None),
     *,
     claim: _Claim,
-    trials: int | None = option("How many numbers of noise to test. (default: 200000)", min=1000),
-    as_json: bool = JSON,
+    trials: int | None = opt.option("How many numbers of noise to test. (default: 200000)", min=1000),
+    as_json: bool = opt.JSON,
 ) -> int:
     """Test a privacy claim empirically; exit code 9 if it is refuted."""
     from fastadmm.between.audited_hosts import audit_hosts
@@ -67,7 +67,7 @@ def audit(
             say(f"audit: {text}", error=True)
 
     paper = claim.paper
-    own = given_options(claim, *(("epsilon", "delta", "paper") if run is None else ()))
+    own = opt.given_options(claim, *(("epsilon", "delta", "paper") if run is None else ()))
     if own and (run is not None or paper is not None):
         what = "the paper's calibration" if run is None else "a run"
         raise ConfigError(f"audit: {what} says that itself; leave out {', '.join(own)}")

@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.options import JSON, LABELS, SHOWN, argument
 from fastadmm.cli.tables import grid, show
 from fastadmm.cli.terminal import print_json, say
 
 
 @app.command()
 def columns(
-    data: Path = argument("Partition, or one party's file."),
-    labels: Path | None = LABELS,
-    as_json: bool = JSON,
+    data: Path = opt.argument("Partition, or one party's file."),
+    labels: Path | None = opt.LABELS,
+    as_json: bool = opt.JSON,
 ) -> None:
     """Print variance inflation (VIF), correlation inside a party, and information value, by column."""
 
@@ -36,17 +36,17 @@ def print_columns(title: str, rows: list[dict[str, Any]], key: str, as_json: boo
         return
     ordered = sorted(rows, key=lambda row: -math.inf if row[key] is None else row[key], reverse=True)
     header = [name.replace("_", " ") for name in rows[0]]
-    cells = (row.values() for row in ordered[:SHOWN])
+    cells = (row.values() for row in ordered[: opt.SHOWN])
     show(grid(title, header, cells, ("column", "with"), simple=True))
-    if len(rows) > SHOWN:
-        say(f"{len(rows) - SHOWN} more columns: --json for all")
+    if len(rows) > opt.SHOWN:
+        say(f"{len(rows) - opt.SHOWN} more columns: --json for all")
 
 
 @app.command()
 def drift(
-    reference: Path = argument("Partition or party's file of the training rows."),
-    new: Path = argument("The same for new rows."),
-    as_json: bool = JSON,
+    reference: Path = opt.argument("Partition or party's file of the training rows."),
+    new: Path = opt.argument("The same for new rows."),
+    as_json: bool = opt.JSON,
 ) -> None:
     """Print how far columns have shifted between two sets of rows: stability index (PSI), shift of means."""
     from fastadmm.runs.columns import column_drift

@@ -12,30 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
 
+from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.options import (
-    DRY_RUN,
-    DUPLICATES,
-    EXPOSURE,
-    FORCE,
-    ID,
-    JSON,
-    LABEL,
-    OFFSET,
-    POSITIVE,
-    TASK,
-    WEIGHT,
-    Duplicates,
-    IdPattern,
-    Task,
-    argument,
-    flag,
-    given_options,
-    option,
-    plain_values,
-    with_options,
-    written,
-)
 from fastadmm.cli.terminal import print_json, redraws, say
 from fastadmm.errors import ConfigError
 from fastadmm.settings.setting import declare
@@ -61,22 +39,26 @@ class Missing(StrEnum):
 
 _CSV = "CSV sources"
 
-LIKE = option("Take columns, scaling and classes from this partition, run or label file.", metavar="OTHER")
-PARTIES = option("Number of parties; 'convert' gives each an equal block of columns.", metavar="K")
-NAMES = option("Names of the parties or owners.", metavar="A,B")
-STANDARDIZE = flag("Centre columns, and divide them by their deviation.", "--standardize", panel="Options")
+LIKE = opt.option(
+    "Take columns, scaling and classes from this partition, run or label file.", metavar="OTHER"
+)
+PARTIES = opt.option("Number of parties; 'convert' gives each an equal block of columns.", metavar="K")
+NAMES = opt.option("Names of the parties or owners.", metavar="A,B")
+STANDARDIZE = opt.flag(
+    "Centre columns, and divide them by their deviation.", "--standardize", panel="Options"
+)
 
 
 @dataclass(frozen=True)
-class _Tables(IdPattern):
+class _Tables(opt.IdPattern):
     """Options for one table per party."""
 
     panel = "One table per party, with ids"
-    guest: Path | None = option("CSV or Parquet table of the label holder.", metavar="FILE")
-    host: list[Path] | None = option("Table of another party; may be repeated.", metavar="FILE")
-    id: list[str] | None = ID
-    duplicates: Duplicates = DUPLICATES
-    align: Path | None = option("Alignment from 'fastadmm align' (default: join by id).", metavar="FILE")
+    guest: Path | None = opt.option("CSV or Parquet table of the label holder.", metavar="FILE")
+    host: list[Path] | None = opt.option("Table of another party; may be repeated.", metavar="FILE")
+    id: list[str] | None = opt.ID
+    duplicates: opt.Duplicates = opt.DUPLICATES
+    align: Path | None = opt.option("Alignment from 'fastadmm align' (default: join by id).", metavar="FILE")
 
 
 @dataclass(frozen=True)
@@ -84,19 +66,19 @@ class _Cells:
     """Options for what columns of CSV and Parquet tables are taken for."""
 
     panel = "Columns of tables"
-    public_columns: Path | None = option(
+    public_columns: Path | None = opt.option(
         "Public bounds, categories and fill values; none is computed from the rows.", metavar="FILE.toml"
     )
-    missing: Missing | None = option("How to fill missing values (default: refuse).")
-    na_values: list[str] | None = option(
+    missing: Missing | None = opt.option("How to fill missing values (default: refuse).")
+    na_values: list[str] | None = opt.option(
         "More words that mean 'missing'; COLUMN=WORD for one column.", metavar="A,B"
     )
-    categorical: str = option("Columns that are categories, also codes.", default="", metavar="A,B")
-    types: list[str] | None = option(
+    categorical: str = opt.option("Columns that are categories, also codes.", default="", metavar="A,B")
+    types: list[str] | None = opt.option(
         "number, category, days, year, month, weekday (of dates; days:%d.%m.%Y) or hours.",
         metavar="NAME=KIND",
     )
-    decimal: list[str] | None = option(
+    decimal: list[str] | None = opt.option(
         "Decimal mark (default: by the whole column); TABLE:CHAR for one table.", metavar="CHAR"
     )
 
@@ -104,14 +86,14 @@ class _Cells:
     def options(self) -> dict[str, Any]:
         """The options that say how cells are read."""
         lists = {"types": self.types or (), "na_values": self.na_values or ()}
-        return plain_values(self) | lists | {"categorical": _list(self.categorical)}
+        return opt.plain_values(self) | lists | {"categorical": _list(self.categorical)}
 
 
 @dataclass(frozen=True)
 class _Split:
     """Options for who gets which columns."""
 
-    columns: str | None = option(
+    columns: str | None = opt.option(
         "Widths (66,57), or CSV column names: 'age,bmi;glucose' (semicolons between parties).", metavar="SPEC"
     )
     parties: int | None = PARTIES
@@ -124,9 +106,9 @@ class Beside:
     """Options for what is kept beside the labels."""
 
     panel: ClassVar[str | None] = None
-    weight: str | None = WEIGHT
-    offset: str | None = OFFSET
-    exposure: str | None = EXPOSURE
+    weight: str | None = opt.WEIGHT
+    offset: str | None = opt.OFFSET
+    exposure: str | None = opt.EXPOSURE
 
 
 @dataclass(frozen=True)
@@ -134,15 +116,15 @@ class _Values(Beside):
     """Options for what is stored of values and labels."""
 
     panel = "Values and labels"
-    split: str | None = option(
+    split: str | None = opt.option(
         "Hold rows out: 0.3, time:COLUMN=0.3 or =DATE, group:COLUMN=0.3; makes OUT/train.parts and "
         "OUT/test.parts.",
         panel="Options",
         metavar="SHARE",
     )
     standardize: bool = STANDARDIZE
-    task: Task | None = option(TASK.help)
-    positive: str | None = POSITIVE
+    task: opt.Task | None = opt.option(opt.TASK.help)
+    positive: str | None = opt.POSITIVE
     normalize: str | None = declare("data", "l2: rows of each party get norm 1", choices=("none", "l2"))
     dtype: str | None = declare("data", "of stored features", choices=("float64", "float32"))
     storage: str | None = declare("data", "of stored features", choices=("auto", "dense", "csr"))
@@ -156,8 +138,8 @@ class FileOptions:
     """Options for how a data file of any format is read."""
 
     panel: ClassVar[str | None] = None
-    label: str | None = LABEL
-    drop: str = option("Columns to leave out.", default="", panel=_CSV, metavar="A,B")
+    label: str | None = opt.LABEL
+    drop: str = opt.option("Columns to leave out.", default="", panel=_CSV, metavar="A,B")
     zero_based: bool = declare("data", "true: indices of LIBSVM count from 0", default=False)
     x_key: str | None = declare("data", "features in NPZ, otherwise X or CSR arrays")
     y_key: str | None = declare("data", "labels in NPZ, otherwise y")
@@ -173,51 +155,53 @@ class _Source(FileOptions):
     """Options for how a source is read."""
 
     panel = _CSV
-    separator: list[str] | None = option(
+    separator: list[str] | None = opt.option(
         "Separator between CSV cells (default: recognised); TABLE:CHAR for one table.", metavar="CHAR"
     )
-    encoding: list[str] | None = option(
+    encoding: list[str] | None = opt.option(
         "Encoding of CSV text (default: recognised); TABLE:NAME for one table.", metavar="NAME"
     )
-    no_header: bool = flag("The first line of CSV is data: columns are called c1, c2, ...", "--no-header")
-    features: int | None = option("LIBSVM: number of features, if the last ones never occur.", metavar="D")
-    format: Format = option("Format of the source.", default=Format.auto)
+    no_header: bool = opt.flag("The first line of CSV is data: columns are called c1, c2, ...", "--no-header")
+    features: int | None = opt.option(
+        "LIBSVM: number of features, if the last ones never occur.", metavar="D"
+    )
+    format: Format = opt.option("Format of the source.", default=Format.auto)
 
 
 @app.command()
-@with_options()
+@opt.with_options()
 def convert(
-    source: Path | None = argument(
+    source: Path | None = opt.argument(
         "LIBSVM text, CSV, Parquet or NPZ, also .gz, .bz2, .xz; a folder or 'pattern' of parts.",
         default=None,
         metavar="SOURCE",
         show_default=False,
     ),
-    out: Path | None = written("OUT.parts"),
+    out: Path | None = opt.written("OUT.parts"),
     *,
     tables: _Tables,
     cells: _Cells,
     owners: _Split,
     values: _Values,
     reading: _Source,
-    dry_run: bool = DRY_RUN,
-    force: bool = FORCE,
-    as_json: bool = JSON,
+    dry_run: bool = opt.DRY_RUN,
+    force: bool = opt.FORCE,
+    as_json: bool = opt.JSON,
 ) -> None:
     """Convert a data file, or one table per party, to a partition: one file per party, one for labels."""
-    how = plain_values(owners) | plain_values(values) | plain_values(reading) | cells.options
+    how = opt.plain_values(owners) | opt.plain_values(values) | opt.plain_values(reading) | cells.options
     how |= {"drop": reading.dropped, "header": not how.pop("no_header")}
     show = _show_json if as_json else _show
     of_tables = tables.guest is not None or bool(tables.host)
     if of_tables:
         foreign = ["SOURCE"] if source is not None else []
-        foreign += given_options(owners, "like", "names")
-        foreign += given_options(reading, "label", "drop", "separator", "encoding", "no_header")
+        foreign += opt.given_options(owners, "like", "names")
+        foreign += opt.given_options(reading, "label", "drop", "separator", "encoding", "no_header")
         if foreign:
             raise ConfigError(f"{foreign[0]} does not go with --guest and --host, one table per party")
         if not tables.id:
             raise ConfigError("--id: which column holds the ids, in every table?")
-    elif given := given_options(tables):
+    elif given := opt.given_options(tables):
         raise ConfigError(f"{given[0]} is for tables with ids: give them with --guest and --host")
     elif source is None:
         raise typer.BadParameter("give a data file, or tables with --guest and --host", param_hint="SOURCE")
@@ -250,7 +234,7 @@ def _table_options(how: dict[str, Any], tables: _Tables) -> TableOptions:
     """How tables become a partition; a single one has no ids."""
     from fastadmm.data_tools.convert_tables import TableOptions
 
-    own = plain_values(tables) | {"id": tables.id or "", "id_pattern": tables.id_pattern or None}
+    own = opt.plain_values(tables) | {"id": tables.id or "", "id_pattern": tables.id_pattern or None}
     given = how | own | {"alignment": tables.align}
     return TableOptions(**{f.name: given[f.name] for f in fields(TableOptions)})
 

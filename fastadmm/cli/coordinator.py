@@ -5,25 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fastadmm.cli import options as opt
 from fastadmm.cli.app import new_group
-from fastadmm.cli.options import (
-    CONFIG,
-    DATA,
-    FORCE,
-    JSON,
-    LEDGER,
-    OWN,
-    PARTY,
-    STATE,
-    TEST,
-    THREADS,
-    VALIDATION,
-    argument,
-    common,
-    option,
-    with_options,
-    written,
-)
 from fastadmm.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -37,19 +20,19 @@ def _settings() -> Any:
     from fastadmm.settings.keys import PRIVACY, SETTINGS
 
     own = [s for s in SETTINGS.values() if s.role != "data" and "exchange" not in s.refused]
-    return common(own), PRIVACY.values()
+    return opt.common(own), PRIVACY.values()
 
 
 @group.command()
-@with_options(_settings)
+@opt.with_options(_settings)
 def start(
-    labels: Path = argument("Label file (labels.h5 of a partition)."),
-    party: list[str] = option(PARTY.help, default=..., metavar="NAME"),
-    out: Path = written("DIR", ...),
+    labels: Path = opt.argument("Label file (labels.h5 of a partition)."),
+    party: list[str] = opt.option(opt.PARTY.help, default=..., metavar="NAME"),
+    out: Path = opt.written("DIR", ...),
     *,
     options: dict[str, Any],
-    config: Path | None = CONFIG,
-    own: Path | None = OWN,
+    config: Path | None = opt.CONFIG,
+    own: Path | None = opt.OWN,
 ) -> None:
     """Start a run: write the first request for each --party, given in the model's order."""
     from fastadmm.between.train import coordinator_start
@@ -66,11 +49,11 @@ def start(
 
 @group.command()
 def step(
-    run: Path = argument("Directory of 'fastadmm coordinator start'."),
-    messages: list[Path] | None = argument(
+    run: Path = opt.argument("Directory of 'fastadmm coordinator start'."),
+    messages: list[Path] | None = opt.argument(
         "Messages received from parties.", default=None, metavar="[MESSAGE.msg]..."
     ),
-    as_json: bool = JSON,
+    as_json: bool = opt.JSON,
 ) -> int:
     """Read messages and continue: write new requests or, at the end, the model."""
     from fastadmm.between.train import coordinator_step
@@ -85,8 +68,8 @@ def step(
 
 @group.command()
 def repair(
-    run: Path = argument("Directory of 'fastadmm coordinator start'."),
-    again: int | None = option(
+    run: Path = opt.argument("Directory of 'fastadmm coordinator start'."),
+    again: int | None = opt.option(
         "Ask again for exchange N and all after it, because a message was wrong.", metavar="N"
     ),
 ) -> None:
@@ -112,18 +95,18 @@ def party() -> None:
 
 @party_group.command("step")
 def party_step(
-    request: Path = option("The coordinator's request.", "--in", default=..., metavar="REQUEST.msg"),
-    out: Path = written("MESSAGE.msg", ...),
-    data: Path = DATA,
-    state: Path = STATE,
-    approval: Path | None = option(
+    request: Path = opt.option("The coordinator's request.", "--in", default=..., metavar="REQUEST.msg"),
+    out: Path = opt.written("MESSAGE.msg", ...),
+    data: Path = opt.DATA,
+    state: Path = opt.STATE,
+    approval: Path | None = opt.option(
         "Limits from 'party approve'; remembered in --state.", metavar="APPROVAL.toml"
     ),
-    ledger: Path | None = LEDGER,
-    test: Path | None = TEST,
-    validation: Path | None = VALIDATION,
-    threads: int | None = THREADS,
-    force: bool = FORCE,
+    ledger: Path | None = opt.LEDGER,
+    test: Path | None = opt.TEST,
+    validation: Path | None = opt.VALIDATION,
+    threads: int | None = opt.THREADS,
+    force: bool = opt.FORCE,
 ) -> None:
     """Answer one request. The same request always gives the same answer."""
     from fastadmm.between.agent import party_step as answer

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.options import FORCE, INFINITE_EPSILON, PARTY, argument, flag, option, written
 from fastadmm.cli.terminal import say
 from fastadmm.errors import ConfigError
 
 
 @app.command()
 def export(
-    model: Path = argument("Run directory or model directory."),
-    out: Path = written(default=...),
-    party: str | None = PARTY,
-    allow_infinite_epsilon: bool = INFINITE_EPSILON,
-    force: bool = FORCE,
+    model: Path = opt.argument("Run directory or model directory."),
+    out: Path = opt.written(default=...),
+    party: str | None = opt.PARTY,
+    allow_infinite_epsilon: bool = opt.INFINITE_EPSILON,
+    force: bool = opt.FORCE,
 ) -> None:
     """Export the whole model, as OUT ends in .json or .onnx, or one party's part, a .h5."""
     from fastadmm.runs.export import export_model, export_party
@@ -31,9 +31,9 @@ def export(
 
 @app.command(name="import")
 def import_part(
-    file: Path = argument("A party's .h5, from 'fastadmm export --party'."),
-    model: Path = argument("Run directory or model directory."),
-    force: bool = FORCE,
+    file: Path = opt.argument("A party's .h5, from 'fastadmm export --party'."),
+    model: Path = opt.argument("Run directory or model directory."),
+    force: bool = opt.FORCE,
 ) -> None:
     """Put a party's exported part back into its model, with the same bytes."""
     from fastadmm.runs.export import import_party
@@ -43,18 +43,18 @@ def import_part(
 
 @app.command()
 def serve(
-    model: Path = argument("Run or model directory, or one party's file of a model."),
-    party: str | None = PARTY,
-    combine: bool = flag("Only add up contributions, without reading weights.", "--combine"),
-    address: str = option("Address to listen on; 0.0.0.0 means all.", default="127.0.0.1"),
-    allow_host: list[str] | None = option(
+    model: Path = opt.argument("Run or model directory, or one party's file of a model."),
+    party: str | None = opt.PARTY,
+    combine: bool = opt.flag("Only add up contributions, without reading weights.", "--combine"),
+    address: str = opt.option("Address to listen on; 0.0.0.0 means all.", default="127.0.0.1"),
+    allow_host: list[str] | None = opt.option(
         "Also answer requests sent to this name; may be repeated. (default: names of this machine "
         "for itself, and --address)",
         metavar="NAME",
     ),
-    port: int = option("Port; 0 chooses a free one.", default=8000, min=0, max=65535),
-    allow_infinite_epsilon: bool = INFINITE_EPSILON,
-    max_rows: int = option("Largest number of rows in a request.", default=10_000),
+    port: int = opt.option("Port; 0 chooses a free one.", default=8000, min=0, max=65535),
+    allow_infinite_epsilon: bool = opt.INFINITE_EPSILON,
+    max_rows: int = opt.option("Largest number of rows in a request.", default=10_000),
 ) -> None:
     """Score rows over HTTP: predictions, or one party's contributions, from JSON rows."""
     try:

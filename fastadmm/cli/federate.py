@@ -5,32 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from fastadmm.cli import options as opt
 from fastadmm.cli.agent import status
 from fastadmm.cli.app import new_group, share
 from fastadmm.cli.coefficients import COVARIANCE, LEVEL
 from fastadmm.cli.convert import LIKE, Beside
 from fastadmm.cli.coordinator import group as by_hand
-from fastadmm.cli.options import (
-    ID,
-    JSON,
-    LABEL,
-    OWN,
-    POSITIVE,
-    QUIET,
-    TASK,
-    OneTable,
-    Task,
-    argument,
-    given_options,
-    option,
-    plain_values,
-    seconds_of,
-    with_options,
-    written,
-)
 from fastadmm.cli.terminal import say
 from fastadmm.cli.worth import LABEL_PARTY, LEAVE_ONE_OUT, METRIC
-from fastadmm.errors import ConfigError, FastadmmError, WaitingError
+from fastadmm.errors import ConfigError, WaitingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,15 +26,15 @@ group = new_group(
     "federate", "Between organisations, over NVFlare with mutual TLS: align, train, evaluate, predict."
 )
 
-_KIT = argument("A startup kit, as `nvflare provision` writes it.")
+_KIT = opt.argument("A startup kit, as `nvflare provision` writes it.")
 
 
 def _say(line: str) -> None:
     say(line, error=True)
 
 
-_TASK = written("DIR", ...)
-_WAIT = option("How long to ask again for approvals, such as 30m or 1h. (default: 0)", metavar="TIME")
+_TASK = opt.written("DIR", ...)
+_WAIT = opt.option("How long to ask again for approvals, such as 30m or 1h. (default: 0)", metavar="TIME")
 
 #: Seconds between two questions to parties whose answer is missing, at first and at most.
 _FIRST, _PAUSE = 0.5, 10.0
@@ -63,7 +46,7 @@ def _waiting(wait: str | None, go: Callable[[], T]) -> T:
 
     from fastadmm.between.socket import Lost
 
-    end = time.monotonic() + (0.0 if wait is None else seconds_of(wait, "--wait"))
+    end = time.monotonic() + (0.0 if wait is None else opt.seconds_of(wait, "--wait"))
     told, pause = set[str](), _FIRST
     while True:
         try:
@@ -83,7 +66,7 @@ def _waiting(wait: str | None, go: Callable[[], T]) -> T:
 @group.command()
 def harden(
     kit: Path = _KIT,
-    socket: Path | None = option(
+    socket: Path | None = opt.option(
         "Unix socket of the agent, or a directory for files. (default: /run/fastadmm/SITE.sock)",
         metavar="PATH",
     ),
@@ -99,7 +82,7 @@ def harden(
 @group.command()
 def check(
     kit: Path = _KIT,
-    private: list[Path] | None = option(
+    private: list[Path] | None = opt.option(
         "What NVFlare's user must not read: data, labels, ledger, agent's directory; repeatable.",
         metavar="PATH",
     ),
@@ -121,11 +104,13 @@ group.command()(status)
 
 @group.command()
 def train(
-    config: Path = argument("Settings of 'fastadmm train', and an address per party.", metavar="CONFIG.toml"),
+    config: Path = opt.argument(
+        "Settings of 'fastadmm train', and an address per party.", metavar="CONFIG.toml"
+    ),
     out: Path = _TASK,
     wait: str | None = _WAIT,
-    quiet: bool = QUIET,
-    as_json: bool = JSON,
+    quiet: bool = opt.QUIET,
+    as_json: bool = opt.JSON,
 ) -> int:
     """Start a run, or continue it, until the model is certified."""
     from fastadmm.between.train import federate as go
@@ -142,23 +127,23 @@ def train(
     return report_result(_waiting(wait, lambda: go(config, out, _say, rounds)), out, as_json)
 
 
-_CONFIG = argument("Configuration with an address per party.", metavar="CONFIG.toml")
-_RUN = argument("Run of 'federate train'.", metavar="RUN")
+_CONFIG = opt.argument("Configuration with an address per party.", metavar="CONFIG.toml")
+_RUN = opt.argument("Run of 'federate train'.", metavar="RUN")
 
 
 @group.command()
-@with_options()
+@opt.with_options()
 def align(
     config: Path = _CONFIG,
-    table: Path = argument("CSV or Parquet table with your ids.", metavar="TABLE"),
-    id: str = option(ID.help, "--id", default=..., metavar="NAME"),
+    table: Path = opt.argument("CSV or Parquet table with your ids.", metavar="TABLE"),
+    id: str = opt.option(opt.ID.help, "--id", default=..., metavar="NAME"),
     out: Path = _TASK,
-    label: str | None = LABEL,
-    task: Task = TASK,
-    positive: str | None = POSITIVE,
+    label: str | None = opt.LABEL,
+    task: opt.Task = opt.TASK,
+    positive: str | None = opt.POSITIVE,
     like: Path | None = LIKE,
     *,
-    spelled: OneTable,
+    spelled: opt.OneTable,
     beside: Beside,
     wait: str | None = _WAIT,
 ) -> None:
@@ -172,11 +157,11 @@ def align(
 
     if like is not None and label is None:
         raise ConfigError("--like: belongs to --label")
-    if label is None and (given := given_options(beside)):
+    if label is None and (given := opt.given_options(beside)):
         raise ConfigError(f"{given[0]}: is kept beside the labels: name them with --label")
     if positive is not None and (like is not None or label is None):
         raise ConfigError("--positive: belongs to --label, and --like has it already")
-    how = plain_values(spelled)
+    how = opt.plain_values(spelled)
     ids = file_ids(table, id, Layout(spelled.separator), how["duplicates"], spelled.id_pattern)
     alignment, report = _waiting(wait, lambda: federate_align(config, ids, out, _say))
     say("\n".join([*report, f"{out / ROWS}: {len(alignment.ids)} rows, {alignment.digest}"]))
@@ -191,7 +176,7 @@ def align(
             task=task.value,
             positive=positive,
             like=like,
-            **plain_values(beside),
+            **opt.plain_values(beside),
         )
         say(f"{out / 'labels.h5'}: labels of these rows")
         say(look("label", place=shown(table), column=label))
@@ -200,7 +185,7 @@ def align(
 @group.command()
 def labels(
     config: Path = _CONFIG,
-    labels: Path = argument("Label file from 'fastadmm scorecard labels'.", metavar="LABELS.h5"),
+    labels: Path = opt.argument("Label file from 'fastadmm scorecard labels'.", metavar="LABELS.h5"),
     out: Path = _TASK,
     wait: str | None = _WAIT,
 ) -> None:
@@ -215,9 +200,9 @@ def labels(
 def predict(
     config: Path = _CONFIG,
     run: Path = _RUN,
-    rows: Path = argument("Which rows: rows.json of 'federate align', or a label file.", metavar="ROWS"),
+    rows: Path = opt.argument("Which rows: rows.json of 'federate align', or a label file.", metavar="ROWS"),
     out: Path = _TASK,
-    own: Path | None = OWN,
+    own: Path | None = opt.OWN,
     wait: str | None = _WAIT,
 ) -> None:
     """Ask every party for its share of the rows' scores, and add them up."""
@@ -231,11 +216,11 @@ def predict(
 def evaluate(
     config: Path = _CONFIG,
     run: Path = _RUN,
-    test: Path = argument("Label file of the test rows.", metavar="LABELS.h5"),
+    test: Path = opt.argument("Label file of the test rows.", metavar="LABELS.h5"),
     out: Path = _TASK,
-    own: Path | None = OWN,
+    own: Path | None = opt.OWN,
     wait: str | None = _WAIT,
-    as_json: bool = JSON,
+    as_json: bool = opt.JSON,
 ) -> None:
     """Measure the model on rows whose features the parties have."""
     from fastadmm.between.predict import federate_evaluate
@@ -253,7 +238,7 @@ def infer(
     level: float = LEVEL,
     covariance: str = COVARIANCE,
     wait: str | None = _WAIT,
-    as_json: bool = JSON,
+    as_json: bool = opt.JSON,
 ) -> None:
     """Compute standard errors: each party learns its own, you get the tests and the fit."""
     from fastadmm.between.predict import federate_infer
@@ -266,13 +251,13 @@ def infer(
 @group.command()
 def worth(
     config: Path = _CONFIG,
-    test: Path = argument("Label file of the test rows.", metavar="LABELS.h5"),
+    test: Path = opt.argument("Label file of the test rows.", metavar="LABELS.h5"),
     out: Path = _TASK,
     metric: str | None = METRIC,
     label_party: str | None = LABEL_PARTY,
     leave_one_out: bool = LEAVE_ONE_OUT,
     wait: str | None = _WAIT,
-    as_json: bool = JSON,
+    as_json: bool = opt.JSON,
 ) -> None:
     """Measure what each party adds: one run for each coalition, and one approval for all of them."""
     from fastadmm.cli.worth import print_worth
@@ -284,32 +269,6 @@ def worth(
         lambda: federate_worth(config, test, out, metric=metric, label_party=label_party, say=_say, **more),
     )
     print_worth(found, as_json)
-
-
-@group.command()
-def demo(
-    keep: Path | None = option("Directory to create and keep, with every file.", metavar="DIR"),
-) -> None:
-    """Try it on this machine: three laboratories, each its own process, one killed on the way."""
-    from contextlib import nullcontext
-    from tempfile import TemporaryDirectory
-
-    from fastadmm.cli.federate_demo import made, run_federate_demo
-
-    with TemporaryDirectory(prefix="fastadmm-") if keep is None else nullcontext(made(keep)) as directory:
-        result = run_federate_demo(Path(directory), say)
-    metrics = result["metrics"]
-    say(
-        f"\n{result['message']}, in {result['seconds']:.0f} s; weights "
-        f"{'equal' if result['same'] else 'DIFFER FROM'} those of one process to the last bit, predictions "
-        f"{'equal' if result['same_predictions'] else 'DIFFER FROM'} its predictions byte for byte\n"
-        f"test patients: log loss {metrics['log_loss']:.4f}, accuracy {metrics['accuracy']:.4f}\n"
-        "Here all processes run as you; between organisations each has a user of its own."
-    )
-    say("all processes have ended" + (f"; files: {keep}" if keep else "; all files are removed"))
-    for key, what in (("same", "weights"), ("same_predictions", "predictions")):
-        if not result[key]:
-            raise FastadmmError(f"federate demo: {what} differ from those of one process; please report it")
 
 
 share(group, by_hand)

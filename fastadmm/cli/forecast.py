@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.options import JSON, argument, given_options, option, with_options
 from fastadmm.cli.tables import grid, show
 from fastadmm.cli.terminal import print_json, say
 from fastadmm.errors import ConfigError
@@ -39,23 +39,25 @@ class _Assumed:
 
 
 @app.command()
-@with_options(_settings)
+@opt.with_options(_settings)
 def forecast(
-    data: Path | None = argument("Directory of owners, for names and sizes; or use --owners.", default=None),
-    owners: str | None = option("Owners, such as a:900:1,b:500:1", metavar="NAME:N:EPS,..."),
-    pilot: Path | None = option("Directory of owners with public rows of the same kind."),
-    curvature: str | None = option(
+    data: Path | None = opt.argument(
+        "Directory of owners, for names and sizes; or use --owners.", default=None
+    ),
+    owners: str | None = opt.option("Owners, such as a:900:1,b:500:1", metavar="NAME:N:EPS,..."),
+    pilot: Path | None = opt.option("Directory of owners with public rows of the same kind."),
+    curvature: str | None = opt.option(
         "Instead of --pilot: assumed smallest and largest curvature.", metavar="L,BETA"
     ),
     *,
     assumed: _Assumed,
     options: dict[str, Any],
-    as_json: bool = JSON,
+    as_json: bool = opt.JSON,
 ) -> None:
     """Forecast a model's quality from owners' sizes and budgets: who should join, how long to train."""
     from fastadmm.owners.forecast_setup import make_forecast
 
-    if (wrong := given_options(assumed)) and curvature is None:
+    if (wrong := opt.given_options(assumed)) and curvature is None:
         raise ConfigError(f"{wrong[0]}: goes with --curvature; remove it")
     how: dict[str, Any] = asdict(assumed)
     found = make_forecast(options, data=data, owners=owners, pilot=pilot, curvature=curvature, **how)

@@ -6,22 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fastadmm.cli import options as opt
 from fastadmm.cli.app import new_group
 from fastadmm.cli.convert import NAMES, STANDARDIZE, FileOptions, Format, progress_bar
-from fastadmm.cli.options import (
-    CONFIG,
-    FORCE,
-    JSON,
-    QUIET,
-    TASK,
-    Task,
-    argument,
-    flag,
-    option,
-    plain_values,
-    with_options,
-    written,
-)
 from fastadmm.cli.terminal import print_json, say
 from fastadmm.errors import ConfigError, ExitCode
 from fastadmm.settings.setting import declare
@@ -36,10 +23,10 @@ group = new_group("owners", "Train with owners of rows, who answer differentiall
 class _Owners:
     """Options for which rows are whose, what is taken from public rows, and what is stored."""
 
-    sizes: str | None = option("Number of consecutive rows of each owner.", metavar="N,N,...")
-    by: str | None = option("Column (CSV) or array (NPZ) that names the owner.", metavar="NAME")
+    sizes: str | None = opt.option("Number of consecutive rows of each owner.", metavar="N,N,...")
+    by: str | None = opt.option("Column (CSV) or array (NPZ) that names the owner.", metavar="NAME")
     names: str | None = NAMES
-    public: Path | None = option("File of public rows for scaling.", metavar="FILE")
+    public: Path | None = opt.option("File of public rows for scaling.", metavar="FILE")
     standardize: bool = STANDARDIZE
     drop_rest: bool = declare("data", "true: rows beyond those of sizes stay out", default=False)
     overlap: str = declare("data", "count: records of several owners divide every epsilon", default="refuse")
@@ -51,7 +38,7 @@ class _Owners:
 class _Source(FileOptions):
     """Options for how files are read."""
 
-    task: Task = TASK
+    task: opt.Task = opt.TASK
     features: int | None = declare("data", "number of features, if the last of LIBSVM never occur")
     format: str = declare("data", "of the sources", choices=tuple(Format), default="auto")
     no_header: bool = declare("data", "true: the first line of CSV is data", default=False)
@@ -59,29 +46,29 @@ class _Source(FileOptions):
 
 
 @group.command()
-@with_options()
+@opt.with_options()
 def convert(
-    sources: list[Path] = argument(
+    sources: list[Path] = opt.argument(
         "One file to divide, or one file per owner: LIBSVM, CSV or NPZ.", metavar="SOURCE..."
     ),
-    out: Path = written("OUT.owners", ...),
+    out: Path = opt.written("OUT.owners", ...),
     *,
     owners: _Owners,
     reading: _Source,
-    force: bool = FORCE,
-    as_json: bool = JSON,
+    force: bool = opt.FORCE,
+    as_json: bool = opt.JSON,
 ) -> None:
     """Make one file per owner from the rows of a data file."""
     from fastadmm.data_tools.owners import Reading, convert_owners
 
-    who = plain_values(owners)
+    who = opt.plain_values(owners)
     try:
         who["sizes"] = [int(part) for part in who["sizes"].split(",")] if who["sizes"] is not None else None
     except ValueError:
         raise ConfigError(f"--sizes {owners.sizes!r}: give whole numbers such as 250000,250000") from None
     if owners.names is not None:
         who["names"] = [name.strip() for name in owners.names.split(",")]
-    how = plain_values(reading)
+    how = opt.plain_values(reading)
     task, header = how.pop("task"), not how.pop("no_header")
     how["drop"] = reading.dropped
     how["separator"] = "\t" if reading.separator == "\\t" else reading.separator
@@ -134,18 +121,18 @@ class _Simulated:
 
 
 @group.command()
-@with_options(_settings)
+@opt.with_options(_settings)
 def train(
-    data: Path | None = argument("Directory made by 'fastadmm owners convert'.", default=None),
-    out: Path = written("RUN", Path("owners-run")),
-    config: Path | None = CONFIG,
+    data: Path | None = opt.argument("Directory made by 'fastadmm owners convert'.", default=None),
+    out: Path = opt.written("RUN", Path("owners-run")),
+    config: Path | None = opt.CONFIG,
     *,
     options: dict[str, Any],
     simulated: _Simulated,
-    stream: bool = flag("Read rows from the files in every round.", "--stream"),
-    force: bool = FORCE,
-    quiet: bool = QUIET,
-    as_json: bool = JSON,
+    stream: bool = opt.flag("Read rows from the files in every round.", "--stream"),
+    force: bool = opt.FORCE,
+    quiet: bool = opt.QUIET,
+    as_json: bool = opt.JSON,
 ) -> int:
     """Train on noisy gradients from the owners of rows."""
     from fastadmm.cli.display import OwnerRounds, make_display
@@ -173,10 +160,10 @@ def train(
 
 @group.command()
 def resume(
-    run: Path = argument("Run directory of 'fastadmm owners train'."),
-    stream: bool = flag("Read rows from the files in every round.", "--stream"),
-    quiet: bool = QUIET,
-    as_json: bool = JSON,
+    run: Path = opt.argument("Run directory of 'fastadmm owners train'."),
+    stream: bool = opt.flag("Read rows from the files in every round.", "--stream"),
+    quiet: bool = opt.QUIET,
+    as_json: bool = opt.JSON,
 ) -> int:
     """Continue an interrupted run; stored answers are used again, never drawn again."""
     from fastadmm.cli.display import OwnerRounds, make_display

@@ -7,29 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.options import (
-    DUPLICATES,
-    EXPOSURE,
-    FORCE,
-    ID,
-    INFINITE_EPSILON,
-    JSON,
-    LABEL,
-    LABELS,
-    OFFSET,
-    PARTY,
-    WEIGHT,
-    CsvLayout,
-    Duplicates,
-    argument,
-    check_csv,
-    flag,
-    given_options,
-    option,
-    with_options,
-    written,
-)
 from fastadmm.cli.tables import grid, show
 from fastadmm.cli.terminal import data_output, print_json, say
 from fastadmm.errors import ConfigError
@@ -44,13 +23,13 @@ TABLES = "Tables (docs/predicting.md)"
 
 
 @dataclass(frozen=True)
-class ReadOptions(CsvLayout):
+class ReadOptions(opt.CsvLayout):
     """Options for tables of new rows."""
 
     panel: ClassVar[str] = TABLES
-    id: list[str] | None = ID
-    duplicates: Duplicates = DUPLICATES
-    alignment: Path | None = option("Alignment from 'fastadmm align': the rows to predict, in order.")
+    id: list[str] | None = opt.ID
+    duplicates: opt.Duplicates = opt.DUPLICATES
+    alignment: Path | None = opt.option("Alignment from 'fastadmm align': the rows to predict, in order.")
 
     def reading(self, **more: Any) -> TableRows:
         """How tables are read."""
@@ -71,14 +50,14 @@ class ReadOptions(CsvLayout):
 class RowOptions(ReadOptions):
     """Options for tables whose rows are scored."""
 
-    offset: str | None = OFFSET
-    exposure: str | None = EXPOSURE
+    offset: str | None = opt.OFFSET
+    exposure: str | None = opt.EXPOSURE
 
     def of(self, data: list[Path], command: str) -> TableRows | None:
         """How tables are read; None for a partition, to which none of the options belongs."""
         if are_tables(data):
             return self.reading(offset=self.offset, exposure=self.exposure)
-        if wrong := given_options(self):
+        if wrong := opt.given_options(self):
             raise ConfigError(f"{wrong[0]}: is for tables, but {data[0]} is none")
         if len(data) > 1:
             raise ConfigError(f"{command}: one partition at a time, not {len(data)}")
@@ -89,25 +68,25 @@ class RowOptions(ReadOptions):
 class _Rows(RowOptions):
     """Those of ``predict``."""
 
-    party: str | None = PARTY
+    party: str | None = opt.PARTY
 
 
 @app.command()
-@with_options()
+@opt.with_options()
 def predict(
-    model: Path = argument("Run directory or model directory."),
-    data: list[Path] = argument(
+    model: Path = opt.argument("Run directory or model directory."),
+    data: list[Path] = opt.argument(
         "Partition with the same columns, or CSV or Parquet tables: one for each party, or one with "
         "all columns. Labels are not needed. With --partial, one party's file or table."
     ),
-    out: Path | None = written("FILE.csv", usual="standard output"),
-    partial: bool = flag(
+    out: Path | None = opt.written("FILE.csv", usual="standard output"),
+    partial: bool = opt.flag(
         "Write one party's contribution, for 'fastadmm combine'; MODEL may be its file.", "--partial"
     ),
     *,
     rows: _Rows,
-    allow_infinite_epsilon: bool = INFINITE_EPSILON,
-    force: bool = FORCE,
+    allow_infinite_epsilon: bool = opt.INFINITE_EPSILON,
+    force: bool = opt.FORCE,
 ) -> None:
     """Predict the rows of a partition or of tables: score, probability and label, or value."""
 
@@ -119,7 +98,7 @@ def predict(
     if partial and len(data) > 1:
         raise ConfigError("--partial: one party's file or table at a time")
     if not partial:
-        check_csv(out)
+        opt.check_csv(out)
     options = rows.of(data, "predict")
     if partial and out is not None:
         how = {"force": force, "allow_infinite_epsilon": allow_infinite_epsilon}
@@ -174,19 +153,19 @@ def write_csv(predictions: Predictions, out: Path | None, force: bool) -> None:
 
 @app.command()
 def combine(
-    contributions: list[Path] = argument("Files written by 'fastadmm predict --partial'."),
-    model: Path = option(
+    contributions: list[Path] = opt.argument("Files written by 'fastadmm predict --partial'."),
+    model: Path = opt.option(
         "Run directory or model directory; weights are not read.", "--model", "-m", default=...
     ),
-    out: Path | None = written("FILE.csv", usual="standard output"),
-    labels: Path | None = LABELS,
-    allow_missing: list[str] | None = option(
+    out: Path | None = opt.written("FILE.csv", usual="standard output"),
+    labels: Path | None = opt.LABELS,
+    allow_missing: list[str] | None = opt.option(
         "Party whose file may be missing; may be repeated.", metavar="PARTY"
     ),
-    fallback: str | None = option(
+    fallback: str | None = opt.option(
         "Replaces a missing party: zero, or the mean of its training contributions."
     ),
-    force: bool = FORCE,
+    force: bool = opt.FORCE,
 ) -> None:
     """Add up the parties' contributions to predictions."""
 
@@ -204,22 +183,24 @@ def combine(
 class _Labelled(RowOptions):
     """Options for tables with labels."""
 
-    label: str | None = LABEL
-    weight: str | None = WEIGHT
+    label: str | None = opt.LABEL
+    weight: str | None = opt.WEIGHT
 
 
 @app.command()
-@with_options()
+@opt.with_options()
 def evaluate(
-    model: Path = argument("Run directory or model directory."),
-    data: list[Path] = argument("Labelled partition with the same columns, or CSV or Parquet tables."),
-    threshold: float | None = option("Probability above which the second class is predicted. (default: 0.5)"),
-    reference: Path | None = option(
+    model: Path = opt.argument("Run directory or model directory."),
+    data: list[Path] = opt.argument("Labelled partition with the same columns, or CSV or Parquet tables."),
+    threshold: float | None = opt.option(
+        "Probability above which the second class is predicted. (default: 0.5)"
+    ),
+    reference: Path | None = opt.option(
         "Training partition, to measure how far scores have shifted since (PSI).", metavar="TRAIN.parts"
     ),
     *,
     rows: _Labelled,
-    as_json: bool = JSON,
+    as_json: bool = opt.JSON,
 ) -> None:
     """Measure log loss, AUC, KS, calibration, confusion and drift, or RMSE, MAE, R², D², on labelled data."""
     from fastadmm.runs.evaluate import evaluate_partition, evaluate_tables

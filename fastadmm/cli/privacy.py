@@ -6,18 +6,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
 from fastadmm.cli.convert import PARTIES
-from fastadmm.cli.options import (
-    DELTA,
-    EPSILON,
-    JSON,
-    ROUNDS,
-    argument,
-    given_options,
-    option,
-    with_options,
-)
 from fastadmm.cli.terminal import print_json, say
 from fastadmm.errors import ConfigError, FormatError
 
@@ -26,31 +17,31 @@ from fastadmm.errors import ConfigError, FormatError
 class _Budget:
     """Options for what a budget buys."""
 
-    epsilon: float | None = EPSILON
-    delta: float | None = DELTA
-    rounds: int | None = ROUNDS
-    noise: float | None = option("Noise per round: standard deviation divided by sensitivity.")
-    parties: int = option(PARTIES.help, default=1, min=1)
+    epsilon: float | None = opt.EPSILON
+    delta: float | None = opt.DELTA
+    rounds: int | None = opt.ROUNDS
+    noise: float | None = opt.option("Noise per round: standard deviation divided by sensitivity.")
+    parties: int = opt.option(PARTIES.help, default=1, min=1)
 
 
 @app.command()
-@with_options()
+@opt.with_options()
 def privacy(
-    run: Path | None = argument("Run directory, model directory or ledger to show.", default=None),
+    run: Path | None = opt.argument("Run directory, model directory or ledger to show.", default=None),
     *,
     budget: _Budget,
-    set_limit: float | None = option(
+    set_limit: float | None = opt.option(
         "State, once, the most that a ledger allows of each account, at --delta; makes the ledger.",
         metavar="EPSILON",
     ),
-    as_json: bool = JSON,
+    as_json: bool = opt.JSON,
 ) -> None:
     """Show a privacy statement or ledger, or compute epsilon, noise or rounds from the other two."""
     if set_limit is not None:
         _set_limit(run, set_limit, budget.delta)
     delta = 1e-5 if budget.delta is None else budget.delta
     if run is not None:
-        if own := given_options(budget, "delta"):
+        if own := opt.given_options(budget, "delta"):
             raise ConfigError(
                 "privacy: give either a run, or two of --epsilon, --rounds and --noise; with a run leave out "
                 f"{', '.join(own)}"

@@ -6,18 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fastadmm.cli import options as opt
 from fastadmm.cli.app import new_group
-from fastadmm.cli.options import (
-    FORCE,
-    INFINITE_EPSILON,
-    JSON,
-    LABELS,
-    LEDGER,
-    argument,
-    option,
-    with_options,
-    written,
-)
 from fastadmm.cli.predict import ReadOptions
 from fastadmm.cli.tables import grid, show
 from fastadmm.cli.terminal import data_output, print_json, say
@@ -40,22 +30,22 @@ class _Rules:
 
 
 @group.command()
-@with_options()
+@opt.with_options()
 def bins(
-    data: Path = argument("Partition, or one party's file.", metavar="DATA"),
-    out: Path = written("DATA", ...),
-    labels: Path | None = LABELS,
-    own: list[str] | None = option(
+    data: Path = opt.argument("Partition, or one party's file.", metavar="DATA"),
+    out: Path = opt.written("DATA", ...),
+    labels: Path | None = opt.LABELS,
+    own: list[str] | None = opt.option(
         "Own bins: age=25,40 or 'city=Rome|Oslo,Paris'.", "--bins", metavar="COLUMN=BINS"
     ),
-    monotone: list[str] | None = option(
+    monotone: list[str] | None = opt.option(
         "auto, rising, falling or none: the rate of class 1 along numbers. (default: auto)",
         metavar="[COLUMN=]WAY",
     ),
     *,
     limits: _Rules,
-    force: bool = FORCE,
-    as_json: bool = JSON,
+    force: bool = opt.FORCE,
+    as_json: bool = opt.JSON,
 ) -> None:
     """Bin columns against labels, and write their weights of evidence (WOE) as features to train on."""
 
@@ -75,14 +65,16 @@ def bins(
 
 @group.command("labels")
 def release(
-    labels: Path = argument("The true labels.", metavar="LABELS"),
-    out: Path = written("LABELS.h5", ...),
-    label_epsilon: float = option("Each label is flipped with probability 1 / (1 + e^epsilon).", default=...),
-    ledger: Path = option(LEDGER.help, "--ledger", default=..., metavar="FILE"),
-    total_epsilon: float | None = option(
+    labels: Path = opt.argument("The true labels.", metavar="LABELS"),
+    out: Path = opt.written("LABELS.h5", ...),
+    label_epsilon: float = opt.option(
+        "Each label is flipped with probability 1 / (1 + e^epsilon).", default=...
+    ),
+    ledger: Path = opt.option(opt.LEDGER.help, "--ledger", default=..., metavar="FILE"),
+    total_epsilon: float | None = opt.option(
         "Most that the ledger may charge to these labels. (default: this epsilon)"
     ),
-    force: bool = FORCE,
+    force: bool = opt.FORCE,
 ) -> None:
     """Write labels after randomised response, for parties that may not see the true ones."""
     from fastadmm.privacy.public import flip_probability
@@ -99,16 +91,16 @@ def release(
 
 @group.command()
 def points(
-    model: Path = argument("Run or model directory, or one party's file of a model."),
-    out: Path = written("DIR", ...),
-    base: float = option("Points where the odds are --odds.", default=600.0),
-    odds: float = option("Good to bad.", default=50.0),
-    pdo: float = option("Points that double the odds.", default=20.0),
-    good: str | None = option("Class that earns points. (default: the good one, or class 0)"),
-    decimals: int = option("Decimals of points.", default=0, min=0, max=12),
-    allow_infinite_epsilon: bool = INFINITE_EPSILON,
-    force: bool = FORCE,
-    as_json: bool = JSON,
+    model: Path = opt.argument("Run or model directory, or one party's file of a model."),
+    out: Path = opt.written("DIR", ...),
+    base: float = opt.option("Points where the odds are --odds.", default=600.0),
+    odds: float = opt.option("Good to bad.", default=50.0),
+    pdo: float = opt.option("Points that double the odds.", default=20.0),
+    good: str | None = opt.option("Class that earns points. (default: the good one, or class 0)"),
+    decimals: int = opt.option("Decimals of points.", default=0, min=0, max=12),
+    allow_infinite_epsilon: bool = opt.INFINITE_EPSILON,
+    force: bool = opt.FORCE,
+    as_json: bool = opt.JSON,
 ) -> None:
     """Write each party's points as CSV and JSON, and what all parties share."""
     from fastadmm.runs.points import Scaling, cells_of, write_card
@@ -126,14 +118,14 @@ def points(
 
 
 @group.command()
-@with_options()
+@opt.with_options()
 def apply(
-    card: Path = argument("Directory from 'points', or one party's NAME.json."),
-    tables: list[Path] = argument("One table for each party, or one with all columns."),
-    out: Path | None = written("FILE.csv", usual="standard output"),
+    card: Path = opt.argument("Directory from 'points', or one party's NAME.json."),
+    tables: list[Path] = opt.argument("One table for each party, or one with all columns."),
+    out: Path | None = opt.written("FILE.csv", usual="standard output"),
     *,
     rows: ReadOptions,
-    force: bool = FORCE,
+    force: bool = opt.FORCE,
 ) -> None:
     """Add up the points of new rows, read like the training tables."""
     from fastadmm.files.atomic import csv_file

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.options import CONFIG, DRY_RUN, FORCE, JSON, QUIET, argument, option, with_options, written
 from fastadmm.cli.terminal import print_json, say
 from fastadmm.errors import ConfigError, ExitCode
 from fastadmm.settings.setting import MORE
@@ -18,7 +18,7 @@ def _settings() -> Any:
     return SETTINGS.values(), PRIVACY.values()
 
 
-_LOG_TO = option(
+_LOG_TO = opt.option(
     "mlflow or mlflow=URI; may be repeated. See docs/training.md.",
     "--log-to",
     panel=MORE,
@@ -27,18 +27,18 @@ _LOG_TO = option(
 
 
 @app.command()
-@with_options(_settings)
+@opt.with_options(_settings)
 def train(
-    data: Path | None = argument("Partition directory made by 'fastadmm convert'.", default=None),
-    out: Path | None = written("RUN", usual="run"),
-    config: Path | None = CONFIG,
+    data: Path | None = opt.argument("Partition directory made by 'fastadmm convert'.", default=None),
+    out: Path | None = opt.written("RUN", usual="run"),
+    config: Path | None = opt.CONFIG,
     *,
     options: dict[str, Any],
     log_to: list[str] | None = _LOG_TO,
-    dry_run: bool = DRY_RUN,
-    force: bool = FORCE,
-    quiet: bool = QUIET,
-    as_json: bool = JSON,
+    dry_run: bool = opt.DRY_RUN,
+    force: bool = opt.FORCE,
+    quiet: bool = opt.QUIET,
+    as_json: bool = opt.JSON,
 ) -> int:
     """Train a joint model until it is proved to be nearly the best one (non-convex: until stationary)."""
     from fastadmm.cli.cluster import agreed, on_cluster, refuse_many, workers
@@ -158,14 +158,14 @@ def _resumed() -> Any:
 
 
 @app.command()
-@with_options(_resumed)
+@opt.with_options(_resumed)
 def resume(
-    run: Path = argument("Run directory made by 'fastadmm train'."),
+    run: Path = opt.argument("Run directory made by 'fastadmm train'."),
     *,
     options: dict[str, Any],
     log_to: list[str] | None = _LOG_TO,
-    quiet: bool = QUIET,
-    as_json: bool = JSON,
+    quiet: bool = opt.QUIET,
+    as_json: bool = opt.JSON,
 ) -> int:
     """Continue an interrupted run to the same result, bit for bit, or a finished one to a new limit."""
     from fastadmm.cli.cluster import agreed, on_cluster, refuse_many, workers
