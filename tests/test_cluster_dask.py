@@ -4,10 +4,11 @@ import os
 import signal
 import threading
 import time
+from functools import partial
 
 import numpy as np
 import pytest
-from fastadmm.cli.cluster import start_on_dask
+from fastadmm.cli.cluster import absolute_paths, on_dask
 from fastadmm.errors import ConfigError, StorageError
 from fastadmm.runs import dask_run
 from fastadmm.runs.display import Silent
@@ -29,6 +30,13 @@ def cluster_of(workers, **more):
 def config_for(cluster, data, **more):  # noqa: F811
     address = cluster.scheduler_address.replace("tcp://", "dask://")
     return RunConfig(str(data), threads=1, cluster=address, **more)
+
+
+def start_on_dask(config, run, force, display):
+    def begin(at):
+        return partial(start_run, absolute_paths(config), at, force=force)
+
+    return on_dask(config.cluster, run, begin, config.retry, None, display)
 
 
 def test_three_workers(data, tmp_path, monkeypatch):  # noqa: F811

@@ -176,7 +176,7 @@ def test_dry_run_shows_types_and_writes_nothing(pair, tmp_path, capsys):
         "convert", "--guest", pair[0], "--host", pair[1], "--id", "id", "--label", "y", "--dry-run"
     )
     out = capsys.readouterr().out
-    assert "  age: number\n  city: category Bern, Oslo, Rome\n" in out
+    assert "    numbers: age\n    city: category Bern, Oslo, Rome\n" in out
     assert "4 rows, 3 joined, 1 ids are not in every table ('5')" in out
     assert sorted(os.listdir(tmp_path)) == ["bank.csv", "shop.csv"]
 

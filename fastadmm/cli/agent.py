@@ -1,25 +1,23 @@
-"""``fastadmm agent``: a party's own process, which answers what its owner has approved."""
+"""``fastadmm agent`` and ``party``: a party's side, as a process of its own or over exchanged files."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from fastadmm.cli import options as opt
-from fastadmm.cli.app import app, new_group, share
-from fastadmm.cli.coordinator import party_group
+from fastadmm.cli.app import app, new_group
 from fastadmm.cli.terminal import say
 from fastadmm.errors import ConfigError, InputError
 
-group = new_group("agent", "A party's own process: answers what its owner has approved.")
+group = new_group(
+    agent="A party's own process: answers what its owner has approved.",
+    party="A party's side of training, over exchanged files or as 'agent'.",
+)
 
 _DATA = opt.option("The party's features; they stay here.", metavar="PARTY.h5")
 _STATE = opt.option(opt.STATE.help, "--state", metavar="DIR")
 _ROWS = opt.option("Your table, of which an alignment chooses rows.", metavar="TABLE")
-
-
-@group.callback()
-def agent() -> None:
-    """A party's own process (docs/between.md)."""
 
 
 @group.command()
@@ -151,4 +149,24 @@ def status(
         say(line)
 
 
-share(group, party_group)
+@group.command("step")
+def party_step(
+    request: Path = opt.option("The coordinator's request.", "--in", default=..., metavar="REQUEST.msg"),
+    out: Path = opt.written("MESSAGE.msg", ...),
+    data: Path = opt.DATA,
+    state: Path = opt.STATE,
+    approval: Path | None = opt.option(
+        "Limits from 'party approve'; remembered in --state.", metavar="APPROVAL.toml"
+    ),
+    ledger: Path | None = opt.LEDGER,
+    test: Path | None = opt.TEST,
+    validation: Path | None = opt.VALIDATION,
+    threads: int | None = opt.THREADS,
+    force: bool = opt.FORCE,
+) -> None:
+    """Answer one request. The same request always gives the same answer."""
+    from fastadmm.between.agent import party_step as answer
+
+    more: dict[str, Any] = {"threads": threads, "test": test, "validation": validation}
+    for line in answer(data, state, request, out, approval=approval, ledger=ledger, force=force, **more):
+        say(line)

@@ -18,10 +18,8 @@ if TYPE_CHECKING:
     from fastadmm.data_tools.alignment import Alignment, TableIds
 
 group = new_group(
-    "align",
-    "Find the rows that all tables have, by id: on one machine, or privately by exchanging files.",
-    invoke_without_command=True,
-    no_args_is_help=False,
+    {"invoke_without_command": True, "no_args_is_help": False},
+    align="Find the rows that all tables have, by id: on one machine, or privately by exchanging files.",
 )
 
 _TABLE = opt.argument("CSV or Parquet table.", metavar="TABLE")

@@ -88,7 +88,7 @@ def audit(
         print_json(document, allow_nan=False)
     else:
         for row in rows:
-            say(f"{'FLAGGED' if row.flagged else 'ok':<8} {row.name}: {row.found}", hang=9)
+            say(f"{'FLAGGED' if row.flagged else 'ok':<8} {row.name}: {row.found}")
             if row.power:
                 say(f"{'':<8} {row.power}")
         say("the claim is refuted" if flagged else "nothing refutes the claim (which is no proof of it)")

@@ -105,36 +105,25 @@ def refuse_many(given: str | None, cluster: str) -> None:
     )
 
 
-def refuse_logs(log_to: list[str] | None) -> None:
-    """Refuse logs of a run whose rounds are not in this process."""
-    if log_to:
-        raise ConfigError("log-to: rounds on Dask are on its workers, which keep no such logs; leave it out")
-
-
-def start_on_dask(settings: Any, run: Path, force: bool, display: Any) -> dict[str, Any]:
-    """Train on the workers of a Dask cluster."""
-    from functools import partial
-
-    from fastadmm.runs.dask_run import dask_run
-    from fastadmm.runs.train import resume_run, start_run
-    from fastadmm.settings.keys import SETTINGS
-
-    # Workers are in directories of their own.
-    given = {s.name: getattr(settings, s.name) for s in SETTINGS.values() if s.is_path}
-    paths = {name: str(Path(path).absolute()) for name, path in given.items() if isinstance(path, str)}
-    settings = replace(settings, **paths)
-    run = run.absolute()
-    begin = partial(start_run, settings, run, force=force)
-    return dask_run(settings.cluster, begin, partial(resume_run, run), run, settings.retry, display)
-
-
-def resume_on_dask(cluster: str, run: Path, changes: dict[str, Any], display: Any) -> dict[str, Any]:
-    """Go on with a run on the workers of a Dask cluster."""
+def on_dask(
+    cluster: str, run: Path, begin: Callable[[Path], Any], retry: int, log_to: list[str] | None, display: Any
+) -> dict[str, Any]:
+    """Begin a run, or go on with one, on the workers of a Dask cluster."""
     from functools import partial
 
     from fastadmm.runs.dask_run import dask_run
     from fastadmm.runs.train import resume_run
 
+    if log_to:
+        raise ConfigError("log-to: rounds on Dask are on its workers, which keep no such logs; leave it out")
     run = run.absolute()
-    begin = partial(resume_run, run, changes=changes)
-    return dask_run(cluster, begin, partial(resume_run, run), run, int(changes.get("retry") or 0), display)
+    return dask_run(cluster, begin(run), partial(resume_run, run), run, retry, display)
+
+
+def absolute_paths(settings: Any) -> Any:
+    """Settings for workers that are in directories of their own."""
+    from fastadmm.settings.keys import SETTINGS
+
+    given = {s.name: getattr(settings, s.name) for s in SETTINGS.values() if s.is_path}
+    paths = {name: str(Path(path).absolute()) for name, path in given.items() if isinstance(path, str)}
+    return replace(settings, **paths)

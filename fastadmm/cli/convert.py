@@ -20,7 +20,6 @@ from fastadmm.settings.setting import declare
 
 if TYPE_CHECKING:
     from fastadmm.data_tools.convert import Progress
-    from fastadmm.data_tools.convert_tables import TableOptions, TablePlan
     from fastadmm.store import Partition
 
 
@@ -191,7 +190,6 @@ def convert(
     """Convert a data file, or one table per party, to a partition: one file per party, one for labels."""
     how = opt.plain_values(owners) | opt.plain_values(values) | opt.plain_values(reading) | cells.options
     how |= {"drop": reading.dropped, "header": not how.pop("no_header")}
-    show = _show_json if as_json else _show
     of_tables = tables.guest is not None or bool(tables.host)
     if of_tables:
         foreign = ["SOURCE"] if source is not None else []
@@ -207,68 +205,57 @@ def convert(
         raise typer.BadParameter("give a data file, or tables with --guest and --host", param_hint="SOURCE")
     elif _is_partition(source):
         raise ConfigError(f"{source}: a partition already; train on it as it is")
-    if out is None and not dry_run:
+    if dry_run:
+        out = None
+    elif out is None:
         hint = ", or --dry-run" if of_tables else ""
         raise typer.BadParameter(f"give the partition to make{hint}", param_hint="--out")
-    if source is not None and out is not None and not dry_run:
-        show(_convert_source(source, out, how, force))
-        return
-    options = _table_options(how, tables)
-    if source is not None:
-        from fastadmm.data_tools.convert_tables import plan_one_table
-
-        _show_plan(plan_one_table(source, options, owners.columns, owners.parties or 1))
+    if source is not None and out is not None:
+        told = _convert_source(source, out, how, force)
     else:
-        plan, told = _convert_tables(tables, options, None if dry_run else out, force)
-        if dry_run and not as_json:
-            _show_plan(plan)
-        else:
-            show(told)
+        told = _convert_plan(source, tables, how, out, force)
+    if as_json:
+        print_json(told, indent=None)
+    else:
+        say("\n".join(_lines(told)))
 
 
 def _is_partition(path: Path) -> bool:
     return any(os.path.exists(path / name) for name in ("partition.toml", "shards.toml"))
 
 
-def _table_options(how: dict[str, Any], tables: _Tables) -> TableOptions:
-    """How tables become a partition; a single one has no ids."""
-    from fastadmm.data_tools.convert_tables import TableOptions
-
-    own = opt.plain_values(tables) | {"id": tables.id or "", "id_pattern": tables.id_pattern or None}
-    given = how | own | {"alignment": tables.align}
-    return TableOptions(**{f.name: given[f.name] for f in fields(TableOptions)})
-
-
 def _list(names: str) -> list[str]:
     return [name.strip() for name in names.split(",") if name.strip()]
 
 
-def _convert_tables(
-    tables: _Tables, options: TableOptions, out: Path | None, force: bool
-) -> tuple[TablePlan, dict[str, Any]]:
-    """Plan a partition of tables, and write it; what is told of it."""
-    from fastadmm.data_tools.convert_tables import plan_tables, write_plan
+def _convert_plan(
+    source: Path | None, tables: _Tables, how: dict[str, Any], out: Path | None, force: bool
+) -> dict[str, Any]:
+    """Plan a partition of tables, and write it if it has a place; what is told of it."""
+    from fastadmm.data_tools.convert_tables import TableOptions, plan_one_table, plan_tables, write_plan
     from fastadmm.data_tools.destination import check_out
     from fastadmm.runs.looks import looks_beside
 
+    own = opt.plain_values(tables) | {"id": tables.id or "", "id_pattern": tables.id_pattern or None}
+    given = how | own | {"alignment": tables.align}
+    options = TableOptions(**{f.name: given[f.name] for f in fields(TableOptions)})
     if out is not None:
         check_out(out, force)
     scratch = None if out is None else out.absolute().parent
     with progress_bar() as progress:
-        plan = plan_tables(tables.guest, tables.host or [], options, scratch=scratch, progress=progress)
-    told: dict[str, Any] = {
-        "row_digest": plan.alignment.digest,
-        "report": plan.report,
-        "columns": plan.columns,
-    }
+        if source is not None:
+            plan = plan_one_table(source, options, how["columns"], how["parties"] or 1)
+        else:
+            plan = plan_tables(tables.guest, tables.host or [], options, scratch=scratch, progress=progress)
+    told = {"row_digest": plan.alignment.digest, "report": plan.report, "columns": plan.columns}
     if out is None:
-        return plan, told | {"n_samples": len(plan.alignment.ids), "task": plan.task}
+        return told | {"n_samples": len(plan.alignment.ids), "task": plan.task}
     with progress_bar() as progress:
-        how: dict[str, Any] = {"compression": options.compression, "progress": progress}
-        partition = write_plan(plan, out, force=force, **how)
+        more: dict[str, Any] = {"compression": options.compression, "progress": progress}
+        partition = write_plan(plan, out, force=force, **more)
     if options.public_columns is None:
         plan.report.extend(looks_beside(partition, tables.align))
-    return plan, _summary(partition) | told | _held_out(options.split, out)
+    return _summary(partition) | told | _held_out(options.split, out)
 
 
 def _convert_source(source: Path, out: Path, how: dict[str, Any], force: bool) -> dict[str, Any]:
@@ -294,16 +281,6 @@ def _held_out(split: str | None, out: Path) -> dict[str, Any]:
     if split is None:
         return {}
     return {"test": _summary(open_partition(out / "test.parts", require_labels=False))}
-
-
-def _show_plan(plan: TablePlan) -> None:
-    lines = list(plan.report)
-    for name, columns in plan.columns.items():
-        lines.append(f"{name}: {len(columns)} columns, {sum(c['features'] for c in columns)} features")
-        lines += [f"  {_column_line(record)}" for record in columns]
-    held = "" if plan.test is None else f" and {len(plan.test.alignment.ids)} held out"
-    lines.append(f"nothing written: {len(plan.alignment.ids)} rows{held}, {plan.task}")
-    say("\n".join(lines))
 
 
 def _type_lines(columns: list[dict[str, Any]]) -> list[str]:
@@ -375,24 +352,25 @@ def _summary(partition: Partition) -> dict[str, Any]:
     }
 
 
-def _show_json(summary: dict[str, Any]) -> None:
-    print_json(summary, indent=None)
-
-
-def _show(summary: dict[str, Any]) -> None:
-    # Plain text: a name in brackets must not be taken for markup.
-    lines = [
-        *summary.get("report", ()),
-        f"{summary['partition']}: {summary['n_samples']} rows, {summary['n_features']} features, "
-        f"{summary['task']}",
-    ]
-    for party in summary["parties"]:
+def _lines(told: dict[str, Any]) -> Iterator[str]:
+    """What was converted; of a partition that is only planned, how its columns are read."""
+    yield from told.get("report", ())
+    columns = dict(told.get("columns", {}))
+    if "partition" in told:
+        yield (
+            f"{told['partition']}: {told['n_samples']} rows, {told['n_features']} features, {told['task']}"
+        )
+    for party in told.get("parties", ()):
         stored = f"csr, {party['nnz']} non-zeros" if party["kind"] == "csr" else "dense"
-        lines.append(f"  {party['name']}: {party['n_features']} features, {stored}, {party['dtype']}")
-        lines += [f"    {line}" for line in _type_lines(summary.get("columns", {}).get(party["name"], []))]
-    if summary["classes"] is not None:
-        named = (f"{name} -> {c} ({n} rows)" for c, (name, n) in enumerate(summary["classes"].items()))
-        lines.append(f"  labels: {', '.join(named)}")
-    if "test" in summary:
-        lines.append(f"{summary['test']['partition']}: {summary['test']['n_samples']} rows held out")
-    say("\n".join(lines))
+        yield f"  {party['name']}: {party['n_features']} features, {stored}, {party['dtype']}"
+        yield from (f"    {line}" for line in _type_lines(columns.pop(party["name"], [])))
+    for name, own in columns.items():
+        yield f"  {name}: {len(own)} columns, {sum(column['features'] for column in own)} features"
+        yield from (f"    {line}" for line in _type_lines(own))
+    if told.get("classes"):
+        named = (f"{name} -> {c} ({n} rows)" for c, (name, n) in enumerate(told["classes"].items()))
+        yield f"  labels: {', '.join(named)}"
+    if "test" in told:
+        yield f"{told['test']['partition']}: {told['test']['n_samples']} rows held out"
+    if "partition" not in told:
+        yield f"nothing written: {told['n_samples']} rows, {told['task']}"

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from fastadmm.cli.app import app
 from fastadmm.cli.options import FORCE, written
-from fastadmm.cli.tables import grid, show
-from fastadmm.cli.terminal import say
+from fastadmm.cli.terminal import grid, say, show
 
 _NEXT = """
 Try next:

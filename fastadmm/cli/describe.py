@@ -22,7 +22,7 @@ from fastadmm.store.elements import read_attribute
 from fastadmm.store.h5file import read_h5
 from fastadmm.store.label_file import LABELS_TYPE, LabelData, open_labels
 from fastadmm.store.manifest import MANIFEST, SHARDS
-from fastadmm.store.model import PARTY_MODEL, open_shared_part
+from fastadmm.store.model import open_shared_part
 from fastadmm.store.partition import open_partition
 from fastadmm.store.party_file import PARTY_TYPE, PartyData, open_party
 
@@ -76,13 +76,7 @@ def _file(path: Path, check: bool) -> dict[str, Any]:
     with read_h5(path) as file:
         version = read_attribute(file, "encoding-version", str)
         attributes = {str(key): np.asarray(value).tolist() for key, value in file.attrs.items()}
-    table = {}
-    if kind == PARTY_MODEL:
-        from fastadmm.runs.coefficients import read_coefficients
-
-        with suppress(FormatError):  # what is incomplete is listed all the same
-            table = {"coefficients": read_coefficients(path).to_dict()}
-    return {"kind": "hdf5", "encoding": kind, "version": version, "attributes": attributes, **table}
+    return {"kind": "hdf5", "encoding": kind, "version": version, "attributes": attributes}
 
 
 def _of(what: Any, *names: str) -> dict[str, Any]:

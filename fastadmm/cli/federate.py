@@ -1,4 +1,4 @@
-"""``fastadmm federate``: training between organisations over NVFlare."""
+"""``fastadmm federate`` and ``coordinator``: training between organisations, over a network or by files."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastadmm.cli import options as opt
 from fastadmm.cli.agent import status
-from fastadmm.cli.app import new_group, share
-from fastadmm.cli.coefficients import COVARIANCE, LEVEL
+from fastadmm.cli.app import new_group
+from fastadmm.cli.columns import COVARIANCE, LEVEL
 from fastadmm.cli.convert import LIKE, Beside
-from fastadmm.cli.coordinator import group as by_hand
 from fastadmm.cli.terminal import say
 from fastadmm.cli.worth import LABEL_PARTY, LEAVE_ONE_OUT, METRIC
 from fastadmm.errors import ConfigError, WaitingError
@@ -18,12 +17,14 @@ from fastadmm.errors import ConfigError, WaitingError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fastadmm.between.train import StepResult
     from fastadmm.solver.history import RoundRecord
 
 T = TypeVar("T")
 
 group = new_group(
-    "federate", "Between organisations, over NVFlare with mutual TLS: align, train, evaluate, predict."
+    federate="Between organisations, over NVFlare with mutual TLS: align, train, evaluate, predict.",
+    coordinator="The coordinator's side of training, over exchanged files or as 'federate'.",
 )
 
 _KIT = opt.argument("A startup kit, as `nvflare provision` writes it.")
@@ -242,7 +243,7 @@ def infer(
 ) -> None:
     """Compute standard errors: each party learns its own, you get the tests and the fit."""
     from fastadmm.between.predict import federate_infer
-    from fastadmm.cli.coefficients import print_inference
+    from fastadmm.cli.columns import print_inference
 
     how: dict[str, Any] = {"covariance": covariance, "level": level, "say": _say}
     print_inference(_waiting(wait, lambda: federate_infer(config, run, out, **how)), as_json)
@@ -271,4 +272,70 @@ def worth(
     print_worth(found, as_json)
 
 
-share(group, by_hand)
+def _settings() -> Any:
+    from fastadmm.settings.keys import PRIVACY, SETTINGS
+
+    own = [s for s in SETTINGS.values() if s.role != "data" and "exchange" not in s.refused]
+    return opt.common(own), PRIVACY.values()
+
+
+@group.command()
+@opt.with_options(_settings)
+def start(
+    labels: Path = opt.argument("Label file (labels.h5 of a partition)."),
+    party: list[str] = opt.option(opt.PARTY.help, default=..., metavar="NAME"),
+    out: Path = opt.written("DIR", ...),
+    *,
+    options: dict[str, Any],
+    config: Path | None = opt.CONFIG,
+    own: Path | None = opt.OWN,
+) -> None:
+    """Start a run: write the first request for each --party, given in the model's order."""
+    from fastadmm.between.train import coordinator_start
+    from fastadmm.cli.options import settings_of
+    from fastadmm.files.atomic import shown
+    from fastadmm.runs.config import read_config
+
+    base = read_config(config) if config is not None else {}
+    base.pop("provenance", None)
+    place = shown(config) if config is not None else "command line"
+    with settings_of(config):
+        _show(coordinator_start(labels, party, out, base, place, options=options, own=own))
+
+
+@group.command()
+def step(
+    run: Path = opt.argument("Directory of 'fastadmm coordinator start'."),
+    messages: list[Path] | None = opt.argument(
+        "Messages received from parties.", default=None, metavar="[MESSAGE.msg]..."
+    ),
+    as_json: bool = opt.JSON,
+) -> int:
+    """Read messages and continue: write new requests or, at the end, the model."""
+    from fastadmm.between.train import coordinator_step
+    from fastadmm.cli.train import report_result
+
+    result = coordinator_step(run, messages or [])
+    if result.document is None:
+        _show(result)
+        return 0
+    return report_result(result.document, run, as_json)
+
+
+@group.command()
+def repair(
+    run: Path = opt.argument("Directory of 'fastadmm coordinator start'."),
+    again: int | None = opt.option(
+        "Ask again for exchange N and all after it, because a message was wrong.", metavar="N"
+    ),
+) -> None:
+    """Discard unusable messages and ask for them again."""
+    from fastadmm.between.train import coordinator_repair
+
+    _show(coordinator_repair(run, again))
+
+
+def _show(result: StepResult) -> None:
+    for note in result.notes:
+        say(note)
+    say(f"rounds done: {result.n_rounds}")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.tables import grid, show
-from fastadmm.cli.terminal import print_json, say
+from fastadmm.cli.terminal import grid, print_json, say, show
 from fastadmm.errors import ConfigError
 from fastadmm.settings.setting import declare
 
@@ -69,12 +69,11 @@ def forecast(
 
 
 def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3g}"
+    return "–" if value is None else str(value) if isinstance(value, int) else f"{value:.3g}"
 
 
 def _show(document: dict[str, Any]) -> None:
-    gap, best = document["gap"], document["best_rounds"]
-    rows = [("as asked", gap), ("best number of rounds", best)]
+    rows = [("as asked", document["gap"]), ("best number of rounds", document["best_rounds"])]
     rows += [(f"weights by {kind}", document["weighting"][kind]) for kind in ("size", "budget")]
     coalition = document["best_coalition"]
     rows.append((f"best coalition: {', '.join(coalition['owners'])}", coalition["gap"]))
@@ -82,25 +81,17 @@ def _show(document: dict[str, Any]) -> None:
     title = f"expected gap to the best model; pilot: {document['pilot']}"
     cells = ([name, item["rounds"], *(_number(item[part]) for part in parts)] for name, item in rows)
     show(grid(title, ("", "rounds", *parts), cells))
-    owners = (
-        (
-            owner["name"],
-            owner["n_samples"],
-            "inf" if owner["epsilon"] is None else _number(owner["epsilon"]),
-            _number(owner["marginal_value"]),
-            _number(owner["noise_threshold"]),
-        )
-        for owner in document["owners"]
-    )
+    keys = ("n_samples", "epsilon", "marginal_value", "noise_threshold")
+    owners = [{**owner, "epsilon": owner["epsilon"] or math.inf} for owner in document["owners"]]
     header = ("owner", "records", "epsilon", "value of joining", "lowers noise from records")
-    show(grid("owners", header, owners))
+    show(grid("owners", header, ([o["name"], *(_number(o[key]) for key in keys)] for o in owners)))
     if document["leave_out"]:
         say(f"Leave out: {', '.join(document['leave_out'])}.")
-    bound = document["bound"]
+    bound, paper = document["bound"], document["paper"]
     say(
         f"Proved bound on optimisation and noise: {_number(bound)}. The paper's law (1/n^2) sum 1/eps^2 = "
-        f"{_number(document['paper']['psi'])}; its Theorem 2 {_number(document['paper']['theorem2'])}, "
-        f"its Theorem 3 is proportional to {_number(document['paper']['theorem3'])}."
+        f"{_number(paper['psi'])}; its Theorem 2 {_number(paper['theorem2'])}, its Theorem 3 is proportional "
+        f"to {_number(paper['theorem3'])}."
     )
     for warning in document["warnings"]:
         say(f"warning: {warning}")

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastadmm.cli.app import app
 from fastadmm.cli.options import JSON, argument, flag
-from fastadmm.cli.tables import cell, grid, show
-from fastadmm.cli.terminal import print_json
+from fastadmm.cli.terminal import cell, grid, print_json, show
 from fastadmm.files.escapes import printable
 
 if TYPE_CHECKING:
@@ -32,10 +31,6 @@ def inspect(
         print_json(_strict(found), **options)
         return
     show(*_view(found))
-
-
-#: Coefficients of a party's model file that are shown.
-_LARGEST = 10
 
 
 def _strict(value: Any) -> Any:
@@ -151,9 +146,6 @@ def _view(found: dict[str, Any]) -> Iterator[RenderableType]:
     """Tables and sentences about a path: single values, each list, and what a run or a model guarantees."""
     from fastadmm.privacy.published import KEPT_BACK, is_private
 
-    rows = found.get("coefficients", {}).get("coefficients", [])
-    if rows:
-        found = {**found, "coefficients": sorted(rows, key=lambda row: -abs(row["scaled_weight"]))[:_LARGEST]}
     told = _told(found)
     if found.get("result"):
         del told["last round"]
@@ -169,8 +161,6 @@ def _view(found: dict[str, Any]) -> Iterator[RenderableType]:
         for file in table:
             yield _facts(file["file"], [])
             yield from _view(file)
-    if len(rows) > _LARGEST:
-        yield f"{len(rows) - _LARGEST} more: fastadmm coefficients"
     for part in parts:
         if constants := part.get("private_constants"):
             said = f"{', '.join(constants)}: computed from its rows, so no epsilon is proved"

@@ -16,7 +16,7 @@ from fastadmm.settings.setting import declare
 if TYPE_CHECKING:
     from fastadmm.store.collection import Owners
 
-group = new_group("owners", "Train with owners of rows, who answer differentially private gradient queries.")
+group = new_group(owners="Train with owners of rows, who answer differentially private gradient queries.")
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.tables import grid, show
-from fastadmm.cli.terminal import data_output, print_json, say
+from fastadmm.cli.terminal import data_output, grid, print_json, say, show
 from fastadmm.errors import ConfigError
 from fastadmm.files.escapes import printable
 

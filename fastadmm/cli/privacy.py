@@ -124,4 +124,4 @@ def _print(line: str, rows: list[tuple[str, str]]) -> None:
     width = max((len(key) for key, _ in rows), default=0)
     say(line)
     for key, value in rows:
-        say(f"  {key:<{width}}  {value}", hang=width + 4)
+        say(f"  {key:<{width}}  {value}")

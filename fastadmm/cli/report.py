@@ -6,8 +6,7 @@ from pathlib import Path
 
 from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.tables import grid, show
-from fastadmm.cli.terminal import print_json, say
+from fastadmm.cli.terminal import grid, print_json, say, show
 
 
 @app.command()

@@ -9,13 +9,12 @@ from typing import Any
 from fastadmm.cli import options as opt
 from fastadmm.cli.app import new_group
 from fastadmm.cli.predict import ReadOptions
-from fastadmm.cli.tables import grid, show
-from fastadmm.cli.terminal import data_output, print_json, say
+from fastadmm.cli.terminal import data_output, grid, print_json, say, show
 from fastadmm.files.escapes import csv_rows, printable
 from fastadmm.settings.setting import declare
 
 group = new_group(
-    "scorecard", "Make a scorecard: bins and weights of evidence, then points of a model trained on them."
+    scorecard="Make a scorecard: bins and weights of evidence, then points of a model trained on them."
 )
 
 

@@ -41,7 +41,9 @@ def train(
     as_json: bool = opt.JSON,
 ) -> int:
     """Train a joint model until it is proved to be nearly the best one (non-convex: until stationary)."""
-    from fastadmm.cli.cluster import agreed, on_cluster, refuse_many, workers
+    from functools import partial
+
+    from fastadmm.cli.cluster import absolute_paths, agreed, on_cluster, on_dask, refuse_many, workers
     from fastadmm.cli.display import make_display
     from fastadmm.cli.options import settings_of
     from fastadmm.runs.train import start_run
@@ -64,10 +66,11 @@ def train(
                 return show_plan(settings, as_json, comm)
 
             if settings.cluster.startswith("dask://"):
-                from fastadmm.cli.cluster import refuse_logs, start_on_dask
-
-                refuse_logs(log_to)
-                result = start_on_dask(settings, run, force, make_display(quiet))
+                own, cluster, retry = absolute_paths(settings), settings.cluster, settings.retry
+                display = make_display(quiet)
+                result = on_dask(
+                    cluster, run, lambda at: partial(start_run, own, at, force=force), retry, log_to, display
+                )
                 return report_result(result, run, as_json)
 
             def lead(comm: Any) -> int:
@@ -168,7 +171,9 @@ def resume(
     as_json: bool = opt.JSON,
 ) -> int:
     """Continue an interrupted run to the same result, bit for bit, or a finished one to a new limit."""
-    from fastadmm.cli.cluster import agreed, on_cluster, refuse_many, workers
+    from functools import partial
+
+    from fastadmm.cli.cluster import agreed, on_cluster, on_dask, refuse_many, workers
     from fastadmm.cli.display import make_display
     from fastadmm.runs.train import cluster_of, resume_run
     from fastadmm.tracking import tracked
@@ -177,10 +182,11 @@ def resume(
         cluster = agreed(comm, lambda: cluster_of(run, options))
         refuse_many(options.get("cluster"), cluster)
         if cluster.startswith("dask://"):
-            from fastadmm.cli.cluster import refuse_logs, resume_on_dask
-
-            refuse_logs(log_to)
-            return report_result(resume_on_dask(cluster, run, options, make_display(quiet)), run, as_json)
+            retry, display = int(options.get("retry") or 0), make_display(quiet)
+            result = on_dask(
+                cluster, run, lambda at: partial(resume_run, at, changes=options), retry, log_to, display
+            )
+            return report_result(result, run, as_json)
 
         def lead(comm: Any) -> int:
             with tracked(run, log_to or [], make_display(quiet)) as tracking:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.tables import grid, show
-from fastadmm.cli.terminal import print_json, say
+from fastadmm.cli.terminal import grid, print_json, say, show
 from fastadmm.errors import ExitCode
 
 if TYPE_CHECKING:
