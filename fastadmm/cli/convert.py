@@ -124,11 +124,11 @@ class _Values(Beside):
     standardize: bool = STANDARDIZE
     task: opt.Task | None = opt.option(opt.TASK.help)
     positive: str | None = opt.POSITIVE
-    normalize: str | None = declare("data", "l2: rows of each party get norm 1", choices=("none", "l2"))
-    dtype: str | None = declare("data", "of stored features", choices=("float64", "float32"))
-    storage: str | None = declare("data", "of stored features", choices=("auto", "dense", "csr"))
+    normalize: str | None = declare("data", "rows of each party to norm 1", choices=("none", "l2"))
+    dtype: str | None = declare("data", "of features", choices=("float64", "float32"))
+    storage: str | None = declare("data", "of features", choices=("auto", "dense", "csr"))
     compression: str = declare(
-        "data", "gzip, zstd or blosc2", choices=("none", "gzip", "zstd", "blosc2"), default="none"
+        "data", "of the files", choices=("none", "gzip", "zstd", "blosc2"), default="none"
     )
 
 

@@ -213,7 +213,8 @@ class _Command:
 def _set_parameter(keys: dict[str, Setting]) -> inspect.Parameter:
     """The option ``--set``, which lists the keys that groups of options have for it."""
     text = "Sets what has no option of its own, by its key; may be repeated."
-    text += f" Keys: {'; '.join(f'{key}, {s.doc}' for key, s in keys.items())}." if keys else ""
+    told = [f"{key} ({': '.join(filter(None, (s.doc, ', '.join(s.allowed))))})" for key, s in keys.items()]
+    text += f" Keys: {', '.join(told)}." if keys else ""
     return inspect.Parameter(
         "set_",
         inspect.Parameter.KEYWORD_ONLY,

@@ -30,8 +30,8 @@ class _Owners:
     standardize: bool = STANDARDIZE
     drop_rest: bool = declare("data", "true: rows beyond those of sizes stay out", default=False)
     overlap: str = declare("data", "count: records of several owners divide every epsilon", default="refuse")
-    storage: str = declare("data", "of stored features", choices=("auto", "dense", "csr"), default="auto")
-    dtype: str = declare("data", "of stored features", choices=("float64", "float32"), default="float64")
+    storage: str = declare("data", "of features", choices=("auto", "dense", "csr"), default="auto")
+    dtype: str = declare("data", "of features", choices=("float64", "float32"), default="float64")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.terminal import data_output, grid, print_json, say, show
+from fastadmm.cli.terminal import csv_output, grid, print_json, say, show
 from fastadmm.errors import ConfigError
 from fastadmm.files.escapes import printable
 
@@ -139,14 +139,11 @@ def are_tables(paths: list[Path]) -> bool:
 
 def write_csv(predictions: Predictions, out: Path | None, force: bool) -> None:
     """Write predictions to a file, or to standard output."""
-    from fastadmm.files.atomic import csv_file
     from fastadmm.runs.predict import write_predictions
 
-    if out is None:
-        write_predictions(data_output(), predictions)
-    else:
-        with csv_file(out, force=force) as file:
-            write_predictions(file, predictions)
+    with csv_output(out, force) as file:
+        write_predictions(file, predictions)
+    if out is not None:
         say(f"{len(predictions.score)} predictions in {out}")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from fastadmm.cli import options as opt
 from fastadmm.cli.app import new_group
 from fastadmm.cli.predict import ReadOptions
-from fastadmm.cli.terminal import data_output, grid, print_json, say, show
+from fastadmm.cli.terminal import csv_output, grid, print_json, say, show
 from fastadmm.files.escapes import csv_rows, printable
 from fastadmm.settings.setting import declare
 
@@ -127,15 +127,12 @@ def apply(
     force: bool = opt.FORCE,
 ) -> None:
     """Add up the points of new rows, read like the training tables."""
-    from fastadmm.files.atomic import csv_file
     from fastadmm.runs.points import apply_card
 
     header, lines, notes = apply_card(card, tables, rows.reading())
-    if out is None:
-        csv_rows(data_output(), [header, *lines])
-    else:
-        with csv_file(out, force=force) as file:
-            csv_rows(file, [header, *lines])
+    with csv_output(out, force) as file:
+        csv_rows(file, [header, *lines])
+    if out is not None:
         say(f"points of {len(lines)} rows in {out}")
     for line in notes:
         say(f"fastadmm: {line}", error=True)

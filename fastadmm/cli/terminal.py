@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from fastadmm.files.escapes import printable, printable_json, printable_lines
@@ -53,11 +55,18 @@ def print_json(document: Any, indent: int | None = 2, **how: Any) -> None:
     print(printable_json(json.dumps(document, indent=indent, **how)))
 
 
-def data_output() -> TextIO:
-    """Standard output for tables: in UTF-8 like files, whatever the terminal takes."""
+@contextmanager
+def csv_output(out: Path | None, force: bool) -> Iterator[TextIO]:
+    """A file for a table, or standard output: in UTF-8 like files, whatever the terminal takes."""
+    if out is not None:
+        from fastadmm.files.atomic import csv_file
+
+        with csv_file(out, force=force) as file:
+            yield file
+        return
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
-    return sys.stdout
+    yield sys.stdout
 
 
 #: No terminal: nothing breaks a line.
