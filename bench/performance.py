@@ -75,8 +75,9 @@ def startup(data: Path | None, quick: bool) -> Any:
             "demo_cold": seconds("demo", "-o", f"{folder}/cold", NUMBA_CACHE_DIR=str(place / "a")),
             "demo_warm": seconds("demo", "-o", f"{folder}/warm", NUMBA_CACHE_DIR=str(place / "a")),
         }
+        warm = "import json; from fastadmm.cli.warmup_run import warm_up; print(json.dumps(warm_up()))"
         cold = subprocess.run(
-            [sys.executable, "-P", "-c", program, "warmup", "--json"],
+            [sys.executable, "-P", "-c", warm],
             env={**os.environ, "NUMBA_CACHE_DIR": str(place / "b")},
             capture_output=True,
             check=True,
