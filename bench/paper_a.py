@@ -557,7 +557,7 @@ def block(found: dict[str, Any]) -> str:
         "Lemma 1's C and for b₁ the largest norm that occurred (the theorem is unproved, the lemma false):",
         "",
         "| data | b₁ | C of party 1 | σ on a parameter of party 1 | ε it claims at "
-        "the largest σ of the figure | test log loss with its noise |",
+        "the largest σ above | test log loss with its noise |",
         "|---|---:|---:|---:|---:|---:|",
     ]
     for c in cases.values():
