@@ -290,10 +290,7 @@ def owners(case: Case) -> None:
     case.run("owners convert ../two.csv --label y --sizes 50,60 --names n,s -o d.owners --json")
     case.run("owners convert ../number.csv --label y --sizes 30,80 -o r.owners")
     common = "--rounds 5 --threads 1 -q"
-    case.run(
-        f"owners train d.owners --epsilon inf --bound clip:1 --step 0.5 {common} "
-        "--set objective=true -o exact"
-    )
+    case.run(f"owners train d.owners --epsilon inf --bound clip:1 --step 0.5 {common} -o exact")
     case.run(
         "owners train d.owners --epsilon 2 --bound clip:1 --set method=adaptive --step 0.5 "
         f"{common} -o laplace"
@@ -356,7 +353,7 @@ def run_here(home: Path, names: list[str]) -> None:
         data.run(f"convert ../{name}.csv {columns} {task} -o {name}.parts")
         if (home / f"{name}-test.csv").exists():
             data.run(f"convert ../{name}-test.csv --label y --like {name}.parts -o {name}-test.parts")
-    data.run("convert ../sparse.libsvm --parties 3 --features 200 --set storage=csr -o sparse.parts")
+    data.run("convert ../sparse.libsvm --parties 3 --features 200 -o sparse.parts")
     for name in names:
         case = Case(home / name)
         case.directory.mkdir()

@@ -307,7 +307,7 @@ SUBJECTS: dict[str, Subject] = {
         Command("convert --guest @guest.csv --host @host.csv --id id --label y --missing indicator --categorical age "
                 "--duplicates drop -o @out.parts", ("out.parts",)),
         Command("align --guest @guest.csv --host @host.csv --id id -o @out.json", ("out.json",)),
-        Command("align --guest @guest.csv --host @host.csv --id id --duplicates first -o @out.json", ("out.json",)),
+        Command("align --guest @guest.csv --host @host.csv --id id --set duplicates=first -o @out.json", ("out.json",)),
     ), 2),
     "described": Subject(seed_described, ("columns.toml", "guest.csv", "described.parts/*.h5"), (
         Command("convert --guest @guest.csv --host @host.csv --id id --label y --public-columns @columns.toml -o @out.parts",

@@ -164,7 +164,8 @@ class _Command:
         return self._own.replace(parameters=parameters)
 
     def __call__(self, **values: Any) -> Any:
-        found = self._set(values.pop("set_", None) or ())
+        pairs = values.pop("set_", None)
+        found = self._set(pairs) if pairs else {}
         for group in self._groups:
             names = [f.name for f in fields(group.annotation)]
             own = {name: values.pop(name) for name in names if name in values}
