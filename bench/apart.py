@@ -3,7 +3,7 @@
     python -P bench/apart.py [--redraw | KIND ...]
 
 Writes ``bench/apart.json`` (what was measured), the block ``apart`` of ``docs/performance.md`` and the block
-``growth`` of ``docs/between.md``, which are made from that file alone; with kinds of fits, only those are
+``growth`` of the same page, which are made from that file alone; with kinds of fits, only those are
 measured again. Nothing here depends on the clock. Exchanges and bytes are those of ``result.json``, less the
 exchanges before the first round.
 """
@@ -29,7 +29,6 @@ from page import replace_block  # noqa: E402
 from rounds import datasets, geometric_mean  # noqa: E402
 
 MEASURED, PAGE = ROOT / "bench" / "apart.json", ROOT / "docs" / "performance.md"
-GROWTH_PAGE = ROOT / "docs" / "between.md"
 ROWS, GAP, MOST = 4000, 1e-6, 400
 
 #: Bounds that a part of the weights are at.
@@ -195,7 +194,7 @@ def main() -> None:
         MEASURED.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     found = json.loads(MEASURED.read_text(encoding="utf-8"))
     replace_block("apart", block(found), PAGE)
-    replace_block("growth", growth(found), GROWTH_PAGE)
+    replace_block("growth", growth(found), PAGE)
 
 
 if __name__ == "__main__":

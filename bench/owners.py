@@ -5,7 +5,7 @@
     python -P bench/owners.py --redraw   pages and pictures from the file alone
 
 Writes ``bench/owners.json``, the blocks between ``<!-- owners-...:begin -->`` and ``end -->`` in
-``docs/owners.md`` and ``docs/paper-b.md``, and pictures in ``docs/img``. Noise is seeded, from NumPy, and
+``docs/owners.md`` and ``docs/papers.md``, and pictures in ``docs/img``. Noise is seeded, from NumPy, and
 protects nobody; only times differ between runs of the same versions.
 """
 
@@ -761,7 +761,7 @@ def steps_block(measured: dict[str, Any]) -> str:
 #: Blocks by page.
 BLOCKS: dict[str, dict[str, Callable[[dict[str, Any]], str]]] = {
     "owners.md": {"forecast": forecast_block, "beyond": beyond_block},
-    "paper-b.md": {"steps": steps_block, "shares": shares_block, "claims": claims_block},
+    "papers.md": {"steps": steps_block, "shares": shares_block, "claims": claims_block},
 }
 
 

@@ -3,7 +3,7 @@
     python -P bench/paper_a.py [more] [--redraw] [--gisette gisette_scale gisette_scale.t]
 
 Writes ``bench/paper_a.json`` (what was measured), the block between
-``<!-- paper-a:begin -->`` and ``<!-- paper-a:end -->`` in ``docs/paper-a.md``
+``<!-- paper-a:begin -->`` and ``<!-- paper-a:end -->`` in ``docs/papers.md``
 (made from that file alone) and ``docs/img/paper-a-*.svg``. Noise and the
 starts of SGD are seeded: the same versions give the same numbers.
 
@@ -37,7 +37,7 @@ from datasets import find_data
 from page import replace_block
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "paper-a.md"
+PAGE = ROOT / "docs" / "papers.md"
 MEASURED = ROOT / "bench" / "paper_a.json"
 PICTURES = ROOT / "docs" / "img"
 MARK = "paper-a"

@@ -1,4 +1,4 @@
-"""The noise of Hu, Liu, Kong and Niu (2019) as a reference: it protects nothing (``docs/paper-a.md``).
+"""The noise of Hu, Liu, Kong and Niu (2019) as a reference: it protects nothing (``docs/papers.md``).
 
 No training here uses it: whoever sees messages of known columns reads the perturbed weights off them.
 """
