@@ -52,9 +52,6 @@ def audit(
     *,
     claim: _Claim,
     trials: int | None = option("How many numbers of noise to test. (default: 200000)", min=1000),
-    paper: int | None = option(
-        "Instead, audit the paper's calibration with this many columns, as a demonstration.", min=2
-    ),
     as_json: bool = JSON,
 ) -> int:
     """Test a privacy claim empirically; exit code 9 if it is refuted."""
@@ -68,21 +65,15 @@ def audit(
             say(f"audit: {text}", error=True)
 
     own = given_options(claim, *(("epsilon", "delta") if run is None else ()))
-    own += ["--paper"] * (run is not None and paper is not None)
-    if own and (run is not None or paper is not None):
-        what = "the paper's calibration" if run is None else "a run"
-        raise ConfigError(f"audit: {what} says that itself; leave out {', '.join(own)}")
-    if paper is not None:
-        epsilon, delta = (1.0 if claim.epsilon is None else claim.epsilon), claim.delta or 1e-5
-        rows = audits.audit_paper(paper, epsilon, delta)
-    elif run is not None:
+    if own and run is not None:
+        raise ConfigError(f"audit: a run says that itself; leave out {', '.join(own)}")
+    if run is not None:
         rows = audits.audit_run(run, trials, note)
         claimed, mu = audits.claim_of(run)
     else:
         claimed, mu = claim.settings()
         rows = audits.audit_settings(claimed, mu, trials, note=note)
-    if paper is None:
-        rows += audits.or_its_end("answers by files", lambda: audit_hosts(claimed, mu, note))
+    rows += audits.or_its_end("answers by files", lambda: audit_hosts(claimed, mu, note))
     flagged = any(row.flagged for row in rows)
     if as_json:
         document: dict[str, Any] = {"flagged": flagged, "checks": [row.to_json() for row in rows]}
@@ -90,7 +81,5 @@ def audit(
     else:
         for row in rows:
             say(f"{'FLAGGED' if row.flagged else 'ok':<8} {row.name}: {row.found}", hang=9)
-            if row.power:
-                say(f"{'':<8} {row.power}")
         say("the claim is refuted" if flagged else "nothing refutes the claim (which is no proof of it)")
     return int(ExitCode.PRIVACY if flagged else ExitCode.OK)

@@ -144,7 +144,7 @@ def _run(
         account.charge_all_rounds()
     shape = (len(setup.owners), setup.n_parameters)
     free = Payment(Ledger(), [], math.inf, 0.0)  # where nothing is claimed nothing is charged
-    payment = account.payment if account is not None else lambda number: free
+    payment = account.note if account is not None else lambda number: free
     answers = Answers(folder.path / "answers", identifier, shape, payment)
     begin = time.monotonic()
     replayed = []
@@ -173,8 +173,6 @@ def _run(
                 display.round(record)
         finally:
             display.stop()
-    if account is not None:
-        account.add_repeated(statement)
     document = _document(setup, learner, statement, interrupted)
     if objective:
         document["objective"] = setup.objective(learner.model)

@@ -96,12 +96,11 @@ def make_setup(settings: OwnerSettings, data: Owners, engine: Engine, *, in_memo
                 epsilon=epsilon / data.kappa,
                 delta=None if settings.delta is None else settings.delta / data.kappa,
                 rounds=settings.rounds,
-                batch=settings.batch,
                 engine=engine,
             )
         )
     sizes = np.array([owner.n_samples for owner in owners], dtype=float)
-    variances = np.array([owner.answers.variance / owner.batch_size**2 for owner in owners])
+    variances = np.array([owner.answers.variance / owner.n_samples**2 for owner in owners])
     weights = owner_weights(settings.weights, sizes, variances)
     noise = float((weights**2 * variances).sum() * owners[0].n_parameters)
     return Setup(
@@ -204,10 +203,9 @@ def describe_setup(setup: Setup, *, objective: bool = False) -> dict[str, Any]:
                 "n_samples": owner.n_samples,
                 "epsilon": epsilon if claims and private else None,
                 "epsilon_per_owner": owner.epsilon if claims and private else None,
-                "noise_scale": math.sqrt(answers.variance) / owner.batch_size if private else 0.0,
-                "lattice": answers.step / owner.batch_size,
+                "noise_scale": math.sqrt(answers.variance) / owner.n_samples if private else 0.0,
+                "lattice": answers.step / owner.n_samples,
                 "weight": float(weight),
-                "batch": owner.batch_size,
             }
         )
     claim = claims and any(o["epsilon"] is not None for o in owners)

@@ -123,15 +123,13 @@ class MessageSolver(PrivateRun):
         self.messages = np.zeros((m, n))
         self.z, self.u = np.zeros(n), np.zeros(n)
         self.prepared = False
-        self.start_weights: list[np.ndarray] = []
-        self.start_intercept = 0.0
 
     def terms(self) -> dict[str, Any]:
         """What parties elsewhere are told when the run begins, beside what every run says."""
         return {"penalty": self.tau * self.penalty}
 
     def prepare(self) -> None:
-        """Factorise, make the start from labels alone, and each party's answer to it (T = 0)."""
+        """Factorise, and make the start from labels alone."""
         if self.prepared:
             return
         begin = time.perf_counter()
@@ -144,9 +142,6 @@ class MessageSolver(PrivateRun):
                 self.problem = replace(self.problem, y=labels.target)
             self.engine.map(lambda party: party.factorise(), self.parties)
             self._coordinate()
-            self.start_intercept = self.intercept
-            self.engine.map(lambda m: self.parties[m].solve(self._target(m)), range(len(self.parties)))
-        self.start_weights = self.party_weights()
         self.prepared = True
         self.seconds += time.perf_counter() - begin
 
@@ -224,7 +219,6 @@ class MessageSolver(PrivateRun):
                 "late fusion of local models (nothing sent)": late_fusion(
                     self.problem, self.engine.n_threads
                 ),
-                "answers to labels alone (T = 0)": (self.start_weights, self.start_intercept),
             }
             losses = mean_losses(self.problem, models, self.engine)
         worse = (

@@ -6,26 +6,24 @@ farthest apart without it.
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fastadmm.blocks.block import DenseBlock
 from fastadmm.errors import InputError
 from fastadmm.privacy.adversary import concrete_rows, find_worst_pair
-from fastadmm.privacy.game import Case, cost_check, problem_of
+from fastadmm.privacy.game import Case, cost_check
 from fastadmm.privacy.noise_tests import Check
 from fastadmm.privacy.sensitivity import message_sensitivity
-from fastadmm.privacy.transcript import Release, Tap, epsilon_spent, made_run, many_rows
+from fastadmm.privacy.transcript import epsilon_spent, many_rows
 from fastadmm.settings.privacy import MessagePrivacy
 
 Array = np.ndarray
 
-#: Records of the neighbours, and of the run whose noise is looked at.
-_ROWS, _MANY_ROWS = 4_000, 10_000
+#: Records of the neighbours.
+_ROWS = 4_000
 
 #: How much longer than allowed are rows and targets that have to be clipped.
 _BEYOND = 10.0
@@ -53,7 +51,7 @@ def declared_cost(settings: MessagePrivacy, mu: float, sigma: float) -> Check:
     gdp = math.sqrt(settings.rounds) * bound.value / sigma
     where = f"for {settings.rounds} message(s) with sigma {sigma:.4g} and sensitivity {bound.value:.4g}"
     cost = epsilon_spent(gdp, settings.delta, (), discrete)
-    return cost_check("cost of the noise on record", cost, settings, f"{where} ({bound.theorem})", "")
+    return cost_check("cost of the noise on record", cost, settings, f"{where} ({bound.theorem})")
 
 
 def message_cases(settings: MessagePrivacy, mu: float) -> Iterator[Case]:
@@ -101,14 +99,3 @@ def worst_pairs(settings: MessagePrivacy, mu: float) -> list[Pair]:
     far = _BEYOND * ball, target, mu / _BEYOND**2
     pairs.append(search("neighbours that need clipped rows", *far, clip, longer=_BEYOND))
     return [pair for pair in pairs if len(pair.first) * settings.delta < 1.0] or pairs[:1]
-
-
-def message_releases(settings: MessagePrivacy, mu: float) -> list[Release]:
-    """What three parties release in a whole run, on two threads."""
-    n = many_rows(_MANY_ROWS, settings.delta)
-    rows = np.random.default_rng(0).normal(size=(3, n, 2))
-    solver = made_run(settings, problem_of(list(map(DenseBlock, 3.0 * rows)), mu), threads=2)
-    with contextlib.closing(solver), Tap() as tap:
-        for _ in range(settings.rounds):
-            solver.round()
-    return tap.releases

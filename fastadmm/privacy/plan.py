@@ -32,7 +32,6 @@ class BudgetPlan:
     multiplier: float  # :math:`\sigma/\Delta` per round
     joint: float  # epsilon of one person in all parties
     discrete: float  # epsilon that zCDP proves for discrete noise of the same size
-    paper: float  # what Corollary 1 of the paper would say of this noise, were its Lemma 1 true
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; infinite ones as the text ``"inf"``."""
@@ -64,8 +63,6 @@ def plan_budget(
     if multiplier is None:
         multiplier = noise_multiplier(epsilon or 0.0, delta, rounds)
     mu = math.sqrt(rounds) / multiplier
-    share = delta / (2.0 * rounds)
-    per_round = math.sqrt(2.0 * math.log(1.25 / share)) / multiplier
     return BudgetPlan(
         epsilon=epsilon_of(mu, delta),
         delta=delta,
@@ -73,7 +70,6 @@ def plan_budget(
         multiplier=multiplier,
         joint=epsilon_of(compose_gdp([mu] * n_parties), delta),
         discrete=zcdp_epsilon(zcdp_of([mu]), delta),
-        paper=corollary_epsilon(per_round, rounds, delta / 2.0) if per_round < 100.0 else math.inf,
     )
 
 
@@ -89,7 +85,6 @@ def plan_table(plan: BudgetPlan, n_parties: int) -> list[tuple[str, str]]:
     return [
         *rows,
         ("discrete noise of this size", f"epsilon {plan.discrete:.6g} (zCDP)"),
-        ("Corollary 1 of the paper", f"epsilon {plan.paper:.6g} (unproved: its Lemma 1 is false)"),
     ]
 
 

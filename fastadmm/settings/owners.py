@@ -95,11 +95,6 @@ class OwnerSettings:
     learner: str | None = _method(
         "name of an owner that is the learner: its own answers are exact and are not sent",
     )
-    batch: float = _method(
-        "share of its records that an owner secretly samples for each answer (Gaussian)",
-        sign="positive",
-        default=1.0,
-    )
     ledger: str | None = _place(
         "privacy ledger shared by all runs on the same data; by default one in the run's directory",
         "Privacy ledger shared by all runs on these data.",
@@ -129,6 +124,8 @@ def make_settings(
         # One budget for all may be written as the number it is.
         numbers = [key for key in ("epsilon", "budget") if isinstance(source.get(key), int | float)]
         told = {**source, **{key: str(source[key]) for key in numbers}}
+        if told.pop("batch", 1.0) != 1.0:  # runs of older versions say 1.0
+            raise ConfigError(f"{where}: key 'batch': answers are of all records; leave it out")
         checked |= check_values(OwnerSettings, told, where)
     if "data" not in checked:
         raise ConfigError(f"{place}: key 'data' is missing: name the directory with the owners")

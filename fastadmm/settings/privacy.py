@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from inspect import Parameter, Signature
-from numbers import Integral, Real
+from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_type_hints
 
 from fastadmm.errors import ConfigError, PrivacyBudgetError
 from fastadmm.other_names import choose_instead, near_key
 from fastadmm.settings.setting import Setting, declare, settings_of
+from fastadmm.settings.values import check_value
 
 #: Heading of the options in the help.
 PANEL = "Privacy (docs/privacy.md)"
@@ -29,6 +30,9 @@ ADJACENCIES: dict[str, str] = {
 SAMPLERS: tuple[str, ...] = ("grid", "discrete", "insecure_test")
 
 _budget = partial(declare, "budget", panel=PANEL)
+
+#: A positive number beyond which squares overflow, or the accountant finds no root.
+_positive = partial(_budget, sign="positive", most=1e12)
 
 #: How the mode itself is declared, by every mode's class.
 _mode = partial(
@@ -131,7 +135,8 @@ class Privacy:
             """Settings of the mode's class; that of ``__init__`` is called next."""
             kind: type[Privacy] = cls
             if cls not in _KINDS.values():
-                _choice("mode", mode, MODES)
+                if mode not in MODES:
+                    raise ConfigError(f"mode: unknown choice {mode!r}; {choose_instead(mode, MODES)}")
                 kind = _KINDS[mode]
             for name in settings:
                 _check_name(name, kind)
@@ -212,29 +217,38 @@ class NoPrivacy(Privacy):
 class DifferentialPrivacy(Privacy):
     """What all modes with an epsilon have."""
 
-    epsilon: float = _budget(
+    epsilon: float = _positive(
         "budget of each party for the features of one record",
         "Budget of each party for one record's features.",
         default_doc="needed",
+        infinite=True,
         default=math.inf,
     )
-    delta: float = _budget(
+    delta: float = _positive(
         "failure probability; must be below 1/N",
         "Failure probability of the guarantee; must be below 1/N.",
+        below=1,
         default=1e-5,
     )
-    adjacency: str = _budget("which data sets are neighbours, see *Adjacency*", default="replace_one")
-    label_epsilon: float | None = _budget(
+    adjacency: str = _budget(
+        "which data sets are neighbours, see *Adjacency*",
+        choices=tuple(ADJACENCIES),
+        noun="choice",
+        default="replace_one",
+    )
+    label_epsilon: float | None = _positive(
         "ε of randomised response on labels, drawn once, before anything else "
         "([fusion.md](fusion.md)); by default labels are not protected",
     )
     sampler: str = _budget(
         '`grid`, `discrete` (needs `pip install "fastadmm[privacy]"`), or `insecure_test`, which '
         "gives no guarantee",
+        choices=SAMPLERS,
+        noun="choice",
         default="grid",
     )
     seed: int | None = _budget("seed of `insecure_test`; refused with other samplers")
-    total_epsilon: float | None = _budget("budget of all runs that share `ledger`", default_doc="`epsilon`")
+    total_epsilon: float | None = _positive("budget of all runs that share `ledger`", default_doc="`epsilon`")
     public_scaling: bool = _budget(
         "states that scales, fill values and categories do not come from the private rows",
         default=False,
@@ -247,14 +261,9 @@ class DifferentialPrivacy(Privacy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _choice("adjacency", self.adjacency, tuple(ADJACENCIES))
-        _choice("sampler", self.sampler, SAMPLERS)
-        _number("epsilon", self.epsilon, above=0.0, infinite=True)
-        _number("delta", self.delta, above=0.0, below=1.0)
-        _number("label_epsilon", self.label_epsilon, above=0.0, unset=True)
-        _number("total_epsilon", self.total_epsilon, above=0.0, unset=True)
-        _flag("public_scaling", self.public_scaling)
-        _flag("allow_infinite_epsilon", self.allow_infinite_epsilon)
+        family: Any = type(self)
+        for name, setting in settings_of(family).items():
+            _check(setting, getattr(self, name))
         if self.total_epsilon is not None and self.total_epsilon < self.epsilon:
             raise ConfigError("total_epsilon: all runs together cannot have less than this run's epsilon")
         if math.isinf(self.epsilon):
@@ -319,18 +328,21 @@ class MessagePrivacy(DifferentialPrivacy):
     rounds: int = _budget(
         "T, number of messages of each party, fixed and charged in advance (`message`)",
         option="--private-rounds",
+        sign="positive",
         default=1,
     )
-    ball: float = _budget("B, bound on each party's weights (`message`)", default=8.0)
-    target_clip: float | None = _budget("W, bound on public targets (`message`)", default_doc="`ball`")
-    message_clip: float | None = _budget(
+    ball: float = _positive("B, bound on each party's weights (`message`)", default=8.0)
+    target_clip: float | None = _positive("W, bound on public targets (`message`)", default_doc="`ball`")
+    message_clip: float | None = _positive(
         'b, bound on each message entry (`message`); `"none"` for no clip', none="none", default=2.0
     )
-    message_center: float = _budget("c, centre of the message clip, public (`message`)", default=0.0)
+    message_center: float = _budget(
+        "c, centre of the message clip, public (`message`)", most=1e12, default=0.0
+    )
     shrink: bool = _budget(
         "shrink noisy messages towards c by James and Stein's factor (`message`)", default=True
     )
-    slack: float = _budget(
+    slack: float = _positive(
         "certified solver error, part of the sensitivity, at least; rounding may take more "
         "(`message`). Between parties it cannot be chosen",
         default=1e-6,
@@ -338,14 +350,6 @@ class MessagePrivacy(DifferentialPrivacy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.rounds, bool) or not isinstance(self.rounds, Integral) or self.rounds < 1:
-            raise ConfigError(f"rounds: {self.rounds!r} must be a whole number, at least 1")
-        _number("ball", self.ball, above=0.0)
-        _number("target_clip", self.target_clip, above=0.0, unset=True)
-        _number("message_clip", self.message_clip, above=0.0, unset=True)
-        _number("message_center", self.message_center)
-        _flag("shrink", self.shrink)
-        _number("slack", self.slack, above=0.0)
         if self.message_clip is None and self.message_center != 0.0:
             raise ConfigError("message_center: without message_clip there is no centre; remove it")
 
@@ -365,11 +369,13 @@ class FusionPrivacy(DifferentialPrivacy):
     """Mode "fusion": locally private models and one symbol per record."""
 
     mode: str = _mode(default="fusion")
-    model_share: float = _budget(
-        "share of ε for a party's Gaussian releases, at most `model_epsilon_max` (`fusion`)", default=0.4
+    model_share: float = _positive(
+        "share of ε for a party's Gaussian releases, at most `model_epsilon_max` (`fusion`)",
+        below=1,
+        default=0.4,
     )
-    model_epsilon_max: float = _budget("upper limit of this share of ε (`fusion`)", default=1.0)
-    row_norm: float | None = _budget(
+    model_epsilon_max: float = _positive("upper limit of this share of ε (`fusion`)", default=1.0)
+    row_norm: float | None = _positive(
         "R, public bound; in training, longer rows are scaled down to it. By default found with "
         "noise and charged (`fusion`)"
     )
@@ -377,11 +383,6 @@ class FusionPrivacy(DifferentialPrivacy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _number("model_share", self.model_share, above=0.0, below=1.0)
-        _number("model_epsilon_max", self.model_epsilon_max, above=0.0)
-        _number("row_norm", self.row_norm, above=0.0, unset=True)
-        if self.label_party is not None and not isinstance(self.label_party, str):
-            raise ConfigError(f"label_party: {self.label_party!r} is not the name of a party")
         if self.adjacency == "column":
             raise ConfigError("adjacency: 'column' is for mode 'message'; fusion protects records")
 
@@ -446,37 +447,13 @@ def _check_name(name: str, kind: Any) -> None:
     raise ConfigError(f"{name}: mode {kind.mode!r} has none, mode {having[0]!r} has; remove it")
 
 
-def _choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ConfigError(f"{name}: unknown choice {value!r}; {choose_instead(value, allowed)}")
-
-
-#: Beyond it squares overflow, or the accountant finds no root.
-_LARGEST = 1e12
-
-
-def _flag(name: str, value: Any) -> None:
-    if not isinstance(value, bool):
-        raise ConfigError(f"{name}: {value!r} must be true or false")
-
-
-def _number(
-    name: str,
-    value: Any,
-    above: float = -math.inf,
-    below: float = math.inf,
-    infinite: bool = False,
-    unset: bool = False,
-) -> None:
-    if unset and value is None:
+def _check(setting: Setting, value: Any) -> None:
+    """Refuse a value of another type or range than declared."""
+    if value is None and (setting.none or setting.default is None):
         return
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise ConfigError(f"{name}: {value!r} is not a number")
-    number = float(value)
-    if _LARGEST < abs(number) < math.inf:
-        raise ConfigError(f"{name}: {value!r} is beyond {_LARGEST:g}")
-    good = math.isfinite(number) or (infinite and number == math.inf)
-    if not (good and above < number and (number < below or (infinite and number == math.inf))):
-        limits = "a finite number" if above == -math.inf else f"above {above:g}"
-        limits += f" and below {below:g}" if below < math.inf else ""
-        raise ConfigError(f"{name}: {value!r} must be {limits}")
+    if isinstance(value, Real) and not isinstance(value, int | float):
+        value = value.item() if hasattr(value, "item") else float(value)  # of NumPy
+    try:
+        check_value(setting, value)
+    except ValueError as error:
+        raise ConfigError(f"{setting.key}: {error}") from None
