@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 
 import numpy as np
@@ -17,7 +18,6 @@ from fastadmm.privacy.releases import Releases
 from fastadmm.runs.folder import RoundLog
 from fastadmm.settings.owners import make_settings
 from fastadmm.store.collection import open_owners
-from fastadmm.store.model import open_model
 from fastadmm.store.owner_file import OwnerWriter
 
 from owners_data import write_owners
@@ -80,10 +80,8 @@ def test_bounded_features_are_those_of_scaled_rows(tmp_path):
     expected = plain_descent(scaled, "squared", 0.0, 5.0, 10, lambda k: setup.step)[-1]
     assert learner.theta == pytest.approx(expected, abs=1e-10)
     everything = np.concatenate([np.column_stack([X, np.ones(len(X))]) for X, _ in scaled])
-    targets = np.concatenate([y for _, y in scaled])
-    assert setup.objective(expected) == pytest.approx(0.5 * np.mean((everything @ expected - targets) ** 2))
     # the public smoothness is a bound on the true one
-    assert setup.smoothness >= np.linalg.eigvalsh(everything.T @ everything / len(targets))[-1]
+    assert setup.smoothness >= np.linalg.eigvalsh(everything.T @ everything / len(everything))[-1]
 
 
 def test_algorithms_are_as_printed():
@@ -307,30 +305,19 @@ def test_a_full_disk_is_one_line(path, tmp_path, capsys, monkeypatch):
     assert costs(out) == [1.0, 2.0]
 
 
-def test_the_true_objective_ends_every_claim(path, tmp_path, capsys):
-    out = tmp_path / "run"
-    arguments = ["owners", "train", path, "-o", out, "--objective", *options_of(PRIVATE)]
-    assert run(*arguments) == 0
-    shown = capsys.readouterr()
-    for text in (shown.out, shown.err):
-        assert "No epsilon is claimed: the true objective of every round is logged" in text
-    assert "no epsilon, noise" in shown.out
-    for name in ("statement.json", "result.json"):
-        document = json.loads((out / name).read_text())
-        statement = document.get("statement", document)
-        assert statement["claimed"] is False
-        assert [o["epsilon"] for o in statement["owners"]] == [None, None]
-    assert open_model(out).certificate["status"] == "gradients, no epsilon claimed"
-    (out / "result.json").unlink()
-    assert resume_owner_run(out)["statement"]["claimed"] is False
-    assert run(*arguments[:4], tmp_path / "shared", *arguments[5:], "--ledger", tmp_path / "l") == 5
-    assert "--objective reads the data without noise" in capsys.readouterr().err
-    # without it the same run claims what it did, and logs nothing that the data decide
-    result = start_owner_run(settings_of(path, **PRIVATE), tmp_path / "plain")
+def test_what_a_run_logs(path, tmp_path):
+    """Nothing that the data decide, other than through answers."""
+    result = start_owner_run(settings_of(path, **PRIVATE), tmp_path / "run")
     assert result["statement"]["claimed"]
-    assert "objective" not in result
-    logged = [json.loads(line) for line in (tmp_path / "plain" / "rounds.jsonl").read_text().splitlines()]
+    logged = [json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()]
     assert all(record.keys() == {"round", "step", "gradient_norm", "noise", "seconds"} for record in logged)
+    # an unfinished run that logged the true objective
+    (tmp_path / "run" / "result.json").unlink()
+    settings = tmp_path / "run" / "owners-run.toml"
+    text = re.sub(r'settings = "sha256.*', "", settings.read_text())  # as of older versions
+    settings.write_text("objective = true\n" + text)
+    with pytest.raises(ConfigError, match="key 'objective' is of an older version"):
+        resume_owner_run(tmp_path / "run")
 
 
 def test_everything_a_run_writes_follows_from_its_answers(tmp_path, monkeypatch):

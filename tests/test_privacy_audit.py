@@ -9,7 +9,12 @@ from fastadmm.errors import ConfigError
 from fastadmm.privacy.accounting import epsilon_of
 from fastadmm.privacy.noise import NoiseSource, calibrate
 from fastadmm.privacy.noise_tests import directions_check
-from fastadmm.privacy.plan import corollary_epsilon, lemma_counter_example, lemma_sensitivity, theorem_sigma
+from fastadmm.privacy.paper_noise import (
+    corollary_epsilon,
+    lemma_counter_example,
+    lemma_sensitivity,
+    theorem_sigma,
+)
 
 ENGINE = Engine(1)
 

@@ -138,20 +138,6 @@ class Owner:
             total += part
         return total
 
-    def loss_sum(self, theta: np.ndarray) -> float:
-        """Summed loss of the (scaled) records, without noise, for simulations only. Shapes: theta (p,)."""
-        from scipy import sparse
-
-        total = 0.0
-        weights, constant = theta[: self.rows.n_features], float(theta[-1]) if self.intercept else 0.0
-        for X, y in self.rows.pieces():
-            if isinstance(X, tuple):
-                X = sparse.csr_array((X[2], X[1].astype(np.int64), X[0]), shape=(len(y), len(weights)))
-            z = scaled(X, self.bound) @ weights + constant
-            target = np.clip(y, -self.bound.target_limit, self.bound.target_limit)
-            total += float(self.loss.values(z, target if self.loss.name == "squared" else y).sum())
-        return total
-
 
 def scaled(X: Any, bound: Bound) -> Any:
     """Rows brought into the ball of a ``features`` bound; a copy, shape (n, d)."""

@@ -54,11 +54,6 @@ class Setup:
             noise=math.sqrt(self.noise_variance / self.n_parameters),
         )
 
-    def objective(self, theta: np.ndarray) -> float:
-        """f(theta), read from the data without noise: for simulations only."""
-        total = sum(owner.loss_sum(theta) for owner in self.owners)
-        return float(total / self.n_samples + 0.5 * self.settings.lambda_ * theta @ theta)
-
 
 def make_setup(settings: OwnerSettings, data: Owners, engine: Engine, *, in_memory: bool = True) -> Setup:
     """Check settings against the data, bound gradients and calibrate every owner's noise."""
@@ -188,10 +183,9 @@ def default_step(settings: OwnerSettings, loss: OwnerLoss, bound: Bound) -> tupl
     return method, 1.0 / smoothness, smoothness
 
 
-def describe_setup(setup: Setup, *, objective: bool = False) -> dict[str, Any]:
+def describe_setup(setup: Setup) -> dict[str, Any]:
     """The statement of what is protected and how, as plain values, from a setup."""
     settings, bound = setup.settings, setup.bound
-    claims = bound.enforced and not objective
     learner = settings.learner
     owners = []
     for owner, epsilon, weight in zip(setup.owners, setup.epsilons, setup.weights, strict=True):
@@ -201,23 +195,18 @@ def describe_setup(setup: Setup, *, objective: bool = False) -> dict[str, Any]:
             {
                 "name": owner.name,
                 "n_samples": owner.n_samples,
-                "epsilon": epsilon if claims and private else None,
-                "epsilon_per_owner": owner.epsilon if claims and private else None,
+                "epsilon": epsilon if bound.enforced and private else None,
+                "epsilon_per_owner": owner.epsilon if bound.enforced and private else None,
                 "noise_scale": math.sqrt(answers.variance) / owner.n_samples if private else 0.0,
                 "lattice": answers.step / owner.n_samples,
                 "weight": float(weight),
             }
         )
-    claim = claims and any(o["epsilon"] is not None for o in owners)
+    claim = bound.enforced and any(o["epsilon"] is not None for o in owners)
     if all(owner.answers.name == "none" for owner in setup.owners):
         sentence = "No epsilon is claimed: answers are exact."
     elif not bound.enforced:
         sentence = "No epsilon is claimed: " + bound.describe() + "."
-    elif objective:
-        sentence = (
-            "No epsilon is claimed: the true objective of every round is logged, an exact function of all "
-            "records."
-        )
     else:
         sentence = (
             "All answers of an owner together change their distribution by at most the factor e^epsilon"

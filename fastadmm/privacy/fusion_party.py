@@ -104,7 +104,7 @@ def make_message(
     row_norm: float | None = None,
 ) -> FusionMessage:
     """The message: ``docs/fusion.md#f5-the-budget``. Shapes: block (N, d); target, public_class (N,)."""
-    norms = row_norms(block, engine)
+    norms = row_norms(block)
     if row_norm is None:
         row_norm = find_row_norm(norms, budget.norm, noise, 0, engine)
     first = NORM_QUERIES
