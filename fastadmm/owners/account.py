@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from fastadmm.errors import FormatError, PrivacyBudgetError
-from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.files.atomic import shown
 from fastadmm.files.reading import read_bytes
 from fastadmm.owners.owner import Owner
 from fastadmm.owners.setup import Setup
@@ -118,8 +118,6 @@ class Answers:
         self.directory, self.shape = directory, shape
         self._payment, self._releases = payment, Releases(directory)
         self._before = run  # what the next answer's question continues
-        with storage_errors(directory, "read"):
-            self._names = sorted(os.listdir(directory)) if directory.is_dir() else []
 
     def holds(self, number: int) -> bool:
         """Whether a round was answered."""
@@ -131,8 +129,6 @@ class Answers:
         if old is not None:
             answers = self._checked(old, _read_old(old))
         else:
-            if not self.holds(number):
-                self._refuse_hole(number)
             # Not the query itself, whose last bits may differ on another machine.
             question = digest_of(self._before, number)
             place = self.directory / f"{_name(number)}.npz"
@@ -146,16 +142,6 @@ class Answers:
         self._before = digest_of(self._before, number, answers)
         return answers
 
-    def _refuse_hole(self, number: int) -> None:
-        numbers = [_number(name) for name in self._names]
-        later = min((n for n in numbers if n is not None and n > number), default=None)
-        self._names = []  # what comes after this round is made here
-        if later is not None:
-            raise FormatError(
-                f"{shown(self.directory)}: the answers of round {number} are missing, those of round {later} "
-                "are there; restore them, or remove the later ones to ask again, which is charged"
-            )
-
     def _checked(self, path: Path, answers: np.ndarray) -> np.ndarray:
         if answers.shape != self.shape or answers.dtype != np.float64 or not np.isfinite(answers).all():
             raise FormatError(f"{shown(path)}: holds no {self.shape} finite numbers; restore the file")
@@ -164,16 +150,11 @@ class Answers:
     def _old(self, number: int) -> Path | None:
         """The answers as older versions kept them: one array, without a checksum."""
         path = self.directory / f"{_name(number)}.npy"
-        return path if path.name in self._names else None
+        return path if os.path.lexists(path) else None
 
 
 def _name(number: int) -> str:
     return f"round-{number:06d}"
-
-
-def _number(name: str) -> int | None:
-    digits = name.removeprefix("round-").split(".")[0]
-    return int(digits) if digits.isdecimal() else None
 
 
 def _read_old(path: Path) -> np.ndarray:

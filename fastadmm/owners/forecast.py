@@ -8,7 +8,6 @@ costs, :math:`s^2 p / (2 n)`.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -141,29 +140,16 @@ class Forecast:
 
     # --- gap -----------------------------------------------------------------------------------------------
 
-    @cached_property
-    def _responses(self) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-        return {}
-
-    def _response(self, rounds: int) -> tuple[float, float]:
-        """Optimisation and unit noise terms at T; schedules that do not depend on T share one pass."""
-        method = "constant" if self.method == "adaptive" else self.method
-        key = rounds if method in PRINTED else 0
-        if key not in self._responses or len(self._responses[key][0]) < rounds - (method in PRINTED):
-            span = rounds if method in PRINTED else max(2 * rounds, 64)
-            self._responses[key] = linear_response(method, self.step, self.pilot.h, self.pilot.e, span)
-        at = rounds - 1 - (method in PRINTED)
-        optimisation, noise = self._responses[key]
-        return float(optimisation[at]), float(noise[at])
-
     def gap(self, members: Sequence[Member] | None = None, rounds: int | None = None) -> Gap:
         """Forecast gap of a coalition."""
         members = self.members if members is None else members
         rounds = self.rounds if rounds is None else rounds
-        optimisation, unit = self._response(rounds)
+        method = "constant" if self.method == "adaptive" else self.method
+        optimisation, unit = linear_response(method, self.step, self.pilot.h, self.pilot.e, rounds)
         n = sum(m.n_samples for m in members)
         statistical = self.pilot.residual * len(self.pilot.h) / (2 * n)
-        return Gap(optimisation, unit * self.noise_variance(members, rounds), statistical, rounds)
+        noise = float(unit[-1]) * self.noise_variance(members, rounds)
+        return Gap(float(optimisation[-1]), noise, statistical, rounds)
 
     def best_rounds(self, most: int = 1000) -> Gap:
         """The gap at the number of rounds that makes it smallest."""
