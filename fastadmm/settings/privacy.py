@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
-from inspect import Parameter, Signature
+from inspect import Parameter, Signature, cleandoc, formatannotation
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_type_hints
 
@@ -48,54 +49,6 @@ class Privacy:
     """What to protect, how strongly, and the constants that the proofs need.
 
     The mode decides which settings there are: what belongs to another one is refused.
-
-    Parameters
-    ----------
-    mode : {"none", "fusion", "message"}
-        ``none``: no privacy. ``message``: ADMM sharing with Gaussian noise on
-        every message. ``fusion``: locally private models and one bit per record.
-    epsilon : float
-        Budget of each party for the features of one record; infinite means none.
-    delta : float
-        Exceptional probability, below 1/N.
-    adjacency : {"replace_one", "zero_out", "column"}
-        Which data sets are neighbours; see :data:`ADJACENCIES`.
-    label_epsilon : float or None
-        Pure epsilon of randomised response on the labels; None: labels are not protected.
-    sampler : {"grid", "discrete", "insecure_test"}
-        ``grid``: rounded Gaussian noise keyed by the operating system; ``discrete``: exact discrete
-        Gaussian (needs OpenDP); ``insecure_test``: seeded, for tests, epsilon = infinity.
-    seed : int or None
-        Seed of ``insecure_test``; refused elsewhere.
-    total_epsilon : float or None
-        Budget over all runs that share a ledger, at the same delta; None: epsilon.
-    public_scaling : bool
-        Says that scales, fills and categories do not come from the private rows, else epsilon is infinite.
-    allow_infinite_epsilon : bool
-        Go on where nothing finite is proved; otherwise such a run is refused before anything is drawn.
-    rounds : int
-        T: messages that each party sends, fixed and charged beforehand (``message``).
-    ball : float
-        B: bound on the norm of a party's weights (``message``).
-    target_clip : float or None
-        W: public targets are clipped to [-W, W] (``message``); None: W = B.
-    message_clip : float or None
-        b: messages are clipped to [c - b, c + b] (``message``); None: no clip.
-    message_center : float
-        c, public (``message``).
-    shrink : bool
-        Shrink noisy messages towards c by James and Stein's factor (``message``); costs nothing.
-    slack : float
-        Certified solver error per round, at least, part of the sensitivity (``message``; theorem T6).
-    model_share : float
-        Share of epsilon for a party's Gaussian releases (local model, moments, row norm), at most
-        ``model_epsilon_max``; the rest goes to one randomised symbol per record (``fusion``).
-    model_epsilon_max : float
-        Largest epsilon that is not given to the symbols (``fusion``).
-    row_norm : float or None
-        R: longer rows are shortened to it, public (``fusion``); None: found with noise and charged.
-    label_party : str or None
-        The party that holds the labels; None: the first (``fusion``).
     """
 
     mode: str = _mode(default="none")
@@ -402,6 +355,12 @@ _KINDS = {kind.mode: kind for kind in (NoPrivacy, FusionPrivacy, MessagePrivacy)
 MODES: tuple[str, ...] = tuple(_KINDS)
 
 
+@cache
+def settings_of_modes() -> dict[str, Setting]:
+    """The settings of all modes, by key, with the mode itself as the default has it."""
+    return {key: setting for kind in reversed(_KINDS.values()) for key, setting in settings_of(kind).items()}
+
+
 def _plain(*kinds: type) -> Signature:
     """The settings of modes with the types of their values only, for ``help``."""
     types = {name: hint for kind in kinds for name, hint in get_type_hints(kind).items()}
@@ -412,15 +371,19 @@ def _plain(*kinds: type) -> Signature:
     return Signature(parameters)
 
 
+def _documented(signature: Signature) -> str:
+    """A section on all settings, of their declarations."""
+    told = {key: re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", s.doc) for key, s in settings_of_modes().items()}
+    entries = [
+        f"{n} : {formatannotation(p.annotation)}\n    {told[n]}" for n, p in signature.parameters.items()
+    ]
+    return "\n".join([cleandoc(Privacy.__doc__ or ""), "", "Parameters", "----------", *entries])
+
+
 for _kind in _KINDS.values():
     _kind.__signature__ = _plain(_kind)
 Privacy.__signature__ = _plain(*_KINDS.values())
-
-
-@cache
-def settings_of_modes() -> dict[str, Setting]:
-    """The settings of all modes, by key, with the mode itself as the default has it."""
-    return {key: setting for kind in reversed(_KINDS.values()) for key, setting in settings_of(kind).items()}
+Privacy.__doc__ = _documented(Privacy.__signature__)
 
 
 def without_other_modes(values: Mapping[str, Any]) -> dict[str, Any]:
