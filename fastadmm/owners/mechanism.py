@@ -137,10 +137,6 @@ def make_answers(
     """Calibrate one owner's answers."""
     if math.isinf(epsilon):
         return NoNoise()
-    if math.isinf(bound.xi):
-        raise ConfigError(
-            "bound: gradients are unbounded, so no noise gives epsilon; pass --bound clip:XI, or features:R"
-        )
     unit = lattice_unit(n_records, bound.xi)
     sensitivity = 2.0 * bound.xi
     if mechanism == "laplace":

@@ -256,10 +256,6 @@ class FusionParty(PrivateParty):
         weights = _WEIGHTS if proved else UNPROVED_WEIGHTS
         return books.statement(guarantee, seen, PARTY_NOT_COVERED, weights)
 
-    def final_weights(self) -> Array:
-        """The released local model."""
-        return self.weights
-
     def export(self) -> dict[str, Array]:
         """What was released."""
         return {"weights": self.weights}

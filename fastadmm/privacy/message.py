@@ -19,11 +19,8 @@ from fastadmm.conversation.threads import Threads
 from fastadmm.coordinator.admm.order import JACOBI, SHARING
 from fastadmm.coordinator.admm.z_update import update_z_u
 from fastadmm.errors import ConfigError
-from fastadmm.privacy.accounting import zcdp_of
-from fastadmm.privacy.accounts import Account
 from fastadmm.privacy.baseline import Comparison, compare, late_fusion, mean_losses
 from fastadmm.privacy.fusion import FusionSolver
-from fastadmm.privacy.ledger import Charge
 from fastadmm.privacy.message_party import (
     MODELS_NOT_COVERED,
     MessageParty,
@@ -228,13 +225,6 @@ class MessageSolver(PrivateRun):
         )
         note = " (measured with exact local models: outside the guarantee, not to be published)"
         return compare(losses, worse, note)
-
-    def fit_charge(self, account: Account, run: str) -> Charge:
-        """What all that a party sends costs, as one charge."""
-        s, mu = self.settings, self.level.gdp * math.sqrt(self.settings.rounds)
-        rho = zcdp_of([mu]) if s.sampler == "discrete" else 0.0
-        release = f"a fit: {s.rounds} message(s) of each party"
-        return Charge.to(account, run, release, gdp=0.0 if rho else mu, rho=rho)
 
     def party_notes(self) -> list[tuple[str, str, str]]:
         """Name of each party, of its update, and why it was chosen."""

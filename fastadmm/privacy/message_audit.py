@@ -7,7 +7,7 @@ farthest apart without it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,23 +45,24 @@ def message_cases(settings: MessagePrivacy, mu: float) -> Iterator[Case]:
     """Pairs by columns, storage, place and rows, and whole runs: ``docs/privacy.md#the-audit``."""
     rounds, pairs = range(1, 1 + settings.rounds), worst_pairs(settings, mu)
 
-    def case(name: str, first: Array, second: Array, target: Array, columns: int = 2, **how: Any) -> Case:
+    def case(name: str, pair: Sequence[Array], columns: int = 2, **how: Any) -> Case:
         """A pair, turned into an even number of columns and asked in every round."""
+        first, second, target = pair
         turn = np.array([np.ones(columns), 1.0 - 2.0 * (np.arange(columns) % 2)]) / math.sqrt(columns)
         calls = [("noisy", {"target": target, "round": t}) for t in rounds]
         return Case(name, first @ turn, second @ turn, calls, **how)
 
     for name, *pair in pairs:
-        yield case(name, *pair)
-        yield case(f"{name}, sparse", *pair, columns=16, stored="sparse")
+        yield case(name, pair)
+        yield case(f"{name}, sparse", pair, 16, stored="sparse")
     for (name, *pair), stored in ((pairs[0], "sparse"), (pairs[-1], "dense")):
-        backwards = (each[::-1] for each in pair)
-        yield case(f"{name}, the record last", *backwards, columns=4, stored=stored, threads=2)
+        backwards = [each[::-1] for each in pair]
+        yield case(f"{name}, the record last", backwards, 4, stored=stored, threads=2)
     name, first, second, target = pairs[0]
     most = max(many_rows(40_000, settings.delta), len(first))
     more = [(0, most - len(first)), (0, 0)]  # rows of zeros move nothing
     many = np.pad(first, more), np.pad(second, more), np.pad(target, more[0])
-    yield case(f"{name} among {most} rows", *many, threads=2)
+    yield case(f"{name} among {most} rows", many, threads=2)
     yield Case("the worst neighbours in a whole run", first, second)
     # Neighbours whose other rows are any; the record turns from one side to the other.
     first = np.random.default_rng(2).normal(size=(many_rows(500, settings.delta), 4))

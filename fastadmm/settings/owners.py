@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 from fastadmm.errors import ConfigError
-from fastadmm.settings import checks
 from fastadmm.settings.setting import declare, settings_of
 from fastadmm.settings.values import check_values
 
@@ -59,7 +58,7 @@ class OwnerSettings:
     rounds: int = _method(
         "T, number of queries to each owner",
         "T, number of queries to each owner.",
-        check=checks.at_least_one,
+        sign="positive",
         default=40,
     )
     loss: str = _objective(

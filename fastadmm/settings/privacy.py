@@ -75,7 +75,6 @@ class Privacy:
             message_clip: float | None = ...,
             message_center: float = ...,
             shrink: bool = ...,
-            slack: float = ...,
             model_share: float = ...,
             model_epsilon_max: float = ...,
             row_norm: float | None = ...,
@@ -295,11 +294,6 @@ class MessagePrivacy(DifferentialPrivacy):
     shrink: bool = _budget(
         "shrink noisy messages towards c by James and Stein's factor (`message`)", default=True
     )
-    slack: float = _positive(
-        "certified solver error, part of the sensitivity, at least; rounding may take more "
-        "(`message`). Between parties it cannot be chosen",
-        default=1e-6,
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -387,10 +381,11 @@ Privacy.__doc__ = _documented(Privacy.__signature__)
 
 
 def without_other_modes(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A table that an older version wrote: without the defaults of settings that its mode has not."""
+    """A table that an older version wrote: without ``slack``, and defaults of settings of other modes."""
     own = settings_of(_KINDS.get(str(values.get("mode")), NoPrivacy))
     others = {key: s.default for key, s in settings_of_modes().items() if key not in own}
-    return {key: value for key, value in values.items() if key not in others or value != others[key]}
+    kept = {key: value for key, value in values.items() if key not in others or value != others[key]}
+    return {key: value for key, value in kept.items() if key != "slack"}
 
 
 def _check_name(name: str, kind: Any) -> None:
