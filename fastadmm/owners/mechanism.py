@@ -17,8 +17,6 @@ from fastadmm.errors import ConfigError
 from fastadmm.owners.bound import Bound
 from fastadmm.privacy.accounting import noise_multiplier
 
-MECHANISMS = ("laplace", "gaussian")
-
 #: The noise's scale is about this power of two in steps of the lattice.
 _SCALE_BITS = 32
 

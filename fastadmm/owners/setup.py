@@ -10,7 +10,6 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.owners.bound import Bound, OwnerLoss, get_loss, make_bound
 from fastadmm.owners.learner import Learner
-from fastadmm.owners.mechanism import MECHANISMS
 from fastadmm.owners.owner import Owner, Rows
 from fastadmm.settings.owners import OwnerSettings, parse_epsilons
 from fastadmm.store.collection import Owners
@@ -57,8 +56,6 @@ class Setup:
 
 def make_setup(settings: OwnerSettings, data: Owners, engine: Engine, *, in_memory: bool = True) -> Setup:
     """Check settings against the data, bound gradients and calibrate every owner's noise."""
-    if settings.mechanism not in MECHANISMS:
-        raise ConfigError(f"mechanism: {settings.mechanism!r} is not one of {', '.join(MECHANISMS)}")
     loss = get_loss(settings.loss, data.task, str(data.path))
     names = data.names
     epsilons = parse_epsilons(settings.epsilon, names)

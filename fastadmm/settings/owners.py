@@ -38,6 +38,8 @@ class OwnerSettings:
     mechanism: str = _budget(
         "`laplace` (pure ε) or `gaussian` (with `delta`)",
         "Noise of answers: laplace or gaussian.",
+        choices=("laplace", "gaussian"),
+        noun="choice",
         default="laplace",
     )
     bound: str | None = _budget(
@@ -75,6 +77,8 @@ class OwnerSettings:
     intercept: bool = _objective("fit an intercept", "Fit an intercept.", default=True)
     method: str = _method(
         "`constant`, `adaptive`, `strongly_convex`, or the paper's `algorithm1`, `algorithm2` as printed",
+        choices=("auto", "constant", "adaptive", "strongly_convex", "algorithm1", "algorithm2"),
+        noun="choice",
         default="auto",
     )
     step: float | None = _method(
