@@ -446,7 +446,6 @@ def measure_beyond(data: Path) -> dict[str, Any]:
 
 
 def _beyond(X: np.ndarray, y: np.ndarray, n: int, epsilon: float) -> list[dict[str, Any]]:
-    from fastadmm.owners.mechanism import batch_multiplier
     from fastadmm.privacy.accounting import noise_multiplier
 
     from owner_repetitions import repeat_insecurely
@@ -487,20 +486,6 @@ def _beyond(X: np.ndarray, y: np.ndarray, n: int, epsilon: float) -> list[dict[s
         models = np.column_stack([learner.theta for learner in learners])
         return float((plain.objective(models) / optimum - 1).mean())
 
-    def batches(rounds: int, share: float) -> float:
-        size = round(share * n)
-        sigma = 2 * xi["l2"] / size * batch_multiplier(epsilon, DELTA, rounds, n, size) / math.sqrt(3)
-        rng, results = np.random.default_rng(size), []
-        for _ in range(10):
-            theta = np.zeros(p)
-            for _ in range(rounds):
-                rows = np.concatenate([rng.choice(n, size, replace=False) + k * n for k in range(3)])
-                part = people(X[rows], y[rows], "squared", limit=xi["l2"], euclidean=True)
-                gradient = part.gradient(theta[:, None])[:, 0] + sigma * rng.standard_normal(p)
-                theta = np.clip(theta - gradient / beta, -5.0, 5.0)
-            results.append(float(plain.objective(theta[:, None])[0]) / optimum - 1)
-        return float(np.mean(results))
-
     rows: list[dict[str, Any]] = []
 
     def add(name: str, answers: str, step: str, rounds: int, psi: float) -> None:
@@ -532,8 +517,6 @@ def _beyond(X: np.ndarray, y: np.ndarray, n: int, epsilon: float) -> list[dict[s
     add("step searched on released values", "Gaussian, l2 clip", "adaptive", 40, values[40])
     best = min(values, key=values.__getitem__)
     add("the same, best T of 5", "Gaussian, l2 clip", "adaptive", best, values[best])
-    for share in (0.3, 0.1):
-        add(f"batches of {share:.0%}", "Gaussian, l2 clip", "1/β", 40, batches(40, share))
     return rows
 
 

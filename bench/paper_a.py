@@ -501,7 +501,7 @@ def calibrate(shop: Workshop, rho: float, bound: float) -> dict[str, Any]:
     b_1 is the largest norm of parameters, z and y that the run without noise had. The theorem speaks
     of noise on the message; sigma of a parameter is that, divided by the root mean square row norm.
     """
-    from fastadmm.privacy.plan import lemma_sensitivity, theorem_sigma
+    from fastadmm.privacy.paper_noise import lemma_sensitivity, theorem_sigma
 
     n, parties = len(shop.case.y), len(shop.blocks)
     lemma = [lemma_sensitivity(b.shape[1], rho, shop.lam * n, 1.0, bound, parties) for b in shop.blocks]
@@ -589,7 +589,7 @@ def verdict(holds: bool) -> str:
 
 def claims(measured: dict[str, Any]) -> list[tuple[str, str, str]]:
     """The paper's claims, what was measured and whether that agrees."""
-    from fastadmm.privacy.plan import corollary_epsilon
+    from fastadmm.privacy.paper_noise import corollary_epsilon
 
     rows = []
     cases = measured["cases"]

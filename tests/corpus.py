@@ -290,7 +290,7 @@ def owners(case: Case) -> None:
     case.run("owners convert ../two.csv --label y --sizes 50,60 --names n,s -o d.owners --json")
     case.run("owners convert ../number.csv --label y --sizes 30,80 -o r.owners")
     common = "--rounds 5 --threads 1 -q"
-    case.run(f"owners train d.owners --epsilon inf --bound clip:1 --step 0.5 {common} --objective -o exact")
+    case.run(f"owners train d.owners --epsilon inf --bound clip:1 --step 0.5 {common} -o exact")
     case.run(
         "owners train d.owners --epsilon 2 --bound clip:1 --set method=adaptive --step 0.5 "
         f"{common} -o laplace"

@@ -68,8 +68,7 @@ combine contribution.h5 --model run --allow-missing party-2 --allow-missing part
 ~inspect private
 ~privacy private
 privacy private/privacy-ledger.jsonl
-privacy --epsilon 1 --rounds 10
-audit --epsilon 1 --trials 2000
+audit private --trials 2000
 coordinator start train.parts/labels.h5 --party party-1 --party party-2 --lambda 1e-3 -o files
 coordinator step files
 party approve files/requests/party-1-000000.msg --data train.parts/party-1.h5 -o approval.toml

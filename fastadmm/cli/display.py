@@ -90,8 +90,6 @@ class OwnerRounds(_Line):
             f"round {record['round']} of {self._rounds} · gradient {record['gradient_norm']:.3g} · "
             f"noise {record['noise']:.3g}"
         )
-        if "objective" in record:
-            text += f" · objective {record['objective']:.6g} (not private)"
         self.draw(text)
 
 

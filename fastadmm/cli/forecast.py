@@ -62,7 +62,6 @@ def _number(value: float | None) -> str:
 def _show(document: dict[str, Any]) -> None:
     gap, best = document["gap"], document["best_rounds"]
     rows = [("as asked", gap), ("best number of rounds", best)]
-    rows += [(f"weights by {kind}", document["weighting"][kind]) for kind in ("size", "budget")]
     coalition = document["best_coalition"]
     rows.append((f"best coalition: {', '.join(coalition['owners'])}", coalition["gap"]))
     parts = ("optimisation", "noise", "statistical", "total")
@@ -75,19 +74,13 @@ def _show(document: dict[str, Any]) -> None:
             owner["n_samples"],
             "inf" if owner["epsilon"] is None else _number(owner["epsilon"]),
             _number(owner["marginal_value"]),
-            _number(owner["noise_threshold"]),
         )
         for owner in document["owners"]
     )
-    header = ("owner", "records", "epsilon", "value of joining", "lowers noise from records")
+    header = ("owner", "records", "epsilon", "value of joining")
     show(grid("owners", header, owners))
     if document["leave_out"]:
         say(f"Leave out: {', '.join(document['leave_out'])}.")
-    bound = document["bound"]
-    say(
-        f"Proved bound on optimisation and noise: {_number(bound)}. The paper's law (1/n^2) sum 1/eps^2 = "
-        f"{_number(document['paper']['psi'])}; its Theorem 2 {_number(document['paper']['theorem2'])}, "
-        f"its Theorem 3 is proportional to {_number(document['paper']['theorem3'])}."
-    )
+    say(f"Proved bound on optimisation and noise: {_number(document['bound'])}.")
     for warning in document["warnings"]:
         say(f"warning: {warning}")

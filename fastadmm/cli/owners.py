@@ -120,9 +120,6 @@ def train(
     config: Path | None = option("TOML file with settings; options override it.", "--config"),
     *,
     options: dict[str, Any],
-    objective: bool = flag(
-        "For simulations: log the true objective; it has no noise, so no epsilon is claimed.", "--objective"
-    ),
     stream: bool = flag("Read rows from the files in every round.", "--stream"),
     force: bool = flag("Replace an existing run.", "--force"),
     quiet: bool = QUIET,
@@ -146,9 +143,7 @@ def train(
     settings = make_settings(base, shown(config) if config is not None else "command line", options)
     display = make_display(quiet, OwnerRounds)
     with settings_of(config):
-        result = start_owner_run(
-            settings, out, force=force, objective=objective, stream=stream, display=display
-        )
+        result = start_owner_run(settings, out, force=force, stream=stream, display=display)
     return _report(result, out, as_json)
 
 

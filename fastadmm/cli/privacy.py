@@ -1,72 +1,41 @@
-"""``fastadmm privacy``: what a run guarantees, and what a budget buys."""
+"""``fastadmm privacy``: what a run guarantees, and what a ledger holds."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from fastadmm.cli.app import app
-from fastadmm.cli.options import JSON, argument, given_options, option, with_options
+from fastadmm.cli.options import JSON, argument, option
 from fastadmm.cli.terminal import print_json, say
 from fastadmm.errors import ConfigError, FormatError
 
 
-@dataclass(frozen=True)
-class _Budget:
-    """Options for what a budget buys."""
-
-    epsilon: float | None = option("Budget of one party.")
-    delta: float | None = option("Failure probability of the guarantee. (default: the ledger's, or 1e-5)")
-    rounds: int | None = option("Number of messages of each party.")
-    noise: float | None = option("Noise per round: standard deviation divided by sensitivity.")
-    parties: int = option("Number of parties that hold the same persons.", default=1, min=1)
-
-
 @app.command()
-@with_options()
 def privacy(
-    run: Path | None = argument("Run directory, model directory or ledger to show.", default=None),
+    run: Path = argument("Run directory, model directory or ledger to show."),
     *,
-    budget: _Budget,
+    delta: float | None = option(
+        "Failure probability to count a ledger at. (default: the ledger's, or 1e-5)"
+    ),
     set_limit: float | None = option(
         "State, once, the most that a ledger allows of each account, at --delta; makes the ledger.",
         metavar="EPSILON",
     ),
     as_json: bool = JSON,
 ) -> None:
-    """Show a privacy statement or ledger, or compute epsilon, noise or rounds from the other two."""
+    """Show a privacy statement or ledger."""
     if set_limit is not None:
-        _set_limit(run, set_limit, budget.delta)
-    delta = 1e-5 if budget.delta is None else budget.delta
-    if run is not None:
-        if own := given_options(budget, "delta"):
-            raise ConfigError(
-                "privacy: give either a run, or two of --epsilon, --rounds and --noise; with a run leave out "
-                f"{', '.join(own)}"
-            )
-        _show(run, budget.delta, as_json)
-        return
-    from fastadmm.privacy.plan import plan_budget, plan_table
-
-    plan = plan_budget(
-        delta, epsilon=budget.epsilon, rounds=budget.rounds, multiplier=budget.noise, n_parties=budget.parties
-    )
-    if as_json:
-        print_json(plan.to_json(), allow_nan=False)
-        return
-    _print(
-        f"epsilon = {plan.epsilon:.6g} at delta = {delta:g} for {plan.rounds} round(s) with noise "
-        f"{plan.multiplier:.6g} times the sensitivity",
-        plan_table(plan, budget.parties),
-    )
+        _set_limit(run, set_limit, delta)
+    _show(run, delta, as_json)
 
 
-def _set_limit(path: Path | None, epsilon: float, delta: float | None) -> None:
+def _set_limit(path: Path, epsilon: float, delta: float | None) -> None:
     """Let a ledger state its limit, at its own delta where none is given."""
     from fastadmm.privacy.ledger import Ledger
 
-    if path is None or path.is_dir():
+    if path.is_dir():
         raise ConfigError(
             "--set-limit: name the file of a ledger: fastadmm privacy LEDGER --set-limit EPSILON"
         )
