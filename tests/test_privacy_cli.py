@@ -5,8 +5,30 @@ import json
 import pytest
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import ExitCode
+from fastadmm.privacy.accounting import noise_multiplier
 
 from run_tools import run, write_blocks
+
+
+def shown(capsys, *arguments):
+    assert run(*arguments, "--json") == ExitCode.OK
+    return json.loads(capsys.readouterr().out)
+
+
+def test_each_of_three_follows_from_the_other_two(capsys):
+    noise = shown(capsys, "privacy", "--epsilon", 1, "--rounds", 10)
+    assert noise["multiplier"] == pytest.approx(noise_multiplier(1.0, 1e-5, 10))
+    epsilon = shown(capsys, "privacy", "--rounds", 10, "--noise", noise["multiplier"], "--parties", 2)
+    assert epsilon["epsilon"] == pytest.approx(1.0, rel=1e-9)
+    assert epsilon["joint"] == pytest.approx(1.465, abs=1e-3)
+    rounds = shown(capsys, "privacy", "--epsilon", 1, "--noise", noise["multiplier"])
+    assert rounds["rounds"] == 10
+    for wrong in (
+        ("--epsilon", 1),
+        ("--epsilon", 1, "--noise", 1, "--rounds", 1),
+        ("--epsilon", -1, "--rounds", 1),
+    ):
+        assert run("privacy", *wrong) == ExitCode.CONFIG
 
 
 @pytest.mark.repeats

@@ -1,7 +1,8 @@
-"""``fastadmm privacy``: what a run guarantees, and what a ledger holds."""
+"""``fastadmm privacy``: what a run guarantees, what a ledger holds, and what a budget buys."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,21 +15,63 @@ from fastadmm.errors import ConfigError, FormatError
 
 @app.command()
 def privacy(
-    run: Path = argument("Run directory, model directory or ledger to show."),
+    run: Path | None = argument("Run directory, model directory or ledger to show.", default=None),
     *,
-    delta: float | None = option(
-        "Failure probability to count a ledger at. (default: the ledger's, or 1e-5)"
-    ),
+    epsilon: float | None = option("Budget of one party; with --rounds or --noise, without a run."),
+    rounds: int | None = option("Number of noisy messages of each party.", min=1),
+    noise: float | None = option("Noise of a message: standard deviation divided by sensitivity."),
+    parties: int = option("Number of parties that hold the same persons.", default=1, min=1),
+    delta: float | None = option("Failure probability. (default: the ledger's, or 1e-5)"),
     set_limit: float | None = option(
         "State, once, the most that a ledger allows of each account, at --delta; makes the ledger.",
         metavar="EPSILON",
     ),
     as_json: bool = JSON,
 ) -> None:
-    """Show a privacy statement or ledger."""
+    """Show a privacy statement or ledger; or compute epsilon, noise or rounds from the other two."""
+    asked = sum(value is not None for value in (epsilon, rounds, noise))
+    if (run is None) != (asked == 2) or (run is not None and asked):
+        raise ConfigError("give a run, a model or a ledger; or two of --epsilon, --rounds and --noise")
+    if run is None:
+        _plan(epsilon, rounds, noise, parties, 1e-5 if delta is None else delta, as_json)
+        return
     if set_limit is not None:
         _set_limit(run, set_limit, delta)
     _show(run, delta, as_json)
+
+
+def _plan(
+    epsilon: float | None, rounds: int | None, noise: float | None, parties: int, delta: float, as_json: bool
+) -> None:
+    """The one of three that is not given, and what it means for a person in all parties."""
+    from fastadmm.privacy.accounting import compose_gdp, epsilon_of, noise_multiplier, rounds_within
+
+    for name, value in (("epsilon", epsilon), ("noise", noise)):
+        if value is not None and not 0.0 < value < math.inf:
+            raise ConfigError(f"--{name}: {value!r} must be positive and finite")
+    if rounds is None:
+        rounds = rounds_within(epsilon or 0.0, delta, noise or 0.0)
+        if rounds < 1:
+            raise ConfigError(f"epsilon {epsilon} at delta {delta:g} allows no round with this noise")
+    noise = noise_multiplier(epsilon or 0.0, delta, rounds) if noise is None else noise
+    mu = math.sqrt(rounds) / noise
+    joint = epsilon_of(compose_gdp([mu] * parties), delta)
+    found = {
+        "epsilon": epsilon_of(mu, delta),
+        "delta": delta,
+        "rounds": rounds,
+        "multiplier": noise,
+        "joint": joint,
+    }
+    if as_json:
+        print_json({**found, "joint": joint}, allow_nan=False)
+        return
+    rows = [(f"one person in all {parties} parties", f"epsilon {joint:.6g}")] if parties > 1 else []
+    _print(
+        f"epsilon = {found['epsilon']:.6g} at delta = {delta:g} for {rounds} round(s) with noise "
+        f"{noise:.6g} times the sensitivity",
+        rows,
+    )
 
 
 def _set_limit(path: Path, epsilon: float, delta: float | None) -> None:

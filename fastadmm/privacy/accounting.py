@@ -170,6 +170,16 @@ def noise_multiplier(epsilon: float, delta: float, rounds: int = 1, pure: Sequen
     return math.sqrt(rounds) / mu if mu > 0.0 else math.inf
 
 
+def rounds_within(epsilon: float, delta: float, multiplier: float) -> int:
+    """Largest number of rounds at this noise multiplier in the budget: ``docs/privacy.md#t5-composition``."""
+    most = math.floor(
+        (gdp_of(epsilon, delta) * multiplier) ** 2 * (1.0 + 1e-9)
+    )  # one more than rounding leaves
+    while most > 0 and delta_of(math.sqrt(most) / multiplier, epsilon) > delta * (1.0 + 1e-12):
+        most -= 1
+    return most
+
+
 def zcdp_of(mus: Iterable[float]) -> float:
     r"""rho of discrete Gaussians: :math:`\sum_k \mu_k^2/2`, with :math:`\mu_k = \Delta_k/\sigma_k`."""
     return 0.5 * math.fsum(mu * mu for mu in mus)
