@@ -64,7 +64,7 @@ def _plan(
         "joint": joint,
     }
     if as_json:
-        print_json({**found, "joint": joint}, allow_nan=False)
+        print_json(found, allow_nan=False)
         return
     rows = [(f"one person in all {parties} parties", f"epsilon {joint:.6g}")] if parties > 1 else []
     _print(
