@@ -38,10 +38,6 @@ class Source(Protocol):
         """Stream the rows from the beginning."""
         ...
 
-    def where(self, row: int) -> str:
-        """Place of a zero-based row for messages, such as ``"line 12"``."""
-        ...
-
 
 #: A sparse block with more than this fraction of non-zeros is stored dense.
 DENSE_ABOVE = 0.5

@@ -13,9 +13,8 @@ import numpy as np
 from fastadmm.data_tools.alignment import Alignment, join
 from fastadmm.data_tools.blocks import Progress, Steps
 from fastadmm.data_tools.column_types import Typing, parse_types, recognise
-from fastadmm.data_tools.columns import in_quotes, pieces
-from fastadmm.data_tools.csv_source import number_blocks, require_label
-from fastadmm.data_tools.destination import Piece, check_choices, check_out, write_partition
+from fastadmm.data_tools.columns import pieces
+from fastadmm.data_tools.destination import Piece, check_out, write_partition
 from fastadmm.data_tools.encoding import (
     EncodingReport,
     describe,
@@ -27,18 +26,18 @@ from fastadmm.data_tools.encoding import (
 from fastadmm.data_tools.holdout import HoldOut
 from fastadmm.data_tools.label_columns import labels_of, with_columns
 from fastadmm.data_tools.labels import Labels
-from fastadmm.data_tools.parts import part_files
+from fastadmm.data_tools.opening import part_files
 from fastadmm.data_tools.per_table import (
     TableRows,
     check_columns,
-    decimal_marks,
     given_options,
+    id_columns,
     missing_words,
-    of_each,
     table_names,
 )
 from fastadmm.data_tools.public_columns import read_description
 from fastadmm.data_tools.scaling import ColumnStatistics, fit_transform_of
+from fastadmm.data_tools.sources import number_blocks, require_label
 from fastadmm.data_tools.split import PartyColumns, parse_names, party_columns
 from fastadmm.data_tools.suggest import each
 from fastadmm.data_tools.table_notes import column_notes
@@ -49,9 +48,10 @@ from fastadmm.files.digest import row_digest
 from fastadmm.store.cell_reading import CellReading
 from fastadmm.store.compression import compression_options
 from fastadmm.store.encoder import ColumnEncoding
+from fastadmm.store.transform import Transform
 
 if TYPE_CHECKING:
-    from fastadmm.store import Encoder, Partition, Transform
+    from fastadmm.store import Encoder, Partition
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class TableOptions(TableRows):
     categorical: Sequence[str] = ()  # columns whose numbers are codes of categories
     types: Sequence[str] = ()
     na_values: Sequence[str] = ()
-    decimal: str | Sequence[str] | None = None
+    decimal: str | None = None  # mark of numbers
     public_columns: str | Path | None = None
     missing: str | None = None  # what is done with missing values (MISSING_POLICIES); default "refuse"
     standardize: bool = False
@@ -82,6 +82,13 @@ class TableOptions(TableRows):
     def kinds(self) -> dict[str, str]:
         """Kinds of columns that the user states."""
         return parse_types([*self.types, *(f"{name}=category" for name in self.categorical)])
+
+    @property
+    def typing(self) -> Typing:
+        """What the user says about columns."""
+        if self.decimal not in (None, ".", ","):
+            raise ConfigError(f"--decimal {self.decimal!r}: choose one of '.', ','")
+        return Typing(self.kinds, self.decimal)
 
     @property
     def held_out(self) -> HoldOut | None:
@@ -105,7 +112,6 @@ class _Given:
 
     table: Table
     id: str | None
-    pattern: str | None
     typing: Typing
 
 
@@ -142,7 +148,7 @@ class TablePlan:
 
 
 @dataclass(frozen=True)
-class _Like:
+class Like:
     """What is taken over from a partition or from a model."""
 
     parties: Sequence[_Part]
@@ -163,7 +169,7 @@ class _Like:
         return [party.encoder for party in self.parties]
 
     @classmethod
-    def open(cls, path: str | Path) -> _Like:
+    def open(cls, path: str | Path) -> Like:
         from fastadmm.store import open_partition
         from fastadmm.store.model import MANIFEST, open_model
 
@@ -177,15 +183,19 @@ class _Like:
             parties, task = partition.parties, partition.task
             classes = partition.labels.classes if partition.labels is not None else None
             reading = CellReading.parse(partition.labels.reading) if partition.labels is not None else reading
-        made = [
-            _Part(
-                party.name, encoder_of(party), party.transform, getattr(party, "kind", "dense"),
-                str(getattr(party, "dtype", "float64")),
-            )
-            for party in parties
-        ]  # fmt: skip
         has_encoders = all(party.encoder is not None for party in parties)
-        return cls(made, task, classes, shown(path), reading, has_encoders)
+        return cls(parts_of(parties), task, classes, shown(path), reading, has_encoders)
+
+
+def parts_of(parties: Sequence[Any]) -> list[_Part]:
+    """How the columns of each party of a partition, a model or its points become features."""
+    return [
+        _Part(
+            party.name, encoder_of(party), getattr(party, "transform", Transform()),
+            getattr(party, "kind", "dense"), str(getattr(party, "dtype", "float64")),
+        )
+        for party in parties
+    ]  # fmt: skip
 
 
 def convert_tables(
@@ -214,10 +224,9 @@ def plan_tables(
 ) -> TablePlan:
     """Read, align and encode tables without writing anything."""
     _check_options(guest, hosts, options)
-    planner = _Planner(guest, hosts, options, scratch, progress)
+    planner = Planner(guest, hosts, options, scratch, progress)
     planner.check_roles()
-    tables, ids, patterns = zip(*((own.table, own.id, own.pattern) for own in planner.given))
-    alignment, rows, joined = join(tables, ids, patterns, options)
+    alignment, rows, joined = join(planner.tables, [own.id for own in planner.given], options)
     return planner.plan(alignment, rows, joined, planner.fit_tables)
 
 
@@ -236,7 +245,7 @@ def plan_one_table(
     Where nothing but plain numbers is found in a `plain` table, neither encoders nor row numbers are stored.
     """
     _check_options(source, [], options)
-    planner = _Planner(source, [], options, scratch, progress, split=True, plain=plain)
+    planner = Planner(source, [], options, scratch, progress, split=True, plain=plain)
     planner.find_label()
     planner.check_roles()
     every = np.arange(planner.given[0].table.n_rows)
@@ -255,7 +264,7 @@ class _Side:
     shown_as: Mapping[str, str]  # what columns are called whose names other tables have, too
 
 
-class _Planner:
+class Planner:
     """Tables on their way to a plan: what is asked of them, what is taken over, and what was read."""
 
     def __init__(
@@ -266,13 +275,14 @@ class _Planner:
         scratch: str | Path | None = None,
         progress: Progress | None = None,
         *,
+        like: Like | None = None,
         split: bool = False,
         plain: bool = False,
     ) -> None:
         self.options, self.has_guest = options, guest is not None
         self.split = split  # whether one table is split between the parties
         self.plain = plain  # whether its features are all plain numbers, as far as is known
-        self.like = _Like.open(options.like) if options.like is not None else None
+        self.like = like if options.like is None else Like.open(options.like)
         path = options.public_columns
         self.described = None if path is None else read_description(path, options.drop)
         self.report: list[str] = []
@@ -293,14 +303,13 @@ class _Planner:
         names = table_names(paths, parties)
         if not self.split:
             names = [own | {role} for own, role in zip(names, self._roles())]
-        told = of_each(options, names)
-        typings = [Typing(options.kinds, mark) for mark in decimal_marks(options.decimal, names)]
-        for _, id, _ in told:
-            if id is not None and id in options.drop:
+        ids, typing = id_columns(options.id, names), options.typing
+        for id in filter(None, ids):
+            if id in options.drop:
                 raise ConfigError("--drop: the id and the label column cannot be dropped")
-            if id is not None and id == options.label:
+            if id == options.label:
                 raise ConfigError(f"--id and --label: both are {id!r}")
-            if id is not None and id in options.kinds:
+            if id in options.kinds:
                 raise ConfigError(f"--types: {id!r} is no feature column")
         on_read = None
         if progress is not None:
@@ -308,8 +317,8 @@ class _Planner:
             on_read = Steps(progress, "reading", size)
         how: dict[str, Any] = {"drop": options.drop, "scratch": scratch, "on_read": on_read}
         given = [
-            _Given(read_table(path, layout, self._cells(id, typing), **how), id, pattern, typing)
-            for path, (layout, id, pattern), typing in zip(paths, told, typings)
+            _Given(read_table(path, options.layout, self._cells(id, typing), **how), id, typing)
+            for path, id in zip(paths, ids)
         ]
         files = ", ".join(own.table.path for own in given)
         every = [name for own in given for name in own.table.every]
@@ -340,7 +349,12 @@ class _Planner:
         text |= set(self.described.categories) if self.described is not None else set()
         split = options.held_out
         raw = [*typing.dates, *([split.column] if split is not None and split.kind == "time" else [])]
-        return Cells(text, raw, typing.stated, missing_words(options.na_values), id, text)
+        return Cells(text, raw, typing.stated, missing_words(options.na_values), id)
+
+    @property
+    def tables(self) -> list[Table]:
+        """What was read."""
+        return [own.table for own in self.given]
 
     def find_label(self) -> None:
         """Take the one column for the label that is no feature of what is replayed."""
@@ -403,7 +417,7 @@ class _Planner:
         classes = None if plan.labels is None else plan.labels.classes
         reading = CellReading.parse("" if plan.labels is None else plan.labels.reading)
         # Rows that are held out are encoded and scaled as those of training.
-        self.like = _Like(plan.parties, plan.task, classes, "--split", reading)
+        self.like = Like(plan.parties, plan.task, classes, "--split", reading)
         self.options, self.report = replace(self.options, positive=None), []
         test = self._of_rows(_part(alignment, held), [own[held] for own in rows], fit)
         report = [*plan.report, *(f"test rows: {line}" for line in test.report)]
@@ -522,9 +536,9 @@ class _Planner:
             raise InputError(f"{table.path}: values too large to standardise: {error}") from None
         return _Party(side.name, encoder, transform, kind, options.dtype or "float64", table, rows)
 
-    def _replay(self, like: _Like, rows: list[np.ndarray]) -> list[_Party]:
-        """The parties of a partition or model, with these rows."""
-        tables = [own.table for own in self.given]
+    def by_party(self, like: Like, rows: list[np.ndarray]) -> list[tuple[_Part, Table, np.ndarray]]:
+        """The parties of a partition or model, and the table and rows of each."""
+        tables = self.tables
         if self.split:
             tables, rows = tables * len(like.parties), rows * len(like.parties)
         # A guest without features at training brings labels only; it is no party, then or now.
@@ -535,8 +549,12 @@ class _Planner:
                 f"{like.path}: has {len(like.names)} parties ({', '.join(like.names)}), but there are "
                 f"{len(tables)} tables: give them in the same order, guest first"
             )
+        return list(zip(like.parties, tables, rows))
+
+    def _replay(self, like: Like, rows: list[np.ndarray]) -> list[_Party]:
+        """The parties of a partition or model, with these rows."""
         parties = []
-        for part, table, own in zip(like.parties, tables, rows):
+        for part, table, own in self.by_party(like, rows):
             done = _encoded(table, part.encoder, own)
             self.report += done.lines(table.path)
             parties.append(_Party(part.name, part.encoder, part.transform, part.kind, part.dtype, table, own))
@@ -634,9 +652,6 @@ def _check_options(guest: str | Path | None, hosts: Sequence[str | Path], option
         raise ConfigError("--guest and --host: give the table of at least one party")
     if guest is None and options.label is not None:
         raise ConfigError("--label: labels belong to the guest: give its table with --guest")
-    check_choices(
-        task=options.task, storage=options.storage, dtype=options.dtype, normalize=options.normalize
-    )
     _check_described(options)
     if options.split is not None:
         HoldOut.parse(options.split)
@@ -681,8 +696,7 @@ def kept_cells(encoders: Sequence[Encoder], id: str | None) -> Cells:
     columns = [column for encoder in encoders for column in encoder.columns]
     text = {column.name for column in columns if column.levels is not None}
     raw = {column.name for column in columns if column.reading}
-    quoted = {column.name for column in columns if any(map(in_quotes, column.levels or ()))}
-    return Cells(text, raw, na={c.name: c.na for c in columns if c.na}, id=id, quoted=quoted)
+    return Cells(text, raw, na={c.name: c.na for c in columns if c.na}, id=id)
 
 
 def _statistics(columns: Sequence[Column]) -> ColumnStatistics:

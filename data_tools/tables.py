@@ -30,9 +30,8 @@ from fastadmm.data_tools.csv_table import (
     one_byte_encoding,
     read_as,
 )
-from fastadmm.data_tools.opening import NotUtf8, SourceFile
+from fastadmm.data_tools.opening import NotUtf8, SourceFile, is_parts, part_files
 from fastadmm.data_tools.parquet import ParquetTable
-from fastadmm.data_tools.parts import is_parts, part_files
 from fastadmm.data_tools.plain_text import PlainText, read_frame
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.data_tools.threads import in_order

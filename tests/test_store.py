@@ -197,7 +197,7 @@ def test_append_names_row_and_column(tmp_path, kind, value, words):
         ({"name": "a/b"}, "cannot name a party"),
         ({"name": "labels"}, "cannot name a party"),
         ({"kind": "coo"}, "kind 'coo'"),
-        ({"dtype": "int32"}, "dtype int32"),
+        ({"dtype": "int32"}, "dtype 'int32'"),
         ({"dtype": "nonsense"}, "dtype 'nonsense'"),
         ({"n_features": 0}, "at least one"),
         ({"feature_names": ["a", "a"]}, "columns 1 and 2 are both named 'a'"),

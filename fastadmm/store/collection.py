@@ -35,7 +35,7 @@ class Owners:
     owners: list[OwnerFile]  # in the order of the manifest
     kappa: int  # largest number of owners of one record; every budget is divided by it
     task: str
-    classes: tuple[str, str] | None  # original labels of -1 and 1
+    classes: tuple[str, ...] | None  # original labels of -1 and 1
     public_share: float | None = None
 
     @property

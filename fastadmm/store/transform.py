@@ -11,7 +11,7 @@ import numpy as np
 from fastadmm.errors import FormatError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.privacy.origins import Constants
-from fastadmm.store.elements import encode, group_version, read_array, read_attribute, write_array
+from fastadmm.store.elements import check_encoding, encode, read_array, read_attribute, write_array
 
 if TYPE_CHECKING:
     import h5py
@@ -141,7 +141,7 @@ class Transform:
     def from_group(cls, h5group: h5py.Group) -> Transform:
         """Read a transform that :meth:`to_group` wrote."""
         place = f"{shown(h5group.file.filename)}: key {h5group.name.strip('/')!r}"
-        group_version(h5group, _TYPE, (_VERSION,))
+        check_encoding(h5group, _TYPE, (_VERSION,))
         arrays = {
             key: read_array(h5group, key, ndim=1, kind="f") if key in h5group else None
             for key in ("center", "scale")
