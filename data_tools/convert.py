@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fastadmm.data_tools.blocks import Block, OnRead, Progress, Source, Steps, stored_kind
 from fastadmm.data_tools.convert_tables import TableOptions, plan_one_table, refuse_fixed, write_plan
@@ -31,7 +31,7 @@ from fastadmm.files.atomic import shown
 from fastadmm.store.compression import compression_options
 
 if TYPE_CHECKING:
-    from fastadmm.store import Partition, Transform
+    from fastadmm.store import Partition
 
 __all__ = ["Progress", "Told", "check_format_options", "convert"]
 
@@ -107,30 +107,14 @@ def convert(
     labels = scan.labels.finish(task, classes, asked.positive)
     parties = _parties(reader, scan, statistics, asked, model)
     pieces = _cut_blocks(reader, parties, len(labels.y), Steps(progress, "writing", scan.n_rows))
-    told_of = [
-        {
-            "name": party.columns.name,
-            "kind": party.kind,
-            "dtype": party.dtype,
-            "feature_names": party.feature_names,
-            "transform": party.transform,
-        }
-        for party in parties
-    ]
+    described = [described for _, described in parties]
     return write_partition(
-        out, told_of, pieces, labels, task=labels.task, ids=None, source=Path(reader.path).name, **how,
+        out, described, pieces, labels, task=labels.task, ids=None, source=Path(reader.path).name, **how,
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Party:
-    """A party's columns, and how they are stored."""
-
-    columns: PartyColumns
-    kind: str
-    dtype: str
-    transform: Transform
-    feature_names: list[str]
+#: A party's columns, and how they are stored: what the writer of a party's file is told.
+_Party: TypeAlias = tuple[PartyColumns, dict[str, Any]]
 
 
 def _parties(
@@ -140,31 +124,32 @@ def _parties(
     stated = reader.n_features
     split = _split(reader.path, scan.n_features if stated is None else stated, asked, model)
     if model is not None:
-        return [
-            _Party(own, old.kind, old.dtype.name, old.transform, old.feature_names)
-            for own, old in zip(split, model.parties)
-        ]
-    widths = [party.width for party in split]
-    only_widths = isinstance(reader, LibsvmSource) and asked.features is None
-    if only_widths and scan.n_features < sum(widths):
+        keys = ("name", "kind", "dtype", "feature_names", "transform")
+        return [(own, {key: getattr(old, key) for key in keys}) for own, old in zip(split, model.parties)]
+    total = sum(party.width for party in split)
+    if isinstance(reader, LibsvmSource) and asked.features is None and scan.n_features < total:
         raise InputError(
-            f"{reader.path}: widths {'+'.join(map(str, widths))} = {sum(widths)}, but the largest index is "
+            f"{reader.path}: the widths add up to {total}, but the largest index is "
             f"{scan.n_features - (1 if asked.zero_based else 0)}: correct the widths, or pass --features "
-            f"{sum(widths)} if the last features just never occur"
+            f"{total} if the last features just never occur"
         )
-    return [_fitted(party, reader, scan, statistics, asked) for party in split]
+    return [(party, _fitted(party, reader, scan, statistics, asked)) for party in split]
 
 
 def _fitted(
     party: PartyColumns, reader: Source, scan: Scan, statistics: ColumnStatistics | None, asked: _Asked
-) -> _Party:
+) -> dict[str, Any]:
     filled = int(scan.nonzeros[party.columns].sum())
     kind = stored_kind(asked.storage, reader.kind, filled, scan.n_rows * party.width)
     try:
-        transform = fit_transform_of(party, kind, statistics, asked.normalize or "none")
+        transform = fit_transform_of(party.columns, kind, statistics, asked.normalize or "none")
     except InputError as error:
         raise InputError(f"{reader.path}: values too large to standardise: {error}") from None
-    return _Party(party, kind, asked.dtype or "float64", transform, _feature_names(party))
+    # Features keep their number in the source: party 2 of 66,57 begins with f67.
+    assert isinstance(party.columns, slice)
+    names = [f"f{i + 1}" for i in range(party.columns.start, party.columns.stop)]
+    how = {"name": party.name, "kind": kind, "dtype": asked.dtype or "float64"}
+    return {**how, "feature_names": names, "transform": transform}
 
 
 # --- options ---------------------------------------------------------------------------------------------
@@ -191,24 +176,16 @@ def _check_split(asked: _Asked) -> None:
 
 def check_format_options(kind: str, asked: Any, place: str) -> None:
     """Refuse options that would have no effect."""
-    owners = {
-        "--label": ("csv", asked.label is not None),
-        "--drop": ("csv", bool(asked.drop)),
-        "--no-header": ("csv", not asked.header),
-        "--separator": ("csv", bool(asked.separator)),
-        "--zero-based": ("libsvm", asked.zero_based),
-        "--features": ("libsvm", asked.features is not None),
-        "--x-key": ("npz", asked.x_key is not None),
-        "--y-key": ("npz", asked.y_key is not None),
-    }
-    for option, (owner, given) in owners.items():
-        if given and owner != kind:
+    csv = given_options(asked, "label", "drop", "separator") + ["--no-header"] * (not asked.header)
+    libsvm = given_options(asked, "zero_based", "features")
+    for owner, given in (("csv", csv), ("libsvm", libsvm), ("npz", given_options(asked, "x_key", "y_key"))):
+        for option in given if owner != kind else ():
             raise ConfigError(
                 f"{place}{option} is for {owner} sources, but this one is read as {kind}: pass --format "
                 f"{owner} if it is {owner}"
             )
-    if kind != "csv" and (given := getattr(asked, "by_column", None)):
-        raise ConfigError(f"{place}{given[0]} is for CSV tables, not for {kind} (see --format)")
+    if kind != "csv" and (by_column := getattr(asked, "by_column", None)):
+        raise ConfigError(f"{place}{by_column[0]} is for CSV tables, not for {kind} (see --format)")
 
 
 def _declared(asked: _Asked, model: Partition | None, file: SourceFile) -> int | None:
@@ -222,13 +199,10 @@ def _declared(asked: _Asked, model: Partition | None, file: SourceFile) -> int |
         return features
     if not is_widths(columns):
         raise ConfigError(f"--columns {columns!r}: LIBSVM columns have no names; give widths such as 66,57")
-    widths = parse_widths(columns)
-    if features is not None and sum(widths) != features:
-        raise InputError(
-            f"{file.shown}: widths {'+'.join(map(str, widths))} = {sum(widths)} do not add up to "
-            f"--features {features}"
-        )
-    return sum(widths)
+    total = sum(parse_widths(columns))
+    if features is not None and total != features:
+        raise InputError(f"{file.shown}: widths {columns} add up to {total}, not to --features {features}")
+    return total
 
 
 def _split(path: str, n_features: int, asked: _Asked, model: Partition | None) -> list[PartyColumns]:
@@ -260,11 +234,5 @@ def _cut_blocks(
 
 def _cut(parties: list[_Party], block: Block) -> list[Rows]:
     """Each party's rows of a block, as they are stored."""
-    X = widened(block.X, sum(party.columns.width for party in parties))
-    return [stored(party.columns.take(X), party.kind, party.transform) for party in parties]
-
-
-def _feature_names(party: PartyColumns) -> list[str]:
-    """Features keep their number in the source: party 2 of 66,57 begins with f67."""
-    assert isinstance(party.columns, slice)
-    return [f"f{i + 1}" for i in range(party.columns.start, party.columns.stop)]
+    X = widened(block.X, sum(columns.width for columns, _ in parties))
+    return [stored(columns.take(X), own["kind"], own["transform"]) for columns, own in parties]

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from shlex import quote
 from typing import Any, cast
 
 import numpy as np
 from fastadmm.data_tools.column_types import Typing, read_column, recognise
 from fastadmm.data_tools.columns import TRUTH, truth_levels
-from fastadmm.data_tools.suggest import each
 from fastadmm.data_tools.tables import Column, Table
 from fastadmm.errors import InputError
 from fastadmm.store.cell_reading import CellReading
@@ -68,11 +66,11 @@ def fit_encoder(
     na: Mapping[str, Sequence[str]] | None = None,
 ) -> Encoder:
     """Infer the type of each column and fit the replacements of missing values."""
-    found = each(partial(_fit_column, table, n, table.columns[n], rows, missing, typing) for n in columns)
     encodings = []
-    for encoding in found:
-        words = tuple(dict.fromkeys([*(na or {}).get("", ()), *(na or {}).get(encoding.name, ())]))
-        encodings.append(replace(encoding, na=words, shown=(shown or {}).get(encoding.name, "")))
+    for name in columns:
+        found = _fit_column(table, name, table.columns[name], rows, missing, typing)
+        words = tuple(dict.fromkeys([*(na or {}).get("", ()), *(na or {}).get(name, ())]))
+        encodings.append(replace(found, na=words, shown=(shown or {}).get(name, "")))
     return checked(Encoder(tuple(encodings), missing), table)
 
 

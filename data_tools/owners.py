@@ -17,8 +17,6 @@ from fastadmm.data_tools.blocks import (
     Progress,
     Source,
     Steps,
-    first_not_finite,
-    numbered,
     stored_kind,
 )
 from fastadmm.data_tools.convert import check_format_options
@@ -32,6 +30,7 @@ from fastadmm.data_tools.tables import Layout
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import atomic_directory, shown
 from fastadmm.store.collection import DIGEST_BYTES, record_digests, shared_rows
+from fastadmm.store.elements import first_not_finite
 from fastadmm.store.transform import Transform
 
 if TYPE_CHECKING:
@@ -167,12 +166,7 @@ def convert_owners(
 
     with atomic_directory(out, force=force, marker=MANIFEST, only=(MANIFEST, "*.h5")) as directory:
         with ExitStack() as stack:
-            how: dict[str, Any] = {
-                "n_features": len(names),
-                "feature_names": names,
-                "kind": kind,
-                "dtype": dtype,
-            }
+            how: dict[str, Any] = {"feature_names": names, "kind": kind, "dtype": dtype}
             how |= {"task": task, "classes": classes, "recipe": recipe}
             writers = [
                 stack.enter_context(
@@ -181,7 +175,8 @@ def convert_owners(
                 for name, file in ((name, f"{name}.h5") for name in owner_names)
             ]
             told = Steps(progress, "writing", size)
-            for row, block in numbered(chain.from_iterable(reader.blocks(told) for reader in readers)):
+            row = 0
+            for block in chain.from_iterable(reader.blocks(told) for reader in readers):
                 X = stored(widened(block.X, scan.width), kind, transform)
                 with np.errstate(over="ignore"):
                     X = X.astype(dtype, copy=False)
@@ -193,6 +188,7 @@ def convert_owners(
                 for k in np.unique(code[code >= 0]):
                     mask = code == k
                     writers[k].append(X[mask], y[row : row + X.shape[0]][mask])
+                row += X.shape[0]
         files = [Path(path).name for path in sources]
         _write_manifest(
             directory, {} if shared is None else {"public_share": shared},
@@ -275,24 +271,17 @@ def _assign(
     n_rows, sizes, by = scan.n_rows, asked.sizes, asked.by
     if sizes is not None:
         rest = n_rows - sum(sizes)
-        if rest < 0:
-            raise InputError(
-                f"{shown(sources[0])}: --sizes add up to {sum(sizes)}, but there are {n_rows} rows"
-            )
-        if rest > 0 and not asked.drop_rest:
-            raise InputError(
-                f"{shown(sources[0])}: --sizes add up to {sum(sizes)}, but there are {n_rows} rows: add an "
-                "owner for the rest, or pass --drop-rest"
-            )
+        if rest < 0 or (rest > 0 and not asked.drop_rest):
+            remedy = ": add an owner for the rest, or pass --drop-rest" if rest > 0 else ""
+            told = f"--sizes add up to {sum(sizes)}, but there are {n_rows} rows"
+            raise InputError(f"{shown(sources[0])}: {told}{remedy}")
         owner_of = np.concatenate([np.repeat(np.arange(len(sizes)), sizes), np.full(rest, -1)])
         default = [f"owner-{k + 1}" for k in range(len(sizes))]
     elif by is not None:
-        codes: dict[str, int] = {}
-        named = asked.reading.owners_of(reader, by)
-        owner_of = np.array([codes.setdefault(label_text(v), len(codes)) for v in named], dtype=np.int64)
-        values = sorted(codes, key=_by_number)
-        place = {codes[value]: k for k, value in enumerate(values)}
-        owner_of = np.array([place[k] for k in range(len(values))])[owner_of]
+        texts = [label_text(value) for value in asked.reading.owners_of(reader, by)]
+        values = sorted(set(texts), key=_by_number)
+        place = {value: k for k, value in enumerate(values)}
+        owner_of = np.array([place[text] for text in texts], dtype=np.int64)
         default = [_file_name(value) for value in values]
     else:
         owner_of = np.repeat(np.arange(len(sources)), scan.rows)
@@ -301,9 +290,8 @@ def _assign(
     if len(chosen) != len(default):
         raise ConfigError(f"--names: {len(chosen)} names for {len(default)} owners")
     folded = [name.casefold() for name in chosen]
-    for k, name in enumerate(folded):
-        if folded.index(name) != k:
-            raise InputError(f"two owners are named {chosen[k]!r}; give different --names")
+    if twice := [name for name in chosen if folded.count(name.casefold()) > 1]:
+        raise InputError(f"two owners are named {twice[-1]!r}; give different --names")
     return owner_of, chosen
 
 
@@ -336,9 +324,8 @@ def _overlap(
         other = next(row for row in rows if owner_of[row] != owner_of[first])
         raise InputError(
             f"{path}: {int(np.count_nonzero(holders > 1))} records are with several owners; rows {first + 1} "
-            f"({names[owner_of[first]]}) and {other + 1} ({names[owner_of[other]]}) are equal: remove "
-            "them, or "
-            f"pass --overlap count, which divides every epsilon by {kappa}"
+            f"({names[owner_of[first]]}) and {other + 1} ({names[owner_of[other]]}) are equal: remove them, "
+            f"or pass --overlap count, which divides every epsilon by {kappa}"
         )
     return kappa, repeated
 

@@ -148,7 +148,7 @@ def _rows(planner: Planner, options: TableRows) -> tuple[np.ndarray, list[np.nda
     if options.id is None:
         every = np.arange(planner.tables[0].n_rows)
         return every, [every], []
-    alignment, rows, report = join(planner.tables, [own.id for own in planner.given], options)
+    alignment, rows, report = join(planner.tables, planner.ids, options)
     lost = [line for line in report if "not in every table" in line]
     if options.alignment is not None:
         return alignment.ids, rows, lost

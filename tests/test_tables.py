@@ -10,7 +10,6 @@ from fastadmm.data_tools.convert import convert as convert_source
 from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.data_tools.label_columns import write_label_table
 from fastadmm.data_tools.per_table import TableRows
-from fastadmm.data_tools.synthetic import write_tables
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.runs.evaluate import evaluate_partition, evaluate_tables
 from fastadmm.store import Encoder, open_partition
@@ -209,13 +208,6 @@ def test_numbers_near_the_largest(pair):
     with pytest.raises(InputError, match="does not fit float32"):
         convert(*pair, missing="mean", dtype="float32", out="q")
     assert not (pair[0].parent / "q").exists()
-
-
-def test_tutorial_tables_are_reproducible(tmp_path):
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    for one, other in zip(write_tables(tmp_path / "a"), write_tables(tmp_path / "b")):
-        assert one.read_bytes() == other.read_bytes()
 
 
 def test_weights_and_exposures_are_kept_beside_the_labels(tmp_path, capsys):

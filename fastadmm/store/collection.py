@@ -82,15 +82,12 @@ def open_owners(path: str | os.PathLike[str]) -> Owners:
                 f"{shown(owner.path)}: features differ from those of {first.name!r} "
                 f"({owner.n_features} and {first.n_features}); all owners need the same, in the same order"
             )
-        if (owner.task, owner.classes) != (first.task, first.classes):
+        same = (owner.task, owner.classes) == (first.task, first.classes)
+        same &= owner.recipe.keys() == first.recipe.keys()
+        if not same or not all((owner.recipe[key] == first.recipe[key]).all() for key in owner.recipe):
             raise InputError(
-                f"{shown(owner.path)}: targets differ in kind from those of {first.name!r}; convert together"
+                f"{shown(owner.path)}: targets or scaling are not those of {first.name!r}; convert together"
             )
-        same = owner.recipe.keys() == first.recipe.keys() and all(
-            (owner.recipe[key] == first.recipe[key]).all() for key in owner.recipe
-        )
-        if not same:
-            raise InputError(f"{shown(owner.path)}: scaled differently from {first.name!r}; convert together")
     return Owners(Path(path), owners, kappa, first.task, first.classes, share)
 
 

@@ -451,6 +451,18 @@ def not_finite(
     )
 
 
+def first_not_finite(X: np.ndarray | csr_array) -> tuple[int, int] | None:
+    """Row and column of the first value of a block that is not finite."""
+    values = X if isinstance(X, np.ndarray) else X.data
+    if np.isfinite(values).all():
+        return None
+    if isinstance(X, np.ndarray):
+        i, j = np.argwhere(~np.isfinite(X))[0]
+        return int(i), int(j)
+    at = int(np.flatnonzero(~np.isfinite(values))[0])
+    return int(np.searchsorted(X.indptr, at, side="right")) - 1, int(X.indices[at])
+
+
 def make_csr(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: tuple[int, int]) -> csr_array:
     """Build a csr_array from validated parts, marked as sorted and free of duplicates.
 

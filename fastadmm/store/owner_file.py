@@ -48,7 +48,6 @@ class OwnerWriter(Writer):
         path: str | os.PathLike[str],
         *,
         name: str,
-        n_features: int,
         kind: str,
         task: str,
         feature_names: Sequence[str],
@@ -59,9 +58,9 @@ class OwnerWriter(Writer):
     ) -> None:
         super().__init__(path, public_path)
         self.name = check_party_name(name, self._shown)
-        self.task, self.n_features, self.dtype = task, n_features, np.dtype(dtype)
+        self.task, self.n_features, self.dtype = task, len(feature_names), np.dtype(dtype)
         self._names, self._classes, self._recipe = list(feature_names), classes, recipe or {}
-        self._hash = hashlib.sha256(f"{kind} {self.dtype.name} {n_features}\n".encode())
+        self._hash = hashlib.sha256(f"{kind} {self.dtype.name} {self.n_features}\n".encode())
         self._create(OWNER_TYPE, OWNER_VERSIONS[-1], force=True, ids=False)
         self._y = GrowingArray(self._file, "y", "<f8")
         self._block = GrowingBlock(self._file, kind, self.dtype)

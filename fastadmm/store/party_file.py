@@ -25,6 +25,7 @@ from fastadmm.store.elements import (
     check_rows,
     check_text,
     encode,
+    first_not_finite,
     make_csr,
     not_finite,
     plain_dataset,
@@ -132,46 +133,31 @@ class PartyWriter(Writer):
             raise self._bad("X", f"{row}: {X.shape[1]} columns instead of {self.n_features}")
         prepared = self._ids.prepare(ids, X.shape[0])
         if self.kind == "dense":
-            self._append_dense(X.toarray() if issparse(X) else X)
-        else:
-            self._append_csr(X if issparse(X) else csr_array(X))
+            X = X.toarray() if issparse(X) else X
+        elif not issparse(X):
+            X = csr_array(X)
+        elif not X.has_canonical_format:
+            X = X.copy()
+            X.sum_duplicates()
+        with np.errstate(over="ignore", invalid="ignore"):  # reported with its place
+            block = X.astype(self.dtype, copy=False)
+        if self.kind == "dense":
+            block = np.ascontiguousarray(block)
+        if at := first_not_finite(block):
+            raise self._refused(X[at], *at)
+        self._block.append(block)
+        self._digest.update(block)
         self._ids.append(prepared)
         self.n_samples += X.shape[0]
         self._sink.check()
 
-    def _cast(self, values: np.ndarray) -> np.ndarray:
-        with np.errstate(over="ignore", invalid="ignore"):  # reported with its place by the caller
-            return values.astype(self.dtype, order="C", copy=False)
-
-    def _refuse(self, value: float, row: int, column: int) -> InputError:
+    def _refused(self, value: float, row: int, column: int) -> InputError:
         row += self.n_samples + 1
         if np.isfinite(value):
             return self._bad("X", f"row {row}, column {column + 1}: value {value} does not fit {self.dtype}")
         names = self._names
         name_of = names.__getitem__ if names is not None and column < len(names) else None
         return not_finite(value, self._shown, "X", row, column, name_of)
-
-    def _append_dense(self, X: np.ndarray) -> None:
-        block = self._cast(X)
-        finite = np.isfinite(block)
-        if not finite.all():
-            row, column = np.argwhere(~finite)[0]
-            raise self._refuse(X[row, column], int(row), int(column))
-        self._block.append(block)
-        self._digest.update_dense(block)
-
-    def _append_csr(self, X: csr_array) -> None:
-        if not X.has_canonical_format:
-            X = X.copy()
-            X.sum_duplicates()
-        data = self._cast(X.data)
-        finite = np.isfinite(data)
-        if not finite.all():
-            at = int(np.flatnonzero(~finite)[0])
-            row = int(np.searchsorted(X.indptr, at, side="right")) - 1
-            raise self._refuse(X.data[at], row, int(X.indices[at]))
-        self._block.append(make_csr(data, X.indices, X.indptr, X.shape))
-        self._digest.update_csr(data, X.indices, X.indptr.astype(np.int64))
 
     def _finish(self) -> None:
         d = self.n_features
@@ -377,10 +363,7 @@ class PartyData(BlockFile):
     def add_to(self, digest: ContentDigest) -> None:
         """Read everything and add it to a digest."""
         for _, block in self.iter_rows():
-            if isinstance(block, np.ndarray):
-                digest.update_dense(block)
-            else:
-                digest.update_csr(block.data, block.indices, block.indptr)
+            digest.update(block)
 
     def verify(self) -> None:
         """Read everything and compare it with the content digest."""
