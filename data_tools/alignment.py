@@ -54,11 +54,7 @@ class TableIds:
 
     def first(self, which: np.ndarray, most: int = 3) -> list[str]:
         """Some ids in the order of the table."""
-        rows = self.rows[which]
-        if len(which) > most:
-            which = which[np.argpartition(rows, most)[:most]]
-            rows = self.rows[which]
-        return _texts(self.keys[which[np.argsort(rows)]])
+        return _texts(self.keys[which[np.argsort(self.rows[which])[:most]]])
 
 
 def _texts(keys: np.ndarray) -> list[str]:

@@ -16,7 +16,7 @@ from fastadmm.data_tools.libsvm import LibsvmSource
 from fastadmm.data_tools.opening import SourceFile, source_files
 from fastadmm.data_tools.per_table import given_options
 from fastadmm.data_tools.scaling import ColumnStatistics, fit_transform_of
-from fastadmm.data_tools.sources import Rows, Scan, add_to, open_matrix, stored, widened
+from fastadmm.data_tools.sources import Rows, Scan, open_matrix, stored, widened
 from fastadmm.data_tools.split import (
     PartyColumns,
     by_widths,
@@ -97,10 +97,7 @@ def convert(
         _split(reader.path, reader.n_features, asked, model)
     size = sum(file.size for file in files)
     statistics = ColumnStatistics() if asked.standardize else None
-    look = None if statistics is None else partial(add_to, statistics)
-    scan = Scan([reader], Steps(progress, "reading", size), look)
-    if statistics is not None:
-        statistics.widen(scan.width)
+    scan = Scan([reader], Steps(progress, "reading", size), statistics)
     task, classes = asked.task or "auto", None
     if model is not None and model.labels is not None:
         task, classes = model.task, model.labels.classes

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from fastadmm.data_tools.alignment import Alignment, join
@@ -37,10 +37,10 @@ from fastadmm.data_tools.per_table import (
 )
 from fastadmm.data_tools.public_columns import read_description
 from fastadmm.data_tools.scaling import ColumnStatistics, fit_transform_of
-from fastadmm.data_tools.sources import number_blocks, require_label
+from fastadmm.data_tools.sources import add_to, number_blocks, require_label, stored
 from fastadmm.data_tools.split import parse_names, party_columns
 from fastadmm.data_tools.table_notes import column_notes
-from fastadmm.data_tools.tables import Cells, Column, Table, read_table
+from fastadmm.data_tools.tables import Cells, Table, read_table
 from fastadmm.errors import ConfigError, FastadmmError, InputError
 from fastadmm.files.atomic import atomic_directory, shown
 from fastadmm.files.digest import row_digest
@@ -244,6 +244,10 @@ def plan_one_table(
     return replace(plan, plain=plain and (plan.labels is None or not plan.labels.reading))
 
 
+#: Makes the parties of some rows of each table.
+Fit: TypeAlias = "Callable[[list[np.ndarray]], list[_Party]]"
+
+
 class Planner:
     """Tables on their way to a plan: what is asked of them, what is taken over, and what was read."""
 
@@ -367,13 +371,7 @@ class Planner:
 
     # --- planning ----------------------------------------------------------------------------------------
 
-    def plan(
-        self,
-        alignment: Alignment,
-        rows: list[np.ndarray],
-        joined: list[str],
-        fit: Callable[[list[np.ndarray]], list[_Party]],
-    ) -> TablePlan:
+    def plan(self, alignment: Alignment, rows: list[np.ndarray], joined: list[str], fit: Fit) -> TablePlan:
         """The plan for some rows of each table, in the order of an alignment."""
         self.report += [note for table in self.tables for note in table.notes] + joined
         for k, table in enumerate(self.tables):
@@ -399,12 +397,7 @@ class Planner:
         report = [*plan.report, *(f"test rows: {line}" for line in test.report)]
         return replace(plan, test=replace(test, columns={}), report=report)
 
-    def _of_rows(
-        self,
-        alignment: Alignment,
-        rows: list[np.ndarray],
-        fit: Callable[[list[np.ndarray]], list[_Party]],
-    ) -> TablePlan:
+    def _of_rows(self, alignment: Alignment, rows: list[np.ndarray], fit: Fit) -> TablePlan:
         like, options = self.like, self.options
         parties = fit(rows) if like is None else self._replay(like, rows)
         labels = None
@@ -452,7 +445,10 @@ class Planner:
             raise InputError(f"{table.path}: {error}") from None
         own = [table.columns[name] for name in features]
         self.plain &= all(column.kind == "number" and column.full for column in own)
-        common = _statistics(own) if self.plain and self.options.standardize else None
+        common = ColumnStatistics() if self.plain and self.options.standardize else None
+        if common is not None:
+            for block in number_blocks(own):
+                add_to(common, block)
         order = np.array(features, dtype=object)
         return [
             self._fit(p.name, 0, order[p.columns].tolist(), rows[0], {}, (p.columns, common)) for p in split
@@ -584,17 +580,10 @@ def _blocks(plan: TablePlan, progress: Progress | None) -> Generator[list[Piece]
     for number, (party, width) in enumerate(zip(plan.parties, widths)):
         start = 0
         for part in pieces(party.rows, 2 * width):  # half as large: three are in memory at once
-            yield [(number, start, _stored(party, part))]
+            X, _ = encode_table(party.table, party.encoder, part)
+            yield [(number, start, stored(X, party.kind, party.transform))]
             start += len(part)
             step(len(part) * width)
-
-
-def _stored(party: _Party, rows: np.ndarray) -> Any:
-    from scipy.sparse import csr_array
-
-    block, _ = encode_table(party.table, party.encoder, rows)
-    with np.errstate(over="ignore", invalid="ignore"):  # the store names the cell that does not fit
-        return party.transform.apply(csr_array(block) if party.kind == "csr" else block)
 
 
 def _check_options(guest: str | Path | None, hosts: Sequence[str | Path], options: TableOptions) -> None:
@@ -603,7 +592,11 @@ def _check_options(guest: str | Path | None, hosts: Sequence[str | Path], option
         raise ConfigError("--guest and --host: give the table of at least one party")
     if guest is None and options.label is not None:
         raise ConfigError("--label: labels belong to the guest: give its table with --guest")
-    _check_described(options)
+    if options.public_columns is not None:
+        for option in given_options(options, "missing", "categorical", "standardize", "like"):
+            raise ConfigError(
+                f"{option} and --public-columns: the description says how columns are prepared; leave one out"
+            )
     if options.split is not None:
         HoldOut.parse(options.split)
     if beside := given_options(options, *options.beside):
@@ -633,30 +626,12 @@ def refuse_fixed(options: object, what: str, *more: str) -> None:
         raise ConfigError(f"{option} and --like: {what} given by --like decides; leave {option} out")
 
 
-def _check_described(options: TableOptions) -> None:
-    """Refuse options that would fit what the description states."""
-    if options.public_columns is not None:
-        for option in given_options(options, "missing", "categorical", "standardize", "like"):
-            raise ConfigError(
-                f"{option} and --public-columns: the description says how columns are prepared; leave one out"
-            )
-
-
 def kept_cells(encoders: Sequence[Encoder], id: str | None) -> Cells:
     """What cells of a new table are kept as, for encoders that were fitted before."""
     columns = [column for encoder in encoders for column in encoder.columns]
     text = {column.name for column in columns if column.levels is not None}
     raw = {column.name for column in columns if column.reading}
     return Cells(text, raw, na={c.name: c.na for c in columns if c.na}, id=id)
-
-
-def _statistics(columns: Sequence[Column]) -> ColumnStatistics:
-    """Statistics of columns of plain numbers."""
-    found = ColumnStatistics()
-    for block in number_blocks(columns):
-        with np.errstate(over="ignore", invalid="ignore"):  # the transform refuses what is not finite
-            found.update(block)
-    return found
 
 
 def _encoded(
@@ -671,8 +646,7 @@ def _encoded(
         X, found = encode_table(table, encoder, part)
         report.add(found)
         if statistics is not None:
-            with np.errstate(over="ignore", invalid="ignore"):  # the transform refuses what is not finite
-                statistics.update(X)
+            add_to(statistics, X)
     return report
 
 

@@ -38,7 +38,7 @@ class CsvFile:
         header: bool = True,
         separator: str | None = None,
     ) -> None:
-        self.source = source
+        self.file = source
         self.path = source.shown
         self.header = header
         self.notes: list[str] = []
@@ -50,12 +50,12 @@ class CsvFile:
 
     def _sniff(self, separator: str | None) -> str:
         """Recognise what is not stated: a wide encoding, the separator."""
-        with self.source.open() as stream:
+        with self.file.open() as stream:
             head = stream.read(HEAD_BYTES)
-        if self.source.encoding is None and (found := find_encoding(head)) is not None:
-            self.source.encoding = found
+        if self.file.encoding is None and (found := find_encoding(head)) is not None:
+            self.file.encoding = found
             self.notes.append(f"{self.path}: read as {found}")
-            with self.source.open() as stream:
+            with self.file.open() as stream:
                 head = stream.read(HEAD_BYTES)
         if separator is not None:
             return separator
@@ -98,7 +98,7 @@ class CsvFile:
 
     def rows(self, on_read: OnRead | None = None) -> Iterator[tuple[int, list[str]]]:
         """Every non-blank row with the line it ends on, by the standard library."""
-        with self.source.open(on_read) as stream:
+        with self.file.open(on_read) as stream:
             # Bytes that are not UTF-8 are no fault in columns that are dropped.
             text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
             reader = csv.reader(text, delimiter=self.separator, strict=True)

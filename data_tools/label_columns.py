@@ -64,10 +64,8 @@ def labels_of(
         if column.kind == "number":
             collector.append(column.values[part])
         else:
-            used, first, codes = np.unique(column.values[part], return_index=True, return_inverse=True)
-            order = np.argsort(first)
-            words = [column.words[k] for k in used[order].tolist()]
-            collector.append_words(np.argsort(order)[codes], words)
+            used, codes = np.unique(column.values[part], return_inverse=True)
+            collector.append_words(codes, [column.words[k] for k in used.tolist()])
     return replace(collector.finish(task, classes, positive), reading=str(found or ""))
 
 

@@ -278,21 +278,16 @@ def part_files(path: str | Path) -> list[Path]:
     """The files that a path stands for, in the order of their names."""
     if not is_parts(path):
         return [Path(path)]
+    folder = Path(path).is_dir()
     with storage_errors(path, "read"):
-        parts = _parts(path)
+        found = list(Path(path).iterdir()) if folder else [Path(name) for name in glob.glob(str(path))]
+        parts = sorted(f for f in found if f.name[0] not in "._")
         filled = [part for part in parts if not _is_empty(part)]
     if not filled:
-        what = "a directory without data files" if Path(path).is_dir() else "no file has such a name"
+        what = "a directory without data files" if folder else "no file has such a name"
         what = "all parts are empty" if parts else what
         raise InputError(f"{shown(path)}: {what}: give a data file, or a directory or pattern of parts")
     return filled
-
-
-def _parts(path: str | Path) -> list[Path]:
-    """What a directory or pattern stands for, with empty files."""
-    folder = Path(path).is_dir()
-    found = list(Path(path).iterdir()) if folder else [Path(name) for name in glob.glob(str(path))]
-    return sorted(f for f in found if f.name[0] not in "._")
 
 
 def _is_empty(part: Path) -> bool:

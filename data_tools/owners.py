@@ -151,7 +151,7 @@ def convert_owners(
         reading.check_by(readers[0], asked.by)
     _check_features(readers)
     digests = _Digests(asked.public is not None)
-    scan = Scan(readers, on_read, digests.look)
+    scan = Scan(readers, on_read, look=digests.look)
     owner_of, owner_names = _assign(scan, readers[0], sources, asked)
     kappa, repeated = _overlap(digests.records, owner_of, owner_names, asked.overlap, readers[0].path)
     owned = [digest for digest, own in zip(digests.features, (owner_of >= 0).tolist()) if own]
@@ -349,7 +349,7 @@ def _recipe(
     rows: list[bytes] = []
     for block in reader.blocks():
         rows += record_digests(block.X)
-        add_to(statistics, block)
+        add_to(statistics, block.X)
     shared, reason = shared_rows(rows, owned)
     if reason:
         raise InputError(

@@ -20,7 +20,8 @@ class ParquetTable:
     """One Parquet file."""
 
     def __init__(self, file: SourceFile) -> None:
-        self.file = file
+        self.file, self.path = file, file.shown
+        self.notes: list[str] = []
         try:
             import pyarrow as pa
         except ImportError:

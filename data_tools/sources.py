@@ -146,6 +146,7 @@ class Scan:
         self,
         readers: Sequence[Source],
         on_read: OnRead | None = None,
+        statistics: ColumnStatistics | None = None,
         look: Callable[[Block], None] | None = None,
     ) -> None:
         self.labels = LabelCollector(readers[0].path)
@@ -157,6 +158,8 @@ class Scan:
             for block in reader.blocks(on_read):
                 self._add(block)
                 rows += block.X.shape[0]
+                if statistics is not None:
+                    add_to(statistics, block.X)
                 if look is not None:
                     look(block)
             self.rows.append(rows)
@@ -164,6 +167,8 @@ class Scan:
             raise InputError(f"{readers[0].path}: no features in any row")
         self.width = max(self.n_features, *(reader.n_features or 0 for reader in readers))
         self.nonzeros = np.pad(self.nonzeros, (0, self.width - len(self.nonzeros)))
+        if statistics is not None:
+            statistics.widen(self.width)
 
     def _add(self, block: Block) -> None:
         X = block.X
@@ -182,10 +187,10 @@ class Scan:
         return sum(self.rows)
 
 
-def add_to(statistics: ColumnStatistics, block: Block) -> None:
-    """Add a block of rows to statistics; what is not finite is refused when they are used."""
+def add_to(statistics: ColumnStatistics, X: Rows) -> None:
+    """Add rows to statistics; what is not finite is refused when they are used."""
     with np.errstate(over="ignore", invalid="ignore"):
-        statistics.update(block.X)
+        statistics.update(X)
 
 
 def widened(X: Rows, width: int) -> Rows:

@@ -104,7 +104,8 @@ def write_manifest(
     (directory / MANIFEST).write_text(text, encoding="utf-8")
 
 
-def _get(table: dict[str, Any], key: str, kind: type, place: str) -> Any:
+def get_key(table: dict[str, Any], key: str, kind: type, place: str) -> Any:
+    """A value of a manifest, of the right type."""
     value = table.get(key)
     if not isinstance(value, kind) or isinstance(value, bool):
         what = "is missing" if value is None else f"is {type(value).__name__}, not {kind.__name__}"
@@ -113,12 +114,12 @@ def _get(table: dict[str, Any], key: str, kind: type, place: str) -> Any:
 
 
 def _check_positive(table: dict[str, Any], key: str, place: str) -> None:
-    if _get(table, key, int, place) < 1:
+    if get_key(table, key, int, place) < 1:
         raise FormatError(f"{place}: key {key!r}: {table[key]} is not positive")
 
 
 def _check_choice(table: dict[str, Any], key: str, choices: tuple[str, ...], place: str) -> None:
-    if _get(table, key, str, place) not in choices:
+    if get_key(table, key, str, place) not in choices:
         raise FormatError(f"{place}: key {key!r}: {table[key]!r} is not one of {', '.join(choices)}")
 
 
@@ -127,13 +128,13 @@ def _open(
 ) -> tuple[dict[str, Any], str]:
     """Read a manifest of some format; what it says, and the file as messages name it."""
     document, place = read_toml(file), shown(file)
-    found = _get(document, "format", str, place)
+    found = get_key(document, "format", str, place)
     if found != format:
         raise FormatError(f"{place}: key 'format': {found!r} instead of {format!r}")
-    check_version(place, _get(document, "version", str, place), versions, "key 'version'")
+    check_version(place, get_key(document, "version", str, place), versions, "key 'version'")
     refuse_unknown(document, keys, place)
     _check_positive(document, "n_samples", place)
-    _get(document, "row_digest", str, place)
+    get_key(document, "row_digest", str, place)
     return document, place
 
 
@@ -150,7 +151,7 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
             raise FormatError(f"{shown(path)}: {what}, so not a partition, which is a directory; {_MAKE}")
     manifest, place = _open(directory / MANIFEST, FORMAT, VERSIONS, _KEYS)
     _check_choice(manifest, "task", TASKS, place)
-    parties = _get(manifest, "party", list, place)
+    parties = get_key(manifest, "party", list, place)
     if not parties:
         raise FormatError(f"{place}: key 'party': empty; a partition needs at least one party")
     names: set[str] = set()
@@ -169,7 +170,7 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
         _check_choice(party, "kind", ("dense", "csr"), where)
     for key, known in (("labels", ("file",)), ("source", ("name",)), ("shard", _SHARD_KEYS)):
         if key in manifest:
-            refuse_unknown(_get(manifest, key, dict, place), known, f"{place}: [{key}]")
+            refuse_unknown(get_key(manifest, key, dict, place), known, f"{place}: [{key}]")
     if "labels" in manifest:
         _file_name(manifest["labels"], f"{place}: [labels]", files)
     if "shard" in manifest:
@@ -179,9 +180,9 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _check_shard(table: dict[str, Any], manifest: dict[str, Any], place: str) -> None:
-    number, of, first, rows = (_get(table, key, int, place) for key in _SHARD_KEYS[:4])
-    _get(table, "row_digest", str, place)
-    digests = _get(table, "content_digests", list, place)
+    number, of, first, rows = (get_key(table, key, int, place) for key in _SHARD_KEYS[:4])
+    get_key(table, "row_digest", str, place)
+    digests = get_key(table, "content_digests", list, place)
     own = manifest["n_samples"]
     if not all(isinstance(d, str) for d in digests) or len(digests) != len(manifest["party"]):
         raise FormatError(f"{place}: key 'content_digests': not one digest for each party")
@@ -200,7 +201,7 @@ def read_shards(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _file_name(table: dict[str, Any], place: str, files: set[str]) -> None:
-    name = _get(table, "file", str, place)
+    name = get_key(table, "file", str, place)
     # Only names inside the directory: a manifest from elsewhere must not reach other files.
     if name in {"", ".", ".."} or "/" in name or "\\" in name or "\0" in name:
         raise FormatError(f"{place}: key 'file': {name!r} is not a plain file name inside the partition")

@@ -38,6 +38,7 @@ from fastadmm.store.elements import (
 )
 from fastadmm.store.encoder import Encoder
 from fastadmm.store.h5file import check_version, create_h5, read_h5
+from fastadmm.store.manifest import get_key
 from fastadmm.store.model_id import content_id, new_model_id, shared_digest
 from fastadmm.store.partition import Partition
 from fastadmm.store.party_file import PartyData, check_party_name
@@ -326,21 +327,21 @@ def open_shared_part(path: str | os.PathLike[str]) -> tuple[SharedPart, Path]:
     values, place = read_toml(manifest), shown(manifest)
     if values.get("format") != FORMAT:
         raise FormatError(f"{place}: key 'format' is {values.get('format')!r}, expected {FORMAT!r}")
-    check_version(manifest, _get(manifest, values, "version", str), VERSIONS, "key 'version'")
-    names, n_features = _party_entries(manifest, values)
-    loss, task = _get(manifest, values, "loss", str), _get(manifest, values, "task", str)
+    check_version(manifest, get_key(values, "version", str, place), VERSIONS, "key 'version'")
+    names, n_features = _party_entries(place, values)
+    loss, task = get_key(values, "loss", str, place), get_key(values, "task", str, place)
     try:
         known = parse_loss(loss)
     except ConfigError:
         raise FormatError(f"{place}: key 'loss': unknown loss {loss!r}; upgrade fastadmm") from None
     if task != known.task:
         raise FormatError(f"{place}: key 'task': {task!r} does not go with loss {loss!r}")
-    certificate = _get(manifest, {"certificate": {}, **values}, "certificate", dict)
+    certificate = get_key({"certificate": {}, **values}, "certificate", dict, place)
     intercept, classes, scales, means, digest = _read_coordinator(directory, values, len(names))
     if digest is None:
         model_id = content_id(values, intercept, classes, scales, certificate)
     else:
-        model_id = _get(manifest, values, "id", str)
+        model_id = get_key(values, "id", str, place)
         if digest != shared_digest(values, intercept, classes, scales, means):
             raise FormatError(f"{place}: does not agree with the digest in {COORDINATOR}; damaged or edited")
     privacy = None
@@ -349,14 +350,14 @@ def open_shared_part(path: str | os.PathLike[str]) -> tuple[SharedPart, Path]:
     return SharedPart(
         loss=loss,
         task=task,
-        lam=float(_get(manifest, values, "lambda", float)),
+        lam=float(get_key(values, "lambda", float, place)),
         intercept=intercept,
         classes=tuple(classes) if classes is not None else None,
         names=names,
         n_features=n_features,
         scales=scales,
         certificate=certificate,
-        penalty=_penalty(manifest, values, names),
+        penalty=_penalty(place, values, names),
         privacy=privacy,
         means=means,
         model_id=model_id,
@@ -393,30 +394,30 @@ def _read_coordinator(
     return intercept, classes, [float(scale) for scale in scales], means, digest
 
 
-def _penalty(manifest: Path, values: dict[str, Any], names: list[str]) -> dict[str, Any]:
+def _penalty(place: str, values: dict[str, Any], names: list[str]) -> dict[str, Any]:
     """What the weights were penalised by, as far as the manifest says."""
     for key, kind, what in (("party_lambda", float, "positive number"), ("party_constraint", str, "text")):
-        own: dict[str, Any] = _get(manifest, {key: {}, **values}, key, dict)
+        own: dict[str, Any] = get_key({key: {}, **values}, key, dict, place)
         right = all(isinstance(v, kind) and (kind is str or 0 < float(v) < math.inf) for v in own.values())
         if key in values and not (own.keys() == set(names) and right):
-            raise FormatError(f"{shown(manifest)}: key {key!r} must hold one {what} for each party")
+            raise FormatError(f"{place}: key {key!r} must hold one {what} for each party")
     return {key: values[key] for key in _ABOUT if key in values}
 
 
-def _party_entries(manifest: Path, values: dict[str, Any]) -> tuple[list[str], list[int]]:
-    entries = _get(manifest, values, "party", list)
+def _party_entries(place: str, values: dict[str, Any]) -> tuple[list[str], list[int]]:
+    entries = get_key(values, "party", list, place)
     if not entries:
-        raise FormatError(f"{shown(manifest)}: key 'party' is empty")
+        raise FormatError(f"{place}: key 'party' is empty")
     names: list[str] = []
     widths: list[int] = []
     for entry in entries:
         if not isinstance(entry, dict):
-            raise FormatError(f"{shown(manifest)}: key 'party' must hold tables")
-        name = check_party_name(_get(manifest, entry, "name", str), shown(manifest), FormatError)
+            raise FormatError(f"{place}: key 'party' must hold tables")
+        name = check_party_name(get_key(entry, "name", str, place), place, FormatError)
         if name in names:
-            raise FormatError(f"{shown(manifest)}: key 'party': {name!r} occurs twice")
+            raise FormatError(f"{place}: key 'party': {name!r} occurs twice")
         names.append(name)
-        widths.append(_get(manifest, entry, "n_features", int))
+        widths.append(get_key(entry, "n_features", int, place))
     return names, widths
 
 
@@ -425,14 +426,6 @@ def _without_none(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_none(item) for key, item in value.items() if item is not None}
     return [_without_none(item) for item in value] if isinstance(value, list) else value
-
-
-def _get(manifest: Path, values: dict[str, Any], key: str, kind: type) -> Any:
-    value = values.get(key)
-    if not isinstance(value, kind):
-        problem = "is missing" if value is None else f"is {value!r}, expected {kind.__name__}"
-        raise FormatError(f"{shown(manifest)}: key {key!r} {problem}")
-    return value
 
 
 def _open_party(directory: Path, shared: SharedPart, name: str, n_features: int) -> PartyModel:

@@ -260,11 +260,9 @@ class BlockFile:
         out = read_block(dataset, start, stop)
         step = max(1, _STREAM_BYTES // (self.n_features * self.dtype.itemsize))
         for first in range(0, len(out), step):  # a mask of the whole block would cost an eighth more memory
-            finite = np.isfinite(out[first : first + step])
-            if not finite.all():
-                row, column = (int(at) for at in np.argwhere(~finite)[0])
-                value, place = out[first + row, column], shown(self.path)
-                raise not_finite(value, place, "X", start + first + row + 1, column, self._name_of)
+            if at := first_not_finite(out[first : first + step]):
+                value, row = out[first + at[0], at[1]], start + first + at[0] + 1
+                raise not_finite(value, shown(self.path), "X", row, at[1], self._name_of)
         return out
 
     def _csr_rows(self, parts: CsrParts, indptr: np.ndarray, start: int) -> csr_array:
