@@ -338,6 +338,7 @@ def open_shared_part(path: str | os.PathLike[str]) -> tuple[SharedPart, Path]:
         raise FormatError(f"{place}: key 'task': {task!r} does not go with loss {loss!r}")
     certificate = get_key({"certificate": {}, **values}, "certificate", dict, place)
     intercept, classes, scales, means, digest = _read_coordinator(directory, values, len(names))
+    penalty = _penalty(place, values, names)
     if digest is None:
         model_id = content_id(values, intercept, classes, scales, certificate)
     else:
@@ -357,7 +358,7 @@ def open_shared_part(path: str | os.PathLike[str]) -> tuple[SharedPart, Path]:
         n_features=n_features,
         scales=scales,
         certificate=certificate,
-        penalty=_penalty(place, values, names),
+        penalty=penalty,
         privacy=privacy,
         means=means,
         model_id=model_id,

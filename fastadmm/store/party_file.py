@@ -102,7 +102,7 @@ class PartyWriter(Writer):
         self._check_names()
         self._transform, self._encoder = transform or Transform(), encoder
         self.content_digest = ""
-        self._create(PARTY_TYPE, PARTY_VERSIONS[encoder is not None], force=force)
+        self._create(PARTY_TYPE, PARTY_VERSIONS[encoder is not None], force=force, name=self.name)
         self._digest = ContentDigest(kind, self.dtype.name)
         self._block = GrowingBlock(self._file, kind, self.dtype, compression)
 
@@ -177,7 +177,6 @@ class PartyWriter(Writer):
         if self._encoder is not None:
             self._encoder.to_group(self._file.create_group("encoder"))
         self._file.attrs["n_samples"] = np.int64(self.n_samples)
-        self._file.attrs["name"] = self.name
         self._file.attrs["row-digest"] = self.row_digest
         self._file.attrs["content-digest"] = self.content_digest
 

@@ -35,11 +35,14 @@ class Writer(ABC):
         self.n_samples = 0
         self.row_digest = ""
 
-    def _create(self, encoding_type: str, version: str, *, force: bool, ids: bool = True) -> None:
+    def _create(
+        self, encoding_type: str, version: str, *, force: bool, ids: bool = True, **attributes: str
+    ) -> None:
         """Make the file under a temporary name."""
         self._file, self._sink = self._stack.enter_context(
             open_output(self.path, encoding_type, version, force=force, public_path=self._public)
         )
+        self._file.attrs.update(attributes)
         if ids:
             self._ids = IdWriter(self._file, self._shown)
 
