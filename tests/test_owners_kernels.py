@@ -220,7 +220,7 @@ def test_answers_do_not_depend_on_threads_or_reading(tmp_path):
     for kind in ("dense", "csr"):
         path = tmp_path / f"{kind}.h5"
         with OwnerWriter(
-            path, name="a", n_features=6, kind=kind, task="classification", feature_names=list("abcdef"),
+            path, name="a", kind=kind, task="classification", feature_names=list("abcdef"),
             classes=("no", "yes"),
         ) as writer:  # fmt: skip
             writer.append(X if kind == "dense" else sparse.csr_array(X), y)

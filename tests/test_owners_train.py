@@ -385,7 +385,7 @@ def test_query_outside_the_box_is_refused(path, tmp_path):
 
 def test_owners_with_other_features_are_refused(path, tmp_path):
     with OwnerWriter(
-        path / "b.h5", name="b", n_features=2, kind="dense", task="classification", feature_names=["u", "v"],
+        path / "b.h5", name="b", kind="dense", task="classification", feature_names=["u", "v"],
         classes=("no", "yes")
     ) as writer:  # fmt: skip
         writer.append(np.ones((2, 2)), np.ones(2))

@@ -82,9 +82,7 @@ class _Cells:
         "number, category, days, year, month, weekday (of dates; days:%d.%m.%Y) or hours.",
         metavar="NAME=KIND",
     )
-    decimal: list[str] | None = option(
-        "Decimal mark (default: by the whole column); TABLE:CHAR for one table.", metavar="CHAR"
-    )
+    decimal: str | None = option("Decimal mark (default: by the whole column).", metavar="CHAR")
 
     @property
     def options(self) -> dict[str, Any]:
@@ -246,8 +244,8 @@ def _table_options(how: dict[str, Any], tables: _Tables) -> TableOptions:
     """How tables become a partition; a single one has no ids."""
     from fastadmm.data_tools.convert_tables import TableOptions
 
-    own = plain_values(tables) | {"id": tables.id or "", "id_pattern": tables.id_pattern or None}
-    given = how | own | {"alignment": tables.align}
+    own = plain_values(tables) | {"id": tables.id or "", "alignment": tables.align}
+    given = how | own
     return TableOptions(**{f.name: given[f.name] for f in fields(TableOptions)})
 
 

@@ -57,6 +57,8 @@ INFINITE_EPSILON = flag(
 #: For commands that read the ids of one table.
 ID_PATTERN = option("What of ids is compared, as 'C-0*([0-9]+)'.", metavar="REGEX")
 
+SEPARATOR = option("Separator between CSV cells (default: recognised).", metavar="CHAR")
+
 Duplicates = StrEnum("Duplicates", "refuse first last drop")
 DUPLICATES = option(
     "Repeated ids in a table: refuse, keep the first or last row, or drop all.", default=Duplicates.refuse
@@ -67,9 +69,7 @@ DUPLICATES = option(
 class IdOptions:
     """Options for the ids of several tables."""
 
-    id_pattern: list[str] | None = option(
-        "What of ids is compared, as 'C-0*([0-9]+)'; TABLE:REGEX for one table.", metavar="REGEX"
-    )
+    id_pattern: str | None = ID_PATTERN
     duplicates: Duplicates = DUPLICATES
 
 
@@ -77,12 +77,8 @@ class IdOptions:
 class CsvOptions:
     """Options for the layout of CSV text."""
 
-    separator: list[str] | None = option(
-        "Separator between CSV cells (default: recognised); TABLE:CHAR for one table.", metavar="CHAR"
-    )
-    encoding: list[str] | None = option(
-        "Encoding of CSV text (default: recognised); TABLE:NAME for one table.", metavar="NAME"
-    )
+    separator: str | None = SEPARATOR
+    encoding: str | None = option("Encoding of CSV text (default: recognised).", metavar="NAME")
     no_header: bool = flag("The first line of CSV is data: columns are called c1, c2, ...", "--no-header")
 
     @property
@@ -213,7 +209,7 @@ class Ids:
 
     panel: ClassVar[str | None] = None
     duplicates: Duplicates = DUPLICATES
-    separator: str | None = option("Separator between CSV cells (default: recognised).", metavar="CHAR")
+    separator: str | None = SEPARATOR
     id_pattern: str | None = ID_PATTERN
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 group = new_group("owners", "Train with owners of rows, who answer differentially private gradient queries.")
 
 
+Overlap = StrEnum("Overlap", "refuse count")
+
+
 @dataclass(frozen=True)
 class _Owners:
     """Options for which rows are whose, what is taken from public rows, and what is stored."""
@@ -26,9 +30,9 @@ class _Owners:
     by: str | None = option("Column (CSV) or array (NPZ) that names the owner.", metavar="NAME")
     drop_rest: bool = flag("With --sizes: leave out the rows after those of the last owner.", "--drop-rest")
     names: str | None = option("Names of the owners.", metavar="A,B")
-    overlap: str = option(
+    overlap: Overlap = option(
         "Records that several owners hold: refuse, or count (and divide every epsilon by the count).",
-        default="refuse",
+        default=Overlap.refuse,
     )
     public: Path | None = option("File of public rows for scaling.", metavar="FILE")
     standardize: bool = flag("Subtract the public mean, divide by the public deviation.", "--standardize")

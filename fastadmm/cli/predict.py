@@ -12,6 +12,7 @@ from fastadmm.cli.options import (
     FORCE,
     INFINITE_EPSILON,
     JSON,
+    SEPARATOR,
     IdOptions,
     argument,
     check_csv,
@@ -42,9 +43,7 @@ class ReadOptions(IdOptions):
         "Id column of the tables; TABLE:NAME for one (default: rows of a single table are numbered from 0).",
         "--id",
     )
-    separator: list[str] | None = option(
-        "Separator between CSV cells (default: recognised); TABLE:CHAR for one table.", metavar="CHAR"
-    )
+    separator: str | None = SEPARATOR
     no_header: bool = flag("The first line of CSV is data: columns are called c1, c2, ...", "--no-header")
     alignment: Path | None = option("Alignment from 'fastadmm align': the rows to predict, in order.")
 
@@ -54,7 +53,7 @@ class ReadOptions(IdOptions):
 
         return TableRows(
             id=self.id_ or None,
-            id_pattern=self.id_pattern or None,
+            id_pattern=self.id_pattern,
             alignment=self.alignment,
             duplicates=self.duplicates.value,
             separator=self.separator,
