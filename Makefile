@@ -88,7 +88,7 @@ federation-faults: venv ## kill and stop processes between organisations: docs/r
 
 N ?= 20
 mutants: venv ## plant N small faults, one at a time: which do the tests survive? (an hour)
-	$(BIN)/python -P tests/mutants.py $(N) $(SEED) $(JOBS)
+	PYTHONPATH=tests $(BIN)/python -P tests/mutants.py $(N) $(SEED) $(JOBS)
 
 PROBLEMS ?= 2000
 SEED ?= 0

@@ -3,7 +3,7 @@
     python -P bench/apart.py [--redraw | KIND ...]
 
 Writes ``bench/apart.json`` (what was measured), the block ``apart`` of ``docs/performance.md`` and the block
-``growth`` of ``docs/between.md``, which are made from that file alone; with kinds of fits, only those are
+``growth`` of the same page, which are made from that file alone; with kinds of fits, only those are
 measured again. Nothing here depends on the clock. Exchanges and bytes are those of ``result.json``, less the
 exchanges before the first round.
 """
@@ -193,7 +193,7 @@ def main() -> None:
         keep("apart", found)
     found = measured("apart")
     replace_block("apart", block(found), PAGE)
-    replace_block("growth", growth(found), DOCS / "between.md")
+    replace_block("growth", growth(found), PAGE)
 
 
 if __name__ == "__main__":

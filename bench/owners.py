@@ -1,11 +1,11 @@
-"""Owners of rows, measured: the claims of Wu et al., the forecast, what else buys fitness.
+"""Owners of rows, measured: figures 2 to 11 of Wu et al., the forecast, what else buys fitness.
 
     python -P bench/owners.py            everything, some minutes; FASTADMM_DATA
     python -P bench/owners.py forecast   only that, into the same file; so problems, beyond
-    python -P bench/owners.py --redraw   pages from the file alone
+    python -P bench/owners.py --redraw   pages and pictures from the file alone
 
 Writes ``bench/owners.json``, the blocks between ``<!-- owners-...:begin -->`` and ``end -->`` in
-``docs/owners.md`` and ``docs/paper-b.md``. Noise is seeded, from NumPy, and
+``docs/owners.md`` and ``docs/papers.md``, and pictures in ``docs/img``. Noise is seeded, from NumPy, and
 protects nobody; only times differ between runs of the same versions.
 """
 
@@ -24,7 +24,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # its own modules
 
 from datasets import find_data
-from page import DOCS, keep, measured, table, write_blocks
+from page import DOCS, drawing, keep, measured, table, write_blocks
 
 ROUNDS = 100
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -137,9 +137,9 @@ def laplace_scale(xi: float, rounds: int, n: int, epsilon: np.ndarray | float) -
 
 def train(
     population: Any, sizes: list[int], epsilons: list[list[float]], c1: float, xi: float,
-    repetitions: int,
-) -> np.ndarray:  # fmt: skip
-    """Models of Algorithm 2 as printed, one column per case and repetition.
+    repetitions: int, record: bool = False,
+) -> list[np.ndarray]:  # fmt: skip
+    """Models of Algorithm 2 as printed, one column per case and repetition: of the last or of all rounds.
 
     `epsilons` holds the owners' budgets of every case; all cases share one pass over the rows.
     """
@@ -150,20 +150,23 @@ def train(
         np.repeat([float(laplace_scale(xi, ROUNDS, size, case[k])) for case in epsilons], repetitions)
         for k, size in enumerate(sizes)
     ]
-    models, _ = repeat_insecurely(
+    models, history = repeat_insecurely(
         population, method="algorithm2", step=c1, rounds=ROUNDS, theta_max=100.0, mechanism="laplace",
         scales=scales, weights=[size / n for size in sizes], repetitions=repetitions * len(epsilons), seed=n,
+        record=record,
     )  # fmt: skip
-    return models
+    return history if record else [models]
 
 
 def fitness(
     population: Any, optimum: float, sizes: list[int], epsilons: list[list[float]], c1: float, xi: float,
-    repetitions: int,
+    repetitions: int, record: bool = False,
 ) -> np.ndarray:  # fmt: skip
-    """psi of :func:`train`'s models, of shape (cases, repetitions)."""
-    models = train(population, sizes, epsilons, c1, xi, repetitions)
-    return (population.objective(models) / optimum - 1.0).reshape(len(epsilons), repetitions)
+    """psi of :func:`train`'s models, (cases, repetitions) or (rounds, cases, repetitions)."""
+    models = train(population, sizes, epsilons, c1, xi, repetitions, record)
+    values = [population.objective(m) / optimum - 1.0 for m in models]
+    shaped = np.stack(values).reshape(len(values), len(epsilons), repetitions)
+    return shaped if record else shaped[0]
 
 
 def slope(x: np.ndarray, samples: np.ndarray) -> list[float]:
@@ -255,7 +258,7 @@ def measure_step(
 
 
 def measure_problem(name: str, data: Path) -> dict[str, Any]:
-    """Every c1 of the grid; with the best, the four scenarios."""
+    """Every c1 of the grid; with the best, box plots over iterations and the four scenarios."""
     spec = PROBLEMS[name]
     X, y = load(name, data)
     watched = measure_detection if name == "card fraud" else lambda *_: None
@@ -281,7 +284,12 @@ def measure_problem(name: str, data: Path) -> dict[str, Any]:
             for step in steps
         ]
         best = next(step for step in steps if step["c1"] == best["c1"])
-    population, _ = at(spec["sizes"][-1])
+    largest = spec["sizes"][-1]
+    population, optimum = at(largest)
+    shown = [grid[0], grid[2], grid[4]]
+    given = [[e] * 3 for e in shown], best["c1"], spec["xi"], repetitions
+    history = fitness(population, optimum, [largest] * 3, *given, True)
+    quartiles = np.quantile(history, (0.25, 0.5, 0.75), axis=2)
     return {
         "epsilons": list(grid),
         "sizes": spec["sizes"],
@@ -295,6 +303,7 @@ def measure_problem(name: str, data: Path) -> dict[str, Any]:
         "detection": watched(population, spec["xi"], best["c1"], repetitions),
         **best,
         "steps": steps,
+        "curves": {"epsilons": shown, "quartiles": quartiles.tolist()},
         "scenarios": measure_scenarios(X, y, spec, grid, best["c1"], few),
     }
 
@@ -337,7 +346,7 @@ def measure_detection(population: Any, xi: float, c1: float, repetitions: int) -
 
     best = best_model(population)[:, None]
     margins = y * (population.X @ best)[:, 0]
-    noisy = train(population, [len(y) // 3] * 3, [[1.0] * 3], c1, xi, repetitions)
+    noisy = train(population, [len(y) // 3] * 3, [[1.0] * 3], c1, xi, repetitions)[0]
     # theta = (0, b) has f = b^2 / 2 + 1 - b mean(y) for |b| <= 1, smallest at b = mean(y).
     constant = 1.0 - 0.5 * float(y.mean()) ** 2
     return {
@@ -431,7 +440,6 @@ def measure_beyond(data: Path) -> dict[str, Any]:
 
 
 def _beyond(X: np.ndarray, y: np.ndarray, n: int, epsilon: float) -> list[dict[str, Any]]:
-    from fastadmm.owners.mechanism import batch_multiplier
     from fastadmm.privacy.accounting import noise_multiplier
 
     from owner_repetitions import repeat_insecurely
@@ -472,20 +480,6 @@ def _beyond(X: np.ndarray, y: np.ndarray, n: int, epsilon: float) -> list[dict[s
         models = np.column_stack([learner.theta for learner in learners])
         return float((plain.objective(models) / optimum - 1).mean())
 
-    def batches(rounds: int, share: float) -> float:
-        size = round(share * n)
-        sigma = 2 * xi["l2"] / size * batch_multiplier(epsilon, DELTA, rounds, n, size) / math.sqrt(3)
-        rng, results = np.random.default_rng(size), []
-        for _ in range(10):
-            theta = np.zeros(p)
-            for _ in range(rounds):
-                rows = np.concatenate([rng.choice(n, size, replace=False) + k * n for k in range(3)])
-                part = people(X[rows], y[rows], "squared", limit=xi["l2"], euclidean=True)
-                gradient = part.gradient(theta[:, None])[:, 0] + sigma * rng.standard_normal(p)
-                theta = np.clip(theta - gradient / beta, -5.0, 5.0)
-            results.append(float(plain.objective(theta[:, None])[0]) / optimum - 1)
-        return float(np.mean(results))
-
     rows: list[dict[str, Any]] = []
 
     def add(name: str, answers: str, step: str, rounds: int, psi: float) -> None:
@@ -517,8 +511,6 @@ def _beyond(X: np.ndarray, y: np.ndarray, n: int, epsilon: float) -> list[dict[s
     add("step searched on released values", "Gaussian, l2 clip", "adaptive", 40, values[40])
     best = min(values, key=values.__getitem__)
     add("the same, best T of 5", "Gaussian, l2 clip", "adaptive", best, values[best])
-    for share in (0.3, 0.1):
-        add(f"batches of {share:.0%}", "Gaussian, l2 clip", "1/β", 40, batches(40, share))
     return rows
 
 
@@ -741,8 +733,124 @@ def steps_block(numbers: dict[str, Any]) -> str:
 #: Blocks by page.
 BLOCKS: dict[str, dict[str, Callable[[dict[str, Any]], str]]] = {
     "owners.md": {"forecast": forecast_block, "beyond": beyond_block},
-    "paper-b.md": {"steps": steps_block, "shares": shares_block, "claims": claims_block},
+    "papers.md": {"steps": steps_block, "shares": shares_block, "claims": claims_block},
 }
+
+
+# --- pictures ----------------------------------------------------------------------------------------------
+
+COLOURS = ("#d55e00", "#e69f00", "#009e73", "#0072b2", "#a3417f")
+
+
+def draw(numbers: dict[str, Any]) -> None:
+    """One picture per loss (the paper's figures in its order), and one of the forecast."""
+    with drawing({"font.size": 8, "axes.titlesize": 8.5}) as save:
+        for loss, names in (
+            ("regression", ("synthetic regression", "Lending Club")),
+            ("svm", ("synthetic SVM", "card fraud")),
+        ):
+            save(f"owners-{loss}.svg", _draw_loss(numbers, names, 2 if loss == "regression" else 7))
+        save("owners.svg", _draw_forecast(numbers))
+
+
+def _draw_loss(numbers: dict[str, Any], names: tuple[str, str], first: int) -> Any:
+    from matplotlib.colors import LogNorm
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(13.0, 9.6), layout="constrained")
+    grid = figure.subplots(4, 5)
+    for block, name in enumerate(names):
+        found = numbers["problems"][name]
+        top, bottom = grid[2 * block : 2 * block + 2]
+        curves, sizes, epsilons = found["curves"], found["sizes"], found["epsilons"]
+        quartiles = np.array(curves["quartiles"])
+        for k, (axes, epsilon) in enumerate(zip(top[:3], curves["epsilons"])):
+            rounds = np.arange(2, quartiles.shape[1] + 2)
+            axes.vlines(rounds, quartiles[0, :, k], quartiles[2, :, k], color=COLOURS[3], linewidth=1.2)
+            axes.plot(rounds, quartiles[1, :, k], color="black", linewidth=0.9)
+            axes.set_yscale("log")
+            axes.set_title(f"{name}\nψ over k, ε = {epsilon:g} (fig. {first})")
+        means = np.array(found["means"])
+        title = f"{name}\nψ over ε and n (fig. {first + 1})"
+        _surface(top[3], epsilons, sizes, means, LogNorm, title)
+        for k, n in enumerate(sizes):
+            top[4].loglog(epsilons, means[k], "o-", color=COLOURS[k], markersize=3, label=f"n = {n}")
+        for k, epsilon in enumerate(epsilons):
+            label = f"ε = {epsilon:g}"
+            bottom[0].loglog(sizes, means[:, k], "o-", color=COLOURS[k], markersize=3, label=label)
+        top[4].set_title(f"{name}\nψ against ε (fig. {first + 2})")
+        bottom[0].set_title(f"{name}\nψ against n (fig. {first + 3})")
+        bottom[0].set_xticks(sizes, labels=[str(n) for n in sizes])
+        bottom[0].set_xticks([], minor=True)
+        top[4].legend(frameon=False, fontsize=6.5)
+        bottom[0].legend(frameon=False, fontsize=6.5)
+        scenarios = found["scenarios"]
+        low = min(np.min(s["means"]) for s in scenarios)
+        high = max(np.max(s["means"]) for s in scenarios)
+        for axes, scenario in zip(bottom[1:], scenarios):
+            title = (
+                f"{name}, owners 2 and 3:\n{scenario['others']} rows, ε = {scenario['budget']:g} "
+                f"(fig. {first + 4})"
+            )
+            _surface(axes, epsilons, sizes, np.array(scenario["means"]), LogNorm, title, (low, high))
+    return figure
+
+
+def _surface(
+    axes: Any, x: list[float], y: list[int], values: np.ndarray, norm: Any, title: str, ends: Any = None
+) -> None:
+    low, high = ends or (values.min(), values.max())
+    scale = norm(max(low, 1e-12), high)
+    axes.pcolormesh(
+        np.arange(len(x) + 1), np.arange(len(y) + 1), np.maximum(values, 1e-12), cmap="cividis",
+        norm=scale,
+    )  # fmt: skip
+    for i in range(len(y)):
+        for j in range(len(x)):
+            axes.text(
+                j + 0.5,
+                i + 0.5,
+                f"{values[i, j]:.1g}",
+                ha="center",
+                va="center",
+                fontsize=5.5,
+                color="black" if scale(max(values[i, j], 1e-12)) > 0.6 else "white",
+            )
+    axes.set_xticks(np.arange(len(x)) + 0.5, labels=[f"{e:g}" for e in x])
+    axes.set_yticks(np.arange(len(y)) + 0.5, labels=[str(n) for n in y])
+    axes.set_title(title)
+
+
+def _draw_forecast(numbers: dict[str, Any]) -> Any:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.6, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for k, (mechanism, rounds) in enumerate(
+        (("laplace", 10), ("laplace", 40), ("gaussian", 10), ("gaussian", 40))
+    ):
+        points = [f for f in numbers["forecast"] if (f["mechanism"], f["rounds"]) == (mechanism, rounds)]
+        epsilons = [f["epsilon"] for f in points]
+        expected = [f["forecast"]["optimisation"] + f["forecast"]["noise"] for f in points]
+        left.loglog(epsilons, expected, color=COLOURS[k], label=f"{mechanism}, T = {rounds}")
+        left.loglog(
+            epsilons, [f["measured"] for f in points], "o", color=COLOURS[k], markersize=5, fillstyle="none"
+        )
+    left.set_xlabel("ε of each owner")
+    left.set_ylabel("f − f*")
+    left.set_title("lines: forecast before training; circles: measured")
+    left.legend(frameon=False)
+    name, rows = next(iter(numbers["beyond"].items()))
+    labels = [f"{row['name']} ({row['answers'].split(',')[0]}, T = {row['rounds']})" for row in rows]
+    right.barh(range(len(rows)), [row["psi"] for row in rows], color=COLOURS[3], height=0.6)
+    right.set_yticks(range(len(rows)), labels=labels, fontsize=6.5)
+    right.invert_yaxis()
+    right.set_xscale("log")
+    right.set_xlabel("ψ: relative excess over the best objective")
+    right.set_title(name)
+    for axes in (left, right):
+        axes.grid(alpha=0.3)
+    return figure
 
 
 def _short(value: Any) -> Any:
@@ -755,7 +863,7 @@ def _short(value: Any) -> Any:
 
 
 def main() -> None:
-    """Measure what is asked for, then write pages."""
+    """Measure what is asked for, then write pages and pictures."""
     found = measured("owners")
     asked = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
     if "--redraw" not in sys.argv[1:]:
@@ -772,6 +880,7 @@ def main() -> None:
         keep("owners", _short(found), None)
     for page, blocks in BLOCKS.items():
         write_blocks(DOCS / page, {f"owners-{name}": make(found) for name, make in blocks.items()})
+    draw(found)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""What the scripts share: measured numbers in files, and blocks of pages that are made of them."""
+"""What the scripts share: measured numbers in files, and the blocks and pictures of pages."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -74,3 +76,17 @@ def write_blocks(page: Path, blocks: dict[str, str]) -> None:
 def replace_block(mark: str, text: str, page: Path) -> None:
     """Write one block of a page."""
     write_blocks(page, {mark: text.removesuffix("\n")})
+
+
+@contextmanager
+def drawing(style: dict[str, Any]) -> Iterator[Callable[[str, Any], None]]:
+    """What writes figures to ``docs/img``, in a style that gives the same bytes each time."""
+    import matplotlib as mpl
+
+    def save(name: str, figure: Any) -> None:
+        for axes in figure.axes:
+            axes.spines[["top", "right"]].set_visible(False)
+        figure.savefig(DOCS / "img" / name, format="svg", metadata={"Date": None, "Creator": None})
+
+    with mpl.rc_context({"svg.hashsalt": "fastadmm", "svg.fonttype": "path", **style}):
+        yield save

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,17 +40,21 @@ class TableIds:
     def __len__(self) -> int:
         return len(self.keys)
 
+    def as_text(self) -> TableIds:
+        """The same with all ids as text, and sorted as text."""
+        if self.keys.dtype.kind != "i":
+            return self
+        keys = self.keys.astype("S")
+        order = np.argsort(keys)
+        return replace(self, keys=keys[order], rows=self.rows[order])
+
     def texts(self) -> list[str]:
         """All ids as text, sorted as text."""
         return sorted(_texts(self.keys))
 
     def first(self, which: np.ndarray, most: int = 3) -> list[str]:
         """Some ids in the order of the table."""
-        rows = self.rows[which]
-        if len(which) > most:
-            which = which[np.argpartition(rows, most)[:most]]
-            rows = self.rows[which]
-        return _texts(self.keys[which[np.argsort(rows)]])
+        return _texts(self.keys[which[np.argsort(self.rows[which])[:most]]])
 
 
 def _texts(keys: np.ndarray) -> list[str]:
@@ -78,10 +82,9 @@ def table_ids(table: Table, name: str, duplicates: str = "refuse", pattern: str 
         raise ConfigError(f"--duplicates {duplicates!r}: choose one of {', '.join(DUPLICATES)}")
     keys = _keys(table.require(name, "id column"))
     if keys.dtype.kind != "i" and (missing := np.flatnonzero(keys == b"")).size:
-        more = f" ({len(missing)} ids are missing)" if len(missing) > 1 else ""
         raise InputError(
-            f"{table.path}: {table.where(int(missing[0]))}, id column {name!r}: no id{more}: write "
-            "one, or leave the row out"
+            f"{table.path}: {table.where(int(missing[0]))}, id column {name!r}: no id ({len(missing)} of "
+            f"{len(keys)} rows): write one, or leave the row out"
         )
     if pattern is not None:
         keys = _matched(table, name, keys, pattern)
@@ -97,24 +100,17 @@ def table_ids(table: Table, name: str, duplicates: str = "refuse", pattern: str 
     left_out = int(np.count_nonzero(same))
     if duplicates == "refuse":
         at = int(seconds[np.argmin(rows[seconds])])
-        of_it = np.flatnonzero(keys[at - 1 : at + 3] == keys[at]) + at - 1
-        places = ", ".join(table.where(int(rows[i])) for i in of_it[:3]) + (", ..." if len(of_it) > 3 else "")
-        ids = "1 id occurs" if len(seconds) == 1 else f"{len(seconds)} ids occur"
-        rows_too_many = "1 row" if left_out == 1 else f"{left_out} rows"
+        places = f"{table.where(int(rows[at - 1]))} and {table.where(int(rows[at]))}"
         raise InputError(
-            f"{table.path}: id column {name!r}: {ids} more than once ({rows_too_many} too many), "
-            f"first {_texts(keys[at : at + 1])[0]!r} in {places}: correct them, or pass --duplicates "
-            "first, last or drop"
+            f"{table.path}: id column {name!r}: repeated ids ({left_out} rows too many), first "
+            f"{_texts(keys[at : at + 1])[0]!r} in {places}: correct them, or pass --duplicates"
         )
     kept = ~np.append(same[1:], False) if duplicates == "last" else ~same
     if duplicates == "drop":
         left_out += len(seconds)
         kept[seconds - 1] = False
         if not kept.any():
-            raise InputError(
-                f"{table.path}: id column {name!r}: every id occurs more than once, and --duplicates drop "
-                "leaves no row"
-            )
+            raise InputError(f"{table.path}: id column {name!r}: --duplicates drop leaves no row")
     return TableIds(table.path, keys[kept], rows[kept], n_rows, len(seconds), left_out)
 
 
@@ -147,22 +143,6 @@ def _matched(table: Table, name: str, keys: np.ndarray, pattern: str) -> np.ndar
     return np.array([part.encode() for part in parts], dtype="S")
 
 
-def _alike(tables: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Keys of one type: where not all are numbers, numbers become text, and are sorted as text."""
-    if len({keys.dtype.kind for keys in tables}) == 1:
-        return list(tables)
-    return [keys.astype("S") if keys.dtype.kind == "i" else keys for keys in tables]
-
-
-def _places(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Number of each wanted id among sorted keys, -1 where it is not there."""
-    if len(keys) == len(wanted) and bool((keys == wanted).all()):
-        return np.arange(len(keys))
-    at = np.searchsorted(keys, wanted)
-    at[at == len(keys)] = 0
-    return np.where(keys[at] == wanted, at, -1) if len(keys) else np.full(len(wanted), -1)
-
-
 def canonical_order(ids: Sequence[str]) -> Alignment:
     """Put ids into an order that depends only on the ids, so that every party finds the same."""
     ordered: np.ndarray
@@ -185,18 +165,15 @@ def file_ids(
 
 
 def join(
-    tables: Sequence[Table],
-    names: Sequence[str | None],
-    patterns: Sequence[str | None],
-    options: TableRows,
+    tables: Sequence[Table], names: Sequence[str | None], options: TableRows
 ) -> tuple[Alignment, list[np.ndarray], list[str]]:
     """Samples of tables by a stated alignment or by their ids, the rows of each, and what to say of them."""
     known = None if options.alignment is None else read_alignment(options.alignment)
     found = []
-    for table, name, pattern in zip(tables, names, patterns, strict=True):
+    for table, name in zip(tables, names, strict=True):
         if name is None:
             raise ConfigError(f"--id: which column of {table.path} holds the ids?")
-        found.append(table_ids(table, name, options.duplicates, pattern))
+        found.append(table_ids(table, name, options.duplicates, options.id_pattern))
     if known is None:
         known, report = align(found)
     else:
@@ -206,30 +183,29 @@ def join(
 
 def align(tables: Sequence[TableIds]) -> tuple[Alignment, list[str]]:
     """Join tables by id, on one machine."""
-    keys = _alike([table.keys for table in tables])
-    order = [np.argsort(own) if own is not table.keys else None for own, table in zip(keys, tables)]
-    sorted_keys = [own if by is None else own[by] for own, by in zip(keys, order)]
-    common = sorted_keys[0]
-    for own in sorted_keys[1:]:
-        common = common[_places(own, common) >= 0]
+    if len({own.keys.dtype.kind for own in tables}) > 1:
+        tables = [own.as_text() for own in tables]
+    common = tables[0].keys
+    for own in tables[1:]:
+        common = np.intersect1d(common, own.keys, assume_unique=True)
     if not len(common):
         examples = "; ".join(f"{t.path} has {_some(t.first(np.arange(len(t))))}" for t in tables)
         raise InputError(
             f"no id is in all tables ({examples}): check --id, and how ids are written: --set "
             "'id_pattern=[^1-9]*(.*)' leaves out prefixes and zeros"
         )
-    report = [_report(table, own, common) for table, own in zip(tables, keys)]
+    report = [_report(own, common) for own in tables]
     if common.dtype.kind == "i":
         return Alignment(common, row_digest(common)), report
     return canonical_order(_texts(common)), report
 
 
-def _report(table: TableIds, keys: np.ndarray, common: np.ndarray) -> str:
+def _report(table: TableIds, common: np.ndarray) -> str:
     line = f"{table.path}: {table.n_rows} rows, {len(common)} joined"
     if table.repeated:
         line += f", {table.repeated} ids occur more than once ({table.left_out} rows left out)"
-    if len(common) < len(keys):
-        alone = np.flatnonzero(_places(common, keys) < 0)
+    if len(common) < len(table):
+        alone = np.flatnonzero(~np.isin(table.keys, common, assume_unique=True))
         some = _some(table.first(alone), count=len(alone))
         line += f", {len(alone)} ids are not in every table ({some})"
     return line
@@ -243,17 +219,15 @@ def _some(ids: Sequence[str], count: int | None = None) -> str:
 def rows_of(ids: TableIds, alignment: Alignment) -> np.ndarray:
     """Rows of a table in the order of an alignment."""
     wanted = alignment.ids
-    if wanted.dtype.kind != "i":
-        wanted = np.array([text.encode() for text in alignment.texts], dtype="S")
-    keys, wanted = _alike([ids.keys, wanted])
-    by = None if keys is ids.keys else np.argsort(keys)
-    at = _places(keys if by is None else keys[by], wanted)
-    if (absent := np.flatnonzero(at < 0)).size:
+    if wanted.dtype.kind != "i" or ids.keys.dtype.kind != "i":
+        ids, wanted = ids.as_text(), np.array([text.encode() for text in alignment.texts], dtype="S")
+    at = np.minimum(np.searchsorted(ids.keys, wanted), len(ids) - 1)
+    if (absent := np.flatnonzero(ids.keys[at] != wanted)).size:
         some = _some([alignment.texts[i] for i in absent[:4].tolist()])
         raise InputError(
             f"{ids.path}: {len(absent)} ids of the alignment are not in it ({some}): align again"
         )
-    return ids.rows[at if by is None else by[at]]
+    return ids.rows[at]
 
 
 def write_alignment(path: str | Path, alignment: Alignment, *, force: bool = False) -> None:
@@ -270,24 +244,18 @@ def write_alignment(path: str | Path, alignment: Alignment, *, force: bool = Fal
 
 def read_alignment(path: str | Path) -> Alignment:
     """Read an alignment file and check its digest."""
-    place, raw = shown(path), read_bytes(path)
+    place = shown(path)
     try:
-        record: Any = parse_json(raw, place)
+        record: Any = parse_json(read_bytes(path), place)
     except FormatError:
         record = None
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise FormatError(f"{place}: not an alignment file; make one with 'fastadmm align'")
     if record.get("version") != VERSION:
         raise FormatError(f"{place}: version {record.get('version')!r}, but {VERSION!r} is needed; upgrade")
-    ids = record.get("ids")
-    if (
-        not isinstance(ids, list)
-        or not ids
-        or not (
-            all(type(i) is int and -(2**63) <= i < 2**63 for i in ids) or all(type(i) is str for i in ids)
-        )
-        or len(set(ids)) != len(ids)
-    ):
+    ids: Any = record.get("ids")
+    kinds: set[Any] = {type(i) for i in ids} if isinstance(ids, list) else set()
+    if kinds not in ({int}, {str}) or len(set(ids)) != len(ids):
         raise FormatError(f"{place}: key 'ids': not different whole numbers or texts; align again")
     try:
         found = canonical_order([str(i) for i in ids])

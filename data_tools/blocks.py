@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from threading import Lock
 from typing import Protocol
@@ -38,10 +38,6 @@ class Source(Protocol):
         """Stream the rows from the beginning."""
         ...
 
-    def where(self, row: int) -> str:
-        """Place of a zero-based row for messages, such as ``"line 12"``."""
-        ...
-
 
 #: A sparse block with more than this fraction of non-zeros is stored dense.
 DENSE_ABOVE = 0.5
@@ -52,25 +48,6 @@ def stored_kind(storage: str | None, kind: str, filled: int, cells: int) -> str:
     if storage in ("dense", "csr"):
         return storage
     return "dense" if kind == "dense" or filled > DENSE_ABOVE * cells else "csr"
-
-
-def numbered(blocks: Iterable[Block], first: int = 0) -> Iterator[tuple[int, Block]]:
-    """Each block behind the number of its first row."""
-    for block in blocks:
-        yield first, block
-        first += block.X.shape[0]
-
-
-def first_not_finite(X: np.ndarray | sparse.csr_array) -> tuple[int, int] | None:
-    """Row and column of the first value of a block that is not finite."""
-    values = X if isinstance(X, np.ndarray) else X.data
-    if np.isfinite(values).all():
-        return None
-    if isinstance(X, np.ndarray):
-        i, j = np.argwhere(~np.isfinite(X))[0]
-        return int(i), int(j)
-    at = int(np.flatnonzero(~np.isfinite(values))[0])
-    return int(np.searchsorted(X.indptr, at, side="right")) - 1, int(X.indices[at])
 
 
 #: ``progress(stage, done, total)``.

@@ -12,13 +12,11 @@ from fastadmm.data_tools.columns import (
     EXACT,
     MISSING,
     NOT_FINITE,
-    QUOTED,
     TOO_LARGE,
     Column,
     Growing,
     Scratch,
     canonical_text,
-    in_quotes,
     is_merging,
 )
 from fastadmm.data_tools.csv_table import is_number, is_text
@@ -40,7 +38,6 @@ class Cells:
     all_raw: bool = False  # all columns are, besides those of `text`
     na: Mapping[str, Collection[str]] = field(default_factory=dict)
     id: str | None = None  # the column of ids
-    quoted: Collection[str] = ()  # columns of texts that may be in quotes
 
     def words(self, name: str) -> frozenset[str]:
         """Words that mean "no value" in a column."""
@@ -51,30 +48,26 @@ class Places:
     """Where the rows of a table stand: in which part, in which line."""
 
     def __init__(self) -> None:
-        self._rows: list[int] = []  # first row of each run of consecutive lines
-        self._runs: list[tuple[str, int]] = []  # what stands before the number; number of the first row
+        self._rows: list[int] = []  # first row of each chunk
+        self._chunks: list[
+            tuple[str, np.ndarray | int]
+        ] = []  # what stands before numbers; these, or the first
         self.n_rows = 0
 
     def add(self, before: str, numbers: np.ndarray | int, count: int) -> None:
         """Add rows."""
-        if isinstance(numbers, np.ndarray):
-            begins = [0, *(np.flatnonzero(np.diff(numbers) != 1) + 1).tolist()]
-            runs = [(at, int(numbers[at])) for at in begins]
-        else:
-            runs = [(0, numbers)]
-        for at, number in runs:
-            row = self.n_rows + at
-            if self._runs and self._runs[-1] == (before, number - row + self._rows[-1]):
-                continue
-            self._rows.append(row)
-            self._runs.append((before, number))
+        if isinstance(numbers, np.ndarray) and numbers[-1] - numbers[0] == count - 1:
+            numbers = int(numbers[0])  # one after the other, as nearly always
+        self._rows.append(self.n_rows)
+        self._chunks.append((before, numbers))
         self.n_rows += count
 
     def of(self, row: int) -> str:
         """Place of a row, such as ``"line 12"``."""
         at = bisect_right(self._rows, row) - 1
-        before, number = self._runs[at]
-        return f"{before}{number + row - self._rows[at]}"
+        before, numbers = self._chunks[at]
+        row -= self._rows[at]
+        return f"{before}{numbers + row if isinstance(numbers, int) else numbers[row]}"
 
 
 @dataclass(frozen=True)
@@ -136,7 +129,6 @@ class _Refusing:
     def __init__(self, path: str, name: str, cells: Cells) -> None:
         self.path, self.name = path, name
         self.text = name in cells.text or name == cells.id
-        self.quoted = name in cells.quoted
         self.na = cells.words(name)
         self.na_numbers = set() if self.text else missing_numbers(self.na)
 
@@ -159,14 +151,11 @@ class _Refusing:
         raise kind(f"{self.path}: {place}, column {self.name!r}: {cell[:40]!a} {why}")
 
     def refuse_spoiled(self, cells: Sequence[str], codes: np.ndarray, place: Callable[[int], str]) -> None:
-        """Refuse what cannot be stored as text, and quotes that other readers would have taken away."""
+        """Refuse what cannot be stored as text."""
         for k, cell in enumerate(cells):
-            quotes = not self.quoted and in_quotes(cell)
-            if is_text(cell) and "\0" not in cell and not quotes:
+            if is_text(cell) and "\0" not in cell:
                 continue
             at = place(int(np.flatnonzero(codes == k)[0]))
-            if quotes:
-                self.refuse(cell, at, QUOTED)
             if is_text(cell):
                 self.refuse(cell, at, "holds a NUL character; remove it")
             self.refuse(cell, at, "is not UTF-8 text: convert the file to UTF-8", NotUtf8)

@@ -22,6 +22,8 @@ from fastadmm.errors import ConfigError, InputError
 from fastadmm.store.cell_reading import DATE_KINDS, KINDS, CellReading
 
 _NO_DIGIT = re.compile(r"\D|[eE].*")
+_KEEP = "keep the texts as categories with --categorical {name}"
+_ALIKE = "write them alike, or pass --categorical {name}"
 _RATIO = re.compile(r"\d+\s*/\s*\d+")
 
 
@@ -108,6 +110,12 @@ class _Look:
     def place(self, cell: str) -> str:
         return f"{self.table.path}: {self.where(cell)}, column {self.name!r}: {cell[:40]!a}"
 
+    def refused(self, cell: str, problem: str, other: str = "") -> InputError:
+        """The error for a cell; `problem` may name another cell, and the column as a shell reads it."""
+        there = f"{other[:40]!a} in {self.where(other)}" if other else ""
+        problem = problem.replace("{other}", there).replace("{name}", quote(self.name))
+        return InputError(f"{self.place(cell)} {problem}")
+
     def numbers(self, forced: bool) -> CellReading | None:
         """The one reading of the cells as numbers; None where they are none."""
         found = {cell: parts for cell in self.cells if (parts := written(cell)) is not None}
@@ -126,10 +134,10 @@ class _Look:
         if len(readings) > 1:
             cell = next(c for c, p in known.items() if len({value_of(p, r) for r in readings}) > 1)
             one, other = (f"{value_of(known[cell], reading):.15g}" for reading in readings)
-            raise InputError(
-                f"{self.place(cell)} could be {one} or {other}, and no cell of the column decides: pass "
-                f"--decimal '.' or --decimal ','"
+            problem = (
+                f"could be {one} or {other}, and no cell of the column decides: pass --decimal '.' or ','"
             )
+            raise self.refused(cell, problem)
         if all(map(is_number, known)) and readings[0].plain:
             return CellReading()
         reading = replace(readings[0], unit=unit, from_rows=not self.typing.stated)
@@ -145,36 +153,23 @@ class _Look:
             return False
         cell, unit = self.cells[0], every[0]
         if unit in MAGNITUDES and self.typing.kinds.get(self.name) != "number":
-            raise InputError(
-                f"{self.place(cell)} looks like a number in short ({unit!r}): write it out, or keep "
-                f"the texts as "
-                f"categories with --categorical {quote(self.name)}"
-            )
+            raise self.refused(cell, f"is short for a number ({unit!r}): write it out, or {_KEEP}")
         if not forced:
-            raise InputError(
-                f"{self.place(cell)} is a number with the unit {unit!r}: pass --types "
-                f"{quote(self.name)}=number, or keep "
-                f"the texts as categories with --categorical {quote(self.name)}"
-            )
+            problem = f"is a number with the unit {unit!r}: pass --types {{name}}=number, or {_KEEP}"
+            raise self.refused(cell, problem)
         return True
 
     def _unit(self, units: dict[str, str]) -> str:
         given = sorted(set(units.values()) - {""})
         if len(given) > 1:
             one, other = (next(cell for cell, unit in units.items() if unit == u) for u in given[:2])
-            raise InputError(
-                f"{self.place(one)} and {other[:40]!a} in {self.where(other)} have different units: "
-                f"write them alike, or pass --categorical {quote(self.name)}"
-            )
+            raise self.refused(one, f"and {{other}} have different units: {_ALIKE}", other)
         if not given:
             return ""
         bare = next((cell for cell, unit in units.items() if not unit), None)
         if bare is not None and given[0] in ("%", "‰"):
             full = next(cell for cell, unit in units.items() if unit)
-            raise InputError(
-                f"{self.place(bare)} has no {given[0]}, as {full[:40]!a} in {self.where(full)} has: "
-                f"write them alike, or pass --categorical {quote(self.name)}"
-            )
+            raise self.refused(bare, f"has no {given[0]}, as {{other}} has: {_ALIKE}", full)
         return given[0]
 
     def _refuse_marks(self, cells: list[str]) -> None:
@@ -184,18 +179,14 @@ class _Look:
                 parts = written(cell)
                 assert parts is not None
                 if not candidates([parts], self.typing.decimal):
-                    raise InputError(
-                        f"{self.place(cell)} does not fit --decimal {self.typing.decimal!r}: correct it, or "
-                        f"pass --categorical {quote(self.name)}"
-                    )
+                    problem = f"does not fit --decimal {self.typing.decimal!r}: correct it, or {_KEEP}"
+                    raise self.refused(cell, problem)
         for k, cell in enumerate(cells[1:], start=1):
             if not candidates([p for c in cells[: k + 1] if (p := written(c)) is not None]):
                 pairs = [c for c in cells[:k] if not candidates([p for d in (c, cell) if (p := written(d))])]
                 first = pairs[0] if pairs else first
-                raise InputError(
-                    f"{self.place(cell)} has other marks for decimals or thousands than {first[:40]!a} in "
-                    f"{self.where(first)}: write them alike, or pass --categorical {quote(self.name)}"
-                )
+                problem = f"has other marks for decimals or thousands than {{other}}: {_ALIKE}"
+                raise self.refused(cell, problem, first)
 
     def date_format(self, kind: str) -> str:
         """The one format of all cells."""
@@ -204,52 +195,33 @@ class _Look:
         if len(styles) == 1 and "%y" not in styles[0]:
             return styles[0]
         if styles:
-            either = " or ".join(f"--types {quote(self.name)}={kind}:{style}" for style in styles[:2])
-            raise InputError(
-                f"{self.place(self.cells[0])}: day, month and century are not certain: pass {either}"
-            )
+            either = " or ".join(f"--types {{name}}={kind}:{style}" for style in styles[:2])
+            raise self.refused(self.cells[0], f"leaves day, month or century uncertain: pass {either}")
         self.refuse_others([cell for cell in self.cells if not is_date(cell)], "a date")
         first = self.cells[0]
         other = next(cell for cell in self.cells if not date_formats([first, cell]))
-        raise InputError(
-            f"{self.place(other)} has another format than {first!a} in {self.where(first)}: write "
-            f"dates alike, as "
-            "2024-01-31"
-        )
+        raise self.refused(other, "has another format than {other}: write dates alike, as 2024-01-31", first)
 
     def refuse_others(self, cells: Sequence[str], what: str) -> None:
         if cells:
-            raise InputError(
-                f"{self.place(cells[0])} is not {what}, as --types says: correct it, or pass "
-                f"--na-values if it "
-                "means missing"
-            )
+            remedy = "correct it, or pass --na-values if it means missing"
+            raise self.refused(cells[0], f"is not {what}, as --types says: {remedy}")
 
     def refuse_other_kinds(self) -> None:
         """Refuse dates, times and fractions, which are no categories unless somebody says so."""
         dates = [cell for cell in self.cells if is_date(cell)]
-        name = quote(self.name)
-        also = f"keep the texts with --categorical {name}, or leave it out with --drop {name}"
+        also = f"{_KEEP}, or leave it out with --drop {{name}}"
         if 2 * len(dates) > len(self.cells):
-            others = [cell for cell in self.cells if cell not in set(dates)]
-            if others:
-                raise InputError(
-                    f"{self.place(others[0])} is not a date, as {dates[0]!a} in "
-                    f"{self.where(dates[0])} is: correct "
-                    f"it, pass --na-values if it means missing, or {also}"
-                )
-            raise InputError(
-                f"{self.place(dates[0])} is a date: pass --types {quote(self.name)}=days (since 1970), year, "
-                f"month or "
-                f"weekday, {also}"
-            )
-        if self.cells and all(is_time(cell) for cell in self.cells):
-            raise InputError(f"{self.place(self.cells[0])} is a time: pass --types {name}=hours, {also}")
-        if self.cells and all(_RATIO.fullmatch(cell) for cell in self.cells):
-            raise InputError(
-                f"{self.place(self.cells[0])} looks like a fraction or two numbers: write them as "
-                f"numbers, {also}"
-            )
+            if others := [cell for cell in self.cells if cell not in set(dates)]:
+                remedy = f"correct it, pass --na-values if it means missing, or {also}"
+                raise self.refused(others[0], f"is not a date, as {{other}} is: {remedy}", dates[0])
+            kinds = "days (since 1970), year, month or weekday"
+            raise self.refused(dates[0], f"is a date: pass --types {{name}}={kinds}, {also}")
+        if all(map(is_time, self.cells)):
+            raise self.refused(self.cells[0], f"is a time: pass --types {{name}}=hours, {also}")
+        if all(map(_RATIO.fullmatch, self.cells)):
+            what = "looks like a fraction or two numbers: write them as numbers"
+            raise self.refused(self.cells[0], f"{what}, {also}")
 
 
 def refuse_mixed(table: Table, name: str, column: Column, others: Sequence[str] = ()) -> None:

@@ -9,26 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
-from fastadmm.data_tools.blocks import (
-    Block,
-    OnRead,
-    Progress,
-    Source,
-    Steps,
-    first_not_finite,
-    numbered,
-    stored_kind,
-)
+from fastadmm.data_tools.blocks import Block, OnRead, Progress, Source, Steps, stored_kind
 from fastadmm.data_tools.convert_tables import TableOptions, plan_one_table, refuse_fixed, write_plan
-from fastadmm.data_tools.destination import Piece, check_choices, check_out, write_partition
-from fastadmm.data_tools.labels import LabelCollector
+from fastadmm.data_tools.destination import Piece, check_out, write_partition
 from fastadmm.data_tools.libsvm import LibsvmSource
-from fastadmm.data_tools.npz import NpzSource
-from fastadmm.data_tools.opening import SourceFile
-from fastadmm.data_tools.parts import source_files
+from fastadmm.data_tools.opening import SourceFile, source_files
 from fastadmm.data_tools.per_table import given_options
 from fastadmm.data_tools.scaling import ColumnStatistics, fit_transform_of
+from fastadmm.data_tools.sources import Rows, Scan, open_matrix, stored, widened
 from fastadmm.data_tools.split import (
     PartyColumns,
     by_widths,
@@ -41,11 +29,9 @@ from fastadmm.data_tools.threads import in_order
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.store.compression import compression_options
-from fastadmm.store.elements import make_csr
-from scipy import sparse
 
 if TYPE_CHECKING:
-    from fastadmm.store import Partition, Transform
+    from fastadmm.store import Partition
 
 __all__ = ["Progress", "Told", "check_format_options", "convert"]
 
@@ -89,10 +75,6 @@ def convert(
 
     asked = _Asked(**options)
     compression_options(asked.compression)
-    check_choices(
-        normalize=asked.normalize, dtype=asked.dtype, task=asked.task, storage=asked.storage,
-        format=asked.format,
-    )  # fmt: skip
     _check_split(asked)
     check_out(out, force)
     files, kind = source_files(source, asked.format)
@@ -109,83 +91,62 @@ def convert(
             told(plan.report, plan.columns)
         return write_plan(plan, out, progress=progress, **how)
     model = open_partition(asked.like) if asked.like is not None else None
-    reader = _open(kind, shown(source), files, asked, model, beside)
+    declared = _declared(asked, model, files[0]) if kind == "libsvm" else None
+    reader = open_matrix(kind, files, shown(source), asked, declared, beside)
     if reader.n_features is not None:  # faults of the split are found before the data are read
         _split(reader.path, reader.n_features, asked, model)
     size = sum(file.size for file in files)
-    scan = _scan(reader, asked.standardize, Steps(progress, "reading", size))
+    statistics = ColumnStatistics() if asked.standardize else None
+    scan = Scan([reader], Steps(progress, "reading", size), statistics)
     task, classes = asked.task or "auto", None
     if model is not None and model.labels is not None:
         task, classes = model.task, model.labels.classes
     labels = scan.labels.finish(task, classes, asked.positive)
-    parties = _parties(reader, scan, asked, model)
+    parties = _parties(reader, scan, statistics, asked, model)
     pieces = _cut_blocks(reader, parties, len(labels.y), Steps(progress, "writing", scan.n_rows))
-    told_of = [
-        {
-            "name": party.columns.name,
-            "kind": party.kind,
-            "dtype": party.dtype,
-            "feature_names": party.feature_names,
-            "transform": party.transform,
-        }
-        for party in parties
-    ]
+    described = [described for _, described in parties]
     return write_partition(
-        out, told_of, pieces, labels, task=labels.task, ids=None, source=Path(reader.path).name, **how,
+        out, described, pieces, labels, task=labels.task, ids=None, source=Path(reader.path).name, **how,
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Party:
-    """A party's columns, and how they are stored."""
-
-    columns: PartyColumns
-    kind: str
-    dtype: str
-    transform: Transform
-    feature_names: list[str]
-
-
-def _open(
-    kind: str, place: str, files: list[SourceFile], asked: _Asked, model: Partition | None, beside: Path
-) -> LibsvmSource | NpzSource:
-    """The reader of a source without column names."""
-    if kind == "npz":
-        return NpzSource(files[0], x_key=asked.x_key, y_key=asked.y_key or "y")
-    declared = _declared(asked, model, files[0])
-    return LibsvmSource(files, place, n_features=declared, zero_based=asked.zero_based, scratch=beside)
+#: A party's columns, and how they are stored: what the writer of a party's file is told.
+_Party: TypeAlias = tuple[PartyColumns, dict[str, Any]]
 
 
 def _parties(
-    reader: LibsvmSource | NpzSource, scan: _Scan, asked: _Asked, model: Partition | None
+    reader: Source, scan: Scan, statistics: ColumnStatistics | None, asked: _Asked, model: Partition | None
 ) -> list[_Party]:
     """The parties, with what they take over or what the rows decide."""
     stated = reader.n_features
     split = _split(reader.path, scan.n_features if stated is None else stated, asked, model)
     if model is not None:
-        return [
-            _Party(own, old.kind, old.dtype.name, old.transform, old.feature_names)
-            for own, old in zip(split, model.parties)
-        ]
-    widths = [party.width for party in split]
-    only_widths = isinstance(reader, LibsvmSource) and asked.features is None
-    if only_widths and scan.n_features < sum(widths):
+        keys = ("name", "kind", "dtype", "feature_names", "transform")
+        return [(own, {key: getattr(old, key) for key in keys}) for own, old in zip(split, model.parties)]
+    total = sum(party.width for party in split)
+    if isinstance(reader, LibsvmSource) and asked.features is None and scan.n_features < total:
         raise InputError(
-            f"{reader.path}: widths {'+'.join(map(str, widths))} = {sum(widths)}, but the largest index is "
+            f"{reader.path}: the widths add up to {total}, but the largest index is "
             f"{scan.n_features - (1 if asked.zero_based else 0)}: correct the widths, or pass --features "
-            f"{sum(widths)} if the last features just never occur"
+            f"{total} if the last features just never occur"
         )
-    return [_fitted(party, reader, scan, asked) for party in split]
+    return [(party, _fitted(party, reader, scan, statistics, asked)) for party in split]
 
 
-def _fitted(party: PartyColumns, reader: Source, scan: _Scan, asked: _Asked) -> _Party:
+def _fitted(
+    party: PartyColumns, reader: Source, scan: Scan, statistics: ColumnStatistics | None, asked: _Asked
+) -> dict[str, Any]:
     filled = int(scan.nonzeros[party.columns].sum())
     kind = stored_kind(asked.storage, reader.kind, filled, scan.n_rows * party.width)
     try:
-        transform = fit_transform_of(party, kind, scan.statistics, asked.normalize or "none")
+        transform = fit_transform_of(party.columns, kind, statistics, asked.normalize or "none")
     except InputError as error:
         raise InputError(f"{reader.path}: values too large to standardise: {error}") from None
-    return _Party(party, kind, asked.dtype or "float64", transform, _feature_names(party))
+    # Features keep their number in the source: party 2 of 66,57 begins with f67.
+    assert isinstance(party.columns, slice)
+    names = [f"f{i + 1}" for i in range(party.columns.start, party.columns.stop)]
+    how = {"name": party.name, "kind": kind, "dtype": asked.dtype or "float64"}
+    return {**how, "feature_names": names, "transform": transform}
 
 
 # --- options ---------------------------------------------------------------------------------------------
@@ -212,24 +173,19 @@ def _check_split(asked: _Asked) -> None:
 
 def check_format_options(kind: str, asked: Any, place: str) -> None:
     """Refuse options that would have no effect."""
-    owners = {
-        "--label": ("csv", asked.label is not None),
-        "--drop": ("csv", bool(asked.drop)),
-        "--no-header": ("csv", not asked.header),
-        "--separator": ("csv", bool(asked.separator)),
-        "zero_based": ("libsvm", asked.zero_based),
-        "--features": ("libsvm", asked.features is not None),
-        "x_key": ("npz", asked.x_key is not None),
-        "y_key": ("npz", asked.y_key is not None),
-    }
-    for option, (owner, given) in owners.items():
-        if given and owner != kind:
+    csv = given_options(asked, "label", "drop") + ["--no-header"] * (not asked.header)
+    csv += ["separator"] * bool(asked.separator)
+    keys = [name for name in ("zero_based", "x_key", "y_key") if getattr(asked, name)]
+    libsvm = given_options(asked, "features") + keys[:1] * asked.zero_based
+    npz = [name for name in ("x_key", "y_key") if getattr(asked, name)]
+    for owner, given in (("csv", csv), ("libsvm", libsvm), ("npz", npz)):
+        for option in given if owner != kind else ():
             raise ConfigError(
                 f"{place}{option} is for {owner} sources, but this one is read as {kind}: pass --format "
                 f"{owner} if it is {owner}"
             )
-    if kind != "csv" and (given := getattr(asked, "by_column", None)):
-        raise ConfigError(f"{place}{given[0]} is for CSV tables, not for {kind} (see --format)")
+    if kind != "csv" and (by_column := getattr(asked, "by_column", None)):
+        raise ConfigError(f"{place}{by_column[0]} is for CSV tables, not for {kind} (see --format)")
 
 
 def _declared(asked: _Asked, model: Partition | None, file: SourceFile) -> int | None:
@@ -243,13 +199,10 @@ def _declared(asked: _Asked, model: Partition | None, file: SourceFile) -> int |
         return features
     if not is_widths(columns):
         raise ConfigError(f"--columns {columns!r}: LIBSVM columns have no names; give widths such as 66,57")
-    widths = parse_widths(columns)
-    if features is not None and sum(widths) != features:
-        raise InputError(
-            f"{file.shown}: widths {'+'.join(map(str, widths))} = {sum(widths)} do not add up to "
-            f"--features {features}"
-        )
-    return sum(widths)
+    total = sum(parse_widths(columns))
+    if features is not None and total != features:
+        raise InputError(f"{file.shown}: widths {columns} add up to {total}, not to --features {features}")
+    return total
 
 
 def _split(path: str, n_features: int, asked: _Asked, model: Partition | None) -> list[PartyColumns]:
@@ -262,51 +215,7 @@ def _split(path: str, n_features: int, asked: _Asked, model: Partition | None) -
         raise InputError(f"{path}: {error}") from None
 
 
-# --- first pass ------------------------------------------------------------------------------------------
-
-
-@dataclass
-class _Scan:
-    labels: LabelCollector
-    n_rows: int
-    n_features: int  # as far as seen
-    nonzeros: np.ndarray  # per column; CSR sources only
-    statistics: ColumnStatistics | None
-
-
-def _scan(reader: Source, standardize: bool, on_read: OnRead) -> _Scan:
-    """Read everything once."""
-    labels = LabelCollector(reader.path)
-    statistics = ColumnStatistics() if standardize else None
-    nonzeros = np.zeros(0, dtype=np.int64)
-    n_rows = n_features = 0
-    for block in reader.blocks(on_read):
-        X = block.X
-        labels.append(block.labels)
-        n_rows += X.shape[0]
-        if isinstance(X, np.ndarray):
-            n_features = X.shape[1]
-        else:
-            counts = np.bincount(X.indices, minlength=len(nonzeros))
-            n_features = max(n_features, len(counts) if X.nnz else 0)
-            counts[: len(nonzeros)] += nonzeros
-            nonzeros = counts
-        if statistics is not None:
-            with np.errstate(over="ignore", invalid="ignore"):  # the transform refuses what is not finite
-                statistics.update(X)
-    width = max(n_features, reader.n_features or 0)
-    if n_features == 0:
-        raise InputError(f"{reader.path}: no features in any row")
-    if statistics is not None:
-        statistics.widen(width)
-    nonzeros = np.pad(nonzeros, (0, width - len(nonzeros)))
-    return _Scan(labels, n_rows, n_features, nonzeros, statistics)
-
-
 # --- second pass -----------------------------------------------------------------------------------------
-
-#: Some rows of a party, as they are stored.
-_Rows: TypeAlias = "np.ndarray | sparse.csr_array"
 
 
 def _cut_blocks(
@@ -314,7 +223,7 @@ def _cut_blocks(
 ) -> Generator[list[Piece], None, None]:
     """Of each block the rows of every party, which are cut by threads."""
     rows = 0
-    with closing(in_order(partial(_cut, reader, parties), numbered(reader.blocks()))) as cuts:
+    with closing(in_order(partial(_cut, parties), reader.blocks())) as cuts:
         for own in cuts:
             yield [(number, rows, part) for number, part in enumerate(own)]
             rows += own[0].shape[0]
@@ -323,33 +232,7 @@ def _cut_blocks(
         raise InputError(f"{reader.path}: {n_samples} rows at first, then {rows}: the file changed meanwhile")
 
 
-def _cut(reader: Source, parties: list[_Party], numbered: tuple[int, Block]) -> list[_Rows]:
-    """Each party's rows of a block as they are stored."""
-    first_row, X = numbered[0], numbered[1].X
-    width = sum(party.columns.width for party in parties)
-    if not isinstance(X, np.ndarray) and X.shape[1] < width:
-        X = make_csr(X.data, X.indices, X.indptr, (X.shape[0], width))
-    found = []
-    for party in parties:
-        part = party.columns.take(X)
-        if isinstance(part, np.ndarray):
-            part = part if party.kind == "dense" else sparse.csr_array(part)
-        elif party.kind == "dense":
-            part = part.toarray()
-        with np.errstate(over="ignore", invalid="ignore"):
-            part = part if party.transform.is_identity else party.transform.apply(part)
-            part = part.astype(party.dtype, copy=False)
-        if bad := first_not_finite(part):
-            name = party.feature_names[bad[1]]
-            raise InputError(
-                f"{reader.path}: {reader.where(first_row + bad[0])}, feature {name!r}: "
-                f"too large for {party.dtype} (as stored, after any scaling)"
-            )
-        found.append(part)
-    return found
-
-
-def _feature_names(party: PartyColumns) -> list[str]:
-    """Features keep their number in the source: party 2 of 66,57 begins with f67."""
-    assert isinstance(party.columns, slice)
-    return [f"f{i + 1}" for i in range(party.columns.start, party.columns.stop)]
+def _cut(parties: list[_Party], block: Block) -> list[Rows]:
+    """Each party's rows of a block, as they are stored."""
+    X = widened(block.X, sum(columns.width for columns, _ in parties))
+    return [stored(columns.take(X), own["kind"], own["transform"]) for columns, own in parties]

@@ -7,15 +7,14 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from fastadmm.data_tools.alignment import Alignment, join
 from fastadmm.data_tools.blocks import Progress, Steps
 from fastadmm.data_tools.column_types import Typing, parse_types, recognise
-from fastadmm.data_tools.columns import in_quotes, pieces
-from fastadmm.data_tools.csv_source import number_blocks, require_label
-from fastadmm.data_tools.destination import Piece, check_choices, check_out, write_partition
+from fastadmm.data_tools.columns import pieces
+from fastadmm.data_tools.destination import Piece, check_out, write_partition
 from fastadmm.data_tools.encoding import (
     EncodingReport,
     describe,
@@ -27,31 +26,31 @@ from fastadmm.data_tools.encoding import (
 from fastadmm.data_tools.holdout import HoldOut
 from fastadmm.data_tools.label_columns import labels_of, with_columns
 from fastadmm.data_tools.labels import Labels
-from fastadmm.data_tools.parts import part_files
+from fastadmm.data_tools.opening import part_files
 from fastadmm.data_tools.per_table import (
     TableRows,
     check_columns,
-    decimal_marks,
     given_options,
+    id_columns,
     missing_words,
-    of_each,
     table_names,
 )
 from fastadmm.data_tools.public_columns import read_description
 from fastadmm.data_tools.scaling import ColumnStatistics, fit_transform_of
-from fastadmm.data_tools.split import PartyColumns, parse_names, party_columns
-from fastadmm.data_tools.suggest import each
+from fastadmm.data_tools.sources import add_to, number_blocks, require_label, stored
+from fastadmm.data_tools.split import parse_names, party_columns
 from fastadmm.data_tools.table_notes import column_notes
-from fastadmm.data_tools.tables import Cells, Column, Table, read_table
+from fastadmm.data_tools.tables import Cells, Table, read_table
 from fastadmm.errors import ConfigError, FastadmmError, InputError
 from fastadmm.files.atomic import atomic_directory, shown
 from fastadmm.files.digest import row_digest
 from fastadmm.store.cell_reading import CellReading
 from fastadmm.store.compression import compression_options
 from fastadmm.store.encoder import ColumnEncoding
+from fastadmm.store.transform import Transform
 
 if TYPE_CHECKING:
-    from fastadmm.store import Encoder, Partition, Transform
+    from fastadmm.store import Encoder, Partition
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class TableOptions(TableRows):
     categorical: Sequence[str] = ()  # columns whose numbers are codes of categories
     types: Sequence[str] = ()
     na_values: Sequence[str] = ()
-    decimal: str | Sequence[str] | None = None
+    decimal: str | None = None  # mark of numbers
     public_columns: str | Path | None = None
     missing: str | None = None  # what is done with missing values (MISSING_POLICIES); default "refuse"
     standardize: bool = False
@@ -84,6 +83,13 @@ class TableOptions(TableRows):
         return parse_types([*self.types, *(f"{name}=category" for name in self.categorical)])
 
     @property
+    def typing(self) -> Typing:
+        """What the user says about columns."""
+        if self.decimal not in (None, ".", ","):
+            raise ConfigError(f"--decimal {self.decimal!r}: choose one of '.', ','")
+        return Typing(self.kinds, self.decimal)
+
+    @property
     def held_out(self) -> HoldOut | None:
         """Which rows become a test partition."""
         return None if self.split is None else HoldOut.parse(self.split)
@@ -97,16 +103,6 @@ class TableOptions(TableRows):
     def of_guest(self) -> dict[str, str]:
         """Columns of the guest's table that are no features, by what they are."""
         return {what: name for what, name in {"label": self.label, **self.beside}.items() if name is not None}
-
-
-@dataclass(frozen=True)
-class _Given:
-    """One table, and what the options say of it."""
-
-    table: Table
-    id: str | None
-    pattern: str | None
-    typing: Typing
 
 
 @dataclass(frozen=True)
@@ -142,7 +138,7 @@ class TablePlan:
 
 
 @dataclass(frozen=True)
-class _Like:
+class Like:
     """What is taken over from a partition or from a model."""
 
     parties: Sequence[_Part]
@@ -163,7 +159,7 @@ class _Like:
         return [party.encoder for party in self.parties]
 
     @classmethod
-    def open(cls, path: str | Path) -> _Like:
+    def open(cls, path: str | Path) -> Like:
         from fastadmm.store import open_partition
         from fastadmm.store.model import MANIFEST, open_model
 
@@ -177,15 +173,19 @@ class _Like:
             parties, task = partition.parties, partition.task
             classes = partition.labels.classes if partition.labels is not None else None
             reading = CellReading.parse(partition.labels.reading) if partition.labels is not None else reading
-        made = [
-            _Part(
-                party.name, encoder_of(party), party.transform, getattr(party, "kind", "dense"),
-                str(getattr(party, "dtype", "float64")),
-            )
-            for party in parties
-        ]  # fmt: skip
         has_encoders = all(party.encoder is not None for party in parties)
-        return cls(made, task, classes, shown(path), reading, has_encoders)
+        return cls(parts_of(parties), task, classes, shown(path), reading, has_encoders)
+
+
+def parts_of(parties: Sequence[Any]) -> list[_Part]:
+    """How the columns of each party of a partition, a model or its points become features."""
+    return [
+        _Part(
+            party.name, encoder_of(party), getattr(party, "transform", Transform()),
+            getattr(party, "kind", "dense"), str(getattr(party, "dtype", "float64")),
+        )
+        for party in parties
+    ]  # fmt: skip
 
 
 def convert_tables(
@@ -214,10 +214,9 @@ def plan_tables(
 ) -> TablePlan:
     """Read, align and encode tables without writing anything."""
     _check_options(guest, hosts, options)
-    planner = _Planner(guest, hosts, options, scratch, progress)
+    planner = Planner(guest, hosts, options, scratch, progress)
     planner.check_roles()
-    tables, ids, patterns = zip(*((own.table, own.id, own.pattern) for own in planner.given))
-    alignment, rows, joined = join(tables, ids, patterns, options)
+    alignment, rows, joined = join(planner.tables, planner.ids, options)
     return planner.plan(alignment, rows, joined, planner.fit_tables)
 
 
@@ -236,26 +235,20 @@ def plan_one_table(
     Where nothing but plain numbers is found in a `plain` table, neither encoders nor row numbers are stored.
     """
     _check_options(source, [], options)
-    planner = _Planner(source, [], options, scratch, progress, split=True, plain=plain)
+    planner = Planner(source, [], options, scratch, progress, split=True, plain=plain)
     planner.find_label()
     planner.check_roles()
-    every = np.arange(planner.given[0].table.n_rows)
+    every = np.arange(planner.tables[0].n_rows)
     plan = planner.plan(Alignment(every, ""), [every], [], partial(planner.fit_split, columns, parties))
     plain = planner.plain if planner.like is None else not planner.like.has_encoders
     return replace(plan, plain=plain and (plan.labels is None or not plan.labels.reading))
 
 
-@dataclass(frozen=True)
-class _Side:
-    """A party before its columns are encoded."""
-
-    name: str
-    number: int  # of its table
-    columns: list[str]
-    shown_as: Mapping[str, str]  # what columns are called whose names other tables have, too
+#: Makes the parties of some rows of each table.
+Fit: TypeAlias = "Callable[[list[np.ndarray]], list[_Party]]"
 
 
-class _Planner:
+class Planner:
     """Tables on their way to a plan: what is asked of them, what is taken over, and what was read."""
 
     def __init__(
@@ -266,22 +259,25 @@ class _Planner:
         scratch: str | Path | None = None,
         progress: Progress | None = None,
         *,
+        like: Like | None = None,
         split: bool = False,
         plain: bool = False,
     ) -> None:
         self.options, self.has_guest = options, guest is not None
         self.split = split  # whether one table is split between the parties
         self.plain = plain  # whether its features are all plain numbers, as far as is known
-        self.like = _Like.open(options.like) if options.like is not None else None
+        self.like = like if options.like is None else Like.open(options.like)
         path = options.public_columns
         self.described = None if path is None else read_description(path, options.drop)
         self.report: list[str] = []
         self.paths = [*([guest] if guest is not None else []), *hosts]
-        self.given = self._read(scratch, progress)
+        self.typing = options.typing
+        self.ids: list[str | None] = []  # the id column of each table
+        self.tables = self._read(scratch, progress)
 
     # --- reading -----------------------------------------------------------------------------------------
 
-    def _read(self, scratch: str | Path | None, progress: Progress | None) -> list[_Given]:
+    def _read(self, scratch: str | Path | None, progress: Progress | None) -> list[Table]:
         paths, options, like = self.paths, self.options, self.like
         resolved = [Path(path).resolve() for path in paths]
         for i, path in enumerate(resolved):
@@ -293,32 +289,30 @@ class _Planner:
         names = table_names(paths, parties)
         if not self.split:
             names = [own | {role} for own, role in zip(names, self._roles())]
-        told = of_each(options, names)
-        typings = [Typing(options.kinds, mark) for mark in decimal_marks(options.decimal, names)]
-        for _, id, _ in told:
-            if id is not None and id in options.drop:
+        self.ids = id_columns(options.id, names)
+        for id in filter(None, self.ids):
+            if id in options.drop:
                 raise ConfigError("--drop: the id and the label column cannot be dropped")
-            if id is not None and id == options.label:
+            if id == options.label:
                 raise ConfigError(f"--id and --label: both are {id!r}")
-            if id is not None and id in options.kinds:
+            if id in options.kinds:
                 raise ConfigError(f"--types: {id!r} is no feature column")
         on_read = None
         if progress is not None:
             size = sum(part.stat().st_size for path in paths for part in part_files(path) if part.is_file())
             on_read = Steps(progress, "reading", size)
         how: dict[str, Any] = {"drop": options.drop, "scratch": scratch, "on_read": on_read}
-        given = [
-            _Given(read_table(path, layout, self._cells(id, typing), **how), id, pattern, typing)
-            for path, (layout, id, pattern), typing in zip(paths, told, typings)
+        tables = [
+            read_table(path, options.layout, self._cells(id), **how) for path, id in zip(paths, self.ids)
         ]
-        files = ", ".join(own.table.path for own in given)
-        every = [name for own in given for name in own.table.every]
+        files = ", ".join(table.path for table in tables)
+        every = [name for table in tables for name in table.every]
         check_columns("--drop", dict.fromkeys(options.drop), every, files)
-        everywhere = [name for own in given for name in own.table.names]
+        everywhere = [name for table in tables for name in table.names]
         check_columns("--categorical", dict.fromkeys(options.categorical), everywhere, files)
         check_columns("--types", options.kinds, everywhere, files)
         check_columns("--na-values", missing_words(options.na_values), everywhere, files)
-        return given
+        return tables
 
     def _roles(self) -> list[str]:
         """What parties are called without names."""
@@ -326,7 +320,7 @@ class _Planner:
         named = ["host"] if hosts == 1 else [f"host-{k + 1}" for k in range(hosts)]
         return ["guest"] * self.has_guest + named
 
-    def _cells(self, id: str | None, typing: Typing) -> Cells:
+    def _cells(self, id: str | None) -> Cells:
         """What cells of a table are kept as."""
         options, like = self.options, self.like
         if like is not None:
@@ -336,23 +330,23 @@ class _Planner:
             # Without --label, which column holds the labels is known once all are read.
             label = [] if options.label is None else [options.label]
             return replace(kept, raw={*kept.raw, *label}, all_raw=not label)
-        text = {name for name, kind in typing.kinds.items() if kind == "category"}
+        text = {name for name, kind in self.typing.kinds.items() if kind == "category"}
         text |= set(self.described.categories) if self.described is not None else set()
         split = options.held_out
-        raw = [*typing.dates, *([split.column] if split is not None and split.kind == "time" else [])]
-        return Cells(text, raw, typing.stated, missing_words(options.na_values), id, text)
+        raw = [*self.typing.dates, *([split.column] if split is not None and split.kind == "time" else [])]
+        return Cells(text, raw, self.typing.stated, missing_words(options.na_values), id)
 
     def find_label(self) -> None:
         """Take the one column for the label that is no feature of what is replayed."""
         if self.options.label is None and self.like is not None:
-            rest = self._unused(self.given[0])
+            rest = self._unused(0)
             self.options = replace(self.options, label=rest[0] if len(rest) == 1 else None)
-        table = self.given[0].table
+        table = self.tables[0]
         self.options = replace(self.options, label=require_label(table.path, table.names, self.options.label))
 
     def check_roles(self) -> None:
         """Refuse tables where the guest lacks the label or what is kept beside it, or a host has it."""
-        first, *others = (own.table for own in self.given)
+        first, *others = self.tables
         for what, name in self.options.of_guest.items():
             first.require(name, f"{what} column")
             for table in others:
@@ -362,59 +356,48 @@ class _Planner:
                         "alone: remove or rename it there"
                     )
 
-    def features(self, given: _Given) -> list[str]:
+    def features(self, k: int) -> list[str]:
         """A table's columns besides the id, the label, what is kept beside it, and the column of a split."""
         split = self.options.held_out
-        others = {given.id, *self.options.of_guest.values(), "" if split is None else split.column}
-        return [name for name in given.table.names if name not in others]
+        others = {self.ids[k], *self.options.of_guest.values(), "" if split is None else split.column}
+        return [name for name in self.tables[k].names if name not in others]
 
-    def _unused(self, given: _Given) -> list[str]:
+    def _unused(self, k: int) -> list[str]:
         """A table's columns that are no features of what is replayed."""
         if self.like is None:
             return []
         used = {column.name for encoder in self.like.encoders for column in encoder.columns}
-        return [name for name in self.features(given) if name not in used]
+        return [name for name in self.features(k) if name not in used]
 
     # --- planning ----------------------------------------------------------------------------------------
 
-    def plan(
-        self,
-        alignment: Alignment,
-        rows: list[np.ndarray],
-        joined: list[str],
-        fit: Callable[[list[np.ndarray]], list[_Party]],
-    ) -> TablePlan:
+    def plan(self, alignment: Alignment, rows: list[np.ndarray], joined: list[str], fit: Fit) -> TablePlan:
         """The plan for some rows of each table, in the order of an alignment."""
-        self.report += [note for own in self.given for note in own.table.notes] + joined
-        for own in self.given:
-            if rest := self._unused(own):
+        self.report += [note for table in self.tables for note in table.notes] + joined
+        for k, table in enumerate(self.tables):
+            if rest := self._unused(k):
                 self.report.append(
-                    f"{own.table.path}: columns that training did not have, left out: {', '.join(rest[:10])}"
+                    f"{table.path}: columns that training did not have, left out: {', '.join(rest[:10])}"
                     + (f" and {len(rest) - 10} more" if len(rest) > 10 else "")
                 )
         split = self.options.held_out
         if split is None:
             return self._of_rows(alignment, rows, fit)
-        at = next((k for k, own in enumerate(self.given) if split.column in own.table.names), 0)
+        at = next((k for k, table in enumerate(self.tables) if split.column in table.names), 0)
         if split.column:
-            self.given[at].table.require(split.column, "split column")
-        held = split.rows(alignment.ids, self.given[at].table, rows[at], self.given[at].typing)
+            self.tables[at].require(split.column, "split column")
+        held = split.rows(alignment.ids, self.tables[at], rows[at], self.typing)
         plan = self._of_rows(_part(alignment, ~held), [own[~held] for own in rows], fit)
         classes = None if plan.labels is None else plan.labels.classes
         reading = CellReading.parse("" if plan.labels is None else plan.labels.reading)
         # Rows that are held out are encoded and scaled as those of training.
-        self.like = _Like(plan.parties, plan.task, classes, "--split", reading)
+        self.like = Like(plan.parties, plan.task, classes, "--split", reading)
         self.options, self.report = replace(self.options, positive=None), []
         test = self._of_rows(_part(alignment, held), [own[held] for own in rows], fit)
         report = [*plan.report, *(f"test rows: {line}" for line in test.report)]
         return replace(plan, test=replace(test, columns={}), report=report)
 
-    def _of_rows(
-        self,
-        alignment: Alignment,
-        rows: list[np.ndarray],
-        fit: Callable[[list[np.ndarray]], list[_Party]],
-    ) -> TablePlan:
+    def _of_rows(self, alignment: Alignment, rows: list[np.ndarray], fit: Fit) -> TablePlan:
         like, options = self.like, self.options
         parties = fit(rows) if like is None else self._replay(like, rows)
         labels = None
@@ -427,51 +410,33 @@ class _Planner:
         task = labels.task if labels is not None else like.task if like is not None else options.task
         if task not in {"classification", "regression"}:
             raise ConfigError("--task: without labels, say --task classification or --task regression")
-        return TablePlan(
-            alignment=alignment,
-            parties=parties,
-            labels=labels,
-            task=task,
-            report=self.report,
-            columns={p.name: describe(p.table, p.encoder, p.rows) for p in parties},
-            source=Path(self.paths[0]).name,
-        )
-
-    def sides(self) -> list[_Side]:
-        """The parties of several tables; a guest that brings labels only is none."""
-        columns, options = [self.features(own) for own in self.given], self.options
-        first = int(self.has_guest and not columns[0] and len(columns) > 1)
-        columns, names = columns[first:], self._roles()[first:]
-        if options.names is not None:
-            names = parse_names(options.names, len(columns))
-        count = Counter(name for own in columns for name in own)
-        return [
-            _Side(
-                party,
-                number,
-                own,
-                {name: f"{party}.{name}" for name in own if count[name] > 1},
-            )
-            for number, (party, own) in enumerate(zip(names, columns), start=first)
-        ]
+        columns = {p.name: describe(p.table, p.encoder, p.rows) for p in parties}
+        return TablePlan(alignment, parties, labels, task, self.report, columns, Path(self.paths[0]).name)
 
     def fit_tables(self, rows: list[np.ndarray]) -> list[_Party]:
-        """One party for each table."""
-        sides = self.sides()
-        for side in sides:
-            if not side.columns:
-                path = self.given[side.number].table.path
-                raise InputError(f"{path}: no feature column besides the id and the label")
-        if both := sorted({name for side in sides for name in side.shown_as}):
+        """One party for each table; a guest that brings labels only is none."""
+        columns = [self.features(k) for k in range(len(self.tables))]
+        first = int(self.has_guest and not columns[0] and len(columns) > 1)
+        names = self._roles()[first:]
+        if self.options.names is not None:
+            names = parse_names(self.options.names, len(names))
+        count = Counter(name for own in columns[first:] for name in own)
+        if both := sorted(name for name in count if count[name] > 1):
             listed = ", ".join(both[:5]) + (f" and {len(both) - 5} more" if len(both) > 5 else "")
             self.report.append(
                 f"columns that several tables have: {listed}: their features begin with the party's name"
             )
-        return each(partial(self._fit, side, rows[side.number]) for side in sides)
+        parties = []
+        for k, party in enumerate(names, start=first):
+            if not columns[k]:
+                raise InputError(f"{self.tables[k].path}: no feature column besides the id and the label")
+            shown_as = {name: f"{party}.{name}" for name in columns[k] if count[name] > 1}
+            parties.append(self._fit(party, k, columns[k], rows[k], shown_as))
+        return parties
 
     def fit_split(self, columns: str | None, parties: int | None, rows: list[np.ndarray]) -> list[_Party]:
         """The parties between which the columns of one table are split."""
-        table, features = self.given[0].table, self.features(self.given[0])
+        table, features = self.tables[0], self.features(0)
         if not features:
             raise InputError(f"{table.path}: no feature column besides the label {self.options.label!r}")
         try:
@@ -480,33 +445,36 @@ class _Planner:
             raise InputError(f"{table.path}: {error}") from None
         own = [table.columns[name] for name in features]
         self.plain &= all(column.kind == "number" and column.full for column in own)
-        common = _statistics(own) if self.plain and self.options.standardize else None
+        common = ColumnStatistics() if self.plain and self.options.standardize else None
+        if common is not None:
+            for block in number_blocks(own):
+                add_to(common, block)
         order = np.array(features, dtype=object)
         return [
-            self._fit(
-                _Side(p.name, 0, order[p.columns].tolist(), {}),
-                rows[0],
-                None if common is None else (p, common),
-            )
-            for p in split
+            self._fit(p.name, 0, order[p.columns].tolist(), rows[0], {}, (p.columns, common)) for p in split
         ]
 
     def _fit(
-        self, side: _Side, rows: np.ndarray, common: tuple[PartyColumns, ColumnStatistics] | None = None
+        self,
+        name: str,
+        k: int,  # number of the table
+        columns: list[str],
+        rows: np.ndarray,
+        shown_as: Mapping[str, str],  # what columns are called whose names other tables have, too
+        common: tuple[slice | np.ndarray, ColumnStatistics | None] = (slice(None), None),
     ) -> _Party:
         """One party's columns as features; `common`: what they are scaled by, with others."""
-        options, given, described = self.options, self.given[side.number], self.described
-        table, columns = given.table, side.columns
+        options, described, table = self.options, self.described, self.tables[k]
         na = missing_words(options.na_values)
         if described is not None:
-            encoder = described.encoder(table, columns, side.shown_as)
-            encoder = _stated_readings(encoder, given, na)
+            encoder = described.encoder(table, columns, shown_as)
+            encoder = _stated_readings(encoder, table, self.typing, na)
         else:
             encoder = fit_encoder(
-                table, columns, rows, missing=options.missing or "refuse", typing=given.typing,
-                shown=side.shown_as, na=na,
+                table, columns, rows, missing=options.missing or "refuse", typing=self.typing,
+                shown=shown_as, na=na,
             )  # fmt: skip
-        statistics = ColumnStatistics() if options.standardize and common is None else None
+        statistics = ColumnStatistics() if options.standardize and common[1] is None else None
         # Where nothing is counted or added up, the first look at the rows is when they are written.
         full = all(table.columns[c].full for c in columns)
         looks = statistics is not None or described is not None or not full
@@ -514,17 +482,16 @@ class _Planner:
         lines = done.lines(table.path) + (column_notes(table, encoder, rows) if described is None else [])
         self.report += [line for line in lines if line not in self.report]
         kind = "csr" if options.storage == "csr" else "dense"
-        width = len(encoder.feature_names)
-        scaled = common or (PartyColumns(side.name, slice(0, width), width), statistics)
+        own = common if statistics is None else (slice(None), statistics)
         try:
-            transform = fit_transform_of(scaled[0], kind, scaled[1], options.normalize or "none")
+            transform = fit_transform_of(own[0], kind, own[1], options.normalize or "none")
         except InputError as error:
             raise InputError(f"{table.path}: values too large to standardise: {error}") from None
-        return _Party(side.name, encoder, transform, kind, options.dtype or "float64", table, rows)
+        return _Party(name, encoder, transform, kind, options.dtype or "float64", table, rows)
 
-    def _replay(self, like: _Like, rows: list[np.ndarray]) -> list[_Party]:
-        """The parties of a partition or model, with these rows."""
-        tables = [own.table for own in self.given]
+    def by_party(self, like: Like, rows: list[np.ndarray]) -> list[tuple[_Part, Table, np.ndarray]]:
+        """The parties of a partition or model, and the table and rows of each."""
+        tables = self.tables
         if self.split:
             tables, rows = tables * len(like.parties), rows * len(like.parties)
         # A guest without features at training brings labels only; it is no party, then or now.
@@ -535,32 +502,36 @@ class _Planner:
                 f"{like.path}: has {len(like.names)} parties ({', '.join(like.names)}), but there are "
                 f"{len(tables)} tables: give them in the same order, guest first"
             )
+        return list(zip(like.parties, tables, rows))
+
+    def _replay(self, like: Like, rows: list[np.ndarray]) -> list[_Party]:
+        """The parties of a partition or model, with these rows."""
         parties = []
-        for part, table, own in zip(like.parties, tables, rows):
+        for part, table, own in self.by_party(like, rows):
             done = _encoded(table, part.encoder, own)
             self.report += done.lines(table.path)
             parties.append(_Party(part.name, part.encoder, part.transform, part.kind, part.dtype, table, own))
         return parties
 
     def _labels(self, name: str, rows: np.ndarray) -> Labels:
-        like, options, given = self.like, self.options, self.given[0]
+        like, options, table = self.like, self.options, self.tables[0]
         task = like.task if like is not None else options.task or "auto"
         labels = labels_of(
-            given.table, name, rows, task, like.classes if like is not None else None,
-            positive=options.positive, typing=given.typing,
+            table, name, rows, task, like.classes if like is not None else None,
+            positive=options.positive, typing=self.typing,
             reading=like.label_reading if like is not None else CellReading(), report=self.report,
         )  # fmt: skip
-        return with_columns(labels, given.table, rows, **options.beside, typing=given.typing)
+        return with_columns(labels, table, rows, **options.beside, typing=self.typing)
 
     def _refuse_grouped(self, parties: Sequence[_Party], labels: Labels | None) -> None:
         """Refuse doubtful points: what one column of a table shows holds for all, and for the label."""
-        for own in self.given:
-            encodings = [column for p in parties if p.table is own.table for column in p.encoder.columns]
+        for table in self.tables:
+            encodings = [column for p in parties if p.table is table for column in p.encoder.columns]
             target, name = labels is not None and labels.task == "regression", self.options.label
-            if target and own is self.given[0] and name is not None:
-                reading = recognise(own.table, name, own.table.columns[name], own.typing)
+            if target and table is self.tables[0] and name is not None:
+                reading = recognise(table, name, table.columns[name], self.typing)
                 encodings.append(ColumnEncoding(name, reading=str(reading or CellReading())))
-            refuse_grouped(own.table, encodings, own.typing)
+            refuse_grouped(table, encodings, self.typing)
 
 
 def _part(alignment: Alignment, which: np.ndarray) -> Alignment:
@@ -590,14 +561,8 @@ def write_plan(
                 raise
         return open_partition(Path(out) / "train.parts", require_labels=False)
     parties = [
-        {
-            "name": party.name,
-            "kind": party.kind,
-            "dtype": party.dtype,
-            "feature_names": party.encoder.feature_names,
-            "transform": party.transform,
-            "encoder": None if plan.plain else party.encoder,
-        }
+        {key: getattr(party, key) for key in ("name", "kind", "dtype", "transform")}
+        | {"feature_names": party.encoder.feature_names, "encoder": None if plan.plain else party.encoder}
         for party in plan.parties
     ]
     return write_partition(
@@ -615,17 +580,10 @@ def _blocks(plan: TablePlan, progress: Progress | None) -> Generator[list[Piece]
     for number, (party, width) in enumerate(zip(plan.parties, widths)):
         start = 0
         for part in pieces(party.rows, 2 * width):  # half as large: three are in memory at once
-            yield [(number, start, _stored(party, part))]
+            X, _ = encode_table(party.table, party.encoder, part)
+            yield [(number, start, stored(X, party.kind, party.transform))]
             start += len(part)
             step(len(part) * width)
-
-
-def _stored(party: _Party, rows: np.ndarray) -> Any:
-    from scipy.sparse import csr_array
-
-    block, _ = encode_table(party.table, party.encoder, rows)
-    with np.errstate(over="ignore", invalid="ignore"):  # the store names the cell that does not fit
-        return party.transform.apply(csr_array(block) if party.kind == "csr" else block)
 
 
 def _check_options(guest: str | Path | None, hosts: Sequence[str | Path], options: TableOptions) -> None:
@@ -634,10 +592,11 @@ def _check_options(guest: str | Path | None, hosts: Sequence[str | Path], option
         raise ConfigError("--guest and --host: give the table of at least one party")
     if guest is None and options.label is not None:
         raise ConfigError("--label: labels belong to the guest: give its table with --guest")
-    check_choices(
-        task=options.task, storage=options.storage, dtype=options.dtype, normalize=options.normalize
-    )
-    _check_described(options)
+    if options.public_columns is not None:
+        for option in given_options(options, "missing", "categorical", "standardize", "like"):
+            raise ConfigError(
+                f"{option} and --public-columns: the description says how columns are prepared; leave one out"
+            )
     if options.split is not None:
         HoldOut.parse(options.split)
     if beside := given_options(options, *options.beside):
@@ -667,31 +626,12 @@ def refuse_fixed(options: object, what: str, *more: str) -> None:
         raise ConfigError(f"{option} and --like: {what} given by --like decides; leave {option} out")
 
 
-def _check_described(options: TableOptions) -> None:
-    """Refuse options that would fit what the description states."""
-    if options.public_columns is not None:
-        for option in given_options(options, "missing", "categorical", "standardize", "like"):
-            raise ConfigError(
-                f"{option} and --public-columns: the description says how columns are prepared; leave one out"
-            )
-
-
 def kept_cells(encoders: Sequence[Encoder], id: str | None) -> Cells:
     """What cells of a new table are kept as, for encoders that were fitted before."""
     columns = [column for encoder in encoders for column in encoder.columns]
     text = {column.name for column in columns if column.levels is not None}
     raw = {column.name for column in columns if column.reading}
-    quoted = {column.name for column in columns if any(map(in_quotes, column.levels or ()))}
-    return Cells(text, raw, na={c.name: c.na for c in columns if c.na}, id=id, quoted=quoted)
-
-
-def _statistics(columns: Sequence[Column]) -> ColumnStatistics:
-    """Statistics of columns of plain numbers."""
-    found = ColumnStatistics()
-    for block in number_blocks(columns):
-        with np.errstate(over="ignore", invalid="ignore"):  # the transform refuses what is not finite
-            found.update(block)
-    return found
+    return Cells(text, raw, na={c.name: c.na for c in columns if c.na}, id=id)
 
 
 def _encoded(
@@ -706,24 +646,24 @@ def _encoded(
         X, found = encode_table(table, encoder, part)
         report.add(found)
         if statistics is not None:
-            with np.errstate(over="ignore", invalid="ignore"):  # the transform refuses what is not finite
-                statistics.update(X)
+            add_to(statistics, X)
     return report
 
 
-def _stated_readings(encoder: Encoder, given: _Given, na: dict[str, tuple[str, ...]]) -> Encoder:
+def _stated_readings(
+    encoder: Encoder, table: Table, typing: Typing, na: dict[str, tuple[str, ...]]
+) -> Encoder:
     """A described encoder with the readings that options state; none is recognised from rows."""
     columns = []
     for encoding in encoder.columns:
         name = encoding.name
         words = tuple(dict.fromkeys([*na.get("", ()), *na.get(name, ())]))
         reading = CellReading()
-        if encoding.levels is None and (given.typing.stated or name in given.typing.kinds):
-            reading = recognise(given.table, name, given.table.columns[name], given.typing) or reading
+        if encoding.levels is None and (typing.stated or name in typing.kinds):
+            reading = recognise(table, name, table.columns[name], typing) or reading
         if reading.from_rows:
             raise ConfigError(
-                f"{given.table.path}: column {name!r}: beside --public-columns, options state how "
-                f"numbers are "
+                f"{table.path}: column {name!r}: beside --public-columns, options state how numbers are "
                 "written: give --decimal, or the format of a date, such as --types joined=days:%Y-%m-%d"
             )
         columns.append(replace(encoding, na=words, reading=str(reading)))

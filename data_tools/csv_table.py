@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from shlex import quote
 
 from fastadmm.data_tools.blocks import OnRead
-from fastadmm.data_tools.columns import QUOTED, in_quotes
 from fastadmm.data_tools.opening import NotUtf8, SourceFile, check_names
 from fastadmm.errors import ConfigError, InputError
 
@@ -39,7 +38,7 @@ class CsvFile:
         header: bool = True,
         separator: str | None = None,
     ) -> None:
-        self.source = source
+        self.file = source
         self.path = source.shown
         self.header = header
         self.notes: list[str] = []
@@ -51,12 +50,12 @@ class CsvFile:
 
     def _sniff(self, separator: str | None) -> str:
         """Recognise what is not stated: a wide encoding, the separator."""
-        with self.source.open() as stream:
+        with self.file.open() as stream:
             head = stream.read(HEAD_BYTES)
-        if self.source.encoding is None and (found := find_encoding(head)) is not None:
-            self.source.encoding = found
+        if self.file.encoding is None and (found := find_encoding(head)) is not None:
+            self.file.encoding = found
             self.notes.append(f"{self.path}: read as {found}")
-            with self.source.open() as stream:
+            with self.file.open() as stream:
                 head = stream.read(HEAD_BYTES)
         if separator is not None:
             return separator
@@ -85,8 +84,6 @@ class CsvFile:
         # A nameless column is nearly always a row number: it can only be dropped, by its position.
         names = [cell.strip() or f"c{i}" for i, cell in enumerate(cells, start=1)]
         check_names(names, f"{self.path}: line 1")
-        if quoted := next(filter(in_quotes, names), None):
-            raise InputError(f"{self.path}: line 1: column name {_show(quoted)} {QUOTED}")
         for i, (name, cell) in enumerate(zip(names, cells), start=1):
             if names.index(name) != i - 1:
                 raise InputError(
@@ -101,7 +98,7 @@ class CsvFile:
 
     def rows(self, on_read: OnRead | None = None) -> Iterator[tuple[int, list[str]]]:
         """Every non-blank row with the line it ends on, by the standard library."""
-        with self.source.open(on_read) as stream:
+        with self.file.open(on_read) as stream:
             # Bytes that are not UTF-8 are no fault in columns that are dropped.
             text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
             reader = csv.reader(text, delimiter=self.separator, strict=True)
@@ -153,10 +150,6 @@ def is_number(cell: str) -> bool:
     return True
 
 
-def _show(cell: str) -> str:
-    return repr(cell if len(cell) <= 40 else cell[:37] + "...")
-
-
 def check_separator(separator: str | None) -> None:
     """Refuse what cannot stand between cells."""
     if separator is None or (len(separator) == 1 and separator not in '"\r\n' and separator.isascii()):
@@ -165,18 +158,8 @@ def check_separator(separator: str | None) -> None:
 
 
 def find_encoding(head: bytes) -> str | None:
-    """Encoding by the first bytes of a file: UTF-16 or UTF-32, or None for UTF-8 and all others."""
-    for mark, name in _MARKS:
-        if head.startswith(mark):
-            return name
-    half = min(len(head), 4096) // 2
-    if half >= 4:
-        for offset, name in ((1, "utf-16-le"), (0, "utf-16-be")):
-            if head[offset : 2 * half : 2].count(0) > 0.8 * half and not head[
-                1 - offset : 2 * half : 2
-            ].count(0):
-                return name
-    return None
+    """Encoding by the mark at the beginning of a file: UTF-16 or UTF-32, or None for UTF-8 and all others."""
+    return next((name for mark, name in _MARKS if head.startswith(mark)), None)
 
 
 def one_byte_encoding(source: SourceFile) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from fastadmm.data_tools.threads import on_threads
-from fastadmm.errors import ConfigError, StorageError
+from fastadmm.errors import StorageError
 from fastadmm.files.atomic import refuse_parent, shown, storage_errors
 
 if TYPE_CHECKING:
@@ -28,24 +28,6 @@ def check_out(out: str | Path, force: bool) -> None:
         if not force and os.path.lexists(out) and not (os.path.isdir(out) and not os.listdir(out)):
             raise StorageError(f"{shown(out)}: exists already; choose another name or pass --force")
         refuse_parent(out)
-
-
-#: What options may be.
-_CHOICES = {
-    "normalize": ("none", "l2"),
-    "dtype": ("float64", "float32"),
-    "task": ("auto", "classification", "regression"),
-    "storage": ("auto", "dense", "csr"),
-    "format": ("auto", "libsvm", "csv", "npz"),
-    "overlap": ("refuse", "count"),
-}
-
-
-def check_choices(**options: str | None) -> None:
-    """Refuse a value that an option does not have."""
-    for option, value in options.items():
-        if value is not None and value not in _CHOICES[option]:
-            raise ConfigError(f"--{option} {value!r}: choose one of {', '.join(_CHOICES[option])}")
 
 
 def write_partition(
@@ -68,26 +50,23 @@ def write_partition(
         writers: list[Any] = [
             partition.party(n_features=len(p["feature_names"]), **p, compression=compression) for p in parties
         ]
+
+        def append(piece: Piece) -> None:
+            m, start, rows = piece
+            writers[m].append(rows, None if ids is None else ids[start : start + rows.shape[0]])
+
         # Each party has a file of its own. No file is written by the main thread: an interrupt, which is
         # raised there alone, would pass through HDF5.
         with on_threads(len(writers)) as every, closing(blocks):
             for block in blocks:
-                own = [(writers[m], None if ids is None else ids[start:], rows) for m, start, rows in block]
-                every(_append, own)
+                every(append, block)
             if labels is not None:
-                target = partition.labels(
-                    classes=labels.classes, reading=labels.reading, exposure=labels.exposure
-                )
+                how = {"classes": labels.classes, "reading": labels.reading, "exposure": labels.exposure}
+                target = partition.labels(**how)
                 every(_call, [partial(write_columns, target, labels.y, labels.weight, labels.offset, ids)])
                 writers.append(target)
             every(_call, [writer.close for writer in writers])
     return open_partition(out, require_labels=False)
-
-
-def _append(target: tuple[Any, np.ndarray | None, Any]) -> None:
-    """Add rows to a party's file."""
-    writer, ids, rows = target
-    writer.append(rows, None if ids is None else ids[: rows.shape[0]])
 
 
 def _call(function: Callable[[], None]) -> None:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from shlex import quote
 from typing import Any, cast
 
 import numpy as np
 from fastadmm.data_tools.column_types import Typing, read_column, recognise
 from fastadmm.data_tools.columns import TRUTH, truth_levels
-from fastadmm.data_tools.suggest import each
 from fastadmm.data_tools.tables import Column, Table
-from fastadmm.errors import ConfigError, InputError
+from fastadmm.errors import InputError
 from fastadmm.store.cell_reading import CellReading
-from fastadmm.store.encoder import MISSING_POLICIES, ColumnEncoding, Encoder
+from fastadmm.store.encoder import ColumnEncoding, Encoder
 
 #: More categories than this are an id or free text, unless --categorical names the column.
 MAX_LEVELS = 100
@@ -36,38 +34,25 @@ class EncodingReport:
 
     def add(self, other: EncodingReport) -> None:
         """Add what happened in further rows."""
-        for own, more in (
-            (self.filled, other.filled),
-            (self.unseen, other.unseen),
-            (self.outside, other.outside),
-        ):
-            for name, count in more.items():
-                own[name] = own.get(name, 0) + count
+        for key in ("filled", "unseen", "outside"):
+            own, more = getattr(self, key), getattr(other, key)
+            own |= {name: own.get(name, 0) + count for name, count in more.items()}
         self.examples = other.examples | self.examples
         self.grouped = other.grouped
 
     def lines(self, path: str) -> list[str]:
         """One line per column with unseen categories, filled cells or doubtful points."""
-        return [
-            f"{path}: column {name!r}: {count} cells with unseen categories, such as "
-            f"{self.examples[name]!r}: all zeros"
-            for name, count in self.unseen.items()
-        ] + [
-            *(
-                f"{path}: column {name!r}: {count} numbers below or above those of training: in the first or "
-                "last bin"
-                for name, count in self.outside.items()
-            ),
-            *(
-                f"{path}: column {name!r}: {count} missing cells filled"
-                for name, count in self.filled.items()
-            ),
-            *(
-                f"{path}: column {name!r}: points stand before three digits in all cells, and are read as "
-                "decimal points: write numbers without points if they group thousands"
-                for name in self.grouped
-            ),
-        ]
+        unseen = "cells with unseen categories, such as"
+        outside = "numbers below or above those of training: in the first or last bin"
+        grouped = (
+            "points stand before three digits in all cells, and are read as decimal points: write numbers "
+            "without points if they group thousands"
+        )
+        told = [(n, f"{k} {unseen} {self.examples[n]!r}: all zeros") for n, k in self.unseen.items()]
+        told += [(name, f"{count} {outside}") for name, count in self.outside.items()]
+        told += [(name, f"{count} missing cells filled") for name, count in self.filled.items()]
+        told += [(name, grouped) for name in self.grouped]
+        return [f"{path}: column {name!r}: {line}" for name, line in told]
 
 
 def fit_encoder(
@@ -81,14 +66,16 @@ def fit_encoder(
     na: Mapping[str, Sequence[str]] | None = None,
 ) -> Encoder:
     """Infer the type of each column and fit the replacements of missing values."""
-    if missing not in MISSING_POLICIES:
-        raise ConfigError(f"--missing {missing!r}: choose one of {', '.join(MISSING_POLICIES)}")
-    found = each(partial(_fit_column, table, n, table.columns[n], rows, missing, typing) for n in columns)
     encodings = []
-    for encoding in found:
-        words = tuple(dict.fromkeys([*(na or {}).get("", ()), *(na or {}).get(encoding.name, ())]))
-        encodings.append(replace(encoding, na=words, shown=(shown or {}).get(encoding.name, "")))
-    encoder = Encoder(tuple(encodings), missing)
+    for name in columns:
+        found = _fit_column(table, name, table.columns[name], rows, missing, typing)
+        words = tuple(dict.fromkeys([*(na or {}).get("", ()), *(na or {}).get(name, ())]))
+        encodings.append(replace(found, na=words, shown=(shown or {}).get(name, "")))
+    return checked(Encoder(tuple(encodings), missing), table)
+
+
+def checked(encoder: Encoder, table: Table) -> Encoder:
+    """An encoder that gives each feature its own name."""
     names = encoder.feature_names
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -192,7 +179,7 @@ def encode_table(table: Table, encoder: Encoder, rows: np.ndarray) -> tuple[np.n
             values[absent] = encoding.fill
             X[:, at] = encoding.scaled(values)
         else:
-            codes = _codes(table, encoding, column, rows, report)
+            codes = _codes(encoding, column, rows, report)
             codes[absent] = encoding.fill_level
             known = np.flatnonzero(codes >= 0)
             X[known, at + codes[known]] = 1.0
@@ -211,11 +198,7 @@ def _numbers(table: Table, encoding: ColumnEncoding, column: Column) -> np.ndarr
 
 
 def _evidence(
-    table: Table,
-    encoding: ColumnEncoding,
-    column: Column,
-    rows: np.ndarray,
-    report: EncodingReport,
+    table: Table, encoding: ColumnEncoding, column: Column, rows: np.ndarray, report: EncodingReport
 ) -> np.ndarray:
     """Weight of evidence of each cell's bin; 0, which says nothing, for unseen categories."""
     assert encoding.bins is not None
@@ -227,7 +210,7 @@ def _evidence(
             report.outside[encoding.name] = outside
         place = bins.of_numbers(np.where(absent, encoding.fill, values))
     else:
-        codes = _codes(table, encoding, column, rows, report)
+        codes = _codes(encoding, column, rows, report)
         codes[absent] = encoding.fill_level
         # What no bin has comes behind the bin of missing cells.
         place = np.array([*bins.groups, bins.count + 1])[codes]
@@ -236,13 +219,7 @@ def _evidence(
     return np.array([*bins.woe, 0.0])[place]
 
 
-def _codes(
-    table: Table,
-    encoding: ColumnEncoding,
-    column: Column,
-    rows: np.ndarray,
-    report: EncodingReport,
-) -> np.ndarray:
+def _codes(encoding: ColumnEncoding, column: Column, rows: np.ndarray, report: EncodingReport) -> np.ndarray:
     assert encoding.levels is not None
     number = {level: i for i, level in enumerate(encoding.levels)}
     text = column.as_text()

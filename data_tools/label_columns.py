@@ -64,10 +64,8 @@ def labels_of(
         if column.kind == "number":
             collector.append(column.values[part])
         else:
-            used, first, codes = np.unique(column.values[part], return_index=True, return_inverse=True)
-            order = np.argsort(first)
-            words = [column.words[k] for k in used[order].tolist()]
-            collector.append_words(np.argsort(order)[codes], words)
+            used, codes = np.unique(column.values[part], return_inverse=True)
+            collector.append_words(codes, [column.words[k] for k in used.tolist()])
     return replace(collector.finish(task, classes, positive), reading=str(found or ""))
 
 
@@ -98,20 +96,14 @@ def with_columns(
 def weight_of(
     table: Table, rows: np.ndarray, name: str | None, typing: Typing = AS_FOUND
 ) -> np.ndarray | None:
-    """Sample weights of some rows.
-
-    Shapes: rows, the result (k,).
-    """
+    """Sample weights of some rows. Shapes: rows, the result (k,)."""
     return None if name is None else _numbers(table, name, rows, "weight", typing)
 
 
 def offset_of(
     table: Table, rows: np.ndarray, offset: str | None, exposure: str | None, typing: Typing = AS_FOUND
 ) -> np.ndarray | None:
-    """Offsets of some rows, or the logarithms of their exposures.
-
-    Shapes: rows, the result (k,).
-    """
+    """Offsets of some rows, or the logarithms of their exposures. Shapes: rows, the result (k,)."""
     if offset is not None and exposure is not None:
         raise ConfigError("--offset and --exposure: the logarithm of an exposure is the offset; give one")
     if exposure is not None:
@@ -128,10 +120,7 @@ _WRONG: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
 
 
 def _numbers(table: Table, name: str, rows: np.ndarray, what: str, typing: Typing) -> np.ndarray:
-    """A number for each of some rows; none may be missing.
-
-    Shapes: rows, the result (k,).
-    """
+    """A number for each of some rows; none may be missing. Shapes: rows, the result (k,)."""
     column = table.require(name, f"{what} column")
     if column.kind in ("text", "raw") or _written_numbers(column):
         found = recognise(table, name, column, typing)
@@ -139,19 +128,12 @@ def _numbers(table: Table, name: str, rows: np.ndarray, what: str, typing: Typin
             column = read_column(table, name, column, found, "as other cells are")
     if column.kind != "number":
         raise InputError(f"{table.path}: {what} column {name!r}: not all cells are numbers")
-    absent, at = column.first_missing(rows)
-    if absent:
-        raise InputError(
-            f"{table.path}: {table.where(at)}, {what} column {name!r}: missing value: fill it, or "
-            "leave the row out"
-        )
     values = column.values[rows]
     fault, wrong = _WRONG[what]
-    if (bad := np.flatnonzero(wrong(values))).size:
-        at = int(rows[bad[0]])
-        raise InputError(
-            f"{table.path}: {table.where(at)}, {what} column {name!r}: {values[bad[0]]:g} {fault}"
-        )
+    if (bad := np.flatnonzero(np.isnan(values) | wrong(values))).size:
+        value = values[bad[0]]
+        problem = "missing value: fill it, or leave the row out" if np.isnan(value) else f"{value:g} {fault}"
+        raise InputError(f"{table.path}: {table.where(int(rows[bad[0]]))}, {what} column {name!r}: {problem}")
     return values
 
 
@@ -174,19 +156,12 @@ def write_label_table(
     from fastadmm.store.label_file import LabelWriter, open_labels
 
     known = None if like is None else open_labels(like)
+    classes, task = (None, task) if known is None else (known.classes, known.task)
     read = read_table(table, Layout(separator), Cells(id=id))
     read.require(label, "label column")
     rows = rows_of(table_ids(read, id, duplicates, id_pattern), alignment)
-    labels = labels_of(
-        read,
-        label,
-        rows,
-        task if known is None else known.task,
-        None if known is None else known.classes,
-        positive=positive,
-    )
+    labels = labels_of(read, label, rows, task, classes, positive=positive)
     labels = with_columns(labels, read, rows, **columns)
-    with LabelWriter(
-        out, task=labels.task, classes=labels.classes, exposure=labels.exposure, force=True
-    ) as writer:
+    how: dict[str, Any] = {"task": labels.task, "classes": labels.classes, "exposure": labels.exposure}
+    with LabelWriter(out, **how, force=True) as writer:
         writer.append(labels.y, sample_weight=labels.weight, offset=labels.offset, ids=alignment.ids)

@@ -49,11 +49,6 @@ class LabelCollector:
         self._chunks: list[np.ndarray] = []  # float64, or int64 codes into _words for blocks with text
         self._words: dict[str, int] = {}
 
-    @property
-    def words(self) -> list[str]:
-        """Different labels of blocks that hold text."""
-        return list(self._words)
-
     def append(self, labels: np.ndarray) -> None:
         """Add a block's labels."""
         if labels.dtype != object:
@@ -85,25 +80,46 @@ class LabelCollector:
         ask: bool = True,
     ) -> Labels:
         """Check all labels and map them; ``ask`` refuses two words that do not tell which is class 1."""
-        found = self._finish_text(task, classes) if self._words else self._finish_numbers(task, classes)
-        if found.classes is None or classes is not None:
-            if positive is not None:
-                raise ConfigError(
-                    f"--positive {positive!r}: the labels are of a regression, which has no classes"
-                )
-            return found
-        return self._event_last(found, positive, ask)
+        if self._words:
+            if task == "regression":
+                raise InputError(f"{self.path}: label {self._word!r} is not a number, as a regression needs")
+            texts, coded = self._coded_words()
+        else:
+            y = np.concatenate(self._chunks) if self._chunks else np.empty(0)
+            distinct = np.empty(0) if task == "regression" else np.unique(y)
+            if task == "regression" or (task == "auto" and classes is None and self._is_target(distinct)):
+                if positive is not None:
+                    raise ConfigError(
+                        f"--positive {positive!r}: the labels are of a regression, which has no classes"
+                    )
+                return Labels(y, "regression", None)
+            texts, coded = [label_text(value) for value in distinct], np.searchsorted(distinct, y)
+        self._chunks = []
+        numbers = self._numbers(texts, classes)
+        found = Labels(numbers[coded], "classification", classes or tuple(texts))
+        if classes is not None and positive is not None:
+            raise ConfigError(f"--positive {positive!r}: the classes are those of --like")
+        return found if classes is not None else self._event_last(found, positive, ask)
+
+    @property
+    def _word(self) -> str:
+        return next(word for word in self._words if not _is_number(word))
+
+    def _is_target(self, distinct: np.ndarray) -> bool:
+        """Whether numbers are those of a regression; a few whole ones may also be classes."""
+        if 2 < len(distinct) <= MAX_CLASSES and np.all(distinct == np.round(distinct)):
+            raise InputError(
+                f"{self.path}: {len(distinct)} distinct whole-number labels ({_listing(distinct)}): for "
+                "a regression pass --task regression, for classes --task classification"
+            )
+        return len(distinct) > 2
 
     def _event_last(self, found: Labels, positive: str | None, ask: bool) -> Labels:
         """The same labels, with the event as class 1."""
         names = found.classes
         assert names is not None
-        if positive is not None:
-            positive = label_text(positive)
-            if positive not in names or len(names) != 2:
-                raise ConfigError(
-                    f"{self.path}: --positive {positive!r}: the labels are {_listing([*names])}"
-                )
+        if positive is not None and ((positive := label_text(positive)) not in names or len(names) != 2):
+            raise ConfigError(f"{self.path}: --positive {positive!r}: the labels are {_listing([*names])}")
         if len(names) != 2:
             return found
         event = positive if positive is not None else event_of(names)
@@ -117,47 +133,24 @@ class LabelCollector:
             return found
         return replace(found, y=1.0 - found.y, classes=(names[1], names[0]))
 
-    def _finish_numbers(self, task: str, classes: tuple[str, ...] | None) -> Labels:
-        y = np.concatenate(self._chunks) if self._chunks else np.empty(0)
-        self._chunks = []
-        if task == "regression":
-            return Labels(y, "regression", None)
-        distinct = np.unique(y)
-        if task == "auto" and classes is None and len(distinct) > 2:
-            if len(distinct) <= MAX_CLASSES and np.all(distinct == np.round(distinct)):
-                raise InputError(
-                    f"{self.path}: {len(distinct)} distinct whole-number labels ({_listing(distinct)}): for "
-                    "a regression pass --task regression, for classes --task classification"
-                )
-            return Labels(y, "regression", None)
-        texts = [label_text(value) for value in distinct]
-        numbers = self._numbers(texts, classes)
-        return Labels(numbers[np.searchsorted(distinct, y)], "classification", classes or tuple(texts))
-
-    def _finish_text(self, task: str, classes: tuple[str, ...] | None) -> Labels:
-        if task == "regression":
-            word = next(word for word in self._words if not _is_number(word))
-            raise InputError(f"{self.path}: label {word!r} is not a number, as a regression needs")
-        # Blocks of numbers and blocks with text are brought to the same codes.
+    def _coded_words(self) -> tuple[list[str], np.ndarray]:
+        """Different labels in order, and which each row has; numbers get the codes of their texts."""
         chunks = []
         for chunk in self._chunks:
             if chunk.dtype == np.float64:
                 values, inverse = np.unique(chunk, return_inverse=True)
                 if len(values) > MAX_CLASSES:
-                    word = next(word for word in self._words if not _is_number(word))
-                    raise InputError(f"{self.path}: labels are numbers except {word!r}: correct that label")
+                    raise InputError(
+                        f"{self.path}: labels are numbers except {self._word!r}: correct that label"
+                    )
                 codes = [self._words.setdefault(label_text(value), len(self._words)) for value in values]
                 chunk = np.array(codes)[inverse]
             chunks.append(chunk)
-        self._chunks = []
         coded = np.concatenate(chunks)
         texts = list(self._words)
         self._refuse_alike(texts, coded)
         order = sorted(range(len(texts)), key=texts.__getitem__)
-        in_order = [texts[i] for i in order]
-        numbers = np.empty(len(texts))
-        numbers[order] = self._numbers(in_order, classes)
-        return Labels(numbers[coded], "classification", classes or tuple(in_order))
+        return [texts[i] for i in order], np.argsort(order)[coded]
 
     def _refuse_alike(self, texts: list[str], coded: np.ndarray) -> None:
         """Refuse labels that differ only by case or spaces."""

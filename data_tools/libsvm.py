@@ -111,18 +111,6 @@ class LibsvmSource:
             if empty:
                 raise InputError(f"{file.shown}: no data rows, only blank lines or comments")
 
-    def where(self, row: int) -> str:
-        """Name the file, of several, and the line of a zero-based row (comments and blank lines count)."""
-        left = row
-        for file in self.files:
-            for first_line, text in file.line_blocks():
-                for number, line in enumerate(io.BytesIO(text), start=first_line):
-                    if line.split(b"#", 1)[0].split():
-                        if not left:
-                            return f"{file.shown}, line {number}" if len(self.files) > 1 else f"line {number}"
-                        left -= 1
-        return f"row {row + 1}"
-
     def _parse_plain(self, text: bytes) -> tuple[sparse.csr_array, np.ndarray] | None:
         """Rows that scikit-learn reads as they are meant; None where anything is unusual or wrong."""
         from sklearn.datasets import load_svmlight_file
@@ -176,26 +164,16 @@ class LibsvmSource:
         return X, np.array(labels, dtype=np.float64)
 
     def _label(self, token: bytes, place: str) -> float:
-        if not _NUMBER.match(token):
-            hint = ""
-            if b":" in token:
-                hint = "; the line has no label"
-            elif b"," in token:
-                hint = "; for a CSV file pass --format csv"
+        if not _is_finite(token):
+            hint = "; the line has no label" if b":" in token else ""
+            hint = "; for a CSV file pass --format csv" if b"," in token else hint
             raise InputError(f"{place}: label {_show(token)} is not a finite number{hint}")
-        label = float(token)
-        if not np.isfinite(label):
-            raise InputError(f"{place}: label {_show(token)} is too large for a float64")
-        return label
+        return float(token)
 
     def _feature(self, token: bytes, place: str) -> tuple[int, float]:
-        index_text, colon, value_text = token.partition(b":")
-        if not colon:
-            raise InputError(f"{place}: {_show(token)} is not index:value")
-        if index_text == b"qid":
-            raise InputError(f"{place}: {_show(token)}: ranking data with query ids cannot be converted")
-        if not _INDEX.match(index_text):
-            raise InputError(f"{place}: index in {_show(token)} is not a whole number")
+        index_text, _, value_text = token.partition(b":")
+        if not _INDEX.match(index_text) or not _is_finite(value_text):
+            raise InputError(f"{place}: {_show(token)} is not index:value, a whole number and a finite one")
         index = int(index_text[:20])  # 20 digits are out of range already
         if index == 0 and not self.zero_based:
             raise InputError(
@@ -205,23 +183,15 @@ class LibsvmSource:
         limit = self.n_features if self.n_features is not None else MAX_FEATURES
         largest = min(limit, _INT32_MAX) - (1 if self.zero_based else 0)
         if index > largest:
+            detail = f"asks for more than {MAX_FEATURES} features; if that is meant, pass --features"
             if self.n_features is not None:
                 detail = f"is out of range: there are {limit} features (largest index {largest})"
-            else:
-                detail = f"asks for more than {MAX_FEATURES} features; if that is meant, pass --features"
             raise InputError(f"{place}: index {_show(index_text)} {detail}")
-        where = f"{place}: value {_show(value_text)} of feature {index}"
-        if not _NUMBER.match(value_text):
-            what = "NaN or infinite" if _is_special(value_text) else "not a number"
-            raise InputError(f"{where} is {what}: every value must be finite")
-        value = float(value_text)
-        if not np.isfinite(value):
-            raise InputError(f"{where} is too large for a float64")
-        return index, value
+        return index, float(value_text)
 
 
-def _is_special(token: bytes) -> bool:
-    return token.lstrip(b"+-").lower() in {b"nan", b"inf", b"infinity"}
+def _is_finite(token: bytes) -> bool:
+    return bool(_NUMBER.match(token)) and bool(np.isfinite(float(token)))
 
 
 def _show(token: bytes) -> str:

@@ -9,10 +9,11 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
-from fastadmm.data_tools.blocks import Block, OnRead, first_not_finite
+from fastadmm.data_tools.blocks import Block, OnRead
 from fastadmm.data_tools.opening import SourceFile
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.errors import InputError
+from fastadmm.store.elements import first_not_finite
 from scipy import sparse
 
 #: float64 values per block: 1 << 18 is 2 MB.
@@ -58,7 +59,6 @@ class NpzSource:
                 f"{self.path}: array {y_key!r} has shape {self._y.shape}, but there are {self.n_rows} "
                 "rows: save one label for each"
             )
-        self._x_key = x_key or "X"
         if self.n_rows == 0:
             raise InputError(f"{self.path}: no rows")
         if self.n_features == 0:
@@ -114,29 +114,22 @@ class NpzSource:
             raise InputError(
                 f"{self.path}: array 'shape' says {shape[1]} columns; at most {MOST_COLUMNS} are read"
             )
-        arrays = {key: self._array(archive, key) for key in ("data", "indices", "indptr")}
-        for key, values in arrays.items():
-            if values.ndim != 1 or (key != "data" and values.dtype.kind not in "iu"):
-                raise InputError(f"{self._place(key)} has shape {values.shape} and type {values.dtype}")
-        columns, indptr = (arrays[key].astype(np.int64) for key in ("indices", "indptr"))
-        if len(indptr) != shape[0] + 1:
-            raise InputError(f"{self.path}: {shape[0]} rows, but array 'indptr' has {len(indptr)} entries")
-        if indptr[0] != 0 or np.any(np.diff(indptr) < 0):
-            raise InputError(f"{self.path}: array 'indptr' must start at 0 and never decrease")
-        if not len(arrays["data"]) == len(columns) == indptr[-1]:
+        data, columns, indptr = (self._array(archive, key) for key in ("data", "indices", "indptr"))
+        try:
+            if {columns.dtype.kind, indptr.dtype.kind} - {"i", "u"}:
+                raise ValueError(f"indices of type {columns.dtype} and {indptr.dtype}")
+            X = sparse.csr_array((data, columns, indptr), shape=tuple(shape.tolist()))
+            X.check_format(full_check=True)
+            if not len(data) == len(columns) == indptr[-1]:
+                raise ValueError(
+                    f"{len(data)} data and {len(columns)} indices, but 'indptr' ends at {indptr[-1]}"
+                )
+        except (ValueError, IndexError, OverflowError) as error:
+            reason = " ".join(str(error).split())
             raise InputError(
-                f"{self.path}: 'indptr' ends at {indptr[-1]}, but there are {len(arrays['data'])} data and "
-                f"{len(columns)} indices"
-            )
-        outside = np.flatnonzero((columns < 0) | (columns >= shape[1]))
-        if len(outside):
-            place = self._cell(columns, indptr, outside[0])
-            raise InputError(f"{place}: out of range, there are {shape[1]} columns")
-        return sparse.csr_array((arrays["data"], columns, indptr), shape=tuple(shape.tolist()))
-
-    def _cell(self, columns: np.ndarray, indptr: np.ndarray, at: int, first: int = 0) -> str:
-        row = first + int(np.searchsorted(indptr, at, side="right"))
-        return f"{self.path}: row {row}, column {int(columns[at]) + 1}"
+                f"{self.path}: arrays 'data', 'indices', 'indptr' are no CSR matrix: {reason}"
+            ) from None
+        return X
 
     def blocks(self, on_read: OnRead | None = None) -> Iterator[Block]:
         """Stream the rows."""
@@ -147,7 +140,7 @@ class NpzSource:
             if not np.isfinite(y).all():
                 bad = int(np.flatnonzero(~np.isfinite(y))[0])
                 raise InputError(f"{self._place(self.y_key)}, row {start + bad + 1}: label {y[bad]}")
-            yield Block(self._csr_rows(start, end) if self.kind == "csr" else self._rows(start, end), y)
+            yield Block(self._rows(start, end), y)
             if on_read is not None:
                 size = self.source.size
                 on_read(size * end // self.n_rows - size * start // self.n_rows)
@@ -161,32 +154,21 @@ class NpzSource:
         end = int(np.searchsorted(indptr, indptr[start] + BLOCK_VALUES, side="right")) - 1
         return min(max(end, start + 1), start + BLOCK_VALUES)
 
-    def _rows(self, start: int, end: int) -> np.ndarray:
-        X = self._X[start:end].astype(np.float64, order="C")
-        if bad := first_not_finite(X):
-            i, j = bad
-            raise InputError(
-                f"{self._place(self._x_key)}, row {start + i + 1}, column {j + 1}: {X[i, j]}: "
-                "every value must be finite"
-            )
-        return X
-
-    def _csr_rows(self, start: int, end: int) -> sparse.csr_array:
+    def _rows(self, start: int, end: int) -> np.ndarray | sparse.csr_array:
         X = self._X[start:end].astype(np.float64)
         if bad := first_not_finite(X):
             place = f"{self.path}: row {start + bad[0] + 1}, column {bad[1] + 1}"
-            raise InputError(f"{place}: {X[bad[0], bad[1]]}: every value must be finite")
+            raise InputError(f"{place}: {X[bad]}: every value must be finite")
+        if self.kind == "dense":
+            return np.ascontiguousarray(X)
         X.sort_indices()  # SciPy does not promise an order, so any order is accepted
         same = np.flatnonzero(X.indices[1:] == X.indices[:-1]) + 1
         same = same[~np.isin(same, X.indptr)]  # neighbours in two different rows
         if len(same):
+            row = start + int(np.searchsorted(X.indptr, same[0], side="right"))
             raise InputError(
-                f"{self._cell(X.indices, X.indptr, same[0], start)}: appears twice in the row: call "
-                "sum_duplicates() before saving"
+                f"{self.path}: row {row}, column {int(X.indices[same[0]]) + 1}: appears twice in the row: "
+                "call sum_duplicates() before saving"
             )
         X.has_canonical_format = True
         return X
-
-    def where(self, row: int) -> str:
-        """Name a zero-based row."""
-        return f"row {row + 1}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import codecs
+import glob
 import gzip
 import io
 import lzma
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from fastadmm.errors import InputError, StorageError
-from fastadmm.files.atomic import shown
+from fastadmm.files.atomic import shown, storage_errors
 
 #: Bytes of text parsed at a time: a few MB keep the arrays in cache and the overhead per block small.
 BLOCK_BYTES = 2 << 20
@@ -28,20 +29,11 @@ _COMPRESSIONS: tuple[tuple[bytes, str, Callable[[BinaryIO], Any]], ...] = (
     (b"\xfd7zXZ\x00", "xz", lzma.LZMAFile),
 )
 
-#: Names of what other programs keep tables in, for files whose first bytes do not tell.
-_UNREAD = {
-    ".feather", ".arrow", ".orc", ".avro", ".pkl", ".pickle", ".rds", ".rdata", ".sav", ".dta", ".sas7bdat",
-    ".por", ".db", ".sqlite", ".sql",
-}  # fmt: skip
-
-_WEB_PAGE = "a web page, not a table; save the data themselves"
 _WORKBOOK = "a workbook of Excel or another spreadsheet; save its sheet as CSV (UTF-8)"
 _WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 
 #: First entries of a workbook, which is a zip archive as NPZ files are.
 _IN_WORKBOOKS = (b"[Content_Types].xml", b"_rels/", b"xl/", b"docProps/", b"mimetypeapplication/vnd.oasis")
-
-_BINARIES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"%PDF", b"Rar!", b"7z\xbc\xaf\x27\x1c")
 
 #: Files that are something else altogether, and what to do about each.
 _FOREIGN: tuple[tuple[bytes, str], ...] = (
@@ -51,11 +43,7 @@ _FOREIGN: tuple[tuple[bytes, str], ...] = (
         "a single .npy array; save features and labels together with numpy.savez(file, X=..., y=...)",
     ),
     (b"\x28\xb5\x2f\xfd", "compressed with zstd; decompress it first (zstd -d)"),
-    *((begin, _WORKBOOK) for begin in (b"\xd0\xcf\x11\xe0", b"\x09\x08\x10\x00\x00\x06")),
-    (b"<?xml", "XML, which Excel writes, too; save its sheet as CSV (UTF-8)"),
-    *((begin, "no table, but a picture, a document or an archive") for begin in _BINARIES),
-    *((begin, _WEB_PAGE) for begin in (b"<html", b"<HTML", b"<!DOC", b"<!doc")),
-    *((begin, "JSON; save the table as CSV, one row per line") for begin in (b"[{", b'{"')),
+    (b"\xd0\xcf\x11\xe0", _WORKBOOK),
 )
 
 
@@ -83,7 +71,7 @@ class SourceFile:
             with open(self.path, "rb") as raw:
                 self.magic = raw.read(8)
                 head = raw.read(72)
-                entry, length = head[22:], int.from_bytes(head[18:20], "little")
+                entry = head[22:]
         except StorageError:
             raise
         except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
@@ -93,11 +81,6 @@ class SourceFile:
         named = self.path.suffix.lower() in _WORKBOOKS
         if self.is_zip and (named or entry.startswith(_IN_WORKBOOKS)):
             raise InputError(f"{self.shown}: is {_WORKBOOK}")
-        known = self.magic.startswith(b"PK\x03\x04") and length <= len(entry)
-        if known and not entry[:length].endswith(b".npy"):
-            raise InputError(
-                f"{self.shown}: is a zip archive without arrays, not an NPZ file: unpack it first"
-            )
         self.encoding: str | None = None
         self.compression: str | None = None
         self._decompress: Callable[[BinaryIO], Any] | None = None
@@ -189,24 +172,18 @@ class _Guarded(io.RawIOBase):
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        source = self._source
+        place, after = f"{source.shown}: {source.compression} data", f"after {self._count} bytes of text"
         try:
-            if self._inner is self._raw:
-                count = self._raw.readinto(buffer)
-            else:
-                data = self._inner.read(len(buffer))
-                count = len(data)
-                buffer[:count] = data
+            count = self._inner.readinto(buffer)
         except EOFError:
-            raise InputError(
-                f"{self._source.shown}: {self._source.compression} data end early, after {self._count} bytes "
-                "of text: the file is truncated, copy or download it again"
-            ) from None
-        except (zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
-            raise self._damaged(error) from None
-        except OSError as error:
-            if self._source.compression is not None and error.errno is None:  # bz2's "Invalid data stream"
-                raise self._damaged(error) from None
-            raise StorageError(f"{self._source.shown}: cannot read: {_reason(error)}") from None
+            problem = "the file is truncated, copy or download it again"
+            raise InputError(f"{place} end early, {after}: {problem}") from None
+        except (zlib.error, lzma.LZMAError, OSError) as error:
+            if isinstance(error, OSError) and (source.compression is None or error.errno is not None):
+                raise StorageError(f"{source.shown}: cannot read: {_reason(error)}") from None
+            problem = "copy or download the file again"
+            raise InputError(f"{place} are damaged {after} ({error}): {problem}") from None
         self._count += count
         if not count:
             self._source.check_unchanged()
@@ -215,12 +192,6 @@ class _Guarded(io.RawIOBase):
             self._on_read(at - self._told)
             self._told = at
         return count
-
-    def _damaged(self, error: Exception) -> InputError:
-        return InputError(
-            f"{self._source.shown}: {self._source.compression} data are damaged after {self._count} bytes "
-            f"of text ({error}): copy or download the file again"
-        )
 
     def close(self) -> None:
         if not self.closed:
@@ -284,10 +255,72 @@ def guess_format(source: SourceFile) -> str:
         raise InputError(
             f"{source.shown}: is named as an Excel workbook, but holds none: pass --format csv if it is text"
         )
-    if last in _UNREAD:
-        raise InputError(f"{source.shown}: is in a format that is not read; save the table as CSV or Parquet")
     return "csv" if last in {".csv", ".data", ".tsv", ".tab"} else "libsvm"
 
 
 def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
+
+
+# --- one table or data set in many files -----------------------------------------------------------------
+
+#: Bytes of a file in which nothing is compressed, with the name that gzip may add, at most.
+_COMPRESSED_NOTHING = 1024
+
+
+def is_parts(path: str | Path) -> bool:
+    """Whether a path stands for many files."""
+    with storage_errors(path, "read"):
+        return Path(path).is_dir() or (glob.has_magic(str(path)) and not Path(path).exists())
+
+
+def part_files(path: str | Path) -> list[Path]:
+    """The files that a path stands for, in the order of their names."""
+    if not is_parts(path):
+        return [Path(path)]
+    folder = Path(path).is_dir()
+    with storage_errors(path, "read"):
+        found = list(Path(path).iterdir()) if folder else [Path(name) for name in glob.glob(str(path))]
+        parts = sorted(f for f in found if f.name[0] not in "._")
+        filled = [part for part in parts if not _is_empty(part)]
+    if not filled:
+        what = "a directory without data files" if folder else "no file has such a name"
+        what = "all parts are empty" if parts else what
+        raise InputError(f"{shown(path)}: {what}: give a data file, or a directory or pattern of parts")
+    return filled
+
+
+def _is_empty(part: Path) -> bool:
+    """Whether a file holds nothing, compressed or not."""
+    if not part.is_file() or (size := part.stat().st_size) > _COMPRESSED_NOTHING:
+        return False
+    return size == 0 or SourceFile(part).holds_nothing()
+
+
+def source_files(path: str | Path, format: str = "auto") -> tuple[list[SourceFile], str]:
+    """The opened files that a source stands for, and their format."""
+    files = [SourceFile(part) for part in part_files(path)]
+    kinds = [format_of(file, format) for file in files]
+    for file, kind in zip(files, kinds):
+        if kind != kinds[0]:
+            raise InputError(
+                f"{file.shown}: read as {kind}, but {files[0].shown} as {kinds[0]}: parts of one source have "
+                "one format (see --format)"
+            )
+    if kinds[0] == "npz" and len(files) > 1:
+        raise InputError(f"{shown(path)}: {len(files)} NPZ files: give one; parts are LIBSVM, CSV or Parquet")
+    return files, kinds[0]
+
+
+def format_of(file: SourceFile, format: str) -> str:
+    """What a source is read as: as stated, or as its content and name say."""
+    if file.is_parquet:
+        if format != "auto":
+            raise InputError(f"{file.shown}: is a Parquet file: leave --format out")
+        return "parquet"
+    kind = guess_format(file) if format == "auto" else format
+    if (kind == "npz") != file.is_zip:
+        raise InputError(
+            f"{file.shown}: is {'' if file.is_zip else 'not '}a zip archive, as NPZ files are: check --format"
+        )
+    return kind

@@ -12,30 +12,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fastadmm.data_tools.blocks import (
+    Block,
     OnRead,
     Progress,
     Source,
     Steps,
-    first_not_finite,
-    numbered,
     stored_kind,
 )
 from fastadmm.data_tools.convert import check_format_options
-from fastadmm.data_tools.csv_source import CsvSource
-from fastadmm.data_tools.destination import check_choices
-from fastadmm.data_tools.labels import LabelCollector, label_text
-from fastadmm.data_tools.libsvm import LibsvmSource
+from fastadmm.data_tools.labels import label_text
 from fastadmm.data_tools.npz import NpzSource
-from fastadmm.data_tools.opening import SourceFile
-from fastadmm.data_tools.parts import format_of
+from fastadmm.data_tools.opening import SourceFile, format_of
 from fastadmm.data_tools.scaling import ColumnStatistics
+from fastadmm.data_tools.sources import CsvSource, Scan, add_to, open_matrix, stored, widened
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.data_tools.tables import Layout
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import atomic_directory, shown
 from fastadmm.store.collection import DIGEST_BYTES, record_digests, shared_rows
+from fastadmm.store.elements import first_not_finite
 from fastadmm.store.transform import Transform
-from scipy import sparse
 
 if TYPE_CHECKING:
     from fastadmm.store.collection import Owners
@@ -68,10 +64,8 @@ class Reading:
         kind = format_of(file, self.format)
         kind = "csv" if kind == "parquet" else kind
         check_format_options(kind, self, f"{file.shown}: ")
-        if kind == "libsvm":
-            return LibsvmSource([file], n_features=self.features, zero_based=self.zero_based, scratch=scratch)
-        if kind == "npz":
-            return NpzSource(file, x_key=self.x_key, y_key=self.y_key or "y")
+        if kind != "csv":
+            return open_matrix(kind, [file], file.shown, self, self.features, scratch)
         return CsvSource(
             path, Layout(self.separator, header=self.header), label=self.label, drop=self.drop, beside=by,
             scratch=scratch, on_read=on_read,
@@ -119,6 +113,21 @@ class _Asked:
     dtype: str = "float64"
 
 
+@dataclass
+class _Digests:
+    """Digests of all records, with their labels; and of their features alone, where these are compared."""
+
+    compare: bool
+    records: list[bytes] = field(default_factory=list)
+    features: list[bytes] = field(default_factory=list)
+
+    def look(self, block: Block) -> None:
+        """Add the records of a block."""
+        self.records += record_digests(block.X, [label_text(label) for label in block.labels])
+        if self.compare:
+            self.features += record_digests(block.X)
+
+
 def convert_owners(
     sources: Sequence[str | Path],
     out: str | Path,
@@ -141,49 +150,37 @@ def convert_owners(
     if asked.by is not None:
         reading.check_by(readers[0], asked.by)
     _check_features(readers)
-    scan = _scan(readers, on_read, compare=asked.public is not None)
+    digests = _Digests(asked.public is not None)
+    scan = Scan(readers, on_read, look=digests.look)
     owner_of, owner_names = _assign(scan, readers[0], sources, asked)
-    counts = np.bincount(owner_of[owner_of >= 0], minlength=len(owner_names))
-    for name, count in zip(owner_names, counts, strict=True):
-        if count == 0:
-            raise InputError(
-                f"{readers[0].path}: owner {name!r} would have no rows; an owner needs at least one"
-            )
-    kappa, repeated = _overlap(scan.digests, owner_of, owner_names, asked.overlap, readers[0].path)
-    recipe, shared = _recipe(asked, readers[0], scan.n_features, scan.rows_of(owner_of >= 0))
+    kappa, repeated = _overlap(digests.records, owner_of, owner_names, asked.overlap, readers[0].path)
+    owned = [digest for digest, own in zip(digests.features, (owner_of >= 0).tolist()) if own]
+    recipe, shared = _recipe(asked, readers[0], scan.width, owned)
     kind = "dense"
     if "center" not in recipe:
-        cells = sum(scan.rows) * scan.n_features
-        kind = stored_kind(asked.storage, readers[0].kind, scan.filled, cells)
+        filled = int(scan.nonzeros.sum())
+        kind = stored_kind(asked.storage, readers[0].kind, filled, scan.n_rows * scan.width)
+    transform = Transform(center=recipe.get("center"), scale=recipe.get("scale"))
     task, classes, y = _targets(scan, asked.task, readers[0].path)
-    names = readers[0].feature_names or [f"f{i + 1}" for i in range(scan.n_features)]
+    names = readers[0].feature_names or [f"f{i + 1}" for i in range(scan.width)]
 
     with atomic_directory(out, force=force, marker=MANIFEST, only=(MANIFEST, "*.h5")) as directory:
         with ExitStack() as stack:
+            how: dict[str, Any] = {"feature_names": names, "kind": kind, "dtype": dtype}
+            how |= {"task": task, "classes": classes, "recipe": recipe}
             writers = [
                 stack.enter_context(
-                    OwnerWriter(
-                        directory / f"{name}.h5",
-                        name=name,
-                        n_features=len(names),
-                        kind=kind,
-                        task=task,
-                        feature_names=names,
-                        classes=classes,
-                        dtype=dtype,
-                        recipe=recipe,
-                        source_names=names,
-                        public_path=Path(out) / f"{name}.h5",
-                    )
+                    OwnerWriter(directory / file, name=name, public_path=Path(out) / file, **how)
                 )
-                for name in owner_names
+                for name, file in ((name, f"{name}.h5") for name in owner_names)
             ]
             told = Steps(progress, "writing", size)
-            for row, block in numbered(chain.from_iterable(reader.blocks(told) for reader in readers)):
-                X = _prepared(block.X, scan.n_features, recipe, kind)
+            row = 0
+            for block in chain.from_iterable(reader.blocks(told) for reader in readers):
+                X = stored(widened(block.X, scan.width), kind, transform)
                 with np.errstate(over="ignore"):
-                    bad = first_not_finite(X.astype(dtype, copy=False))
-                if bad:
+                    X = X.astype(dtype, copy=False)
+                if bad := first_not_finite(X):
                     raise InputError(
                         f"{readers[0].path}: row {row + bad[0] + 1}: a value is too large for {dtype}"
                     )
@@ -191,6 +188,7 @@ def convert_owners(
                 for k in np.unique(code[code >= 0]):
                     mask = code == k
                     writers[k].append(X[mask], y[row : row + X.shape[0]][mask])
+                row += X.shape[0]
         files = [Path(path).name for path in sources]
         _write_manifest(
             directory, {} if shared is None else {"public_share": shared},
@@ -199,7 +197,7 @@ def convert_owners(
     return open_owners(out)
 
 
-def _targets(scan: _Scan, task: str, path: str) -> tuple[str, tuple[str, str] | None, np.ndarray]:
+def _targets(scan: Scan, task: str, path: str) -> tuple[str, tuple[str, str] | None, np.ndarray]:
     """The task, the two classes, and each row's target, which is -1 or 1 for a class.
 
     Shapes: the targets (N,).
@@ -241,7 +239,6 @@ def _check_options(sources: Sequence[str | Path], asked: _Asked) -> None:
         raise ConfigError("how are rows given to owners? pass --sizes or --by, or one file per owner")
     if sizes is not None and (not sizes or min(sizes) < 1):
         raise InputError(f"--sizes {','.join(map(str, sizes))}: every owner needs at least one row")
-    check_choices(overlap=asked.overlap, storage=asked.storage, dtype=asked.dtype, task=asked.task)
     if asked.standardize and asked.public is None:
         raise ConfigError(
             "--standardize must come from public data, since statistics of the owners' own rows would give "
@@ -264,76 +261,27 @@ def _check_features(readers: Sequence[Source]) -> None:
             )
 
 
-# --- first pass ---------------------------------------------------------------------------------------------
-
-
-@dataclass
-class _Scan:
-    labels: LabelCollector
-    n_features: int = 0
-    filled: int = 0
-    rows: list[int] = field(default_factory=list)  # per source
-    digests: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=f"V{DIGEST_BYTES}"))
-    features: list[bytes] = field(default_factory=list)  # digests without labels
-
-    def rows_of(self, owned: np.ndarray) -> list[bytes]:
-        return [digest for digest, own in zip(self.features, owned.tolist()) if own]
-
-
-def _scan(readers: Sequence[Source], on_read: OnRead, *, compare: bool) -> _Scan:
-    scan = _Scan(LabelCollector(readers[0].path))
-    scan.n_features = max(reader.n_features or 0 for reader in readers)
-    digests: list[bytes] = []
-    before = 0
-    bounds = []
-    for reader in readers:
-        for block in reader.blocks(on_read):
-            scan.labels.append(block.labels)
-            if isinstance(block.X, np.ndarray):
-                scan.n_features = max(scan.n_features, block.X.shape[1])
-            elif block.X.nnz:
-                scan.n_features = max(scan.n_features, int(block.X.indices.max()) + 1)
-            scan.filled += int(np.count_nonzero(block.X)) if isinstance(block.X, np.ndarray) else block.X.nnz
-            digests += record_digests(block.X, [label_text(label) for label in block.labels])
-            if compare:
-                scan.features += record_digests(block.X)
-        bounds.append(len(digests) - before)
-        before = len(digests)
-    scan.rows = bounds
-    scan.digests = np.frombuffer(b"".join(digests), dtype=f"V{DIGEST_BYTES}")
-    if scan.n_features == 0:
-        raise InputError(f"{readers[0].path}: no features in any row")
-    return scan
-
-
 # --- who gets which row -------------------------------------------------------------------------------------
 
 
 def _assign(
-    scan: _Scan, reader: Source, sources: Sequence[str | Path], asked: _Asked
+    scan: Scan, reader: Source, sources: Sequence[str | Path], asked: _Asked
 ) -> tuple[np.ndarray, list[str]]:
     """The owner's number of every row (-1: nobody's) and the owners' names."""
-    n_rows, sizes, by = sum(scan.rows), asked.sizes, asked.by
+    n_rows, sizes, by = scan.n_rows, asked.sizes, asked.by
     if sizes is not None:
         rest = n_rows - sum(sizes)
-        if rest < 0:
-            raise InputError(
-                f"{shown(sources[0])}: --sizes add up to {sum(sizes)}, but there are {n_rows} rows"
-            )
-        if rest > 0 and not asked.drop_rest:
-            raise InputError(
-                f"{shown(sources[0])}: --sizes add up to {sum(sizes)}, but there are {n_rows} rows: add an "
-                "owner for the rest, or pass --set drop_rest=true"
-            )
+        if rest < 0 or (rest > 0 and not asked.drop_rest):
+            remedy = ": add an owner for the rest, or pass --set drop_rest=true" if rest > 0 else ""
+            told = f"--sizes add up to {sum(sizes)}, but there are {n_rows} rows"
+            raise InputError(f"{shown(sources[0])}: {told}{remedy}")
         owner_of = np.concatenate([np.repeat(np.arange(len(sizes)), sizes), np.full(rest, -1)])
         default = [f"owner-{k + 1}" for k in range(len(sizes))]
     elif by is not None:
-        codes: dict[str, int] = {}
-        named = asked.reading.owners_of(reader, by)
-        owner_of = np.array([codes.setdefault(label_text(v), len(codes)) for v in named], dtype=np.int64)
-        values = sorted(codes, key=_by_number)
-        place = {codes[value]: k for k, value in enumerate(values)}
-        owner_of = np.array([place[k] for k in range(len(values))])[owner_of]
+        texts = [label_text(value) for value in asked.reading.owners_of(reader, by)]
+        values = sorted(set(texts), key=_by_number)
+        place = {value: k for k, value in enumerate(values)}
+        owner_of = np.array([place[text] for text in texts], dtype=np.int64)
         default = [_file_name(value) for value in values]
     else:
         owner_of = np.repeat(np.arange(len(sources)), scan.rows)
@@ -342,9 +290,8 @@ def _assign(
     if len(chosen) != len(default):
         raise ConfigError(f"--names: {len(chosen)} names for {len(default)} owners")
     folded = [name.casefold() for name in chosen]
-    for k, name in enumerate(folded):
-        if folded.index(name) != k:
-            raise InputError(f"two owners are named {chosen[k]!r}; give different --names")
+    if twice := [name for name in chosen if folded.count(name.casefold()) > 1]:
+        raise InputError(f"two owners are named {twice[-1]!r}; give different --names")
     return owner_of, chosen
 
 
@@ -360,11 +307,12 @@ def _file_name(text: str) -> str:
 
 
 def _overlap(
-    digests: np.ndarray, owner_of: np.ndarray, names: Sequence[str], overlap: str, path: str
+    digests: list[bytes], owner_of: np.ndarray, names: Sequence[str], overlap: str, path: str
 ) -> tuple[int, int]:
     """Most owners that share one record (kappa), and the number of records that occur more than once."""
     kept = np.flatnonzero(owner_of >= 0)
-    _, inverse, counts = np.unique(digests[kept], return_inverse=True, return_counts=True)
+    records = np.frombuffer(b"".join(digests), dtype=f"V{DIGEST_BYTES}")
+    _, inverse, counts = np.unique(records[kept], return_inverse=True, return_counts=True)
     repeated = int(np.count_nonzero(counts > 1))
     pairs = np.unique(np.stack([inverse, owner_of[kept]]), axis=1)
     holders = np.bincount(pairs[0])
@@ -376,9 +324,8 @@ def _overlap(
         other = next(row for row in rows if owner_of[row] != owner_of[first])
         raise InputError(
             f"{path}: {int(np.count_nonzero(holders > 1))} records are with several owners; rows {first + 1} "
-            f"({names[owner_of[first]]}) and {other + 1} ({names[owner_of[other]]}) are equal: remove "
-            "them, or "
-            f"pass --set overlap=count, which divides every epsilon by {kappa}"
+            f"({names[owner_of[first]]}) and {other + 1} ({names[owner_of[other]]}) are equal: remove them, "
+            f"or pass --set overlap=count, which divides every epsilon by {kappa}"
         )
     return kappa, repeated
 
@@ -402,8 +349,7 @@ def _recipe(
     rows: list[bytes] = []
     for block in reader.blocks():
         rows += record_digests(block.X)
-        with np.errstate(over="ignore", invalid="ignore"):  # refused below
-            statistics.update(block.X)
+        add_to(statistics, block.X)
     shared, reason = shared_rows(rows, owned)
     if reason:
         raise InputError(
@@ -420,13 +366,3 @@ def _recipe(
     # A centre would fill sparse rows.
     center = {} if like.kind == "csr" else {"center": statistics.center()}
     return center | {"scale": deviation}, shared
-
-
-def _prepared(X: Any, width: int, recipe: dict[str, np.ndarray], kind: str) -> Any:
-    if sparse.issparse(X):
-        X = sparse.csr_array((X.data, X.indices, X.indptr), shape=(X.shape[0], width))
-        if "center" in recipe or kind == "dense":
-            X = X.toarray()
-    if "scale" in recipe:
-        X = Transform(center=recipe.get("center"), scale=recipe.get("scale")).apply(X)
-    return sparse.csr_array(X) if kind == "csr" and isinstance(X, np.ndarray) else X

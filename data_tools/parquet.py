@@ -20,7 +20,8 @@ class ParquetTable:
     """One Parquet file."""
 
     def __init__(self, file: SourceFile) -> None:
-        self.file = file
+        self.file, self.path = file, file.shown
+        self.notes: list[str] = []
         try:
             import pyarrow as pa
         except ImportError:
@@ -56,7 +57,7 @@ class ParquetTable:
     def check_types(self, names: list[str]) -> None:
         """Refuse columns that are neither numbers nor text nor dates."""
         for name in names:
-            _check_type(self.file.shown, name, self._schema.field(name).type, self._pa)
+            _check_type(self.file.shown, name, self._schema.field(name).type, self._pa.types)
 
     def kind_of(self, name: str) -> str | None:
         """Type of a column, None if all its cells are missing."""
@@ -84,7 +85,7 @@ class ParquetTable:
                 return Numbers(_with_nulls(values.astype(np.float64), column))
         if types.is_floating(kind) and how == "numbers":
             values = column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64)
-            return _floats(_with_nulls(values, column))
+            return Numbers(_with_nulls(values, column))
         return self._words(column)
 
     def _words(self, column: Any) -> Words:
@@ -107,28 +108,22 @@ def _with_nulls(values: np.ndarray, column: Any) -> np.ndarray:
     return values
 
 
-def _floats(values: np.ndarray) -> Numbers:
-    """Numbers, and whether the points in their shortest texts could group thousands."""
-    pointed = False
-    for start in range(0, len(values), 64):  # nearly always, the first decides
-        for text in map(repr, values[start : start + 64].tolist()):
-            head, point, rest = text.lstrip("-").partition(".")
-            pointed |= bool(point)
-            if point and (len(rest) != 3 or not rest.isdecimal() or head == "0" or len(head) > 3):
-                return Numbers(values, pointed=True, ungrouped=True)
-    return Numbers(values, pointed=pointed)
-
-
-def _check_type(path: str, name: str, kind: Any, pa: Any) -> None:
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    plain = pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    if plain or pa.types.is_boolean(kind) or pa.types.is_null(kind) or str(kind) == "string_view":
+def _check_type(path: str, name: str, kind: Any, types: Any) -> None:
+    """Refuse what is neither a number nor text nor a date, which becomes text in ISO's format."""
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    known = (
+        "integer",
+        "floating",
+        "decimal",
+        "string",
+        "large_string",
+        "boolean",
+        "null",
+        "date",
+        "timestamp",
+    )
+    if str(kind) == "string_view" or any(getattr(types, f"is_{what}")(kind) for what in (*known, "time")):
         return
-    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return
-    if pa.types.is_date(kind) or pa.types.is_timestamp(kind) or pa.types.is_time(kind):
-        return  # dates become text in ISO's format
     raise InputError(
         f"{path}: column {name!r} is of type {kind}: make it numbers or text, or leave it out with --drop"
     )

@@ -6,21 +6,18 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from fastadmm.data_tools.alignment import join
-from fastadmm.data_tools.convert_tables import kept_cells
-from fastadmm.data_tools.encoding import encode_table, encoder_of
+from fastadmm.data_tools.convert_tables import Like, Planner, TableOptions, kept_cells, parts_of
+from fastadmm.data_tools.encoding import encode_table
 from fastadmm.data_tools.label_columns import offset_of
-from fastadmm.data_tools.per_table import TableRows, of_each, table_names
+from fastadmm.data_tools.per_table import TableRows
 from fastadmm.data_tools.suggest import nearest
-from fastadmm.data_tools.tables import Table, read_table, table_of_rows
+from fastadmm.data_tools.tables import Table, table_of_rows
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.store.cell_reading import CellReading
-
-if TYPE_CHECKING:
-    from fastadmm.store.encoder import Encoder
 
 #: Largest double precision number.
 MAX_NUMBER = sys.float_info.max
@@ -54,57 +51,38 @@ def read_features(
     # With labels or an offset the first table may be that of a label holder who is no party.
     brought = labelled or options.offset is not None or options.exposure is not None
     labels_alone = brought and len(paths) == len(parties) + 1
-    wanted = ", ".join(party.name for party in parties)
     if len(paths) not in (1, len(parties)) and not labels_alone:
         raise ConfigError(
-            f"{len(paths)} tables for the parties {wanted}: give one for each, in this order, or "
-            "one with all columns"
+            f"{len(paths)} tables for the parties {', '.join(party.name for party in parties)}: give one for "
+            "each, in this order, or one with all columns"
         )
     if options.id is None and (len(paths) > 1 or options.alignment is not None):
         raise ConfigError(
             "tables are joined by an id column: pass --id COLUMN, or --id TABLE:COLUMN for each"
         )
-    encoders = [encoder_of(party) for party in parties]
+    like = Like(parts_of(parties), "", None)
     if len(paths) == 1:
-        _refuse_shared_columns(parties, encoders)
-    called = [party.name for party in parties] if len(paths) >= len(parties) else []
-    names = table_names(paths, ["guest"] * labels_alone + called)
-    told = of_each(options, names)
-    own_ids = [id for _, id, _ in told]
-    each: list[list[Encoder]] = [encoders]
-    if len(paths) > 1:
-        each = [[] for _ in range(labels_alone)] + [[own] for own in encoders]
-    tables = [
-        read_table(path, layout, kept_cells(own, key))
-        for path, (layout, key, _), own in zip(paths, told, each)
-    ]
-    ids, rows, notes = _rows(tables, own_ids, [pattern for _, _, pattern in told], options)
-    notes = [note for table in tables for note in table.notes] + notes
-    first = tables[0], rows[0]
-    offset = offset_of(tables[0], rows[0], options.offset, options.exposure)
-    if labels_alone:
-        tables, rows = tables[1:], rows[1:]
-    if len(tables) == 1:
-        tables, rows = tables * len(parties), rows * len(parties)
+        _refuse_shared_columns(like)
+    guest, hosts = (paths[0], paths[1:]) if labels_alone else (None, paths)
+    chosen = TableOptions(**vars(options))
+    planner = Planner(guest, hosts, chosen, like=like, split=len(paths) == 1)
+    ids, rows, notes = _rows(planner, options)
+    table = planner.tables[0]
+    notes = [note for own in planner.tables for note in own.notes] + notes
     blocks = []
-    for table, own, encoder in zip(tables, rows, encoders):
-        absent = [column.name for column in encoder.columns if column.name not in table.columns]
-        if absent and len(parties) > 1:
-            raise InputError(
-                f"{table.path}: no feature column {absent[0]!r}{nearest(absent[0], table.names)}: give a "
-                f"table for each of {wanted}, in this order, or one with all columns"
-            )
-        X, report = encode_table(table, encoder, own)
+    for part, own, kept in planner.by_party(like, rows):
+        X, report = encode_table(own, part.encoder, kept)
         blocks.append(X)
-        notes += [line for line in report.lines(table.path) if line not in notes]
-    return TableFeatures(ids, blocks, offset, first, notes)
+        notes += [line for line in report.lines(own.path) if line not in notes]
+    offset = offset_of(table, rows[0], options.offset, options.exposure)
+    return TableFeatures(ids, blocks, offset, (table, rows[0]), notes)
 
 
 def row_features(parties: Sequence[Any], rows: Sequence[Mapping[str, Any]]) -> TableFeatures:
     """Read rows in memory, such as those of a request, as the features that a model was trained on."""
-    encoders = [encoder_of(party) for party in parties]
-    if len(parties) > 1:
-        _refuse_shared_columns(parties, encoders)
+    like = Like(parts_of(parties), "", None)
+    _refuse_shared_columns(like)
+    encoders = like.encoders
     columns = {column.name: CellReading.parse(column.reading) for e in encoders for column in e.columns}
     table = table_of_rows(
         "request", list(columns), [_row(i, row, columns) for i, row in enumerate(rows, 1)],
@@ -153,10 +131,10 @@ def _cell_text(value: Any, reading: CellReading, place: str) -> str:
     return text.replace(".", reading.decimal or ".") + reading.unit
 
 
-def _refuse_shared_columns(parties: Sequence[Any], encoders: Sequence[Encoder]) -> None:
+def _refuse_shared_columns(like: Like) -> None:
     owner: dict[str, str] = {}
-    for party, encoder in zip(parties, encoders):
-        for column in encoder.columns:
+    for party in like.parties:
+        for column in party.encoder.columns:
             if column.name in owner:
                 raise ConfigError(
                     f"{owner[column.name]} and {party.name} both have a column {column.name!r}: give one "
@@ -165,16 +143,12 @@ def _refuse_shared_columns(parties: Sequence[Any], encoders: Sequence[Encoder]) 
             owner[column.name] = party.name
 
 
-def _rows(
-    tables: Sequence[Table],
-    names: Sequence[str | None],
-    patterns: Sequence[str | None],
-    options: TableRows,
-) -> tuple[np.ndarray, list[np.ndarray], list[str]]:
+def _rows(planner: Planner, options: TableRows) -> tuple[np.ndarray, list[np.ndarray], list[str]]:
     """Ids, the rows of every table in their order, and what to say of them."""
     if options.id is None:
-        return np.arange(tables[0].n_rows), [np.arange(tables[0].n_rows)], []
-    alignment, rows, report = join(tables, names, patterns, options)
+        every = np.arange(planner.tables[0].n_rows)
+        return every, [every], []
+    alignment, rows, report = join(planner.tables, planner.ids, options)
     lost = [line for line in report if "not in every table" in line]
     if options.alignment is not None:
         return alignment.ids, rows, lost

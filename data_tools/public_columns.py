@@ -13,9 +13,10 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from fastadmm.data_tools.encoding import checked
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.data_tools.tables import Table, canonical_text
-from fastadmm.errors import ConfigError, FormatError, InputError
+from fastadmm.errors import ConfigError, FormatError
 from fastadmm.files.atomic import shown
 from fastadmm.files.reading import read_toml
 from fastadmm.store.encoder import DESCRIBED, OTHER, ColumnEncoding, Encoder
@@ -52,12 +53,7 @@ class Description:
                     f"leave it out with --drop {quote(name)}"
                 )
             encodings.append(replace(self.columns[key], name=name, shown=own))
-        encoder = Encoder(tuple(encodings), DESCRIBED)
-        names = encoder.feature_names
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise InputError(f"{table.path}: two features would be named {twice!r}: rename a column")
-        return encoder
+        return checked(Encoder(tuple(encodings), DESCRIBED), table)
 
 
 def read_description(path: str | Path, drop: Sequence[str] = ()) -> Description:

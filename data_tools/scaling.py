@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from fastadmm.data_tools.split import PartyColumns
 from scipy import sparse
 
 if TYPE_CHECKING:
@@ -83,12 +82,12 @@ class ColumnStatistics:
 
 
 def fit_transform_of(
-    party: PartyColumns, kind: str, statistics: ColumnStatistics | None, normalize: str
+    columns: slice | np.ndarray, kind: str, statistics: ColumnStatistics | None, normalize: str
 ) -> Transform:
-    """The transform of one party."""
+    """The transform of one party, by statistics of its columns and others."""
     from fastadmm.store import Transform
 
     if statistics is None:
         return Transform(normalize=normalize)
-    center = statistics.center()[party.columns] if kind == "dense" else None
-    return Transform(normalize=normalize, center=center, scale=statistics.scale()[party.columns])
+    center = statistics.center()[columns] if kind == "dense" else None
+    return Transform(normalize=normalize, center=center, scale=statistics.scale()[columns])

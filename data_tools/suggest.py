@@ -1,17 +1,9 @@
-"""What messages suggest: names that were meant, and all that is to be settled in one line."""
+"""What messages suggest: names that were meant."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
-
-from fastadmm.errors import InputError
-
-_Result = TypeVar("_Result")
-
-#: Faults that one line tells.
-_MOST = 8
+from collections.abc import Sequence
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
@@ -23,22 +15,3 @@ def nearest(name: str, known: Sequence[str]) -> str:
         return f"; did you mean {match[0]!r}?"
     shown = ", ".join(known[:30]) + (f", ... ({len(known)} in all)" if len(known) > 30 else "")
     return f"; there are: {shown}"
-
-
-def each(calls: Iterable[Callable[[], _Result]]) -> list[_Result]:
-    """What all calls return, or one line of what all of them refuse."""
-    results, refused = [], []
-    for call in calls:
-        try:
-            results.append(call())
-        except InputError as error:
-            refused.append(str(error))
-    if refused:
-        first, *others = [line for error in refused for line in error.split("; also ")]
-        told = [first]
-        for line in others[: _MOST - 1]:
-            fault, _, remedy = line.rpartition(": ")
-            remedy = next((part for part in remedy.split(", ") if "--" in part), remedy)
-            told.append(fault if any(remedy in other for other in told) else f"{fault}: {remedy}")
-        raise InputError("; also ".join(told) + ("; and more" if len(others) >= _MOST else ""))
-    return results

@@ -30,9 +30,8 @@ from fastadmm.data_tools.csv_table import (
     one_byte_encoding,
     read_as,
 )
-from fastadmm.data_tools.opening import NotUtf8, SourceFile
+from fastadmm.data_tools.opening import NotUtf8, SourceFile, is_parts, part_files
 from fastadmm.data_tools.parquet import ParquetTable
-from fastadmm.data_tools.parts import is_parts, part_files
 from fastadmm.data_tools.plain_text import PlainText, read_frame
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.data_tools.threads import in_order
@@ -59,7 +58,7 @@ def csv_chunks(
     def apart(block: tuple[int, bytes]) -> tuple[np.ndarray, Chunk] | None:
         return _take_apart(*block, source, dict(wanted))
 
-    for found in in_order(apart, source.source.line_blocks(on_read=on_read)):
+    for found in in_order(apart, source.file.line_blocks(on_read=on_read)):
         if found is None:
             yield None
             return
@@ -234,30 +233,26 @@ class _Reading:
     ) -> Table:
         opened: list[CsvFile | ParquetTable] = []
         self._large = sum(file.size for file in parts) >= LARGE
+        how: dict[str, Any] = {"drop": drop, "header": layout.header, "separator": layout.separator}
         for file in parts:
             self.current = file
-            opened.append(
-                ParquetTable(file)
-                if file.is_parquet
-                else CsvFile(file, drop=drop, header=layout.header, separator=layout.separator)
-            )
+            opened.append(ParquetTable(file) if file.is_parquet else CsvFile(file, **how))
         names = opened[0].columns
         for part in opened[1:]:
             _check_columns(opened[0], part)
         if only is not None and only not in names:
             raise _absent(self.path, names, only, "id column")
         kept = [name for name in names if (name not in set(drop) if only is None else name == only)]
-        for part in opened:
-            if isinstance(part, ParquetTable):
-                part.check_types(kept)
-        _check_truth([part for part in opened if isinstance(part, ParquetTable)], kept)
+        typed = [part for part in opened if isinstance(part, ParquetTable)]
+        for part in typed:
+            part.check_types(kept)
+        _check_truth(typed, kept)
 
         def chunks(wanted: dict[str, str]) -> Iterator[_Rows]:
             return itertools.chain.from_iterable(self._part(part, wanted) for part in opened)
 
         table = self.assemble(kept, cells, chunks)
-        notes = [n for part in opened if isinstance(part, CsvFile) for n in part.notes]
-        return replace(table, notes=notes, every=names)
+        return replace(table, notes=[note for part in opened for note in part.notes], every=names)
 
     def assemble(
         self, kept: list[str], cells: Cells, chunks: Callable[[dict[str, str]], Iterator[_Rows]]
@@ -300,14 +295,12 @@ class _Reading:
 
     def _part(self, part: CsvFile | ParquetTable, wanted: dict[str, str]) -> Iterator[_Rows]:
         """Chunks of one file."""
-        file = part.source if isinstance(part, CsvFile) else part.file
-        self.current = file
-        before = f"{file.name}: " if self.many else ""
-        own = (
-            _csv_part(part, wanted, self._on_read, self._large)
-            if isinstance(part, CsvFile)
-            else self._parquet(part, wanted)
-        )
+        self.current = part.file
+        before = f"{part.file.name}: " if self.many else ""
+        if isinstance(part, CsvFile):
+            own = _csv_part(part, wanted, self._on_read, self._large)
+        else:
+            own = self._parquet(part, wanted)
         for rows in own:
             yield replace(rows, before=before + rows.before)
 
@@ -315,10 +308,9 @@ class _Reading:
         done = 0
         for count, cells in part.chunks(wanted):
             yield _Rows("row ", done + 1, count, cells)
-            self._on_read(
-                part.file.size * (done + count) // part.n_rows - part.file.size * done // part.n_rows
-            )
+            size, n, before = part.file.size, part.n_rows, done
             done += count
+            self._on_read(size * done // n - size * before // n)
 
 
 def _mode(builder: Builder | IdBuilder) -> str:
@@ -329,7 +321,7 @@ def _mode(builder: Builder | IdBuilder) -> str:
 
 def _check_columns(first: CsvFile | ParquetTable, part: CsvFile | ParquetTable) -> None:
     """Refuse a part whose columns are not those of the first."""
-    where, known = (p.path if isinstance(p, CsvFile) else p.file.shown for p in (part, first))
+    where, known = part.path, first.path
     for one, other, what in ((first, part, "no column"), (part, first, "a column")):
         if lost := [name for name in one.columns if name not in set(other.columns)]:
             has = "as the first part has" if one is first else "that the first part does not have"

@@ -15,7 +15,6 @@ allowance for accumulated rounding.
 
 import math
 
-import numpy as np
 from fastadmm.kernels.exponential import exp_nonpositive
 from fastadmm.kernels.policy import inline, kernel
 
@@ -151,30 +150,3 @@ def owner_csr_gradient(
                 out[indices[k]] += (factor * data[k] + magic) - magic
             if intercept:
                 out[d] += (slope + magic) - magic
-
-
-@kernel
-def owner_dense_moments(X, y, intercept, euclidean, row_limit, target_limit, unit, out, start, stop):
-    """Add ``[u, t] [u, t]'`` (upper triangle) of a range of dense rows to ``out``; t is the bounded target.
-
-    For the squared loss with bounded features these moments hold every gradient
-    of the owner, so one pass over the rows serves all rounds.
-
-    Shapes: out (p + 1, p + 1).
-    ``out``: p is d, or d + 1 with a constant coordinate. Others as in :func:`owner_dense_gradient`.
-    """
-    d = X.shape[1]
-    magic = _ROUNDER * unit
-    size = d + intercept + 1
-    row = np.ones(size)
-    for i in range(start, stop):
-        part = 0.0
-        for j in range(d):
-            part += X[i, j] * X[i, j] if euclidean else abs(X[i, j])
-        scale = _row_scale(part, row_limit, euclidean)
-        for j in range(d):
-            row[j] = scale * X[i, j]
-        row[size - 1] = min(max(y[i], -target_limit), target_limit)
-        for a in range(size):
-            for b in range(a, size):
-                out[a, b] += (row[a] * row[b] + magic) - magic

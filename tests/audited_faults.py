@@ -29,7 +29,7 @@ from fastadmm.privacy import (
 )
 from fastadmm.privacy import fusion_mechanisms as mechanisms
 from fastadmm.privacy.noise import Calibration, GridMessage, NoiseSource
-from fastadmm.privacy.plan import lemma_sensitivity
+from fastadmm.privacy.paper_noise import lemma_sensitivity
 from fastadmm.privacy.sensitivity import Sensitivity
 from fastadmm.settings.privacy import DifferentialPrivacy
 from scipy.special import ndtr
@@ -292,10 +292,10 @@ def with_exact_scores(honest, self, target, classes):
     return {**answer, "scores": self.block.product(self.weights, self.engine)}
 
 
-def largest_entry(honest, block, engine):
+def largest_entry(honest, block):
     if hasattr(block, "indptr"):
         return np.abs(block.to_scipy()).max(axis=1).toarray().ravel()
-    return honest(block, engine)
+    return honest(block)
 
 
 def true_symbols(channel, score):
@@ -363,7 +363,7 @@ instead(
     "fusion",
     {
         "norms of several columns a quarter": (
-            lambda honest, block, engine: honest(block, engine) / (4 if block.shape[1] > 1 else 1), NORMS),
+            lambda honest, block: honest(block) / (4 if block.shape[1] > 1 else 1), NORMS),
         "rows up to twice the norm kept": (
             lambda honest, *given: (n := honest(*given)) * np.where(n < 2.0**-7, 0.5, 1.0), NORMS),
         "exact scores beside the message": (with_exact_scores, (fusion_party.FusionParty, "fuse")),
@@ -660,7 +660,7 @@ for name, check, place, attribute, faulty in (
     ("half of the noise of the moments", COST, mechanisms, "calibrate", calibrated(0.5, "moments")),
     ("a forgotten root of 9", COST, mechanisms, "calibrate", calibrated(1 / 3, "counts")),
     ("a gradient bound of 1", COST, mechanisms, "gradient_sensitivity", lambda target: 1.0),
-    ("rows as long as they are", COST, fusion_party, "row_norms", lambda block, _: np.zeros(block.shape[0])),
+    ("rows as long as they are", COST, fusion_party, "row_norms", lambda block: np.zeros(block.shape[0])),
     ("symbols at twice epsilon", COST, fusion_party, "choose_channel", twice_chosen),
     ("symbols kept too often", COST, mechanisms, "keep_probability", twice_kept),
     ("a centre of clean scores", PUBLIC, fusion_party, "make_message", exact_centre),

@@ -94,7 +94,13 @@ def _load() -> None:
 
 def _serve(address: str) -> None:
     def end(*_: object) -> None:
-        shutil.rmtree(Path(address).parent, ignore_errors=True)
+        # What is its own, by name: never a directory that was only named on its command line.
+        place = Path(address).parent
+        shutil.rmtree(place / "demo", ignore_errors=True)
+        with suppress(OSError):
+            for name in ("socket", "fastadmm"):
+                (place / name).unlink(missing_ok=True)
+            place.rmdir()
         os.killpg(0, signal.SIGKILL)
 
     # Its input closes with the process that started it, however that one ends, and while this one loads.

@@ -311,8 +311,6 @@ def first_terms(rng: np.random.Generator, mode: str, n: int) -> dict[str, Any]:
     if mode == "message":
         kind = str(rng.choice(["replace_one", "zero_out"]))
         settings = Privacy(**given, rounds=6, adjacency=kind)
-        if rng.random() < 0.1:
-            settings = settings.with_(slack=float(10.0 ** rng.uniform(-300, 0)))
         terms["privacy"] = privacy_text(settings)
         terms["penalty"] = scale(rng) if rng.random() < 0.1 else float(10.0 ** rng.uniform(-3, 12))
     return terms

@@ -24,7 +24,6 @@ def write_owners(path: Path, sizes=(30, 50), d=4, task="classification", kind="d
         with OwnerWriter(
             path / f"{name}.h5",
             name=name,
-            n_features=d,
             kind=kind,
             task=task,
             feature_names=[f"f{i + 1}" for i in range(d)],

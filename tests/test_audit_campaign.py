@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fastadmm import Privacy
-from fastadmm.engine.engine import Engine
 from fastadmm.privacy import accounting, fusion_mechanisms
 from fastadmm.privacy.noise import Calibration, GridMessage
 from fastadmm.privacy.noise_audit import parts_of
@@ -140,7 +139,7 @@ def test_row_norms_of_features_that_stay_on_disk(tmp_path, kind):
         writer.append(sparse.csr_array(rows) if kind == "csr" else rows)
     party = open_party(tmp_path / "a.h5")
     for streamed in (False, True):
-        found = fusion_mechanisms.row_norms(load_block(party, streamed), Engine(1))
+        found = fusion_mechanisms.row_norms(load_block(party, streamed))
         np.testing.assert_allclose(found, np.linalg.norm(rows, axis=1), rtol=1e-14)
 
 

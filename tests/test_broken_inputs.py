@@ -84,29 +84,30 @@ CASES = [
     bad("npz text", npz(X=X.astype(str), y=Y), "bad.npz: array 'X' has type <U"),
     bad("npz 3-d", npz(X=X[None], y=Y), r"bad.npz: array 'X' has shape \(1, 4, 3\)"),
     bad("npz lengths", npz(X=X, y=Y[:3]), "bad.npz: array 'y' has shape"),
-    bad("npz nan", npz(X=np.where(X == 7, np.nan, X), y=Y), "bad.npz: array 'X', row 3, column 2: nan"),
+    bad("npz nan", npz(X=np.where(X == 7, np.nan, X), y=Y), "bad.npz: row 3, column 2: nan"),
     bad("npz no rows", npz(X=X[:0], y=Y[:0]), "bad.npz: no rows"),
-    bad(
-        "npz indices",
-        npz(**CSR | {"indices": np.array([0, 1, 9])}),
-        "bad.npz: row 3, column 10: out of range",
+    *(
+        bad(f"npz {key}", npz(**CSR | {key: np.array(values)}), f"bad.npz: .* are no CSR matrix: .*{why}")
+        for key, values, why in (
+            ("indices", [0, 1, 9], "3"),
+            ("indices", [0, -1, 1], "0"),
+            ("indices", [1.0, 1.0, 1.0], "type float64"),
+            ("indptr", [0, 2, 1, 3, 3], "indptr|index pointer"),
+            ("indptr", [0, 2], "index pointer"),
+            ("indptr", [0, 1, 2, 3, 4], ""),
+        )
     ),
-    bad("npz indptr", npz(**CSR | {"indptr": np.array([0, 2, 1, 3, 3])}), "bad.npz: array 'indptr'"),
     bad("npz vector", npz(X=X[0], y=Y), r"bad.npz: array 'X' has shape \(3,\)"),
     bad("npz complex", npz(X=X + 1j, y=Y), "bad.npz: array 'X' has type complex128"),
     bad("npz label inf", npz(X=X, y=np.where(Y, np.inf, 0.0)), "bad.npz: array 'y', row 2: label inf"),
     bad("npz no columns", npz(X=X[:, :0], y=Y), "bad.npz: no feature columns"),
-    bad("npz negative", npz(**CSR | {"indices": np.array([0, -1, 1])}), "bad.npz: .*out of range"),
     bad(
         "npz twice",
         npz(**CSR | {"indptr": np.array([0, 0, 2, 3, 3]), "indices": np.array([1, 1, 2])}),
         "bad.npz: row 2, column 2: appears twice",
     ),
     bad("npz data inf", npz(**CSR | {"data": np.array([1, 2, np.inf])}), "bad.npz: row 3, column 3: inf"),
-    bad("npz rows", npz(**CSR | {"indptr": np.array([0, 2])}), "4 rows, but array 'indptr' has 2 entries"),
-    bad("npz end", npz(**CSR | {"indptr": np.array([0, 1, 2, 3, 4])}), "bad.npz: .*'indptr' ends at 4"),
     bad("npz shape", npz(**CSR | {"shape": np.array([4, 3, 1])}), "bad.npz: .*'shape' must hold two"),
-    bad("npz real indices", npz(**CSR | {"indices": np.ones(3)}), "bad.npz: array 'indices' has shape"),
     bad("npz csc", npz(**CSR | {"format": np.array(b"csc")}), "bad.npz: sparse format 'csc'"),
     bad(
         "npz tall lie",
@@ -182,9 +183,9 @@ def test_interrupt_exits_130(tmp_path):
     (tmp_path / "a.svm").write_bytes(SVM)
     prelude = (
         "import fastadmm.data_tools.convert as c, os, signal\n"
-        "old = c._scan\n"
+        "old = c.Scan\n"
         "def scan(*a): os.kill(os.getpid(), signal.SIGINT); return old(*a)\n"
-        "c._scan = scan\n"
+        "c.Scan = scan\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)"
     )
     code, _, err = run_process(

@@ -5,9 +5,9 @@ import gzip
 import numpy as np
 import pytest
 from fastadmm.data_tools import npz, opening, tables
-from fastadmm.data_tools.csv_source import CsvSource
 from fastadmm.data_tools.npz import NpzSource
 from fastadmm.data_tools.opening import SourceFile
+from fastadmm.data_tools.sources import CsvSource
 from fastadmm.data_tools.tables import Layout
 from fastadmm.errors import InputError
 from hypothesis import given, settings
@@ -67,24 +67,6 @@ def test_csv_variants(tmp_path):
         np.testing.assert_array_equal(y, [0, 1], err_msg=name)
     source = write(tmp_path / "semi.csv", "a;y;b\n1;0;2\n3;1;4")
     np.testing.assert_array_equal(collect(CsvSource(source, Layout(";"), label="y"))[0], expected)
-
-
-def test_csv_without_header(tmp_path):
-    source = CsvSource(
-        write(tmp_path / "a.csv", b"\xef\xbb\xbf1,2,0\n3,4,1\n"), Layout(header=False), label="c3"
-    )
-    assert source.feature_names == ["c1", "c2"]
-    np.testing.assert_array_equal(collect(source)[0], [[1, 2], [3, 4]])
-    assert source.where(1) == "line 2"
-
-
-def test_csv_text_labels_and_dropped_text(tmp_path):
-    text = 'id,a,y\n"x, 1",1,yes\n"x\n2",2, no\nx3,3,yes\n'
-    source = CsvSource(write(tmp_path / "a.csv", text), label="y", drop=["id"])
-    X, y = collect(source)
-    np.testing.assert_array_equal(X, [[1], [2], [3]])
-    assert y.tolist() == ["yes", "no", "yes"]
-    assert source.where(2) == "line 5"
 
 
 GOOD = "1,2,0\n" * 30

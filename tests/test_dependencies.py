@@ -100,7 +100,6 @@ def home(tmp_path_factory):
 
 #: Extra, module that is not installed, command; ``@`` marks a path, ``@out`` what must not appear.
 _MESSAGE = "--privacy message --epsilon 1 --delta 1e-3"
-_GAUSSIAN = "--epsilon 5 --delta 1e-3 --mechanism gaussian --bound clip:1 --step 0.1 --rounds 2"
 ABSENT = [
     (
         "compression",
@@ -113,7 +112,6 @@ ABSENT = [
     ("report", "jinja2", "report @run -o @out.html"),
     ("export", "onnx", "export @run -o @out.onnx"),
     ("privacy", "opendp", f"train @d.parts {_MESSAGE} --config @discrete.toml -q -o @out"),
-    ("privacy", "dp_accounting", f"owners train @d.owners {_GAUSSIAN} --set batch=0.5 -q -o @out"),
     ("secrecy", "cryptography", "train @d.parts -q --config @sums.toml -o @out"),
     ("mpi", "mpi4py", "train @d.parts -q --cluster mpi -o @out"),
     ("dask", "distributed", "train @d.parts -q --cluster dask://127.0.0.1:9 -o @out"),

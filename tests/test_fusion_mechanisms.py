@@ -219,7 +219,7 @@ def test_descent_with_little_noise_comes_near_the_fit():
     rng = np.random.default_rng(2)
     X = rng.normal(size=(4000, 2)) / 3
     y = (rng.random(4000) < expit(3 * X[:, 0] - 1)).astype(float)
-    norms = row_norms(as_block(X), ENGINE)
+    norms = row_norms(as_block(X))
     fitted = private_descent(as_block(X), norms, norms.max(), y, 1e3, source(), 0, ENGINE)
     assert fitted.weights[0] == pytest.approx(3.0, abs=0.8)
     assert abs(fitted.weights[1]) < 0.3

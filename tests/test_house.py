@@ -81,6 +81,20 @@ def test_mutants_are_other_programs():
     assert str(ROOT / "tests" / "test_proof.py") in importers(module.name)
 
 
+def test_make_finds_the_modules_beside_its_scripts():
+    """Python puts no script's folder on its path here: the recipe or the script has to."""
+    recipes = (ROOT / "Makefile").read_text().splitlines()
+    found = [line for line in recipes if re.search(r"python (-P )?(tests|bench)/[\w/]+\.py", line)]
+    assert len(found) > 10
+    for line in found:
+        script = ROOT / re.search(r"python (?:-P )?([\w/]+\.py)", line)[1]
+        text = script.read_text()
+        beside = {path.stem for path in script.parent.glob("*.py")}
+        imported = set(re.findall(r"^(?:from|import) (\w+)", text, re.MULTILINE))
+        told = f"PYTHONPATH={script.parent.name}" in line or "sys.path" in text
+        assert told or not beside & imported, line
+
+
 def test_no_function_within_another_hides_what_is_imported():
     """It would call itself, where the other was meant."""
     for module in the_house().modules.values():

@@ -168,7 +168,9 @@ def test_parts_that_do_not_fit_are_named(tmp_path):
     pq.write_table(given["bank"].slice(800, 800).drop(["age"]), second)
     refused(r"part-1\.parquet: no column 'age', as the first part has \(.*part-0\.parquet\): parts need")
     pq.write_table(given["bank"].slice(798, 802), second)
-    refused(r"2 ids occur more than once .* in part-0\.parquet: row 799, part-1\.parquet: row 1: correct")
+    refused(
+        r"repeated ids .2 rows too many.* in part-0\.parquet: row 799 and part-1\.parquet: row 1: correct"
+    )
     pq.write_table(given["bank"].slice(800, 800), second)
     second.write_bytes(second.read_bytes()[:-9])
     refused(r"part-1\.parquet: a damaged Parquet file")

@@ -171,7 +171,7 @@ def test_damaged_models_are_refused(folder, tmp_path):
             del file["intercepts"]
 
     for damage, words in (
-        (change_weights, "2 columns, but the model has 3"),
+        (change_weights, "shape .2, 2., but model.toml and the intercepts say .2, 3."),
         (drop_intercepts, "intercepts"),
     ):
         path = tmp_path / damage.__name__

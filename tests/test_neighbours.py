@@ -1,6 +1,7 @@
 """Whether, how and how often a party of a protected run answers does not depend on its rows."""
 
 import ast
+import json
 import secrets
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from fastadmm import Privacy
 from fastadmm.between.agent import Agent
 from fastadmm.between.private_terms import privacy_text
 from fastadmm.conversation import gate
-from fastadmm.errors import InputError
+from fastadmm.errors import FormatError, InputError
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.store.party_file import PartyWriter
 
@@ -52,11 +53,9 @@ def test_a_certificate_that_cannot_hold_is_no_oracle(tmp_path):
     X = rng.normal(size=(24, 4))
     X[rng.random(24) < 0.3] = 0.0
     private = {"mode": "message", "epsilon": 0.1, "delta": 1e-6, "adjacency": "zero_out"}
-    asked = coordinator(
-        tmp_path, X, "message", penalty=1.0, privacy=privacy_text(Privacy(**private, slack=1e-300))
-    )
-    assert asked.seen[-1][0] == "privacy"
-    asked.close()
+    chosen = json.dumps({**json.loads(privacy_text(Privacy(**private))), "slack": 1e-300})
+    with pytest.raises(FormatError, match="unknown key 'slack'"):  # its owner cannot even approve it
+        coordinator(tmp_path, X, "message", penalty=1.0, privacy=chosen)
     # mu as small as anybody may choose it: the noise grows with what rounding may do, nobody is refused.
     asked = coordinator(tmp_path, X, "message", penalty=1e20, privacy=privacy_text(Privacy(**private)))
     assert asked.seen[-1][0] == "answer"

@@ -10,7 +10,6 @@ from fastadmm.owners.mechanism import (
     LaplaceAnswers,
     discrete_laplace_integers,
     gaussian_steps,
-    secret_batch,
 )
 from fastadmm.privacy.fusion_mechanisms import Channel
 from fastadmm.privacy.noise import NoiseSource, calibrate
@@ -42,7 +41,6 @@ def labels(source, number):
 OWNERS = {
     "laplace": lambda: discrete_laplace_integers(1 << 20, N),
     "gaussian": lambda: gaussian_steps(1e6, N),
-    "batch": lambda: secret_batch(N, N // 2),
     "laplace answers": lambda: LaplaceAnswers(1.0, 1 << 20, 0.1).answer(np.zeros(N)),
     "gaussian answers": lambda: GaussianAnswers(1.0, 1e6, 0.1).answer(np.zeros(N)),
 }

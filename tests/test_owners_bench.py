@@ -40,7 +40,7 @@ def test_slopes_are_what_theory_says_where_noise_dominates(script, measured):
             assert least <= value <= largest
             assert low <= value <= high
     share = measured["problems"]["card fraud"]["detection"]["at_kink"]
-    page = (ROOT / "docs" / "paper-b.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
     assert f"{100 * share:.0f} % of the margins lie within 0.1 of" in page
 
 

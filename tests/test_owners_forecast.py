@@ -8,7 +8,6 @@ import pytest
 from fastadmm.data_tools.owners import convert_owners
 from fastadmm.owners.bound import LOSSES, make_bound
 from fastadmm.owners.forecast import Forecast, Member, corrected_bound, linear_response
-from fastadmm.owners.owner import Rows
 from fastadmm.owners.pilot import Pilot, assumed_pilot, fit_pilot
 from fastadmm.store.collection import open_owners
 
@@ -103,8 +102,6 @@ def test_small_strict_owner_is_left_out_with_size_weights_only():
     assert [m.name for m in best] == ["a", "b"]
     assert forecast.marginal_value("tiny") < 0 < forecast.marginal_value("a")
     assert gap.total < forecast.gap().total
-    # S = 2, eps = .05: n_j > 40000 (sqrt(1 + 1/(.0025*2)) - 1)
-    assert forecast.noise_threshold("tiny") == pytest.approx(40_000 * (math.sqrt(1 + 400 / 2) - 1))
     # weights by budget never punish a joiner
     fair = example(weights="budget")
     assert fair.noise_variance() < fair.noise_variance(EXAMPLE[:2])
@@ -125,37 +122,9 @@ def test_many_owners_are_dropped_one_by_one():
     assert {m.name for m in best} == {f"good{k}" for k in range(10)}
 
 
-def test_warnings_say_where_the_law_fails():
-    text = " ".join(example(EXAMPLE[:2], rounds=2, step=0.1).warnings())
-    assert "noise does not dominate" in text
-    assert not any("dominate" in w for w in example().warnings())
+def test_warnings_say_where_the_forecast_fails():
+    assert example().warnings() == []
     assert "does not move" in " ".join(example(method="algorithm1").warnings())
-
-
-def test_moments_of_a_neighbour_move_within_the_stated_sensitivity():
-    rng = np.random.default_rng(0)
-    bound = make_bound(
-        "features:1.5", LOSSES["squared"], euclidean=False, n_features=3, intercept=True, theta_max=1,
-        target_bound=2,
-    )  # fmt: skip
-    from fastadmm.owners.owner import Owner
-
-    worst = 0.0
-    for _ in range(300):
-        X, y = rng.normal(size=(3, 3)) * 5, rng.normal(size=3) * 5
-        other, b = X.copy(), y.copy()
-        other[1], b[1] = rng.choice([-9.0, 0.0, 9.0], size=3), rng.choice([-9.0, 9.0])
-        moments = []
-        for rows, targets in ((X, y), (other, b)):
-            owner = Owner(
-                "a", Rows(rows, targets), loss=LOSSES["squared"], bound=bound, intercept=True,
-                mechanism="laplace", epsilon=math.inf, rounds=1,
-            )  # fmt: skip
-            gram, cross, square = owner.moments
-            moments.append(np.concatenate([gram[np.triu_indices(4)], cross, [square]]))
-        worst = max(worst, float(np.abs(moments[0] - moments[1]).sum()))
-    assert worst <= 2 * (2.5 + 2) ** 2
-    assert worst > 0.3 * 2 * (2.5 + 2) ** 2
 
 
 def test_logistic_pilot_is_the_hessian_at_the_optimum(tmp_path):

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 from fastadmm.engine.engine import Engine
-from fastadmm.kernels.owner_gradient import owner_csr_gradient, owner_dense_gradient, owner_dense_moments
+from fastadmm.kernels.owner_gradient import owner_csr_gradient, owner_dense_gradient
 from fastadmm.kernels.owner_noise import discrete_laplace
 from fastadmm.owners.bound import LOSSES, make_bound
 from fastadmm.owners.mechanism import (
@@ -14,7 +14,6 @@ from fastadmm.owners.mechanism import (
     discrete_laplace_integers,
     lattice_unit,
     make_answers,
-    secret_batch,
 )
 from fastadmm.owners.owner import Owner, Rows
 from fastadmm.privacy.accounting import noise_multiplier
@@ -85,18 +84,6 @@ def test_gradient_kernels_are_their_twin(loss, euclidean, intercept, row_limit, 
     assert (whole == pieces).all()
     assert (whole / unit == np.rint(whole / unit)).all()
     assert whole == pytest.approx(expected, abs=len(y) * unit)
-
-
-def test_moments_hold_every_gradient():
-    X, y, rng = problem(2)
-    for intercept in (0, 1):
-        p = X.shape[1] + intercept
-        out = np.zeros((p + 1, p + 1))
-        owner_dense_moments(X, y, intercept, False, 1.5, 2.0, 0.0, out, 0, len(y))
-        full = np.triu(out) + np.triu(out, 1).T
-        theta = rng.normal(size=p)
-        expected, _ = naive_gradient(X, y, theta, "squared", intercept, False, 1.5, 2.0, math.inf)
-        assert full[:-1, :-1] @ theta - full[:-1, -1] == pytest.approx(expected, rel=1e-12, abs=1e-12)
 
 
 def test_overflow_in_a_record_is_no_nan():
@@ -178,15 +165,6 @@ def test_laplace_is_pure_at_the_worst_lattice_point():
     assert 7 * steps / answers.scale <= 0.3 * (1 + 1e-9)
 
 
-def test_batches_are_subsets_of_the_size():
-    seen = np.zeros(40)
-    for _ in range(400):
-        mask = secret_batch(40, 10)
-        assert mask.sum() == 10
-        seen += mask
-    assert stats.chisquare(seen).pvalue > 1e-5
-
-
 # --- sensitivity -------------------------------------------------------------------------------------------
 @pytest.mark.representatives(4)
 @pytest.mark.parametrize("loss", LOSSES)
@@ -242,7 +220,7 @@ def test_answers_do_not_depend_on_threads_or_reading(tmp_path):
     for kind in ("dense", "csr"):
         path = tmp_path / f"{kind}.h5"
         with OwnerWriter(
-            path, name="a", n_features=6, kind=kind, task="classification", feature_names=list("abcdef"),
+            path, name="a", kind=kind, task="classification", feature_names=list("abcdef"),
             classes=("no", "yes"),
         ) as writer:  # fmt: skip
             writer.append(X if kind == "dense" else sparse.csr_array(X), y)

@@ -217,14 +217,14 @@ def test_transform_of_a_party():
     statistics = ColumnStatistics()
     statistics.update(X)
     party = by_widths([1, 3], ["a", "b"])[1]
-    dense = fit_transform_of(party, "dense", statistics, "none").apply(party.take(X))
+    dense = fit_transform_of(party.columns, "dense", statistics, "none").apply(party.take(X))
     np.testing.assert_allclose(dense.mean(axis=0), 0, atol=1e-12)
     np.testing.assert_allclose(dense.std(axis=0), 1)
-    transform = fit_transform_of(party, "csr", statistics, "l2")
+    transform = fit_transform_of(party.columns, "csr", statistics, "l2")
     assert transform.center is None
     rows = transform.apply(sparse.csr_array(party.take(X))).toarray()
     np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1)
-    assert fit_transform_of(party, "dense", None, "none").is_identity
+    assert fit_transform_of(party.columns, "dense", None, "none").is_identity
 
 
 # --- synthetic data --------------------------------------------------------------------------------------

@@ -46,11 +46,7 @@ def hidden(directory):
 def test_a_digest_tells_every_value_place_and_name(kind):
     def digest(matrix, names="ab", dtype="float64"):
         found = ContentDigest(kind, dtype)
-        rows = csr_array(matrix)
-        if kind == "csr":
-            found.update_csr(rows.data, rows.indices, rows.indptr)
-        else:
-            found.update_dense(matrix)
+        found.update(csr_array(matrix) if kind == "csr" else matrix)
         return found.text(names)
 
     whole = np.array([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]])
@@ -197,7 +193,7 @@ def test_append_names_row_and_column(tmp_path, kind, value, words):
         ({"name": "a/b"}, "cannot name a party"),
         ({"name": "labels"}, "cannot name a party"),
         ({"kind": "coo"}, "kind 'coo'"),
-        ({"dtype": "int32"}, "dtype int32"),
+        ({"dtype": "int32"}, "dtype 'int32'"),
         ({"dtype": "nonsense"}, "dtype 'nonsense'"),
         ({"n_features": 0}, "at least one"),
         ({"feature_names": ["a", "a"]}, "columns 1 and 2 are both named 'a'"),
@@ -493,9 +489,9 @@ def test_transform_on_disk_and_digest(tmp_path):
         ({"scale": [1.0, 0.0]}, "scale of column 2 is 0.0"),
         ({"scale": [1.0, -1.0]}, "scale of column 2"),
         ({"center": [np.nan]}, "center of column 1 is nan"),
-        ({"center": [[1.0]]}, "2 dimensions"),
-        ({"center": ["x"]}, "vector of numbers"),
-        ({"center": [1.0], "scale": [1.0, 2.0]}, "center has 1 entries, scale 2"),
+        ({"center": [[1.0]]}, "center must be a vector"),
+        ({"center": ["x"]}, "center must be a vector"),
+        ({"center": [1.0], "scale": [1.0, 2.0]}, "scale must be a vector with a number for each column"),
     ],
 )
 def test_wrong_transforms(options, words):

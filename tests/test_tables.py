@@ -10,7 +10,6 @@ from fastadmm.data_tools.convert import convert as convert_source
 from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.data_tools.label_columns import write_label_table
 from fastadmm.data_tools.per_table import TableRows
-from fastadmm.data_tools.synthetic import write_tables
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.runs.evaluate import evaluate_partition, evaluate_tables
 from fastadmm.store import Encoder, open_partition
@@ -135,7 +134,7 @@ def test_parquet_gives_what_csv_gives(pair, tmp_path):
         assert (tmp_path / "p" / name).read_bytes() == (tmp_path / "q" / name).read_bytes()
 
 
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "latin-1", "cp1252", "utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "latin-1", "cp1252", "utf-16"])
 def test_encodings_are_recognised(pair, encoding):
     pair[0].write_bytes(BANK.replace("Rome", "Zürich").encode(encoding))
     assert convert(*pair).parties[0].feature_names[-1] == "city=Zürich"
@@ -161,13 +160,14 @@ def test_duplicates_by_choice(pair):
 
 def test_ids_that_differ_by_prefix_and_zeros(pair):
     pair[1].write_text("id,orders\nC-0009,1\nC-0007,2\nC-0004,9\nC-0003,4\n")
-    joined = convert(*pair, id_pattern="shop:C-0*([0-9]+)")
+    joined = convert(*pair, id_pattern="(?:C-0*)?([0-9]+)")
     np.testing.assert_array_equal(joined.parties[1].ids(), [3, 7, 9])
     np.testing.assert_array_equal(joined.parties[1].load(), [[4], [2], [1]])
     rows = pair[0].parent / "rows.json"
-    tables = ("--guest", pair[0], "--host", pair[1], "--id", "id", "--set", "id_pattern=shop:C-0*([0-9]+)")
+    pattern = "id_pattern=(?:C-0*)?([0-9]+)"
+    tables = ("--guest", pair[0], "--host", pair[1], "--id", "id", "--set", pattern)
     assert run("align", *tables, "-o", rows) == 0
-    again = convert(*pair, out="q", alignment=rows, id_pattern="shop:C-0*([0-9]+)")
+    again = convert(*pair, out="q", alignment=rows, id_pattern="(?:C-0*)?([0-9]+)")
     assert again.row_digest == joined.row_digest
 
 
@@ -209,13 +209,6 @@ def test_numbers_near_the_largest(pair):
     with pytest.raises(InputError, match="does not fit float32"):
         convert(*pair, missing="mean", dtype="float32", out="q")
     assert not (pair[0].parent / "q").exists()
-
-
-def test_tutorial_tables_are_reproducible(tmp_path):
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    for one, other in zip(write_tables(tmp_path / "a"), write_tables(tmp_path / "b")):
-        assert one.read_bytes() == other.read_bytes()
 
 
 def test_weights_and_exposures_are_kept_beside_the_labels(tmp_path, capsys):

@@ -17,24 +17,16 @@ from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.noise import NoiseSource
 from fastadmm.privacy.origins import why_no_labels, why_unproved
 from fastadmm.privacy.releases import Books
-from fastadmm.settings.privacy import DifferentialPrivacy, MessagePrivacy, Privacy
+from fastadmm.settings.privacy import DifferentialPrivacy, Privacy
 from fastadmm.store.party_file import PartyData
 
 #: Families of private runs: each is the mode of the same name.
 PRIVATE = ("fusion", "message")
 
 
-def chooses_slack(settings: Privacy) -> bool:
-    """Whether settings say a ``slack``, which between parties follows from public numbers."""
-    return isinstance(settings, MessagePrivacy) and settings.slack != MessagePrivacy.slack
-
-
 def privacy_text(settings: Privacy) -> str:
-    """Settings as the call ``start`` says them: without a ``slack`` that nobody chose."""
-    said = settings.to_dict()
-    if not chooses_slack(settings):
-        said.pop("slack", None)
-    return json.dumps(said, sort_keys=True)
+    """Settings as the call ``start`` says them."""
+    return json.dumps(settings.to_dict(), sort_keys=True)
 
 
 def asked_privacy(terms: Mapping[str, Any], place: str) -> DifferentialPrivacy | None:
@@ -104,8 +96,6 @@ class Protection:
             if getattr(settings, key) != getattr(self, key):
                 allowed, asked = getattr(self, key), getattr(settings, key)
                 return f"key {key!r} is {allowed!r}, but the request is about {asked!r}"
-        if chooses_slack(settings):
-            return "key 'slack' is no requester's: what a solver may be off follows from public numbers"
         rest = _mechanism(settings, terms)
         if "penalty" not in self.mechanism:
             rest.pop("penalty", None)  # an approval of an older release
@@ -130,7 +120,7 @@ PROTECTION = [one.name for one in fields(Protection) if one.name != "mechanism"]
 
 def _mechanism(settings: Privacy, terms: Mapping[str, Any]) -> dict[str, Any]:
     """What else a request decides about a mechanism: settings that are not the owner's, and the penalty."""
-    rest = {k: v for k, v in settings.to_dict().items() if k not in (*PROTECTION, "mode", "slack")}
+    rest = {k: v for k, v in settings.to_dict().items() if k not in (*PROTECTION, "mode")}
     return {**rest, **({"penalty": float(terms["penalty"])} if "penalty" in terms else {})}
 
 

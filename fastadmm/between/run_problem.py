@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.between.private_terms import chooses_slack
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.exchange import Call, Driver, Exchange, Talk
 from fastadmm.errors import ConfigError, InputError
@@ -155,8 +154,6 @@ def solver_of_private(
     """The label holder's, or the coordinator's, part of a private run."""
     settings = config.privacy
     assert isinstance(settings, DifferentialPrivacy)
-    if chooses_slack(settings):
-        raise ConfigError("privacy.slack: between parties it follows from public numbers; leave it out")
     ledger = Ledger(folder.ledger if config.ledger is None else Path(config.ledger))
     return private_solver(
         problem,

@@ -40,16 +40,16 @@ class _Reading(opt.CsvLayout):
     def ids(self, paths: list[Path], id: str | list[str]) -> list[TableIds]:
         """Ids of tables, the label holder's first."""
         from fastadmm.data_tools.alignment import file_ids
-        from fastadmm.data_tools.per_table import TableRows, of_each, table_names
+        from fastadmm.data_tools.per_table import TableRows, id_columns, table_names
 
         hosts = ["host"] if len(paths) == 2 else [f"host-{k}" for k in range(1, len(paths))]
         how: Any = {"separator": self.separator, "encoding": self.encoding, "header": not self.no_header}
         rows = TableRows(id=id, id_pattern=self.id_pattern, duplicates=self.duplicates, **how)
         found = []
-        for path, (layout, name, part) in zip(paths, of_each(rows, table_names(paths, ["guest", *hosts]))):
+        for path, name in zip(paths, id_columns(id, table_names(paths, ["guest", *hosts]))):
             if name is None:
                 raise ConfigError(f"--id: which column of {path} holds the ids?")
-            found.append(file_ids(path, name, layout, rows.duplicates, part))
+            found.append(file_ids(path, name, rows.layout, rows.duplicates, rows.id_pattern))
         return found
 
 

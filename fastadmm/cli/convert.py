@@ -77,9 +77,7 @@ class _Cells:
         "number, category, days, year, month, weekday (of dates; days:%d.%m.%Y) or hours.",
         metavar="NAME=KIND",
     )
-    decimal: list[str] | None = opt.option(
-        "Decimal mark (default: by the whole column); TABLE:CHAR for one table.", metavar="CHAR"
-    )
+    decimal: str | None = opt.option("Decimal mark (default: by the whole column).", metavar="CHAR")
 
     @property
     def options(self) -> dict[str, Any]:
@@ -154,12 +152,8 @@ class _Source(FileOptions):
     """Options for how a source is read."""
 
     panel = _CSV
-    separator: list[str] | None = opt.option(
-        "Separator between CSV cells (default: recognised); TABLE:CHAR for one table.", metavar="CHAR"
-    )
-    encoding: list[str] | None = opt.option(
-        "Encoding of CSV text (default: recognised); TABLE:NAME for one table.", metavar="NAME"
-    )
+    separator: str | None = opt.option("Separator between CSV cells (default: recognised).", metavar="CHAR")
+    encoding: str | None = opt.option("Encoding of CSV text (default: recognised).", metavar="NAME")
     no_header: bool = opt.flag("The first line of CSV is data: columns are called c1, c2, ...", "--no-header")
     features: int | None = opt.option(
         "LIBSVM: number of features, if the last ones never occur.", metavar="D"
@@ -236,8 +230,8 @@ def _convert_plan(
     from fastadmm.data_tools.destination import check_out
     from fastadmm.runs.looks import looks_beside
 
-    own = opt.plain_values(tables) | {"id": tables.id or "", "id_pattern": tables.id_pattern or None}
-    given = how | own | {"alignment": tables.align}
+    own = opt.plain_values(tables) | {"id": tables.id or "", "alignment": tables.align}
+    given = how | own
     options = TableOptions(**{f.name: given[f.name] for f in fields(TableOptions)})
     if out is not None:
         check_out(out, force)

@@ -86,9 +86,10 @@ class OwnerRounds(_Line):
 
     def round(self, record: dict[str, Any]) -> None:
         """Show a round."""
-        text = f"round {record['round']} of {self._rounds} · gradient {record['gradient_norm']:.3g}"
-        if "objective" in record:
-            text += f" · objective {record['objective']:.6g} (not private)"
+        text = (
+            f"round {record['round']} of {self._rounds} · gradient {record['gradient_norm']:.3g} · "
+            f"noise {record['noise']:.3g}"
+        )
         self.draw(text)
 
 

@@ -73,25 +73,20 @@ def _number(value: float | None) -> str:
 
 
 def _show(document: dict[str, Any]) -> None:
-    rows = [("as asked", document["gap"]), ("best number of rounds", document["best_rounds"])]
-    rows += [(f"weights by {kind}", document["weighting"][kind]) for kind in ("size", "budget")]
+    gap, best = document["gap"], document["best_rounds"]
+    rows = [("as asked", gap), ("best number of rounds", best)]
     coalition = document["best_coalition"]
     rows.append((f"best coalition: {', '.join(coalition['owners'])}", coalition["gap"]))
     parts = ("optimisation", "noise", "statistical", "total")
     title = f"expected gap to the best model; pilot: {document['pilot']}"
     cells = ([name, item["rounds"], *(_number(item[part]) for part in parts)] for name, item in rows)
     show(grid(title, ("", "rounds", *parts), cells))
-    keys = ("n_samples", "epsilon", "marginal_value", "noise_threshold")
+    keys = ("n_samples", "epsilon", "marginal_value")
     owners = [{**owner, "epsilon": owner["epsilon"] or math.inf} for owner in document["owners"]]
-    header = ("owner", "records", "epsilon", "value of joining", "lowers noise from records")
+    header = ("owner", "records", "epsilon", "value of joining")
     show(grid("owners", header, ([o["name"], *(_number(o[key]) for key in keys)] for o in owners)))
     if document["leave_out"]:
         say(f"Leave out: {', '.join(document['leave_out'])}.")
-    bound, paper = document["bound"], document["paper"]
-    say(
-        f"Proved bound on optimisation and noise: {_number(bound)}. The paper's law (1/n^2) sum 1/eps^2 = "
-        f"{_number(paper['psi'])}; its Theorem 2 {_number(paper['theorem2'])}, its Theorem 3 is proportional "
-        f"to {_number(paper['theorem3'])}."
-    )
+    say(f"Proved bound on optimisation and noise: {_number(document['bound'])}.")
     for warning in document["warnings"]:
         say(f"warning: {warning}")

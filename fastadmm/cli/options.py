@@ -93,14 +93,14 @@ class OneTable:
 class IdPattern:
     """What of ids is compared."""
 
-    id_pattern: list[str] | None = declare("data", "what of ids is compared, as C-0*([0-9]+), or TABLE:REGEX")
+    id_pattern: str | None = declare("data", "what of ids is compared, as C-0*([0-9]+)")
 
 
 @dataclass(frozen=True)
 class CsvLayout(IdPattern):
     """How tables and their ids are written."""
 
-    separator: list[str] | None = declare("data", "between CSV cells, where it is not recognised")
+    separator: str | None = declare("data", "between CSV cells, where it is not recognised")
     no_header: bool = declare("data", "true: the first line of CSV is data", default=False)
 
 

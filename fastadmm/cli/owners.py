@@ -29,7 +29,12 @@ class _Owners:
     public: Path | None = opt.option("File of public rows for scaling.", metavar="FILE")
     standardize: bool = STANDARDIZE
     drop_rest: bool = declare("data", "true: rows beyond those of sizes stay out", default=False)
-    overlap: str = declare("data", "count: records of several owners divide every epsilon", default="refuse")
+    overlap: str = declare(
+        "data",
+        "count: records of several owners divide every epsilon",
+        choices=("refuse", "count"),
+        default="refuse",
+    )
     storage: str = declare("data", "of features", choices=("auto", "dense", "csr"), default="auto")
     dtype: str = declare("data", "of features", choices=("float64", "float32"), default="float64")
 
@@ -111,15 +116,6 @@ def _settings() -> Any:
     return settings_of(OwnerSettings).values(), ()
 
 
-@dataclass(frozen=True)
-class _Simulated:
-    """What only simulations may ask for."""
-
-    objective: bool = declare(
-        "output", "true: the log has the true objective, and no epsilon is claimed", default=False
-    )
-
-
 @group.command()
 @opt.with_options(_settings)
 def train(
@@ -128,7 +124,6 @@ def train(
     config: Path | None = opt.CONFIG,
     *,
     options: dict[str, Any],
-    simulated: _Simulated,
     stream: bool = opt.flag("Read rows from the files in every round.", "--stream"),
     force: bool = opt.FORCE,
     quiet: bool = opt.QUIET,
@@ -152,9 +147,7 @@ def train(
     settings = make_settings(base, shown(config) if config is not None else "command line", options)
     display = make_display(quiet, OwnerRounds)
     with settings_of(config):
-        result = start_owner_run(
-            settings, out, force=force, objective=simulated.objective, stream=stream, display=display
-        )
+        result = start_owner_run(settings, out, force=force, stream=stream, display=display)
     return _report(result, out, as_json)
 
 

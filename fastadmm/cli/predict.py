@@ -36,7 +36,7 @@ class ReadOptions(opt.CsvLayout):
 
         return TableRows(
             id=self.id or None,
-            id_pattern=self.id_pattern or None,
+            id_pattern=self.id_pattern,
             alignment=self.alignment,
             duplicates=self.duplicates.value,
             separator=self.separator,

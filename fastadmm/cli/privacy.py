@@ -1,73 +1,84 @@
-"""``fastadmm privacy``: what a run guarantees, and what a budget buys."""
+"""``fastadmm privacy``: what a run guarantees, what a ledger holds, and what a budget buys."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.convert import PARTIES
 from fastadmm.cli.terminal import print_json, say
 from fastadmm.errors import ConfigError, FormatError
 
 
-@dataclass(frozen=True)
-class _Budget:
-    """Options for what a budget buys."""
-
-    epsilon: float | None = opt.EPSILON
-    delta: float | None = opt.DELTA
-    rounds: int | None = opt.ROUNDS
-    noise: float | None = opt.option("Noise per round: standard deviation divided by sensitivity.")
-    parties: int = opt.option(PARTIES.help, default=1, min=1)
-
-
 @app.command()
-@opt.with_options()
 def privacy(
     run: Path | None = opt.argument("Run directory, model directory or ledger to show.", default=None),
     *,
-    budget: _Budget,
+    epsilon: float | None = opt.EPSILON,
+    rounds: int | None = opt.ROUNDS,
+    noise: float | None = opt.option("Noise of a message: standard deviation divided by sensitivity."),
+    parties: int = opt.option("Number of parties that hold the same persons.", default=1, min=1),
+    delta: float | None = opt.DELTA,
     set_limit: float | None = opt.option(
         "State, once, the most that a ledger allows of each account, at --delta; makes the ledger.",
         metavar="EPSILON",
     ),
     as_json: bool = opt.JSON,
 ) -> None:
-    """Show a privacy statement or ledger, or compute epsilon, noise or rounds from the other two."""
+    """Show a privacy statement or ledger; or compute epsilon, noise or rounds from the other two."""
+    asked = sum(value is not None for value in (epsilon, rounds, noise))
+    if (run is None) != (asked == 2) or (run is not None and asked):
+        raise ConfigError("give a run, a model or a ledger; or two of --epsilon, --rounds and --noise")
+    if run is None:
+        _plan(epsilon, rounds, noise, parties, 1e-5 if delta is None else delta, as_json)
+        return
     if set_limit is not None:
-        _set_limit(run, set_limit, budget.delta)
-    delta = 1e-5 if budget.delta is None else budget.delta
-    if run is not None:
-        if own := opt.given_options(budget, "delta"):
-            raise ConfigError(
-                "privacy: give either a run, or two of --epsilon, --rounds and --noise; with a run leave out "
-                f"{', '.join(own)}"
-            )
-        _show(run, budget.delta, as_json)
-        return
-    from fastadmm.privacy.plan import plan_budget, plan_table
+        _set_limit(run, set_limit, delta)
+    _show(run, delta, as_json)
 
-    plan = plan_budget(
-        delta, epsilon=budget.epsilon, rounds=budget.rounds, multiplier=budget.noise, n_parties=budget.parties
-    )
+
+def _plan(
+    epsilon: float | None, rounds: int | None, noise: float | None, parties: int, delta: float, as_json: bool
+) -> None:
+    """The one of three that is not given, and what it means for a person in all parties."""
+    from fastadmm.privacy.accounting import compose_gdp, epsilon_of, noise_multiplier, rounds_within
+
+    for name, value in (("epsilon", epsilon), ("noise", noise)):
+        if value is not None and not 0.0 < value < math.inf:
+            raise ConfigError(f"--{name}: {value!r} must be positive and finite")
+    if rounds is None:
+        rounds = rounds_within(epsilon or 0.0, delta, noise or 0.0)
+        if rounds < 1:
+            raise ConfigError(f"epsilon {epsilon} at delta {delta:g} allows no round with this noise")
+    noise = noise_multiplier(epsilon or 0.0, delta, rounds) if noise is None else noise
+    mu = math.sqrt(rounds) / noise
+    joint = epsilon_of(compose_gdp([mu] * parties), delta)
+    found = {
+        "epsilon": epsilon_of(mu, delta),
+        "delta": delta,
+        "rounds": rounds,
+        "multiplier": noise,
+        "joint": joint,
+    }
     if as_json:
-        print_json(plan.to_json(), allow_nan=False)
+        print_json(found, allow_nan=False)
         return
+    rows = [(f"one person in all {parties} parties", f"epsilon {joint:.6g}")] if parties > 1 else []
     _print(
-        f"epsilon = {plan.epsilon:.6g} at delta = {delta:g} for {plan.rounds} round(s) with noise "
-        f"{plan.multiplier:.6g} times the sensitivity",
-        plan_table(plan, budget.parties),
+        f"epsilon = {found['epsilon']:.6g} at delta = {delta:g} for {rounds} round(s) with noise "
+        f"{noise:.6g} times the sensitivity",
+        rows,
     )
 
 
-def _set_limit(path: Path | None, epsilon: float, delta: float | None) -> None:
+def _set_limit(path: Path, epsilon: float, delta: float | None) -> None:
     """Let a ledger state its limit, at its own delta where none is given."""
     from fastadmm.privacy.ledger import Ledger
 
-    if path is None or path.is_dir():
+    if path.is_dir():
         raise ConfigError(
             "--set-limit: name the file of a ledger: fastadmm privacy LEDGER --set-limit EPSILON"
         )

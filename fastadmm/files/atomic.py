@@ -80,8 +80,7 @@ def storage_error(path: str | os.PathLike[str], error: OSError, action: str = "w
     elif error.errno in _DENIED:
         hint = f"; you may not {action} here: check the permissions"
     elif error.errno == errno.ENOTDIR:
-        file, hint = _file_above(path), ""
-        reason = _no_directory(file) if file else reason
+        hint = "; a part of the path is a file"
     elif error.errno == errno.ENOENT:
         hint = "; check the path" if action == "read" else "; create the directory first"
     else:
@@ -94,20 +93,8 @@ def storage_error(path: str | os.PathLike[str], error: OSError, action: str = "w
 def refuse_parent(path: str | os.PathLike[str]) -> None:
     """Refuse a place whose directory is not there, or is a file."""
     parent = Path(os.path.realpath(path)).parent
-    if parent.is_dir():
-        return
-    file = _file_above(path)
-    reason = _no_directory(file) if file else f"there is no directory {shown(parent)}; create it first"
-    raise StorageError(f"{shown(path)}: cannot write: {reason}")
-
-
-def _file_above(path: str | os.PathLike[str]) -> Path | None:
-    """The file in the place of one of the directories of a path."""
-    return next((parent for parent in Path(os.path.abspath(path)).parents if parent.is_file()), None)
-
-
-def _no_directory(file: Path) -> str:
-    return f"{shown(file)} is a file, not a directory"
+    if not parent.is_dir():
+        raise StorageError(f"{shown(path)}: cannot write: {shown(parent)} is no directory; create it first")
 
 
 @contextmanager

@@ -1,9 +1,15 @@
 """Digests: of row ids (do two files describe the same samples in the same order?) and of contents."""
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 
 def _strings_bytes(strings: Iterable[str]) -> bytes:
@@ -74,17 +80,15 @@ class ContentDigest:
         self._indices = hashlib.sha256()
         self._lengths = hashlib.sha256()
 
-    def update_dense(self, block: np.ndarray) -> None:
-        """Add rows of a dense block, shape (k, d)."""
+    def update(self, block: np.ndarray | csr_array) -> None:
+        """Add rows, dense or CSR, shape (k, d)."""
         self._rows += block.shape[0]
-        self._values.update(np.ascontiguousarray(block, dtype=self.dtype).data)
-
-    def update_csr(self, data: np.ndarray, indices: np.ndarray, indptr: np.ndarray) -> None:
-        """Add k rows of a CSR block: values, column indices, and k + 1 row pointers."""
-        self._rows += len(indptr) - 1
-        self._values.update(np.ascontiguousarray(data, dtype=self.dtype).data)
-        self._indices.update(np.ascontiguousarray(indices, dtype="<i8").data)
-        self._lengths.update(np.ascontiguousarray(np.diff(indptr), dtype="<i8").data)
+        values = block if isinstance(block, np.ndarray) else block.data
+        self._values.update(np.ascontiguousarray(values, dtype=self.dtype).data)
+        if not isinstance(block, np.ndarray):
+            self._indices.update(np.ascontiguousarray(block.indices, dtype="<i8").data)
+            lengths = np.diff(block.indptr.astype("<i8", copy=False))
+            self._lengths.update(np.ascontiguousarray(lengths, dtype="<i8").data)
 
     def text(self, names: Iterable[str]) -> str:
         """Return ``sha256:<hex>`` for everything so far and these feature names."""

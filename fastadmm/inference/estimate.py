@@ -11,7 +11,7 @@ where G = H under the model, and the sum of squared gradients otherwise ("sandwi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,7 +19,8 @@ from scipy import linalg, special
 
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError
-from fastadmm.inference.likelihood import FAMILIES, Family, family_of, joint_gram, joint_products
+from fastadmm.inference.classes import rows_of_classes
+from fastadmm.inference.likelihood import FAMILIES, Family, Rows, family_of, joint_gram, joint_products
 from fastadmm.method.certificate import increasing_root
 from fastadmm.problem.problem import Problem
 
@@ -131,7 +132,7 @@ class Estimate:
 def estimate(
     problem: Problem,
     weights: Sequence[Array],
-    intercept: float,
+    intercept: Array | float,
     engine: Engine,
     covariance: str,
     names: Sequence[str],
@@ -139,15 +140,59 @@ def estimate(
 ) -> Estimate:
     """Infer from a trained model and the data it was trained on.
 
-    Shapes: each of weights (d_m,); penalty (p, p).
+    Shapes: each of weights (d_m,) or (d_m, C); intercept (C,); penalty (p, p).
     """
     family = check_inferable(problem, covariance)
-    active = problem.weight > 0.0
+    active, ones, vector = problem.weight > 0.0, problem.fit_intercept, problem.loss.vector
     n, total = int(active.sum()), _total(problem, family)
     weight = problem.weight * (total / problem.weight.sum())
-    p = sum(len(x) for x in weights) + problem.fit_intercept
-    if p > _MOST_COLUMNS:
-        raise InputError(f"inference: {p} weights; at most {_MOST_COLUMNS} fit")
+    width = sum(len(x) for x in weights) + ones
+    others = problem.n_outputs - 1 if vector else 1
+    size = others * width
+    if size > _MOST_COLUMNS:
+        raise InputError(f"inference: {size} weights; at most {_MOST_COLUMNS} fit")
+    if vector:
+        rows = rows_of_classes(problem, weights, np.ravel(intercept), weight, engine)
+    else:
+        rows = _rows_of_one(
+            problem, family, weights, float(np.ravel(intercept)[0]), weight, engine, covariance
+        )
+    if rows.spread is not None:
+        refuse_separated(rows.spread, active)
+    hessian = _information(problem, others, rows.curvature, engine)
+    if penalty is None:
+        shrinks = np.diag([ridge_of(problem)] * (width - ones) + [0.0] * ones)
+        penalty = np.kron(np.eye(others) - (1.0 / problem.n_outputs if vector else 0.0), shrinks)
+    solve = Factor(hessian + penalty, [*names, *[INTERCEPT] * ones] * others)
+    df = float(np.trace(solve(hessian)))
+    if n - df <= 0.0:
+        raise InputError(f"inference: {size} weights from {n} rows: nothing is left to estimate errors from")
+    fit = _fit(problem, family, rows, n, df, engine)
+    middle = fit.dispersion * hessian
+    if covariance != "model":
+        slopes = rows.slopes
+        middle = _information(problem, others, lambda a, b: slopes[a] * slopes[b], engine)
+        middle = middle * (n / (n - df) if covariance == "HC1" else 1.0)
+    covered = solve(solve(middle).T)
+    covered = 0.5 * (covered + covered.T)
+    gradient = np.concatenate([joint_products(problem.blocks, own, ones, engine) for own in rows.slopes])
+    step = solve(gradient + penalty @ rows.estimates)
+    distance = float(np.max(np.abs(step) / np.sqrt(np.diag(covered)), initial=0.0))
+    shrunk, tested = size - df > SHRUNK, size - others * ones
+    overall = None if shrunk or not tested else overall_test(family, fit, tested)
+    return Estimate(rows.estimates, covered, family, fit, overall, shrunk, step, distance)
+
+
+def _rows_of_one(
+    problem: Problem,
+    family: Family,
+    weights: Sequence[Array],
+    intercept: float,
+    weight: Array,
+    engine: Engine,
+    covariance: str,
+) -> Rows:
+    """What the rows say of one predictor."""
     z = problem.offset + intercept
     for block, x in zip(problem.blocks, weights, strict=True):
         z = z + block.product(np.ascontiguousarray(x), engine)
@@ -156,28 +201,31 @@ def estimate(
     problem.loss.curvature(z, problem.y, weight, curvature, engine)
     if covariance == "model" and family.information is not None:
         curvature = weight * family.information(z)
+    return Rows(
+        z=z,
+        null=_null_predictor(problem, weight, engine),
+        weight=weight,
+        slopes=slope[np.newaxis],
+        curvature=lambda a, b: curvature,
+        estimates=np.concatenate([*weights, [intercept]] if problem.fit_intercept else list(weights)),
+        spread=curvature / np.where(weight > 0.0, weight, 1.0)
+        if problem.loss.name in ("logistic", "binomial")
+        else None,
+    )
+
+
+def _information(problem: Problem, others: int, weight: Callable[[int, int], Array], engine: Engine) -> Array:
+    """Weighted Gram matrices of all columns for each pair of predictors, as one matrix."""
     own, ones = problem.blocks, problem.fit_intercept
-    hessian = joint_gram(own, curvature, ones, engine)
-    if penalty is None:
-        penalty = np.diag([ridge_of(problem)] * (p - ones) + [0.0] * ones)
-    estimates = np.concatenate([*weights, [intercept]] if ones else list(weights))
-    if problem.loss.name in ("logistic", "binomial"):
-        refuse_separated(curvature / np.where(active, weight, 1.0), active)
-    solve = Factor(hessian + penalty, [*names, INTERCEPT])
-    df = float(np.trace(solve(hessian)))
-    if n - df <= 0.0:
-        raise InputError(f"inference: {p} weights from {n} rows: nothing is left to estimate errors from")
-    fit = _fit(problem, family, z, weight, n, df, engine)
-    middle = fit.dispersion * hessian
-    if covariance != "model":
-        middle = joint_gram(own, slope * slope, ones, engine) * (n / (n - df) if covariance == "HC1" else 1.0)
-    covered = solve(solve(middle).T)
-    covered = 0.5 * (covered + covered.T)
-    step = solve(joint_products(own, slope, ones, engine) + penalty @ estimates)
-    distance = float(np.max(np.abs(step) / np.sqrt(np.diag(covered)), initial=0.0))
-    shrunk = p - df > SHRUNK
-    overall = None if shrunk or p == ones else overall_test(family, fit, p - ones)
-    return Estimate(estimates, covered, family, fit, overall, shrunk, step, distance)
+    blocks: list[list[Array]] = [[np.zeros(0)] * others for _ in range(others)]
+    for a in range(others):
+        for b in range(a + 1):
+            by = weight(a, b)
+            found = joint_gram(own, np.maximum(by, 0.0), ones, engine)
+            if by.min(initial=0.0) < 0.0:
+                found = found - joint_gram(own, np.maximum(-by, 0.0), ones, engine)
+            blocks[a][b], blocks[b][a] = found, found.T
+    return np.block(blocks)
 
 
 def ridge_of(problem: Problem) -> float:
@@ -196,18 +244,6 @@ def _total(problem: Problem, family: Family) -> float:
 
 def check_inferable(problem: Problem, covariance: str) -> Family:
     """The loss's distribution."""
-    check_penalty(problem, covariance)
-    family = family_of(problem.loss)
-    if family is None:
-        raise ConfigError(
-            f"inference: the loss {problem.loss.name!r} is no log-likelihood with standard errors here; "
-            f"train with {', '.join(FAMILIES)}"
-        )
-    return family
-
-
-def check_penalty(problem: Problem, covariance: str) -> None:
-    """Refuse what has no standard errors, whatever the loss."""
     if covariance not in COVARIANCES:
         raise ConfigError(f"covariance: unknown choice {covariance!r}; choose {', '.join(COVARIANCES)}")
     kind = problem.party_regularizers[0].name
@@ -216,6 +252,13 @@ def check_penalty(problem: Problem, covariance: str) -> None:
             f"inference: standard errors are not valid after regularizer {kind!r} or inside a set: they "
             "ignore that columns were chosen by the data; train with l2 and a small lambda"
         )
+    family = family_of(problem.loss)
+    if family is None:
+        raise ConfigError(
+            f"inference: the loss {problem.loss.name!r} is no log-likelihood with standard errors here; "
+            f"train with {', '.join(FAMILIES)}"
+        )
+    return family
 
 
 def refuse_separated(curvature: Array, active: Array) -> None:
@@ -268,19 +311,21 @@ def _last_dependent(lower: Array, order: Array, rank: int, names: Sequence[str])
     return int(max(j for j in taking_part if names[j] != INTERCEPT))
 
 
-def _fit(problem: Problem, family: Family, z: Array, weight: Array, n: int, df: float, engine: Engine) -> Fit:
-    y = problem.y
-    null = _null_predictor(problem, weight, engine)
-    deviance, null_deviance = (_deviance(problem, at, weight, engine) for at in (z, null))
+def _fit(problem: Problem, family: Family, rows: Rows, n: int, df: float, engine: Engine) -> Fit:
+    y, weight, points = problem.y, rows.weight, (rows.z, rows.null)
     dispersion = 1.0
     if family.variance is not None:
-        mean = problem.loss.predict_mean(z)
+        mean = problem.loss.predict_mean(rows.z)
         dispersion = float(weight @ ((y - mean) ** 2 / family.variance(mean))) / (n - df)
         if dispersion == 0.0:
             raise InputError(
                 "inference: the model meets every target exactly: nothing is left to estimate errors from"
             )
-    likelihood, at_null = (family.log_likelihood(at, y, weight, dispersion) for at in (z, null))
+    likelihood, at_null = (family.log_likelihood(at, y, weight, dispersion) for at in points)
+    if problem.loss.vector:
+        deviance, null_deviance = -2.0 * likelihood, -2.0 * at_null
+    else:
+        deviance, null_deviance = (_deviance(problem, at, weight, engine) for at in points)
     adjusted, r2 = None, 1.0 - likelihood / at_null if at_null else math.nan
     if family.has_dispersion:
         r2 = 1.0 - deviance / null_deviance if null_deviance else math.nan

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import betaln, gammaln
+from scipy.special import betaln, gammaln, logsumexp
 
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.engine.engine import Engine
@@ -61,6 +61,11 @@ def _gamma(z: Array, y: Array, weight: Array, dispersion: float) -> float:
     return float(weight @ (front - shape * (np.expm1(t) - t) - np.log(y)))
 
 
+def _multinomial(z: Array, y: Array, weight: Array, _: float) -> float:
+    """Shapes: z (C, N)."""
+    return float(weight @ (z[y.astype(int), np.arange(len(y))] - logsumexp(z, axis=0)))
+
+
 def _negative_binomial(loss: NegativeBinomial) -> Family:
     alpha, size = loss.alpha, 1.0 / loss.alpha
 
@@ -96,12 +101,29 @@ FAMILIES: dict[str, Callable[..., Family]] = {
     "tweedie": _tweedie,
     "negative_binomial": _negative_binomial,
     "squared": lambda _: Family("normal", _normal, variance=np.ones_like),
+    "multinomial": lambda _: Family("multinomial", _multinomial, "odds ratio"),
 }
 
 
 def family_of(loss: Loss) -> Family | None:
     """Distribution that a loss is the negative log-likelihood of; None for a loss that is none."""
     return FAMILIES[loss.name](loss) if loss.name in FAMILIES else None
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What the rows say at a model's weights, of K predictors: one, or one for each class but the first.
+
+    Shapes: z, null (N,) or (C, N); weight (N,); slopes (K, N); estimates (K p,).
+    """
+
+    z: Array  # predictors of the model, and of offset and intercept alone
+    null: Array
+    weight: Array
+    slopes: Array  # derivatives of each row's loss
+    curvature: Callable[[int, int], Array]  # second derivatives, of shape (N,), by two predictors
+    estimates: Array  # predictor by predictor, the intercept last in each
+    spread: Array | None = None  # p (1 - p) of fitted probabilities, of shape (N,); None where there are none
 
 
 #: Columns that are spread out over the rows at a time.

@@ -14,7 +14,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.files.atomic import plain
 from fastadmm.files.escapes import printable
-from fastadmm.inference.classes import estimate_classes, order_of
+from fastadmm.inference.classes import order_of
 from fastadmm.inference.estimate import Estimate, Fit, Test, estimate
 from fastadmm.problem.problem import Problem
 
@@ -183,10 +183,7 @@ def infer(
     mapping = mapping if units is None else units @ mapping
     with Engine(threads) as engine, engine.limited():
         scaled = [x / factor for x, factor in zip(weights, own, strict=True)]
-        if problem.loss.vector:
-            found = estimate_classes(problem, scaled, np.ravel(intercept), engine, covariance, called)
-        else:
-            found = estimate(problem, scaled, float(np.ravel(intercept)[0]), engine, covariance, called)
+        found = estimate(problem, scaled, intercept, engine, covariance, called)
     widths = [len(x) for x in weights]
     ends = np.cumsum([0, *widths])
     columns = {name: list(features[a:b]) for name, a, b in zip(problem.names, ends, ends[1:])}

@@ -1,7 +1,7 @@
-"""What an owner run charges: all rounds beforehand, and rounds that have to be answered once more.
+"""What an owner run charges, all rounds beforehand, and the answers that it stores.
 
 The ledger notes each draw of a round at no cost, so that it knows which rounds were answered, whatever became
-of their files. A round that is answered once more is a further charge, or the budget refuses it.
+of their files. A round whose answers were lost is not answered once more.
 """
 
 from __future__ import annotations
@@ -9,15 +9,14 @@ from __future__ import annotations
 import io
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from fastadmm.errors import ConfigError, FormatError, PrivacyBudgetError
-from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.errors import FormatError, PrivacyBudgetError
+from fastadmm.files.atomic import shown
 from fastadmm.files.reading import read_bytes
 from fastadmm.owners.owner import Owner
 from fastadmm.owners.setup import Setup
@@ -42,22 +41,12 @@ class _Member:
     pure: float
     budget: float
 
-    def charge(self, run: str, release: str, share: float = 1.0) -> Charge:
-        """A share of all rounds: epsilon adds up, mu in squares."""
-        return Charge.to(self.account, run, release, gdp=self.gdp * math.sqrt(share), pure=self.pure * share)
-
 
 class RunAccount:
     """The owners of a run that answer with noise, their budgets and their ledger."""
 
     def __init__(self, run: Path, identifier: str, setup: Setup, data: Owners) -> None:
         settings = setup.settings
-        self.batches = settings.batch < 1
-        if self.batches and settings.ledger is not None:
-            raise ConfigError(
-                "ledger: the cost of batches does not add up exactly with that of other runs; leave --ledger "
-                "out"
-            )
         self.ledger = Ledger(Path(settings.ledger) if settings.ledger is not None else run / LEDGER)
         self.identifier, self.setup = identifier, setup
         gaussian = settings.mechanism == "gaussian"
@@ -78,69 +67,46 @@ class RunAccount:
     def charge_all_rounds(self) -> None:
         """Charge every owner's answers of all rounds, once per run; refused for one, nothing is charged."""
         release = f"answers to {self.setup.settings.rounds} gradient queries"
-        payments = self._payments(release)
+        payments = [
+            Payment(
+                self.ledger,
+                [Charge.to(m.account, self.identifier, release, gdp=m.gdp, pure=m.pure)],
+                m.budget,
+                self.delta,
+            )
+            for m in self.private
+        ]
         # Set aside first: another run that comes between two owners would stop this one half way.
         reserve(self.ledger, [p for p in payments if not self.ledger.holds(p.charges[0])])
         for payment in payments:
             payment.charge("")
 
-    def _payments(self, release: str, share: float = 1.0) -> list[Payment]:
-        """What a share of all rounds costs each owner."""
-        run = self.identifier
-        return [
-            Payment(self.ledger, [m.charge(run, release, share)], m.budget, self.delta) for m in self.private
-        ]
-
-    def payment(self, number: int) -> RoundPayment:
-        """What a round costs."""
-        note = Charge.to(self.private[0].account, self.identifier, f"answers to query {number}")
-        again = self._payments(f"answers to query {number} again", 1.0 / self.setup.settings.rounds)
-        return RoundPayment(self.ledger, [note], math.inf, 0.0, None if self.batches else again)
-
-    def add_repeated(self, statement: dict[str, Any]) -> None:
-        """Let a statement say what was really spent, where rounds were answered more than once."""
-        more = {}
-        for member in self.private:
-            spent = self.ledger.spent(member.account, self.identifier).epsilon(self.delta)
-            if spent > member.owner.epsilon * (1.0 + 1e-9):
-                more[member.owner.name] = spent
-        for entry in statement["owners"]:
-            if entry["name"] in more:
-                entry["epsilon_per_owner"] = more[entry["name"]]
-                entry["epsilon"] = more[entry["name"]] * self.setup.kappa
-        if more:
-            text = "Rounds whose answers were lost were answered again: epsilon counts both."
-            statement["sentence"] += f" {text}"
+    def note(self, number: int) -> RoundNote:
+        """The note of a round's draw."""
+        charge = Charge.to(self.private[0].account, self.identifier, f"answers to query {number}")
+        return RoundNote(self.ledger, [charge], math.inf, 0.0)
 
 
 @dataclass(frozen=True)
-class RoundPayment(Payment):
-    """What one round costs: the note of the first draw nothing, any later draw a share of all rounds."""
-
-    again: Sequence[Payment] | None = ()
+class RoundNote(Payment):
+    """The note of a round's only draw, which costs nothing: all rounds were charged beforehand."""
 
     def check(self) -> None:
-        """Refuse a round that the budget does not allow, before anything is drawn."""
-        if self.charges and draws_of(self.ledger, self.charges[0]):
-            for payment in self._priced():
-                payment.check()
+        """Refuse a round that was answered before."""
+        self._refuse_another("")
 
     def charge(self, draw: str) -> None:
-        """Note a draw, and charge it unless it is the first of its round."""
-        if not self.charges:
-            return
+        """Note the draw."""
+        self._refuse_another(draw)
         super().charge(draw)
-        if draws_of(self.ledger, self.charges[0])[0] != draw:
-            for payment in self._priced():
-                payment.charge(draw)
 
-    def _priced(self) -> Sequence[Payment]:
-        if self.again is None:
+    def _refuse_another(self, draw: str) -> None:
+        drawn = draws_of(self.ledger, self.charges[0])
+        if drawn and draw not in drawn:
             raise PrivacyBudgetError(
-                f"{self.charges[0].release}: was answered before, and that answer is lost; what another one "
-                "on a batch costs does not add up: restore the file, or start a new run; nothing was sent"
+                f"{self.charges[0].release}: was answered before, and that answer is lost: restore the file, "
+                "or start a new run; nothing was sent"
             )
-        return self.again
 
 
 class Answers:
@@ -152,8 +118,6 @@ class Answers:
         self.directory, self.shape = directory, shape
         self._payment, self._releases = payment, Releases(directory)
         self._before = run  # what the next answer's question continues
-        with storage_errors(directory, "read"):
-            self._names = sorted(os.listdir(directory)) if directory.is_dir() else []
 
     def holds(self, number: int) -> bool:
         """Whether a round was answered."""
@@ -165,8 +129,6 @@ class Answers:
         if old is not None:
             answers = self._checked(old, _read_old(old))
         else:
-            if not self.holds(number):
-                self._refuse_hole(number)
             # Not the query itself, whose last bits may differ on another machine.
             question = digest_of(self._before, number)
             place = self.directory / f"{_name(number)}.npz"
@@ -180,16 +142,6 @@ class Answers:
         self._before = digest_of(self._before, number, answers)
         return answers
 
-    def _refuse_hole(self, number: int) -> None:
-        numbers = [_number(name) for name in self._names]
-        later = min((n for n in numbers if n is not None and n > number), default=None)
-        self._names = []  # what comes after this round is made here
-        if later is not None:
-            raise FormatError(
-                f"{shown(self.directory)}: the answers of round {number} are missing, those of round {later} "
-                "are there; restore them, or remove the later ones to ask again, which is charged"
-            )
-
     def _checked(self, path: Path, answers: np.ndarray) -> np.ndarray:
         if answers.shape != self.shape or answers.dtype != np.float64 or not np.isfinite(answers).all():
             raise FormatError(f"{shown(path)}: holds no {self.shape} finite numbers; restore the file")
@@ -198,16 +150,11 @@ class Answers:
     def _old(self, number: int) -> Path | None:
         """The answers as older versions kept them: one array, without a checksum."""
         path = self.directory / f"{_name(number)}.npy"
-        return path if path.name in self._names else None
+        return path if os.path.lexists(path) else None
 
 
 def _name(number: int) -> str:
     return f"round-{number:06d}"
-
-
-def _number(name: str) -> int | None:
-    digits = name.removeprefix("round-").split(".")[0]
-    return int(digits) if digits.isdecimal() else None
 
 
 def _read_old(path: Path) -> np.ndarray:

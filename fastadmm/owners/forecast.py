@@ -5,11 +5,9 @@ variance of every coordinate obey an exact recursion. To optimisation and noise 
 costs, :math:`s^2 p / (2 n)`.
 """
 
-import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,9 +16,6 @@ from fastadmm.errors import ConfigError
 from fastadmm.files.atomic import plain
 from fastadmm.owners.learner import PRINTED, average_weight, step_of
 from fastadmm.owners.pilot import Pilot
-
-#: Up to this many owners all coalitions are tried; beyond, owners are dropped one by one.
-ALL_COALITIONS_UP_TO = 12
 
 
 @dataclass(frozen=True)
@@ -94,17 +89,6 @@ def corrected_bound(
     return (1 - step * low) ** rounds * start + step * high * variance / (2 * low)
 
 
-def paper_laws(members: Sequence[Member], xi: float, low: float, step: float) -> dict[str, float]:
-    """What the paper's theorems say, with its step constant rho taken as the step."""
-    n = sum(member.n_samples for member in members)
-    psi = sum(1.0 / member.epsilon**2 for member in members) / n**2
-    return {
-        "psi": psi,
-        "theorem2": 8 * xi**2 * step / low * psi if low > 0 else math.inf,
-        "theorem3": xi * math.sqrt(psi),
-    }
-
-
 @dataclass(frozen=True, eq=False)
 class Forecast:
     """The forecast of a set of owners under common settings."""
@@ -156,29 +140,16 @@ class Forecast:
 
     # --- gap -----------------------------------------------------------------------------------------------
 
-    @cached_property
-    def _responses(self) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-        return {}
-
-    def _response(self, rounds: int) -> tuple[float, float]:
-        """Optimisation and unit noise terms at T; schedules that do not depend on T share one pass."""
-        method = "constant" if self.method == "adaptive" else self.method
-        key = rounds if method in PRINTED else 0
-        if key not in self._responses or len(self._responses[key][0]) < rounds - (method in PRINTED):
-            span = rounds if method in PRINTED else max(2 * rounds, 64)
-            self._responses[key] = linear_response(method, self.step, self.pilot.h, self.pilot.e, span)
-        at = rounds - 1 - (method in PRINTED)
-        optimisation, noise = self._responses[key]
-        return float(optimisation[at]), float(noise[at])
-
     def gap(self, members: Sequence[Member] | None = None, rounds: int | None = None) -> Gap:
         """Forecast gap of a coalition."""
         members = self.members if members is None else members
         rounds = self.rounds if rounds is None else rounds
-        optimisation, unit = self._response(rounds)
+        method = "constant" if self.method == "adaptive" else self.method
+        optimisation, unit = linear_response(method, self.step, self.pilot.h, self.pilot.e, rounds)
         n = sum(m.n_samples for m in members)
         statistical = self.pilot.residual * len(self.pilot.h) / (2 * n)
-        return Gap(optimisation, unit * self.noise_variance(members, rounds), statistical, rounds)
+        noise = float(unit[-1]) * self.noise_variance(members, rounds)
+        return Gap(float(optimisation[-1]), noise, statistical, rounds)
 
     def best_rounds(self, most: int = 1000) -> Gap:
         """The gap at the number of rounds that makes it smallest."""
@@ -209,41 +180,21 @@ class Forecast:
         others = self.without(name)
         return math.inf if not others else self.gap(others).total - self.gap().total
 
-    def noise_threshold(self, name: str) -> float | None:
-        """Records above which an owner lowers the noise term, if weights are n_l/n and answers Laplace's."""
-        others = self.without(name)
-        total = sum(1 / m.epsilon**2 for m in others)
-        if self.mechanism != "laplace" or self.weights != "size" or total == 0:
-            return None
-        epsilon = next(m.epsilon for m in self.members if m.name == name)
-        return sum(m.n_samples for m in others) * (math.sqrt(1 + 1 / (epsilon**2 * total)) - 1)
-
     def best_coalition(self) -> tuple[tuple[Member, ...], Gap]:
-        """The owners with the smallest total gap at the forecast's T."""
-        if len(self.members) <= ALL_COALITIONS_UP_TO:
-            sizes = range(1, len(self.members) + 1)
-            candidates = [c for size in sizes for c in itertools.combinations(self.members, size)]
-        else:
-            kept, candidates = self.members, [self.members]
-            while len(kept) > 1:
-                options = [tuple(o for o in kept if o is not m) for m in kept]
-                kept = min(options, key=lambda subset: self.gap(subset).total)
-                candidates.append(kept)
-        gaps = [self.gap(subset) for subset in candidates]
-        best = min(range(len(gaps)), key=lambda k: gaps[k].total)
-        return candidates[best], gaps[best]
+        """The owners with the smallest total gap at the forecast's T, found by leaving out one by one."""
+        kept, candidates = self.members, [self.members]
+        while len(kept) > 1:
+            options = [tuple(o for o in kept if o is not m) for m in kept]
+            kept = min(options, key=lambda subset: self.gap(subset).total)
+            candidates.append(kept)
+        best = min(candidates, key=lambda subset: self.gap(subset).total)
+        return best, self.gap(best)
 
     def warnings(self) -> list[str]:
-        """Where the paper's laws, or the forecast itself, do not apply."""
-        gap = self.gap()
+        """Where the forecast itself does not apply."""
         texts = {
-            "noise does not dominate: the paper's law (1/n^2) sum 1/eps^2 ignores the optimisation term "
-            f"{gap.optimisation:.3g} beside the noise {gap.noise:.3g}": gap.noise < 3 * gap.optimisation,
             "algorithm 1 steps by rho/(T^2 k): the steps add up to about rho ln(T)/T^2, so the iterate does "
-            "not move; its Theorem 2 does not hold": self.method == "algorithm1",
-            "the paper's law is for Laplace answers; Gaussian ones follow (1/n^2) sum nu(eps, delta)^2": (
-                self.mechanism == "gaussian"
-            ),
+            "not move": self.method == "algorithm1",
             "weights by budget change the objective where owners differ: it is then their weighted mean": (
                 self.weights == "budget"
             ),
@@ -277,18 +228,15 @@ class Forecast:
             "relative": gap.training / self.pilot.optimum if self.pilot.optimum else None,
             "bound": self.bound(),
             "best_rounds": best.to_json(),
-            "paper": paper_laws(self.members, self.xi, float(h.min()), self.step),
             "warnings": self.warnings(),
             "best_coalition": {"owners": [m.name for m in coalition], "gap": coalition_gap.to_json()},
             "leave_out": [m.name for m in self.members if m.name not in chosen],
-            "weighting": {kind: replace(self, weights=kind).gap().to_json() for kind in ("size", "budget")},
             "owners": [
                 {
                     "name": m.name,
                     "n_samples": m.n_samples,
                     "epsilon": m.epsilon,
                     "marginal_value": self.marginal_value(m.name),
-                    "noise_threshold": self.noise_threshold(m.name),
                 }
                 for m in self.members
             ],

@@ -13,8 +13,6 @@ import numpy as np
 
 from fastadmm.errors import ConfigError
 
-METHODS = ("constant", "adaptive", "strongly_convex", "algorithm1", "algorithm2")
-
 #: The two methods of the paper query T - 1 times.
 PRINTED = ("algorithm1", "algorithm2")
 
@@ -54,8 +52,6 @@ class Learner:
         theta_max: float = math.inf,
         noise: float = 0.0,
     ) -> None:
-        if method not in METHODS:
-            raise ConfigError(f"method: {method!r} is not one of auto, {', '.join(METHODS)}")
         if not 0 < step < math.inf:
             raise ConfigError(f"step: {step:g} must be positive and finite")
         self.method, self.rounds, self.step = method, rounds, step

@@ -10,15 +10,12 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
 from fastadmm.errors import ConfigError
 from fastadmm.owners.bound import Bound
 from fastadmm.privacy.accounting import noise_multiplier
-
-MECHANISMS = ("laplace", "gaussian")
 
 #: The noise's scale is about this power of two in steps of the lattice.
 _SCALE_BITS = 32
@@ -134,25 +131,13 @@ def make_answers(
     rounds: int,
     epsilon: float,
     delta: float | None = None,
-    batch: float = 1.0,
-    slack: float = 0.0,
 ) -> NoNoise | LaplaceAnswers | GaussianAnswers:
     """Calibrate one owner's answers."""
-    if not 0 < batch <= 1:
-        raise ConfigError(f"batch: {batch:g} is not a share of the records, above 0 and at most 1")
     if math.isinf(epsilon):
         return NoNoise()
-    if math.isinf(bound.xi):
-        raise ConfigError(
-            "bound: gradients are unbounded, so no noise gives epsilon; pass --bound clip:XI, or features:R"
-        )
     unit = lattice_unit(n_records, bound.xi)
-    sensitivity = 2.0 * bound.xi + slack
+    sensitivity = 2.0 * bound.xi
     if mechanism == "laplace":
-        if batch < 1:
-            raise ConfigError(
-                "batch: batches are accounted for Gaussian answers only; pass --mechanism gaussian"
-            )
         # Contributions were rounded to the unit: half a unit per coordinate and record.
         sensitivity += n_parameters * unit
         return laplace_answers(unit, sensitivity, n_parameters, epsilon, rounds)
@@ -165,55 +150,10 @@ def make_answers(
         )
     root = math.sqrt(n_parameters)
     sensitivity += root * unit
-    if batch < 1:
-        multiplier = batch_multiplier(epsilon, delta, rounds, n_records, round(batch * n_records))
-    else:
-        multiplier = noise_multiplier(epsilon, delta, rounds)
+    multiplier = noise_multiplier(epsilon, delta, rounds)
     step = _step(unit, sensitivity * multiplier)
     sensitivity += root * step
     return GaussianAnswers(step, sensitivity * multiplier)
-
-
-@lru_cache(maxsize=256)
-def batch_multiplier(epsilon: float, delta: float, rounds: int, n_records: int, size: int) -> float:
-    r""":math:`\sigma / \Delta` of answers on secret batches (Wang, Balle and Kasiviswanathan 2019)."""
-    try:
-        import dp_accounting
-        from dp_accounting import rdp
-    except ImportError:
-        raise ConfigError(
-            "batch: the accounting of batches needs dp-accounting; install it with: "
-            "pip install 'fastadmm[privacy]'"
-        ) from None
-    relation = dp_accounting.NeighboringRelation.REPLACE_ONE
-
-    def event(multiplier: float) -> dp_accounting.DpEvent:
-        answer = dp_accounting.SampledWithoutReplacementDpEvent(
-            n_records, size, dp_accounting.GaussianDpEvent(multiplier)
-        )
-        return dp_accounting.SelfComposedDpEvent(answer, rounds)
-
-    plain = noise_multiplier(epsilon, delta, rounds)
-    orders = [*range(2, 33), *range(34, 65, 2), 80, 96, 128]
-
-    def spent(multiplier: float) -> float:
-        accountant = rdp.RdpAccountant(orders, relation)
-        accountant.compose(event(multiplier))
-        return float(accountant.get_epsilon(delta))
-
-    if spent(plain) > epsilon:
-        return plain
-    from scipy.optimize import brentq
-
-    # Sampling can at best divide the multiplier by the ratio of the sizes.
-    low = 0.3 * plain * size / n_records
-    if spent(low) <= epsilon:
-        return low
-    root = brentq(lambda m: math.log(spent(math.exp(m)) / epsilon), math.log(low), math.log(plain), xtol=1e-3)
-    result = math.exp(root) * 1.002
-    while spent(result) > epsilon:
-        result *= 1.001
-    return min(result, plain)
 
 
 def gaussian_steps(scale: float, size: int) -> np.ndarray:
@@ -224,11 +164,3 @@ def gaussian_steps(scale: float, size: int) -> np.ndarray:
     out = np.empty(size, dtype=np.int64)
     grid_normal(key, np.zeros(3, dtype=np.uint32), scale, out, 0, size)
     return out
-
-
-def secret_batch(n_records: int, size: int) -> np.ndarray:
-    """A uniform subset of the records as a mask of shape (n,), drawn from the operating system."""
-    tickets = np.frombuffer(os.urandom(8 * n_records), dtype=np.uint64)
-    mask = np.zeros(n_records, dtype=bool)
-    mask[np.argpartition(tickets, size - 1)[:size]] = True
-    return mask

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,9 +13,6 @@ from fastadmm.owners.mechanism import GaussianAnswers, LaplaceAnswers, NoNoise, 
 
 if TYPE_CHECKING:
     from fastadmm.store.owner_file import OwnerFile
-
-#: Up to this many parameters, moments of the squared loss are kept instead of passing over the rows.
-MOMENTS_UP_TO = 256
 
 
 class Rows:
@@ -72,11 +68,10 @@ class Owner:
         epsilon: float,
         rounds: int,
         delta: float | None = None,
-        batch: float = 1.0,
         engine: Engine | None = None,
     ) -> None:
         self.name, self.rows, self.loss, self.bound = name, rows, loss, bound
-        self.intercept, self.epsilon, self.batch = int(intercept), epsilon, batch
+        self.intercept, self.epsilon = int(intercept), epsilon
         self.n_parameters = rows.n_features + self.intercept
         self.engine = engine or Engine(1)
         self.answers: NoNoise | LaplaceAnswers | GaussianAnswers = make_answers(
@@ -87,38 +82,12 @@ class Owner:
             rounds=rounds,
             epsilon=epsilon,
             delta=delta,
-            batch=batch,
-            slack=self._moments_slack() if self.uses_moments else 0.0,
         )
-        self.batch_size = rows.n_samples if batch >= 1 else max(1, round(batch * rows.n_samples))
 
     @property
     def n_samples(self) -> int:
         """Records of the owner."""
         return self.rows.n_samples
-
-    @property
-    def uses_moments(self) -> bool:
-        """Whether one pass over the rows serves all rounds: squared loss with bounded features."""
-        return (
-            self.loss.name == "squared"
-            and self.bound.kind == "features"
-            and self.rows.kind == "dense"
-            and self.batch >= 1
-            and self.n_parameters <= MOMENTS_UP_TO
-        )
-
-    def _moment_size(self) -> float:
-        """Largest entry of one record's moments."""
-        return max(self.bound.row_norm, self.bound.target_limit, 1e-300) ** 2
-
-    def _moments_slack(self) -> float:
-        """What rounding of moments and of their product with a query adds between two neighbours."""
-        p, theta_max, row = self.n_parameters, self.bound.theta_max, self.bound.row_norm
-        unit = lattice_unit(self.n_samples, self._moment_size())
-        wide = math.sqrt(p) * row
-        product = self.n_samples * wide * (wide * theta_max + self.bound.target_limit)
-        return p * (p * theta_max + 1.0) * unit + 2.0 * (p + 4) * 2.0**-53 * product
 
     def answer(self, theta: np.ndarray) -> np.ndarray:
         """Answer one query: the noisy mean of bounded gradients. Shapes: theta, the result (p,)."""
@@ -130,28 +99,16 @@ class Owner:
             raise InputError(
                 f"{self.name}: the query leaves the box of {self.bound.theta_max:g} that the bound rests on"
             )
-        mask = None
-        if self.batch_size < self.n_samples:
-            from fastadmm.owners.mechanism import secret_batch
-
-            mask = secret_batch(self.n_samples, self.batch_size)
-        total = self.total(theta, mask)
+        total = self.total(theta)
         if not np.isfinite(total).all():  # a NaN in an answer would tell about a record
             raise InputError(f"{self.name}: gradients overflow; scale the features, or bound them")
-        return self.answers.answer(total) / self.batch_size
+        return self.answers.answer(total) / self.n_samples
 
-    def total(self, theta: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
-        """Exact sum of bounded gradients, which never leaves. Shapes: theta, the result (p,); mask (n,)."""
-        if mask is None and self.uses_moments:
-            gram, cross, _ = self.moments
-            result: np.ndarray = gram @ theta - cross
-            return result
+    def total(self, theta: np.ndarray) -> np.ndarray:
+        """Exact sum of bounded gradients, which never leaves. Shapes: theta, the result (p,)."""
         out = np.zeros(self.n_parameters)
-        start = 0
         for X, y in self.rows.pieces():
-            chosen = None if mask is None else mask[start : start + len(y)]
-            out += self._piece(*_chosen_rows(X, y, chosen), theta)
-            start += len(y)
+            out += self._piece(X, y, theta)
         return out
 
     def _piece(self, X: Any, y: np.ndarray, theta: np.ndarray) -> np.ndarray:
@@ -162,7 +119,7 @@ class Owner:
             self.loss.code,
             self.intercept,
             self.bound.euclidean,
-            self._row_limit(),
+            self.bound.row_limit * (1.0 - (self.n_parameters + 8) * 2.0**-52),
             self.bound.target_limit if self.loss.name == "squared" else math.inf,
             self.bound.kernel_limit(self.n_parameters),
             unit,
@@ -181,51 +138,6 @@ class Owner:
             total += part
         return total
 
-    def _row_limit(self) -> float:
-        return self.bound.row_limit * (1.0 - (self.n_parameters + 8) * 2.0**-52)
-
-    @cached_property
-    def moments(self) -> tuple[np.ndarray, np.ndarray, float]:
-        """Gram matrix (p, p), products with the targets (p,), and squared targets, of the bounded rows."""
-        from fastadmm.kernels.owner_gradient import owner_dense_moments
-
-        size = self.n_parameters + 1
-        unit = 0.0
-        if self.bound.enforced and math.isfinite(self._moment_size()):
-            unit = lattice_unit(self.n_samples, self._moment_size())
-        total = np.zeros((size, size))
-        for X, y in self.rows.pieces():
-
-            def work(piece: tuple[int, int], X: Any = X, y: np.ndarray = y) -> np.ndarray:
-                out = np.zeros((size, size))
-                owner_dense_moments(
-                    X, y, self.intercept, self.bound.euclidean, self._row_limit(), self.bound.target_limit,
-                    unit, out, *piece,
-                )  # fmt: skip
-                return out
-
-            for part in self.engine.map(work, row_ranges(len(y))):
-                total += part
-        total += np.triu(total, 1).T
-        return total[:-1, :-1].copy(), total[:-1, -1].copy(), float(total[-1, -1])
-
-    def loss_sum(self, theta: np.ndarray) -> float:
-        """Summed loss of the (scaled) records, without noise, for simulations only. Shapes: theta (p,)."""
-        if self.uses_moments:
-            gram, cross, square = self.moments
-            return float(0.5 * theta @ gram @ theta - cross @ theta + 0.5 * square)
-        from scipy import sparse
-
-        total = 0.0
-        weights, constant = theta[: self.rows.n_features], float(theta[-1]) if self.intercept else 0.0
-        for X, y in self.rows.pieces():
-            if isinstance(X, tuple):
-                X = sparse.csr_array((X[2], X[1].astype(np.int64), X[0]), shape=(len(y), len(weights)))
-            z = scaled(X, self.bound) @ weights + constant
-            target = np.clip(y, -self.bound.target_limit, self.bound.target_limit)
-            total += float(self.loss.values(z, target if self.loss.name == "squared" else y).sum())
-        return total
-
 
 def scaled(X: Any, bound: Bound) -> Any:
     """Rows brought into the ball of a ``features`` bound; a copy, shape (n, d)."""
@@ -240,14 +152,3 @@ def scaled(X: Any, bound: Bound) -> Any:
     from scipy import sparse
 
     return sparse.diags_array(factor) @ X
-
-
-def _chosen_rows(X: Any, y: np.ndarray, mask: np.ndarray | None) -> tuple[Any, np.ndarray]:
-    if mask is None:
-        return X, y
-    if not isinstance(X, tuple):
-        return np.ascontiguousarray(X[mask]), y[mask]
-    indptr, indices, data = X
-    lengths = np.diff(indptr)[mask]
-    entries = np.repeat(mask, np.diff(indptr))
-    return (np.concatenate([[0], np.cumsum(lengths)]), indices[entries], data[entries]), y[mask]

@@ -59,7 +59,6 @@ def start_owner_run(
     out: Path,
     *,
     force: bool = False,
-    objective: bool = False,
     stream: bool = False,
     display: Display | None = None,
 ) -> dict[str, Any]:
@@ -71,26 +70,19 @@ def start_owner_run(
     engine = Engine(settings.threads)
     setup = _setup(settings, data, engine, stream)
     refuse_others(settings, setup.loss)
-    if objective and settings.ledger is not None:
-        raise ConfigError(
-            "ledger: --set objective=true reads the data without noise, which no budget covers; leave one "
-            "of them out"
-        )
     identifier = secrets.token_hex(8)
 
     def fill(new: RunFolder) -> None:
         tables: dict[str, Any] = {"run": identifier, "provenance": _provenance(data)}
-        if objective:
-            tables["objective"] = True
         paths = {"data": settings.data, "ledger": settings.ledger}
         new.write_configuration(settings.to_toml(), paths, tables, final=out, sealed=_sealed)
         new.write_environment(engine.n_threads)
-        new.write_json("statement.json", describe_setup(setup, objective=objective))
+        new.write_json("statement.json", describe_setup(setup))
         (new.path / "answers").mkdir(mode=0o700)
 
     try:
         with folder.begin(fill, force=force):
-            return _run(folder, identifier, setup, data, objective, display)
+            return _run(folder, identifier, setup, data, display)
     except PrivacyBudgetError:
         shutil.rmtree(out, ignore_errors=True)  # nobody was asked
         raise
@@ -107,7 +99,7 @@ def resume_owner_run(run: Path, *, stream: bool = False, display: Display | None
         seal = values["provenance"].pop(SEAL, None)
         check_seal(_sealed(values), seal, shown(path), "restore it, or start a new run")
     identifier = str(values.pop("run", ""))
-    provenance, objective = values.pop("provenance", None), bool(values.pop("objective", False))
+    provenance, logged = values.pop("provenance", None), values.pop("objective", False)
     settings = make_settings(values, shown(path))
     data = open_owners(settings.data)
     if provenance != _provenance(data):
@@ -118,8 +110,10 @@ def resume_owner_run(run: Path, *, stream: bool = False, display: Display | None
             if document["status"] == Status.CONVERGED:
                 display.note(f"nothing to do: {document['message']}")
                 return document
+        if logged:
+            raise ConfigError(f"{shown(path)}: key 'objective' is of an older version; start a new run")
         setup = _setup(settings, data, Engine(settings.threads), stream)
-        return _run(folder, identifier, setup, data, objective, display)
+        return _run(folder, identifier, setup, data, display)
 
 
 def _setup(settings: OwnerSettings, data: Owners, engine: Engine, stream: bool) -> Setup:
@@ -129,10 +123,8 @@ def _setup(settings: OwnerSettings, data: Owners, engine: Engine, stream: bool) 
     return make_setup(settings, data, engine, in_memory=in_memory)
 
 
-def _run(
-    folder: RunFolder, identifier: str, setup: Setup, data: Owners, objective: bool, display: Display
-) -> dict[str, Any]:
-    statement = describe_setup(setup, objective=objective)
+def _run(folder: RunFolder, identifier: str, setup: Setup, data: Owners, display: Display) -> dict[str, Any]:
+    statement = describe_setup(setup)
     display.note(
         f"{setup.n_samples} records, {len(setup.owners)} owners "
         f"({', '.join(f'{o.name}: {o.n_samples}' for o in setup.owners)}), {setup.n_parameters} parameters"
@@ -145,7 +137,7 @@ def _run(
         account.charge_all_rounds()
     shape = (len(setup.owners), setup.n_parameters)
     free = Payment(Ledger(), [], math.inf, 0.0)  # where nothing is claimed nothing is charged
-    payment = account.payment if account is not None else lambda number: free
+    payment = account.note if account is not None else lambda number: free
     answers = Answers(folder.path / "answers", identifier, shape, payment)
     begin = time.monotonic()
     replayed = []
@@ -167,18 +159,12 @@ def _run(
                     interrupted = True
                     break
                 record = _round(setup, learner, answers)
-                if objective:
-                    record["objective"] = setup.objective(learner.model)
                 record["seconds"] = time.monotonic() - begin
                 log.append(record)
                 display.round(record)
         finally:
             display.stop()
-    if account is not None:
-        account.add_repeated(statement)
     document = _document(setup, learner, statement, interrupted)
-    if objective:
-        document["objective"] = setup.objective(learner.model)
     if not interrupted:
         model = _model(setup, learner, data, identifier, statement["claimed"])
         write_model(folder.model, model, force=True)

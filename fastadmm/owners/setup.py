@@ -10,7 +10,6 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.owners.bound import Bound, OwnerLoss, get_loss, make_bound
 from fastadmm.owners.learner import Learner
-from fastadmm.owners.mechanism import MECHANISMS
 from fastadmm.owners.owner import Owner, Rows
 from fastadmm.settings.owners import OwnerSettings, parse_epsilons
 from fastadmm.store.collection import Owners
@@ -54,16 +53,9 @@ class Setup:
             noise=math.sqrt(self.noise_variance / self.n_parameters),
         )
 
-    def objective(self, theta: np.ndarray) -> float:
-        """f(theta), read from the data without noise: for simulations only."""
-        total = sum(owner.loss_sum(theta) for owner in self.owners)
-        return float(total / self.n_samples + 0.5 * self.settings.lambda_ * theta @ theta)
-
 
 def make_setup(settings: OwnerSettings, data: Owners, engine: Engine, *, in_memory: bool = True) -> Setup:
     """Check settings against the data, bound gradients and calibrate every owner's noise."""
-    if settings.mechanism not in MECHANISMS:
-        raise ConfigError(f"mechanism: {settings.mechanism!r} is not one of {', '.join(MECHANISMS)}")
     loss = get_loss(settings.loss, data.task, str(data.path))
     names = data.names
     epsilons = parse_epsilons(settings.epsilon, names)
@@ -96,12 +88,11 @@ def make_setup(settings: OwnerSettings, data: Owners, engine: Engine, *, in_memo
                 epsilon=epsilon / data.kappa,
                 delta=None if settings.delta is None else settings.delta / data.kappa,
                 rounds=settings.rounds,
-                batch=settings.batch,
                 engine=engine,
             )
         )
     sizes = np.array([owner.n_samples for owner in owners], dtype=float)
-    variances = np.array([owner.answers.variance / owner.batch_size**2 for owner in owners])
+    variances = np.array([owner.answers.variance / owner.n_samples**2 for owner in owners])
     weights = owner_weights(settings.weights, sizes, variances)
     noise = float((weights**2 * variances).sum() * owners[0].n_parameters)
     return Setup(
@@ -189,10 +180,9 @@ def default_step(settings: OwnerSettings, loss: OwnerLoss, bound: Bound) -> tupl
     return method, 1.0 / smoothness, smoothness
 
 
-def describe_setup(setup: Setup, *, objective: bool = False) -> dict[str, Any]:
+def describe_setup(setup: Setup) -> dict[str, Any]:
     """The statement of what is protected and how, as plain values, from a setup."""
     settings, bound = setup.settings, setup.bound
-    claims = bound.enforced and not objective
     learner = settings.learner
     owners = []
     for owner, epsilon, weight in zip(setup.owners, setup.epsilons, setup.weights, strict=True):
@@ -202,24 +192,18 @@ def describe_setup(setup: Setup, *, objective: bool = False) -> dict[str, Any]:
             {
                 "name": owner.name,
                 "n_samples": owner.n_samples,
-                "epsilon": epsilon if claims and private else None,
-                "epsilon_per_owner": owner.epsilon if claims and private else None,
-                "noise_scale": math.sqrt(answers.variance) / owner.batch_size if private else 0.0,
-                "lattice": answers.step / owner.batch_size,
+                "epsilon": epsilon if bound.enforced and private else None,
+                "epsilon_per_owner": owner.epsilon if bound.enforced and private else None,
+                "noise_scale": math.sqrt(answers.variance) / owner.n_samples if private else 0.0,
+                "lattice": answers.step / owner.n_samples,
                 "weight": float(weight),
-                "batch": owner.batch_size,
             }
         )
-    claim = claims and any(o["epsilon"] is not None for o in owners)
+    claim = bound.enforced and any(o["epsilon"] is not None for o in owners)
     if all(owner.answers.name == "none" for owner in setup.owners):
         sentence = "No epsilon is claimed: answers are exact."
     elif not bound.enforced:
         sentence = "No epsilon is claimed: " + bound.describe() + "."
-    elif objective:
-        sentence = (
-            "No epsilon is claimed: the true objective of every round is logged, an exact function of all "
-            "records."
-        )
     else:
         sentence = (
             "All answers of an owner together change their distribution by at most the factor e^epsilon"

@@ -170,15 +170,12 @@ def noise_multiplier(epsilon: float, delta: float, rounds: int = 1, pure: Sequen
     return math.sqrt(rounds) / mu if mu > 0.0 else math.inf
 
 
-def rounds_within(epsilon: float, delta: float, multiplier: float, pure: Sequence[float] = ()) -> int:
+def rounds_within(epsilon: float, delta: float, multiplier: float) -> int:
     """Largest number of rounds at this noise multiplier in the budget: ``docs/privacy.md#t5-composition``."""
-    if not multiplier > 0.0:
-        return 0
-    mu = gdp_of(epsilon, delta, pure)
-    if not math.isfinite(mu * multiplier):
-        raise ConfigError("epsilon: without a bound any number of rounds fits; give a finite one")
-    most = math.floor((mu * multiplier) ** 2 * (1.0 + 1e-9))
-    while most > 0 and delta_of(math.sqrt(most) / multiplier, epsilon, pure) > delta * (1.0 + 1e-12):
+    most = math.floor(
+        (gdp_of(epsilon, delta) * multiplier) ** 2 * (1.0 + 1e-9)
+    )  # one more than rounding leaves
+    while most > 0 and delta_of(math.sqrt(most) / multiplier, epsilon) > delta * (1.0 + 1e-12):
         most -= 1
     return most
 

@@ -12,7 +12,6 @@ import numpy as np
 from fastadmm.conversation.exchange import Call, Driver, Exchange, Pace, Talk
 from fastadmm.conversation.threads import Threads
 from fastadmm.errors import ConfigError, FormatError
-from fastadmm.privacy.accounts import Account
 from fastadmm.privacy.baseline import Comparison, Model, compare, mean_losses
 from fastadmm.privacy.fusion_fit import FusionFit, fit_scores
 from fastadmm.privacy.fusion_party import (
@@ -25,7 +24,6 @@ from fastadmm.privacy.fusion_party import (
     fusion_guarantee,
     split_in_words,
 )
-from fastadmm.privacy.ledger import Charge
 from fastadmm.privacy.private_run import PrivateRun
 from fastadmm.privacy.public import PublicLabels, check_public_inputs, publish_labels
 from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement
@@ -243,11 +241,6 @@ class FusionSolver(PrivateRun):
     def compare(self, weights: list[Array], intercept: float) -> Comparison:
         """The result beside what sending nothing gives."""
         return compare(self.test_losses(), _WORSE)
-
-    def fit_charge(self, account: Account, run: str) -> Charge:
-        """What all that a party sends costs, as one charge."""
-        release = "a fit: local models, moments and symbols"
-        return Charge.to(account, run, release, gdp=self.budget.gdp, pure=self.budget.symbol)
 
     def party_notes(self) -> list[tuple[str, str, str]]:
         """Name of each party, of its part, and how its budget is split."""

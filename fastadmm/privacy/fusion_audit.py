@@ -6,22 +6,20 @@ Noisy values are chosen that drive the local model to where one record moves gra
 farthest.
 """
 
-import contextlib
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from fastadmm.blocks.block import DenseBlock
 from fastadmm.privacy import public
 from fastadmm.privacy.fusion_party import FusionBudget, FusionMessage
-from fastadmm.privacy.game import Asking, Case, cost_check, problem_of
+from fastadmm.privacy.game import Asking, Case, cost_check
 from fastadmm.privacy.noise import Calibration
 from fastadmm.privacy.noise_audit import normal_of
 from fastadmm.privacy.noise_tests import Check, at_distances, links_check, outcomes_check, reuse_check
 from fastadmm.privacy.public import PublicLabels
-from fastadmm.privacy.transcript import Release, Script, Tap, epsilon_spent, made_run, many_rows, on_grid
+from fastadmm.privacy.transcript import Script, Tap, epsilon_spent, many_rows, on_grid
 from fastadmm.settings.privacy import FusionPrivacy
 
 Array = np.ndarray
@@ -37,7 +35,7 @@ def recorded_cost(settings: FusionPrivacy, budget: FusionBudget) -> Check:
     """The exact total cost of the releases that a run recorded."""
     gdp = math.sqrt(budget.norm**2 + budget.model**2 + budget.moments**2)
     cost = epsilon_spent(gdp, settings.delta, (budget.symbol,))
-    return cost_check("cost of the releases on record, exact", cost, settings, "by the record", "")
+    return cost_check("cost of the releases on record, exact", cost, settings, "by the record")
 
 
 def fusion_cases(settings: FusionPrivacy) -> Iterator[Case]:
@@ -113,16 +111,6 @@ def public_labels(settings: FusionPrivacy, classes: Array) -> PublicLabels:
     """Classes of shape (n,) as everybody may know them, with the targets that they make."""
     epsilon = settings.label_epsilon
     return PublicLabels(classes, classes if epsilon is None else public.soft_targets(classes, epsilon))
-
-
-def fusion_releases(settings: FusionPrivacy, mu: float) -> list[Release]:
-    """What three parties release in a whole run."""
-    n = many_rows(2_000, settings.delta)
-    rows = np.random.default_rng(0).normal(size=(4, n, 40))
-    solver = made_run(settings, problem_of(list(map(DenseBlock, rows)), mu))
-    with contextlib.closing(solver), Tap() as tap:
-        solver.round()
-    return tap.releases
 
 
 #: Places of the scores in units of the range: beyond its ends, at them, and inside.

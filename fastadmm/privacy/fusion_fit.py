@@ -44,7 +44,6 @@ class FusionFit:
     intercept: float
     scales: Array  # of shape (M - 1,): alpha: the factor of each party's score
     loss: float  # mean logistic loss of the last fit on the training records, over the posterior
-    penalties: list[float]  # ridge penalty that the evidence chose for each party
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,6 @@ class _ScoreModel:
     residual: Array
     noise: Array
     noisy: Array
-    penalties: list[float]
     relative_error: Array
 
     def alpha(self) -> Array:
@@ -91,9 +89,7 @@ def fit_scores(
     w, b, scales, loss = _last_fit(block, y, centred, covariance, own, alpha, ridge, engine)
     shift = float(scales @ (model.c0 + 0.5 * model.c1))
     intercepts = np.array([m.model.intercept for m in messages])
-    return FusionFit(
-        w - model.coefficients @ scales, float(b - shift + scales @ intercepts), scales, loss, model.penalties
-    )
+    return FusionFit(w - model.coefficients @ scales, float(b - shift + scales @ intercepts), scales, loss)
 
 
 def _score_model(
@@ -105,7 +101,7 @@ def _score_model(
     share = design.count / n
     noisy, projected = np.empty((n, parties)), np.empty((n, parties))
     c0, c1, noise = np.empty(parties), np.empty(parties), np.empty(parties)
-    columns, penalties = [], []
+    columns = []
     residual, relative_error = np.zeros((parties, parties)), np.empty(parties)
     for j, message in enumerate(messages):
         center, variance = message.moments.overall
@@ -114,9 +110,8 @@ def _score_model(
         noisy[:, j] = center + (message.values - message.channel.center) / gain
         noise[j] = max(float(noisy[:, j].var()) - variance, 1e-3 * variance)
         means, error = _class_means(message, noisy[:, j], y, public_class)
-        slopes, penalty, explained = design.regress(noisy[:, j])
+        slopes, _, explained = design.regress(noisy[:, j])
         columns.append(slopes)
-        penalties.append(penalty)
         projected[:, j] = design.block.product(slopes, design.engine)
         c0[j] = means[0] - design.class_means[0] @ slopes
         c1[j] = means[1] - design.class_means[1] @ slopes - c0[j]
@@ -137,7 +132,7 @@ def _score_model(
             limit = 0.9 * scale / max(parties - 1, 1)
             residual[j, k] = residual[k, j] = min(max(product, -limit), limit)
     coefficients = np.column_stack(columns)
-    return _ScoreModel(c0, c1, coefficients, projected, residual, noise, noisy, penalties, relative_error)
+    return _ScoreModel(c0, c1, coefficients, projected, residual, noise, noisy, relative_error)
 
 
 def _class_means(message: FusionMessage, noisy: Array, y: Array, public_class: Array) -> tuple[Array, float]:

@@ -24,25 +24,20 @@ _FIRST, _STEP = -8.0, 0.125
 _SHORTENED, _DEVIATIONS = 0.1, 3.0
 
 
-def row_norms(block: FeatureBlock, engine: Engine) -> Array:
+def row_norms(block: FeatureBlock) -> Array:
     """Euclidean norm of each row. Shapes: block (N, d); the result (N,)."""
     rows, found = (0, block.shape[0]), np.empty(block.shape[0])
     if isinstance(block, DenseBlock):
         for (start, stop), part in block.once(rows):
             found[start:stop] = np.sqrt(np.einsum("ij,ij->i", part, part))
         return found
-    if isinstance(block, CSRBlock):
-        for (start, stop), (indptr, _, data) in block.once(rows):
-            squares = np.concatenate([data[: indptr[-1]] ** 2, [0.0]])
-            sums = np.add.reduceat(squares, indptr[:-1])
-            found[start:stop] = np.sqrt(np.where(np.diff(indptr) > 0, sums, 0.0))
-        return found
-    total = np.zeros(block.shape[0])
-    for j in range(block.shape[1]):
-        unit = np.zeros(block.shape[1])
-        unit[j] = 1.0
-        total += block.product(unit, engine) ** 2
-    return np.sqrt(total)
+    if not isinstance(block, CSRBlock):
+        raise TypeError(f"no rows in a {type(block).__name__}")
+    for (start, stop), (indptr, _, data) in block.once(rows):
+        squares = np.concatenate([data[: indptr[-1]] ** 2, [0.0]])
+        sums = np.add.reduceat(squares, indptr[:-1])
+        found[start:stop] = np.sqrt(np.where(np.diff(indptr) > 0, sums, 0.0))
+    return found
 
 
 def find_row_norm(norms: Array, mu: float, noise: NoiseSource, round: int, engine: Engine) -> float:

@@ -104,7 +104,7 @@ def make_message(
     row_norm: float | None = None,
 ) -> FusionMessage:
     """The message: ``docs/fusion.md#f5-the-budget``. Shapes: block (N, d); target, public_class (N,)."""
-    norms = row_norms(block, engine)
+    norms = row_norms(block)
     if row_norm is None:
         row_norm = find_row_norm(norms, budget.norm, noise, 0, engine)
     first = NORM_QUERIES
@@ -255,10 +255,6 @@ class FusionParty(PrivateParty):
         proved = not books.unproved and books.settings.sampler != "insecure_test"
         weights = _WEIGHTS if proved else UNPROVED_WEIGHTS
         return books.statement(guarantee, seen, PARTY_NOT_COVERED, weights)
-
-    def final_weights(self) -> Array:
-        """The released local model."""
-        return self.weights
 
     def export(self) -> dict[str, Array]:
         """What was released."""

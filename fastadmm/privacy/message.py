@@ -19,11 +19,8 @@ from fastadmm.conversation.threads import Threads
 from fastadmm.coordinator.admm.order import JACOBI, SHARING
 from fastadmm.coordinator.admm.z_update import update_z_u
 from fastadmm.errors import ConfigError
-from fastadmm.privacy.accounting import zcdp_of
-from fastadmm.privacy.accounts import Account
 from fastadmm.privacy.baseline import Comparison, compare, late_fusion, mean_losses
 from fastadmm.privacy.fusion import FusionSolver
-from fastadmm.privacy.ledger import Charge
 from fastadmm.privacy.message_party import (
     MODELS_NOT_COVERED,
     MessageParty,
@@ -123,15 +120,13 @@ class MessageSolver(PrivateRun):
         self.messages = np.zeros((m, n))
         self.z, self.u = np.zeros(n), np.zeros(n)
         self.prepared = False
-        self.start_weights: list[np.ndarray] = []
-        self.start_intercept = 0.0
 
     def terms(self) -> dict[str, Any]:
         """What parties elsewhere are told when the run begins, beside what every run says."""
         return {"penalty": self.tau * self.penalty}
 
     def prepare(self) -> None:
-        """Factorise, make the start from labels alone, and each party's answer to it (T = 0)."""
+        """Factorise, and make the start from labels alone."""
         if self.prepared:
             return
         begin = time.perf_counter()
@@ -144,9 +139,6 @@ class MessageSolver(PrivateRun):
                 self.problem = replace(self.problem, y=labels.target)
             self.engine.map(lambda party: party.factorise(), self.parties)
             self._coordinate()
-            self.start_intercept = self.intercept
-            self.engine.map(lambda m: self.parties[m].solve(self._target(m)), range(len(self.parties)))
-        self.start_weights = self.party_weights()
         self.prepared = True
         self.seconds += time.perf_counter() - begin
 
@@ -224,7 +216,6 @@ class MessageSolver(PrivateRun):
                 "late fusion of local models (nothing sent)": late_fusion(
                     self.problem, self.engine.n_threads
                 ),
-                "answers to labels alone (T = 0)": (self.start_weights, self.start_intercept),
             }
             losses = mean_losses(self.problem, models, self.engine)
         worse = (
@@ -234,13 +225,6 @@ class MessageSolver(PrivateRun):
         )
         note = " (measured with exact local models: outside the guarantee, not to be published)"
         return compare(losses, worse, note)
-
-    def fit_charge(self, account: Account, run: str) -> Charge:
-        """What all that a party sends costs, as one charge."""
-        s, mu = self.settings, self.level.gdp * math.sqrt(self.settings.rounds)
-        rho = zcdp_of([mu]) if s.sampler == "discrete" else 0.0
-        release = f"a fit: {s.rounds} message(s) of each party"
-        return Charge.to(account, run, release, gdp=0.0 if rho else mu, rho=rho)
 
     def party_notes(self) -> list[tuple[str, str, str]]:
         """Name of each party, of its update, and why it was chosen."""

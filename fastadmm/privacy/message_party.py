@@ -232,10 +232,6 @@ class MessageParty(PrivateParty):
         seen = {"coordinator": f"record ids and order, N, {self.settings.rounds} noisy message(s)"}
         return books.statement(guarantee, seen, (MODELS_NOT_COVERED,), EXACT_WEIGHTS)
 
-    def final_weights(self) -> np.ndarray:
-        """The answer to the last target."""
-        return self.weights
-
     def export(self) -> dict[str, np.ndarray]:
         """Nothing: what was sent is stored as a release."""
         return {}

@@ -1,7 +1,6 @@
 """Tests of the noise itself, each at the level :data:`LEVEL` from an exact or a dominating distribution.
 
 An audit of honest noise with up to fifty of them raises a false alarm in at most one case in a thousand.
-Every test says which fault it would notice in 99 of 100 audits, by the same distributions.
 """
 
 import math
@@ -20,9 +19,6 @@ Array = np.ndarray
 FALSE_ALARMS, MOST_TESTS = 1e-3, 50
 LEVEL = FALSE_ALARMS / MOST_TESTS
 
-#: Share of the audits that notice what a power is stated for.
-POWER = 0.99
-
 #: Two noises are the same number if they are as near as two roundings to a grid can bring them.
 _SAME = 2.0**-28
 
@@ -35,7 +31,6 @@ class Check:
     found: str  # in words
     flagged: bool  # whether the claim is refuted
     epsilon: float | None = None  # a lower bound on epsilon that was found, where there is one
-    power: str = ""  # what the check would notice; empty where that has no number
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; an infinite epsilon, which JSON does not have, is a text."""
@@ -47,16 +42,7 @@ class Check:
 
 def exact_check(name: str, wrong: str, right: str) -> Check:
     """A check without chance: what is wrong, or that nothing is."""
-    return Check(name, wrong or right, bool(wrong), power="exact")
-
-
-def _often(what: str) -> str:
-    return f"would notice {what} in {100 * POWER:.0f} % of audits"
-
-
-def noticed_share(n: int, level: float) -> float:
-    """Largest share of its size that noise may keep to be noticed as too small."""
-    return math.sqrt(chi2.ppf(level, n) / chi2.ppf(POWER, n))
+    return Check(name, wrong or right, bool(wrong))
 
 
 def size_check(parts: Mapping[str, Array], cost: Callable[[float], float] | None = None) -> Check:
@@ -76,8 +62,7 @@ def size_check(parts: Mapping[str, Array], cost: Callable[[float], float] | None
     epsilon = cost(math.sqrt(squares[k] / least[k])) if flagged and cost is not None else None
     found = f"of {len(names)} parts, {names[k]} has the least: {math.sqrt(squares[k] / sizes[k]):.4f} of the "
     found += f"declared sigma in {sizes[k]} numbers" + (f": epsilon >= {epsilon:.4g}" if epsilon else "")
-    power = _often(f"noise {100 * (1 - noticed_share(int(sizes.max()), level)):.2g} % too small")
-    return Check("size of the noise", found, flagged, epsilon, power)
+    return Check("size of the noise", found, flagged, epsilon)
 
 
 def law_check(noise: Array) -> Check:
@@ -88,9 +73,8 @@ def law_check(noise: Array) -> Check:
     steps = np.arange(n + 1) / n
     distance = max(float((steps[1:] - ordered).max()), float((ordered - steps[:-1]).max()))
     limit = float(kstwo.isf(LEVEL, n))
-    power = _often(f"a law that is {limit + float(kstwo.isf(1.0 - POWER, n)):.2g} away")
     found = f"distribution function {distance:.2g} away at most, in {n} numbers"
-    return Check("law of the noise", found, not distance <= limit, power=power)
+    return Check("law of the noise", found, not distance <= limit)
 
 
 def tails_check(noise: Array) -> Check:
@@ -115,22 +99,20 @@ def reuse_check(noise: Array, name: str = "noise used twice") -> Check:
     pairs = int((np.diff(np.sort(np.abs(noise))) <= _SAME).sum())
     by_chance = 0.5 * n * n * 3.0 * _SAME / math.sqrt(math.pi)
     most = int(poisson.isf(LEVEL, by_chance))
-    more = most + 1 - int(poisson.ppf(1.0 - POWER, by_chance))
     found = f"{pairs} of {n} numbers come twice, by chance {by_chance:.0f} would"
-    return Check(name, found, pairs > most or not n, power=_often(f"{more} numbers that are used again"))
+    return Check(name, found, pairs > most or not n)
 
 
 def links_check(
     pairs: Mapping[str, Sequence[tuple[Array, Array]]], what: str = "independence of the noise"
 ) -> Check:
     """Are numbers of every kind of pair independent? Normal tests of correlations, given one of them."""
-    scores, most = dict[str, float](), 0
+    scores = dict[str, float]()
     for name, found in pairs.items():
-        if (count := sum(len(one) for one, _ in found)) >= 8:
+        if sum(len(one) for one, _ in found) >= 8:
             square = math.fsum(float(other @ other) for _, other in found)
             inner = math.fsum(float(one @ other) for one, other in found)
             scores[name] = inner / math.sqrt(square) if square > 0.0 else math.inf
-            most = max(most, count)
     if not scores:
         return Check(what, "there is nothing to compare", True)
     limit = float(norm.isf(LEVEL / (2 * len(scores))))
@@ -140,7 +122,6 @@ def links_check(
         f"of {len(scores)} kinds of pairs, {worst} have the largest correlation: {scores[worst]:+.2f} "
         f"deviations, at most {limit:.2f} are due",
         not abs(scores[worst]) <= limit,
-        power=_often(f"a correlation of {(limit + norm.ppf(POWER)) / math.sqrt(most):.2g}"),
     )
 
 
@@ -195,7 +176,6 @@ def directions_check(draws: Array) -> Check:
         "directions of the noise",
         f"from {least:.3f} to {most:.3f} of the declared sigma in {n} directions",
         not (low <= values[-1] and values[0] <= high),
-        power=f"notices a direction with less than {low / math.sqrt(times):.2f} of its noise",
     )
 
 

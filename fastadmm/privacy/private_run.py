@@ -13,11 +13,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fastadmm.conversation.exchange import Driver, Talk, converse
 from fastadmm.conversation.gate import GatedParty
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
-from fastadmm.privacy.accounts import ARRAYS, FEATURES, LABELS, Account
+from fastadmm.privacy.accounts import ARRAYS, FEATURES, LABELS, Account, added
 from fastadmm.privacy.ledger import Charge, Ledger, other_runs
 from fastadmm.privacy.noise import NoiseSource
 from fastadmm.privacy.public import label_payment, preparation_not_covered
@@ -34,6 +36,11 @@ class PrivateParty(GatedParty):
     """A party that charges what it draws to books of its own."""
 
     books: Books[Any]
+    weights: np.ndarray
+
+    def final_weights(self) -> np.ndarray:
+        """The local model, of shape (d,)."""
+        return self.weights
 
     def charges(self) -> list[Charge]:
         """What all of its releases cost, each once."""
@@ -210,8 +217,10 @@ def charge_fit(ledger: Ledger, solver: Any) -> None:
     s, run = solver.settings, secrets.token_hex(8)
     if s.sampler == "insecure_test":
         return  # nothing is claimed, and nothing may be charged
+    each = added(solver.senders[0].charges())  # every party sends the same, about columns of its own
+    cost = {"gdp": each.gdp, "pure": math.fsum(each.pure), "rho": each.rho}
     payments = [
-        Payment(ledger, [solver.fit_charge(_FEATURES, run)], s.budget, s.delta),
+        Payment(ledger, [Charge.to(_FEATURES, run, "all releases of a fit", **cost)], s.budget, s.delta),
         label_payment(s, ledger, run, _LABELS),
     ]
     for payment in payments:

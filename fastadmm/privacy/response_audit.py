@@ -4,7 +4,6 @@ One label is changed, the same randomised labels come out, and everything that l
 be the same, bit for bit.
 """
 
-import contextlib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,7 +19,7 @@ from fastadmm.privacy.noise_audit import key_check
 from fastadmm.privacy.noise_tests import LEVEL, Check, counts_check, exact_check, outcomes_check
 from fastadmm.privacy.public import label_payment
 from fastadmm.privacy.releases import Releases
-from fastadmm.privacy.transcript import Said, Tap, enough_labels, made_run, many_rows, replayed, same_calls
+from fastadmm.privacy.transcript import Said, Tap, enough_labels, many_rows, replayed, same_calls, whole_run
 from fastadmm.problem.problem import make_problem
 from fastadmm.settings.privacy import DifferentialPrivacy, MessagePrivacy
 
@@ -127,9 +126,7 @@ def _asked(settings: DifferentialPrivacy, blocks: Array, y: Array) -> list[Said]
     # Of mode "message" the first target is of labels alone, the second of messages, too.
     if isinstance(settings, MessagePrivacy):
         settings = settings.with_(rounds=max(2, settings.rounds))
-    solver = made_run(settings, make_problem(list(map(DenseBlock, blocks)), y, lam=0.1))
-    with contextlib.closing(solver):
-        for _ in range(settings.exchanges):
-            solver.round()
-    calls: list[Said] = solver.driver.calls
+    calls: list[Said] = whole_run(
+        settings, make_problem(list(map(DenseBlock, blocks)), y, lam=0.1)
+    ).driver.calls
     return calls

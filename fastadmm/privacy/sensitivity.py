@@ -20,6 +20,9 @@ from fastadmm.errors import ConfigError
 from fastadmm.parties.xupdate.choose import MAX_EIGEN_SIDE
 from fastadmm.settings.privacy import MessagePrivacy
 
+#: Certified error of a solver that every message allows for, at least.
+_LEAST_SLACK = 1e-6
+
 #: Relative margin over rounding in the bounds' own evaluation.
 _MARGIN = 1.0 + 1e-12
 
@@ -93,7 +96,7 @@ def solver_slack(settings: MessagePrivacy, mu: float, n_samples: int) -> float:
     """What a message may be off, known before any data: ``docs/privacy.md#t6-inexact-solver``."""
     ball, target = settings.ball, settings.clip_of_targets
     size = n_samples * (ball + target) + mu * ball
-    return max(settings.slack, 2.0**-53 * (n_samples + 4 * MAX_EIGEN_SIDE) * size / math.sqrt(mu))
+    return max(_LEAST_SLACK, 2.0**-53 * (n_samples + 4 * MAX_EIGEN_SIDE) * size / math.sqrt(mu))
 
 
 def weights_sensitivity(ball: float, target: float, mu: float, adjacency: str = "replace_one") -> Sensitivity:

@@ -10,6 +10,7 @@ examines (``docs/privacy.md#t5-composition``).
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import threading
@@ -144,17 +145,11 @@ def replayed(record: Tap) -> Tap:
     return Tap(release, uniform)
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Two neighbours' transcripts with the same past."""
+def compare_transcripts(first: Tap, second: Tap) -> tuple[float, float, str]:
+    """What the releases of two neighbours cost by T5, what they declare, and what differs that must not.
 
-    gdp: float
-    declared: float  # what the noise of the first costs by the sensitivities that it was given for
-    wrong: str  # what differs that must not; empty for nothing
-
-
-def compare_transcripts(first: Tap, second: Tap) -> Comparison:
-    """Add up by T5 what the releases of two neighbours give away: ``docs/privacy.md#the-audit``."""
+    Both have the same past: ``docs/privacy.md#the-audit``.
+    """
     one, other = first.releases, second.releases
     sizes, others = ([len(drawn.numbers) for drawn in tap.uniforms] for tap in (first, second))
     public = len(one) == len(other) and sizes == others
@@ -171,7 +166,7 @@ def compare_transcripts(first: Tap, second: Tap) -> Comparison:
             beyond = max(beyond, distance / allowed if allowed > 0.0 else math.inf)
     far = f"a release moves {beyond:.3g} times as far as declared" * (beyond > 1.0 + ROUNDING)
     wrong = far if public else "number, size or noise of the releases is another"
-    return Comparison(math.sqrt(square), math.sqrt(max(declared.values(), default=0.0)), wrong)
+    return math.sqrt(square), math.sqrt(max(declared.values(), default=0.0)), wrong
 
 
 #: Looked up when it is called, as a run does.
@@ -214,6 +209,14 @@ def made_run(
     options = SolverOptions(penalty=1.0, n_threads=threads)
     solver = _MODES.private_solver(problem, options, settings, **{"run": "audit", **common})
     solver.driver = Watched(solver.driver, look)
+    return solver
+
+
+def whole_run(settings: DifferentialPrivacy, problem: Problem, **how: Any) -> Any:
+    """A run of :func:`made_run` that made all its rounds, and is closed."""
+    with contextlib.closing(made_run(settings, problem, **how)) as solver:
+        for _ in range(settings.exchanges):
+            solver.round()
     return solver
 
 

@@ -44,7 +44,7 @@ class Loss(ABC):
     """A loss of one linear predictor per sample.
 
     A loss is a frozen dataclass; its fields are its parameters. See
-    ``docs/losses.md`` on how to add one.
+    ``CONTRIBUTING.md`` on how to add one.
     """
 
     name: ClassVar[str]  # name in configurations

@@ -17,15 +17,14 @@ from fastadmm.files.reading import read_json
 from fastadmm.privacy import fusion, message
 from fastadmm.privacy.accounts import LABELS
 from fastadmm.privacy.books_audit import Cost, audit_books, too_little_stated
-from fastadmm.privacy.fusion_audit import fusion_cases, fusion_releases, recorded_cost, symbol_checks
+from fastadmm.privacy.fusion_audit import fusion_cases, recorded_cost, symbol_checks
 from fastadmm.privacy.fusion_mechanisms import STEPS
 from fastadmm.privacy.fusion_party import FusionBudget, fusion_budget
-from fastadmm.privacy.game import Case, asked_in_a_run, problem_of, replay, replay_checks
+from fastadmm.privacy.game import Case, asked_in_a_run, problem_of, replay, replay_checks, run_releases
 from fastadmm.privacy.ledger import Charge, Ledger
-from fastadmm.privacy.message_audit import declared_cost, message_cases, message_releases
+from fastadmm.privacy.message_audit import declared_cost, message_cases
 from fastadmm.privacy.noise_audit import audit_noise
-from fastadmm.privacy.noise_tests import MOST_TESTS, Check
-from fastadmm.privacy.plan import lemma_counter_example, theorem_sigma
+from fastadmm.privacy.noise_tests import MOST_TESTS, Check, exact_check
 from fastadmm.privacy.releases import read_release
 from fastadmm.privacy.response_audit import audit_labels
 from fastadmm.privacy.sensitivity import message_sensitivity
@@ -33,7 +32,7 @@ from fastadmm.privacy.statement import PrivacyStatement
 from fastadmm.privacy.transcript import UNLIMITED, epsilon_spent, made_run
 from fastadmm.settings.privacy import DifferentialPrivacy, FusionPrivacy, MessagePrivacy
 
-__all__ = ["Check", "audit_paper", "audit_run", "audit_settings", "cases_of", "claim_of", "or_its_end"]
+__all__ = ["Check", "audit_run", "audit_settings", "cases_of", "claim_of", "or_its_end"]
 
 #: The modes, whose functions are looked up when they are called, as a run does.
 _MODES: Any = {"message": message, "fusion": fusion}
@@ -94,11 +93,10 @@ def _played(
 
         note("drawing noise")
         alone = settings.with_(label_epsilon=None)
-        releases: Any = fusion_releases if isinstance(alone, FusionPrivacy) else message_releases
         with contextlib.closing(made_run(alone, problem_of([np.ones((2, 1))] * 2, mu))) as idle:
             source = idle.noise_source
         checks = replay_checks("all messages", settings, found)
-        checks += audit_noise(source, [releases(alone, mu)], trials, cost, discrete)
+        checks += audit_noise(source, [run_releases(alone, mu)], trials, cost, discrete)
         if isinstance(settings, FusionPrivacy):
             checks += symbol_checks(settings, ask, fusion_budget(settings).symbol, trials)
     return checks
@@ -122,25 +120,6 @@ def or_its_end(what: str, checks: Callable[[], list[Check]]) -> list[Check]:
         kind = "" if isinstance(error, FastadmmError) else f"{type(error).__name__}: "
         found = f"the code ends with: {kind}{error}"
         return [Check(f"{what} on data that are allowed", found, True)]
-
-
-def audit_paper(n_columns: int, epsilon: float, delta: float) -> list[Check]:
-    """The paper's calibration on the counter-example to its lemma; full-rank noise is granted to it."""
-    case = lemma_counter_example(n_columns)
-    cost = epsilon_spent(case.distance / theorem_sigma(epsilon, delta, case.lemma), delta)
-    return [
-        Check(
-            "Lemma 1 of the paper",
-            f"messages are {case.distance:.4g} apart, {case.lemma:.4g} is claimed to bound it",
-            case.distance > case.lemma,
-        ),
-        Check(
-            "cost of the paper's noise, exact",
-            f"epsilon = {cost:.4g} at delta {delta:g} on these neighbours, claim {epsilon:.4g}",
-            cost > epsilon,
-            cost,
-        ),
-    ]
 
 
 def audit_run(run: Path, trials: int | None, note: Callable[[str], None] = _quiet) -> list[Check]:
@@ -228,7 +207,7 @@ def recorded_books(
     by_name = [costs.get(p.name, Cost(0.0)) for p in said.parties]
     wrong = wrong or too_little_stated(said, settings, by_name)
     right = f"{len(stored)} stored releases are charged, added up and stated"
-    return [Check(name, wrong or right, bool(wrong), power="exact")]
+    return [exact_check(name, wrong, right)]
 
 
 def _costs(

@@ -17,7 +17,7 @@ from fastadmm.files.reading import is_directory
 from fastadmm.privacy.published import require_covered
 from fastadmm.runs.predict import Predictions, first_not_finite, make_predictions
 from fastadmm.store.compression import refuse_packed
-from fastadmm.store.elements import array_dataset, read_array, read_attribute, write_array
+from fastadmm.store.elements import array_dataset, read_array, read_attribute, read_positive, write_array
 from fastadmm.store.h5file import create_h5, read_h5
 from fastadmm.store.ids import IdWriter, read_ids, verified_digest
 from fastadmm.store.label_file import open_labels
@@ -50,7 +50,7 @@ def write_contribution(path: str | os.PathLike[str], found: Contribution, *, for
         file.attrs["n_samples"] = np.int64(len(found.values))
         write_array(file, "contribution", np.asarray(found.values, dtype=np.float64))
         writer = IdWriter(file, path)
-        writer.append(writer.prepare(found.ids, len(found.values)), len(found.values))
+        writer.append(writer.prepare(found.ids, len(found.values)))
         file.attrs["row-digest"] = writer.close()
 
 
@@ -60,9 +60,7 @@ def open_contribution(path: str | os.PathLike[str]) -> Contribution:
     with read_h5(path, CONTRIBUTION) as file:
         name = check_party_name(read_attribute(file, "name", str), f"{place}: attribute 'name'", FormatError)
         model_id = read_attribute(file, "model-id", str)
-        n = read_attribute(file, "n_samples", int)
-        if n < 1:
-            raise FormatError(f"{place}: attribute 'n_samples' is {n}, not positive")
+        n = read_positive(file, "n_samples")
         refuse_packed(array_dataset(file, "contribution"))  # it comes from others
         values = np.asarray(read_array(file, "contribution", length=n, kind="f"), dtype=np.float64)
         verified_digest(file, n)

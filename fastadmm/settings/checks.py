@@ -136,13 +136,6 @@ def folds(count: int) -> int:
     return count
 
 
-def at_least_one(count: int) -> int:
-    """A positive number of answers."""
-    if count < 1:
-        raise ValueError(f"{count}; at least one is needed")
-    return count
-
-
 def names_of_losses() -> tuple[str, ...]:
     """What a loss may be called."""
     from fastadmm.problem.losses import LOSSES

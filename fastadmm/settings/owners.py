@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 from fastadmm.errors import ConfigError
-from fastadmm.settings import checks
 from fastadmm.settings.setting import declare, settings_of
 from fastadmm.settings.values import check_values
 
@@ -40,6 +39,8 @@ class OwnerSettings:
     mechanism: str = _budget(
         "`laplace` (pure ε) or `gaussian` (with `delta`)",
         "Noise of answers: laplace or gaussian.",
+        choices=("laplace", "gaussian"),
+        noun="choice",
         default="laplace",
     )
     bound: str | None = _budget(
@@ -60,7 +61,7 @@ class OwnerSettings:
     rounds: int = _method(
         "T, number of queries to each owner",
         "Rounds at most; in each a party sends once, an owner answers once.",
-        check=checks.at_least_one,
+        sign="positive",
         default=40,
     )
     loss: str = _objective(
@@ -77,6 +78,8 @@ class OwnerSettings:
     intercept: bool = _objective("fit an intercept", default=True)
     method: str = _method(
         "`constant`, `adaptive`, `strongly_convex`, or the paper's `algorithm1`, `algorithm2` as printed",
+        choices=("auto", "constant", "adaptive", "strongly_convex", "algorithm1", "algorithm2"),
+        noun="choice",
         default="auto",
     )
     step: float | None = _method(
@@ -95,11 +98,6 @@ class OwnerSettings:
     )
     learner: str | None = _method(
         "name of an owner that is the learner: its own answers are exact and are not sent",
-    )
-    batch: float = _method(
-        "share of its records that an owner secretly samples for each answer (Gaussian)",
-        sign="positive",
-        default=1.0,
     )
     ledger: str | None = _place(
         "privacy ledger shared by all runs on the same data; by default one in the run's directory",
@@ -130,6 +128,8 @@ def make_settings(
         # One budget for all may be written as the number it is.
         numbers = [key for key in ("epsilon", "budget") if isinstance(source.get(key), int | float)]
         told = {**source, **{key: str(source[key]) for key in numbers}}
+        if told.pop("batch", 1.0) != 1.0:  # runs of older versions say 1.0
+            raise ConfigError(f"{where}: key 'batch': answers are of all records; leave it out")
         checked |= check_values(OwnerSettings, told, where)
     if "data" not in checked:
         raise ConfigError(f"{place}: key 'data' is missing: name the directory with the owners")

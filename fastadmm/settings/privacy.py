@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
-from inspect import Parameter, Signature
-from numbers import Integral, Real
+from inspect import Parameter, Signature, cleandoc, formatannotation
+from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_type_hints
 
 from fastadmm.errors import ConfigError, PrivacyBudgetError
 from fastadmm.other_names import choose_instead, near_key
 from fastadmm.settings.setting import Setting, declare, settings_of
+from fastadmm.settings.values import check_value
 
 #: Heading of the options in the help.
 PANEL = "Privacy (docs/privacy.md)"
@@ -30,6 +32,9 @@ SAMPLERS: tuple[str, ...] = ("grid", "discrete", "insecure_test")
 
 _budget = partial(declare, "budget", panel=PANEL)
 
+#: A positive number beyond which squares overflow, or the accountant finds no root.
+_positive = partial(_budget, sign="positive", most=1e12)
+
 #: How the mode itself is declared, by every mode's class.
 _mode = partial(
     _budget,
@@ -44,54 +49,6 @@ class Privacy:
     """What to protect, how strongly, and the constants that the proofs need.
 
     The mode decides which settings there are: what belongs to another one is refused.
-
-    Parameters
-    ----------
-    mode : {"none", "fusion", "message"}
-        ``none``: no privacy. ``message``: ADMM sharing with Gaussian noise on
-        every message. ``fusion``: locally private models and one bit per record.
-    epsilon : float
-        Budget of each party for the features of one record; infinite means none.
-    delta : float
-        Exceptional probability, below 1/N.
-    adjacency : {"replace_one", "zero_out", "column"}
-        Which data sets are neighbours; see :data:`ADJACENCIES`.
-    label_epsilon : float or None
-        Pure epsilon of randomised response on the labels; None: labels are not protected.
-    sampler : {"grid", "discrete", "insecure_test"}
-        ``grid``: rounded Gaussian noise keyed by the operating system; ``discrete``: exact discrete
-        Gaussian (needs OpenDP); ``insecure_test``: seeded, for tests, epsilon = infinity.
-    seed : int or None
-        Seed of ``insecure_test``; refused elsewhere.
-    total_epsilon : float or None
-        Budget over all runs that share a ledger, at the same delta; None: epsilon.
-    public_scaling : bool
-        Says that scales, fills and categories do not come from the private rows, else epsilon is infinite.
-    allow_infinite_epsilon : bool
-        Go on where nothing finite is proved; otherwise such a run is refused before anything is drawn.
-    rounds : int
-        T: messages that each party sends, fixed and charged beforehand (``message``).
-    ball : float
-        B: bound on the norm of a party's weights (``message``).
-    target_clip : float or None
-        W: public targets are clipped to [-W, W] (``message``); None: W = B.
-    message_clip : float or None
-        b: messages are clipped to [c - b, c + b] (``message``); None: no clip.
-    message_center : float
-        c, public (``message``).
-    shrink : bool
-        Shrink noisy messages towards c by James and Stein's factor (``message``); costs nothing.
-    slack : float
-        Certified solver error per round, at least, part of the sensitivity (``message``; theorem T6).
-    model_share : float
-        Share of epsilon for a party's Gaussian releases (local model, moments, row norm), at most
-        ``model_epsilon_max``; the rest goes to one randomised symbol per record (``fusion``).
-    model_epsilon_max : float
-        Largest epsilon that is not given to the symbols (``fusion``).
-    row_norm : float or None
-        R: longer rows are shortened to it, public (``fusion``); None: found with noise and charged.
-    label_party : str or None
-        The party that holds the labels; None: the first (``fusion``).
     """
 
     mode: str = _mode(default="none")
@@ -118,7 +75,6 @@ class Privacy:
             message_clip: float | None = ...,
             message_center: float = ...,
             shrink: bool = ...,
-            slack: float = ...,
             model_share: float = ...,
             model_epsilon_max: float = ...,
             row_norm: float | None = ...,
@@ -131,7 +87,8 @@ class Privacy:
             """Settings of the mode's class; that of ``__init__`` is called next."""
             kind: type[Privacy] = cls
             if cls not in _KINDS.values():
-                _choice("mode", mode, MODES)
+                if mode not in MODES:
+                    raise ConfigError(f"mode: unknown choice {mode!r}; {choose_instead(mode, MODES)}")
                 kind = _KINDS[mode]
             for name in settings:
                 _check_name(name, kind)
@@ -212,29 +169,38 @@ class NoPrivacy(Privacy):
 class DifferentialPrivacy(Privacy):
     """What all modes with an epsilon have."""
 
-    epsilon: float = _budget(
+    epsilon: float = _positive(
         "budget of each party for the features of one record",
         "Privacy budget, the epsilon of each party or owner for one record.",
         default_doc="needed",
+        infinite=True,
         default=math.inf,
     )
-    delta: float = _budget(
+    delta: float = _positive(
         "failure probability; must be below 1/N",
         "Failure probability of the guarantee, below 1/N.",
+        below=1,
         default=1e-5,
     )
-    adjacency: str = _budget("which data sets are neighbours, see *Adjacency*", default="replace_one")
-    label_epsilon: float | None = _budget(
+    adjacency: str = _budget(
+        "which data sets are neighbours, see *Adjacency*",
+        choices=tuple(ADJACENCIES),
+        noun="choice",
+        default="replace_one",
+    )
+    label_epsilon: float | None = _positive(
         "ε of randomised response on labels, drawn once, before anything else "
         "([fusion.md](fusion.md)); by default labels are not protected",
     )
     sampler: str = _budget(
         '`grid`, `discrete` (needs `pip install "fastadmm[privacy]"`), or `insecure_test`, which '
         "gives no guarantee",
+        choices=SAMPLERS,
+        noun="choice",
         default="grid",
     )
     seed: int | None = _budget("seed of `insecure_test`; refused with other samplers")
-    total_epsilon: float | None = _budget("budget of all runs that share `ledger`", default_doc="`epsilon`")
+    total_epsilon: float | None = _positive("budget of all runs that share `ledger`", default_doc="`epsilon`")
     public_scaling: bool = _budget(
         "states that scales, fill values and categories do not come from the private rows",
         default=False,
@@ -247,14 +213,9 @@ class DifferentialPrivacy(Privacy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _choice("adjacency", self.adjacency, tuple(ADJACENCIES))
-        _choice("sampler", self.sampler, SAMPLERS)
-        _number("epsilon", self.epsilon, above=0.0, infinite=True)
-        _number("delta", self.delta, above=0.0, below=1.0)
-        _number("label_epsilon", self.label_epsilon, above=0.0, unset=True)
-        _number("total_epsilon", self.total_epsilon, above=0.0, unset=True)
-        _flag("public_scaling", self.public_scaling)
-        _flag("allow_infinite_epsilon", self.allow_infinite_epsilon)
+        family: Any = type(self)
+        for name, setting in settings_of(family).items():
+            _check(setting, getattr(self, name))
         if self.total_epsilon is not None and self.total_epsilon < self.epsilon:
             raise ConfigError("total_epsilon: all runs together cannot have less than this run's epsilon")
         if math.isinf(self.epsilon):
@@ -319,33 +280,23 @@ class MessagePrivacy(DifferentialPrivacy):
     rounds: int = _budget(
         "T, number of messages of each party, fixed and charged in advance (`message`)",
         option="--private-rounds",
+        sign="positive",
         default=1,
     )
-    ball: float = _budget("B, bound on each party's weights (`message`)", default=8.0)
-    target_clip: float | None = _budget("W, bound on public targets (`message`)", default_doc="`ball`")
-    message_clip: float | None = _budget(
+    ball: float = _positive("B, bound on each party's weights (`message`)", default=8.0)
+    target_clip: float | None = _positive("W, bound on public targets (`message`)", default_doc="`ball`")
+    message_clip: float | None = _positive(
         'b, bound on each message entry (`message`); `"none"` for no clip', none="none", default=2.0
     )
-    message_center: float = _budget("c, centre of the message clip, public (`message`)", default=0.0)
+    message_center: float = _budget(
+        "c, centre of the message clip, public (`message`)", most=1e12, default=0.0
+    )
     shrink: bool = _budget(
         "shrink noisy messages towards c by James and Stein's factor (`message`)", default=True
-    )
-    slack: float = _budget(
-        "certified solver error, part of the sensitivity, at least; rounding may take more "
-        "(`message`). Between parties it cannot be chosen",
-        default=1e-6,
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.rounds, bool) or not isinstance(self.rounds, Integral) or self.rounds < 1:
-            raise ConfigError(f"rounds: {self.rounds!r} must be a whole number, at least 1")
-        _number("ball", self.ball, above=0.0)
-        _number("target_clip", self.target_clip, above=0.0, unset=True)
-        _number("message_clip", self.message_clip, above=0.0, unset=True)
-        _number("message_center", self.message_center)
-        _flag("shrink", self.shrink)
-        _number("slack", self.slack, above=0.0)
         if self.message_clip is None and self.message_center != 0.0:
             raise ConfigError("message_center: without message_clip there is no centre; remove it")
 
@@ -365,11 +316,13 @@ class FusionPrivacy(DifferentialPrivacy):
     """Mode "fusion": locally private models and one symbol per record."""
 
     mode: str = _mode(default="fusion")
-    model_share: float = _budget(
-        "share of ε for a party's Gaussian releases, at most `model_epsilon_max` (`fusion`)", default=0.4
+    model_share: float = _positive(
+        "share of ε for a party's Gaussian releases, at most `model_epsilon_max` (`fusion`)",
+        below=1,
+        default=0.4,
     )
-    model_epsilon_max: float = _budget("upper limit of this share of ε (`fusion`)", default=1.0)
-    row_norm: float | None = _budget(
+    model_epsilon_max: float = _positive("upper limit of this share of ε (`fusion`)", default=1.0)
+    row_norm: float | None = _positive(
         "R, public bound; in training, longer rows are scaled down to it. By default found with "
         "noise and charged (`fusion`)"
     )
@@ -377,11 +330,6 @@ class FusionPrivacy(DifferentialPrivacy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _number("model_share", self.model_share, above=0.0, below=1.0)
-        _number("model_epsilon_max", self.model_epsilon_max, above=0.0)
-        _number("row_norm", self.row_norm, above=0.0, unset=True)
-        if self.label_party is not None and not isinstance(self.label_party, str):
-            raise ConfigError(f"label_party: {self.label_party!r} is not the name of a party")
         if self.adjacency == "column":
             raise ConfigError("adjacency: 'column' is for mode 'message'; fusion protects records")
 
@@ -401,6 +349,12 @@ _KINDS = {kind.mode: kind for kind in (NoPrivacy, FusionPrivacy, MessagePrivacy)
 MODES: tuple[str, ...] = tuple(_KINDS)
 
 
+@cache
+def settings_of_modes() -> dict[str, Setting]:
+    """The settings of all modes, by key, with the mode itself as the default has it."""
+    return {key: setting for kind in reversed(_KINDS.values()) for key, setting in settings_of(kind).items()}
+
+
 def _plain(*kinds: type) -> Signature:
     """The settings of modes with the types of their values only, for ``help``."""
     types = {name: hint for kind in kinds for name, hint in get_type_hints(kind).items()}
@@ -411,22 +365,27 @@ def _plain(*kinds: type) -> Signature:
     return Signature(parameters)
 
 
+def _documented(signature: Signature) -> str:
+    """A section on all settings, of their declarations."""
+    told = {key: re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", s.doc) for key, s in settings_of_modes().items()}
+    entries = [
+        f"{n} : {formatannotation(p.annotation)}\n    {told[n]}" for n, p in signature.parameters.items()
+    ]
+    return "\n".join([cleandoc(Privacy.__doc__ or ""), "", "Parameters", "----------", *entries])
+
+
 for _kind in _KINDS.values():
     _kind.__signature__ = _plain(_kind)
 Privacy.__signature__ = _plain(*_KINDS.values())
-
-
-@cache
-def settings_of_modes() -> dict[str, Setting]:
-    """The settings of all modes, by key, with the mode itself as the default has it."""
-    return {key: setting for kind in reversed(_KINDS.values()) for key, setting in settings_of(kind).items()}
+Privacy.__doc__ = _documented(Privacy.__signature__)
 
 
 def without_other_modes(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A table that an older version wrote: without the defaults of settings that its mode has not."""
+    """A table that an older version wrote: without ``slack``, and defaults of settings of other modes."""
     own = settings_of(_KINDS.get(str(values.get("mode")), NoPrivacy))
     others = {key: s.default for key, s in settings_of_modes().items() if key not in own}
-    return {key: value for key, value in values.items() if key not in others or value != others[key]}
+    kept = {key: value for key, value in values.items() if key not in others or value != others[key]}
+    return {key: value for key, value in kept.items() if key != "slack"}
 
 
 def _check_name(name: str, kind: Any) -> None:
@@ -446,37 +405,13 @@ def _check_name(name: str, kind: Any) -> None:
     raise ConfigError(f"{name}: mode {kind.mode!r} has none, mode {having[0]!r} has; remove it")
 
 
-def _choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ConfigError(f"{name}: unknown choice {value!r}; {choose_instead(value, allowed)}")
-
-
-#: Beyond it squares overflow, or the accountant finds no root.
-_LARGEST = 1e12
-
-
-def _flag(name: str, value: Any) -> None:
-    if not isinstance(value, bool):
-        raise ConfigError(f"{name}: {value!r} must be true or false")
-
-
-def _number(
-    name: str,
-    value: Any,
-    above: float = -math.inf,
-    below: float = math.inf,
-    infinite: bool = False,
-    unset: bool = False,
-) -> None:
-    if unset and value is None:
+def _check(setting: Setting, value: Any) -> None:
+    """Refuse a value of another type or range than declared."""
+    if value is None and (setting.none or setting.default is None):
         return
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise ConfigError(f"{name}: {value!r} is not a number")
-    number = float(value)
-    if _LARGEST < abs(number) < math.inf:
-        raise ConfigError(f"{name}: {value!r} is beyond {_LARGEST:g}")
-    good = math.isfinite(number) or (infinite and number == math.inf)
-    if not (good and above < number and (number < below or (infinite and number == math.inf))):
-        limits = "a finite number" if above == -math.inf else f"above {above:g}"
-        limits += f" and below {below:g}" if below < math.inf else ""
-        raise ConfigError(f"{name}: {value!r} must be {limits}")
+    if isinstance(value, Real) and not isinstance(value, int | float):
+        value = value.item() if hasattr(value, "item") else float(value)  # of NumPy
+    try:
+        check_value(setting, value)
+    except ValueError as error:
+        raise ConfigError(f"{setting.key}: {error}") from None

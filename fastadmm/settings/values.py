@@ -76,7 +76,9 @@ def _checked_number(setting: Setting, value: float) -> float:
     if setting.sign == "not negative" and not 0 <= value < math.inf:
         wanted = "not be negative" if isinstance(value, int) else "be a finite number, not negative"
         raise ValueError(f"{value!r} must {wanted}")
-    if setting.most is not None and value > setting.most:
+    if not (math.isfinite(value) or setting.infinite):
+        raise ValueError(f"{value!r} must be a finite number")
+    if setting.most is not None and setting.most < abs(value) < math.inf:
         raise ValueError(f"{value!r} is above {setting.most:g}")
     if setting.below is not None and not value < setting.below:
         raise ValueError(f"{value!r} must be below {setting.below:g}")

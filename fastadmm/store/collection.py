@@ -17,6 +17,7 @@ from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import read_toml
 from fastadmm.files.seal import check_seal, refuse_unknown
 from fastadmm.store.h5file import check_version
+from fastadmm.store.manifest import get_key
 from fastadmm.store.owner_file import OwnerFile, open_owner
 from fastadmm.store.party_file import check_party_name
 
@@ -35,7 +36,7 @@ class Owners:
     owners: list[OwnerFile]  # in the order of the manifest
     kappa: int  # largest number of owners of one record; every budget is divided by it
     task: str
-    classes: tuple[str, str] | None  # original labels of -1 and 1
+    classes: tuple[str, ...] | None  # original labels of -1 and 1
     public_share: float | None = None
 
     @property
@@ -55,18 +56,14 @@ def open_owners(path: str | os.PathLike[str]) -> Owners:
     with storage_errors(manifest, "read"):
         if not manifest.is_file():
             raise StorageError(f"{shown(path)}: no {MANIFEST}: not made by 'fastadmm owners convert'")
-    values = read_toml(manifest)
-    try:
-        check_version(manifest, str(values["version"]), VERSIONS, "key 'version'")
-        names, kappa = list(values["owners"]), int(values["kappa"])
-        # One record cannot be with more owners than there are.
-        share = None if "public_share" not in values else float(values["public_share"])
-        if values["format"] != FORMAT or not 1 <= kappa <= len(names):
-            raise ValueError(f"format {values['format']!r}, {len(names)} owners, kappa {kappa}")
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, FormatError):
-            raise
-        raise FormatError(f"{shown(manifest)}: damaged ({error}); convert again") from None
+    values, place = read_toml(manifest), shown(manifest)
+    check_version(manifest, get_key(values, "version", str, place), VERSIONS, "key 'version'")
+    names, kappa = get_key(values, "owners", list, place), get_key(values, "kappa", int, place)
+    share = None if "public_share" not in values else get_key(values, "public_share", float, place)
+    # One record cannot be with more owners than there are.
+    if values.get("format") != FORMAT or not 1 <= kappa <= len(names):
+        what = f"format {values.get('format')!r}, {len(names)} owners, kappa {kappa}"
+        raise FormatError(f"{place}: damaged ({what}); convert again")
     for name in names:
         check_party_name(name, f"{shown(manifest)}: key 'owners'", FormatError)
     # kappa divides every budget: a flipped bit there would claim more privacy than there is.
@@ -82,15 +79,12 @@ def open_owners(path: str | os.PathLike[str]) -> Owners:
                 f"{shown(owner.path)}: features differ from those of {first.name!r} "
                 f"({owner.n_features} and {first.n_features}); all owners need the same, in the same order"
             )
-        if (owner.task, owner.classes) != (first.task, first.classes):
+        same = (owner.task, owner.classes) == (first.task, first.classes)
+        same &= owner.recipe.keys() == first.recipe.keys()
+        if not same or not all((owner.recipe[key] == first.recipe[key]).all() for key in owner.recipe):
             raise InputError(
-                f"{shown(owner.path)}: targets differ in kind from those of {first.name!r}; convert together"
+                f"{shown(owner.path)}: targets or scaling are not those of {first.name!r}; convert together"
             )
-        same = owner.recipe.keys() == first.recipe.keys() and all(
-            (owner.recipe[key] == first.recipe[key]).all() for key in owner.recipe
-        )
-        if not same:
-            raise InputError(f"{shown(owner.path)}: scaled differently from {first.name!r}; convert together")
     return Owners(Path(path), owners, kappa, first.task, first.classes, share)
 
 

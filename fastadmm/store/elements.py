@@ -38,7 +38,8 @@ def key_of(group: h5py.Group, name: str) -> str:
     return f"{group.name}/{name}".strip("/") or "/"
 
 
-def _bad(group: h5py.Group, name: str, problem: str) -> FormatError:
+def bad(group: h5py.Group, name: str, problem: str) -> FormatError:
+    """The error for what is wrong with `name` in a group of a file."""
     return FormatError(f"{shown(group.file.filename)}: key {key_of(group, name)!r}: {problem}")
 
 
@@ -63,7 +64,6 @@ class GrowingArray:
         *,
         compression: str | None = None,
         checksum: bool = True,
-        chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
         self._group, self._name = group, name
         self.dtype = np.dtype(dtype)
@@ -72,7 +72,7 @@ class GrowingArray:
         if compression is not None:
             self._options |= compression_options(compression)
         row_bytes = max(1, self.dtype.itemsize * int(np.prod(self._row_shape, dtype=np.int64)))
-        self._chunk_rows = max(1, chunk_bytes // row_bytes)
+        self._chunk_rows = max(1, CHUNK_BYTES // row_bytes)
         self._buffer: np.ndarray | None = None
         self._filled = 0
         self._dataset: h5py.Dataset | None = None
@@ -162,12 +162,6 @@ class GrowingBlock:
             self._file["X"].attrs["shape"] = np.array([self._rows, n_columns], dtype=np.int64)
 
 
-def _balanced_bytes(nbytes: int) -> int:
-    # Equal chunks waste no half-empty last one (HDF5 stores it whole); +1 rounds up to cover all rows.
-    pieces = max(1, -(-nbytes // (2 * CHUNK_BYTES)))
-    return max(1, -(-nbytes // pieces))
-
-
 def write_array(group: h5py.Group, name: str, array: np.ndarray, *, compression: str | None = None) -> None:
     """Write a numeric array as anndata's ``array`` 0.2.0. Shapes: array (n,) or (n, d)."""
     array = np.asarray(array)
@@ -177,12 +171,7 @@ def write_array(group: h5py.Group, name: str, array: np.ndarray, *, compression:
     if array.size == 0:  # nothing to chunk
         encode(group.create_dataset(name, data=array), "array")
         return
-    row_bytes = array.nbytes // array.shape[0]
-    # Round up to whole rows: else the last row would need a chunk of its own.
-    chunk_bytes = -(-_balanced_bytes(array.nbytes) // row_bytes) * row_bytes
-    growing = GrowingArray(
-        group, name, array.dtype, array.shape[1:], compression=compression, chunk_bytes=chunk_bytes
-    )
+    growing = GrowingArray(group, name, array.dtype, array.shape[1:], compression=compression)
     growing.append(array)
     encode(growing.close(), "array")
 
@@ -226,10 +215,10 @@ def _member(group: h5py.Group, name: str) -> Any:
     with h5_errors(group.file.filename, key_of(group, name)):
         link = group.get(name, getlink=True)
     if link is None:
-        raise _bad(group, name, "is missing; the file is incomplete, convert it again")
+        raise bad(group, name, "is missing; the file is incomplete, convert it again")
     # A link could make one party's file read any other file of this machine.
     if not isinstance(link, h5py.HardLink):
-        raise _bad(group, name, "is a link to another place; a file must hold its data itself")
+        raise bad(group, name, "is a link to another place; a file must hold its data itself")
     with h5_errors(group.file.filename, key_of(group, name)):
         return group[name]
 
@@ -240,7 +229,7 @@ def require_group(group: h5py.Group, name: str) -> h5py.Group:
 
     item = _member(group, name)
     if not isinstance(item, h5py.Group):
-        raise _bad(group, name, "is a dataset, not a group")
+        raise bad(group, name, "is a dataset, not a group")
     return item
 
 
@@ -250,36 +239,41 @@ def plain_dataset(group: h5py.Group, name: str) -> h5py.Dataset:
 
     item = _member(group, name)
     if not isinstance(item, h5py.Dataset):
-        raise _bad(group, name, "is a group, not a dataset")
+        raise bad(group, name, "is a group, not a dataset")
     with h5_errors(group.file.filename, key_of(group, name)):
         if item.is_virtual or item.external:
-            raise _bad(group, name, "keeps its data in another file; a file must hold its data itself")
+            raise bad(group, name, "keeps its data in another file; a file must hold its data itself")
         if item.shape is None:
-            raise _bad(group, name, "is empty")
+            raise bad(group, name, "is empty")
         require_filters(item)
         # Missing chunks would silently read as zeros.
         if item.chunks is not None:
             expected = int(np.prod([-(-n // c) for n, c in zip(item.shape, item.chunks)], dtype=object))
             present = item.id.get_num_chunks() if item.size else 0
             if item.size and present < expected:
-                raise _bad(group, name, f"{expected - present} of {expected} chunks are missing; truncated")
+                raise bad(group, name, f"{expected - present} of {expected} chunks are missing; truncated")
         elif item.size and item.id.get_storage_size() < item.size * item.dtype.itemsize:
-            raise _bad(group, name, "its values were never written; truncated")
+            raise bad(group, name, "its values were never written; truncated")
     return item
+
+
+def bad_attribute(item: h5py.Group | h5py.Dataset, name: str, problem: str) -> FormatError:
+    """The error for what is wrong with an attribute."""
+    return FormatError(
+        f"{shown(item.file.filename)}: attribute {name!r} of {item.name.strip('/') or '/'!r}: {problem}"
+    )
 
 
 def read_attribute(item: h5py.Group | h5py.Dataset, name: str, kind: type[_Scalar]) -> _Scalar:
     """Read a scalar attribute of a group or dataset."""
     found = read_optional(item, name, kind)
     if found is None:
-        place = f"{shown(item.file.filename)}: attribute {name!r} of {item.name.strip('/') or '/'!r}"
-        raise FormatError(f"{place}: is missing; the file is incomplete, convert it again")
+        raise bad_attribute(item, name, "is missing; the file is incomplete, convert it again")
     return found
 
 
 def read_optional(item: h5py.Group | h5py.Dataset, name: str, kind: type[_Scalar]) -> _Scalar | None:
     """As :func:`read_attribute`; None where there is none."""
-    place = f"{shown(item.file.filename)}: attribute {name!r} of {item.name.strip('/') or '/'!r}"
     with h5_errors(item.file.filename, item.name):
         value: Any = item.attrs.get(name)
     if value is None:
@@ -288,30 +282,30 @@ def read_optional(item: h5py.Group | h5py.Dataset, name: str, kind: type[_Scalar
     if kind is float:
         accepted += (float, np.floating)
     if not isinstance(value, accepted) or isinstance(value, (bool, np.bool_)):
-        raise FormatError(f"{place}: is {type(value).__name__}, not {kind.__name__}")
+        raise bad_attribute(item, name, f"is {type(value).__name__}, not {kind.__name__}")
     checked: Any = value  # isinstance above narrowed it to a union that the conversions do not take
     return kind(checked)
 
 
-def _check_encoding(group: h5py.Group, name: str, item: Any, expected: str) -> None:
+def read_positive(item: h5py.Group | h5py.Dataset, name: str) -> int:
+    """A number of rows or columns among the attributes."""
+    value = read_attribute(item, name, int)
+    if value < 1:
+        raise bad_attribute(item, name, f"is {value}, not positive")
+    return value
+
+
+def check_encoding(
+    item: h5py.Group | h5py.Dataset, expected: str, versions: tuple[str, ...] | None = None
+) -> str:
+    """Check how an element is encoded; its version, one of those of anndata unless others are given."""
+    key = item.name.strip("/")
     found = read_attribute(item, "encoding-type", str)
     if found != expected:
-        raise _bad(group, name, f"is encoded as {found!r}, but {expected!r} is needed")
+        raise bad(item.file, key, f"is encoded as {found!r}, but {expected!r} is needed")
     version = read_attribute(item, "encoding-version", str)
-    check_version(
-        group.file.filename, version, ELEMENT_VERSIONS[expected], f"key {key_of(group, name)!r} ({expected})"
-    )
-
-
-def group_version(group: h5py.Group, expected: str, versions: tuple[str, ...]) -> str:
-    """Check the encoding of a group of our own kind and return its version."""
-    key = group.name.strip("/")
-    found = read_attribute(group, "encoding-type", str)
-    if found != expected:
-        place = f"{shown(group.file.filename)}: key {key!r}"
-        raise FormatError(f"{place}: is encoded as {found!r}, but {expected!r} is needed")
-    version = read_attribute(group, "encoding-version", str)
-    check_version(group.file.filename, version, versions, f"key {key!r}")
+    known = ELEMENT_VERSIONS[expected] if versions is None else versions
+    check_version(item.file.filename, version, known, f"key {key!r} ({expected})")
     return version
 
 
@@ -330,15 +324,15 @@ def array_dataset(
     """
     item = plain_dataset(group, name)
     if encoded:
-        _check_encoding(group, name, item, "array")
+        check_encoding(item, "array")
     kinds = kind or "biuf"
     if item.dtype.kind not in kinds or item.dtype.itemsize > 8:
         wanted = " or ".join({"b": "boolean", "i": "integer", "u": "unsigned", "f": "real"}[k] for k in kinds)
-        raise _bad(group, name, f"has dtype {item.dtype}, but {wanted} is needed")
+        raise bad(group, name, f"has dtype {item.dtype}, but {wanted} is needed")
     if ndim is not None and item.ndim != ndim:
-        raise _bad(group, name, f"has {item.ndim} dimensions instead of {ndim}")
+        raise bad(group, name, f"has {item.ndim} dimensions instead of {ndim}")
     if length is not None and item.shape[:1] != (length,):
-        raise _bad(group, name, f"has {item.shape[0] if item.shape else 0} entries instead of {length}")
+        raise bad(group, name, f"has {item.shape[0] if item.shape else 0} entries instead of {length}")
     return item
 
 
@@ -374,21 +368,18 @@ class CsrParts:
     """An open, cheaply checked ``csr_matrix`` element: three datasets and a shape."""
 
     def __init__(self, group: h5py.Group, name: str) -> None:
-        self.group = group
-        self.name = name
         item = require_group(group, name)
-        _check_encoding(group, name, item, "csr_matrix")
+        check_encoding(item, "csr_matrix")
         with h5_errors(group.file.filename, key_of(group, name)):
             shape = np.asarray(item.attrs.get("shape", ()))
         if shape.shape != (2,) or shape.dtype.kind not in "iu" or (shape < 0).any():
-            raise _bad(group, name, "attribute 'shape' is missing or not two non-negative integers")
+            raise bad(group, name, "attribute 'shape' is missing or not two non-negative integers")
         self.shape = (int(shape[0]), int(shape[1]))
         self.data = array_dataset(item, "data", ndim=1, kind="biuf", encoded=False)
         self.nnz = int(self.data.shape[0])
         self.indices = array_dataset(item, "indices", ndim=1, length=self.nnz, kind="iu", encoded=False)
-        self.indptr = array_dataset(
-            item, "indptr", ndim=1, length=self.shape[0] + 1, kind="iu", encoded=False
-        )
+        rows = self.shape[0] + 1
+        self.indptr = array_dataset(item, "indptr", ndim=1, length=rows, kind="iu", encoded=False)
 
 
 def read_indptr(parts: CsrParts, start: int = 0, stop: int | None = None) -> np.ndarray:
@@ -398,16 +389,16 @@ def read_indptr(parts: CsrParts, start: int = 0, stop: int | None = None) -> np.
     """
     stop = parts.shape[0] if stop is None else stop
     indptr = read_block(parts.indptr, start, stop + 1).astype(np.int64, copy=False)
-    file, key = shown(parts.group.file.filename), key_of(parts.group, parts.name) + "/indptr"
-    if indptr[0] != 0 if start == 0 else indptr[0] < 0:
-        raise FormatError(f"{file}: key {key!r}: starts at {indptr[0]} instead of 0 (row {start + 1})")
     falls = np.flatnonzero(indptr[1:] < indptr[:-1])
-    if falls.size:
-        raise FormatError(f"{file}: key {key!r}: decreases at row {start + falls[0] + 1}; damaged")
-    if indptr[-1] != parts.nnz if stop == parts.shape[0] else indptr[-1] > parts.nnz:
-        raise FormatError(
-            f"{file}: key {key!r}: ends at {indptr[-1]} (row {stop}), but there are {parts.nnz} entries"
-        )
+    problem = ""
+    if indptr[0] != 0 if start == 0 else indptr[0] < 0:
+        problem = f"starts at {indptr[0]} instead of 0 (row {start + 1})"
+    elif falls.size:
+        problem = f"decreases at row {start + falls[0] + 1}; damaged"
+    elif indptr[-1] != parts.nnz if stop == parts.shape[0] else indptr[-1] > parts.nnz:
+        problem = f"ends at {indptr[-1]} (row {stop}), but there are {parts.nnz} entries"
+    if problem:
+        raise bad(parts.indptr.file, parts.indptr.name.strip("/"), problem)
     return indptr
 
 
@@ -416,11 +407,9 @@ def check_rows(
     indices: np.ndarray,
     indptr: np.ndarray,
     n_columns: int,
-    *,
     file: str,
-    key: str,
-    first_row: int = 0,
-    column_name: Callable[[int], str] | None = None,
+    first_row: int,
+    column_name: Callable[[int], str],
 ) -> None:
     """Validate CSR rows: indices in range and strictly increasing within each row, values finite.
 
@@ -430,32 +419,25 @@ def check_rows(
     def row_of(position: int) -> int:
         return first_row + int(np.searchsorted(indptr, position, side="right"))
 
+    def refused(at: int, problem: str) -> FormatError:
+        place = f"{file}: key 'X/indices': row {row_of(at)}: column {int(indices[at]) + 1}"
+        return FormatError(f"{place} {problem}")
+
     for start in range(0, len(data), _BLOCK):
-        stop = min(start + _BLOCK, len(data))
-        block = indices[start:stop]
+        before, stop = max(0, start - 1), min(start + _BLOCK, len(data))
+        block = indices[before:stop]  # one entry of overlap, so that pairs across blocks are compared too
         outside = np.flatnonzero((block < 0) | (block >= n_columns))
         if outside.size:
-            at = start + int(outside[0])
-            raise FormatError(
-                f"{file}: key '{key}/indices': row {row_of(at)}: column {int(indices[at]) + 1} is outside "
-                f"1..{n_columns} (counting from 1)"
-            )
-        # One entry of overlap, so that pairs across blocks are compared too.
-        pair = indices[max(0, start - 1) : stop]
-        unsorted = np.flatnonzero(pair[1:] <= pair[:-1]) + max(0, start - 1) + 1
-        if unsorted.size:
-            # A fall is fine exactly where a new row begins.
-            begins = indptr[np.searchsorted(indptr, unsorted, side="left")] == unsorted
-            if not begins.all():
-                at = int(unsorted[~begins][0])
-                what = "occurs twice" if indices[at] == indices[at - 1] else "is out of order"
-                raise FormatError(
-                    f"{file}: key '{key}/indices': row {row_of(at)}: column {int(indices[at]) + 1} {what}"
-                )
+            raise refused(before + int(outside[0]), f"is outside 1..{n_columns} (counting from 1)")
+        falls = np.flatnonzero(block[1:] <= block[:-1]) + before + 1
+        falls = falls[indptr[np.searchsorted(indptr, falls)] != falls]  # a new row may begin with less
+        if falls.size:
+            at = int(falls[0])
+            raise refused(at, "occurs twice" if indices[at] == indices[at - 1] else "is out of order")
         broken = np.flatnonzero(~np.isfinite(data[start:stop]))
         if broken.size:
             at = start + int(broken[0])
-            raise not_finite(data[at], file, f"{key}/data", row_of(at), int(indices[at]), column_name)
+            raise not_finite(data[at], file, "X/data", row_of(at), int(indices[at]), column_name)
 
 
 def not_finite(
@@ -467,6 +449,18 @@ def not_finite(
         f"{file}: key {key!r}: row {row}, column {column + 1}{named}: value {float(value)} is not finite; "
         "fill or drop missing values before converting"
     )
+
+
+def first_not_finite(X: np.ndarray | csr_array) -> tuple[int, int] | None:
+    """Row and column of the first value of a block that is not finite."""
+    values = X if isinstance(X, np.ndarray) else X.data
+    if np.isfinite(values).all():
+        return None
+    if isinstance(X, np.ndarray):
+        i, j = np.argwhere(~np.isfinite(X))[0]
+        return int(i), int(j)
+    at = int(np.flatnonzero(~np.isfinite(values))[0])
+    return int(np.searchsorted(X.indptr, at, side="right")) - 1, int(X.indices[at])
 
 
 def make_csr(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: tuple[int, int]) -> csr_array:
@@ -487,9 +481,9 @@ def read_strings(group: h5py.Group, name: str) -> list[str]:
     import h5py
 
     item = plain_dataset(group, name)
-    _check_encoding(group, name, item, "string-array")
+    check_encoding(item, "string-array")
     if h5py.check_string_dtype(item.dtype) is None or item.ndim != 1:
-        raise _bad(group, name, f"has dtype {item.dtype} and {item.ndim} dimensions, not a list of strings")
+        raise bad(group, name, f"has dtype {item.dtype} and {item.ndim} dimensions, not a list of strings")
     refuse_oversized(item)
     size = group.file.id.get_filesize()
     # So many that even the longest text of the file, at every place, does not fill the memory; what is being
@@ -506,9 +500,9 @@ def read_strings(group: h5py.Group, name: str) -> list[str]:
             length += len(text)
             if length > size:
                 problem = f"claims more than {size} bytes of text in a file of {size}"
-                raise _bad(group, name, f"{problem}; damaged, or made to fill the memory")
+                raise bad(group, name, f"{problem}; damaged, or made to fill the memory")
             try:
                 strings.append(text.decode("utf-8"))
             except UnicodeDecodeError:
-                raise _bad(group, name, f"entry {len(strings) + 1} is not valid UTF-8; damaged") from None
+                raise bad(group, name, f"entry {len(strings) + 1} is not valid UTF-8; damaged") from None
     return strings

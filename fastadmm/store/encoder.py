@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,8 @@ from fastadmm.privacy.origins import Constants, declared, together
 from fastadmm.store.bins import Bins, read_bins, write_bins
 from fastadmm.store.cell_reading import CellReading
 from fastadmm.store.elements import (
+    check_encoding,
     encode,
-    group_version,
     read_array,
     read_attribute,
     read_strings,
@@ -158,57 +159,76 @@ class Encoder:
         h5group.attrs["digest"] = self.digest()
         write_strings(h5group, "columns", [column.name for column in self.columns])
         # One list for all columns; -1 marks a column of numbers, which has none.
-        counts = [-1 if column.levels is None else len(column.levels) for column in self.columns]
-        write_array(h5group, "level_counts", np.array(counts, dtype=np.int64))
-        write_strings(h5group, "levels", [level for column in self.columns for level in column.levels or ()])
-        write_array(h5group, "fill", np.array([column.fill for column in self.columns], dtype=np.float64))
-        levels = np.array([column.fill_level for column in self.columns], dtype=np.int64)
-        write_array(h5group, "fill_level", levels)
-        write_array(h5group, "indicator", np.array([int(c.indicator) for c in self.columns], dtype=np.int64))
+        self._put_lists(h5group, "levels", "level_counts", [column.levels for column in self.columns])
+        self._put(h5group, np.float64, "fill")
+        self._put(h5group, np.int64, "fill_level", "indicator")
         if self._version != _VERSIONS[0]:
             bounds = [[column.low, column.high] for column in self.columns]
             write_array(h5group, "bounds", np.array(bounds, dtype=np.float64))
-            write_array(h5group, "other", np.array([c.other for c in self.columns], dtype=np.int64))
+            self._put(h5group, np.int64, "other")
         if self._version == _VERSIONS[3]:
             write_bins(h5group, [column.bins for column in self.columns])
         if self._version in _VERSIONS[2:]:
             write_strings(h5group, "reading", [column.reading for column in self.columns])
             write_strings(h5group, "shown", [column.shown for column in self.columns])
-            counts = [len(column.na) for column in self.columns]
-            write_array(h5group, "na_counts", np.array(counts, dtype=np.int64))
-            write_strings(h5group, "na", [word for column in self.columns for word in column.na])
+            self._put_lists(h5group, "na", "na_counts", [column.na for column in self.columns])
+
+    def _put(self, h5group: h5py.Group, dtype: Any, *keys: str) -> None:
+        """Write fields of all columns, each as an array."""
+        for key in keys:
+            write_array(h5group, key, np.array([getattr(c, key) for c in self.columns], dtype=dtype))
+
+    @staticmethod
+    def _put_lists(
+        h5group: h5py.Group, key: str, counts: str, lists: Sequence[tuple[str, ...] | None]
+    ) -> None:
+        """Write texts of all columns, one column after another, and how many each has."""
+        sizes = [-1 if own is None else len(own) for own in lists]
+        write_array(h5group, counts, np.array(sizes, dtype=np.int64))
+        write_strings(h5group, key, [text for own in lists for text in own or ()])
 
     @classmethod
     def from_group(cls, h5group: h5py.Group) -> Encoder:
         """Read an encoder that :meth:`to_group` wrote."""
         place = f"{shown(h5group.file.filename)}: key {h5group.name.strip('/')!r}"
-        version = group_version(h5group, _TYPE, _VERSIONS)
+        version = check_encoding(h5group, _TYPE, _VERSIONS)
         names = read_strings(h5group, "columns")
         n = len(names)
+
+        def column(key: str, kind: str) -> Any:
+            return read_array(h5group, key, ndim=1, length=n, kind=kind).tolist()
+
         levels = _lists(h5group, "levels", "level_counts", n, -1, place)
         widths = [-1 if own is None else len(own) for own in levels]
-        fill = read_array(h5group, "fill", ndim=1, length=n, kind="f").tolist()
-        fill_level = read_array(h5group, "fill_level", ndim=1, length=n, kind="i").tolist()
-        indicator = read_array(h5group, "indicator", ndim=1, length=n, kind="i").tolist()
-        missing = read_attribute(h5group, "missing", str)
-        bounds, other = np.zeros((n, 2)), [-1] * n
+        fields = {"name": names, "levels": levels, "fill": column("fill", "f")}
+        fields |= {"fill_level": column("fill_level", "i")}
+        fields |= {"indicator": [bool(flag) for flag in column("indicator", "i")]}
         if version != _VERSIONS[0]:
             bounds = read_array(h5group, "bounds", ndim=2, length=n, kind="f")
-            other = read_array(h5group, "other", ndim=1, length=n, kind="i").tolist()
-        if bounds.shape != (n, 2) or not (bounds[:, 0] <= bounds[:, 1]).all():
-            raise FormatError(f"{place}: key 'bounds': not a lower and an upper one for each column; damaged")
-        texts = _texts(h5group, n, place) if version in _VERSIONS[2:] else [{}] * n
-        bins = read_bins(h5group, widths, place) if version == _VERSIONS[3] else [None] * n
-        columns = []
-        for i, name in enumerate(names):
-            if not -1 <= other[i] < max(widths[i], 0):
-                raise FormatError(f"{place}: key 'other': no category {other[i]}; damaged or edited")
-            low, high = bounds[i].tolist()
-            own = ColumnEncoding(
-                name, levels[i], fill[i], fill_level[i], bool(indicator[i]), low, high, other[i]
+            fields["other"] = column("other", "i")
+            if bounds.shape[1] != 2 or not (bounds[:, 0] <= bounds[:, 1]).all():
+                raise FormatError(
+                    f"{place}: key 'bounds': not a lower and an upper one for each column; damaged"
+                )
+            fields["low"], fields["high"] = bounds.T.tolist()
+            if not all(-1 <= other < max(width, 0) for other, width in zip(fields["other"], widths)):
+                raise FormatError(f"{place}: key 'other': no such category; damaged or edited")
+        if version in _VERSIONS[2:]:
+            fields |= {key: read_strings(h5group, key) for key in ("reading", "shown")}
+            fields["na"] = _lists(h5group, "na", "na_counts", n, 0, place)
+        if version == _VERSIONS[3]:
+            fields["bins"] = read_bins(h5group, widths, place)
+        try:
+            columns = tuple(
+                ColumnEncoding(**dict(zip(fields, own))) for own in zip(*fields.values(), strict=True)
             )
-            columns.append(replace(own, **texts[i], bins=bins[i]))
-        encoder = cls(tuple(columns), missing, read_attribute(h5group, "prefix", str))
+            for own in columns:
+                CellReading.parse(own.reading)
+        except (TypeError, ValueError):
+            raise FormatError(f"{place}: key 'reading': damaged or edited") from None
+        encoder = cls(
+            columns, read_attribute(h5group, "missing", str), read_attribute(h5group, "prefix", str)
+        )
         if encoder.digest() != read_attribute(h5group, "digest", str):
             raise FormatError(f"{place}: does not agree with its digest; damaged or edited")
         return encoder
@@ -253,20 +273,6 @@ class Encoder:
         if not agree:
             raise FormatError(f"{place}: does not agree with its digest; damaged or edited")
         return encoder
-
-
-def _texts(h5group: h5py.Group, n: int, place: str) -> list[dict[str, Any]]:
-    """What version 1.2 says of each column."""
-    reading, shown_as = read_strings(h5group, "reading"), read_strings(h5group, "shown")
-    if len(reading) != n or len(shown_as) != n:
-        raise FormatError(f"{place}: keys 'reading' and 'shown' are not one text for each column; damaged")
-    na = _lists(h5group, "na", "na_counts", n, 0, place)
-    for text in reading:
-        try:
-            CellReading.parse(text)
-        except (TypeError, ValueError):
-            raise FormatError(f"{place}: key 'reading': {text!r} is unknown; damaged or edited") from None
-    return [{"reading": r, "na": own, "shown": name} for r, own, name in zip(reading, na, shown_as)]
 
 
 def _lists(

@@ -8,7 +8,7 @@ import re
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import lru_cache, wraps
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -76,31 +76,23 @@ _HARMLESS = 64 << 20
 _OBJECT = struct.Struct("<HH4xQ")  # index, references, size of the object
 
 
+#: Length of the longest text of each file, which is checked once.
+_CHECKED: dict[tuple[str, int, int, int], int] = {}
+
+
 def check_heaps(path: str | os.PathLike[str], file: h5py.File) -> int:
-    """Refuse an HDF5 file with an inconsistent global heap."""
+    """Refuse an HDF5 file with an inconsistent global heap. Returns: the length of its longest text."""
     status = os.stat(path)
-    return _check_once(os.fspath(path), status.st_ino, status.st_size, status.st_mtime_ns, _Opened(file))
+    state = os.fspath(path), status.st_ino, status.st_size, status.st_mtime_ns
+    if state not in _CHECKED:
+        _CHECKED[state] = _longest_text(os.fspath(path), status.st_size, file)
+    return _CHECKED[state]
 
 
-class _Opened:
-    """Hides the open file from the cache: equal to every other, because the path and times decide."""
-
-    def __init__(self, file: h5py.File) -> None:
-        self.file = file
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Opened)
-
-    def __hash__(self) -> int:
-        return 0
-
-
-@lru_cache(maxsize=256)
-def _check_once(path: str, inode: int, size: int, mtime: int, opened: _Opened) -> int:
+def _longest_text(path: str, size: int, file: h5py.File) -> int:
     ranges: list[tuple[int, int]] = []
     texts: dict[str, int] = {}
-    _visit(opened.file, ranges, texts, 0)
-    opened.file = None  # the cache must not keep the file open
+    _visit(file, ranges, texts, 0)
     longest = 0
     with open(path, "rb") as raw:
         end = 0

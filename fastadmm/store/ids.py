@@ -11,7 +11,6 @@ from fastadmm.errors import FormatError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.files.digest import RowDigest, row_digest
 from fastadmm.store.elements import (
-    CHUNK_BYTES,
     GrowingArray,
     check_text,
     encode,
@@ -38,16 +37,18 @@ class IdWriter:
         self._column: GrowingArray | None = None
         self._n = 0
 
-    def prepare(self, ids: Any, n_rows: int) -> np.ndarray | None:
+    def prepare(self, ids: Any, n_rows: int) -> tuple[str, np.ndarray] | None:
         """Validate ids of the next `n_rows` rows without writing; the result goes to :meth:`append`."""
+        place = f"{shown(self._path)}: key 'obs/ids'"
+        if not n_rows:
+            return None
         if ids is None:
-            kind, values = "default", None
+            kind, values = "default", np.arange(self._n, self._n + n_rows, dtype=np.int64)
         else:
             values = np.asarray(ids if isinstance(ids, np.ndarray) else list(ids))
-            place = f"{shown(self._path)}: key 'obs/ids'"
             if values.shape != (n_rows,):
                 raise InputError(f"{place}: {values.shape} ids for {n_rows} rows; give one id per row")
-            if values.dtype.kind in "iu" and values.size:
+            if values.dtype.kind in "iu":
                 if values.dtype.kind == "u" and values.max() > np.iinfo(np.int64).max:
                     raise InputError(f"{place}: id {values.max()} does not fit int64; give it as text")
                 kind, values = "int64", values.astype(np.int64)
@@ -55,48 +56,34 @@ class IdWriter:
                 kind, values = "utf-8", values.astype(object)
                 for i, text in enumerate(values):
                     check_text(text, f"{place}: row {self._n + i + 1}")
-            elif values.size:
-                raise InputError(f"{place}: ids of type {values.dtype}; give integers or text")
             else:
-                kind = self._kind or "default"
-        if n_rows and self._kind not in {None, kind}:
+                raise InputError(f"{place}: ids of type {values.dtype}; give integers or text")
+        if self._kind not in {None, kind}:
             raise InputError(
-                f"{shown(self._path)}: key 'obs/ids': row {self._n + 1}: ids change from {self._kind} to "
-                f"{kind}; give the same kind for all rows"
+                f"{place}: row {self._n + 1}: ids change from {self._kind} to {kind}; give the same kind for "
+                "all rows"
             )
-        return values
+        return kind, values
 
-    def append(self, values: np.ndarray | None, n_rows: int) -> None:
+    def append(self, prepared: tuple[str, np.ndarray] | None) -> None:
         """Write what :meth:`prepare` returned."""
-        if n_rows == 0:
+        if prepared is None:
             return
-        if self._kind is None:
-            self._start("default" if values is None else "int64" if values.dtype.kind == "i" else "utf-8")
-        if values is None:
-            step = CHUNK_BYTES // 8
-            for start in range(self._n, self._n + n_rows, step):
-                self._put(np.arange(start, min(start + step, self._n + n_rows), dtype=np.int64))
-        else:
-            self._put(values)
-        self._n += n_rows
-
-    def _start(self, kind: str) -> None:
-        import h5py
-
-        self._kind = kind
-        if kind == "utf-8":
-            self._digest = RowDigest("utf-8")
-            # HDF5 allows no filter on variable-length text; the row digest guards it.
-            self._column = GrowingArray(self._group, "ids", h5py.string_dtype("utf-8"), checksum=False)
-        else:
-            self._digest = RowDigest("int64")
-            self._column = GrowingArray(self._group, "ids", "<i8", compression="gzip")
-
-    def _put(self, values: np.ndarray) -> None:
-        assert self._column is not None  # _start made both
-        assert self._digest is not None
+        kind, values = prepared
+        if self._column is None or self._digest is None:
+            self._kind, self._column, self._digest = kind, *self._start(kind)
         self._column.append(values)
         self._digest.update(values)
+        self._n += len(values)
+
+    def _start(self, kind: str) -> tuple[GrowingArray, RowDigest]:
+        import h5py
+
+        if kind != "utf-8":
+            return GrowingArray(self._group, "ids", "<i8", compression="gzip"), RowDigest("int64")
+        # HDF5 allows no filter on variable-length text; the row digest guards it.
+        column = GrowingArray(self._group, "ids", h5py.string_dtype("utf-8"), checksum=False)
+        return column, RowDigest("utf-8")
 
     def close(self) -> str:
         """Write the rest; return the row digest."""

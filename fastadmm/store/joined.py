@@ -14,7 +14,8 @@ from scipy.sparse import csr_array
 
 from fastadmm.errors import FormatError
 from fastadmm.files.atomic import shown
-from fastadmm.files.digest import ContentDigest, RowDigest
+from fastadmm.files.digest import ContentDigest
+from fastadmm.files.digest import row_digest as digest_of
 from fastadmm.store.elements import make_csr
 from fastadmm.store.label_file import LabelData, check_weights
 from fastadmm.store.party_file import PartyData
@@ -27,23 +28,11 @@ class JoinedParty(PartyData):
     def __init__(
         self, path: Path, parts: Sequence[PartyData], content_digest: str, row_digest: str | None = None
     ) -> None:
+        vars(self).update(vars(parts[0]))
         self.path, self.parts, self.content_digest = path, tuple(parts), content_digest
-        first = self.parts[0]
-        self.name, self.kind, self.dtype = first.name, first.kind, first.dtype
-        self.n_features, self.transform, self.encoder = first.n_features, first.transform, first.encoder
         self.n_samples = sum(part.n_samples for part in parts)
-        self.nnz = None if first.nnz is None else sum(part.nnz or 0 for part in parts)
-        self.index_bytes = first.index_bytes
-        if row_digest is not None:
-            self.row_digest = row_digest
-            return
-        digest: RowDigest | None = None
-        for part in self.parts:
-            ids = part.ids()
-            digest = digest or RowDigest("int64" if ids.dtype.kind in "iu" else "utf-8")
-            digest.update(ids)
-        assert digest is not None  # there is a shard
-        self.row_digest = digest.text()
+        self.nnz = None if self.nnz is None else sum(part.nnz or 0 for part in parts)
+        self.row_digest = digest_of(self.ids()) if row_digest is None else row_digest
 
     def of_rows(self, start: int, stop: int) -> PartyData:
         parts, begin = [], 0

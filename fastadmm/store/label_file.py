@@ -10,21 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastadmm.errors import FormatError, InputError
+from fastadmm.errors import InputError
 from fastadmm.files.atomic import shown
 from fastadmm.files.seal import refuse_unknown
 from fastadmm.problem.targets import MAX_CLASSES
 from fastadmm.store.cell_reading import CellReading
 from fastadmm.store.elements import (
     GrowingArray,
+    bad_attribute,
     check_text,
     encode,
     read_array,
     read_attribute,
     read_optional,
+    read_positive,
 )
-from fastadmm.store.h5file import h5_errors, open_output, read_h5
-from fastadmm.store.ids import IdWriter, read_ids, verified_digest
+from fastadmm.store.h5file import h5_errors, read_h5
+from fastadmm.store.ids import read_ids, verified_digest
 from fastadmm.store.writer import Writer
 
 if TYPE_CHECKING:
@@ -38,32 +40,29 @@ _KEYS = ("y", "sample_weight", "offset", "obs")
 _AT_ONCE = 1 << 18  # rows
 
 
-def _check_values(values: np.ndarray, key: str, n_classes: int | None, path: str, first_row: int = 0) -> None:
-    """Raise :class:`InputError` naming the first row (from 1) whose value is not allowed."""
+def _fault(values: np.ndarray, key: str, n_classes: int | None, first_row: int = 0) -> str:
+    """What is wrong with the first value that is not allowed, and its row (from 1); empty where all are."""
     bad, rule = ~np.isfinite(values), "is not finite; fill or drop missing values"
     if not bad.any() and key == "y" and n_classes is not None:
         bad = (values < 0.0) | (values != np.floor(values)) | (values >= n_classes)
-        rule = "is not 0 or 1; classification needs two classes, stored as 0 and 1"
-        if n_classes != 2:
-            rule = f"is no class number from 0 to {n_classes - 1}"
+        rule = f"is no class number from 0 to {n_classes - 1}"
+        rule = (
+            "is not 0 or 1; classification needs two classes, stored as 0 and 1" if n_classes == 2 else rule
+        )
     elif not bad.any() and key == "sample_weight":
         bad, rule = values < 0, "is negative; weights must be zero or positive"
-    if bad.any():
-        at = int(np.flatnonzero(bad)[0])
-        raise InputError(f"{path}: key {key!r}: row {first_row + at + 1}: value {values[at]} {rule}")
+    at = int(np.argmax(bad)) if bad.any() else -1
+    return "" if at < 0 else f"row {first_row + at + 1}: value {values[at]} {rule}"
 
 
 def _check_classes(names: tuple[str, ...] | None, task: str, path: str) -> None:
     place = f"{path}: attribute 'classes'"
-    if task != "classification":
-        if names is not None:
-            raise InputError(f"{place}: regression has no classes")
-        return
-    if names is None:
-        raise InputError(f"{place}: not given; name the two classes")
-    for name in names:
+    if (names is None) != (task != "classification"):
+        what = "regression has no classes" if names is not None else "not given; name the two classes"
+        raise InputError(f"{place}: {what}")
+    for name in names or ():
         check_text(name, place)
-    if not 2 <= len(names) <= MAX_CLASSES or len(set(names)) < len(names):
+    if names is not None and (not 2 <= len(names) <= MAX_CLASSES or len(set(names)) < len(names)):
         raise InputError(f"{place}: {list(names)!r}; two different labels are needed, or up to {MAX_CLASSES}")
 
 
@@ -116,21 +115,14 @@ class LabelWriter(Writer):
         label_epsilon: float | None = None,
         exposure: bool = False,
     ) -> None:
-        self.path = Path(path)
-        self._shown = shown(path if public_path is None else public_path)
+        super().__init__(path, public_path)
         if task not in TASKS:
             raise InputError(f"{self._shown}: task {task!r} is not one of {', '.join(TASKS)}")
         self.task = task
         self._reading, self._epsilon, self._exposure = reading, label_epsilon, exposure
-        self.n_samples = 0
         self._classes = None if classes is None else tuple(classes)
         _check_classes(self._classes, task, self._shown)
-        self.row_digest = ""
-        super().__init__()
-        self._file, self._sink = self._stack.enter_context(
-            open_output(path, LABELS_TYPE, LABELS_VERSIONS[0], force=force, public_path=public_path)
-        )
-        self._ids = IdWriter(self._file, self._shown)
+        self._create(LABELS_TYPE, LABELS_VERSIONS[0], force=force)
         self._columns: dict[str, GrowingArray] = {}
         self._total_weight = 0.0
 
@@ -142,47 +134,39 @@ class LabelWriter(Writer):
             key: self._vector(key, value) for key, value in given.items() if value is not None or key == "y"
         }
         k = len(columns["y"])
+        n_classes = None if self._classes is None else len(self._classes)
         for key, values in columns.items():
             if len(values) != k:
-                raise InputError(f"{self._shown}: key {key!r}: {len(values)} values for {k} labels")
-            n_classes = None if self._classes is None else len(self._classes)
-            _check_values(values, key, n_classes, self._shown, self.n_samples)
-        if self.n_samples and set(columns) != set(self._columns):
-            key = sorted(set(columns) ^ set(self._columns))[0]
-            raise InputError(
-                f"{self._shown}: key {key!r}: row {self.n_samples + 1}: give it for all samples or none"
-            )
-        ids = self._ids.prepare(ids, k)
+                raise self._bad(key, f"{len(values)} values for {k} labels")
+            if fault := _fault(values, key, n_classes, self.n_samples):
+                raise self._bad(key, fault)
+        if self.n_samples and (other := sorted(set(columns) ^ set(self._columns))):
+            raise self._bad(other[0], f"row {self.n_samples + 1}: give it for all samples or none")
+        prepared = self._ids.prepare(ids, k)
         if k == 0:
             return
         for key, values in columns.items():
             if key not in self._columns:
                 self._columns[key] = GrowingArray(self._file, key, "<f8")
             self._columns[key].append(values)
-        self._ids.append(ids, k)
+        self._ids.append(prepared)
         self.n_samples += k
         self._total_weight += float(columns.get("sample_weight", np.zeros(0)).sum())
         self._sink.check()
 
     def _vector(self, key: str, value: Any) -> np.ndarray:
-        try:
-            values = np.asarray(value)
-            if values.dtype.kind not in "biuf":
-                raise TypeError
-            values = values.astype(np.float64)
-        except (TypeError, ValueError):
-            raise InputError(
-                f"{self._shown}: key {key!r}: row {self.n_samples + 1}: values must be numbers"
-            ) from None
+        values = np.asarray(value)
+        if values.dtype.kind not in "biuf":
+            raise self._bad(key, f"row {self.n_samples + 1}: values must be numbers")
         if values.ndim != 1:
-            raise InputError(f"{self._shown}: key {key!r}: has {values.ndim} dimensions instead of 1")
-        return values
+            raise self._bad(key, f"has {values.ndim} dimensions instead of 1")
+        return values.astype(np.float64)
 
     def _finish(self) -> None:
         import h5py
 
         if self.n_samples == 0:
-            raise InputError(f"{self._shown}: key 'y': no labels were written; the source is empty")
+            raise self._bad("y", "no labels were written; the source is empty")
         if self._classes is not None:
             if len(self._classes) > 2:
                 self._file.attrs["encoding-version"] = LABELS_VERSIONS[1]
@@ -230,15 +214,15 @@ class LabelData:
             return read_ids(file, self.n_samples)
 
 
-def _read_classes(file: h5py.File, path: str | os.PathLike[str]) -> tuple[str, ...]:
-    several = read_attribute(file, "encoding-version", str) != LABELS_VERSIONS[0]
-    with h5_errors(path):
-        classes = [c.decode() if isinstance(c, bytes) else c for c in np.ravel(file.attrs.get("classes", []))]
-    right = 3 <= len(classes) <= MAX_CLASSES if several else len(classes) == 2
-    if not right or not all(isinstance(c, str) for c in classes) or len(set(classes)) < len(classes):
-        wanted = "three or more" if several else "two"
-        raise FormatError(f"{shown(path)}: attribute 'classes' of '/': is not {wanted} different strings")
-    return tuple(classes)
+def read_classes(file: h5py.File, least: int = 2, most: int = 2) -> tuple[str, ...]:
+    """Original labels of the classes, from a file's attributes."""
+    with h5_errors(file.filename):
+        found = [c.decode() if isinstance(c, bytes) else c for c in np.ravel(file.attrs.get("classes", []))]
+    right = least <= len(found) <= most and len(set(found)) == len(found)
+    if not right or not all(isinstance(c, str) for c in found):
+        wanted = "three or more" if least > 2 else "two"
+        raise bad_attribute(file, "classes", f"is not {wanted} different strings")
+    return tuple(found)
 
 
 def open_labels(path: str | os.PathLike[str]) -> LabelData:
@@ -247,41 +231,39 @@ def open_labels(path: str | os.PathLike[str]) -> LabelData:
         refuse_unknown(file, _KEYS, shown(path))
         task = read_attribute(file, "task", str)
         if task not in TASKS:
-            raise FormatError(f"{shown(path)}: attribute 'task' is {task!r}, not one of {', '.join(TASKS)}")
-        n_samples = read_attribute(file, "n_samples", int)
-        if n_samples < 1:
-            raise FormatError(f"{shown(path)}: attribute 'n_samples' is {n_samples}, not positive")
-        classes = _read_classes(file, path) if task == "classification" else None
+            raise bad_attribute(file, "task", f"is {task!r}, not one of {', '.join(TASKS)}")
+        n_samples = read_positive(file, "n_samples")
+        classes = None
+        if task == "classification":
+            several = read_attribute(file, "encoding-version", str) != LABELS_VERSIONS[0]
+            classes = read_classes(file, *((3, MAX_CLASSES) if several else ()))
         columns: dict[str, np.ndarray] = {}
         for key in ("y", "sample_weight", "offset"):
             if key == "y" or key in file:
                 values = read_array(file, key, ndim=1, length=n_samples, kind="f")
                 columns[key] = values.astype(np.float64, copy=False)
-                _check_values(columns[key], key, len(classes) if classes else None, shown(path))
-        shard, exposure = "shard" in file.attrs, "exposure" in file.attrs
-        if "sample_weight" in columns and not shard:
+                if fault := _fault(columns[key], key, len(classes) if classes else None):
+                    raise InputError(f"{shown(path)}: key {key!r}: {fault}")
+        if "sample_weight" in columns and "shard" not in file.attrs:
             check_weights(float(columns["sample_weight"].sum()), shown(path))
-        digest = verified_digest(file, n_samples)
         reading = read_optional(file, "reading", str) or ""
         try:
             CellReading.parse(reading)
         except (TypeError, ValueError):
-            raise FormatError(
-                f"{shown(path)}: attribute 'reading' is {reading!r}; damaged or edited"
-            ) from None
+            raise bad_attribute(file, "reading", f"is {reading!r}; damaged or edited") from None
         epsilon = read_optional(file, "label-epsilon", float)
         if epsilon is not None and not epsilon > 0.0:
-            raise FormatError(f"{shown(path)}: attribute 'label-epsilon' is {epsilon!r}; damaged or edited")
-    return LabelData(
-        path=Path(path),
-        n_samples=n_samples,
-        task=task,
-        y=columns["y"],
-        classes=classes,
-        sample_weight=columns.get("sample_weight"),
-        offset=columns.get("offset"),
-        row_digest=digest,
-        reading=reading,
-        label_epsilon=epsilon,
-        exposure=exposure,
-    )
+            raise bad_attribute(file, "label-epsilon", f"is {epsilon!r}; damaged or edited")
+        return LabelData(
+            path=Path(path),
+            n_samples=n_samples,
+            task=task,
+            y=columns["y"],
+            classes=classes,
+            sample_weight=columns.get("sample_weight"),
+            offset=columns.get("offset"),
+            row_digest=verified_digest(file, n_samples),
+            reading=reading,
+            label_epsilon=epsilon,
+            exposure="exposure" in file.attrs,
+        )

@@ -22,21 +22,12 @@ FORMAT, SHARDS_FORMAT = "fastadmm-partition", "fastadmm-shards"
 VERSIONS = ("1.0", "1.1")
 SHARDS_VERSIONS = ("1.0",)
 LABELS_FILE = "labels.h5"
-_KEYS = (
-    "format",
-    "version",
-    "n_samples",
-    "row_digest",
-    "task",
-    "digest",
-    "party",
-    "labels",
-    "source",
-    "shard",
-)
+_HEAD = ("format", "version", "n_samples", "row_digest", "digest")
+_KEYS = (*_HEAD, "task", "party", "labels", "source", "shard")
 _PARTY_KEYS = ("name", "file", "n_features", "kind")
 _SHARD_KEYS = ("number", "of", "first_row", "all_rows", "row_digest", "content_digests")
-_SHARDS_KEYS = ("format", "version", "shards", "n_samples", "row_digest", "digest")
+_SHARDS_KEYS = (*_HEAD, "shards")
+_MAKE = "make one with 'fastadmm convert'"
 _RESTORE = "restore it; after an edit of your own, take out the line 'digest'"
 
 
@@ -113,7 +104,8 @@ def write_manifest(
     (directory / MANIFEST).write_text(text, encoding="utf-8")
 
 
-def _get(table: dict[str, Any], key: str, kind: type, place: str) -> Any:
+def get_key(table: dict[str, Any], key: str, kind: type, place: str) -> Any:
+    """A value of a manifest, of the right type."""
     value = table.get(key)
     if not isinstance(value, kind) or isinstance(value, bool):
         what = "is missing" if value is None else f"is {type(value).__name__}, not {kind.__name__}"
@@ -122,8 +114,13 @@ def _get(table: dict[str, Any], key: str, kind: type, place: str) -> Any:
 
 
 def _check_positive(table: dict[str, Any], key: str, place: str) -> None:
-    if _get(table, key, int, place) < 1:
+    if get_key(table, key, int, place) < 1:
         raise FormatError(f"{place}: key {key!r}: {table[key]} is not positive")
+
+
+def _check_choice(table: dict[str, Any], key: str, choices: tuple[str, ...], place: str) -> None:
+    if get_key(table, key, str, place) not in choices:
+        raise FormatError(f"{place}: key {key!r}: {table[key]!r} is not one of {', '.join(choices)}")
 
 
 def _open(
@@ -131,11 +128,13 @@ def _open(
 ) -> tuple[dict[str, Any], str]:
     """Read a manifest of some format; what it says, and the file as messages name it."""
     document, place = read_toml(file), shown(file)
-    found = _get(document, "format", str, place)
+    found = get_key(document, "format", str, place)
     if found != format:
         raise FormatError(f"{place}: key 'format': {found!r} instead of {format!r}")
-    check_version(place, _get(document, "version", str, place), versions, "key 'version'")
+    check_version(place, get_key(document, "version", str, place), versions, "key 'version'")
     refuse_unknown(document, keys, place)
+    _check_positive(document, "n_samples", place)
+    get_key(document, "row_digest", str, place)
     return document, place
 
 
@@ -145,27 +144,14 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
     with storage_errors(path, "read"):
         if not directory.exists():
             share = str(path).removesuffix("%").replace(".", "", 1).isdecimal()
-            how = (
-                "a share of rows is held out by --set validation=0.2"
-                if share
-                else "make it with 'fastadmm convert'"
-            )
+            how = "a share of rows is held out by --set validation=0.2" if share else _MAKE
             raise StorageError(f"{shown(path)}: no such directory; {how}")
-        if not directory.is_dir():
-            raise FormatError(
-                f"{shown(path)}: a file; a partition is a directory with {MANIFEST}: make one with "
-                "'fastadmm convert'"
-            )
-        if not (directory / MANIFEST).exists():
-            raise FormatError(
-                f"{shown(path)}: no {MANIFEST} in it, so not a partition; make one with 'fastadmm convert'"
-            )
+        if not directory.is_dir() or not (directory / MANIFEST).exists():
+            what = f"no {MANIFEST} in it" if directory.is_dir() else "a file"
+            raise FormatError(f"{shown(path)}: {what}, so not a partition, which is a directory; {_MAKE}")
     manifest, place = _open(directory / MANIFEST, FORMAT, VERSIONS, _KEYS)
-    _check_positive(manifest, "n_samples", place)
-    _get(manifest, "row_digest", str, place)
-    if _get(manifest, "task", str, place) not in TASKS:
-        raise FormatError(f"{place}: key 'task': {manifest['task']!r} is not one of {', '.join(TASKS)}")
-    parties = _get(manifest, "party", list, place)
+    _check_choice(manifest, "task", TASKS, place)
+    parties = get_key(manifest, "party", list, place)
     if not parties:
         raise FormatError(f"{place}: key 'party': empty; a partition needs at least one party")
     names: set[str] = set()
@@ -181,46 +167,41 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
         names.add(name.casefold())
         _file_name(party, where, files)
         _check_positive(party, "n_features", where)
-        if _get(party, "kind", str, where) not in {"dense", "csr"}:
-            raise FormatError(f"{where}: key 'kind': {party['kind']!r} is not 'dense' or 'csr'")
+        _check_choice(party, "kind", ("dense", "csr"), where)
+    for key, known in (("labels", ("file",)), ("source", ("name",)), ("shard", _SHARD_KEYS)):
+        if key in manifest:
+            refuse_unknown(get_key(manifest, key, dict, place), known, f"{place}: [{key}]")
     if "labels" in manifest:
-        refuse_unknown(_get(manifest, "labels", dict, place), ("file",), f"{place}: [labels]")
         _file_name(manifest["labels"], f"{place}: [labels]", files)
-    if "source" in manifest:
-        refuse_unknown(_get(manifest, "source", dict, place), ("name",), f"{place}: [source]")
     if "shard" in manifest:
-        _check_shard(_get(manifest, "shard", dict, place), manifest, f"{place}: [shard]")
-    seal = manifest.pop("digest", None)
-    check_seal(manifest, seal, place, _RESTORE)
+        _check_shard(manifest["shard"], manifest, f"{place}: [shard]")
+    check_seal(manifest, manifest.pop("digest", None), place, _RESTORE)
     return manifest
 
 
 def _check_shard(table: dict[str, Any], manifest: dict[str, Any], place: str) -> None:
-    refuse_unknown(table, _SHARD_KEYS, place)
-    number, of, first, rows = (_get(table, key, int, place) for key in _SHARD_KEYS[:4])
-    _get(table, "row_digest", str, place)
-    digests = _get(table, "content_digests", list, place)
+    number, of, first, rows = (get_key(table, key, int, place) for key in _SHARD_KEYS[:4])
+    get_key(table, "row_digest", str, place)
+    digests = get_key(table, "content_digests", list, place)
+    own = manifest["n_samples"]
     if not all(isinstance(d, str) for d in digests) or len(digests) != len(manifest["party"]):
         raise FormatError(f"{place}: key 'content_digests': not one digest for each party")
-    if not 1 <= number <= of or not 0 <= first <= rows - manifest["n_samples"]:
+    if not 1 <= number <= of or not 0 <= first <= rows - own:
         raise FormatError(
-            f"{place}: shard {number} of {of} with {manifest['n_samples']} rows after {first} of {rows}: "
-            "impossible"
+            f"{place}: shard {number} of {of} with {own} rows after {first} of {rows}: impossible"
         )
 
 
 def read_shards(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read and check ``shards.toml``."""
     document, place = _open(Path(path) / SHARDS, SHARDS_FORMAT, SHARDS_VERSIONS, _SHARDS_KEYS)
-    for key in ("shards", "n_samples"):
-        _check_positive(document, key, place)
-    _get(document, "row_digest", str, place)
+    _check_positive(document, "shards", place)
     check_seal(document, document.pop("digest", None), place, _RESTORE)
     return document
 
 
 def _file_name(table: dict[str, Any], place: str, files: set[str]) -> None:
-    name = _get(table, "file", str, place)
+    name = get_key(table, "file", str, place)
     # Only names inside the directory: a manifest from elsewhere must not reach other files.
     if name in {"", ".", ".."} or "/" in name or "\\" in name or "\0" in name:
         raise FormatError(f"{place}: key 'file': {name!r} is not a plain file name inside the partition")

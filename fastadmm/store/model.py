@@ -27,6 +27,7 @@ from fastadmm.privacy.statement import PrivacyStatement
 from fastadmm.problem.losses import parse_loss
 from fastadmm.settings.keys import PENALTY
 from fastadmm.store.elements import (
+    bad,
     read_array,
     read_attribute,
     read_optional,
@@ -37,6 +38,7 @@ from fastadmm.store.elements import (
 )
 from fastadmm.store.encoder import Encoder
 from fastadmm.store.h5file import check_version, create_h5, read_h5
+from fastadmm.store.manifest import get_key
 from fastadmm.store.model_id import content_id, new_model_id, shared_digest
 from fastadmm.store.partition import Partition
 from fastadmm.store.party_file import PartyData, check_party_name
@@ -74,38 +76,24 @@ class PartyModel:
 
         Shapes: the result (N,) or (N, C).
         """
-        from scipy.sparse import issparse
-
-        from fastadmm.privacy.sensitivity import clip_rows
-
-        place = shown(party.path)
-        if party.n_features != len(self.weights):
+        place, remedy = shown(party.path), "convert with --like the training partition"
+        names, known = list(party.feature_names), self.feature_names
+        if len(names) != len(known):
+            raise InputError(f"{place}: {len(names)} features, but {self.name} has {len(known)}; {remedy}")
+        if names != known:
+            k = next(i for i, (a, b) in enumerate(zip(names, known)) if a != b)
             raise InputError(
-                f"{place}: {party.n_features} features, but {self.name} was trained on {len(self.weights)}; "
-                "convert with --like the training partition"
-            )
-        if list(party.feature_names) != self.feature_names:
-            k = next(i for i, (a, b) in enumerate(zip(party.feature_names, self.feature_names)) if a != b)
-            raise InputError(
-                f"{place}: feature {k + 1} is {party.feature_names[k]!r}, but {self.name} was trained on "
-                f"{self.feature_names[k]!r} there; convert with --like the training partition"
+                f"{place}: feature {k + 1} is {names[k]!r}, but {self.name} was trained on {known[k]!r} "
+                f"there; {remedy}"
             )
         same = party.transform.digest() == self.transform.digest()
         if not same and not party.transform.is_identity:
             raise InputError(
-                f"{place}: features were scaled with other parameters than {self.name}'s training data; "
-                "convert with --like the training partition"
+                f"{place}: features are scaled otherwise than {self.name}'s of training; {remedy}"
             )
         out = np.empty((party.n_samples, *self.weights.shape[1:]))
         for start, rows in party.iter_rows():
-            if not same:
-                # Centring fills a sparse block; these are a few rows at a time.
-                fills = issparse(rows) and self.transform.center is not None
-                rows = self.transform.apply(rows.toarray() if fills else rows)  # type: ignore[union-attr]
-            with np.errstate(over="ignore", invalid="ignore"):  # callers refuse what is not finite
-                out[start : start + rows.shape[0]] = (
-                    clip_rows(rows) if self.clipped else rows
-                ) @ self.weights
+            out[start : start + rows.shape[0]] = self._summand(rows, None if same else self.transform)
         return out
 
     def contribution_of(self, X: np.ndarray) -> np.ndarray:
@@ -113,15 +101,28 @@ class PartyModel:
 
         Shapes: X (N, d_m); the result (N,) or (N, C).
         """
-        from fastadmm.privacy.sensitivity import clip_rows
-
         out = np.empty((len(X), *self.weights.shape[1:]))
         step = max(1, (1 << 20) // max(X.shape[1], 1))
         for start in range(0, len(X), step):
-            with np.errstate(over="ignore", invalid="ignore"):  # callers refuse what is not finite
-                rows: Any = self.transform.apply(X[start : start + step])
-                out[start : start + step] = (clip_rows(rows) if self.clipped else rows) @ self.weights
+            out[start : start + step] = self._summand(X[start : start + step], self.transform)
         return out
+
+    def _summand(self, rows: Any, transform: Transform | None) -> np.ndarray:
+        """Some rows' summand, scaled first where they are not yet.
+
+        Shapes: rows (k, d_m); the result (k,) or (k, C).
+        """
+        from scipy.sparse import issparse
+
+        from fastadmm.privacy.sensitivity import clip_rows
+
+        with np.errstate(over="ignore", invalid="ignore"):  # callers refuse what is not finite
+            if transform is not None:
+                # Centring fills a sparse block; these are a few rows at a time.
+                fills = issparse(rows) and transform.center is not None
+                rows = transform.apply(rows.toarray() if fills else rows)
+            found: np.ndarray = (clip_rows(rows) if self.clipped else rows) @ self.weights
+        return found
 
 
 @dataclass(frozen=True)
@@ -305,12 +306,7 @@ def write_shared_part(directory: Path, shared: SharedPart) -> None:
 def open_model(path: str | os.PathLike[str]) -> Model:
     """Open a model directory, or the model of a run directory."""
     shared, directory = open_shared_part(path)
-    vector = parse_loss(shared.loss).vector
-    parties = [
-        _open_party(directory, shared, name, d, vector) for name, d in zip(shared.names, shared.n_features)
-    ]
-    if vector:
-        _check_class_count(directory, len(shared.intercept), list(shared.classes or ()), parties)
+    parties = [_open_party(directory, shared, name, d) for name, d in zip(shared.names, shared.n_features)]
     held = [replace(party, scale=scale) for party, scale in zip(parties, shared.scales)]
     return Model(**shared.common(), parties=held, certificate=shared.certificate)
 
@@ -323,43 +319,39 @@ def open_shared_part(path: str | os.PathLike[str]) -> tuple[SharedPart, Path]:
             directory = directory / "model"
         manifest = directory / MANIFEST
         if not manifest.exists():
-            hint = (
-                "this run has no model yet: finish it with 'fastadmm resume'"
-                if _is_run(directory)
-                else "not a model; give the directory of a run or of its model"
-            )
-            kind = FormatError if Path(path).exists() and not _is_run(directory) else StorageError
+            run = (directory / "run.toml").exists()
+            hint = "not a model; give the directory of a run or of its model"
+            hint = "this run has no model yet: finish it with 'fastadmm resume'" if run else hint
+            kind = FormatError if Path(path).exists() and not run else StorageError
             raise kind(f"{shown(path)}: no {MANIFEST}: {hint}")
-    values = read_toml(manifest)
+    values, place = read_toml(manifest), shown(manifest)
     if values.get("format") != FORMAT:
-        raise FormatError(f"{shown(manifest)}: key 'format' is {values.get('format')!r}, expected {FORMAT!r}")
-    check_version(manifest, _get(manifest, values, "version", str), VERSIONS, "key 'version'")
-    names, n_features = _party_entries(manifest, values)
-    loss, task = _get(manifest, values, "loss", str), _get(manifest, values, "task", str)
+        raise FormatError(f"{place}: key 'format' is {values.get('format')!r}, expected {FORMAT!r}")
+    check_version(manifest, get_key(values, "version", str, place), VERSIONS, "key 'version'")
+    names, n_features = _party_entries(place, values)
+    loss, task = get_key(values, "loss", str, place), get_key(values, "task", str, place)
     try:
         known = parse_loss(loss)
     except ConfigError:
-        raise FormatError(f"{shown(manifest)}: key 'loss': unknown loss {loss!r}; upgrade fastadmm") from None
+        raise FormatError(f"{place}: key 'loss': unknown loss {loss!r}; upgrade fastadmm") from None
     if task != known.task:
-        raise FormatError(f"{shown(manifest)}: key 'task': {task!r} does not go with loss {loss!r}")
-    certificate = values.get("certificate", {})
-    if not isinstance(certificate, dict):
-        raise FormatError(f"{shown(manifest)}: key 'certificate' must be a table")
+        raise FormatError(f"{place}: key 'task': {task!r} does not go with loss {loss!r}")
+    certificate = get_key({"certificate": {}, **values}, "certificate", dict, place)
     intercept, classes, scales, means, digest = _read_coordinator(directory, values, len(names))
-    lam = float(_get(manifest, values, "lambda", float))
-    penalty = _penalty(manifest, values, names)
+    penalty = _penalty(place, values, names)
     if digest is None:
         model_id = content_id(values, intercept, classes, scales, certificate)
     else:
-        model_id = _get(manifest, values, "id", str)
+        model_id = get_key(values, "id", str, place)
         if digest != shared_digest(values, intercept, classes, scales, means):
-            raise FormatError(
-                f"{shown(manifest)}: does not agree with the digest in {COORDINATOR}; damaged or edited"
-            )
+            raise FormatError(f"{place}: does not agree with the digest in {COORDINATOR}; damaged or edited")
+    privacy = None
+    if "privacy" in values:
+        privacy = PrivacyStatement.from_json(values["privacy"], f"{place}: key 'privacy'")
     return SharedPart(
         loss=loss,
         task=task,
-        lam=lam,
+        lam=float(get_key(values, "lambda", float, place)),
         intercept=intercept,
         classes=tuple(classes) if classes is not None else None,
         names=names,
@@ -367,11 +359,7 @@ def open_shared_part(path: str | os.PathLike[str]) -> tuple[SharedPart, Path]:
         scales=scales,
         certificate=certificate,
         penalty=penalty,
-        privacy=(
-            PrivacyStatement.from_json(values["privacy"], f"{shown(manifest)}: key 'privacy'")
-            if "privacy" in values
-            else None
-        ),
+        privacy=privacy,
         means=means,
         model_id=model_id,
     ), directory
@@ -382,7 +370,6 @@ def _read_coordinator(
 ) -> tuple[Any, list[str] | None, list[float], np.ndarray | None, str | None]:
     """Intercept, classes, scales, means and digest of ``coordinator.h5``, checked against the manifest."""
     vector, task = parse_loss(values["loss"]).vector, values["task"]
-    place = shown(directory / COORDINATOR)
     intercept: Any
     with read_h5(directory / COORDINATOR, "fastadmm-coordinator-model", VERSIONS) as file:
         if vector:
@@ -393,54 +380,45 @@ def _read_coordinator(
         scales = read_array(file, "scales", ndim=1, kind="f") if "scales" in file else np.ones(n_parties)
         means = read_array(file, "means", kind="f") if "means" in file else None
         digest = None if values["version"] in _OLD_VERSIONS else read_attribute(file, "digest", str)
-    if len(scales) != n_parties or not np.isfinite(scales).all():
-        raise FormatError(f"{place}: key 'scales' must hold {n_parties} finite numbers")
-    if means is not None and (
-        means.shape != (n_parties, *np.shape(intercept)) or not np.isfinite(means).all()
-    ):
-        raise FormatError(f"{place}: key 'means' must hold finite numbers for {n_parties} parties")
-    if not np.isfinite(intercept).all():
-        raise FormatError(f"{place}: attribute 'intercept' is {intercept}")
-    if vector:
-        _check_class_count(directory, len(intercept), classes, [])
-    elif classes is not None and len(classes) != 2:
-        raise FormatError(f"{place}: key 'classes' holds {len(classes)} names, expected 2")
-    if classes is None and task == "classification":
-        raise FormatError(f"{place}: key 'classes' is missing")
+        if len(scales) != n_parties or not np.isfinite(scales).all():
+            raise bad(file, "scales", f"must hold {n_parties} finite numbers")
+        of_all = (n_parties, *np.shape(intercept))
+        if means is not None and (means.shape != of_all or not np.isfinite(means).all()):
+            raise bad(file, "means", f"must hold finite numbers for {n_parties} parties")
+        if not np.isfinite(intercept).all():
+            raise bad(file, "intercept", f"is {intercept}, not finite")
+        wanted = len(intercept) if vector else 2
+        if wanted < 2 or (classes is None and task == "classification"):
+            raise bad(file, "classes", "is missing, or there is only one class")
+        if classes is not None and len(classes) != wanted:
+            raise bad(file, "classes", f"holds {len(classes)} names, expected {wanted}")
     return intercept, classes, [float(scale) for scale in scales], means, digest
 
 
-def _penalty(manifest: Path, values: dict[str, Any], names: list[str]) -> dict[str, Any]:
+def _penalty(place: str, values: dict[str, Any], names: list[str]) -> dict[str, Any]:
     """What the weights were penalised by, as far as the manifest says."""
-    if "party_lambda" in values:
-        own = _get(manifest, values, "party_lambda", dict)
-        if own.keys() != set(names) or not all(
-            isinstance(v, float) and 0 < v < math.inf for v in own.values()
-        ):
-            raise FormatError(
-                f"{shown(manifest)}: key 'party_lambda' must hold one positive number for each party"
-            )
-    if "party_constraint" in values:
-        sets = _get(manifest, values, "party_constraint", dict)
-        if sets.keys() != set(names) or not all(isinstance(v, str) for v in sets.values()):
-            raise FormatError(f"{shown(manifest)}: key 'party_constraint' must hold one text for each party")
+    for key, kind, what in (("party_lambda", float, "positive number"), ("party_constraint", str, "text")):
+        own: dict[str, Any] = get_key({key: {}, **values}, key, dict, place)
+        right = all(isinstance(v, kind) and (kind is str or 0 < float(v) < math.inf) for v in own.values())
+        if key in values and not (own.keys() == set(names) and right):
+            raise FormatError(f"{place}: key {key!r} must hold one {what} for each party")
     return {key: values[key] for key in _ABOUT if key in values}
 
 
-def _party_entries(manifest: Path, values: dict[str, Any]) -> tuple[list[str], list[int]]:
-    entries = _get(manifest, values, "party", list)
+def _party_entries(place: str, values: dict[str, Any]) -> tuple[list[str], list[int]]:
+    entries = get_key(values, "party", list, place)
     if not entries:
-        raise FormatError(f"{shown(manifest)}: key 'party' is empty")
+        raise FormatError(f"{place}: key 'party' is empty")
     names: list[str] = []
     widths: list[int] = []
     for entry in entries:
         if not isinstance(entry, dict):
-            raise FormatError(f"{shown(manifest)}: key 'party' must hold tables")
-        name = check_party_name(_get(manifest, entry, "name", str), shown(manifest), FormatError)
+            raise FormatError(f"{place}: key 'party' must hold tables")
+        name = check_party_name(get_key(entry, "name", str, place), place, FormatError)
         if name in names:
-            raise FormatError(f"{shown(manifest)}: key 'party': {name!r} occurs twice")
+            raise FormatError(f"{place}: key 'party': {name!r} occurs twice")
         names.append(name)
-        widths.append(_get(manifest, entry, "n_features", int))
+        widths.append(get_key(entry, "n_features", int, place))
     return names, widths
 
 
@@ -451,35 +429,7 @@ def _without_none(value: Any) -> Any:
     return [_without_none(item) for item in value] if isinstance(value, list) else value
 
 
-def _is_run(directory: Path) -> bool:
-    return (directory / "run.toml").exists()
-
-
-def _get(manifest: Path, values: dict[str, Any], key: str, kind: type) -> Any:
-    value = values.get(key)
-    if not isinstance(value, kind):
-        problem = "is missing" if value is None else f"is {value!r}, expected {kind.__name__}"
-        raise FormatError(f"{shown(manifest)}: key {key!r} {problem}")
-    return value
-
-
-def _check_class_count(
-    directory: Path, n_classes: int, names: list[str] | None, parties: list[PartyModel]
-) -> None:
-    if n_classes < 2 or (names is not None and len(names) != n_classes):
-        raise FormatError(
-            f"{shown(directory / COORDINATOR)}: {n_classes} intercepts, but {len(names or [])} names in "
-            "'classes'; they must agree, and be two at least"
-        )
-    for party in parties:
-        if party.weights.shape[1] != n_classes:
-            raise FormatError(
-                f"{shown(directory / party.name)}.h5: key 'weights' holds {party.weights.shape[1]} columns, "
-                f"but the model has {n_classes} classes"
-            )
-
-
-def _open_party(directory: Path, shared: SharedPart, name: str, n_features: int, vector: bool) -> PartyModel:
+def _open_party(directory: Path, shared: SharedPart, name: str, n_features: int) -> PartyModel:
     path = directory / f"{name}.h5"
     with storage_errors(path, "read"):
         if not path.exists():
@@ -489,18 +439,12 @@ def _open_party(directory: Path, shared: SharedPart, name: str, n_features: int,
             )
     party, model_id = open_party_model(path)
     if party.name != name:
+        raise FormatError(f"{shown(path)}: attribute 'name' is not {name!r}: the file of another party")
+    wanted = (n_features, *np.shape(shared.intercept))
+    if party.weights.shape != wanted:
         raise FormatError(
-            f"{shown(path)}: attribute 'name' is not {name!r}: the file belongs to another party"
-        )
-    if party.weights.ndim != (2 if vector else 1):
-        raise FormatError(
-            f"{shown(path)}: key 'weights': has {party.weights.ndim} dimensions instead of "
-            f"{2 if vector else 1}"
-        )
-    if n_features != len(party.weights):
-        raise FormatError(
-            f"{shown(path)}: {len(party.weights)} weights, {n_features} features in {MANIFEST}; "
-            "they must agree"
+            f"{shown(path)}: key 'weights' is of shape {party.weights.shape}, but {MANIFEST} and the "
+            f"intercepts say {wanted}; they must agree"
         )
     if model_id not in (None, shared.model_id):
         raise FormatError(f"{shown(path)}: attribute 'model-id': the file belongs to another model")
@@ -510,9 +454,8 @@ def _open_party(directory: Path, shared: SharedPart, name: str, n_features: int,
 def open_party_model(path: str | os.PathLike[str]) -> tuple[PartyModel, str | None]:
     """Open one party's file of a model."""
     with read_h5(path, PARTY_MODEL, VERSIONS) as file:
-        name = check_party_name(
-            read_attribute(file, "name", str), f"{shown(path)}: attribute 'name'", FormatError
-        )
+        name = read_attribute(file, "name", str)
+        name = check_party_name(name, f"{shown(path)}: attribute 'name'", FormatError)
         weights = np.asarray(read_array(file, "weights", kind="f"), dtype=np.float64)
         names = read_strings(require_group(file, "var"), "names")
         transform = Transform.from_group(require_group(file, "transform"))
@@ -521,16 +464,14 @@ def open_party_model(path: str | os.PathLike[str]) -> tuple[PartyModel, str | No
         encoder = Encoder.from_group(require_group(file, "encoder")) if "encoder" in file else None
         privacy = read_optional(file, "privacy", str)
         digest = read_optional(file, "digest", str)
-    if weights.ndim not in (1, 2):
-        raise FormatError(f"{shown(path)}: key 'weights': has {weights.ndim} dimensions instead of 1 or 2")
-    if not np.isfinite(weights).all():
-        raise FormatError(f"{shown(path)}: key 'weights' holds NaN or infinity")
-    if len(names) != len(weights):
-        raise FormatError(
-            f"{shown(path)}: {len(weights)} weights, {len(names)} feature names; they must agree"
-        )
-    if encoder is not None and encoder.feature_names != names:
-        raise FormatError(f"{shown(path)}: keys 'encoder' and 'var/names' do not agree; damaged or edited")
+        if weights.ndim not in (1, 2):
+            raise bad(file, "weights", f"has {weights.ndim} dimensions instead of 1 or 2")
+        if not np.isfinite(weights).all():
+            raise bad(file, "weights", "holds NaN or infinity")
+        if len(names) != len(weights):
+            raise bad(file, "var/names", f"{len(names)} names for {len(weights)} weights; they must agree")
+        if encoder is not None and encoder.feature_names != names:
+            raise bad(file, "encoder", "does not agree with 'var/names'; damaged or edited")
     party = PartyModel(name, weights, names, transform, clipped, encoder=encoder, privacy=privacy)
     check_party_digest(party, str(model_id), digest, shown(path))
     return party, model_id
@@ -538,16 +479,11 @@ def open_party_model(path: str | os.PathLike[str]) -> tuple[PartyModel, str | No
 
 def check_same_columns(parties: Sequence[PartyData], reference: Sequence[PartyData], place: str) -> None:
     """Refuse a test partition whose parties, columns or transforms differ from training."""
+    remedy = "convert with --like the training partition"
     if [p.name for p in parties] != [p.name for p in reference]:
-        raise InputError(f"{place}: parties differ from training; convert with --like the training partition")
+        raise InputError(f"{place}: parties differ from training; {remedy}")
     for a, b in zip(parties, reference):
         if list(a.feature_names) != list(b.feature_names):
-            raise InputError(
-                f"{shown(a.path)}: columns differ from {b.name} of training; "
-                "convert with --like the training partition"
-            )
+            raise InputError(f"{shown(a.path)}: columns differ from {b.name} of training; {remedy}")
         if a.transform.digest() != b.transform.digest():
-            raise InputError(
-                f"{shown(a.path)}: features are scaled otherwise than {b.name} of training; "
-                "convert with --like the training partition"
-            )
+            raise InputError(f"{shown(a.path)}: features are scaled otherwise than {b.name}; {remedy}")

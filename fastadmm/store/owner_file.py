@@ -6,17 +6,18 @@ import hashlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fastadmm.errors import FormatError, InputError
+from fastadmm.errors import InputError
 from fastadmm.files.atomic import shown
 from fastadmm.files.digest import strings_digest
 from fastadmm.files.seal import refuse_unknown
 from fastadmm.store.elements import (
     GrowingArray,
     GrowingBlock,
+    bad,
     encode,
     read_array,
     read_attribute,
@@ -25,7 +26,7 @@ from fastadmm.store.elements import (
     write_array,
     write_strings,
 )
-from fastadmm.store.h5file import h5_errors, open_output
+from fastadmm.store.label_file import read_classes
 from fastadmm.store.party_file import BlockFile, check_party_name
 from fastadmm.store.writer import Writer
 
@@ -47,28 +48,20 @@ class OwnerWriter(Writer):
         path: str | os.PathLike[str],
         *,
         name: str,
-        n_features: int,
         kind: str,
         task: str,
         feature_names: Sequence[str],
         classes: tuple[str, str] | None = None,
         dtype: str = "float64",
         recipe: dict[str, np.ndarray] | None = None,
-        source_names: Sequence[str] = (),
         public_path: str | os.PathLike[str] | None = None,
     ) -> None:
-        self._shown = shown(path if public_path is None else public_path)
+        super().__init__(path, public_path)
         self.name = check_party_name(name, self._shown)
-        self.kind, self.task = kind, task
-        self.n_features, self.n_samples = n_features, 0
-        self.dtype = np.dtype(dtype)
+        self.task, self.n_features, self.dtype = task, len(feature_names), np.dtype(dtype)
         self._names, self._classes, self._recipe = list(feature_names), classes, recipe or {}
-        self._source_names = list(source_names)
-        self._hash = hashlib.sha256(f"{kind} {self.dtype.name} {n_features}\n".encode())
-        super().__init__()
-        self._file, self._sink = self._stack.enter_context(
-            open_output(path, OWNER_TYPE, OWNER_VERSIONS[-1], public_path=public_path)
-        )
+        self._hash = hashlib.sha256(f"{kind} {self.dtype.name} {self.n_features}\n".encode())
+        self._create(OWNER_TYPE, OWNER_VERSIONS[-1], force=True, ids=False)
         self._y = GrowingArray(self._file, "y", "<f8")
         self._block = GrowingBlock(self._file, kind, self.dtype)
 
@@ -97,16 +90,12 @@ class OwnerWriter(Writer):
         encode(self._file.create_group("recipe"), "dict")
         for key, value in self._recipe.items():
             write_array(self._file["recipe"], key, np.asarray(value, dtype=np.float64))
-        write_strings(self._file["recipe"], "names", self._source_names or self._names)
-        attributes: dict[str, Any] = {
-            "name": self.name,
-            "task": self.task,
-            "n_samples": np.int64(self.n_samples),
-            "content-digest": f"sha256:{self._hash.hexdigest()}",
-            "names-digest": strings_digest(self._names),
-        }
-        for key, value in attributes.items():
-            self._file.attrs[key] = value
+        write_strings(self._file["recipe"], "names", self._names)
+        attributes = self._file.attrs
+        attributes["name"], attributes["task"] = self.name, self.task
+        attributes["n_samples"] = np.int64(self.n_samples)
+        attributes["content-digest"] = f"sha256:{self._hash.hexdigest()}"
+        attributes["names-digest"] = strings_digest(self._names)
         if self._classes is not None:
             self._file.attrs["classes"] = list(self._classes)
 
@@ -124,17 +113,11 @@ class OwnerFile(BlockFile):
             self.task = read_attribute(file, "task", str)
             self._names = read_strings(require_group(file, "var"), "names")
             if len(self._names) != self.n_features:
-                raise FormatError(
-                    f"{shown(path)}: key 'var/names': {len(self._names)} names for {self.n_features} columns"
-                )
+                raise bad(file, "var/names", f"{len(self._names)} names for {self.n_features} columns")
             recipe = require_group(file, "recipe")
             self.source_names = read_strings(recipe, "names")
             self.recipe = {key: read_array(recipe, key, kind="f") for key in _RECIPE if key in recipe}
-            self.classes: tuple[str, str] | None = None
-            if self.task == "classification":
-                with h5_errors(path):
-                    first, second = (str(c) for c in np.ravel(file.attrs["classes"]))
-                self.classes = (first, second)
+            self.classes = read_classes(file) if self.task == "classification" else None
 
     def targets(self) -> np.ndarray:
         """Read the targets, shape (n,)."""

@@ -112,10 +112,7 @@ class PartitionWriter:
             {"name": p.name, "file": p.path.name, "n_features": p.n_features, "kind": p.kind}
             for p in self._parties
         ]
-        write_manifest(
-            self._directory, first.n_samples, first.row_digest, self._task, entries, self._labels is not None,
-            self._source,
-        )  # fmt: skip
+        write_manifest(self._directory, *rows, self._task, entries, self._labels is not None, self._source)
 
     def abort(self) -> None:
         """Discard all files."""
@@ -180,15 +177,8 @@ def merge_partitions(
     with atomic_directory(path, force=force, marker=MANIFEST, only=(MANIFEST, "*.h5")) as directory:
         for file, name in files:
             shutil.copyfile(file, directory / name)
-        write_manifest(
-            directory,
-            first.n_samples,
-            first.row_digest,
-            first.task,
-            entries,
-            labels is not None,
-            first.source,
-        )
+        rows = first.n_samples, first.row_digest
+        write_manifest(directory, *rows, first.task, entries, labels is not None, first.source)
     return open_partition(path, require_labels=False)
 
 
@@ -296,16 +286,9 @@ def open_partition(
             "they are needed here; convert with --label"
         )
     source = manifest.get("source", {}).get("name")
-    return Partition(
-        path=directory,
-        n_samples=n_samples,
-        parties=parties,
-        labels=labels,
-        row_digest=digest,
-        task=manifest["task"],
-        source=source if isinstance(source, str) else None,
-        shard=Shard(**manifest["shard"]) if "shard" in manifest else None,
-    )
+    source = source if isinstance(source, str) else None
+    shard = Shard(**manifest["shard"]) if "shard" in manifest else None
+    return Partition(directory, n_samples, parties, labels, digest, manifest["task"], source, shard)
 
 
 def _open_shards(path: Path, require_labels: bool, headers_only: bool) -> Partition:
@@ -328,42 +311,31 @@ def _open_shards(path: Path, require_labels: bool, headers_only: bool) -> Partit
         parts.append(part)
     check_shards(places)
     first = places[0][1]
-    parties = [
-        JoinedParty(
-            path,
-            [part.parties[m] for part in parts],
-            first.content_digests[m],
-            first.row_digest if headers_only else None,
-        )
-        for m in range(_same_parties(parts))
+    _same_parties(parts)
+    known = first.row_digest if headers_only else None
+    parties: list[PartyData] = [
+        JoinedParty(path, own, digest, known)
+        for digest, *own in zip(first.content_digests, *(part.parties for part in parts))
     ]
     if parties[0].row_digest != whole["row_digest"] or whole["row_digest"] != first.row_digest:
         raise FormatError(
             f"{shown(path / SHARDS)}: key 'row_digest': other rows than those of the shards; restore them"
         )
     labels = [part.labels for part in parts if part.labels is not None]
-    return Partition(
-        path=path,
-        n_samples=whole["n_samples"],
-        parties=list(parties),
-        labels=JoinedLabels.of(path, labels, first.row_digest) if labels else None,
-        row_digest=first.row_digest,
-        task=parts[0].task,
-        source=parts[0].source,
-        shards=tuple(parts),
-    )
+    joined = JoinedLabels.of(path, labels, first.row_digest) if labels else None
+    n_samples, task, source = whole["n_samples"], parts[0].task, parts[0].source
+    rows = first.row_digest
+    return Partition(path, n_samples, parties, joined, rows, task, source, shards=tuple(parts))
 
 
-def _same_parties(parts: Sequence[Partition]) -> int:
-    """How many parties all shards have; refuses shards that differ in more than rows."""
-    known = [_face(part) for part in parts]
-    for part, face in zip(parts, known):
-        if face != known[0]:
+def _same_parties(parts: Sequence[Partition]) -> None:
+    """Refuse shards that differ in more than rows."""
+    for part in parts[1:]:
+        if _face(part) != _face(parts[0]):
             raise InputError(
                 f"{shown(part.path)}: other parties, columns or classes than {shown(parts[0].path)}; restore "
                 "them"
             )
-    return len(parts[0].parties)
 
 
 def _face(part: Partition) -> Any:

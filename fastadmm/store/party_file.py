@@ -21,22 +21,25 @@ from fastadmm.store.elements import (
     CsrParts,
     GrowingBlock,
     array_dataset,
+    bad,
     check_rows,
     check_text,
     encode,
+    first_not_finite,
     make_csr,
     not_finite,
     plain_dataset,
     read_attribute,
     read_block,
     read_indptr,
+    read_positive,
     read_strings,
     require_group,
     write_strings,
 )
 from fastadmm.store.encoder import Encoder
-from fastadmm.store.h5file import h5_errors, open_output, read_h5
-from fastadmm.store.ids import IdWriter, read_ids, verified_digest
+from fastadmm.store.h5file import h5_errors, read_h5
+from fastadmm.store.ids import read_ids, verified_digest
 from fastadmm.store.row_reader import RowReader
 from fastadmm.store.transform import Transform
 from fastadmm.store.writer import Writer
@@ -84,35 +87,22 @@ class PartyWriter(Writer):
         encoder: Encoder | None = None,
     ) -> None:
         compression_options(compression)  # before any file is made
-        self.path = Path(path)
-        self._shown = shown(path if public_path is None else public_path)
+        super().__init__(path, public_path)
         self.name = check_party_name(name, self._shown)
         if kind not in {"csr", "dense"}:
             raise InputError(f"{self._shown}: kind {kind!r} is not 'csr' or 'dense'")
-        try:
-            self.dtype = np.dtype(dtype)
-        except TypeError:
-            raise InputError(f"{self._shown}: dtype {dtype!r} is not float64 or float32") from None
-        if self.dtype not in (np.float64, np.float32):
-            raise InputError(f"{self._shown}: dtype {self.dtype} is not float64 or float32")
+        if str(dtype) not in {"float64", "float32"}:
+            raise InputError(f"{self._shown}: dtype {dtype!r} is not float64 or float32")
         if kind == "csr" and transform is not None and transform.center is not None:
-            raise InputError(f"{self._shown}: key 'transform': a sparse block cannot be centred")
-        self.kind, self.n_samples, self.n_features = kind, 0, n_features
+            raise self._bad("transform", "a sparse block cannot be centred")
+        self.kind, self.dtype, self.n_features = kind, np.dtype(str(dtype)), n_features
         if n_features is not None:
             self._check_width(n_features)
         self._names = None if feature_names is None else list(feature_names)
         self._check_names()
         self._transform, self._encoder = transform or Transform(), encoder
-        self.row_digest = ""
         self.content_digest = ""
-        super().__init__()
-        self._file, self._sink = self._stack.enter_context(
-            open_output(
-                path, PARTY_TYPE, PARTY_VERSIONS[encoder is not None], force=force, public_path=public_path
-            )
-        )
-        self._file.attrs["name"] = self.name
-        self._ids = IdWriter(self._file, self._shown)
+        self._create(PARTY_TYPE, PARTY_VERSIONS[encoder is not None], force=force, name=self.name)
         self._digest = ContentDigest(kind, self.dtype.name)
         self._block = GrowingBlock(self._file, kind, self.dtype, compression)
 
@@ -122,14 +112,10 @@ class PartyWriter(Writer):
 
     def _check_names(self) -> None:
         seen: dict[str, int] = {}
-        for i, text in enumerate(self._names or ()):
-            check_text(text, f"{self._shown}: key 'var/names': column {i + 1}")
-            if text in seen:
-                raise InputError(
-                    f"{self._shown}: key 'var/names': columns {seen[text] + 1} and {i + 1} are both named "
-                    f"{text!r}; rename one"
-                )
-            seen[text] = i
+        for i, text in enumerate(self._names or (), start=1):
+            check_text(text, f"{self._shown}: key 'var/names': column {i}")
+            if (first := seen.setdefault(text, i)) != i:
+                raise self._bad("var/names", f"columns {first} and {i} are both named {text!r}; rename one")
 
     def append(self, X: Any, ids: Any = None) -> None:
         """Add rows, already transformed. Shapes: X (k, d); ids (k,)."""
@@ -137,76 +123,51 @@ class PartyWriter(Writer):
 
         self._require_open()
         X = csr_array(X) if issparse(X) else np.asarray(X)
+        row = f"row {self.n_samples + 1}"
         if X.ndim != 2 or X.dtype.kind not in "biuf":
-            raise InputError(
-                f"{self._shown}: key 'X': row {self.n_samples + 1}: rows must be a real matrix, not "
-                f"{X.ndim}-dimensional {X.dtype}"
-            )
+            raise self._bad("X", f"{row}: rows must be a real matrix, not {X.ndim}-dimensional {X.dtype}")
         if self.n_features is None:
             self._check_width(X.shape[1])
             self.n_features = int(X.shape[1])
         if X.shape[1] != self.n_features:
-            raise InputError(
-                f"{self._shown}: key 'X': row {self.n_samples + 1}: {X.shape[1]} columns instead of "
-                f"{self.n_features}"
-            )
-        ids = self._ids.prepare(ids, X.shape[0])
+            raise self._bad("X", f"{row}: {X.shape[1]} columns instead of {self.n_features}")
+        prepared = self._ids.prepare(ids, X.shape[0])
         if self.kind == "dense":
-            self._append_dense(X.toarray() if issparse(X) else X)
-        else:
-            self._append_csr(X if issparse(X) else csr_array(X))
-        self._ids.append(ids, X.shape[0])
+            X = X.toarray() if issparse(X) else X
+        elif not issparse(X):
+            X = csr_array(X)
+        elif not X.has_canonical_format:
+            X = X.copy()
+            X.sum_duplicates()
+        with np.errstate(over="ignore", invalid="ignore"):  # reported with its place
+            block = X.astype(self.dtype, copy=False)
+        if self.kind == "dense":
+            block = np.ascontiguousarray(block)
+        if at := first_not_finite(block):
+            raise self._refused(X[at], *at)
+        self._block.append(block)
+        self._digest.update(block)
+        self._ids.append(prepared)
         self.n_samples += X.shape[0]
         self._sink.check()
 
-    def _cast(self, values: np.ndarray) -> np.ndarray:
-        with np.errstate(over="ignore", invalid="ignore"):  # reported with its place by the caller
-            return values.astype(self.dtype, order="C", copy=False)
-
-    def _refuse(self, value: float, row: int, column: int) -> InputError:
+    def _refused(self, value: float, row: int, column: int) -> InputError:
         row += self.n_samples + 1
         if np.isfinite(value):
-            return InputError(
-                f"{self._shown}: key 'X': row {row}, column {column + 1}: value {value} does not fit "
-                f"{self.dtype}"
-            )
+            return self._bad("X", f"row {row}, column {column + 1}: value {value} does not fit {self.dtype}")
         names = self._names
         name_of = names.__getitem__ if names is not None and column < len(names) else None
         return not_finite(value, self._shown, "X", row, column, name_of)
 
-    def _append_dense(self, X: np.ndarray) -> None:
-        block = self._cast(X)
-        finite = np.isfinite(block)
-        if not finite.all():
-            row, column = np.argwhere(~finite)[0]
-            raise self._refuse(X[row, column], int(row), int(column))
-        self._block.append(block)
-        self._digest.update_dense(block)
-
-    def _append_csr(self, X: csr_array) -> None:
-        if not X.has_canonical_format:
-            X = X.copy()
-            X.sum_duplicates()
-        data = self._cast(X.data)
-        finite = np.isfinite(data)
-        if not finite.all():
-            at = int(np.flatnonzero(~finite)[0])
-            row = int(np.searchsorted(X.indptr, at, side="right")) - 1
-            raise self._refuse(X.data[at], row, int(X.indices[at]))
-        self._block.append(make_csr(data, X.indices, X.indptr, X.shape))
-        self._digest.update_csr(data, X.indices, X.indptr.astype(np.int64))
-
     def _finish(self) -> None:
         d = self.n_features
         if self.n_samples == 0 or d is None:
-            raise InputError(f"{self._shown}: key 'X': no rows were written; the source is empty")
+            raise self._bad("X", "no rows were written; the source is empty")
         names = self._names if self._names is not None else [f"f{i + 1}" for i in range(d)]
         if len(names) != d:
-            raise InputError(f"{self._shown}: key 'var/names': {len(names)} names for {d} columns")
+            raise self._bad("var/names", f"{len(names)} names for {d} columns")
         if self._transform.n_features not in {None, d}:
-            raise InputError(
-                f"{self._shown}: key 'transform': fitted on {self._transform.n_features} columns, not {d}"
-            )
+            raise self._bad("transform", f"fitted on {self._transform.n_features} columns, not {d}")
         self._block.close(d)
         self.row_digest = self._ids.close()
         self.content_digest = self._digest.text(names)
@@ -243,25 +204,19 @@ class BlockFile:
 
     def _read_header(self, file: h5py.File) -> None:
         """What every file with a block says of itself, checked."""
-        place = shown(self.path)
-        self.name = check_party_name(
-            read_attribute(file, "name", str), f"{place}: attribute 'name'", FormatError
-        )
-        self.n_samples = self._rows_of_file = read_attribute(file, "n_samples", int)
-        if self.n_samples < 1:
-            raise FormatError(f"{place}: attribute 'n_samples' is {self.n_samples}, not positive")
-        self.kind, block = block_of(file)
-        parts = block if isinstance(block, CsrParts) else None
+        name = read_attribute(file, "name", str)
+        self.name = check_party_name(name, f"{shown(self.path)}: attribute 'name'", FormatError)
+        self.n_samples = self._rows_of_file = read_positive(file, "n_samples")
+        block = block_of(file)
+        self.kind, self.nnz, self.index_bytes = "dense", None, 0
+        if isinstance(block, CsrParts):
+            self.kind, self.nnz, self.index_bytes = "csr", block.nnz, block.indices.dtype.itemsize
         self.dtype = (block.data if isinstance(block, CsrParts) else block).dtype.newbyteorder("=")
-        self.nnz = None if parts is None else parts.nnz
-        self.index_bytes = 0 if parts is None else parts.indices.dtype.itemsize
         n_rows, self.n_features = (int(n) for n in block.shape)
         if n_rows != self.n_samples:
-            raise FormatError(
-                f"{place}: key 'X': has {n_rows} rows, but attribute 'n_samples' says {self.n_samples}"
-            )
+            raise bad(file, "X", f"has {n_rows} rows, but attribute 'n_samples' says {self.n_samples}")
         if self.n_features < 1:
-            raise FormatError(f"{place}: key 'X': has no columns")
+            raise bad(file, "X", "has no columns")
         self.content_digest = read_attribute(file, "content-digest", str)
 
     @property
@@ -286,9 +241,10 @@ class BlockFile:
 
     def _read(self, rows: int) -> Iterator[tuple[int, np.ndarray | csr_array]]:
         with self._open() as file:
-            kind, block = block_of(file)
-            if kind != self.kind or tuple(block.shape) != (self._rows_of_file, self.n_features):
-                raise FormatError(f"{shown(self.path)}: key 'X': changed since the file was opened")
+            block = block_of(file)
+            same = isinstance(block, CsrParts) == (self.kind == "csr")
+            if not same or tuple(block.shape) != (self._rows_of_file, self.n_features):
+                raise bad(file, "X", "changed since the file was opened")
             first, indptr = self.first_row, None
             if isinstance(block, CsrParts):
                 indptr = read_indptr(block, first, first + self.n_samples)
@@ -303,17 +259,9 @@ class BlockFile:
         out = read_block(dataset, start, stop)
         step = max(1, _STREAM_BYTES // (self.n_features * self.dtype.itemsize))
         for first in range(0, len(out), step):  # a mask of the whole block would cost an eighth more memory
-            finite = np.isfinite(out[first : first + step])
-            if not finite.all():
-                row, column = np.argwhere(~finite)[0]
-                raise not_finite(
-                    out[first + row, column],
-                    shown(self.path),
-                    "X",
-                    start + first + int(row) + 1,
-                    int(column),
-                    self._name_of,
-                )
+            if at := first_not_finite(out[first : first + step]):
+                value, row = out[first + at[0], at[1]], start + first + at[0] + 1
+                raise not_finite(value, shown(self.path), "X", row, at[1], self._name_of)
         return out
 
     def _csr_rows(self, parts: CsrParts, indptr: np.ndarray, start: int) -> csr_array:
@@ -321,16 +269,7 @@ class BlockFile:
         data = read_block(parts.data, first, last)
         indices = read_block(parts.indices, first, last)
         local = indptr - first
-        check_rows(
-            data,
-            indices,
-            local,
-            self.n_features,
-            file=shown(self.path),
-            key="X",
-            first_row=start,
-            column_name=self._name_of,
-        )
+        check_rows(data, indices, local, self.n_features, shown(self.path), start, self._name_of)
         return make_csr(data, indices, local, (len(local) - 1, self.n_features))
 
     def _name_of(self, column: int) -> str:
@@ -351,30 +290,22 @@ class PartyData(BlockFile):
         with self._open() as file:
             _refuse_keys(file)
             self._read_header(file)
+            d = self.n_features
             names = plain_dataset(require_group(file, "var"), "names")
-            if names.shape != (self.n_features,):
-                raise FormatError(
-                    f"{shown(path)}: key 'var/names': shape {names.shape} for {self.n_features} columns"
-                )
+            if names.shape != (d,):
+                raise bad(file, "var/names", f"shape {names.shape} for {d} columns")
             self.transform = Transform.from_group(require_group(file, "transform"))
-            if self.transform.n_features not in {None, self.n_features}:
-                raise FormatError(
-                    f"{shown(path)}: key 'transform': fitted on {self.transform.n_features} columns, but "
-                    f"'X' has {self.n_features}"
-                )
+            if (own := self.transform.n_features) not in {None, d}:
+                raise bad(file, "transform", f"fitted on {own} columns, but 'X' has {d}")
             if self.kind == "csr" and self.transform.center is not None:
-                raise FormatError(f"{shown(path)}: key 'transform/center': not allowed for a sparse block")
+                raise bad(file, "transform/center", "not allowed for a sparse block")
             self.encoder = Encoder.from_group(require_group(file, "encoder")) if "encoder" in file else None
-            if self.encoder is not None and len(self.encoder.feature_names) != self.n_features:
-                raise FormatError(
-                    f"{shown(path)}: key 'encoder': makes {len(self.encoder.feature_names)} features, but "
-                    f"'X' has {self.n_features} columns"
-                )
-            self.row_digest = (
-                verified_digest(file, self.n_samples)
-                if check_ids
-                else read_attribute(file, "row-digest", str)
-            )
+            if self.encoder is not None and (made := len(self.encoder.feature_names)) != d:
+                raise bad(file, "encoder", f"makes {made} features, but 'X' has {d} columns")
+            if check_ids:
+                self.row_digest = verified_digest(file, self.n_samples)
+            else:
+                self.row_digest = read_attribute(file, "row-digest", str)
 
     def of_rows(self, start: int, stop: int) -> PartyData:
         """Some rows of the file as if it held no others."""
@@ -429,10 +360,7 @@ class PartyData(BlockFile):
     def add_to(self, digest: ContentDigest) -> None:
         """Read everything and add it to a digest."""
         for _, block in self.iter_rows():
-            if isinstance(block, np.ndarray):
-                digest.update_dense(block)
-            else:
-                digest.update_csr(block.data, block.indices, block.indptr)
+            digest.update(block)
 
     def verify(self) -> None:
         """Read everything and compare it with the content digest."""
@@ -450,36 +378,24 @@ def _refuse_keys(file: h5py.File) -> None:
     for parent, allowed in _ROOT_KEYS.items():
         group = file if not parent else require_group(file, parent)
         for key in group:
-            if key in allowed:
-                continue
-            full = f"{parent}/{key}".strip("/")
             if key.lower() in _LABEL_KEYS:
-                raise FormatError(
-                    f"{shown(file.filename)}: key {full!r}: labels, weights and offsets belong in "
-                    "labels.h5, never in a party's file; remove it"
-                )
-            raise FormatError(
-                f"{shown(file.filename)}: key {full!r}: unknown in a party's file; remove it or "
-                "upgrade fastadmm"
-            )
+                raise bad(group, key, "labels, weights and offsets belong in labels.h5 alone; remove it")
+            if key not in allowed:
+                raise bad(group, key, "unknown in a party's file; remove it or upgrade fastadmm")
 
 
-def block_of(file: h5py.File) -> tuple[str, h5py.Dataset | CsrParts]:
-    """How the block of a file is stored, and its datasets, checked."""
+def block_of(file: h5py.File) -> h5py.Dataset | CsrParts:
+    """The datasets of the block of a file, dense or CSR, checked."""
     import h5py
 
     with h5_errors(file.filename, "X"):
         is_group = file.get("X", getclass=True) is h5py.Group
-    place = f"{shown(file.filename)}: key "
-    if is_group:
-        parts = CsrParts(file, "X")
-        kind, values, key, block = "csr", parts.data, "X/data", parts
-    else:
-        dataset = array_dataset(file, "X", ndim=2, kind="f")
-        kind, values, key, block = "dense", dataset, "X", dataset
+    block = CsrParts(file, "X") if is_group else array_dataset(file, "X", ndim=2, kind="f")
+    values = block.data if isinstance(block, CsrParts) else block
     if values.dtype.newbyteorder("=") not in (np.float64, np.float32):
-        raise FormatError(f"{place}{key!r}: has dtype {values.dtype}, but float64 or float32 is needed")
-    return kind, block
+        key = values.name.strip("/")
+        raise bad(file, key, f"has dtype {values.dtype}, but float64 or float32 is needed")
+    return block
 
 
 def open_party(path: str | os.PathLike[str], check_ids: bool = True) -> PartyData:

@@ -11,7 +11,7 @@ import numpy as np
 from fastadmm.errors import FormatError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.privacy.origins import Constants
-from fastadmm.store.elements import encode, group_version, read_array, read_attribute, write_array
+from fastadmm.store.elements import check_encoding, encode, read_array, read_attribute, write_array
 
 if TYPE_CHECKING:
     import h5py
@@ -31,17 +31,14 @@ class Transform:
     def __post_init__(self) -> None:
         if self.normalize not in _NORMALIZE:
             raise InputError(f"transform: normalize {self.normalize!r} is not one of {', '.join(_NORMALIZE)}")
-        lengths = set()
-        for key in ("center", "scale"):
-            value = getattr(self, key)
-            if value is None:
-                continue
+        given = {key: getattr(self, key) for key in ("center", "scale") if getattr(self, key) is not None}
+        for key, value in given.items():
             try:
                 value = np.array(value, dtype=np.float64)
             except (TypeError, ValueError):
-                raise InputError(f"transform: {key} must be a vector of numbers") from None
-            if value.ndim != 1:
-                raise InputError(f"transform: {key} has {value.ndim} dimensions instead of 1")
+                value = np.zeros(())
+            if value.ndim != 1 or (self.n_features is not None and len(value) != self.n_features):
+                raise InputError(f"transform: {key} must be a vector with a number for each column")
             bad = ~np.isfinite(value) | ((value <= 0) if key == "scale" else False)
             if bad.any():
                 at = int(np.flatnonzero(bad)[0])
@@ -49,11 +46,6 @@ class Transform:
                 raise InputError(f"transform: {key} of column {at + 1} is {value[at]}, not {rule}")
             value.setflags(write=False)  # frozen: the digest must stay true
             object.__setattr__(self, key, value)
-            lengths.add(len(value))
-        if len(lengths) > 1:
-            raise InputError(
-                f"transform: center has {len(self.center)} entries, scale {len(self.scale)}"  # type: ignore[arg-type]
-            )
 
     @property
     def is_identity(self) -> bool:
@@ -141,7 +133,7 @@ class Transform:
     def from_group(cls, h5group: h5py.Group) -> Transform:
         """Read a transform that :meth:`to_group` wrote."""
         place = f"{shown(h5group.file.filename)}: key {h5group.name.strip('/')!r}"
-        group_version(h5group, _TYPE, (_VERSION,))
+        check_encoding(h5group, _TYPE, (_VERSION,))
         arrays = {
             key: read_array(h5group, key, ndim=1, kind="f") if key in h5group else None
             for key in ("center", "scale")

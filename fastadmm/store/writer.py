@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from fastadmm.errors import FastadmmError, InputError
+from fastadmm.files.atomic import shown
+from fastadmm.store.h5file import open_output
+from fastadmm.store.ids import IdWriter
 
 
 class _Abort(Exception):
@@ -15,14 +20,35 @@ class _Abort(Exception):
 
 
 class Writer(ABC):
-    """Base of writers that are context managers; when the ``with`` block raises, nothing remains."""
+    """Base of writers that are context managers; when the ``with`` block raises, nothing remains.
 
-    #: The file, as messages name it.
-    _shown: str
+    A subclass checks what it is given, and then calls :meth:`_create`.
+    """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], public_path: str | os.PathLike[str] | None = None
+    ) -> None:
+        self.path, self._public = Path(path), path if public_path is None else public_path
+        self._shown = shown(self._public)  # the file, as messages name it
         self.state = "open"
         self._stack = ExitStack()
+        self.n_samples = 0
+        self.row_digest = ""
+
+    def _create(
+        self, encoding_type: str, version: str, *, force: bool, ids: bool = True, **attributes: str
+    ) -> None:
+        """Make the file under a temporary name."""
+        self._file, self._sink = self._stack.enter_context(
+            open_output(self.path, encoding_type, version, force=force, public_path=self._public)
+        )
+        self._file.attrs.update(attributes)
+        if ids:
+            self._ids = IdWriter(self._file, self._shown)
+
+    def _bad(self, key: str, problem: str) -> InputError:
+        """The error for what is wrong with what was given for a key."""
+        return InputError(f"{self._shown}: key {key!r}: {problem}")
 
     @abstractmethod
     def _finish(self) -> None:
