@@ -85,7 +85,6 @@ class PathJob(Job):
             self.fold,
             solver_options(config),
             rule=config.rule,
-            share=config.gap_share,
             score_weight=np.ones(problem.n_samples) if weight is None else weight,
             fitter=fits.fold_fit,
             should_stop=stop_requested,
@@ -178,8 +177,6 @@ def _table(points: list[PathPoint], chosen: CrossValidation | None, k: int) -> d
         "lambda": points[k].lam,
         "best": None if chosen is None else chosen.best,
         "rule": None if chosen is None else chosen.rule,
-        "gap_share": None if chosen is None else chosen.share,
-        "refined_fits": None if chosen is None else chosen.n_refined,
         "values": rows,
     }
 
@@ -251,13 +248,11 @@ class StoredFits:
         """The fit of a fold, from disk or made and stored."""
 
         def told(fit: FoldFit) -> dict[str, Any]:
-            certified = bool(fit.certified)
-            return {"loss": fit.loss, "gap": fit.gap, "certified": certified, "rounds": fit.n_rounds}
+            return {"loss": fit.loss, "gap": fit.gap, "rounds": fit.n_rounds}
 
         def read(document: dict[str, Any], weights: list[np.ndarray], intercept: Any) -> FoldFit:
             gap = math.inf if document["gap"] is None else float(document["gap"])
-            loss, certified, rounds = document["loss"], document["certified"], document["rounds"]
-            return FoldFit(weights, intercept, float(loss), gap, bool(certified), int(rounds))
+            return FoldFit(weights, intercept, float(document["loss"]), gap, int(document["rounds"]))
 
         return self._stored(name, make, told, read)
 
