@@ -21,13 +21,16 @@ class VectorWork:
     #: Of :class:`fastadmm.engine.engine.Engine`.
     leaves: Callable[..., Ranges]
     all_rows: Callable[[int], int]
-    vector: Callable[[int], np.ndarray]
     over_rows: Callable[..., None]
     kernel_parts: Callable[..., list[Any]]
     parts: Callable[..., list[Any]]
     by_leaf: Callable[..., None]
     _shared: Callable[..., list[Any]]
     _across: Callable[[list[Any]], Any]
+
+    def vector(self, size: int) -> np.ndarray:
+        """Room for so many numbers, whatever stands there."""
+        return np.empty(size)
 
     def total(self, v: np.ndarray) -> Any:
         """Sum over rows of v, of shape (N,) or (..., N)."""
