@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fastadmm.engine.free_cores import FREE_CORES, core_limit
+from fastadmm.engine.free_cores import FREE_CORES
 from fastadmm.engine.process import Job, OneBlasThread
-from fastadmm.engine.rows import NUMBA_THREADS, compiled, over_returns, over_rows, over_sums
+from fastadmm.engine.rows import NUMBA_THREADS, address_of, compiled, over_rows, over_sums
 from fastadmm.engine.spilled import SpilledRows
 from fastadmm.engine.tree import (
     SOME_LEAVES,
@@ -100,10 +100,10 @@ def _pieces(leaves: Ranges, light: bool) -> int:
 
 @lru_cache(maxsize=16)
 def _cores(affinity: frozenset[int] | None, most: str | None) -> int:
-    """Cores of the process; to count them takes as long as a small fit."""
+    """Cores of the process, by affinity and quota; to count them takes as long as a small fit."""
     import joblib
 
-    return int(min(joblib.cpu_count(), core_limit()))  # joblib knows the arguments
+    return int(joblib.cpu_count())  # joblib knows the arguments
 
 
 def default_threads(processes: int = 1) -> int:
@@ -233,19 +233,11 @@ class Engine(VectorWork):
         """What ``kernel(*arguments, start, stop)`` returns, added up over leaves, for :meth:`together`."""
         if self._spilled_among(*arguments) is not None or self._threads_for(ranges) < 2:
             return self.parts(lambda rows: kernel(*arguments, *rows), ranges, True)
-        return [self._returned(kernel, leaves, size, arguments) for leaves in self._nodes(ranges)]
+        from fastadmm.kernels.pieces import add_returned
 
-    def _returned(self, kernel: Any, leaves: Ranges, size: int, arguments: tuple[Any, ...]) -> Any:
-        from fastadmm.kernels.vectors import add_by_halves as fold
-
-        own = np.empty((len(leaves), CACHE_LINES))
-        self._returns_of_leaves(kernel, leaves, own, *arguments)
-        fold(own, 0, size)
-        return float(own[0, 0]) if size == 1 else tuple(own[0, :size].tolist())
-
-    def _returns_of_leaves(self, kernel: Any, leaves: Ranges, own: np.ndarray, *arguments: Any) -> None:
-        """Write what the kernel returns for each leaf to the beginning of ``own[k]``."""
-        over_returns(self._threads_for(leaves), kernel, borders(leaves), own, *arguments)
+        given = address_of(kernel, (*arguments, 0, 0)), arguments
+        sums = self.kernel_parts(add_returned, ranges, (2,), *given)
+        return [float(own[0]) if size == 1 else tuple(own.tolist()) for own in sums]
 
     def together(self, *parts: list[Any]) -> tuple[Any, ...]:
         """Several sums that travel together, from :meth:`kernel_parts` and :meth:`parts`."""

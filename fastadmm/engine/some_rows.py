@@ -51,9 +51,6 @@ class SomeRowsEngine(Engine):
     def _into_leaves(self, kernel: Any, leaves: Ranges, own: np.ndarray, *arguments: Any) -> None:
         self._whole._into_leaves(kernel, leaves, own, *arguments)
 
-    def _returns_of_leaves(self, kernel: Any, leaves: Ranges, own: np.ndarray, *arguments: Any) -> None:
-        self._whole._returns_of_leaves(kernel, leaves, own, *arguments)
-
     def _threads_for(self, ranges: Sequence[tuple[int, int]]) -> int:
         return self._whole._threads_for(ranges)
 
