@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from fastadmm.engine.engine import Engine
-from fastadmm.kernels.logistic import soft_labels
 from fastadmm.problem.losses import LOSSES, get_loss
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions, solve
@@ -62,15 +61,3 @@ def test_a_method_that_is_closed_holds_no_messages():
     assert len(solver.coordinator.messages)
     solver.method.close()
     assert not len(solver.coordinator.messages)
-
-
-def test_targets_between_labels_are_counted():
-    rng, loss = np.random.default_rng(3), get_loss("logistic")
-    weight = rng.integers(0, 2, 9000).astype(float)
-    hard = rng.integers(0, 2, 9000).astype(float)
-    soft = np.where(rng.random(9000) < 0.1, 0.25, hard)
-    for y in (hard, soft, np.where(weight == 0.0, 0.5, hard)):
-        used = y[weight > 0.0]
-        assert soft_labels(y, weight, 0, len(y)) == np.sum((used != 0.0) & (used != 1.0))
-        with Engine(2) as engine:
-            assert loss.least_of_all(y, weight, engine) == pytest.approx(loss.least(y, weight), rel=1e-12)

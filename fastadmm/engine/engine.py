@@ -51,10 +51,8 @@ _WAITING_SUMS = 16 * 2**20
 #: Pieces of a job that Python hands over, where there are leaves for more but not threads.
 _FEW_PIECES = 32
 
-#: Numbers of a sum that are worth a piece of work where sums of leaves are added up.
-_SLICE = 1 << 13
-
-#: The same where a kernel adds them up; and so many that one thread adds up itself.
+#: Numbers of a sum that are worth a piece of work where sums of leaves are added up; and so many that one
+#: thread adds up itself.
 _KERNEL_SLICE, _FEW_NUMBERS = 1 << 8, 1 << 10
 
 #: At most this many pieces of jobs that write to every row and sum nothing over rows.
@@ -351,7 +349,7 @@ class Engine(VectorWork):
         most = max(_FEW_PIECES, _power_of_two(2 * self.n_threads - 1))
         pieces = min(_pieces(leaves, light), self._at_once(size), most)
         cut = halved(len(leaves), pieces)
-        return self._added(self._shared(lambda part: sum_leaves(function, leaves[slice(*part)]), cut))
+        return add_by_halves(self._shared(lambda part: sum_leaves(function, leaves[slice(*part)]), cut))
 
     def _folded(self, own: np.ndarray, out: np.ndarray) -> np.ndarray:
         """Write the sum by halves over the first axis; large ones by many threads, each with some columns.
@@ -367,19 +365,6 @@ class Engine(VectorWork):
         else:
             self.over_rows(kernel, fold_ranges(size), flat, total)
         return out
-
-    def _added(self, parts: Sequence[Any]) -> Any:
-        """Sum by halves of the leaves of a node; large arrays are cut up, for adding them would take one
-        thread longer than many take to compute them."""
-        first = parts[0]
-        slices = min(len(parts), first.size // _SLICE) if isinstance(first, np.ndarray) else 1
-        if slices < 2 or not all(part.flags.c_contiguous for part in parts):
-            return add_by_halves(parts)
-        flat = [part.reshape(-1) for part in parts]
-        self._shared(
-            lambda cut: add_by_halves([part[slice(*cut)] for part in flat]), even_ranges(first.size, slices)
-        )
-        return first
 
     def by_leaf(
         self, function: Callable[[tuple[int, int]], None], ranges: Ranges, light: bool = False
