@@ -116,9 +116,8 @@ class PathJob(Job):
         """Make the chosen point the run's model; what the result says of it."""
         by_rule = f" (rule {table['rule']}, {self.config.folds} folds)" if table["rule"] is not None else ""
         message = f"lambda {point.lam:.6g} of {len(table['values'])}{by_rule}: {point.message}"
-        result = SolveResult(
-            point.weights, point.intercept, point.status, message, point.history, proof=point.proof
-        )
+        told = point.status, message, point.history
+        result = SolveResult(point.weights, point.intercept, *told, proof=point.proof)
         with atomic_file(self.folder.log) as temporary:
             lines = [json.dumps(record.to_json(), allow_nan=False) + "\n" for record in point.history]
             temporary.write_text("".join(lines), encoding="utf-8")
@@ -271,17 +270,9 @@ class StoredFits:
 
         def read(document: dict[str, Any], weights: list[np.ndarray], intercept: Any) -> PathPoint:
             history = [RoundRecord.from_json(values) for values in document["history"]]
-            return PathPoint(
-                float(document["lambda"]),
-                weights,
-                intercept,
-                history[-1],
-                int(document["rounds"]),
-                Status(document["status"]),
-                str(document["message"]),
-                history,
-                self._proof(name, document),
-            )
+            told = Status(document["status"]), str(document["message"]), history
+            proof, lam = self._proof(name, document), float(document["lambda"])
+            return PathPoint(weights, intercept, *told, proof=proof, lam=lam)
 
         def dual(point: PathPoint) -> np.ndarray | None:
             return point.proof.dual if point.proof is not None and with_dual else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any, Self
 
@@ -128,7 +128,7 @@ class _PathModel(_SharingModel, _Grid):
                 point.intercept,
                 point.status,
                 f"at alpha = {point.lam:g}: {point.message}",
-                [replace(point.record)],
+                [point.record],
                 proof=point.proof,
             ),
             n_samples,
