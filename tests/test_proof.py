@@ -23,6 +23,7 @@ from fastadmm.proof.claim import Claim
 from fastadmm.proof.feasible import balanced
 from fastadmm.proof.prove import prove
 from fastadmm.solver.history import Status
+from fastadmm.solver.refined_dual import refined_dual
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 
 
@@ -200,3 +201,11 @@ def test_a_norm_that_hardly_bounds_the_weights_of_a_large_column():
     assert result.proof.gap > 1e-6
     best = np.linalg.lstsq(np.column_stack([X, np.ones(200)]), y, rcond=None)[0]
     np.testing.assert_allclose(result.weights[0] * [1e7, 1.0, 1.0], best[:3] * [1e7, 1.0, 1.0], atol=1e-3)
+
+
+def test_no_better_dual_vector_is_looked_for_where_squares_overflow():
+    rng = np.random.default_rng(6)
+    X, y = rng.standard_normal((12, 2)) * 1e160, rng.standard_normal(12)
+    problem = make_problem([X], y, loss="squared", regularizer="l2", lam=1.0)
+    with Engine(1) as engine:
+        assert refined_dual(problem, [np.zeros(2)], 0.0, None, engine) is None

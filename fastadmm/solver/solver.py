@@ -31,6 +31,7 @@ from fastadmm.solver.ending import describe_end, pooled_hint, program_line
 from fastadmm.solver.history import KeptModel, LowestModel, RoundRecord, Status
 from fastadmm.solver.loop import Attempts, SolveResult, run_rounds, told_by
 from fastadmm.solver.options import SolverOptions
+from fastadmm.solver.refined_dual import refined_dual
 from fastadmm.solver.run import Run
 from fastadmm.solver.warm_start import StartingPoint, begin_at, check_start
 
@@ -334,7 +335,16 @@ class Solver(Run):
             # Under squared l2, what rounds claim is what the vector proves that they keep, if they keep one.
             duals: list[np.ndarray | None] = [*[None] * smooth, *known]
             duals = duals[::-1] if self.problem.is_ridge else duals
-            return prove(self.problem, weights, inner, duals, self.engine, *asked)
+            proof = prove(self.problem, weights, inner, duals, self.engine, *asked)
+            if proof.settled or not self.options.gap > 0.0:
+                return proof
+            near = None if smooth else known[0]
+            u = refined_dual(self.problem, weights, inner, near, self.engine)
+            return (
+                proof
+                if u is None
+                else proof.better(prove(self.problem, weights, inner, [u], self.engine, *asked))
+            )
 
     def proof_of(self, weights: list[np.ndarray], intercept: Any, kept: bool) -> Proof | None:
         if not self.problem.convex or self.diverged:
