@@ -36,11 +36,10 @@ def add_csr_rows(indptr, indices, data, v, out, start, stop):
 @inline
 def add_csr_rows_of_four(indptr, indices, data, vectors, out, start, stop):
     """As :func:`add_csr_rows` for four vectors at once, to the bit as one by one."""
-    readable = np.uint64(indptr[stop])
     for i in range(start, stop):
         a, b, c, d = vectors[0, i], vectors[1, i], vectors[2, i], vectors[3, i]
         begin, end = np.uint64(indptr[i]), np.uint64(indptr[i + 1])
-        add_row_of_four(data, indices, out, begin, end, readable, a, b, c, d)
+        add_row_of_four(data, indices, out, begin, end, a, b, c, d)
 
 
 @kernel

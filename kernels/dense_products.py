@@ -89,23 +89,19 @@ def dense_column_squares(matrix, out, start, stop):
 def dense_gram(matrix, weight, tile, syrk, out, start, stop):
     """Add the upper triangle of ``D.T diag(weight) D`` over a range of rows.
 
-    Shapes: matrix (N, d); weight (N,) or (0,); out (d, d) or (1 + d, 1 + d).
-    ``weight``: not negative; none for ones. ``out``: larger by one where a column of ones stands before the
-    others, which then have weights.
+    Shapes: matrix (N, d); weight (N,) or (0,); out (d, d).
+    ``weight``: not negative; none for ones.
     """
     d = matrix.shape[1]
-    lead = len(out) - d
     if len(weight) == 0:
         for begin in range(start, stop, tile):
             add_columns(syrk, matrix[begin : min(begin + tile, stop)], out)
         return
-    scaled = np.empty((min(tile, stop - start), lead + d))
+    scaled = np.empty((min(tile, stop - start), d))
     for begin in range(start, stop, tile):
         end = min(begin + tile, stop)
         for i in range(begin, end):
-            root, row, own = np.sqrt(weight[i]), matrix[i], scaled[i - begin, lead:]
-            for j in range(lead):
-                scaled[i - begin, j] = root
+            root, row, own = np.sqrt(weight[i]), matrix[i], scaled[i - begin]
             for j in range(d):
                 own[j] = root * row[j]
         add_columns(syrk, scaled[: end - begin], out)

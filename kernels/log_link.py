@@ -10,10 +10,9 @@ a count of 1 at -t.
 import math
 
 import numpy as np
-from fastadmm.kernels.block_sum import BLOCK
 from fastadmm.kernels.exponential import SMALLEST_NORMAL, exp_bounded, expm1_and_exp, log_positive
 from fastadmm.kernels.loss_loops import loss_kernels
-from fastadmm.kernels.policy import inline, kernel
+from fastadmm.kernels.policy import inline
 
 
 @inline
@@ -117,35 +116,16 @@ def _gamma_bend(z, y, s, extra):
     return s * ratio if s > 0.0 else 0.0
 
 
-poisson_prox = poisson.prox
+_poisson_point = inline(_poisson_proximal)
 
 
-@kernel
-def gamma_prox(v, shift, target, weight, extra, penalty, z, gradient, start, stop):
-    """Proximal operator: that of the Poisson loss of a count of 1, mirrored.
-
-    Arguments and results as of the other losses' ``prox``; no warm start is needed.
-    """
-    nothing, one = np.zeros(BLOCK), np.ones(BLOCK)
-    centre = np.empty(BLOCK)
-    sum_gradient = 0.0
-    sum_slope = 0.0
-    for begin in range(start, stop, BLOCK):
-        end = min(begin + BLOCK, stop)
-        own_z, own_gradient = z[begin:end], gradient[begin:end]
-        for k in range(end - begin):
-            i = begin + k
-            centre[k] = np.log(target[i]) - (v[i] + shift[i])
-        given = centre, nothing, one, weight[begin:end], (), penalty, own_z, own_gradient
-        sums = poisson_prox(*given, 0, end - begin)
-        for k in range(end - begin):
-            i = begin + k
-            used = weight[i] > 0.0
-            own_z[k] = np.log(target[i]) - own_z[k] - shift[i] if used else v[i]
-            own_gradient[k] = -own_gradient[k] if used else 0.0
-        sum_gradient -= sums[0]
-        sum_slope += sums[1]
-    return sum_gradient, sum_slope
+def _gamma_proximal(v, shift, near, y, s, penalty, extra):
+    """That of the Poisson loss of a count of 1, mirrored."""
+    if s == 0.0:
+        return v, 0.0, 0.0
+    log = np.log(y)
+    point, gradient, slope = _poisson_point(log - (v + shift), 0.0, near, 1.0, s, penalty, extra)
+    return log - point - shift, -gradient, slope
 
 
 def _gamma_conjugate(part, u, y, s, extra):
@@ -161,5 +141,5 @@ def _gamma_conjugate(part, u, y, s, extra):
 
 
 gamma = loss_kernels(
-    "gamma", _gamma_value, _gamma_bend, _gamma_conjugate, by_halves=("evaluate",), prox=gamma_prox
+    "gamma", _gamma_value, _gamma_bend, _gamma_conjugate, _gamma_proximal, by_halves=("evaluate", "prox")
 )

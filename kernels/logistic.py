@@ -39,15 +39,6 @@ def _bend(z, q, s, extra):
     return s * (e * d * d)
 
 
-@kernel
-def soft_labels(target, weight, start, stop):
-    """How many targets with a positive weight are neither 0 nor 1, as a float."""
-    soft = 0
-    for k in range(start, stop):
-        soft += (target[k] != 0.0) & (target[k] != 1.0) & (weight[k] > 0.0)
-    return float(soft)
-
-
 @inline
 def _step(m, base, ratio, e, order):
     """Halley's (order 1/2) or Newton's (order 0) step from m for :func:`logistic_prox`, with e = exp(-m).

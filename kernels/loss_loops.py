@@ -239,7 +239,7 @@ def loss_at(evaluate, base, total, intercept, target, weight, extra, z, gradient
         own_z, own_base, own_total = z[begin:end], base[begin:end], total[begin:end]
         for k in range(end - begin):
             own_z[k] = (own_base[k] + own_total[k]) + intercept
-        value += call_kernel(evaluate, (z, target, weight, extra, gradient, begin, end))
+        value += call_kernel(evaluate, (z, target, weight, extra, gradient, begin, end))[0]
         total_and_size(gradient, own_sums, begin, end)
     sums[0] += value
 

@@ -16,7 +16,7 @@ allowance for accumulated rounding.
 import math
 
 from fastadmm.kernels.exponential import exp_nonpositive
-from fastadmm.kernels.policy import inline, kernel
+from fastadmm.kernels.policy import inline, kernel, spliced
 
 #: Codes of the losses.
 SQUARED, HINGE, LOGISTIC = 0, 1, 2
@@ -66,87 +66,78 @@ def _row_scale(part, limit, euclidean):
     return limit / norm if norm > limit else 1.0
 
 
-@kernel
-def owner_dense_gradient(
-    X, y, theta, code, intercept, euclidean, row_limit, target_limit, limit, unit, out, start, stop
-):
-    """Add the bounded gradients of a range of dense rows to ``out``.
+@inline
+def _dense_sums(matrix, i, theta, euclidean):
+    """Product of a row with theta, and its norm (l1) or the square of that (l2)."""
+    z, part = 0.0, 0.0
+    if euclidean:
+        for j in range(matrix.shape[1]):
+            z += matrix[i, j] * theta[j]
+            part += matrix[i, j] * matrix[i, j]
+    else:
+        for j in range(matrix.shape[1]):
+            z += matrix[i, j] * theta[j]
+            part += abs(matrix[i, j])
+    return z, part
 
-    Shapes: X (n, d); y (n,); theta (d,) or (d + 1,); out (d,) or (d + 1,).
-    ``X``: features. ``y``: targets; -1 and 1 for hinge and logistic. ``theta``: parameters; the last one is
-    the constant's, where there is one. ``code``: loss. ``intercept``: 1 for a constant coordinate, else 0.
-    ``euclidean``: l2 norms instead of l1. ``row_limit``, ``target_limit``: R and the bound on the absolute
-    target; infinite for none. ``limit``: bound on each record's gradient; infinite for none. ``unit``: power
-    of two to whose multiples contributions are rounded; 0 rounds nothing. ``out``: sums, added to.
-    """
-    d = X.shape[1]
+
+@inline
+def _add_dense(matrix, i, factor, magic, out):
+    for j in range(matrix.shape[1]):
+        out[j] += (factor * matrix[i, j] + magic) - magic
+
+
+@inline
+def _csr_sums(rows, i, theta, euclidean):
+    indptr, indices, data = rows
+    z, part = 0.0, 0.0
+    for k in range(indptr[i], indptr[i + 1]):
+        z += data[k] * theta[indices[k]]
+        part += data[k] * data[k] if euclidean else abs(data[k])
+    return z, part
+
+
+@inline
+def _add_csr(rows, i, factor, magic, out):
+    indptr, indices, data = rows
+    for k in range(indptr[i], indptr[i + 1]):
+        out[indices[k]] += (factor * data[k] + magic) - magic
+
+
+@spliced
+def _gradient(sums, add, rows, y, theta, asked, out, start, stop):
+    code, intercept, euclidean, row_limit, target_limit, limit, unit = asked
     magic = _ROUNDER * unit
     for i in range(start, stop):
-        z = 0.0
-        part = 0.0
-        if euclidean:
-            for j in range(d):
-                z += X[i, j] * theta[j]
-                part += X[i, j] * X[i, j]
-        else:
-            for j in range(d):
-                z += X[i, j] * theta[j]
-                part += abs(X[i, j])
+        z, part = sums(rows, i, theta, euclidean)
         scale = _row_scale(part, row_limit, euclidean)
         z *= scale
         if intercept:
-            z += theta[d]
+            z += theta[-1]
         target = min(max(y[i], -target_limit), target_limit)
         norm = _total_norm(part, scale, intercept, euclidean)
         slope = _bounded(owner_slope(code, z, target), norm, limit)
         if slope != 0.0:
-            factor = slope * scale
-            for j in range(d):
-                out[j] += (factor * X[i, j] + magic) - magic
+            add(rows, i, slope * scale, magic, out)
             if intercept:
-                out[d] += (slope + magic) - magic
+                out[-1] += (slope + magic) - magic
 
 
 @kernel
-def owner_csr_gradient(
-    indptr,
-    indices,
-    data,
-    y,
-    theta,
-    code,
-    intercept,
-    euclidean,
-    row_limit,
-    target_limit,
-    limit,
-    unit,
-    out,
-    start,
-    stop,
-):
-    """Add the bounded gradients of a range of sparse rows to ``out``.
+def owner_dense_gradient(rows, y, theta, asked, out, start, stop):
+    """Add the bounded gradients of a range of rows to ``out``.
 
-    ``data``: compressed sparse rows. Others as in :func:`owner_dense_gradient`.
+    Shapes: rows (n, d); y (n,); theta (d,) or (d + 1,); out (d,) or (d + 1,).
+    ``rows``: features. ``y``: targets; -1 and 1 for hinge and logistic. ``theta``: parameters; the last one
+    is the constant's, where there is one. ``asked``: code of the loss; 1 for a constant coordinate, else 0;
+    whether norms are l2 instead of l1; R, the bound on the absolute target and that on each record's
+    gradient, infinite for none; and the power of two to whose multiples contributions are rounded, 0 for no
+    rounding. ``out``: sums, added to.
     """
-    d = len(theta) - intercept
-    magic = _ROUNDER * unit
-    for i in range(start, stop):
-        z = 0.0
-        part = 0.0
-        for k in range(indptr[i], indptr[i + 1]):
-            z += data[k] * theta[indices[k]]
-            part += data[k] * data[k] if euclidean else abs(data[k])
-        scale = _row_scale(part, row_limit, euclidean)
-        z *= scale
-        if intercept:
-            z += theta[d]
-        target = min(max(y[i], -target_limit), target_limit)
-        norm = _total_norm(part, scale, intercept, euclidean)
-        slope = _bounded(owner_slope(code, z, target), norm, limit)
-        if slope != 0.0:
-            factor = slope * scale
-            for k in range(indptr[i], indptr[i + 1]):
-                out[indices[k]] += (factor * data[k] + magic) - magic
-            if intercept:
-                out[d] += (slope + magic) - magic
+    _gradient(_dense_sums, _add_dense, rows, y, theta, asked, out, start, stop)
+
+
+@kernel
+def owner_csr_gradient(rows, y, theta, asked, out, start, stop):
+    """As :func:`owner_dense_gradient`, where ``rows`` are ``indptr``, ``indices`` and ``data``."""
+    _gradient(_csr_sums, _add_csr, rows, y, theta, asked, out, start, stop)

@@ -51,8 +51,8 @@ def call_share(typing_context, share, code, what, pieces):
 
 @intrinsic
 def _call_kernel(typing_context, address, arguments):
-    """Call the kernel at an address with a tuple of exactly its arguments; what number it returns, or 0."""
-    signature = types.float64(types.int64, arguments)
+    """Call the kernel at an address with a tuple of exactly its arguments; two numbers that it may return."""
+    signature = types.UniTuple(types.float64, 2)(types.int64, arguments)
 
     def generate(context, builder, signature, values):
         kinds = signature.args[1].types
@@ -60,24 +60,26 @@ def _call_kernel(typing_context, address, arguments):
         function = builder.inttoptr(values[0], function_type.as_pointer())
         arguments = cgutils.unpack_tuple(builder, values[1])
         _, found = context.call_conv.call_function(builder, function, _ROOM, kinds, arguments)
-        return builder.extract_value(found, 0)
+        pair = [builder.extract_value(found, k) for k in range(2)]
+        return context.make_tuple(builder, signature.return_type, pair)
 
     return signature, generate
 
 
 def _interpreted(kernel, arguments):
-    return kernel(*arguments)
+    found = kernel(*arguments)
+    return found if isinstance(found, tuple) else (found, 0.0)
 
 
 #: Without the compiler the address is the kernel itself.
 call_kernel: Any = _call_kernel if COMPILED else _interpreted
 
 
-def _piece_function(context, builder, tuple_type, fill, keep=None):
+def _piece_function(context, builder, tuple_type, fill):
     """Piece function that calls a kernel at an address with arguments from a packed tuple.
 
     The tuple begins with the address and the borders of the pieces; ``fill`` makes the kernel's
-    arguments, types and values, of the rest and the number of the piece. ``keep`` is given what it returns.
+    arguments, types and values, of the rest and the number of the piece.
     """
     name = f"piece.{len(builder.module.functions)}"
     entry = ir.Function(builder.module, _PIECE, name)
@@ -93,9 +95,7 @@ def _piece_function(context, builder, tuple_type, fill, keep=None):
     # Whatever a kernel returns, nothing or a few numbers, has room here.
     function_type = context.call_conv.get_function_type(_ROOM, argument_types)
     kernel_function = body.inttoptr(values[0], function_type.as_pointer())
-    _, found = context.call_conv.call_function(body, kernel_function, _ROOM, argument_types, arguments)
-    if keep is not None:
-        keep(body, values[2:], piece, found)
+    context.call_conv.call_function(body, kernel_function, _ROOM, argument_types, arguments)
     body.ret_void()
     return entry
 
@@ -139,19 +139,6 @@ def _sums_entry(context, builder, tuple_type):
     return _piece_function(context, builder, tuple_type, fill)
 
 
-def _returns_entry(context, builder, tuple_type):
-    own_type, *kinds = tuple_type.types[2:]
-
-    def keep(body, rest, piece, found):
-        own = context.make_array(own_type)(context, body, rest[0])
-        _, width = cgutils.unpack_tuple(body, own.shape, 2)
-        for k in range(2):
-            place = body.gep(own.data, [body.add(body.mul(piece, width), _I64(k))])
-            body.store(body.extract_value(found, k), place)
-
-    return _piece_function(context, builder, tuple_type, lambda _, rest, __: (kinds, rest[1:]), keep)
-
-
 def _row(own, piece):
     """The place that a piece adds to."""
     return own[piece]
@@ -162,10 +149,6 @@ describe_rows = _described(_rows_entry)
 
 #: For ``(address, bounds, own, *arguments)``: the kernel adds to a row of ``own``, from zero.
 describe_sums = _described(_sums_entry)
-
-#: For ``(address, bounds, own, *arguments)``, of a kernel that returns one number or two: both places of a
-#: row of ``own`` are written to, the second perhaps with nothing of use.
-describe_returns = _described(_returns_entry)
 
 
 @parallel_kernel
@@ -211,10 +194,12 @@ def over_sums(share, address, bounds, own, *arguments):
 
 
 @kernel
-def over_returns(share, address, bounds, own, *arguments):
-    """Keep what the kernel at an address returns of ``(*arguments, start, stop)`` for the k-th range.
+def add_returned(address, arguments, out, start, stop):
+    """Add to ``out``, of shape (2,), what the kernel at an address returns of ``(*arguments, start, stop)``.
 
-    Shapes: own (pieces, at least 2).
-    ``own``: one number or two are written to the beginning of row k. Others as in :func:`over_rows`.
+    ``address``: of a kernel compiled for exactly these arguments. ``arguments``: what it takes. Of a kernel
+    that returns one number the second that is added is of no use.
     """
-    _do(share, describe_returns((address, bounds, own, *arguments)), len(bounds) - 1)
+    first, second = call_kernel(address, (*arguments, start, stop))
+    out[0] += first
+    out[1] += second

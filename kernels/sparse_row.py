@@ -25,11 +25,8 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-#: Entries of a group, and of one where four sums are made of each entry.
-_WIDTH, _FEW = 8, 4
-
-#: The same for arithmetic with places.
-_GROUP, _FEW_GROUP = np.uint64(_WIDTH), np.uint64(_FEW)
+#: Entries of a group, and the same for arithmetic with places.
+_WIDTH, _GROUP = 8, np.uint64(8)
 
 _BIT, _LANE, _INTEGER = ir.IntType(1), ir.IntType(32), ir.IntType(64)
 _VALUES, _PLACES = ir.VectorType(ir.DoubleType(), _WIDTH), ir.VectorType(_INTEGER, _WIDTH)
@@ -158,38 +155,6 @@ def _compiled_add(typing_context, data, indices, out, begin, end, scale):
 
 
 @intrinsic
-def _compiled_add_of_four(typing_context, data, indices, out, begin, end, a, b, c, d):
-    """``out[indices[k]] += data[k] * (a, b, c, d)`` for a row's last group and ``out`` of shape (d, 4)."""
-    if not _contiguous(data, indices, out):
-        return None
-    signature = types.void(data, indices, out, types.uint64, types.uint64, *[types.float64] * 4)
-
-    def generate(context, builder, signature, arguments):
-        values = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-        columns = _Array(context, builder, signature.args[1], arguments[1])
-        sums = context.make_array(signature.args[2])(context, builder, arguments[2]).data
-        begin, end = arguments[3:5]
-        four, bits = ir.VectorType(ir.DoubleType(), 4), ir.VectorType(_INTEGER, 4)
-        factors = ir.Constant(four, ir.Undefined)
-        for k, factor in enumerate(arguments[5:]):
-            factors = builder.insert_element(factors, factor, _LANE(k))
-        left = builder.sub(end, begin)
-        for lane in range(_FEW):
-            k = builder.add(begin, _INTEGER(lane))
-            value = _repeat(builder, builder.load(builder.gep(values, [k])), four)
-            own = _repeat(builder, builder.icmp_unsigned("<", _INTEGER(lane), left), ir.VectorType(_BIT, 4))
-            product = builder.bitcast(builder.fmul(value, factors), bits)
-            increase = builder.bitcast(builder.and_(product, builder.sext(own, bits)), four)
-            column = columns.load(builder, k)
-            place = builder.gep(sums, [builder.mul(column, _INTEGER(4))])
-            place = builder.bitcast(place, four.as_pointer())
-            builder.store(builder.fadd(builder.load(place, align=8), increase), place, align=8)
-        return context.get_dummy_value()
-
-    return signature, generate
-
-
-@intrinsic
 def _compiled_four(typing_context, sums, j, value, a, b, c, d):
     """``sums[j] += value * (a, b, c, d)`` for C-contiguous sums of shape (n, 4)."""
     signature = types.void(sums, types.uintp, *[types.float64] * 5)
@@ -276,14 +241,7 @@ def add_row(data, indices, out, begin, end, readable, scale):
 
 
 @inline
-def add_row_of_four(data, indices, out, begin, end, readable, a, b, c, d):
+def add_row_of_four(data, indices, out, begin, end, a, b, c, d):
     """As :func:`add_row` for four scales, and ``out`` of shape (d, 4)."""
-    if COMPILED and end + _FEW_GROUP <= readable:
-        while begin + _FEW_GROUP < end:
-            for k in range(begin, begin + _FEW_GROUP):
-                _add_four(out, indices[k], data[k], a, b, c, d)
-            begin += _FEW_GROUP
-        _compiled_add_of_four(data, indices, out, begin, end, a, b, c, d)
-    else:
-        for k in range(begin, end):
-            _add_four(out, indices[k], data[k], a, b, c, d)
+    for k in range(begin, end):
+        _add_four(out, indices[k], data[k], a, b, c, d)

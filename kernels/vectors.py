@@ -56,14 +56,6 @@ def shifted_sum(first, factor, second, shift, scale, out, start, stop):
 
 
 @kernel
-def multiply(first, second, out, start, stop):
-    """Write ``first * second`` to ``out``, number by number, all of shape (N,)."""
-    one, other, own = first[start:stop], second[start:stop], out[start:stop]
-    for k in range(stop - start):
-        own[k] = one[k] * other[k]
-
-
-@kernel
 def copy(v, out, start, stop):
     """Write the numbers of v, of shape (N,)."""
     own, out = v[start:stop], out[start:stop]
@@ -78,22 +70,6 @@ def chosen(vectors, numbers, factors, out, start, stop):
         own, factor = out[k], factors[k]
         for i in range(start, stop):
             own[i] = factor * v[numbers[i]]
-
-
-@kernel
-def clear(v, start, stop):
-    """Write zeros to v, of shape (N,)."""
-    own = v[start:stop]
-    for k in range(stop - start):
-        own[k] = 0.0
-
-
-@kernel
-def square_root(v, out, start, stop):
-    """Write the square roots of v, of shape (N,)."""
-    given, own = v[start:stop], out[start:stop]
-    for k in range(stop - start):
-        own[k] = np.sqrt(given[k])
 
 
 @kernel
@@ -164,14 +140,6 @@ def sum_by_halves(rows, out, start, stop):
     first, own = rows[0, start:stop], out[start:stop]
     for j in range(stop - start):
         own[j] = first[j]
-
-
-@kernel
-def raise_to(v, least, start, stop):
-    """Raise the numbers of v, of shape (N,), that are less than ``least``."""
-    own = v[start:stop]
-    for k in range(stop - start):
-        own[k] = max(own[k], least)
 
 
 @kernel

@@ -233,14 +233,6 @@ def test_dense_gram_matrices(n, d, weighted):
         np.testing.assert_array_equal(np.triu(again), np.triu(out))
 
 
-def test_a_dense_gram_matrix_with_a_column_of_ones():
-    rng = np.random.default_rng(0)
-    matrix, weight, out = rng.normal(size=(301, 5)), rng.random(301), np.ones((6, 6))
-    dense_gram(matrix, weight, 64, routine("dsyrk"), out, 7, 299)
-    expected = 1.0 + naive.gram(np.hstack([np.ones((292, 1)), matrix[7:299]]), weight[7:299])
-    np.testing.assert_allclose(np.triu(out), np.triu(expected), rtol=0, atol=1e-12)
-
-
 @pytest.mark.parametrize("ones", [False, True])
 def test_csr_rows_of_every_length(ones):
     """To the bit as their twins, wherever a range begins and ends: what is behind a row is never in it."""

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from fastadmm import SolverOptions, make_problem, solve
-from fastadmm.blocks import tiles
 from fastadmm.blocks.block import DenseBlock
 from fastadmm.engine.engine import Engine
-from fastadmm.pooled import interior_point
 from fastadmm.pooled.interior_point import find_saddle
 from fastadmm.problem.penalty import PartyPenalty
 from scipy.optimize import linprog
@@ -66,17 +64,3 @@ def test_the_saddle_proves_itself():
     assert (np.abs(u) <= 0.5).all()
     conjugate = float(u @ given.y)
     assert found.lower == pytest.approx(-conjugate - penalty.conjugate(-rows.matrix.T @ u), rel=1e-12)
-
-
-@pytest.mark.parametrize("dense", [False, True])
-def test_a_system_in_portions_has_the_same_bits(dense, monkeypatch):
-    given, portions = problem(dense=dense), []
-    monkeypatch.setattr(tiles, "TILE_BYTES", 1 << 13)  # tiles of some rows
-    whole = solve(given, SolverOptions(scheme="pooled", n_threads=1))
-    monkeypatch.setattr(interior_point, "_PRODUCTS", 1)
-    monkeypatch.setattr(Engine, "check", lambda _: portions.append(None))
-    for threads in (1, 2):
-        cut = solve(given, SolverOptions(scheme="pooled", n_threads=threads))
-        for a, b in zip(whole.weights, cut.weights, strict=True):
-            np.testing.assert_array_equal(a, b)
-    assert len(portions) > 2 * N // 10

@@ -67,20 +67,20 @@ def test_gradient_kernels_are_their_twin(loss, euclidean, intercept, row_limit, 
     X, y, rng = problem(1, loss=loss)
     theta = rng.normal(size=X.shape[1] + intercept)
     expected, _ = naive_gradient(X, y, theta, loss, intercept, euclidean, row_limit, 2.0, limit)
-    tail = (LOSSES[loss].code, intercept, euclidean, row_limit, 2.0 if loss == "squared" else math.inf, limit)
-    dense, csr = np.zeros(len(theta)), np.zeros(len(theta))
-    owner_dense_gradient(X, y, theta, *tail, 0.0, dense, 0, len(y))
-    S = sparse.csr_array(X)
-    parts = (S.indptr.astype(np.int64), S.indices.astype(np.uint32), S.data)
-    owner_csr_gradient(*parts, y, theta, *tail, 0.0, csr, 0, len(y))
-    assert dense == pytest.approx(expected, rel=1e-12, abs=1e-12)
-    assert csr == pytest.approx(expected, rel=1e-12, abs=1e-12)
+    limits = row_limit, 2.0 if loss == "squared" else math.inf, limit
+    tail = LOSSES[loss].code, intercept, euclidean, *limits
+    S, dense = sparse.csr_array(X), owner_dense_gradient
+    csr = S.indptr.astype(np.int64), S.indices.astype(np.uint32), S.data
+    for kernel, rows in ((dense, X), (owner_csr_gradient, csr)):
+        found = np.zeros(len(theta))
+        kernel(rows, y, theta, (*tail, 0.0), found, 0, len(y))
+        assert found == pytest.approx(expected, rel=1e-12, abs=1e-12)
     # On the lattice the sum is exact, so that pieces in any order give the same bits.
     unit = lattice_unit(len(y), 50.0)
     whole, pieces = np.zeros(len(theta)), np.zeros(len(theta))
-    owner_dense_gradient(X, y, theta, *tail, unit, whole, 0, len(y))
+    dense(X, y, theta, (*tail, unit), whole, 0, len(y))
     for start in range(50, -10, -10):
-        owner_dense_gradient(X, y, theta, *tail, unit, pieces, start, start + 10)
+        dense(X, y, theta, (*tail, unit), pieces, start, start + 10)
     assert (whole == pieces).all()
     assert (whole / unit == np.rint(whole / unit)).all()
     assert whole == pytest.approx(expected, abs=len(y) * unit)
@@ -90,9 +90,8 @@ def test_overflow_in_a_record_is_no_nan():
     X = np.array([[1e300, 1e300], [1.0, 2.0]])
     out = np.zeros(2)
     with np.errstate(over="ignore", invalid="ignore"):  # said aloud only without the compiler
-        owner_dense_gradient(
-            X, np.zeros(2), np.array([1e300, 0.0]), 0, 0, False, math.inf, math.inf, 1.0, 0.0, out, 0, 2
-        )
+        asked = 0, 0, False, math.inf, math.inf, 1.0, 0.0
+        owner_dense_gradient(X, np.zeros(2), np.array([1e300, 0.0]), asked, out, 0, 2)
     assert np.isfinite(out).all()
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from fastadmm.blocks.block import CSRBlock
-from fastadmm.engine.engine import Engine, default_threads
+from fastadmm.engine.engine import Engine, _cores, default_threads
 from fastadmm.engine.free_cores import FreeCores
 from fastadmm.engine.process import BLAS
 from fastadmm.engine.rows import NUMBA_THREADS
@@ -397,3 +397,16 @@ def test_threads_by_default(monkeypatch):
         assert Engine().n_threads == cores
     monkeypatch.setenv("OMP_NUM_THREADS", "1,4")
     assert Engine().n_threads == 1
+
+
+def test_threads_are_the_cores_that_joblib_counts(monkeypatch):
+    """It knows affinity and the quota of the process's group."""
+    for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("joblib.cpu_count", lambda: 6)
+    _cores.cache_clear()
+    try:
+        assert default_threads() == 6
+        assert default_threads(4) == 1
+    finally:
+        _cores.cache_clear()

@@ -84,23 +84,6 @@ def test_three_ways_to_add_leaves_are_one(n_leaves):
     assert list(array) == [slow, -slow]
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-def test_large_sums_of_leaves_are_added_in_slices(threads, monkeypatch):
-    rng, jobs = np.random.default_rng(2), []
-    leaves = list(rng.normal(size=(16, 300, 101)))
-    slow = slow_sum([leaf.copy() for leaf in leaves])
-    with Engine(threads) as engine:
-        shared = engine._shared
-        monkeypatch.setattr(
-            engine, "_shared", lambda f, items, *a: jobs.append(len(items)) or shared(f, items, *a)
-        )
-        found = engine.sums(lambda rows: leaves[rows[0]].copy(), halved(16, 16))
-        np.testing.assert_array_equal(found, slow)
-        assert jobs == [16, 3]
-        turned = engine.sums(lambda rows: leaves[rows[0]].copy().T, halved(16, 16))
-        np.testing.assert_array_equal(turned, slow.T)
-
-
 def test_a_sum_of_no_numbers_over_many_leaves(monkeypatch):
     """A run's first span is empty; without the compiler no leaves are few."""
     monkeypatch.setattr(Engine, "few_leaves", 0)
@@ -160,6 +143,5 @@ def test_work_number_by_number_is_the_same_in_pieces(n, threads, idle_machine):
         np.testing.assert_array_equal(out, u - v)
         np.testing.assert_array_equal(engine.times(u, v), u * v)
         np.testing.assert_array_equal(engine.plus(u, v, 0.5, -1.0, 2.0), (u - v + 0.5) * 2.0)
-        np.testing.assert_array_equal(engine.root(np.abs(v)), np.sqrt(np.abs(v)))
         engine.copy(v, out)
         np.testing.assert_array_equal(out, v)

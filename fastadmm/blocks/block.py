@@ -370,15 +370,6 @@ class DenseBlock(_Tiled):
         told, leaves = (tile_rows(self.shape[1]), routine(syrk)), self._gram_leaves(engine)
         return self._added(kernel, engine, leaves, shape, own, more=told)
 
-    def bordered_gram(self, engine: Engine, weight: Array) -> Array:
-        """In one pass."""
-        from fastadmm.kernels.blas import routine
-        from fastadmm.kernels.dense_products import dense_gram
-
-        d = self.shape[1]
-        told, leaves = (tile_rows(d), routine("dsyrk")), self._gram_leaves(engine)
-        return mirrored(self._added(dense_gram, engine, leaves, (1 + d, 1 + d), weight, more=told))
-
     def some_rows(self, numbers: Array, engine: Engine) -> DenseBlock:
         """A copy of the rows with numbers of shape (n,); ``engine``: of these rows."""
         out = np.empty((len(numbers), self.shape[1]))

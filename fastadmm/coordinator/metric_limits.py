@@ -13,8 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fastadmm.engine.engine import Engine, row_ranges
-from fastadmm.engine.tree import MOST_LEAVES
+from fastadmm.engine.engine import Engine
 from fastadmm.parties.masked_direction import MOST_AT_ONCE
 from fastadmm.problem.problem import Problem
 
@@ -141,10 +140,7 @@ def drift_share(
 
 def raised(curvature: np.ndarray, mean: float, engine: Engine) -> np.ndarray:
     """A curvature of shape (N,) or (C N,) as a metric: raised in place to a small share of a usual one."""
-    from fastadmm.kernels.vectors import raise_to
-
-    engine.over_rows(raise_to, row_ranges(len(curvature), MOST_LEAVES), curvature, _FLOOR * mean)
-    return curvature
+    return engine.each(np.maximum, curvature, _FLOOR * mean, out=curvature)
 
 
 #: A drift above this share of the limit is measured every round.

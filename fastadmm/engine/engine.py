@@ -10,20 +10,17 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
 
-from fastadmm.engine.free_cores import FREE_CORES, core_limit
-from fastadmm.engine.pages import Vectors
+from fastadmm.engine.free_cores import FREE_CORES
 from fastadmm.engine.process import Job, OneBlasThread
-from fastadmm.engine.rows import NUMBA_THREADS, compiled, over_returns, over_rows, over_sums
+from fastadmm.engine.rows import NUMBA_THREADS, address_of, compiled, over_rows, over_sums
 from fastadmm.engine.spilled import SpilledRows
 from fastadmm.engine.tree import (
     SOME_LEAVES,
@@ -51,17 +48,11 @@ SUMS_BUDGET = 256 * 2**20
 #: Memory for partial sums of a job that wait for each other, in bytes; each thread holds one in any case.
 _WAITING_SUMS = 16 * 2**20
 
-#: The same for every thread, where that is more, and what is kept from job to job: a job for every few leaves
-#: would be a step of the interpreter, while many threads wait.
-_KEPT_SUMS = 2 * 2**20
-
 #: Pieces of a job that Python hands over, where there are leaves for more but not threads.
 _FEW_PIECES = 32
 
-#: Numbers of a sum that are worth a piece of work where sums of leaves are added up.
-_SLICE = 1 << 13
-
-#: The same where a kernel adds them up; and so many that one thread adds up itself.
+#: Numbers of a sum that are worth a piece of work where sums of leaves are added up; and so many that one
+#: thread adds up itself.
 _KERNEL_SLICE, _FEW_NUMBERS = 1 << 8, 1 << 10
 
 #: At most this many pieces of jobs that write to every row and sum nothing over rows.
@@ -73,24 +64,9 @@ def row_ranges(n_rows: int, max_pieces: int = MAX_PIECES) -> tuple[tuple[int, in
     return even_ranges(n_rows, min(max_pieces, -(-n_rows // ROWS_PER_PIECE)))
 
 
-#: Borders of ranges that were asked for, by the tuple itself: to hash many takes longer than a short job.
-_KNOWN_BOUNDS: dict[int, tuple[Ranges, np.ndarray]] = {}
-
-
 def borders(ranges: Ranges) -> np.ndarray:
     """Where consecutive ranges begin, and the end of the last: kernels that have pieces take them so."""
-    known = _KNOWN_BOUNDS.get(id(ranges))
-    if known is None or known[0] is not ranges:
-        know_borders(ranges, np.array([ranges[0][0], *(stop for _, stop in ranges)], dtype=np.int64))
-        known = _KNOWN_BOUNDS[id(ranges)]
-    return known[1]
-
-
-def know_borders(ranges: Ranges, bounds: np.ndarray) -> None:
-    """Keep what :func:`borders` of ranges are."""
-    if len(_KNOWN_BOUNDS) >= 256:
-        _KNOWN_BOUNDS.clear()
-    _KNOWN_BOUNDS[id(ranges)] = ranges, bounds
+    return np.array([ranges[0][0], *(stop for _, stop in ranges)], dtype=np.int64)
 
 
 def fold_ranges(size: int) -> tuple[tuple[int, int], ...]:
@@ -122,10 +98,10 @@ def _pieces(leaves: Ranges, light: bool) -> int:
 
 @lru_cache(maxsize=16)
 def _cores(affinity: frozenset[int] | None, most: str | None) -> int:
-    """Cores of the process; to count them takes as long as a small fit."""
+    """Cores of the process, by affinity and quota; to count them takes as long as a small fit."""
     import joblib
 
-    return int(min(joblib.cpu_count(), core_limit()))  # joblib knows the arguments
+    return int(joblib.cpu_count())  # joblib knows the arguments
 
 
 def default_threads(processes: int = 1) -> int:
@@ -151,32 +127,16 @@ class Engine(VectorWork):
     spilled: SpilledRows | None = None
     shares_rows = False
     should_stop: Callable[[], bool] | None = None
-    _portion: tuple[int, Callable[[], None]] | None = None
 
     def __init__(self, n_threads: int | None = None) -> None:
         self.n_threads = max(1, default_threads() if n_threads is None else int(n_threads))
         self._pool: ThreadPoolExecutor | None = None
         self._inside = threading.local()
-        self._room: list[np.ndarray] = []  # for sums of leaves, not in use
-        self._vectors = Vectors()
 
     def check(self) -> None:
         """Raise :exc:`Stopped` where the run is to end; for long work that leaves nothing half done."""
         if self.should_stop is not None and self.should_stop():
             raise Stopped
-
-    @contextmanager
-    def in_portions(self, n_rows: int, check: Callable[[], None]) -> Iterator[None]:
-        """Let :meth:`sum_over_rows` come back to the interpreter after so many rows of a leaf.
-
-        A signal is heard only there. Kernels add one row or tile after another, so bits are the same where a
-        portion is whole tiles.
-        """
-        self._portion = n_rows, check
-        try:
-            yield
-        finally:
-            self._portion = None
 
     def map(self, function: Callable[[_T], _R], items: Iterable[_T], parallel: bool = True) -> list[_R]:
         """Apply ``function`` to every item, in parallel; results in the order of the items.
@@ -255,19 +215,7 @@ class Engine(VectorWork):
         self, kernel: Any, ranges: Ranges, shape: tuple[int, ...], *arguments: Any
     ) -> np.ndarray:
         """Sum of what ``kernel(*arguments, out, start, stop)`` adds to ``out`` for each leaf."""
-        portion, check = self._portion or (sys.maxsize, None)
-        if check is None or portion >= max(stop - start for start, stop in ranges):
-            return self._across(self.kernel_parts(kernel, ranges, shape, *arguments))
-
-        def leaf(rows: tuple[int, int]) -> np.ndarray:
-            own = np.zeros(shape)
-            for begin in range(*rows, portion):
-                check()
-                kernel(*arguments, own, begin, min(begin + portion, rows[1]))
-            return own
-
-        found: np.ndarray = self.sums(leaf, ranges, size=math.prod(shape))
-        return found
+        return self._across(self.kernel_parts(kernel, ranges, shape, *arguments))
 
     def sum_over_columns(
         self, kernel: Any, ranges: Ranges, shape: tuple[int, ...], *arguments: Any
@@ -283,19 +231,11 @@ class Engine(VectorWork):
         """What ``kernel(*arguments, start, stop)`` returns, added up over leaves, for :meth:`together`."""
         if self._spilled_among(*arguments) is not None or self._threads_for(ranges) < 2:
             return self.parts(lambda rows: kernel(*arguments, *rows), ranges, True)
-        return [self._returned(kernel, leaves, size, arguments) for leaves in self._nodes(ranges)]
+        from fastadmm.kernels.pieces import add_returned
 
-    def _returned(self, kernel: Any, leaves: Ranges, size: int, arguments: tuple[Any, ...]) -> Any:
-        from fastadmm.kernels.vectors import add_by_halves as fold
-
-        own = np.empty((len(leaves), CACHE_LINES))
-        self._returns_of_leaves(kernel, leaves, own, *arguments)
-        fold(own, 0, size)
-        return float(own[0, 0]) if size == 1 else tuple(own[0, :size].tolist())
-
-    def _returns_of_leaves(self, kernel: Any, leaves: Ranges, own: np.ndarray, *arguments: Any) -> None:
-        """Write what the kernel returns for each leaf to the beginning of ``own[k]``."""
-        over_returns(self._threads_for(leaves), kernel, borders(leaves), own, *arguments)
+        given = address_of(kernel, (*arguments, 0, 0)), arguments
+        sums = self.kernel_parts(add_returned, ranges, (2,), *given)
+        return [float(own[0]) if size == 1 else tuple(own.tolist()) for own in sums]
 
     def together(self, *parts: list[Any]) -> tuple[Any, ...]:
         """Several sums that travel together, from :meth:`kernel_parts` and :meth:`parts`."""
@@ -309,11 +249,6 @@ class Engine(VectorWork):
             own = np.zeros(shape)
             kernel(*arguments, own, *leaves[0])
             return own
-        if self._few(leaves, shape):
-            own = np.zeros((len(leaves), *shape))
-            for place, rows in zip(own, leaves):
-                kernel(*arguments, place, *rows)
-            return self._folded(own, own[0])
         room = _apart(shape)
         numbers = max(1, math.prod(room))
         group = min(len(leaves), self._at_once(numbers))
@@ -323,39 +258,17 @@ class Engine(VectorWork):
 
         def sums(k: tuple[int, int]) -> np.ndarray:
             part = leaves[k[0] : k[1]]
-            memory = self._memory(len(part) * numbers)
-            own = memory[: len(part) * math.prod(room)].reshape(len(part), *room)
+            own = np.empty((len(part), *room))
             if spilled is not None:
                 spilled.ask_for(part)
             self._into_leaves(kernel, part, own, *arguments)
             if spilled is not None:
                 spilled.let_go(part)
-            total = self._folded(own, np.empty(room))
-            if memory.nbytes <= self._waiting:
-                self._room.append(memory)
-            return total
+            return self._folded(own, np.empty(room))
 
         if group == len(leaves):
             return sums((0, group))[: shape[0]]
         return sum_leaves(sums, halved(len(leaves), len(leaves) // group))[: shape[0]]
-
-    def _memory(self, numbers: int) -> np.ndarray:
-        """Room for so many numbers or more: pages that the last job wrote to, rather than new ones."""
-        try:
-            memory = self._room.pop()  # several threads may ask
-        except IndexError:
-            return np.empty(numbers)
-        return memory if memory.size >= numbers else np.empty(numbers)
-
-    def vector(self, size: int) -> np.ndarray:
-        """Room for so many numbers, whatever stands there: memory that was lent before, if there is some."""
-        return self._vectors.lend(size)
-
-    def _few(self, leaves: Ranges, shape: tuple[int, ...]) -> bool:
-        """Whether a thread alone computes sums of few numbers for few leaves: most sums of small problems."""
-        if self.spilled is not None or len(leaves) > self.few_leaves or math.prod(shape) > _FEW_NUMBERS:
-            return False
-        return self._threads_for(leaves) == 1
 
     def _into_leaves(self, kernel: Any, leaves: Ranges, own: np.ndarray, *arguments: Any) -> None:
         """Call ``kernel(*arguments, own[k], start, stop)``, own[k] zero whatever was there, for each leaf."""
@@ -375,12 +288,7 @@ class Engine(VectorWork):
 
     def _at_once(self, numbers: int) -> int:
         """How many partial sums of so many numbers wait for each other; the result does not depend on it."""
-        return max(_power_of_two(self._waiting // (8 * numbers)), _power_of_two(2 * self.n_threads - 1))
-
-    @property
-    def _waiting(self) -> int:
-        """Memory for partial sums that wait for each other, in bytes."""
-        return max(_WAITING_SUMS, _KEPT_SUMS * self.n_threads)
+        return max(_power_of_two(_WAITING_SUMS // (8 * numbers)), _power_of_two(2 * self.n_threads - 1))
 
     def leaves(
         self, n_rows: int, entries: float = 0.0, work: float = math.inf, fewest: int = SOME_LEAVES
@@ -441,7 +349,7 @@ class Engine(VectorWork):
         most = max(_FEW_PIECES, _power_of_two(2 * self.n_threads - 1))
         pieces = min(_pieces(leaves, light), self._at_once(size), most)
         cut = halved(len(leaves), pieces)
-        return self._added(self._shared(lambda part: sum_leaves(function, leaves[slice(*part)]), cut))
+        return add_by_halves(self._shared(lambda part: sum_leaves(function, leaves[slice(*part)]), cut))
 
     def _folded(self, own: np.ndarray, out: np.ndarray) -> np.ndarray:
         """Write the sum by halves over the first axis; large ones by many threads, each with some columns.
@@ -457,19 +365,6 @@ class Engine(VectorWork):
         else:
             self.over_rows(kernel, fold_ranges(size), flat, total)
         return out
-
-    def _added(self, parts: Sequence[Any]) -> Any:
-        """Sum by halves of the leaves of a node; large arrays are cut up, for adding them would take one
-        thread longer than many take to compute them."""
-        first = parts[0]
-        slices = min(len(parts), first.size // _SLICE) if isinstance(first, np.ndarray) else 1
-        if slices < 2 or not all(part.flags.c_contiguous for part in parts):
-            return add_by_halves(parts)
-        flat = [part.reshape(-1) for part in parts]
-        self._shared(
-            lambda cut: add_by_halves([part[slice(*cut)] for part in flat]), even_ranges(first.size, slices)
-        )
-        return first
 
     def by_leaf(
         self, function: Callable[[tuple[int, int]], None], ranges: Ranges, light: bool = False
@@ -516,8 +411,6 @@ class Engine(VectorWork):
 
     def close(self) -> None:
         """Stop the threads; a later :meth:`map` starts new ones."""
-        self._room.clear()
-        self._vectors.forget()
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown()

@@ -1,6 +1,5 @@
 """How many cores others and this process's control groups leave: who waits for a thread, waits for a core."""
 
-import math
 import os
 import time
 from collections.abc import Iterator
@@ -107,21 +106,3 @@ def control_groups(kind: str, root: Path = ROOT, own: Path = OWN) -> Iterator[tu
         inside = () if ".." in group.parts else (group, *group.parents)
         for found in dict.fromkeys((directory, *(directory / part for part in inside))):
             yield version, found
-
-
-def core_limit(root: Path = ROOT, own: Path = OWN) -> float:
-    """Cores that the groups' quotas of processor time are worth, rounded up; infinity without one."""
-    return min(_cores_of(group, version) for version, group in control_groups("cpu", root, own))
-
-
-def _cores_of(group: Path, version: int) -> float:
-    try:
-        if version == 2:
-            quota, period = (group / "cpu.max").read_text(encoding="ascii").split()
-        else:
-            quota, period = (
-                (group / f"cpu.cfs_{name}_us").read_text("ascii") for name in ("quota", "period")
-            )
-        return max(1, math.ceil(int(quota) / int(period))) if int(quota) > 0 else math.inf
-    except (OSError, ValueError):  # there is no such file, or it says "max"
-        return math.inf

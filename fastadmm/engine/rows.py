@@ -147,11 +147,3 @@ def over_sums(n_threads: int, kernel: Any, bounds: np.ndarray, own: np.ndarray, 
 
     address = address_of(kernel, (*arguments, own[0], 0, 0))
     NUMBA_THREADS.run(n_threads, on_pieces, address, bounds, own, *arguments)
-
-
-def over_returns(n_threads: int, kernel: Any, bounds: np.ndarray, own: np.ndarray, *arguments: Any) -> None:
-    """Write what ``kernel(*arguments, start, stop)`` returns for the k-th range to ``own[k]``."""
-    from fastadmm.kernels.pieces import over_returns as on_pieces
-
-    address = address_of(kernel, (*arguments, 0, 0))
-    NUMBA_THREADS.run(n_threads, on_pieces, address, bounds, own, *arguments)

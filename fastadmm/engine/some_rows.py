@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fastadmm.engine.engine import Engine, borders, know_borders
+from fastadmm.engine.engine import Engine, borders
 from fastadmm.engine.tree import SOME_LEAVES, Ranges
 
 _T = TypeVar("_T")
@@ -23,13 +23,10 @@ class SomeRowsEngine(Engine):
     def __init__(self, whole: Engine, rows: np.ndarray, n_rows: int) -> None:
         super().__init__(whole.n_threads)
         self._whole, self._inside, self._n = whole, whole._inside, len(rows)
-        self._room, self._vectors = whole._room, whole._vectors
         self.shares_rows, self.spilled = whole.shares_rows, whole.spilled
         leaves = whole.leaves(n_rows)
         bounds = np.append(0, np.searchsorted(rows, borders(leaves)[1:]))
-        ends = bounds.tolist()
-        self._leaves = tuple(pairwise(ends))
-        know_borders(self._leaves, bounds)
+        self._leaves = tuple(pairwise(bounds.tolist()))
         self._all: int | None = None
 
     def leaves(
@@ -53,9 +50,6 @@ class SomeRowsEngine(Engine):
 
     def _into_leaves(self, kernel: Any, leaves: Ranges, own: np.ndarray, *arguments: Any) -> None:
         self._whole._into_leaves(kernel, leaves, own, *arguments)
-
-    def _returns_of_leaves(self, kernel: Any, leaves: Ranges, own: np.ndarray, *arguments: Any) -> None:
-        self._whole._returns_of_leaves(kernel, leaves, own, *arguments)
 
     def _threads_for(self, ranges: Sequence[tuple[int, int]]) -> int:
         return self._whole._threads_for(ranges)

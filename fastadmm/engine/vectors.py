@@ -21,13 +21,16 @@ class VectorWork:
     #: Of :class:`fastadmm.engine.engine.Engine`.
     leaves: Callable[..., Ranges]
     all_rows: Callable[[int], int]
-    vector: Callable[[int], np.ndarray]
     over_rows: Callable[..., None]
     kernel_parts: Callable[..., list[Any]]
     parts: Callable[..., list[Any]]
     by_leaf: Callable[..., None]
     _shared: Callable[..., list[Any]]
     _across: Callable[[list[Any]], Any]
+
+    def vector(self, size: int) -> np.ndarray:
+        """Room for so many numbers, whatever stands there."""
+        return np.empty(size)
 
     def total(self, v: np.ndarray) -> Any:
         """Sum over rows of v, of shape (N,) or (..., N)."""
@@ -93,33 +96,13 @@ class VectorWork:
 
     def times(self, first: np.ndarray, second: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         """Products of two vectors' numbers, of shape (N,); ``out`` may be one of them."""
-        from fastadmm.kernels.vectors import multiply
-
-        out = self.vector(len(first)) if out is None else out
-        self.over_rows(multiply, self._light(first), first, second, out)
-        return out
-
-    def zeros(self, n_rows: int) -> np.ndarray:
-        """Zeros of shape (N,): memory that is new lies where its threads are."""
-        from fastadmm.kernels.vectors import clear
-
-        out = self.vector(n_rows)
-        self.over_rows(clear, self._light(out), out)
-        return out
+        return self.each(np.multiply, first, second, out=out)
 
     def copy(self, v: np.ndarray, out: np.ndarray) -> None:
         """Write v, of shape (N,), to ``out``: memory that is new lies where its threads are."""
         from fastadmm.kernels.vectors import copy
 
         self.over_rows(copy, self._light(v), np.ascontiguousarray(v), out)
-
-    def root(self, v: np.ndarray) -> np.ndarray:
-        """Square roots of v, of shape (N,)."""
-        from fastadmm.kernels.vectors import square_root
-
-        out = self.vector(len(v))
-        self.over_rows(square_root, self._light(v), v, out)
-        return out
 
     def mean(self, v: np.ndarray) -> float:
         """Mean over rows of v, of shape (N,)."""
@@ -170,7 +153,7 @@ class VectorWork:
     def combine(self, c: np.ndarray, rows: np.ndarray, chosen: Any = slice(None)) -> np.ndarray:
         """``c @ rows[chosen]`` for rows of shape (K, N): leaf by leaf, for BLAS rounds by place."""
         if c.shape == (0,):
-            return self.zeros(rows.shape[1])
+            return np.zeros(rows.shape[1])
         shape = *c.shape[:-1], rows.shape[1]
         out = self.vector(math.prod(shape)).reshape(shape)
 

@@ -55,7 +55,7 @@ class SpanHessian:
 
         size, leaves = self.lead + len(messages), engine.leaves(len(curvature))
         self.reference = curvature
-        root = engine.root(curvature) if root is None else root
+        root = engine.each(np.sqrt, curvature) if root is None else root
         given = messages, root, self.lead, routine("dsyrk")
         parts = [engine.kernel_parts(span_hessian, leaves, (size, size), *given)]
         if gradient is not None:

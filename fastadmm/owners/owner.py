@@ -115,22 +115,15 @@ class Owner:
         from fastadmm.kernels.owner_gradient import owner_csr_gradient, owner_dense_gradient
 
         unit = lattice_unit(self.n_samples, self.bound.xi) if self.bound.enforced else 0.0
-        settings = (
-            self.loss.code,
-            self.intercept,
-            self.bound.euclidean,
-            self.bound.row_limit * (1.0 - (self.n_parameters + 8) * 2.0**-52),
-            self.bound.target_limit if self.loss.name == "squared" else math.inf,
-            self.bound.kernel_limit(self.n_parameters),
-            unit,
-        )
-
+        row_limit = self.bound.row_limit * (1.0 - (self.n_parameters + 8) * 2.0**-52)
+        target_limit = self.bound.target_limit if self.loss.name == "squared" else math.inf
+        limits = row_limit, target_limit, self.bound.kernel_limit(self.n_parameters)
+        asked = self.loss.code, self.intercept, self.bound.euclidean, *limits, unit
         kernel: Any = owner_csr_gradient if isinstance(X, tuple) else owner_dense_gradient
 
         def work(piece: tuple[int, int]) -> np.ndarray:
             out = np.zeros(self.n_parameters)
-            parts = X if isinstance(X, tuple) else (X,)
-            kernel(*parts, y, theta, *settings, out, *piece)
+            kernel(X, y, theta, asked, out, *piece)
             return out
 
         total = np.zeros(self.n_parameters)

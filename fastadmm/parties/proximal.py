@@ -179,7 +179,7 @@ class WeightedBlock(FeatureBlock):
     """
 
     def __init__(self, block: FeatureBlock, weight: Array, engine: Engine) -> None:
-        self.inner, self.weight, self.root = block, weight, engine.root(weight)
+        self.inner, self.weight, self.root = block, weight, engine.each(np.sqrt, weight)
         self.shape, self.nbytes, self.density = block.shape, weight.nbytes, block.density
         self.all_rows = block.all_rows
 

@@ -202,7 +202,7 @@ class CoordinateNewton(CoordinateSteps):
         columns, (scaled, squares, cross), lead, engine = self.columns, self._room, self.lead, self.engine
         c, slope = here.point.coefficients, here.slope[lead:]
         h = self._curvature(here.point)
-        root, whole = engine.root(h), float(engine.total(h)) if lead else 0.0
+        root, whole = engine.each(np.sqrt, h), float(engine.total(h)) if lead else 0.0
         arrays = columns.indptr, columns.rows, columns.data
         given = *arrays, root, chosen, scaled, squares, cross
         engine.over_rows(scale_columns, row_ranges(len(chosen)), *given)

@@ -35,16 +35,10 @@ def pair(columns: float, sparse: bool) -> float:
 
 def gram(goal: Goal) -> float:
     """Nanoseconds of a Gram matrix of all columns with its factor; they must be in memory."""
-    columns = sum(goal.widths)
-    if not goal.is_sparse:
-        return dense_gram(goal.n_samples, columns)
-    pairs = 0.5 * mean_row_square(goal.problem.blocks, goal.engine)
-    return pair(columns, True) * pairs * goal.n_samples + FACTOR * float(columns) ** 3
-
-
-def dense_gram(rows: int, columns: int) -> float:
-    """Nanoseconds of a Gram matrix of dense columns with its factor."""
-    return pair(columns, False) * rows * float(columns) ** 2 + FACTOR * float(columns) ** 3
+    columns, pairs = sum(goal.widths), float(sum(goal.widths)) ** 2
+    if goal.is_sparse:
+        pairs = 0.5 * mean_row_square(goal.problem.blocks, goal.engine)
+    return pair(columns, goal.is_sparse) * pairs * goal.n_samples + FACTOR * float(columns) ** 3
 
 
 def gram_is_allowed(columns: int, entries: float) -> bool:

@@ -15,7 +15,6 @@ one system :math:`D^\top H D + E` with diagonals H and E; u, always inside its b
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ import scipy.sparse as sp
 
 from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock
 from fastadmm.blocks.side_by_side import MOSTLY, side_by_side
-from fastadmm.blocks.tiles import tile_rows
 from fastadmm.engine.engine import Engine
 from fastadmm.method.bent_rows import Lines
 from fastadmm.method.certificate import inner as over_rows
@@ -43,12 +41,6 @@ _INSIDE = 0.995
 
 #: Further steps for weights that are at their kinks exactly; steps in a row that prove no more, the last.
 _MORE, _MOST_IDLE = 4, 20
-
-#: Products of a portion of a system's rows, some tenths of a second: signals are heard in between.
-_PRODUCTS = 1 << 30
-
-#: Most rows that columns are rotated for; squares of lengths below this share are rounding.
-_MOST_ROWS, _ROUNDING = 4096, 1e-15
 
 #: Columns of the first system, where a norm holds the others at zero.
 _FIRST = 256
@@ -79,24 +71,19 @@ class InteriorPoint:
         if not (goal.in_memory and problem.traits.a_sum):
             return False
         low, high = goal.penalty.constraint.bounds
-        held = goal.penalty.coefficients[0] > 0.0 or _few_rows(goal)
-        return low < high and (held or cost.gram_fits(goal))
+        return low < high and (goal.penalty.coefficients[0] > 0.0 or cost.gram_fits(goal))
 
     def cost(self, goal: Goal) -> float:
         """Systems of the columns that will have weights."""
         if goal.problem.loss.smooth:
             return math.inf
         d = sum(goal.widths)
-        if _few_rows(goal):
-            return _STEPS * (cost.dense_gram(goal.n_samples, goal.n_samples) + _STEP) + cost.gram(goal)
         share = min(1.0, 2.0 * _FIRST / d) if goal.penalty.coefficients[0] > 0.0 else 1.0
         return _STEPS * (share**2 * cost.gram(goal) + _PASSES_OF_STEP * cost.product(goal) + _STEP)
 
     def minimise(self, goal: Goal, point: Point, wanted: float, otherwise: float) -> Point | None:
         """Systems of more and more columns, until what is left out proves nothing more."""
         problem, engine, penalty = goal.problem, goal.engine, goal.penalty
-        if _few_rows(goal):
-            return _over_rows(goal, wanted)
         slope, numbers = goal.images(point.dual), np.zeros(0, dtype=np.int64)
         best: Proved | None = None
         rough = True
@@ -121,26 +108,6 @@ class InteriorPoint:
             if best.value - best.lower <= wanted * best.lower:
                 break
         return None if best is None else goal.at(best.weights, best.intercept, best.dual)
-
-
-def _few_rows(goal: Goal) -> bool:
-    """Whether squared l2, which no rotation changes, leaves as many columns as there are rows."""
-    return goal.problem.is_ridge and goal.n_samples < min(sum(goal.widths), _MOST_ROWS)
-
-
-def _over_rows(goal: Goal, wanted: float) -> Point | None:
-    """The same over columns that are rotated: as many as rows that do not depend on each other."""
-    engine, blocks = goal.engine, goal.problem.blocks
-    kernel: Array = reduce(np.add, [block.kernel_gram() for block in blocks])
-    squares, vectors = np.linalg.eigh(kernel)
-    counts = squares > _ROUNDING * squares[-1]
-    root = np.sqrt(squares[counts])
-    columns = DenseBlock(vectors[:, counts] * root)
-    aim = _SHARE_OF_WANTED * wanted
-    found = find_saddle(goal.problem, goal.penalty, columns, aim, engine)
-    if found is None:
-        return None
-    return goal.at(goal.images(vectors[:, counts] @ (found.weights / root)), found.intercept, found.dual)
 
 
 def _next_columns(goal: Goal, numbers: Array, slope: Array, weights: Array) -> Array:
@@ -330,10 +297,7 @@ class _Program:
 
         engine, rows = self.engine, self.rows
         self.h, self.g = self.u.bend(), self.v.bend()
-        columns = rows.shape[1]
-        tile = tile_rows(columns)
-        with engine.in_portions(tile * max(1, _PRODUCTS // (tile * columns**2)), engine.check):
-            matrix = rows.gram(engine, self.h)
+        matrix = rows.gram(engine, self.h)
         diagonal = matrix.reshape(-1)[:: len(matrix) + 1]
         self.bends = diagonal.copy()
         diagonal += self.x.stiff + self.g

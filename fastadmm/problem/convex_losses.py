@@ -37,13 +37,6 @@ class Logistic(Loss):
 
         return float(weight[weight > 0.0] @ (entr(used) + entr(1.0 - used)))
 
-    def least_of_all(self, y: Array, weight: Array, engine: Engine) -> float:
-        """The loss's least sum: one quick pass where all targets are 0 or 1. Shapes: y, weight (N,)."""
-        from fastadmm.kernels.logistic import soft_labels
-
-        (soft,) = engine.together(engine.returned_parts(soft_labels, engine.leaves(len(y)), 1, y, weight))
-        return super().least_of_all(y, weight, engine) if soft else 0.0
-
     def intercept_of_mean(self, mean: float) -> float:
         return math.log(mean) - math.log1p(-mean) if 0.0 < mean < 1.0 else 0.0
 

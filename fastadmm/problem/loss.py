@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 
-#: Of kernels over arrays of one kind, by types of their loss's parameters.
-_ADDRESSES: dict[Any, Any] = {}
-
 
 class Rows(Protocol):
     """Rows of a problem, all or some: targets, weights and offset, each of shape (N,)."""
@@ -220,12 +217,8 @@ class Loss(ABC):
 
     def _address(self, kernel: Any) -> Any:
         """Of a kernel that takes predictors, targets, weights, parameters, an output and a range of rows."""
-        extra = self.kernel_arguments()
-        key = kernel, *map(type, extra)
-        if key not in _ADDRESSES:
-            some = np.empty(0)
-            _ADDRESSES[key] = address_of(kernel, (some, some, some, extra, some, 0, 0))
-        return _ADDRESSES[key]
+        some = np.empty(0)
+        return address_of(kernel, (some, some, some, self.kernel_arguments(), some, 0, 0))
 
     def measure_parts(
         self, rows: Rows, total: Array, intercept: float, z: Array, gradient: Array, engine: Engine

@@ -214,7 +214,7 @@ def judge(
             rounding += dual.eps * dual.norm * dual.z if dual.more > 0.0 and problem.n_outputs > 1 else 0.0
             return left + rounding + (dual.cut + dual.eps) * dual.norm * off + bend + of_parties, rounding
         u = dual.u if scale == 1.0 else engine.each(np.multiply, dual.u, scale)
-        knots = engine.zeros(len(problem.y)) if loss.of_residual else problem.y
+        knots = np.zeros(len(problem.y)) if loss.of_residual else problem.y
         left = value.loss + loss.conjugate(u, knots, problem.weight, engine) - scale * dual.u_z
         if not math.isfinite(left):
             return math.inf, 0.0

@@ -85,7 +85,6 @@ class PathJob(Job):
             self.fold,
             solver_options(config),
             rule=config.rule,
-            share=config.gap_share,
             score_weight=np.ones(problem.n_samples) if weight is None else weight,
             fitter=fits.fold_fit,
             should_stop=stop_requested,
@@ -117,9 +116,8 @@ class PathJob(Job):
         """Make the chosen point the run's model; what the result says of it."""
         by_rule = f" (rule {table['rule']}, {self.config.folds} folds)" if table["rule"] is not None else ""
         message = f"lambda {point.lam:.6g} of {len(table['values'])}{by_rule}: {point.message}"
-        result = SolveResult(
-            point.weights, point.intercept, point.status, message, point.history, proof=point.proof
-        )
+        told = point.status, message, point.history
+        result = SolveResult(point.weights, point.intercept, *told, proof=point.proof)
         with atomic_file(self.folder.log) as temporary:
             lines = [json.dumps(record.to_json(), allow_nan=False) + "\n" for record in point.history]
             temporary.write_text("".join(lines), encoding="utf-8")
@@ -178,8 +176,6 @@ def _table(points: list[PathPoint], chosen: CrossValidation | None, k: int) -> d
         "lambda": points[k].lam,
         "best": None if chosen is None else chosen.best,
         "rule": None if chosen is None else chosen.rule,
-        "gap_share": None if chosen is None else chosen.share,
-        "refined_fits": None if chosen is None else chosen.n_refined,
         "values": rows,
     }
 
@@ -251,13 +247,11 @@ class StoredFits:
         """The fit of a fold, from disk or made and stored."""
 
         def told(fit: FoldFit) -> dict[str, Any]:
-            certified = bool(fit.certified)
-            return {"loss": fit.loss, "gap": fit.gap, "certified": certified, "rounds": fit.n_rounds}
+            return {"loss": fit.loss, "gap": fit.gap, "rounds": fit.n_rounds}
 
         def read(document: dict[str, Any], weights: list[np.ndarray], intercept: Any) -> FoldFit:
             gap = math.inf if document["gap"] is None else float(document["gap"])
-            loss, certified, rounds = document["loss"], document["certified"], document["rounds"]
-            return FoldFit(weights, intercept, float(loss), gap, bool(certified), int(rounds))
+            return FoldFit(weights, intercept, float(document["loss"]), gap, int(document["rounds"]))
 
         return self._stored(name, make, told, read)
 
@@ -276,17 +270,9 @@ class StoredFits:
 
         def read(document: dict[str, Any], weights: list[np.ndarray], intercept: Any) -> PathPoint:
             history = [RoundRecord.from_json(values) for values in document["history"]]
-            return PathPoint(
-                float(document["lambda"]),
-                weights,
-                intercept,
-                history[-1],
-                int(document["rounds"]),
-                Status(document["status"]),
-                str(document["message"]),
-                history,
-                self._proof(name, document),
-            )
+            told = Status(document["status"]), str(document["message"]), history
+            proof, lam = self._proof(name, document), float(document["lambda"])
+            return PathPoint(weights, intercept, *told, proof=proof, lam=lam)
 
         def dual(point: PathPoint) -> np.ndarray | None:
             return point.proof.dual if point.proof is not None and with_dual else None

@@ -366,14 +366,6 @@ class RunConfig:
         estimator="selection",
         default="best",
     )
-    gap_share: float = _method(
-        "how exactly folds are fitted: their largest gap, as a share of the difference that decides",
-        sign="not negative",
-        below=1,
-        group=_PATH,
-        estimator="gap_share",
-        default=0.01,
-    )
 
     def to_toml(self) -> dict[str, Any]:
         """Plain dictionary with the documented keys; those unset or without a meaning are left out."""

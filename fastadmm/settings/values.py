@@ -15,6 +15,9 @@ from fastadmm.settings.setting import Setting, settings_of
 
 _LARGEST = 10**9
 
+#: Keys of earlier versions that decide nothing any more: directories of their runs have them.
+_FORMER = ("gap_share",)
+
 _WANTED = {str: "text", dict: "a table", list: "a list", bool: "true or false", int: "a whole number"}
 
 
@@ -23,6 +26,8 @@ def check_values(family: type, values: Mapping[str, Any], place: str) -> dict[st
     known = settings_of(family)
     checked: dict[str, Any] = {}
     for key, value in values.items():
+        if key in _FORMER:
+            continue
         if key not in known:
             near, note = near_key(key, known)
             hint = f"did you mean {near!r}? {note}".strip() if near else f"known keys: {', '.join(known)}"

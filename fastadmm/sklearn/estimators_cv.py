@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any, Self
 
@@ -33,7 +33,6 @@ class _Grid:
     eps: float | None = None
     cv: Any = 5
     selection: str = "best"
-    gap_share: float = 0.01
 
 
 class _Absent:
@@ -97,7 +96,6 @@ class _PathModel(_SharingModel, _Grid):
             fold,
             options,
             rule=self.selection,
-            share=float(self.gap_share),
             score_weight=own_weight,
         )
         self._take(chosen, path(problem, alphas, options), columns, problem.n_samples)
@@ -130,7 +128,7 @@ class _PathModel(_SharingModel, _Grid):
                 point.intercept,
                 point.status,
                 f"at alpha = {point.lam:g}: {point.message}",
-                [replace(point.record)],
+                [point.record],
                 proof=point.proof,
             ),
             n_samples,
@@ -178,8 +176,6 @@ class JointClassifierCV(_PathModel, JointClassifier):
         one test set.
     selection : {"best", "1se"}, default="best"
         The smallest mean held-out loss, or the largest alpha within one standard error of it.
-    gap_share : float, default=0.01
-        Gaps of the folds' fits as a share of the differences that decide; 0 fits all of them to ``tol``.
     fit_intercept, tol, max_rounds, scheme, penalty, n_threads, regularizer, l1_ratio, constraint, loss
         As in :class:`fastadmm.JointClassifier`; problems must be convex.
     class_weight : "balanced", dict of class to number, or None, default=None
@@ -230,7 +226,7 @@ class JointRegressorCV(_PathModel, JointRegressor):
 
     Parameters
     ----------
-    parties, alphas, eps, cv, selection, gap_share
+    parties, alphas, eps, cv, selection
         As in :class:`JointClassifierCV`.
     fit_intercept, tol, max_rounds, scheme, penalty, n_threads, regularizer, l1_ratio, constraint, loss
         As in :class:`fastadmm.JointRegressor`; problems must be convex.

@@ -1,8 +1,7 @@
 """How well a model predicts: full metrics after training, quick ones after every round.
 
-:func:`classification_metrics` and :func:`regression_metrics` serve ``fastadmm evaluate`` and
-use scikit-learn. :func:`quick_metrics` runs inside the training loop on the linear predictor
-and needs NumPy alone, so that a short run does not pay for importing scikit-learn.
+:func:`classification_metrics` and :func:`regression_metrics` serve ``fastadmm evaluate``;
+:func:`quick_metrics` runs inside the training loop, on the linear predictor. Values are scikit-learn's.
 """
 
 from __future__ import annotations
@@ -36,17 +35,23 @@ def classification_metrics(
             f"p[{outside[0]}] is {prob[outside[0]]:g}: probabilities lie in [0, 1]; "
             "pass predict_proba, not scores"
         )
-    from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, roc_auc_score
+    found = _of_probabilities(y.astype(np.intp), np.column_stack([1.0 - prob, prob]), weight)
+    auc, calibration = _auc(y, prob, weight), _calibration(y, prob, weight)
+    return {**found, "auc": auc, "brier": 0.5 * found["brier"], "calibration": calibration}
 
-    auc = None
-    if weight[y == 1.0].sum() > 0.0 and weight[y == 0.0].sum() > 0.0:
-        auc = float(roc_auc_score(y, prob, sample_weight=weight))
+
+def _of_probabilities(y: NDArray, prob: NDArray, weight: NDArray) -> dict[str, Any]:
+    """Metrics of probabilities of every class. Shapes: y, weight (N,); prob (N, C)."""
+    total, rows = weight.sum(), np.arange(len(y))
+    truth = np.zeros_like(prob)
+    truth[rows, y] = 1.0
+    # scikit-learn's log loss cuts probabilities at the spacing of numbers near 1, as here
+    certain = np.clip(prob[rows, y], np.finfo(np.float64).eps, 1.0)
     return {
-        "log_loss": float(log_loss(y, prob, sample_weight=weight, labels=[0.0, 1.0])),
-        "accuracy": float(accuracy_score(y == 1.0, prob > 0.5, sample_weight=weight)),
-        "auc": auc,
-        "brier": float(brier_score_loss(y, prob, sample_weight=weight, labels=[0.0, 1.0])),
-        "calibration": _calibration(y, prob, weight),
+        "log_loss": float(weight @ -np.log(certain) / total),
+        "accuracy": float(weight[np.argmax(prob, axis=1) == y].sum() / total),
+        "auc": None,
+        "brier": float(weight @ ((prob - truth) ** 2).sum(axis=1) / total),
     }
 
 
@@ -64,11 +69,7 @@ def multiclass_metrics(
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
         raise InputError(f"p[{row}] is {prob[row]}: probabilities lie in [0, 1] and sum to 1")
-    total, predicted = weight.sum(), np.argmax(prob, axis=1)
-    truth = np.zeros_like(prob)
-    truth[np.arange(len(y_)), y_] = 1.0
-    # scikit-learn's log loss cuts probabilities at the spacing of numbers near 1, as here
-    certain = np.clip(prob[np.arange(len(y_)), y_], np.finfo(np.float64).eps, 1.0)
+    predicted = np.argmax(prob, axis=1)
     rows: list[dict[str, Any]] = []
     for c, name in enumerate(classes):
         is_class, said = y_ == c, predicted == c
@@ -79,17 +80,12 @@ def multiclass_metrics(
                 "weight": of_class,
                 "precision": both / of_said if of_said > 0.0 else None,
                 "recall": both / of_class if of_class > 0.0 else None,
-                "auc": _auc(truth[:, c], prob[:, c], weight),
+                "auc": _auc(is_class.astype(np.float64), prob[:, c], weight),
             }
         )
     areas = [row["auc"] for row in rows if row["auc"] is not None]
-    return {
-        "log_loss": float(weight @ -np.log(certain) / total),
-        "accuracy": float(weight[predicted == y_].sum() / total),
-        "auc": float(np.mean(areas)) if areas else None,
-        "brier": float(weight @ ((prob - truth) ** 2).sum(axis=1) / total),
-        "classes": rows,
-    }
+    auc = float(np.mean(areas)) if areas else None
+    return {**_of_probabilities(y_, prob, weight), "auc": auc, "classes": rows}
 
 
 def regression_metrics(
@@ -97,13 +93,9 @@ def regression_metrics(
 ) -> dict[str, float | None]:
     """Metrics of predicted real values. Shapes: y, pred, sample_weight (N,)."""
     y_, pred_, weight = _checked(y, pred, sample_weight, what="pred")
-    from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
-
-    return {
-        "rmse": float(root_mean_squared_error(y_, pred_, sample_weight=weight)),
-        "mae": float(mean_absolute_error(y_, pred_, sample_weight=weight)),
-        "r2": float(r2_score(y_, pred_, sample_weight=weight)) if y_.size > 1 else None,
-    }
+    rmse, r2 = _quick_regression(y_, pred_, weight)
+    mae = weight @ np.abs(y_ - pred_) / weight.sum()
+    return {"rmse": float(rmse), "mae": float(mae), "r2": None if r2 is None else float(r2)}
 
 
 def deviance_metrics(

@@ -6,7 +6,7 @@ The grid begins where all weights are zero, and every fit is certified by its ow
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,7 @@ from fastadmm.errors import ConfigError
 from fastadmm.method.certificate import primal_value
 from fastadmm.method.class_certificate import class_primal_value
 from fastadmm.problem.problem import Problem
-from fastadmm.proof.claim import Proof
-from fastadmm.solver.history import RoundRecord, Status
-from fastadmm.solver.loop import run_rounds
+from fastadmm.solver.loop import SolveResult, run_rounds
 from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.solver import Solver
 from fastadmm.solver.warm_start import StartingPoint
@@ -32,19 +30,16 @@ RATIO_OF_NORMS, RATIO_OF_RIDGE = 1e-3, 1e-6
 _POWER_STEPS = 20
 
 
-@dataclass(frozen=True)
-class PathPoint:
+@dataclass
+class PathPoint(SolveResult):
     """The model at one value of lambda. Shapes: each of weights (d_m,); intercept (C,)."""
 
-    lam: float  # per mean loss
-    weights: list[Array]  # x_m of shape (d_m,), or (d_m, C) of a multinomial model, per party
-    intercept: Any  # of shape (C,)
-    record: RoundRecord  # the last round: objective and gap
-    n_rounds: int
-    status: Status
-    message: str
-    history: list[RoundRecord] = field(default_factory=list, repr=False)
-    proof: Proof | None = field(default=None, repr=False)
+    lam: float = math.nan  # per mean loss
+
+    @property
+    def n_rounds(self) -> int:
+        """Rounds of this fit."""
+        return self.history[-1].round
 
     @property
     def n_nonzero(self) -> int:
@@ -52,15 +47,15 @@ class PathPoint:
         return int(sum(np.count_nonzero(x) for x in self.weights))
 
 
-def start_of_path(problem: Problem, engine: Engine) -> tuple[float, Any, Array]:
-    """The model without features. Shapes: intercept (C,); gradient (N,) or (C N,)."""
+def _without_features(problem: Problem, engine: Engine) -> tuple[Any, Array]:
+    """Intercept (C,) and gradient, of shape (N,) or (C N,), of the model without features."""
     total = np.zeros(problem.message_size)
     with engine.limited():
         if problem.loss.vector:
             primal = class_primal_value(problem, total, np.zeros(problem.n_outputs), engine)
         else:
             primal = primal_value(problem, total, 0.0, engine)
-    return primal.loss / problem.total_weight, primal.intercept, primal.gradient
+    return primal.intercept, primal.gradient
 
 
 def largest_lambda(problem: Problem, engine: Engine | None = None) -> float:
@@ -82,7 +77,7 @@ def largest_lambda(problem: Problem, engine: Engine | None = None) -> float:
     regularizers = problem.party_regularizers
     if any(r.shares == (0.0, 0.0) for r in regularizers):
         raise ConfigError("path: regularizer none has no lambda; choose l2, l1, elastic_net or group_lasso")
-    _, intercept, gradient = start_of_path(problem, engine)
+    intercept, gradient = _without_features(problem, engine)
     with engine.limited():
         if all(r.shares[0] > 0.0 for r in regularizers):
             found = 0.0
@@ -174,18 +169,7 @@ def fit_point(
 ) -> PathPoint:
     """One fit; arguments as in :func:`fastadmm.solver.solver.solve`, on an engine that stays open."""
     solver = Solver(problem, options, engine, start=start)
-    result = run_rounds(solver, should_stop=should_stop)
-    return PathPoint(
-        problem.lam,
-        result.weights,
-        result.intercept,
-        result.record,
-        result.history[-1].round,
-        result.status,
-        result.message,
-        result.history,
-        result.proof,
-    )
+    return PathPoint(**vars(run_rounds(solver, should_stop=should_stop)), lam=problem.lam)
 
 
 def path(

@@ -126,7 +126,7 @@ class SubspaceCoordinator(Saved):
         n = problem.n_samples
         self.store = MessageStore(n, engine)
         self.owner = np.empty(0, dtype=np.int64)
-        self.point = SpanPoint(np.empty(0), 0.0, engine.zeros(n))
+        self.point = SpanPoint(np.empty(0), 0.0, np.zeros(n))
         self.metric: np.ndarray | None = None
         self.watch = MetricWatch()
         self.hessian = SpanHessian(problem.fit_intercept)
