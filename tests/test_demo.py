@@ -66,3 +66,13 @@ def test_a_plain_install_gets_all_but_the_report(tmp_path, monkeypatch, capsys):
     assert 'the report needs matplotlib and jinja2: pip install "fastadmm[report]"' in out.splitlines()
     assert not (tmp_path / "demo" / "run" / "report.html").exists()
     assert_clean(tmp_path / "demo")
+
+
+@pytest.mark.repeats
+def test_between_organisations_it_has_the_same_bits(tmp_path, capsys):
+    assert run("federate", "demo", "--keep", tmp_path / "d") == 0
+    out = capsys.readouterr().out
+    assert "kill -9: the agent of lab-surface" in out
+    assert "waiting: lab-size, lab-surface, lab-outline have not approved" in out
+    assert "weights equal those of one process to the last bit" in out
+    assert run("federate", "demo", "--keep", tmp_path / "d") == 6

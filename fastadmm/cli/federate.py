@@ -272,6 +272,24 @@ def worth(
     print_worth(found, as_json)
 
 
+@group.command()
+def demo(
+    keep: Path | None = opt.option("Directory to create and keep, with every file.", metavar="DIR"),
+) -> None:
+    """Try it on this machine: three laboratories, each its own process, one killed on the way."""
+    from contextlib import nullcontext
+    from tempfile import TemporaryDirectory
+
+    from fastadmm.cli.federate_demo import run_federate_demo
+    from fastadmm.files.atomic import storage_errors
+
+    if keep is not None:
+        with storage_errors(keep):
+            keep.mkdir(mode=0o700, parents=True)
+    with TemporaryDirectory(prefix="fastadmm-") if keep is None else nullcontext(keep) as directory:
+        run_federate_demo(Path(directory).absolute(), say)
+
+
 def _settings() -> Any:
     from fastadmm.settings.keys import PRIVACY, SETTINGS
 
