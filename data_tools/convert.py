@@ -173,12 +173,9 @@ def _check_split(asked: _Asked) -> None:
 
 def check_format_options(kind: str, asked: Any, place: str) -> None:
     """Refuse options that would have no effect."""
-    csv = given_options(asked, "label", "drop") + ["--no-header"] * (not asked.header)
-    csv += ["separator"] * bool(asked.separator)
-    keys = [name for name in ("zero_based", "x_key", "y_key") if getattr(asked, name)]
-    libsvm = given_options(asked, "features") + keys[:1] * asked.zero_based
-    npz = [name for name in ("x_key", "y_key") if getattr(asked, name)]
-    for owner, given in (("csv", csv), ("libsvm", libsvm), ("npz", npz)):
+    csv = given_options(asked, "label", "drop", "separator") + ["--no-header"] * (not asked.header)
+    libsvm = given_options(asked, "zero_based", "features")
+    for owner, given in (("csv", csv), ("libsvm", libsvm), ("npz", given_options(asked, "x_key", "y_key"))):
         for option in given if owner != kind else ():
             raise ConfigError(
                 f"{place}{option} is for {owner} sources, but this one is read as {kind}: pass --format "
