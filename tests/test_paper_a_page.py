@@ -68,6 +68,17 @@ def test_what_the_page_says_in_words_is_true(script, measured):
         assert min(case["calibrated"]["last"]) > math.log(2.0)
         assert case["baselines"]["pooled"]["same"] < case["baselines"]["party_1"]["same"]
         assert case["calibrated"]["sigma"][0] > case["noise"][-1]["sigma"]
+        # Frank-Wolfe is behind; late predictions cost something, and more the later they are
+        excess = {k: c["objective"][-1] / optimum - 1 for k, c in script.all_curves(case).items()}
+        assert excess["frank-wolfe"] > excess["admm"]  # in the end; on MNIST not always on the way
+        assert bool(script.behind(case["curves"]["admm"], case["frank_wolfe"])) == (case is cases["mnist"])
+        assert excess["sgd"] < excess["late-10"] < excess["late-100"]
+    behind = {k: c["frank_wolfe"]["objective"][-1] / c["optimum"]["objective"] for k, c in cases.items()}
+    assert min(behind, key=behind.get) == "a9a"
+    a9a, like = cases["a9a"], cases["gisette_like"]
+    for case, better in ((a9a, True), (like, False)):
+        for plain, shaped in zip(case["noise"][1:], case["shaped"][1:], strict=True):
+            assert (np.mean(shaped["last"]) < np.mean(plain["last"])) is np.bool_(better)
 
 
 def test_no_noise_is_the_solvers_own_scheme(script, case):
