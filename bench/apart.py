@@ -2,10 +2,9 @@
 
     python -P bench/apart.py [--redraw | KIND ...]
 
-Writes ``bench/apart.json`` (what was measured), the block ``apart`` of ``docs/performance.md`` and the block
-``growth`` of the same page, which are made from that file alone; with kinds of fits, only those are
-measured again. Nothing here depends on the clock. Exchanges and bytes are those of ``result.json``, less the
-exchanges before the first round.
+Writes ``bench/apart.json`` (what was measured) and the block ``apart`` of ``docs/performance.md``, which is
+made from that file alone; with kinds of fits, only those are measured again. Nothing here depends on the
+clock. Exchanges and bytes are those of ``result.json``, less the exchanges before the first round.
 """
 
 from __future__ import annotations
@@ -163,29 +162,6 @@ def block(found: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-#: Columns of the table of growth: which fits.
-GROWTH = {
-    "M = 2, 3": lambda case: not case["wide"] and case["parties"] <= 3,
-    "M = 4, 6": lambda case: not case["wide"] and 4 <= case["parties"] <= 6,
-    "M = 8": lambda case: not case["wide"] and case["parties"] > 6,
-    "over 40 columns, λ = 1e-2": lambda case: case["wide"] and case["lam"] == 1e-2,
-    "λ = 1e-4": lambda case: case["wide"] and case["lam"] == 1e-4,
-}
-
-
-def growth(found: list[dict[str, Any]]) -> str:
-    """The table of how exchanges and bytes grow."""
-    lines = [f"| fits | {' | '.join(GROWTH)} |", f"|---|{'---:|' * len(GROWTH)}"]
-    for kind in dict.fromkeys(case["kind"] for case in found):
-        cells = []
-        for chosen in GROWTH.values():
-            own = [case["ours"] for case in found if case["kind"] == kind and chosen(case) and case["ours"]]
-            means = [geometric_mean([one[k] for one in own]) for k in (0, 1)]
-            cells.append(f"{means[0]:.1f}, {means[1]:.0f} B")
-        lines.append(f"| {kind} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
 def main() -> None:
     if sys.argv[1:] != ["--redraw"]:
         kinds = sys.argv[1:] or list(KINDS)
@@ -194,7 +170,6 @@ def main() -> None:
         MEASURED.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     found = json.loads(MEASURED.read_text(encoding="utf-8"))
     replace_block("apart", block(found), PAGE)
-    replace_block("growth", growth(found), PAGE)
 
 
 if __name__ == "__main__":

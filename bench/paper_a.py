@@ -789,21 +789,7 @@ def block(measured: dict[str, Any]) -> str:
         "solver's own check reported divergence, the epoch in brackets.",
         "",
         *more_block(measured),
-        "",
-        f"The noise that Theorem 3 asks for at ε = 1 in each round, δ = {measured['delta']:g}, with "
-        "Lemma 1's C and for b₁ the largest norm that occurred (the theorem is unproved, the lemma false):",
-        "",
-        "| data | b₁ | C of party 1 | σ on a parameter of party 1 | ε it claims at "
-        "the largest σ of the figure | test log loss with its noise |",
-        "|---|---:|---:|---:|---:|---:|",
     ]
-    for c in cases.values():
-        k = c["calibrated"]
-        claimed = k["sigma"][0] / c["noise"][-1]["sigma"]
-        lines.append(
-            f"| {c['title']} | {k['bound']:.0f} | {k['lemma'][0]:.3g} | {k['sigma'][0]:.3g} | "
-            f"{claimed:.0f} | {np.mean(k['last']):.3g} |"
-        )
     return "\n".join(lines).replace(" (not gisette)", "")  # the notes say it once
 
 
@@ -820,15 +806,6 @@ def more_block(measured: dict[str, Any]) -> list[str]:
         curves, best = all_curves(c), c["optimum"]["objective"]
         cells = (f"{above(curves[k], best)}, {curves[k]['test'][-1]:.4f}" for k in LINES)
         lines.append(f"| {c['title']} | " + " | ".join(cells) + " |")
-    radii = ", ".join(f"{c['frank_wolfe']['radius']:g} ({c['title']})" for c in cases)
-    steps = "; ".join(
-        f"{c['title']}: " + ", ".join(f"{a['step']:g}" for a in c["asynchronous"]) for c in cases
-    )
-    lines += [
-        "",
-        f"Frank-Wolfe's radius in units of the optimum's l1 norm: {radii}. First steps of asynchronous SGD, "
-        f"by staleness: {steps}.",
-    ]
     return lines
 
 

@@ -88,7 +88,7 @@ def _fits(cases: list[dict[str, Any]]) -> str:
         f"are in bold). Pooled, fastadmm is slower than the fastest peer in {slower} of the {len(cases)}; as "
         f"parties, in one process, in {sum(apart)} of {len(apart)}."
     )
-    return _table(header, rows, right_from=8) + "\n\n" + verdict + "\n\n" + _peers(cases)
+    return _table(header, rows, right_from=8) + "\n\n" + verdict
 
 
 def _parties(case: dict[str, Any]) -> str:
@@ -96,31 +96,6 @@ def _parties(case: dict[str, Any]) -> str:
     apart, rows = case["apart"], case["rows"]
     cost = f"{apart['exchanges']} exchanges, {apart['bytes'] / rows:,.0f} bytes a row"
     return f"{_time(apart['seconds'])}, {apart['rounds']} rounds: {cost}"
-
-
-def _peers(cases: list[dict[str, Any]]) -> str:
-    """Every peer's seconds in every case."""
-    names = list(dict.fromkeys(name for case in cases for name in case["tuned"]))
-    rows = []
-    for case in cases:
-        cells = [f"{case['data']}, {_exponent(case['lambda'])}", _time(case["seconds"]["fastadmm"])]
-        for name in names:
-            tuned = case["tuned"].get(name)
-            if name in case["seconds"]:
-                cells.append(_time(case["seconds"][name]))
-            elif tuned is None:
-                cells.append("–")
-            elif tuned["probe"] is None:
-                cells.append(f"> {_time(tuned['spent'])}")
-            else:
-                cells.append(f"{_time(tuned['probe'])}*")
-        rows.append(cells)
-    short = [name.removeprefix("scikit-learn ") for name in names]
-    return (
-        _table(["data, λ", "fastadmm, pooled", *short], rows)
-        + "\n\n\\*: one run, while tuning, too slow to be the fastest. >: stopped after this time; all tried "
-        "ended above 1e-6. –: the peer cannot read these data, or would need too large a Hessian."
-    )
 
 
 def _startup(found: dict[str, Any]) -> str:
