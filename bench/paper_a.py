@@ -672,8 +672,7 @@ def claims(measured: dict[str, Any]) -> list[tuple[str, str, str]]:
         rows.append(
             (
                 "Noise N(0, σ²(DᵀD)⁻¹) on the parameters (three of its four texts)",
-                f"{case['title']}: the parties' DᵀD have rank {ranks}"
-                + (": no inverse; the pseudo-inverse is run below" if case["rank"] != case["widths"] else ""),
+                f"{case['title']}: rank {ranks}" + (": no inverse" if case["rank"] != case["widths"] else ""),
                 verdict(case["rank"] == case["widths"]),
             )
         )
