@@ -141,25 +141,35 @@ def told(counts: list[int | None]) -> str:
 
 
 def block(found: list[dict[str, Any]]) -> str:
-    """The table."""
+    """The table, and what others took where they were measured."""
     lines = [
         f"{len(found)} fits of at most {ROWS:,} rows, λ = 1e-2 and 1e-4; exchanges, geometric mean "
-        "(worst, and how many did not arrive):",
+        "(worst, and how many did not arrive), for parties of at most 40 columns and of more:",
         "",
-        "| fits | columns of a party | exchanges | bytes a row | L-BFGS | ADMM (`sharing`) |",
-        "|---|---|---:|---:|---:|---:|",
+        "| fits | at most 40 columns | bytes a row | more columns | bytes a row |",
+        "|---|---:|---:|---:|---:|",
     ]
-    for kind, wide in itertools.product(KINDS, (False, True)):
-        columns = "more" if wide else "at most 40"
-        own = [case for case in found if case["kind"] == kind and case["wide"] is wide]
-        if not own:  # not measured so far
+    others = []
+    for kind in KINDS:
+        halves = [[c for c in found if c["kind"] == kind and c["wide"] is wide] for wide in (False, True)]
+        if not all(halves):  # not measured so far
             continue
-        exchanges = told([case["ours"] and case["ours"][0] for case in own])
-        sent = geometric_mean([case["ours"][1] for case in own if case["ours"]])
-        peers = [told([case.get("lbfgs") for case in own])]
-        peers.append(told([case["sharing"] and case["sharing"][0] for case in own if "sharing" in case]))
-        lines.append(f"| {kind} | {columns} | {exchanges} | {sent:.0f} | {' | '.join(peers)} |")
-    return "\n".join(lines) + "\n"
+        cells = []
+        for own in halves:
+            cells.append(told([case["ours"] and case["ours"][0] for case in own]))
+            cells.append(f"{geometric_mean([case['ours'][1] for case in own if case['ours']]):.0f}")
+        lines.append(f"| {kind} | {' | '.join(cells)} |")
+        lbfgs = [told([case.get("lbfgs") for case in own]) for own in halves]
+        admm = [
+            told([case["sharing"] and case["sharing"][0] for case in own if "sharing" in case])
+            for own in halves
+        ]
+        others += [
+            f"{name} ({kind}) {' and '.join(took)}"
+            for name, took in (("L-BFGS", lbfgs), ("ADMM", admm))
+            if "–" not in took
+        ]
+    return "\n".join([*lines, "", f"Others: {'; '.join(others)}."]) + "\n"
 
 
 def main() -> None:
