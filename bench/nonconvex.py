@@ -280,9 +280,7 @@ def block(measured: dict[str, Any]) -> str:
         "",
         f"Of {drawn['problems']} random problems of bounded losses with norms and sets, "
         f"{drawn['stationary']} are stationary by `proximal` in at most 100 rounds (median "
-        f"{drawn['median']}). Proximal gradient from the same start ends lower by more than 1e-6 in "
-        f"{drawn['above']}, higher in {drawn['below']}: of several local "
-        "solutions each finds its own.",
+        f"{drawn['median']}).",
     ]
     names = ("squared", "huber", "quantile", "tukey", "welsch")
     lines += [

@@ -724,8 +724,7 @@ def explanation(admm: float, pooled: dict[str, float]) -> str:
 NOTES = {
     "gisette_like": "`gisette_like` stands for gisette: built from MNIST pixels in gisette's shape, "
     "columns scaled to −1 … 1 as LIBSVM's gisette is. Its log losses are not gisette's.",
-    "mnist": "MNIST 4/9, from which gisette was made, is a second stand-in: pixels, columns cut 2 : 2 : 1. "
-    "Its best ρ in the end is the smallest tried, whose curve swings far up on the way.",
+    "mnist": "MNIST 4/9, from which gisette was made, is a second stand-in: pixels, columns cut 2 : 2 : 1.",
     "gisette": "gisette is LIBSVM's gisette_scale and gisette_scale.t, the paper's data.",
 }
 
@@ -751,9 +750,8 @@ def block(measured: dict[str, Any]) -> str:
         lines += [f"| {'' if k else claim} | {found} | {agrees} |" for k, (found, agrees) in enumerate(told)]
     lines += [
         "",
-        "Left in figures 1 and 2: training objective (solid) and test log loss (dashed). Right: test log "
-        "loss of the paper's ADMM with noise σ on every parameter in every epoch; dashed: noise of the other "
-        "shape, equally large on the message. ε = ∞ on every curve.",
+        "Right in figures 1 and 2: test log loss of the paper's ADMM with noise σ on every parameter in "
+        "every epoch; dashed: noise of the other shape, equally large on the message. ε = ∞ on every curve.",
         "",
     ]
     for key, c in cases.items():
@@ -770,7 +768,6 @@ def block(measured: dict[str, Any]) -> str:
         "",
         f"*Figure 3: test log loss after {cases['a9a']['epochs']} epochs under each noise level (mean and "
         f"range of {measured['seeds']} runs), beside logistic regression on all columns and on party 1's. "
-        "Bars are cut at the frame, numbers are not. "
         "Only party 1's own model exposes nothing; ε = ∞ for the others.*",
         "",
         "Which ρ diverges:",
