@@ -1,8 +1,4 @@
-r"""Minimise over the span for a few rows whose losses have clamped lines as derivatives.
-
-Such a sum is piecewise quadratic, so Newton's method with an exact line search ends after finitely many
-steps. From step to step few rows enter or leave their quadratic piece, and only these change the Hessian.
-"""
+"""Losses whose derivatives are clamped lines, and the exact line search along a sum of them."""
 
 from __future__ import annotations
 
@@ -12,16 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fastadmm.engine.engine import Engine
-from fastadmm.engine.some_rows import SomeRowsEngine
-from fastadmm.method.span import SomeRows, Span, SpanPoint, span_solver
 from fastadmm.problem.problem import Problem
 
 Array = np.ndarray
-
-_MAX_STEPS = 100
-
-#: If more than this share of the rows on quadratic pieces has changed, the Hessian is computed anew.
-_FEW = 0.5
 
 #: Most Newton steps of a line search, and the share of the derivative at 0 at which they end.
 _MOST_LENGTHS, _ENOUGH = 60, 1e-10
@@ -40,7 +29,7 @@ class Lines(NamedTuple):
     most: Array
 
     @classmethod
-    def of(cls, rows: SomeRows | Problem, engine: Engine) -> Lines:
+    def of(cls, rows: Problem, engine: Engine) -> Lines:
         """The lines of a loss that is quadratic between two bends and linear beyond them."""
         loss, y, weight = rows.loss, rows.y, rows.weight
         ends = loss.bends(y)
@@ -65,48 +54,6 @@ class Lines(NamedTuple):
         """Slopes at predictors of shape (n,)."""
         raw = self.slope + self.rise * (z - self.origin)
         return np.minimum(np.maximum(raw, self.least), self.most)
-
-
-def minimise_over_bends(
-    rows: SomeRows,
-    messages: Array,
-    point: SpanPoint,
-    tolerance: float,
-    engine: Engine,
-    tilt: Array,
-    most: int = _MAX_STEPS,
-) -> SpanPoint:
-    """Newton's method from a point. Shapes: messages (K, n); tilt (K,) or (K + 1,)."""
-    span, lines = Span(rows, messages, engine, tilt), Lines.of(rows, engine)
-    lead, scale = span.lead, span.scale
-    z = rows.offset + point.total + point.intercept
-    system = _System(messages, lines.rise, lead, engine)
-    unknowns = np.append(np.full(lead, point.intercept), point.coefficients)
-    own = np.append(np.zeros(lead), np.full(len(messages), scale))
-    for _ in range(most):
-        g = lines.at(z)
-        slope = tilt + own * unknowns
-        if lead:
-            products, (rise, _) = engine.together(engine.dot_parts(messages, g), engine.size_parts(g))
-            slope[0] += rise
-        else:
-            products = engine.dot(messages, g)
-        slope[lead:] += products
-        if float(slope[lead:] @ slope[lead:]) <= 2.0 * scale * tolerance:
-            break
-        system.move_to((g > lines.least) & (g < lines.most))
-        step = -span_solver(span.regularised(system.matrix))(slope)
-        move = engine.combine(step[lead:], messages)
-        if lead:
-            move += step[0]
-        linear, square = float((tilt + own * unknowns) @ step), float((own * step) @ step)
-        length = best_length_of_lines(lines, z, move, linear, square, engine)
-        if not length > 0.0:
-            break
-        z, unknowns = z + length * move, unknowns + length * step
-    c, intercept = unknowns[lead:], float(unknowns[0]) if lead else point.intercept
-    total = point.total + engine.combine(c - point.coefficients, messages)
-    return span.evaluated(SpanPoint(c, intercept, total))
 
 
 def best_length_of_lines(
@@ -157,40 +104,3 @@ def best_length_of_lines(
             return t
         t = following
     return low
-
-
-class _System:
-    """The Hessian of the loss in intercept (first, if there is one) and coefficients.
-
-    Shapes: matrix (lead + K, lead + K).
-    """
-
-    def __init__(self, messages: Array, rise: Array, lead: int, engine: Engine) -> None:
-        self.messages, self.rise, self.lead, self.engine = messages, rise, lead, engine
-        self._bent = np.zeros(messages.shape[1], dtype=bool)
-        self.matrix = np.zeros((lead + len(messages), lead + len(messages)))
-
-    def move_to(self, bent: Array) -> None:
-        """Update by which rows, a mask of shape (n,), are on their quadratic piece."""
-        changed = np.flatnonzero(bent != self._bent)
-        n_changed, n_bent = self.engine.total(np.array([bent != self._bent, bent], dtype=float))
-        if n_changed > _FEW * n_bent:
-            self.matrix = self._products(np.flatnonzero(bent), 1.0)
-        elif n_changed:
-            sign = np.where(bent[changed], 1.0, -1.0)
-            self.matrix = self.matrix + self._products(changed, sign)
-        self._bent = bent
-
-    def _products(self, rows: Array, sign: Array | float) -> Array:
-        weight, lead = sign * self.rise[rows], self.lead
-
-        def piece(part: tuple[int, int]) -> Array:
-            few = np.empty((lead + len(self.messages), part[1] - part[0]))
-            few[:lead] = 1.0
-            few[lead:] = self.messages[:, rows[part[0] : part[1]]]
-            return (few * weight[part[0] : part[1]]) @ few.T
-
-        size = (lead + len(self.messages)) ** 2
-        engine = SomeRowsEngine(self.engine, rows, self.messages.shape[1])
-        found = engine.sums(piece, engine.leaves(len(rows)), light=True, size=size)
-        return 0.5 * (found + found.T)

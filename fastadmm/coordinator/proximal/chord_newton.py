@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.coordinator.proximal.face_newton import RIDGE, ROUNDING
 from fastadmm.coordinator.proximal.hull import HullPoint
 from fastadmm.coordinator.proximal.parts import products_with
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
@@ -31,6 +30,12 @@ from fastadmm.problem.problem import Problem
 Array = np.ndarray
 
 _MAX_STEPS = 60
+
+#: Share of the diagonal added to a step's system.
+RIDGE = 1e-13
+
+#: Decreases below this share of the value are lost in its rounding, and so are rises.
+ROUNDING = 1e-14
 
 #: A step with an old Hessian must leave at most this share of what there was to gain, or it is computed anew.
 _CONTRACTION = 0.1

@@ -46,7 +46,6 @@ class SmoothedSubspaceMethod(SubspaceMethod):
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         super().__init__(problem, engine, directions)
         coordinator = self.coordinator
-        coordinator.few_bend = True
         coordinator.limit = directions_for_kinks(problem.n_parties, engine.all_rows(problem.n_samples))
         self.smoothing = Smoothing(problem, engine)
         self.gap = math.inf

@@ -84,7 +84,7 @@ class SummedCoordinator(SubspaceCoordinator):
     def round(self) -> Talk[list[float]]:
         primal = self.primal if self.primal is not None else self.start()
         before = primal.loss + self.regulariser()
-        if not self.watch.may_wait(before) and self._metric_is_stale(before):
+        if self._metric_is_stale():
             yield self._exchange("set_metric", [{"curvature": self.metric}] * self.problem.n_parties)
         squared = yield from self._extend(primal.gradient)
         bound = self._downwards(primal.gradient)
