@@ -1,8 +1,7 @@
-"""Losses whose derivatives are clamped lines, and the exact line search along a sum of them."""
+"""Losses whose derivatives are clamped lines."""
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -11,12 +10,6 @@ from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
 Array = np.ndarray
-
-#: Most Newton steps of a line search, and the share of the derivative at 0 at which they end.
-_MOST_LENGTHS, _ENOUGH = 60, 1e-10
-
-#: Each of them goes at most so many times as far as the last one.
-_GROWTH = 4.0
 
 
 class Lines(NamedTuple):
@@ -54,53 +47,3 @@ class Lines(NamedTuple):
         """Slopes at predictors of shape (n,)."""
         raw = self.slope + self.rise * (z - self.origin)
         return np.minimum(np.maximum(raw, self.least), self.most)
-
-
-def best_length_of_lines(
-    lines: Lines, z: Array, along: Array, linear: float, square: float, engine: Engine, most: float = math.inf
-) -> float:
-    r"""Step length that minimises along a descent direction; may exceed 1.
-
-    The derivative is piecewise linear: Newton's method inside a bracket ends once it has reached the piece
-    that crosses zero.
-
-    Returns: 0 where the derivative at 0 is not negative.
-    Shapes: z, along (n,).
-    """
-    from fastadmm.kernels.piecewise import clamped_slopes
-
-    leaves = engine.leaves(len(z))
-
-    def derivatives(*lengths: float) -> list[tuple[float, float]]:
-        given = z, along, *lines
-        sums = engine.together(
-            *(engine.kernel_parts(clamped_slopes, leaves, (2,), *given, t) for t in lengths)
-        )
-        return [
-            (float(first) + linear + square * t, float(second) + square)
-            for (first, second), t in zip(sums, lengths)
-        ]
-
-    start, whole = derivatives(0.0, 1.0)
-    enough = -_ENOUGH * start[0]
-    if not enough > 0.0:
-        return 0.0
-    t, low, high = 1.0, 0.0, math.inf
-    for _ in range(_MOST_LENGTHS):
-        first, second = whole if t == 1.0 else derivatives(t)[0]
-        if abs(first) <= enough or (first < 0.0 and t >= most):
-            return t
-        if first < 0.0:
-            low = t
-        else:
-            high = t
-        following = t - first / second if second > 0.0 else math.inf
-        if not following < high:
-            following = 0.5 * (low + high) if high < math.inf else _GROWTH * t
-        elif following <= low:
-            following = 0.5 * (low + high)
-        following = min(following, _GROWTH * t, most)
-        if following == t:  # what is left of the derivative is rounding
-            return t
-        t = following
-    return low

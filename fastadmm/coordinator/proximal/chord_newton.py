@@ -21,7 +21,6 @@ from fastadmm.coordinator.proximal.parts import products_with
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.coordinator.proximal.weights_program import descent_solver, positive_definite
 from fastadmm.engine.engine import Engine
-from fastadmm.method.bent_rows import best_length_of_lines
 from fastadmm.method.line_length import best_length
 from fastadmm.method.span import Secant
 from fastadmm.problem.convex_losses import Squared
@@ -258,9 +257,6 @@ class Passes:
             return 1.0
         start = self.engine.plus(self.problem.offset, here.total, here.intercept)
         path = self.engine.plus(there.total, here.total, there.intercept - here.intercept, factor=-1.0)
-        lines = self.shared.lines_of(self.problem)
-        if lines is not None:
-            return best_length_of_lines(lines, start, path, linear, square, self.engine, 1.0)
         return best_length(self.problem, start, path, linear, square, self.engine)
 
 

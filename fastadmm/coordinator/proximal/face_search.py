@@ -41,8 +41,8 @@ _REACH = 1e4
 #: Share of the objective below which a promise is lost in its rounding.
 _FLAT = 1e-13
 
-#: Most choices of multipliers for balls, and lengths that are the radius to this share.
-_MAX_SPHERES, ON_SPHERE = 20, 1e-9
+#: Steps along planes, halvings of one, and how far off a sphere weights may be to move along its plane.
+_MAX_PLANES, _MAX_HALVINGS, _NEAR = 30, 20, 1e-3
 
 #: What a proposal leaves of the slope at the model, at most, where only the slope can tell.
 _LESS_STEEP = 0.25
@@ -130,7 +130,8 @@ class FaceSearch:
             w, place = minimise_on_shared_face(passes, face, projected, near, self.tolerance, self._reach)
             reached = sum_without_rounding(anchor, q, w)
             if self._outside(reached):
-                reached, place = self._in_balls(passes, anchor, q, reached, place)
+                ends = [anchor, *(sum_without_rounding(anchor, q, w) for w in projected[1:]), reached]
+                reached, place = self._in_balls(passes, q, ends, self.intercept)
         self.reached, self.intercept, self._near = reached, place.intercept, [(reached, place)]
         self._drafted = drafted
         return True
@@ -141,45 +142,67 @@ class FaceSearch:
         linear = (self.linear + square @ anchor) @ q
         return SharedFace(anchor, q, linear, q.T @ square @ q, self.value - self._added - own)
 
-    def _in_balls(
-        self, passes: Passes, anchor: Array, q: Array, c: Array, place: Place
-    ) -> tuple[Array, Place]:
-        r"""The minimiser in the parties' balls, from that without them.
+    def _in_balls(self, passes: Passes, q: Array, starts: list[Array], intercept: Any) -> tuple[Array, Place]:
+        r"""Newton's method in the parties' balls, from the best of some points of the faces.
 
-        It is that with :math:`\tfrac{\nu_m}2 \|x_m\|^2` in place of a ball, for multipliers that leave the
-        weights on the sphere: Newton's method on :math:`1 / \|x_m(\nu)\|`, which is nearly linear.
+        Weights on a sphere that the slope presses against move along its tangent plane; their multiplier
+        :math:`\nu = -\langle g, x\rangle / \|x\|^2` adds to the curvature. Ends are shortened into the balls.
         """
-        factors, square = dict.fromkeys(self.radii, 0.0), self.square
-        for _ in range(_MAX_SPHERES):
-            own = {m: self._pull(m, c) for m in self.radii}
-            lengths = {m: math.sqrt(max(float(own[m] @ c), 0.0)) for m in own}
-            pressed = [m for m in own if factors[m] > 0.0 or lengths[m] > self.radii[m]]
-            off = np.array([1.0 / self.radii[m] - 1.0 / max(lengths[m], 1e-300) for m in pressed])
-            if all(abs(lengths[m] - self.radii[m]) <= ON_SPHERE * self.radii[m] for m in pressed):
+        points = [(c, passes.there(c, intercept)) for c in (self._shortened(start) for start in starts)]
+        c, place = min(points, key=lambda point: self._value_at(*point))
+        for _ in range(_MAX_PLANES):
+            if passes.quadratic:
+                passes.prepare(place)
+            else:
+                passes.refresh(place)
+            step = self._along_planes(passes, q, c, place)
+            size, before = float(np.linalg.norm(step)), self._value_at(c, place)
+            step *= min(1.0, self._reach / size) if size > 0.0 else 0.0
+            for _ in range(_MAX_HALVINGS):
+                trial = self._shortened(c + q @ step[passes.lead :])
+                there = passes.there(trial, place.intercept + passes.rise_of(step[: passes.lead]))
+                if self._value_at(trial, there) < before:
+                    break
+                step *= 0.5
+            else:
                 break
-            system = passes.system(q)
-            system[passes.lead :, passes.lead :] += q.T @ square @ q
-            pulls = np.zeros((len(system), len(pressed)))
-            pulls[passes.lead :] = q.T @ np.array([own[m] for m in pressed]).T
-            solve = descent_solver(system, RIDGE)
-            solved = np.array([solve(pull) for pull in pulls.T]).T
-            falls = pulls.T @ solved / np.array([[max(lengths[m], 1e-300) ** 3] for m in pressed])
-            changes = np.linalg.lstsq(falls, off, rcond=None)[0]
-            for m, change in zip(pressed, changes.tolist()):
-                factors[m] = max(factors[m] + change, 0.0)
-            square = self.square.copy()
-            for m, factor in factors.items():
-                mine = np.ix_(self.numbers[m], self.numbers[m])
-                square[mine] += factor * self.shared.products[mine]
-            near, face = [(c, place)], self._face(anchor, q, square)
-            w, place = minimise_on_shared_face(
-                passes, face, [(c - anchor) @ q], near, self.tolerance, self._reach
-            )
-            c = sum_without_rounding(anchor, q, w)
+            c, place = trial, there
+            if before - self._value_at(c, place) <= self.tolerance:
+                break
+        return c, place
+
+    def _along_planes(self, passes: Passes, q: Array, c: Array, place: Place) -> Array:
+        """The Newton step in intercepts and the faces' directions on planes that touch pressed spheres."""
+        slope, square = place.products + self.linear + self.square @ c, self.square.copy()
+        planes, off = [], []
+        for m, radius in self.radii.items():
+            mine, own = self.numbers[m], self._pull(m, c)
+            length, pressure = math.sqrt(max(float(own @ c), 0.0)), -float(slope[mine] @ c[mine])
+            if pressure > 0.0 and length >= radius * (1.0 - _NEAR):
+                square[np.ix_(mine, mine)] += pressure / length**2 * self.shared.products[np.ix_(mine, mine)]
+                planes.append(np.append(np.zeros(passes.lead), own @ q))
+                off.append(0.5 * (radius**2 - length**2))
+        system = passes.system(q)
+        system[passes.lead :, passes.lead :] += q.T @ square @ q
+        solve = descent_solver(system, RIDGE)
+        step = -solve(np.append(place.rises, slope @ q))
+        if planes:
+            normals = np.array([solve(plane) for plane in planes])
+            across = np.array(planes)
+            step -= np.linalg.lstsq(across @ normals.T, across @ step - off, rcond=None)[0] @ normals
+        return step
+
+    def _shortened(self, c: Array) -> Array:
+        """Coefficients of shape (K,), those of weights outside their ball scaled onto its sphere."""
         c = c.copy()
         for m, excess in self._outside(c).items():
             c[self.numbers[m]] /= excess
-        return c, passes.there(c, place.intercept)
+        return c
+
+    def _value_at(self, c: Array, place: Place) -> float:
+        """The model's value at coefficients of shape (K,), but for a constant."""
+        value = place.loss + float(self.linear @ c) + 0.5 * float(c @ self.square @ c)
+        return value if math.isfinite(value) else math.inf
 
     def _pull(self, m: int, c: Array) -> Array:
         """Half the slope of the squared norm of party m's weights, in coefficients of shape (K,)."""

@@ -120,5 +120,5 @@ class SmoothedSubspaceMethod(SubspaceMethod):
         self.smoothing.restore(saved)
         self.coordinator.set_problem(self.smoothing.smoothed())
         self.bound, self._intercept = float(saved["bound"]), float(saved["exact_intercept"])
-        self.gap = float(saved.get("last_gap", math.inf))  # runs that began without it
+        self.gap = float(saved["last_gap"])
         super().restore(saved)

@@ -36,7 +36,6 @@ from fastadmm.coordinator.subspace.rounded_messages import Correction, RoundedMe
 from fastadmm.engine.engine import Engine
 from fastadmm.method.certificate import PrimalValue, dual_bound, make_feasible, penalty_unit, primal_value
 from fastadmm.method.method import Measured, Method, Saved
-from fastadmm.method.row_samples import begin_on_samples
 from fastadmm.method.span import Span, SpanPoint, minimise_over_span
 from fastadmm.method.span_hessian import SpanHessian
 from fastadmm.parties.direction import DirectionParty
@@ -445,10 +444,8 @@ class SubspaceCoordinator(Saved):
 
     def minimise(self, tolerance: float, tilt: np.ndarray | None = None) -> SpanPoint:
         """The best point of the span, to a tolerance in the summed scaling."""
-        problem, engine = self.problem, self.engine
-        if self.asked_first and self.hessian.reference is None:
-            self.point = begin_on_samples(problem, self.messages, self.point, engine, tilt)
-        return minimise_over_span(problem, self.messages, self.point, tolerance, engine, self.hessian, tilt)
+        given = self.problem, self.messages, self.point, tolerance, self.engine, self.hessian, tilt
+        return minimise_over_span(*given)
 
     def _metric_is_stale(self) -> bool:
         """Renew the metric if the curvature has drifted from it; True if it was renewed."""
@@ -560,7 +557,6 @@ class SubspaceMethod(Method):
         "total",
         "metric",
         "span_reference",
-        "rounded_error",
         "rounded_squares",
         "asked",
         "asked_images",
@@ -720,14 +716,14 @@ class SubspaceMethod(Method):
             messages = np.require(messages, np.float64, ["C", "O", "W"])
         k, room = len(owner), coordinator.most_messages
         c, total = np.array(saved["coefficients"]), np.array(saved["total"])
-        moves = np.array(saved.get("moves", np.empty((0, k))))  # not in runs that began without them
+        moves = np.array(saved["moves"])
         ends = c.shape[-1], moves.shape[-1] if len(moves) else k
         fits = messages.shape in ((k, n), (k + room, n)) and total.shape == (problem.message_size,)
         if not fits or ends != (k, k):
             raise ValueError("messages")
         coordinator.adopt(messages, owner)
         coordinator.point = SpanPoint(c, coordinator.point.intercept, total, float(saved["loss"]))
-        coordinator.n_columns = int(saved.get("spanned", coordinator.n_columns))
+        coordinator.n_columns = int(saved["spanned"])
         coordinator.moves.rows = moves
         if "metric" in saved:
             coordinator.metric, coordinator.usual = np.array(saved["metric"]), float(saved["usual"])
@@ -747,11 +743,11 @@ class SubspaceMethod(Method):
         coordinator.point.intercept = float(saved["intercept"])
         # A run continues as it began, whatever would be chosen today.
         coordinator.rounded = RoundedMessages.restored(saved, coordinator.messages)
-        coordinator.rounding_is_left = bool(saved.get("restate", False))
+        coordinator.rounding_is_left = bool(saved.get("restate"))
         if "span_reference" in saved:
             coordinator.hessian.matrix = np.array(saved["span_hessian"])
             coordinator.hessian.reference = np.array(saved["span_reference"])
-        coordinator.restore({"began": True, **saved})
+        coordinator.restore(saved)
         coordinator.restart()
         if "gradient_sums" in saved:
             total, size = saved["gradient_sums"].tolist()
@@ -764,7 +760,7 @@ class SubspaceMethod(Method):
             coordinator.aim_tolerance = float(saved["aim_tolerance"])
             coordinator.aim_again()
         self.take_witness(saved)
-        if saved.get("repaired", False):
+        if saved["repaired"]:
             coordinator.repair()
 
     def restore_parties(self, parties: list[dict[str, np.ndarray]]) -> None:

@@ -299,7 +299,7 @@ class SummedSubspaceMethod(SubspaceMethod):
         coordinator.spread = np.array(saved["spread"], dtype=np.float64)
         coordinator.gram = np.array(saved["gram"], dtype=np.float64).reshape(k, k)
         coordinator.lengths = np.array(saved["lengths"], dtype=np.float64)
-        coordinator.newest = int(saved.get("newest", min(k, 2)))
+        coordinator.newest = int(saved["newest"])
         if not 0 <= coordinator.newest <= k:
             raise ValueError("newest")
         if coordinator.spread.shape != (k,) or coordinator.lengths.shape != (2,):
