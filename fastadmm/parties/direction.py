@@ -19,7 +19,7 @@ from fastadmm.blocks.block import FeatureBlock, check_scale
 from fastadmm.conversation.answering import Answering, Unanswerable, checked
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.some_rows import SomeRowsEngine
-from fastadmm.parties.own_directions import OwnDirections
+from fastadmm.parties.direction_span import OwnDirections
 from fastadmm.parties.reflection import reflection
 from fastadmm.problem.constraints import AllSpace
 from fastadmm.problem.penalty import PartyPenalty

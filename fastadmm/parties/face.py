@@ -28,8 +28,7 @@ from fastadmm.conversation.answering import Answering, Unanswerable, checked
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.active_set import ActiveSet
 from fastadmm.parties.direction import public_vectors
-from fastadmm.parties.direction_span import DirectionSpan
-from fastadmm.parties.own_directions import OwnDirections
+from fastadmm.parties.direction_span import DirectionSpan, OwnDirections
 from fastadmm.parties.proximal import WeightedBlock, penalty_of
 from fastadmm.parties.xupdate.base import PenalisedUpdate, XUpdate
 from fastadmm.parties.xupdate.choose import choose_penalised
