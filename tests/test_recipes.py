@@ -5,7 +5,6 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from fastadmm.coordinator.subspace.direction_choice import DirectionChoice
 from fastadmm.coordinator.subspace.subspace import SubspaceMethod
 from fastadmm.data_tools.synthetic import make_vertical_regression
 from fastadmm.method.scheme import Needs, Scheme
@@ -50,13 +49,6 @@ class Tenth(Regularizer):
     shares = (0.1, 0.9)
 
 
-class Gradients(DirectionChoice):
-    """Never a Newton direction."""
-
-    def newton(self):
-        return False
-
-
 class Steepest(SubspaceMethod):
     """Minimises over the span of block gradients."""
 
@@ -64,7 +56,7 @@ class Steepest(SubspaceMethod):
 
     def __init__(self, problem, engine, directions=None):
         super().__init__(problem, engine, directions)
-        self.coordinator.directions = Gradients()
+        self.coordinator.asks_newton = lambda: False
 
 
 class SteepestScheme(Scheme):
