@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fastadmm.cluster.engine import rows_of
-from fastadmm.cluster.rows import solve_rows
 from fastadmm.coordinator import metric_limits
 from fastadmm.coordinator.subspace import subspace
 from fastadmm.engine.spilled import SpilledRows
@@ -21,7 +20,7 @@ from fastadmm.store.streamed import load_block
 
 from run_tools import Notes
 from test_cluster_run import N, classes, data, result_in, resumed, shared, weights_in
-from workers import on_workers
+from workers import on_workers, solve_rows
 
 __all__ = ["classes", "data"]  # fixtures
 
@@ -48,13 +47,12 @@ def test_a_model_is_that_of_one_process_in_memory(data, tmp_path, workers, threa
 
     def work(comm):
         if comm.rank:
-            return follow_run(comm, tight)
+            return follow_run(comm)
         return start_run(tight, tmp_path / "run", display=notes, comm=comm)
 
     found = on_workers(workers, work)
     assert found[1:] == ["converged"] * (workers - 1)
     assert any(", streamed, " in line for line in notes.lines)
-    assert not any("fewer than usual" in line for line in notes.lines)
     assert result_in(tmp_path / "run") == result_in(tmp_path / "one")
     np.testing.assert_array_equal(weights_in(tmp_path / "run"), weights_in(tmp_path / "one"))
 
@@ -89,14 +87,6 @@ def test_blocks_of_rows_from_python(data):
     for found in on_workers(2, lambda comm: solve_rows(problem(True), comm, options)):
         for own, other in zip(found.weights, expected.weights, strict=True):
             np.testing.assert_array_equal(own, other)
-
-
-def test_each_worker_may_have_its_own_limit(data, tmp_path):
-    config = RunConfig(str(data), threads=1, gap=1e-8)
-    start_run(config, tmp_path / "one")
-    tight = replace(config, memory=limit_of(config, 2))
-    shared([replace(tight, memory="2GB"), tight], tmp_path / "run", 2)
-    np.testing.assert_array_equal(weights_in(tmp_path / "run"), weights_in(tmp_path / "one"))
 
 
 def test_messages_in_scratch_files(data, tmp_path, monkeypatch):

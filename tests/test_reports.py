@@ -131,12 +131,12 @@ def test_page_is_complete_and_self_contained(run):
     page = Page(text)
     for expected in ("Certified", "bank", "telco", "clinic", "32 561", "a9a.t.parts", "Brier score"):
         assert expected in page.words
-    assert text.count("<svg") == 5  # four from the log, and calibration
+    assert text.count("<svg") == 4  # three from the log, and calibration
     # Every link stays in the page, every id exists once, every figure has its words.
     assert all(link.startswith("#") for link in page.links)
     assert {link[1:] for link in page.links} <= set(page.ids)
     assert len(page.ids) == len(set(page.ids))
-    assert len(page.refs) == 5
+    assert len(page.refs) == 4
     assert set(page.refs) <= set(page.ids)
     assert "@import" not in text
     assert "<script" not in text

@@ -359,10 +359,9 @@ class Coordinator:
         options, spills = solver_options(self.config), False
         if self.config.memory is not None:
             plan = plan_of(self.config, problem)
-            options = replace(options, history=plan.history) if plan.reduced else options
             spills = plan.spilled > 0
             if state is None:
-                for line in replace(plan, parties=[]).lines()[:-1]:  # the last is of features
+                for line in replace(plan, parties=[]).lines():
                     self._tell(line)
         solver = Solver(problem, options, early=early, driver=hub)
         if spills:

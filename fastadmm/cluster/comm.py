@@ -41,10 +41,6 @@ class Comm(ABC):
         """Exchange vectors of one length with another worker."""
 
     @abstractmethod
-    def deal(self, parts: list[Any] | None) -> Any:
-        """What rank 0 has for this worker: ``parts``, by rank, is given there alone."""
-
-    @abstractmethod
     def abort(self, code: int) -> None:
         """End all workers at once, where some of them wait for a sum that will not come."""
 

@@ -48,8 +48,5 @@ class MpiComm(Comm):
         self._world.Sendrecv(v, other, recvbuf=out, source=other)
         return out
 
-    def deal(self, parts: list[Any] | None) -> Any:
-        return self._world.scatter(parts)
-
     def abort(self, code: int) -> None:
         self._world.Abort(code)

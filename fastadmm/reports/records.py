@@ -71,7 +71,6 @@ class RunRecords:
     worth: Worth | None = None  # from ``worth.json``; ``None`` where ``fastadmm worth`` was not run
     path_table: dict[str, Any] | None = None
     inference: dict[str, Any] | None = None  # from ``inference.json``
-    points: dict[str, Any] | None = None  # from ``points.json``
     said: Said | None = None
 
 
@@ -106,7 +105,6 @@ def read_records(run_dir: str | Path) -> RunRecords:
         worth=_read_worth(path / "worth.json"),
         path_table=document_in(path / "path.json"),
         inference=document_in(path / "inference.json"),
-        points=document_in(path / "points.json"),
         said=said,
     )
 
@@ -193,5 +191,5 @@ def published(records: RunRecords) -> RunRecords:
     if not is_private(records.privacy, records.config):
         return records
     result = None if records.result is None else fixed_result(records.result)
-    gone: dict[str, Any] = dict.fromkeys(("evaluation", "worth", "path_table", "inference", "points"))
+    gone: dict[str, Any] = dict.fromkeys(("evaluation", "worth", "path_table", "inference"))
     return replace(records, history=history_of([], 0), result=result, **gone)

@@ -9,7 +9,6 @@ import numpy as np
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown
-from fastadmm.judging.looks import say
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.losses import parse_loss
 from fastadmm.runs.config import own_lambdas, party_constraints
@@ -33,7 +32,6 @@ class CheckedRun:
     test: Partition | None
     loss: Loss
     plan: Plan
-    looks: tuple[str, ...]  # what shows without the rows, and was shown
 
 
 def check_run(config: RunConfig, display: Notes, *, whole: bool = False) -> CheckedRun:
@@ -57,11 +55,8 @@ def check_run(config: RunConfig, display: Notes, *, whole: bool = False) -> Chec
     )
     for line in plan.lines() if whole or plan.limited else [plan.sentence()]:
         display.note(line)
-    looks = doubts(partition.task, loss)
-    for line in looks:
-        display.note(line)
     check_limit(plan, config.memory is not None, free, shown(config.data))
-    return CheckedRun(partition, test_partition, loss, plan, tuple(looks))
+    return CheckedRun(partition, test_partition, loss, plan)
 
 
 def memory_limit(config: RunConfig, processes: int = 1) -> tuple[int | None, int | None]:
@@ -136,12 +131,6 @@ def refuse_exposures(labels: LabelData | None, loss: Loss) -> None:
             f"{shown(labels.path)}: has exposures, and loss {loss.name} no logarithmic link: train with "
             "--loss poisson, negative_binomial, tweedie or gamma, or convert with --offset"
         )
-
-
-def doubts(task: str, loss: Loss) -> list[str]:
-    """Warn of a loss that fits the labels, and is perhaps not meant."""
-    numbers = task == "classification" and loss.task == "regression"
-    return [say("numbers", loss=loss.name)] if numbers else []
 
 
 def check_same_labels(test: Partition, train: Partition, place: str) -> None:

@@ -12,7 +12,7 @@ from fastadmm.errors import InputError
 from fastadmm.files.atomic import shown
 from fastadmm.files.reading import is_directory
 from fastadmm.judging.binning import Rules, fit_bins, information_value, parting
-from fastadmm.judging.columns import bin_edges, bin_weights, correlations, stability_index, variance_inflation
+from fastadmm.judging.columns import bin_edges, bin_weights, correlations, stability_index
 from fastadmm.runs.scorecard import raw_columns, said_of_labels, two_classes
 from fastadmm.store.bins import Bins
 from fastadmm.store.encoder import ColumnEncoding, Encoder
@@ -71,7 +71,7 @@ def _rows_in(bins: Bins | None, values: Array, edges: Array) -> Array:
 
 
 def column_report(path: Path, labels: Path | None = None) -> list[dict[str, Any]]:
-    """Variance inflation and correlation of each party's columns, and their information value."""
+    """Correlation of each party's columns, and their information value."""
     found = None if labels is None else two_classes(labels, None, labels)
     rows: list[dict[str, Any]] = []
     for party in _parties(path):
@@ -91,30 +91,12 @@ def column_report(path: Path, labels: Path | None = None) -> list[dict[str, Any]
 
 def _repeats(party: PartyData, columns: list[TableColumn]) -> list[dict[str, Any]]:
     found = correlations(_covariance(party))
-    whole = np.flatnonzero(np.isfinite(np.diag(found)))
-    place = np.full(party.n_features, -1)
-    place[whole] = np.arange(len(whole))
-    # All categories together are the intercept: the first that occurs is left out.
-    groups = [np.array([j for j in column.features if place[j] >= 0], dtype=int) for column in columns]
-    groups = [own[1:] if column.levels else own for own, column in zip(groups, columns, strict=True)]
-    used = np.concatenate([*groups, np.zeros(0, dtype=int)])
-    place[:] = -1
-    place[used] = np.arange(len(used))
-    factors = variance_inflation(found[np.ix_(used, used)], [place[own] for own in groups])
     rows = []
-    for column, factor in zip(columns, factors, strict=True):
+    for column in columns:
         own = [j for j in column.features if np.isfinite(found[j, j])]
         size = np.abs(np.nan_to_num(found[own]))
         size[:, column.features.start : column.features.stop] = 0.0
-        row: dict[str, Any] = {
-            "party": party.name,
-            "column": column.name,
-            "vif": None,
-            "correlation": None,
-            "with": None,
-        }
-        if not np.isnan(factor):
-            row["vif"] = float(factor)
+        row: dict[str, Any] = {"party": party.name, "column": column.name, "correlation": None, "with": None}
         if own and size.max(initial=0.0) > 0.0:
             at, other = np.unravel_index(int(np.argmax(size)), size.shape)
             row |= {"correlation": float(found[own[at], other]), "with": party.feature_names[int(other)]}

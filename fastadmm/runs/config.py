@@ -295,6 +295,10 @@ def read_config(path: str | os.PathLike[str], *, sealed: bool = False) -> dict[s
     if sealed and isinstance(provenance, dict):
         check_settings(values, path)
         provenance.pop(SEAL, None)
+    if isinstance(provenance, dict):  # a run of a version that had workers of Dask goes on in one process
+        values.pop("retry", None)
+        if str(values.get("cluster")).startswith("dask:"):
+            values["cluster"] = "none"
     if isinstance(provenance, dict) and isinstance(privacy, dict):
         values["privacy"] = without_other_modes(privacy)
     return values

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from fastadmm.errors import ConfigError, InputError, StorageError
 from fastadmm.files.atomic import shown, write_whole
@@ -16,7 +13,6 @@ from fastadmm.runs.looks import seen_in_training
 from fastadmm.runs.predict import Predictions, notes_of, predict_partition, score_tables
 from fastadmm.store.label_file import LabelData
 from fastadmm.store.model import Model, open_model
-from fastadmm.store.partition import Partition
 
 if TYPE_CHECKING:
     from fastadmm.data_tools.per_table import TableRows
@@ -31,15 +27,8 @@ def evaluate_partition(model: Path, data: Path, **how: Any) -> dict[str, Any]:
     assert partition is not None
     if partition.labels is None:
         raise InputError(f"{shown(data)}: no labels: evaluation needs them")
-    looks = seen_in_training(
-        Path(model), partition.labels, partial(_same_scores, open_model(model), predictions)
-    )
+    looks = seen_in_training(Path(model), partition.labels)
     return evaluate_predictions(model, predictions, partition.labels, data, looks=looks, **how)
-
-
-def _same_scores(model: Model, predictions: Predictions, trained: Partition) -> bool:
-    """Whether the rows of training have these scores."""
-    return np.allclose(model.linear_predictor(trained), predictions.score)
 
 
 def evaluate_tables(
@@ -55,7 +44,7 @@ def evaluate_tables(
     trained = open_model(model)
     predictions, found = score_tables(trained, paths, options, labelled=True)
     labels = _labels(trained, found, options, label, weight)
-    looks = seen_in_training(Path(model), labels, partial(_same_scores, trained, predictions), found.ids)
+    looks = seen_in_training(Path(model), labels, found.ids)
     how |= {"notes": found.notes, "looks": looks}
     return evaluate_predictions(model, predictions, labels, paths[0], **how)
 
@@ -103,12 +92,11 @@ def evaluate_predictions(
     data: Path,
     *,
     threshold: float | None = None,
-    reference: Path | None = None,
     looks: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Measure predictions of labelled rows; a run directory keeps the result as ``evaluation.json``."""
-    from fastadmm.judging.judgement import add_rate_intervals, judgement
+    from fastadmm.judging.judgement import judgement
     from fastadmm.problem.losses import parse_loss
     from fastadmm.solver.metrics import evaluation_metrics
 
@@ -123,8 +111,6 @@ def evaluate_predictions(
         )
     loss, weight, classes = parse_loss(trained.loss), labels.sample_weight, trained.classes or ()
     metrics = evaluation_metrics(loss, labels.y, predictions.score, weight, classes)
-    if "calibration" in metrics:
-        add_rate_intervals(metrics["calibration"]["bins"], labels.y, weight)
     document = {
         "data": Path(data).resolve().name,
         "n_samples": labels.n_samples,
@@ -134,8 +120,6 @@ def evaluate_predictions(
     if said := [*notes, *notes_of(trained)]:
         document["notes"] = [*document.get("notes", ()), *said]
     document["looks"] = [*looks, *document.get("looks", ())]
-    if reference is not None:
-        document["drift"] = _drift(model, reference, predictions, labels)
     if (Path(model) / "run.toml").exists():
         try:
             write_whole(Path(model) / "evaluation.json", json.dumps(document, indent=2) + "\n")
@@ -144,17 +128,3 @@ def evaluate_predictions(
             hint = f"to print the result without keeping it, evaluate {aside}"
             raise StorageError(f"{error}; {hint}") from error
     return document
-
-
-def _drift(model: Path, reference: Path, predictions: Predictions, labels: LabelData) -> dict[str, Any]:
-    from fastadmm.judging.judgement import score_drift
-    from fastadmm.problem.losses import parse_loss
-
-    loss = parse_loss(predictions.model.loss)
-    if loss.vector:
-        raise ConfigError("reference: a model of several classes has no single score to compare")
-    before = predict_partition(model, reference)
-    known = None if before.partition is None else before.partition.labels
-    weights = None if known is None else known.sample_weight, labels.sample_weight
-    found = score_drift(loss, before.score, predictions.score, weights)
-    return {"reference": reference.resolve().name, "n_samples": len(before.score), **found}

@@ -24,9 +24,7 @@ from fastadmm.store.row_reader import RowReader
 class JoinedParty(PartyData):
     """A party's block of all shards, one after another."""
 
-    def __init__(
-        self, path: Path, parts: Sequence[PartyData], content_digest: str, row_digest: str | None = None
-    ) -> None:
+    def __init__(self, path: Path, parts: Sequence[PartyData], content_digest: str) -> None:
         self.path, self.parts, self.content_digest = path, tuple(parts), content_digest
         first = self.parts[0]
         self.name, self.kind, self.dtype = first.name, first.kind, first.dtype
@@ -34,9 +32,6 @@ class JoinedParty(PartyData):
         self.n_samples = sum(part.n_samples for part in parts)
         self.nnz = None if first.nnz is None else sum(part.nnz or 0 for part in parts)
         self.index_bytes = first.index_bytes
-        if row_digest is not None:
-            self.row_digest = row_digest
-            return
         digest: RowDigest | None = None
         for part in self.parts:
             ids = part.ids()

@@ -233,9 +233,7 @@ def _listed(directory: Path, name: str) -> Path:
     return path
 
 
-def open_partition(
-    path: str | os.PathLike[str], require_labels: bool = True, headers_only: bool = False
-) -> Partition:
+def open_partition(path: str | os.PathLike[str], require_labels: bool = True) -> Partition:
     """Open a partition and check that its files belong together, without loading the blocks.
 
     Parameters
@@ -244,9 +242,6 @@ def open_partition(
         The partition directory.
     require_labels : bool
         Whether a partition without labels is an error (training, evaluation) or not (prediction).
-    headers_only : bool
-        Whether neither ids nor labels are read, where another process reads and checks them: ``labels`` is
-        None then.
 
     Raises
     ------
@@ -261,14 +256,14 @@ def open_partition(
     with storage_errors(path, "read"):
         sharded = (Path(path) / SHARDS).exists()
     if sharded:
-        return _open_shards(Path(path), require_labels, headers_only)
+        return _open_shards(Path(path), require_labels)
     manifest = read_manifest(path)
     directory = Path(path)
     rows = n_samples, digest = manifest["n_samples"], manifest["row_digest"]
     parties: list[PartyData] = []
     for entry in manifest["party"]:
         file = _listed(directory, entry["file"])
-        party = open_party(file, check_ids=not headers_only)
+        party = open_party(file)
         for key, found in (("name", party.name), ("n_features", party.n_features), ("kind", party.kind)):
             if entry[key] != found:
                 raise FormatError(
@@ -282,14 +277,13 @@ def open_partition(
     labels = None
     if "labels" in manifest:
         file = _listed(directory, manifest["labels"]["file"])
-        if not headers_only:
-            labels = open_labels(file)
-            if labels.task != manifest["task"]:
-                raise FormatError(
-                    f"{shown(file)}: attribute 'task': is {labels.task!r}, but {MANIFEST} says "
-                    f"{manifest['task']!r}"
-                )
-            _same_rows(file, (labels.n_samples, labels.row_digest), rows, MANIFEST)
+        labels = open_labels(file)
+        if labels.task != manifest["task"]:
+            raise FormatError(
+                f"{shown(file)}: attribute 'task': is {labels.task!r}, but {MANIFEST} says "
+                f"{manifest['task']!r}"
+            )
+        _same_rows(file, (labels.n_samples, labels.row_digest), rows, MANIFEST)
     elif require_labels:
         raise InputError(
             f"{shown(directory / MANIFEST)}: key 'labels': the partition has no labels, but "
@@ -308,7 +302,7 @@ def open_partition(
     )
 
 
-def _open_shards(path: Path, require_labels: bool, headers_only: bool) -> Partition:
+def _open_shards(path: Path, require_labels: bool) -> Partition:
     """Open all shards of a directory as the partition that was cut."""
     whole = read_shards(path)
     parts, places = [], []
@@ -320,7 +314,7 @@ def _open_shards(path: Path, require_labels: bool, headers_only: bool) -> Partit
                     f"{shown(folder)}: no such directory, but {SHARDS} says {whole['shards']} shards; "
                     "restore it"
                 )
-        part = open_partition(folder, require_labels, headers_only)
+        part = open_partition(folder, require_labels)
         place = shown(folder / MANIFEST)
         if part.shard is None:
             raise FormatError(f"{place}: key 'shard': is missing; not a shard but a whole partition")
@@ -333,7 +327,6 @@ def _open_shards(path: Path, require_labels: bool, headers_only: bool) -> Partit
             path,
             [part.parties[m] for part in parts],
             first.content_digests[m],
-            first.row_digest if headers_only else None,
         )
         for m in range(_same_parties(parts))
     ]

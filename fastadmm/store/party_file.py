@@ -346,7 +346,7 @@ class PartyData(BlockFile):
     first_entry = 0
     _encoding = PARTY_TYPE, PARTY_VERSIONS
 
-    def __init__(self, path: str | os.PathLike[str], check_ids: bool = True) -> None:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         with self._open() as file:
             _refuse_keys(file)
@@ -370,11 +370,7 @@ class PartyData(BlockFile):
                     f"{shown(path)}: key 'encoder': makes {len(self.encoder.feature_names)} features, but "
                     f"'X' has {self.n_features} columns"
                 )
-            self.row_digest = (
-                verified_digest(file, self.n_samples)
-                if check_ids
-                else read_attribute(file, "row-digest", str)
-            )
+            self.row_digest = verified_digest(file, self.n_samples)
 
     def of_rows(self, start: int, stop: int) -> PartyData:
         """Some rows of the file as if it held no others."""
@@ -482,6 +478,6 @@ def block_of(file: h5py.File) -> tuple[str, h5py.Dataset | CsrParts]:
     return kind, block
 
 
-def open_party(path: str | os.PathLike[str], check_ids: bool = True) -> PartyData:
+def open_party(path: str | os.PathLike[str]) -> PartyData:
     """Open a party's file: checks its structure and its row digest, does not load the block."""
-    return PartyData(path, check_ids)
+    return PartyData(path)
