@@ -160,7 +160,7 @@ def test_what_cannot_be_shared_is_refused_in_a_line():
 PROGRAM = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from fastadmm.cluster.mpi import MpiComm
+from fastadmm.cluster.comm import MpiComm
 from test_cluster import every_weight_of, options_of, problem_of
 from workers import solve_rows
 comm = MpiComm()

@@ -365,7 +365,7 @@ def test_a_killed_rank_ends_the_job_and_the_run_goes_on(data, tmp_path):
     killer = (  # rank 1 ends itself without a word, in the middle of a round
         "import os, signal, sys\n"
         "from fastadmm.cluster.solver import SharedSolver\n"
-        "from fastadmm.cluster.mpi import MpiComm\n"
+        "from fastadmm.cluster.comm import MpiComm\n"
         "real = MpiComm.swap\n"
         "def swap(self, v, other):\n"
         "    self.count = getattr(self, 'count', 0) + 1\n"

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 from fastadmm.errors import ConfigError
-from fastadmm.judging.columns import bin_edges, bin_weights, stability_index
 from fastadmm.judging.judgement import auc_interval, judgement
 from fastadmm.judging.ranking import rank_rows
 from fastadmm.problem.losses import get_loss
+from fastadmm.runs.columns import bin_edges, bin_weights, stability_index
 
 from run_tools import refused, run, write_blocks
 from sklearn import metrics

@@ -129,7 +129,7 @@ def test_what_leaves_says_what_was_kept_back(private, tmp_path, capsys):
         assert KEPT_BACK in texts[name], name
     values = re.findall(r'<dt>([^<]*)</dt><dd class="value">([^<]*)</dd>', texts["report.html"])
     assert {name for name, value in values if value == "–"} == {"Objective", "Relative gap", "Time"}
-    assert "<svg" not in texts["report.html"]
+    assert "<img" not in texts["report.html"]
     capsys.readouterr()
     assert run("inspect", private / "run") == 0  # a view for who holds the run
     assert "they stay in the run directory" in " ".join(capsys.readouterr().out.split())

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fastadmm.cluster.comm import Comm
-from fastadmm.cluster.engine import RowEngine
+from fastadmm.cluster.engine import RowEngine, nodes_of
 from fastadmm.cluster.solver import SharedSolver
 from fastadmm.engine.engine import Engine
+from fastadmm.engine.tree import node_range
 from fastadmm.runs.shared import refuse_unshared, rows_of_problem
 from fastadmm.solver.loop import run_rounds
 from fastadmm.solver.solver import least_of
@@ -55,6 +56,12 @@ def on_workers(size, function):
     for thread in threads:
         thread.join()
     return found
+
+
+def rows_of(n_rows, rank, size):
+    """First row that a worker holds, and the first that it does not any more."""
+    nodes = nodes_of(n_rows, rank, size)
+    return node_range(n_rows, *nodes[0])[0], node_range(n_rows, *nodes[-1])[1]
 
 
 class _Alike(SharedSolver):

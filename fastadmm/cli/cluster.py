@@ -12,7 +12,7 @@ from typing import TypeVar
 import typer
 
 from fastadmm.cli.terminal import say
-from fastadmm.cluster.comm import Comm
+from fastadmm.cluster.comm import Comm, MpiComm, launched
 from fastadmm.errors import ConfigError, ExitCode, FastadmmError
 
 _T = TypeVar("_T")
@@ -24,8 +24,6 @@ def workers(cluster: str | None) -> Iterator[Comm | None]:
     if cluster != "mpi":
         yield None
         return
-    from fastadmm.cluster.mpi import MpiComm
-
     comm = MpiComm()
     with _ending_together(comm):
         yield comm
@@ -88,8 +86,6 @@ def _ending_together(comm: Comm) -> Iterator[None]:
 
 def refuse_many(given: str | None, cluster: str) -> None:
     """Refuse processes that were started together and would each do the same; rank 0 alone says so."""
-    from fastadmm.cluster.mpi import launched
-
     rank, size = launched()
     if size == 1 or given is not None or cluster != "none":
         return

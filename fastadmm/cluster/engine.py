@@ -50,12 +50,6 @@ def nodes_of(n_rows: int, rank: int, size: int) -> list[Node]:
     return found
 
 
-def rows_of(n_rows: int, rank: int, size: int) -> tuple[int, int]:
-    """First row that a worker holds, and the first that it does not any more."""
-    nodes = nodes_of(n_rows, rank, size)
-    return node_range(n_rows, *nodes[0])[0], node_range(n_rows, *nodes[-1])[1]
-
-
 class RowEngine(Engine):
     """An engine of one of several workers."""
 

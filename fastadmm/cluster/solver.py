@@ -70,10 +70,6 @@ class SharedSolver(Solver):
         with self._led("round"):
             return super().round()
 
-    def means(self, weights: list[np.ndarray]) -> np.ndarray:
-        with self._led("means", weights):
-            return super().means(weights)
-
     def export(self) -> dict[str, Any]:
         """Without what has a number for each row: see :meth:`write_rows`."""
         saved = super().export()

@@ -1,9 +1,9 @@
-"""Drawing as inline SVG, in the colours of the page: style, axes, and the same bytes for the same figure."""
+"""Drawing as SVG: style, axes, and the same bytes for the same figure."""
 
 from __future__ import annotations
 
+import base64
 import io
-import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,20 +24,9 @@ INSTALL_HINT = 'the report needs matplotlib and jinja2: pip install "fastadmm[re
 #: Points per line in a figure; more cannot be seen and make the page heavy.
 MAX_POINTS = 2000
 
-#: Colours as drawn, each with the CSS variable that replaces it in the page.
-VARIABLES = {
-    "#0072b2": "--s1",
-    "#d55e00": "--s2",
-    "#009e73": "--s3",
-    "#cc79a7": "--s4",
-    "#e69f00": "--s5",
-    "#56b4e9": "--s6",
-    "#24292e": "--fg",
-    "#57606b": "--muted",
-    "#d8dee5": "--grid",
-}
-SERIES_COLOURS = tuple(VARIABLES)[:6]
-TEXT, MUTED = tuple(VARIABLES)[6:8]
+#: Colours of lines, and of what helps to read them.
+SERIES_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+MUTED = "#57606b"
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.2, 1.4)))
 
 #: What matplotlib draws with, in its own form.
@@ -72,8 +61,8 @@ def label_axes(ax: Axes, xlabel: str, *, log: bool) -> None:
         ax.yaxis.set_minor_formatter("")
 
 
-def render(key: str, draw: Callable[[Figure], None], *, wide: bool = False, height: float = 2.9) -> str:
-    """Draw a figure and return it as an ``<svg>`` element."""
+def render(draw: Callable[[Figure], None], *, wide: bool = False, height: float = 2.9) -> str:
+    """Draw a figure and return it as an address that holds all of it, as SVG."""
     with _drawing():
         from matplotlib.figure import Figure
         from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -84,13 +73,9 @@ def render(key: str, draw: Callable[[Figure], None], *, wide: bool = False, heig
         )
         draw(figure)
         text = io.StringIO()
-        figure.savefig(
-            text,
-            format="svg",
-            metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")),
-            transparent=True,
-        )
-    return _inline(text.getvalue(), key)
+        figure.savefig(text, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+    content = base64.b64encode(text.getvalue().encode("utf-8", "replace"))
+    return f"data:image/svg+xml;base64,{content.decode()}"
 
 
 @contextmanager
@@ -106,27 +91,6 @@ def _drawing() -> Iterator[Any]:
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(matplotlib.rc_params_from_file(_STYLE, use_default_template=False))
         yield matplotlib
-
-
-def _inline(svg: str, key: str) -> str:
-    """Make matplotlib's SVG document an element of a page with several of them."""
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<style type=\"text/css\">.*?</style>", "", svg, flags=re.DOTALL)  # would style the page
-    svg = re.sub(r'(<svg [^>]*?)width="[^"]*" height="[^"]*"', r"\1", svg, count=1)
-    svg = svg.replace("<svg ", f'<svg role="img" aria-labelledby="{key}-alt" ', 1)
-
-    def rewrite(match: re.Match[str]) -> str:
-        tag = match[0]
-        # Elements' names repeat from figure to figure; in a page they must be unique.
-        tag = re.sub(r'^(<\w+ id=")', rf"\g<1>{key}-", tag)
-        tag = re.sub(r'(xlink:href="#|url\(#)', rf"\g<1>{key}-", tag)
-        tag = tag.replace("'DejaVu Sans'", "system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif")
-        for colour, variable in VARIABLES.items():
-            tag = tag.replace(f": {colour}", f": var({variable}, {colour})")
-        return tag
-
-    svg = re.sub(r"<[^>]*>", rewrite, svg)  # tags only: a name may look like any of the above
-    return re.sub(r"\n\s*", "\n", svg).strip()
 
 
 def finite(y: NDArray[np.float64]) -> NDArray[np.float64]:

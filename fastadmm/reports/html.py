@@ -267,11 +267,8 @@ def _n_columns(result: dict[str, Any]) -> float:
 
 
 def _parties(records: RunRecords) -> dict[str, Any]:
-    """Name, columns, norm of the weights, λ of its own and file of each party, as far as they are known."""
-    norms = records.history.weight_norms
-    last = norms[-1].tolist() if len(norms) else []
-    logged = [{"name": f"party {k + 1}", "weight_norm": norm} for k, norm in enumerate(last)]
-    rows = (records.result or {}).get("parties") or logged
+    """Name, columns, norm of the weights, λ of its own and file of each party, once a run has ended."""
+    rows = (records.result or {}).get("parties") or []
     names = {"name": "party", "n_features": "columns", "weight_norm": "norm of the weights", "lambda": "λ"}
     names |= {"file": "model file"}
     return table_of({key: n for key, n in names.items() if any(row.get(key) for row in rows)}, rows, [])

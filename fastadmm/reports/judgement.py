@@ -44,7 +44,7 @@ def _roc(ranking: dict[str, Any]) -> Plot:
         ax.legend(loc="lower right")
 
     said = f"The KS distance is {ks:.3f}, at score {at:.4g}.{area}"
-    return Plot("roc", "ROC", f"Each point is a threshold. {said}", lambda figure: draw(figure.add_subplot()))
+    return Plot("ROC", f"Each point is a threshold. {said}", lambda figure: draw(figure.add_subplot()))
 
 
 #: What a group of the lift table holds.

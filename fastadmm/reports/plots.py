@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 class Plot:
     """One figure of the page; its texts are plain, not HTML."""
 
-    key: str  # identifier, unique in the page
     title: str
     caption: str  # what to look for, also for readers who do not see it
     draw: Callable[[Figure], None]
@@ -42,9 +41,9 @@ class Plot:
     height: float = 2.9
 
     @cached_property
-    def svg(self) -> str:
-        """An ``<svg>`` element, ready for an HTML page."""
-        return render(self.key, self.draw, wide=self.wide, height=self.height)
+    def image(self) -> str:
+        """The figure as the address of an image."""
+        return render(self.draw, wide=self.wide, height=self.height)
 
 
 def unit_square(ax: Any, xlabel: str, ylabel: str, diagonal: str = "") -> None:
@@ -87,7 +86,7 @@ def calibration_plot(calibration: dict[str, Any]) -> Plot | None:
         "Each point is a group of rows with similar predictions; on the diagonal, predicted probabilities "
         f"are what is observed.{summary}"
     )
-    return Plot("calibration", "Calibration", caption, draw)
+    return Plot("Calibration", caption, draw)
 
 
 # --- the figures -------------------------------------------------------------------------------
@@ -104,11 +103,11 @@ def _objective(history: History) -> Plot | None:
         label_axes(ax, "round", log=wide_range(objective))
 
     caption = "Mean loss plus λ times the penalty, on the training data."
-    return Plot("objective", "Objective", caption, draw)
+    return Plot("Objective", caption, draw)
 
 
 def _measure(
-    texts: tuple[str, str, str], x: NDArray[Any], y: NDArray[np.float64], target: float | None
+    texts: tuple[str, str], x: NDArray[Any], y: NDArray[np.float64], target: float | None
 ) -> Plot | None:
     """A measure that falls over decades to its target."""
     x, y = finite(x.astype(np.float64)), positive(y)
@@ -130,13 +129,13 @@ def _measure(
         label_axes(ax, "round", log=True)
 
     goal = f" The target is {target:.3g}." if target else ""
-    key, title, caption = texts
-    return Plot(key, title, caption + goal, draw)
+    title, caption = texts
+    return Plot(title, caption + goal, draw)
 
 
 def _gap(history: History, target: float | None) -> Plot | None:
     caption = "Logarithmic scale. A proved bound, not an estimate."
-    texts = "gap-rounds", "Relative gap against rounds", caption
+    texts = "Relative gap against rounds", caption
     return _measure(texts, history.round, history.series["gap"], target)
 
 
@@ -145,7 +144,7 @@ def _stationarity(history: History, target: float | None) -> Plot | None:
         "Size of the gradient as a share of that at zero weights. The problem is not convex: a small value "
         "means a stationary point, and no global optimum is claimed."
     )
-    texts = "stationarity", "Stationarity against rounds", caption
+    texts = "Stationarity against rounds", caption
     return _measure(texts, history.round, history.series["stationarity"], target)
 
 
@@ -163,7 +162,7 @@ def _test_metrics(history: History) -> Plot | None:
             label_axes(ax, "round", log=wide_range(y))
 
     caption = "Measured on the test partition after every round; never used for training."
-    return Plot("test", "Test metrics", caption, draw, wide=len(lines) > 1)
+    return Plot("Test metrics", caption, draw, wide=len(lines) > 1)
 
 
 def metric_label(name: str) -> str:

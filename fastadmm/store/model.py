@@ -126,7 +126,7 @@ class PartyModel:
 
 @dataclass(frozen=True)
 class _Common:
-    """What a model and its shared part both say. Shapes: intercept (C,); means (M,) or (M, C)."""
+    """What a model and its shared part both say. Shapes: intercept (C,)."""
 
     loss: str  # its name, with ``:value`` where in_model says so
     task: str
@@ -136,7 +136,6 @@ class _Common:
     _: KW_ONLY
     penalty: dict[str, Any] = field(default_factory=dict)  # PENALTY, where known; for reading only
     privacy: PrivacyStatement | None = None
-    means: np.ndarray | None = None  # of shape (M,) or (M, C)
     model_id: str = field(default_factory=new_model_id)  # the id in all files of the model, see model_id
 
     def common(self) -> dict[str, Any]:
@@ -283,9 +282,7 @@ def write_shared_part(directory: Path, shared: SharedPart) -> None:
     manifest = shared.manifest()
     with create_h5(directory / COORDINATOR, "fastadmm-coordinator-model", VERSION) as file:
         file.attrs["model-id"] = shared.model_id
-        file.attrs["digest"] = shared_digest(
-            manifest, shared.intercept, shared.classes, shared.scales, shared.means
-        )
+        file.attrs["digest"] = shared_digest(manifest, shared.intercept, shared.classes, shared.scales, None)
         if np.ndim(shared.intercept):
             write_array(file, "intercepts", np.asarray(shared.intercept, dtype=np.float64))
         else:
@@ -297,8 +294,6 @@ def write_shared_part(directory: Path, shared: SharedPart) -> None:
             write_strings(file, "classes", list(shared.classes))
         if any(scale != 1.0 for scale in shared.scales):
             write_array(file, "scales", np.array(shared.scales))
-        if shared.means is not None:
-            write_array(file, "means", np.asarray(shared.means, dtype=np.float64))
     write_whole(directory / MANIFEST, tomli_w.dumps(manifest))
 
 
@@ -372,7 +367,6 @@ def open_shared_part(path: str | os.PathLike[str]) -> tuple[SharedPart, Path]:
             if "privacy" in values
             else None
         ),
-        means=means,
         model_id=model_id,
     ), directory
 
@@ -391,14 +385,10 @@ def _read_coordinator(
             intercept = float(read_attribute(file, "intercept", float))
         classes = read_strings(file, "classes") if "classes" in file else None
         scales = read_array(file, "scales", ndim=1, kind="f") if "scales" in file else np.ones(n_parties)
-        means = read_array(file, "means", kind="f") if "means" in file else None
+        means = read_array(file, "means", kind="f") if "means" in file else None  # of version 0.2
         digest = None if values["version"] in _OLD_VERSIONS else read_attribute(file, "digest", str)
     if len(scales) != n_parties or not np.isfinite(scales).all():
         raise FormatError(f"{place}: key 'scales' must hold {n_parties} finite numbers")
-    if means is not None and (
-        means.shape != (n_parties, *np.shape(intercept)) or not np.isfinite(means).all()
-    ):
-        raise FormatError(f"{place}: key 'means' must hold finite numbers for {n_parties} parties")
     if not np.isfinite(intercept).all():
         raise FormatError(f"{place}: attribute 'intercept' is {intercept}")
     if vector:
