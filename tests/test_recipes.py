@@ -80,7 +80,7 @@ class SteepestScheme(Scheme):
         return Steepest
 
     def history(self, shape, options):
-        return 16, 4
+        return 16
 
     def state_bytes(self, shape, history):
         return 8 * shape.message_size * shape.n_parties * history, 0

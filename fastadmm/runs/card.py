@@ -23,17 +23,18 @@ def model_card(model: Path) -> dict[str, Any]:
     """Collect the card of a model; only its shared part is read."""
     shared, directory = open_shared_part(model)
     # The model of a run may be named itself: then the run is around it.
-    run = next((d for d in (Path(model), directory.parent) if _has(d / "run.toml", d / "model")), None)
-    run = run if run is not None and _same(run / "model", directory) else None
+    around = directory.parent / "run.toml"
+    with storage_errors(around, "read"):
+        run = directory.parent if directory.name == "model" and around.exists() else None
     config = None if run is None else read_toml(run / "run.toml")
     if run is not None and config is not None:
         check_settings(config, run / "run.toml")
     private = is_private(shared.privacy, config)
-    result = None if config is None else RunFolder(directory.parent).finished()
+    result = None if run is None else RunFolder(run).finished()
     public = fixed_result(result or {}) if private else result or {}
     said = said_of_model(shared, directory)
-    if said is not None and said.claim and result is not None and config is not None:
-        said = said_of_run(directory.parent, result, config)
+    if said is not None and said.claim and run is not None and result is not None:
+        said = said_of_run(run, result, config or {})
     certificate = without_claim(certificate_of_model(shared.certificate, shared.privacy), said)
     return {
         "model": {
@@ -60,16 +61,6 @@ def model_card(model: Path) -> dict[str, Any]:
         "privacy": None if shared.privacy is None else shared.privacy.to_json(),
         "privacy_line": None if shared.privacy is None else shared.privacy.one_line(),
     }
-
-
-def _has(*paths: Path) -> bool:
-    with storage_errors(paths[0], "read"):
-        return all(path.exists() for path in paths)
-
-
-def _same(one: Path, other: Path) -> bool:
-    with storage_errors(one, "read"):
-        return one.samefile(other)
 
 
 def _data(config: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
