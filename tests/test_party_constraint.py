@@ -117,7 +117,7 @@ def test_command_line_and_plan(data, tmp_path, capsys):
     assert_same_run(tmp_path / "toml", tmp_path / "run")
     capsys.readouterr()
     assert run("train", data, "--lambda", 1e-2, *in_file(party_constraint=OWN), "--dry-run") == 0
-    assert "gram;" in capsys.readouterr().out
+    assert "in memory, gram" in capsys.readouterr().out
     plan = plan_run(make_config({"data": str(data), "party_constraint": OWN}))
     assert plan.scheme == plan_run(make_config({"data": str(data), "constraint": "nonnegative"})).scheme
 

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from fastadmm.errors import ConfigError
-from fastadmm.figures.figure import INSTALL_HINT
 from fastadmm.figures.numbers import NONE, format_duration, format_number, format_percent, round_up
 from fastadmm.files.atomic import shown, write_whole
 from fastadmm.judging.judgement import event_in
 from fastadmm.privacy.published import KEPT_BACK, is_private
 from fastadmm.reports.committee import coefficient_section, limits, table_of
 from fastadmm.reports.judgement import class_table, judgement_section, plain_value
-from fastadmm.reports.plots import calibration_plot, history_plots, metric_label
+from fastadmm.reports.plots import INSTALL_HINT, calibration_plot, history_plots, metric_label
 from fastadmm.reports.records import RunRecords, damaged, published, read_records
 
 #: A number of the page: its label, itself, and a note below it.

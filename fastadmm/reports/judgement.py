@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.figures.figure import DASHES, SERIES_COLOURS
 from fastadmm.figures.numbers import NONE, format_number
-from fastadmm.reports.plots import Plot, safe_label, unit_square
+from fastadmm.reports.plots import DASHED, SERIES_COLOURS, Plot, safe_label, unit_square
 
 
 def judgement_section(evaluation: dict[str, Any]) -> dict[str, Any]:
@@ -38,7 +37,7 @@ def _roc(ranking: dict[str, Any]) -> Plot:
             [false[best]] * 2,
             [false[best], true[best]],
             color=SERIES_COLOURS[1],
-            linestyle=DASHES[1],
+            linestyle=DASHED,
             label="KS",
         )
         ax.legend(loc="lower right")

@@ -1,33 +1,41 @@
-"""The figures of a run; how they are drawn is in :mod:`fastadmm.figures.figure`."""
+"""The figures of a run, as SVG: the same bytes for the same figure."""
 
 from __future__ import annotations
 
+import base64
+import io
 import unicodedata
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastadmm.figures.figure import (
-    DASHES,
-    MUTED,
-    SERIES_COLOURS,
-    any_finite,
-    finite,
-    label_axes,
-    line,
-    positive,
-    render,
-    wide_range,
-)
+from fastadmm.errors import ConfigError
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
     from fastadmm.reports.records import History
+
+INSTALL_HINT = 'the report needs matplotlib and jinja2: pip install "fastadmm[report]"'
+
+#: Points per line in a figure; more cannot be seen and make the page heavy.
+MAX_POINTS = 2000
+
+#: Colours of lines, and of what helps to read them.
+SERIES_COLOURS = ("#0072b2", "#d55e00", "#009e73")
+MUTED = "#57606b"
+DASHED = (0, (5, 2))
+
+#: What matplotlib draws with, in its own form.
+_STYLE = Path(__file__).with_name("page.mplstyle")
 
 
 @dataclass(frozen=True)
@@ -38,12 +46,23 @@ class Plot:
     caption: str  # what to look for, also for readers who do not see it
     draw: Callable[[Figure], None]
     wide: bool = False  # whether it takes the whole width of the page
-    height: float = 2.9
 
     @cached_property
     def image(self) -> str:
-        """The figure as the address of an image."""
-        return render(self.draw, wide=self.wide, height=self.height)
+        """The figure as an address that holds all of it."""
+        with _drawing():
+            from matplotlib.figure import Figure
+            from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+            # ``Figure`` without pyplot keeps no registry of open figures and needs no display.
+            layout = ConstrainedLayoutEngine(w_pad=0.06, wspace=0.06)
+            figure = Figure(figsize=(10.6 if self.wide else 5.2, 2.9), layout=layout)
+            self.draw(figure)
+            text = io.StringIO()
+            metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+            figure.savefig(text, format="svg", metadata=metadata)
+        content = base64.b64encode(text.getvalue().encode("utf-8", "replace"))
+        return f"data:image/svg+xml;base64,{content.decode()}"
 
 
 def unit_square(ax: Any, xlabel: str, ylabel: str, diagonal: str = "") -> None:
@@ -107,7 +126,7 @@ def _objective(history: History) -> Plot | None:
 
 
 def _measure(
-    texts: tuple[str, str], x: NDArray[Any], y: NDArray[np.float64], target: float | None
+    title: str, caption: str, x: NDArray[Any], y: NDArray[np.float64], target: float | None
 ) -> Plot | None:
     """A measure that falls over decades to its target."""
     x, y = finite(x.astype(np.float64)), positive(y)
@@ -121,7 +140,7 @@ def _measure(
             ax.axhline(
                 target,
                 color=SERIES_COLOURS[1],
-                linestyle=DASHES[1],
+                linestyle=DASHED,
                 linewidth=1.4,
                 label=f"target {target:.3g}",
             )
@@ -129,14 +148,13 @@ def _measure(
         label_axes(ax, "round", log=True)
 
     goal = f" The target is {target:.3g}." if target else ""
-    title, caption = texts
     return Plot(title, caption + goal, draw)
 
 
 def _gap(history: History, target: float | None) -> Plot | None:
     caption = "Logarithmic scale. A proved bound, not an estimate."
-    texts = "Relative gap against rounds", caption
-    return _measure(texts, history.round, history.series["gap"], target)
+    title = "Relative gap against rounds"
+    return _measure(title, caption, history.round, history.series["gap"], target)
 
 
 def _stationarity(history: History, target: float | None) -> Plot | None:
@@ -144,8 +162,8 @@ def _stationarity(history: History, target: float | None) -> Plot | None:
         "Size of the gradient as a share of that at zero weights. The problem is not convex: a small value "
         "means a stationary point, and no global optimum is claimed."
     )
-    texts = "Stationarity against rounds", caption
-    return _measure(texts, history.round, history.series["stationarity"], target)
+    title = "Stationarity against rounds"
+    return _measure(title, caption, history.round, history.series["stationarity"], target)
 
 
 def _test_metrics(history: History) -> Plot | None:
@@ -177,3 +195,62 @@ def safe_label(name: str, limit: int = 22) -> str:
         c if unicodedata.category(c) not in ("Cc", "Cs") else "\N{REPLACEMENT CHARACTER}" for c in name
     )
     return clean if len(clean) <= limit else clean[: limit - 1] + "…"
+
+
+# --- how they are drawn -----------------------------------------------------------------------------------
+
+
+@contextmanager
+def _drawing() -> Iterator[Any]:
+    """Our style within, the settings of the program that called us afterwards."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise ConfigError(INSTALL_HINT) from error
+    with warnings.catch_warnings(), matplotlib.rc_context():
+        # A browser has the glyphs that matplotlib's own font lacks; a file shows a box.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(matplotlib.rc_params_from_file(_STYLE, use_default_template=False))
+        yield matplotlib
+
+
+def line(ax: Axes, x: NDArray[Any], y: NDArray[np.float64], colour: str) -> None:
+    """Draw one line, thinned to about :data:`MAX_POINTS` with its ends. Shapes: x, y (T,)."""
+    # A line of few points shows them; a single point would be invisible otherwise.
+    marker = "o" if np.count_nonzero(np.isfinite(y)) <= 40 else None
+    kept = np.unique(np.linspace(0, y.size - 1, min(y.size, MAX_POINTS)).astype(np.intp))
+    ax.plot(x[kept], y[kept], color=colour, marker=marker)
+
+
+def label_axes(ax: Axes, xlabel: str, *, log: bool) -> None:
+    """Name the horizontal axis, and make the vertical one logarithmic or not."""
+    from matplotlib.ticker import MaxNLocator
+
+    ax.set_xlabel(xlabel)
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=xlabel == "round"))
+    if log:
+        ax.set_yscale("log")
+        ax.yaxis.set_major_formatter("{x:g}")
+        ax.yaxis.set_minor_formatter("")
+
+
+def finite(y: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return y with NaN for what an axis cannot show."""
+    return np.where(np.abs(y) < 1e200, y, np.nan)
+
+
+def positive(y: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return y with NaN for what a logarithmic axis cannot show."""
+    return np.where((y > 1e-200) & (y < 1e200), y, np.nan)
+
+
+def any_finite(y: NDArray[np.float64]) -> bool:
+    """Whether there is anything to draw."""
+    return bool(np.isfinite(y).any())
+
+
+def wide_range(y: NDArray[np.float64]) -> bool:
+    """Whether a logarithmic axis suits the values."""
+    values = y[np.isfinite(y)]
+    return bool(values.min() > 0.0 and values.max() / 50.0 > values.min())
