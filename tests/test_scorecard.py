@@ -134,6 +134,22 @@ def test_large_numbers_have_the_bins_of_small_ones() -> None:
     np.testing.assert_array_equal(small.feature, large.feature)
 
 
+def test_a_column_that_alone_separates_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=4000)
+    y = rng.random(4000) < 0.03 / (1 + np.exp(-2 * x))
+    rows = [f"{x[i]:.3f},{int(y[i]) * 3},{int(y[i])}\n" for i in range(4000)]
+    (tmp_path / "t.csv").write_text("x,dunned,bad\n" + "".join(rows))
+    convert(tmp_path / "t.csv", tmp_path / "p", label="bad", columns="2")
+    capsys.readouterr()
+    assert not run("scorecard", "bins", tmp_path / "p", "-o", tmp_path / "w", "--json")
+    said = capsys.readouterr()
+    found = {row["column"]: row for row in json.loads(said.out)["columns"]}
+    assert found["dunned"]["iv_cross"] > 5
+    assert {name for name, row in found.items() if row["used"]} == {"x"}
+    assert "dunned: parts the classes only in bins below --min-share or --min-events" in said.err
+
+
 def test_own_edges(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ("scorecard", "bins", home / "p", "-o", tmp_path / "w", "--bins", "age=25,40.5,79")
     assert not run(*command)

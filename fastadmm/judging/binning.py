@@ -7,7 +7,7 @@ that the other folds give its cell: rows that chose neither bins nor weights say
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -79,6 +79,7 @@ class Fitted:
     feature: Array
     iv_cross: float  # of rows that did not
     luck: float  # what iv_cross reaches without any signal
+    small: bool = False  # whether its bins have fewer rows than the rules ask for, as no others part classes
 
     def worth(self, least: float) -> bool:
         """Whether rows that did not choose the bins say that the column separates the classes."""
@@ -90,6 +91,14 @@ def fit_bins(cells: Cells, target: Array, weight: Array, rules: Rules) -> Fitted
 
     Shapes: target, weight (N,).
     """
+    found = _fit(cells, target, weight, rules)
+    if len(found.woe) > 2 or rules.given:
+        return found
+    free = _fit(cells, target, weight, replace(rules, most=2, share=0.0, least=0.0))
+    return replace(free, small=True) if len(free.woe) > 2 and free.worth(0.0) else found
+
+
+def _fit(cells: Cells, target: Array, weight: Array, rules: Rules) -> Fitted:
     groups, edges, events, others, woe = _weighed(cells, target, weight, rules)
     feature, fold = np.empty(len(target)), _folds(target)
     for k in range(_FOLDS):

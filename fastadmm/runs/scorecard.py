@@ -252,12 +252,16 @@ def bin_columns(
         found = fit_bins(cells, *said, rules)
         bins = _bins(found, cells)
         used = binning.least is None or (
-            found.worth(binning.least) and len(set(bins.woe[: None if bins.knows_missing else -1])) > 1
+            found.worth(binning.least)
+            and not found.small
+            and len(set(bins.woe[: None if bins.knows_missing else -1])) > 1
         )
         told = {"iv": found.iv, "iv_cross": found.iv_cross, "luck": found.luck, "used": used}
         rows.append({"party": party, "column": name, "bins": bins.count, **told})
         if rules.given and min(bins.events[:-1] + bins.others[:-1]) < rules.least:
             notes.append(f"{name}: one of --bins has fewer than {rules.least:g} rows of a class")
+        if found.small:
+            notes.append(f"{name}: parts the classes only in bins below --min-share or --min-events: a leak?")
         if used:
             kept.append(replace(column, indicator=False, bins=bins))
             features.append(found.feature[:, None])
