@@ -232,3 +232,16 @@ def test_control_groups_leave_what_is_not_used(tmp_path, version):
     assert _group_memory(root, own) == 10
     own.unlink()
     assert _group_memory(root, own) == 10
+
+
+def test_a_limit_of_the_address_space_is_kept():
+    pytest.importorskip("resource")
+    program = (
+        "import resource, sys\n"
+        "from fastadmm.runs.environment import available_memory\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[1]), resource.RLIM_INFINITY))\n"
+        "print(available_memory())\n"
+    )
+    most = 3 * 10**9
+    left = int(python(program, most, check=True).stdout)
+    assert 0 < left < most

@@ -39,8 +39,8 @@ def _processor() -> str:
 
 
 def available_memory() -> int | None:
-    """Bytes that machine and control groups leave to a new allocation; None if unknown."""
-    found = (_machine_memory(), _group_memory())
+    """Bytes that machine, control groups and ``ulimit -v`` leave to a new allocation; None if unknown."""
+    found = (_machine_memory(), _group_memory(), _address_space())
     known = [amount for amount in found if amount is not None]
     return min(known, default=None)
 
@@ -69,6 +69,21 @@ def _left_in(group: Path, limit: str, usage: str, cache: str) -> int | None:
         return max(0, int(most) - int(used) + int(told.get(cache, 0)))
     except (OSError, ValueError):
         return None
+
+
+def _address_space() -> int | None:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if most == resource.RLIM_INFINITY:
+        return None
+    try:
+        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[0]
+    except OSError:
+        return most
+    return max(0, most - int(pages) * resource.getpagesize())
 
 
 def _machine_memory() -> int | None:
