@@ -185,6 +185,16 @@ def test_settings_without_an_option_are_set_by_their_keys(tmp_path, capsys):
         assert message in capsys.readouterr().err
 
 
+def test_a_regression_on_two_classes_is_pointed_out(tmp_path, capsys):
+    write_problem(tmp_path / "a.parts")
+    for loss, warned in (("squared", 1), ("huber", 1), ("logistic", 0), ("hinge", 0)):
+        assert run("train", tmp_path / "a.parts", "--loss", loss, "-o", tmp_path / loss) == 0
+        assert capsys.readouterr().err.count("warning") == warned, loss
+        labels, parties = tmp_path / "a.parts/labels.h5", ("--party", "a", "--party", "b")
+        assert run("coordinator", "start", labels, *parties, "--loss", loss, "-o", tmp_path / f"c{loss}") == 0
+        assert "".join(capsys.readouterr()).count("warning") == warned, loss
+
+
 @pytest.mark.parametrize(
     "program", [[sys.executable, "-m", "fastadmm"], [Path(sys.executable).with_name("fastadmm")]]
 )

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from fastadmm.errors import ConfigError
 from fastadmm.judging.judgement import auc_interval, judgement
+from fastadmm.judging.looks import say
 from fastadmm.judging.ranking import rank_rows
 from fastadmm.problem.losses import get_loss
-from fastadmm.runs.columns import bin_edges, bin_weights, stability_index
+from fastadmm.runs.columns import bin_edges, bin_weights, score_drift, stability_index
+from fastadmm.runs.evaluate import evaluate_partition
 
 from run_tools import refused, run, write_blocks
 from sklearn import metrics
@@ -119,6 +121,15 @@ def rng_weights(n):
     return np.random.default_rng(3).uniform(0.2, 3.0, n)
 
 
+def test_scale_of_weights_does_not_matter_to_drift():
+    rng = np.random.default_rng(5)
+    old, new = rng.normal(size=500), rng.normal(1.0, 1.0, 500)
+    weight = rng.uniform(0.5, 1.5, 500)
+    found, tiny = (score_drift(old, new, (w, w))["psi"] for w in (weight, weight / 1e6))
+    assert found > 0.5
+    assert tiny == pytest.approx(found, rel=1e-9)
+
+
 def test_bins_and_stability():
     rng = np.random.default_rng(4)
     old, new = rng.normal(size=1000), rng.normal(0.5, 1.0, 800)
@@ -132,16 +143,18 @@ def test_bins_and_stability():
     assert stability_index(before, after) == pytest.approx(float(((p - q) * np.log(p / q)).sum()), rel=1e-12)
     assert stability_index(before, before * 3.0) == pytest.approx(0.0, abs=1e-15)
     assert np.isfinite(stability_index(np.array([5.0, 0.0]), np.array([0.0, 5.0])))
-    # few values have a bin each, and what is between them
+    # few values have a bin each, and what is between them; weights are repeated rows
     few = np.array([0.0, 1.0, 1.0, 5.0])
     values = np.array([-1.0, 0.0, 0.5, 1.0, 2.0, 5.0, 6.0])
     assert np.searchsorted(bin_edges(few), values).tolist() == list(range(7))
+    weight = rng.integers(0, 3, 1000)
+    np.testing.assert_array_equal(bin_edges(old, weight.astype(float)), bin_edges(np.repeat(old, weight)))
 
 
 def test_what_cannot_be_judged_is_said():
     loss, y, z = get_loss("logistic"), np.ones(6), np.linspace(-1.0, 1.0, 6)
     document = judgement(loss, y, z, None)
-    assert "only one class" in document["notes"][0]
+    assert document["looks"] == [say("one-class", label="1")]
     assert "ranking" not in document
     document = judgement(loss, np.r_[y, 0.0], np.zeros(7), None)
     assert "same score" in document["notes"][0]
@@ -166,17 +179,20 @@ def test_evaluate(tmp_path, capsys):
     y = (blocks[0][:, 0] + blocks[1][:, 0] + rng.normal(size=200) > 0.0).astype(float)
     weight = rng.uniform(0.5, 2.0, 200)
     write_blocks(tmp_path / "a.parts", blocks, y, sample_weight=weight)
-    write_blocks(tmp_path / "b.parts", [blocks[0][::-1] + 1.0, blocks[1][::-1]], y[::-1])
+    write_blocks(tmp_path / "b.parts", [blocks[0] + 1.0, blocks[1]], y)
     assert run("train", tmp_path / "a.parts", "-q", "-o", tmp_path / "run") == 0
     capsys.readouterr()
-    given = [tmp_path / "run", tmp_path / "b.parts"]
+    given = [tmp_path / "run", tmp_path / "b.parts", "--reference", tmp_path / "a.parts"]
     assert run("evaluate", *given, "--threshold", 0.3) == 0
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 80
     assert len(text.splitlines()) <= 25
-    for word in ("KS distance", "average precision", "95 % interval", "threshold 0.3"):
+    for word in ("KS distance", "average precision", "95 % interval", "PSI", "threshold 0.3"):
         assert word in text
     document = json.loads((tmp_path / "run" / "evaluation.json").read_text())
+    assert document["looks"] == []  # the labels of training, with other features
+    assert document["drift"]["psi"] > 0.25
+    assert sum(own["reference"] for own in document["drift"]["bins"]) == pytest.approx(1.0)
     assert run("report", tmp_path / "run") == 0
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     for word in ("ROC", "average precision", "Tenths of the rows", "threshold 0.3"):
@@ -186,3 +202,6 @@ def test_evaluate(tmp_path, capsys):
         (tmp_path / "run" / "evaluation.json").write_text(json.dumps(damaged))
         assert "evaluate again" in refused(capsys, 4, "report", tmp_path / "run")
     assert "no probability" in refused(capsys, 5, "evaluate", *given, "--threshold", 2)
+    assert evaluate_partition(tmp_path / "run", tmp_path / "a.parts", reference=tmp_path / "a.parts")[
+        "drift"
+    ]["psi"] == pytest.approx(0.0, abs=1e-12)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fastadmm.data_tools.alignment import Alignment, write_alignment
 from fastadmm.data_tools.building import Places
 from fastadmm.data_tools.columns import Column
 from fastadmm.data_tools.table_notes import column_notes
@@ -160,6 +161,17 @@ def test_rows_of_training(tmp_path, capsys):
         assert looks == [] if not count else f": {count} of " in looks[0]
 
 
+@pytest.mark.parametrize(("test", "seen"), [("same", ["seen"]), ("other", [])])
+def test_rows_that_ids_only_number_are_known_by_their_columns(test, seen, tmp_path, capsys):
+    convert(table(tmp_path / "same.csv"), capsys)
+    convert(table(tmp_path / "other.csv", u=np.arange(N) % 7), capsys)  # the same labels
+    given = ("train", tmp_path / "same.parts", "--test", tmp_path / f"{test}.parts", "-o", tmp_path / "run")
+    assert run(*given, "--quiet", "--json") == 0
+    assert names(json.loads(capsys.readouterr().out).get("looks", ())) == seen
+    assert run("evaluate", tmp_path / "run", tmp_path / f"{test}.parts", "--json") == 0
+    assert names(json.loads(capsys.readouterr().out)["looks"]) == seen
+
+
 def test_private_runs_look_at_headers_alone(tmp_path, capsys, monkeypatch):
     source = table(tmp_path / "t.csv", np.r_[np.arange(N), np.arange(99)], after=Y + 0.0, row=np.arange(N))
     description = tmp_path / "columns.toml"
@@ -181,13 +193,28 @@ def test_private_runs_look_at_headers_alone(tmp_path, capsys, monkeypatch):
     assert json.loads(capsys.readouterr().out)["looks"] == []
 
 
+def test_labels_among_columns(tmp_path, capsys):
+    """The columns of a label holder, joined by the list beside which 'federate align' wrote the labels."""
+    source = table(tmp_path / "a.csv", id=np.arange(N) + 10_000)
+    assert run("convert", "--guest", source, "--id", "id", "--label", "y", "-o", tmp_path / "a.parts") == 0
+    ids = open_partition(tmp_path / "a.parts")
+    write_alignment(tmp_path / "rows.json", Alignment(ids.parties[0].ids(), ids.row_digest))
+    (tmp_path / "labels.h5").write_bytes((tmp_path / "a.parts" / "labels.h5").read_bytes())
+    capsys.readouterr()
+    how = ("--host", source, "--id", "id", "--align", tmp_path / "rows.json", "--task", "classification")
+    for more, found in (((), ["leak"]), (("--drop", "y"), [])):
+        out = ("-o", tmp_path / "host.parts", "--force", "--json")
+        assert run("convert", *how, *more, *out) == 0
+        assert names(json.loads(capsys.readouterr().out)["report"]) == found
+
+
 def test_one_class_is_evaluated_and_not_trained_on(tmp_path, capsys):
     convert(table(tmp_path / "t.csv"), capsys)
     assert run("train", tmp_path / "t.parts", "-o", tmp_path / "run", "--quiet") == 0
     convert(table(tmp_path / "m.csv", ~Y), capsys, "--like", tmp_path / "t.parts")
     assert run("evaluate", tmp_path / "run", tmp_path / "m.parts", "--json") == 0
     found = json.loads(capsys.readouterr().out)
-    assert "only one class" in found["notes"][-1]
+    assert names(found["looks"])[-1] == "one-class"
     assert found["metrics"]["auc"] is None
     assert found["metrics"]["log_loss"] > 0.0
     for command in (
@@ -210,6 +237,14 @@ def test_a_rare_class_and_the_usual_threshold():
     assert line.endswith("evaluate with --threshold 0.05 [rare]")
     assert judgement(loss, y, z, None, 0.1)["looks"] == judgement(loss, y, z + 2.0, None)["looks"] == []
     assert "--threshold 0.95 [rare]" in judgement(loss, 1.0 - y, -z, None)["looks"][0]
+
+
+def test_classes_given_to_a_loss_of_numbers(tmp_path, capsys):
+    convert(table(tmp_path / "t.csv"), capsys)
+    assert run("train", tmp_path / "t.parts", "--loss", "poisson", "-o", tmp_path / "run", "--json") == 0
+    said = capsys.readouterr()
+    assert names(json.loads(said.out)["looks"]) == names(said.err.splitlines()) == ["numbers"]
+    assert "--loss logistic" in said.err
 
 
 def test_a_class_too_rare_for_folds_is_called_by_its_label():

@@ -48,7 +48,7 @@ resume short --rounds 2000
 inspect run
 inspect run/model
 evaluate run test.parts
-evaluate run test.parts --threshold 0.3
+evaluate run test.parts --threshold 0.3 --reference train.parts
 predict run test.parts -o predictions.csv
 drift train.parts test.parts
 columns train.parts --labels train.parts/labels.h5

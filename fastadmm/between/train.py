@@ -29,6 +29,7 @@ from fastadmm.between.task import persistent
 from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import read_bytes
+from fastadmm.runs.check import doubts
 from fastadmm.runs.config import make_config, refuse
 from fastadmm.runs.export import import_party
 from fastadmm.runs.folder import EXCHANGE, RunFolder
@@ -91,6 +92,8 @@ def new_run(
     run, folder = new_run_id(), RunFolder(out, EXCHANGE)
     holder = open_own(config, own, names, open_labels(Path(config.data)))
     problem, data = problem_of(config, names, None, holder)
+    for line in doubts(data.task, problem.loss):
+        say(line)
     for path in other_labels(config).values():
         for line in seen_by_ids(data, open_labels(Path(path)), config.privacy.mode != "none"):
             say(line)

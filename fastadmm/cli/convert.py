@@ -279,7 +279,7 @@ def _convert_tables(
         how: dict[str, Any] = {"compression": options.compression, "progress": progress}
         partition = write_plan(plan, out, force=force, **how)
     if options.public_columns is None:
-        plan.report.extend(partition_looks(partition))
+        plan.report.extend(partition_looks(partition, tables.align))
     return plan, _summary(partition) | told | _held_out(options.split, out)
 
 

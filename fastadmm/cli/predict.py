@@ -199,19 +199,22 @@ def evaluate(
     model: Path = argument("Run directory or model directory."),
     data: list[Path] = argument("Labelled partition with the same columns, or CSV or Parquet tables."),
     threshold: float | None = option("Probability above which the second class is predicted. (default: 0.5)"),
+    reference: Path | None = option(
+        "Training partition, to measure how far scores have shifted since (PSI)."
+    ),
     *,
     rows: _Labelled,
     as_json: bool = JSON,
 ) -> None:
-    """Measure log loss, AUC, KS, calibration and confusion, or RMSE, MAE, R², D², on labelled data."""
+    """Measure log loss, AUC, KS, calibration, confusion and drift, or RMSE, MAE, R², D², on labelled data."""
     from fastadmm.runs.evaluate import evaluate_partition, evaluate_tables
 
+    how: dict[str, Any] = {"threshold": threshold, "reference": reference}
     options = rows.of(data, "evaluate")
     if options is None:
-        document = evaluate_partition(model, data[0], threshold=threshold)
+        document = evaluate_partition(model, data[0], **how)
     else:
-        how: dict[str, Any] = {"label": rows.label, "weight": rows.weight, "threshold": threshold}
-        document = evaluate_tables(model, data, options, **how)
+        document = evaluate_tables(model, data, options, label=rows.label, weight=rows.weight, **how)
     print_evaluation(document, as_json)
 
 
@@ -258,4 +261,8 @@ def _metric_rows(document: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append(("average precision", f"{ranking['average_precision']:.6f}"))
         rows.append((f"KS distance (at {ranking['ks_score']:.4g})", f"{ranking['ks']:.6f}"))
         rows.append(("lift of the top tenth", f"{ranking['groups'][0]['lift']:.4f}"))
+    if "drift" in document:
+        drift = document["drift"]
+        beyond = f", {drift['outside']} rows outside" if drift["outside"] else ""
+        rows.append((f"PSI of scores since {printable(drift['reference'])}", f"{drift['psi']:.4f}{beyond}"))
     return rows

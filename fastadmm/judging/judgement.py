@@ -74,7 +74,7 @@ def ranking_of(loss: Loss, y: Array, z: Array, weight: Array) -> tuple[Ranking |
         return None, ""
     present = np.unique(y[weight > 0.0])
     if len(present) < 2:
-        return None, "only one class occurs: no ROC, precision-recall or lift curve, and no KS distance"
+        return None, ""  # a look tells it
     found = rank_rows(y, _shown_score(loss, z), weight)
     said = "all rows have the same score: curves and KS say nothing" if len(found.scores) == 1 else ""
     return found, said
@@ -131,6 +131,8 @@ def _looks(confusion: dict[str, Any], threshold: float | None) -> list[str]:
     matrix, classes = np.array(confusion["matrix"]), confusion["classes"]
     shares = matrix.sum(axis=1) / matrix.sum()
     c = int(np.argmin(shares))
+    if shares.max() == 1.0:
+        return [say("one-class", label=classes[int(np.argmax(shares))])]
     found = matrix[c, c] / matrix[c].sum() if shares[c] else 1.0
     if len(matrix) > 2 or threshold is not None or shares[c] >= _RARE or found >= 0.5:
         return []

@@ -47,10 +47,20 @@ LOOKS = {
         "{place}: {count} of {n} rows are rows of training, and say nothing about new ones: {settles}",
         "convert other rows with --like",
     ),
+    "one-class": Look(
+        "one class in `evaluate`; training refuses it",
+        "all labels are {label!r}: AUC, curves, lift and KS distance are undefined; for them {settles}",
+        "convert more rows with --like",
+    ),
     "rare": Look(
         "a class below a tenth of the rows, most of it missed by threshold 0.5",
         "{label!r} is {share:.2g} % of the rows, and threshold 0.5 finds {found:.2g} % of them: {settles}",
         "evaluate with --threshold {rate:.2g}",
+    ),
+    "numbers": Look(
+        "two classes given to a loss of numbers, such as `poisson`",
+        "warning: loss {loss} fits the numbers 0 and 1 of two classes: for their probability {settles}",
+        "train with --loss logistic",
     ),
 }
 

@@ -9,6 +9,7 @@ import numpy as np
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown
+from fastadmm.judging.looks import say
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.losses import parse_loss
 from fastadmm.runs.config import own_lambdas, party_constraints
@@ -54,6 +55,8 @@ def check_run(config: RunConfig, display: Notes, *, whole: bool = False) -> Chec
         f"({', '.join(f'{p.name}: {p.n_features}' for p in partition.parties)} features)"
     )
     for line in plan.lines() if whole or plan.limited else [plan.sentence()]:
+        display.note(line)
+    for line in doubts(partition.task, loss):
         display.note(line)
     check_limit(plan, config.memory is not None, free, shown(config.data))
     return CheckedRun(partition, test_partition, loss, plan)
@@ -131,6 +134,12 @@ def refuse_exposures(labels: LabelData | None, loss: Loss) -> None:
             f"{shown(labels.path)}: has exposures, and loss {loss.name} no logarithmic link: train with "
             "--loss poisson, negative_binomial, tweedie or gamma, or convert with --offset"
         )
+
+
+def doubts(task: str, loss: Loss) -> list[str]:
+    """Warn of a loss that fits the labels, and is perhaps not meant."""
+    numbers = task == "classification" and loss.task == "regression"
+    return [say("numbers", loss=loss.name)] if numbers else []
 
 
 def check_same_labels(test: Partition, train: Partition, place: str) -> None:

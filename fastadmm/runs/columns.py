@@ -72,6 +72,21 @@ def _rows_in(bins: Bins | None, values: Array, edges: Array) -> Array:
     return bin_weights(np.array(bins.woe), levels[:-1], np.add(bins.events, bins.others))
 
 
+def score_drift(old: Array, new: Array, weights: tuple[Array | None, Array | None]) -> dict[str, Any]:
+    """How far scores have moved between two sets of rows. Shapes: old, new (N,)."""
+    # An empty bin counts as half a row: the mean weight is 1, on whatever scale weights are given.
+    first, second = (None if weight is None else weight / weight.mean() for weight in weights)
+    edges = bin_edges(old, first)
+    before, after = bin_weights(old, edges, first), bin_weights(new, edges, second)
+    rows = zip([None, *edges.tolist()], (before / before.sum()).tolist(), (after / after.sum()).tolist())
+    return {
+        "n_samples": len(old),
+        "psi": stability_index(before, after),
+        "outside": int(bin_weights(new, edges)[before == 0.0].sum()),
+        "bins": [{"above": above, "reference": p, "new": q} for above, p, q in rows if p + q > 0.0],
+    }
+
+
 def column_report(path: Path, labels: Path | None = None) -> list[dict[str, Any]]:
     """Correlation of each party's columns, and their information value."""
     found = None if labels is None else two_classes(labels, None, labels)
@@ -160,17 +175,18 @@ def correlations(covariance: Array) -> Array:
     return np.asarray(covariance * scale * scale[:, np.newaxis])
 
 
-def bin_edges(values: Array, count: int = 10) -> Array:
+def bin_edges(values: Array, weight: Array | None = None, count: int = 10) -> Array:
     """Upper edges of bins that hold equal shares of a reference, or one value each of a few.
 
     What lies below or above the reference, or between its few values, has bins of its own.
 
-    Shapes: values (N,).
+    Shapes: values, weight (N,).
     """
-    levels, rows = np.unique(values, return_counts=True)
+    counted = np.ones(len(values)) if weight is None else weight
+    levels, at = np.unique(values[counted > 0.0], return_inverse=True)
     if len(levels) <= count:
         return np.unique([np.nextafter(levels, -np.inf), levels])
-    mass = np.cumsum(rows)
+    mass = np.cumsum(np.bincount(at, counted[counted > 0.0]))
     wanted = mass[-1] * np.arange(1, count) / count
     inner = levels[np.searchsorted(mass, wanted * (1.0 - 1e-12))]
     return np.unique([np.nextafter(levels[0], -np.inf), *inner, levels[-1]])

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from fastadmm.errors import ConfigError, InputError, StorageError
 from fastadmm.files.atomic import shown, write_whole
@@ -13,6 +16,7 @@ from fastadmm.runs.looks import seen_in_training
 from fastadmm.runs.predict import Predictions, notes_of, predict_partition, score_tables
 from fastadmm.store.label_file import LabelData
 from fastadmm.store.model import Model, open_model
+from fastadmm.store.partition import Partition
 
 if TYPE_CHECKING:
     from fastadmm.data_tools.per_table import TableRows
@@ -27,8 +31,14 @@ def evaluate_partition(model: Path, data: Path, **how: Any) -> dict[str, Any]:
     assert partition is not None
     if partition.labels is None:
         raise InputError(f"{shown(data)}: no labels: evaluation needs them")
-    looks = seen_in_training(Path(model), partition.labels)
+    alike = partial(_same_scores, open_model(model), predictions)
+    looks = seen_in_training(Path(model), partition.labels, alike)
     return evaluate_predictions(model, predictions, partition.labels, data, looks=looks, **how)
+
+
+def _same_scores(model: Model, predictions: Predictions, trained: Partition) -> bool:
+    """Whether the rows of training have these scores."""
+    return np.allclose(model.linear_predictor(trained), predictions.score)
 
 
 def evaluate_tables(
@@ -44,7 +54,8 @@ def evaluate_tables(
     trained = open_model(model)
     predictions, found = score_tables(trained, paths, options, labelled=True)
     labels = _labels(trained, found, options, label, weight)
-    looks = seen_in_training(Path(model), labels, found.ids)
+    alike = partial(_same_scores, trained, predictions)
+    looks = seen_in_training(Path(model), labels, alike, found.ids)
     how |= {"notes": found.notes, "looks": looks}
     return evaluate_predictions(model, predictions, labels, paths[0], **how)
 
@@ -92,6 +103,7 @@ def evaluate_predictions(
     data: Path,
     *,
     threshold: float | None = None,
+    reference: Path | None = None,
     looks: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> dict[str, Any]:
@@ -120,6 +132,8 @@ def evaluate_predictions(
     if said := [*notes, *notes_of(trained)]:
         document["notes"] = [*document.get("notes", ()), *said]
     document["looks"] = [*looks, *document.get("looks", ())]
+    if reference is not None:
+        document["drift"] = _drift(model, reference, predictions, weight)
     if (Path(model) / "run.toml").exists():
         try:
             write_whole(Path(model) / "evaluation.json", json.dumps(document, indent=2) + "\n")
@@ -128,3 +142,17 @@ def evaluate_predictions(
             hint = f"to print the result without keeping it, evaluate {aside}"
             raise StorageError(f"{error}; {hint}") from error
     return document
+
+
+def _drift(
+    model: Path, reference: Path, predictions: Predictions, weight: np.ndarray | None
+) -> dict[str, Any]:
+    """How far scores have moved since a reference, such as the training rows. Shapes: weight (N,)."""
+    from fastadmm.runs.columns import score_drift
+
+    if predictions.score.ndim == 2:
+        raise ConfigError("reference: a model of several classes has no single score to compare")
+    before = predict_partition(model, reference)
+    known = None if before.partition is None else before.partition.labels
+    weights = None if known is None else known.sample_weight, weight
+    return {"reference": reference.resolve().name, **score_drift(before.mean, predictions.mean, weights)}

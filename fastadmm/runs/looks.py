@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from fastadmm.runs.config import recorded
 from fastadmm.runs.display import Display
 from fastadmm.runs.load import LoadedRun
 from fastadmm.runs.provenance import provenance_of
-from fastadmm.store.label_file import LabelData
+from fastadmm.store.label_file import LabelData, open_labels
 from fastadmm.store.partition import Partition, open_partition
 from fastadmm.store.party_file import PartyData
 from fastadmm.store.table_columns import column_values, table_columns
@@ -45,15 +47,22 @@ def look_at(
     for other in others:
         trained, asked = loaded.partition, other.labels
         if trained.labels is not None and asked is not None:
-            lines += seen_by_ids(trained.labels, asked, headers)
+            alike = partial(same_content, trained, other)
+            lines += seen_by_ids(trained.labels, asked, headers, alike=alike)
     for line in lines:
         display.note(line)
-    return replace(loaded, looks=tuple(lines))
+    return replace(loaded, looks=(*loaded.looks, *lines))
 
 
-def partition_looks(partition: Partition) -> list[str]:
-    """What is seen in the columns of each party, by the labels where there are any."""
+def partition_looks(partition: Partition, alignment: Path | None = None) -> list[str]:
+    """What is seen in the columns of each party, by the labels where there are any.
+
+    Rows without labels may have those that 'federate align' wrote beside their list, ``alignment``.
+    """
     labels = partition.labels
+    if labels is None and alignment is not None and (beside := alignment.parent / "labels.h5").exists():
+        found = open_labels(beside)
+        labels = found if found.row_digest == partition.row_digest else None
     return [] if labels is None else [line for party in partition.parties for line in _leaks(party, labels)]
 
 
@@ -87,15 +96,22 @@ def _leaks(party: PartyData, labels: LabelData) -> list[str]:
     return [say("leak", place=party.name, columns=columns, column=listed, settles=settles)]
 
 
-def seen_by_ids(trained: LabelData, other: LabelData, headers: bool, ids: Array | None = None) -> list[str]:
+def seen_by_ids(
+    trained: LabelData,
+    other: LabelData,
+    headers: bool,
+    ids: Array | None = None,
+    alike: Callable[[], bool] = lambda: True,
+) -> list[str]:
     """Whether rows are rows of training, by their ids; where these number the rows, by all labels.
 
-    Shapes: ids (N,), of rows that come from a table.
+    ``alike`` says whether the features are the same, too, where somebody knows. Shapes: ids (N,), of rows
+    that come from a table.
     """
     same = trained.row_digest == (other.row_digest if ids is None else row_digest(ids))
     numbered = np.array_equal(trained.ids(), np.arange(trained.n_samples))
     if numbered or headers or same:
-        same = same and (not numbered or np.array_equal(trained.y, other.y))
+        same = same and (not numbered or (np.array_equal(trained.y, other.y) and alike()))
         count = other.n_samples if same else 0
     else:
         rows = (trained.ids(), other.ids() if ids is None else ids)
@@ -104,7 +120,9 @@ def seen_by_ids(trained: LabelData, other: LabelData, headers: bool, ids: Array 
     return [say("seen", place=shown(other.path), count=count, n=other.n_samples)] if count else []
 
 
-def seen_in_training(run: Path, other: LabelData, ids: Array | None = None) -> list[str]:
+def seen_in_training(
+    run: Path, other: LabelData, alike: Callable[[Partition], bool], ids: Array | None = None
+) -> list[str]:
     """The same of the rows that a run was trained on, if these are still where they were."""
     try:
         found = recorded(run)
@@ -112,9 +130,14 @@ def seen_in_training(run: Path, other: LabelData, ids: Array | None = None) -> l
         if trained.labels is None or provenance_of(trained) != _training(found.provenance):
             return []
         private = found.config.privacy.mode != "none"
-        return seen_by_ids(trained.labels, other, private, ids)
+        return seen_by_ids(trained.labels, other, private, ids, lambda: alike(trained))
     except FastadmmError:
         return []  # of a model alone, or without its data, nothing is known
+
+
+def same_content(one: Partition, other: Partition) -> bool:
+    """Whether two partitions have the same features."""
+    return provenance_of(one)["content"] == provenance_of(other)["content"]
 
 
 def _training(provenance: Any) -> Any:

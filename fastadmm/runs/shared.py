@@ -151,6 +151,8 @@ def _load(config: RunConfig, comm: Comm, display: Display) -> _SharedRun:
     checked = CheckedRun(partition, test, loss, plan)
     elsewhere = [_Elsewhere((n, p.n_features)) for p in parts]
     whole = comm.agreed(lambda: _whole(given, checked, elsewhere))
+    for line in whole.looks:
+        display.note(line)
     own = whole.problem.own_lambda
     factors = [1.0] * len(parts) if own is None else own.factors
     blocks = [

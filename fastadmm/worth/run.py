@@ -15,7 +15,7 @@ from fastadmm.runs.display import Notes, Silent
 from fastadmm.runs.folder import RunFolder
 from fastadmm.runs.interrupt import stop_on_signal
 from fastadmm.runs.load import load_problem
-from fastadmm.runs.looks import seen_in_training
+from fastadmm.runs.looks import same_content, seen_in_training
 from fastadmm.runs.provenance import provenance_of
 from fastadmm.settings.keys import DECISIVE, SETTINGS
 from fastadmm.settings.run import RunConfig
@@ -66,7 +66,7 @@ def worth_of_run(
     if test is not None:
         tested = open_partition(test)
         assert tested.labels is not None  # load_problem has asked for them
-        for line in seen_in_training(run, tested.labels):
+        for line in seen_in_training(run, tested.labels, lambda trained: same_content(tested, trained)):
             display.note(line)
     label = party_number(label_party, problem.names, shown(run))
     with folder.held(), stop_on_signal() as should_stop:
