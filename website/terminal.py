@@ -63,7 +63,6 @@ card run
 export run -o model.json
 export run --party party-1 -o party-1.json
 predict --partial run test.parts/party-1.h5 -o contribution.h5
-combine contribution.h5 --model run --allow-missing party-2 --allow-missing party-3 --fallback zero -o c.csv
 ~train train.parts --privacy fusion --epsilon 4 --set privacy.public_scaling=true --lambda 1e-1 -o private
 ~inspect private
 ~privacy private

@@ -20,12 +20,12 @@ def columns(
     as_json: bool = JSON,
     force: bool = FORCE,
 ) -> None:
-    """Print variance inflation (VIF), correlation inside a party, and information value, by column."""
+    """Print correlation inside a party, and information value, by column."""
 
     from fastadmm.runs.columns import column_report
 
     rows = column_report(data, labels)
-    key = "vif" if labels is None else "iv_cross"
+    key = "correlation" if labels is None else "iv_cross"
     print_columns("columns", rows, key, out, as_json, force)
 
 
@@ -42,11 +42,9 @@ def print_columns(
         with csv_file(out, force=force) as file:
             csv_rows(file, [rows[0], *(row.values() for row in rows)])
     if as_json:
-        # Strict JSON has no infinity.
-        strict = [{k: None if v == math.inf else v for k, v in row.items()} for row in rows]
-        print_json({title: strict}, allow_nan=False, ensure_ascii=False)
+        print_json({title: rows}, allow_nan=False, ensure_ascii=False)
         return
-    ordered = sorted(rows, key=lambda row: -math.inf if row[key] is None else row[key], reverse=True)
+    ordered = sorted(rows, key=lambda row: -math.inf if row[key] is None else abs(row[key]), reverse=True)
     header = [name.replace("_", " ") for name in rows[0]]
     cells = (row.values() for row in ordered[:SHOWN])
     show(grid(title, header, cells, ("column", "with"), simple=True))

@@ -259,7 +259,7 @@ def _convert_tables(
     """Plan a partition of tables, and write it; what is told of it."""
     from fastadmm.data_tools.convert_tables import plan_tables, write_plan
     from fastadmm.data_tools.destination import check_out
-    from fastadmm.runs.looks import looks_beside
+    from fastadmm.runs.looks import partition_looks
 
     if out is not None:
         check_out(out, force)
@@ -277,7 +277,7 @@ def _convert_tables(
         how: dict[str, Any] = {"compression": options.compression, "progress": progress}
         partition = write_plan(plan, out, force=force, **how)
     if options.public_columns is None:
-        plan.report.extend(looks_beside(partition, tables.align))
+        plan.report.extend(partition_looks(partition, tables.align))
     return plan, _summary(partition) | told | _held_out(options.split, out)
 
 

@@ -58,34 +58,22 @@ def card(
 @app.command()
 def compare(
     runs: list[Path] = argument("Run directories, finished or not.", metavar="RUN RUN..."),
-    out: Path | None = option(
-        "HTML page to write, with tables and curves.",
-        "--out",
-        "-o",
-        metavar="FILE",
-    ),
     as_json: bool = flag("Print one JSON document instead of the table.", "--json"),
 ) -> None:
-    """Compare runs: results, metrics, differing settings, and curves of the gap."""
+    """Compare runs: results, metrics and differing settings."""
     from fastadmm.figures.numbers import NONE
-    from fastadmm.reports import compare_runs, write_comparison
-    from fastadmm.reports.compare_page import comparison_rows
+    from fastadmm.reports import compare_runs
+    from fastadmm.reports.comparison import comparison_rows
 
     comparison = compare_runs(runs)
-    written = [] if out is None else [write_comparison(comparison, out)]
     if as_json:
-        document = {**comparison.to_json(), "written": [str(path) for path in written]}
-        print_json(document, allow_nan=False)
+        print_json(comparison.to_json(), allow_nan=False)
         return
-    rows = [
-        [label, *texts]
-        for _, group in comparison_rows(comparison)
-        for label, texts in group
-        if any(text != NONE for text in texts)
-    ]
+    found = comparison_rows(comparison)
+    rows = [[label, *texts] for label, texts in found if any(text != NONE for text in texts)]
     show(grid("", ["run", *(run.name for run in comparison.runs)], rows))
-    for line in (*comparison.notes, *written):
-        say(str(line))
+    for line in comparison.notes:
+        say(line)
 
 
 @app.command()

@@ -64,20 +64,13 @@ def train(
             if dry_run:
                 return show_plan(settings, as_json, comm)
 
-            if settings.cluster.startswith("dask://"):
-                from fastadmm.cli.cluster import refuse_logs, start_on_dask
-
-                refuse_logs(log_to)
-                result = start_on_dask(settings, run, force, make_display(quiet))
-                return report_result(result, run, as_json)
-
             def lead(comm: Any) -> int:
                 with tracked(run, log_to or [], make_display(quiet)) as tracking:
                     result = start_run(settings, run, force=force, display=tracking, comm=comm)
                     tracking.finish(result)
                 return report_result(result, run, as_json)
 
-            return on_cluster(lead, settings.cluster, settings, comm)
+            return on_cluster(lead, settings.cluster, comm)
 
 
 def _settings_given(config: Path | None, options: dict[str, Any]) -> Any:
@@ -181,15 +174,10 @@ def resume(
     with workers(options.get("cluster")) as comm:
         cluster = agreed(comm, lambda: cluster_of(run, options))
         refuse_many(options.get("cluster"), cluster)
-        if cluster.startswith("dask://"):
-            from fastadmm.cli.cluster import refuse_logs, resume_on_dask
-
-            refuse_logs(log_to)
-            return report_result(resume_on_dask(cluster, run, options, make_display(quiet)), run, as_json)
 
         def lead(comm: Any) -> int:
             with tracked(run, log_to or [], make_display(quiet)) as tracking:
                 result = tracking.finish(resume_run(run, changes=options, display=tracking, comm=comm))
             return report_result(result, run, as_json)
 
-        return on_cluster(lead, cluster, comm=comm)
+        return on_cluster(lead, cluster, comm)

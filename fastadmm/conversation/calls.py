@@ -233,7 +233,7 @@ CALLS: dict[str, CallRule] = {
     "finish": _rule(
         (*_FAMILIES, *SUMS),
         f"{_COEFFICIENTS}, model_id: text, kept: flag?",
-        "mean: number?, class_means: vector?, done: flag?",
+        "done: flag",
     ),
 }
 
@@ -381,8 +381,6 @@ def check_answer(
         raise FormatError(f"{place}: a second message without a first")
     if "other" in answer and not ("message" in answer and "also" in call[1]):
         raise FormatError(f"{place}: 'other' is a message that was not asked for")
-    if call[0] == "finish" and len(answer) != 1:
-        raise FormatError(f"{place}: one of 'mean' and 'class_means' is needed")
     for key, shape in _shapes(call, answer, n_samples, place, shared).items():
         if key in answer and any(n not in (-1, m) for n, m in zip(shape, answer[key].shape, strict=True)):
             raise FormatError(f"{place}: {key!r} has shape {answer[key].shape} instead of {shape}")

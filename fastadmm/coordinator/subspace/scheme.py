@@ -27,9 +27,6 @@ MOST_FIRST, MOST_FIRST_OF_KINKS = 40, 128
 #: Messages in single precision are not asked to certify a smaller relative gap.
 _SINGLE_GAP = 1e-9
 
-#: Fewest directions per party that a limit of memory leaves: of one predictor per sample and a smooth convex
-#: loss, which keeps the last moves beside the weights, at the price of rounds; and of all others.
-_LEAST_MOVES, _LEAST_DIRECTIONS = 4, 8
 
 #: Vectors of a message's length besides messages (predictors, targets, gradients, curvature, and the parties'
 #: own), and for several classes. See bench/memory.py.
@@ -107,7 +104,7 @@ class Subspace(Scheme):
             note += f"; of parties with at most {most} columns once all of them"
         return [note]
 
-    def history(self, shape: Shape, options: Options) -> tuple[int, int]:
+    def history(self, shape: Shape, options: Options) -> int:
         """Directions per party."""
         from fastadmm.coordinator.metric_limits import (
             directions_for_few_rows,
@@ -118,14 +115,11 @@ class Subspace(Scheme):
 
         if shape.n_outputs == 1:
             if self.models_few_rows(shape) and shape.traits.smooth:
-                return directions_for_few_rows(shape.n_parties, shape.n_samples), _LEAST_MOVES
+                return directions_for_few_rows(shape.n_parties, shape.n_samples)
             if not shape.traits.smooth:
-                return directions_for_kinks(shape.n_parties, shape.n_samples), _LEAST_DIRECTIONS
-            if not shape.traits.convex:
-                return directions_per_party(shape.n_parties), _LEAST_DIRECTIONS
-            return directions_per_party(shape.n_parties), _LEAST_MOVES
-        most = class_directions_per_party(shape.n_parties, shape.n_samples, shape.n_outputs)
-        return most, min(_LEAST_DIRECTIONS, most)
+                return directions_for_kinks(shape.n_parties, shape.n_samples)
+            return directions_per_party(shape.n_parties)
+        return class_directions_per_party(shape.n_parties, shape.n_samples, shape.n_outputs)
 
     def state_bytes(self, shape: Shape, history: int) -> tuple[int, int]:
         """All messages, and one more of each party while a round is on its way."""
@@ -174,10 +168,6 @@ class Subspace(Scheme):
         squares = sorted((side[s][m] ** 2 if s in side else 0 for m, s in enumerate(solvers)), reverse=True)
         # The kernel side is kept beside its factor; a Gram matrix is summed from up to four parts.
         return 16 * sum(squares) + 5 * 8 * sum(squares[: shape.n_threads])
-
-    def passes(self, update: str) -> int:
-        """For the gradient and two directions, of which the second may begin with an image of the first."""
-        return 3 if update == "gram" else 4
 
 
 def _few_rows(n_samples: int, widths: Sequence[int]) -> bool:
@@ -256,12 +246,11 @@ class SummedSubspace(Subspace):
         what = "answers of a round: both directions, of which the coordinator sees the sum over all parties"
         return [f"{what}; of at most {MOST_AT_ONCE} columns together once all of them"]
 
-    def history(self, shape: Shape, options: Options) -> tuple[int, int]:
+    def history(self, shape: Shape, options: Options) -> int:
         """Directions of all parties together."""
         from fastadmm.coordinator.metric_limits import directions_of_sums
 
-        limit = directions_of_sums(shape.widths, shape.n_samples)
-        return limit, super().history(shape, options)[1]
+        return directions_of_sums(shape.widths, shape.n_samples)
 
     def state_bytes(self, shape: Shape, history: int) -> tuple[int, int]:
         """All summed messages, and the masked ones of a round: at first of all columns, if they are few."""
