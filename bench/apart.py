@@ -2,10 +2,9 @@
 
     python -P bench/apart.py [--redraw | KIND ...]
 
-Writes ``bench/apart.json`` (what was measured), the block ``apart`` of ``docs/performance.md`` and the block
-``growth`` of the same page, which are made from that file alone; with kinds of fits, only those are
-measured again. Nothing here depends on the clock. Exchanges and bytes are those of ``result.json``, less the
-exchanges before the first round.
+Writes ``bench/apart.json`` (what was measured) and the block ``apart`` of ``docs/performance.md``, which is
+made from that file alone; with kinds of fits, only those are measured again. Nothing here depends on the
+clock. Exchanges and bytes are those of ``result.json``, less the exchanges before the first round.
 """
 
 from __future__ import annotations
@@ -141,48 +140,35 @@ def told(counts: list[int | None]) -> str:
 
 
 def block(found: list[dict[str, Any]]) -> str:
-    """The table."""
+    """The table, and what others took where they were measured."""
     lines = [
         f"{len(found)} fits of at most {ROWS:,} rows, λ = 1e-2 and 1e-4; exchanges, geometric mean "
-        "(worst, and how many did not arrive):",
+        "(worst, and how many did not arrive), for parties of at most 40 columns and of more:",
         "",
-        "| fits | columns of a party | exchanges | bytes a row | L-BFGS | ADMM (`sharing`) |",
-        "|---|---|---:|---:|---:|---:|",
+        "| fits | at most 40 columns | bytes a row | more columns | bytes a row |",
+        "|---|---:|---:|---:|---:|",
     ]
-    for kind, wide in itertools.product(KINDS, (False, True)):
-        columns = "more" if wide else "at most 40"
-        own = [case for case in found if case["kind"] == kind and case["wide"] is wide]
-        if not own:  # not measured so far
+    others = []
+    for kind in KINDS:
+        halves = [[c for c in found if c["kind"] == kind and c["wide"] is wide] for wide in (False, True)]
+        if not all(halves):  # not measured so far
             continue
-        exchanges = told([case["ours"] and case["ours"][0] for case in own])
-        sent = geometric_mean([case["ours"][1] for case in own if case["ours"]])
-        peers = [told([case.get("lbfgs") for case in own])]
-        peers.append(told([case["sharing"] and case["sharing"][0] for case in own if "sharing" in case]))
-        lines.append(f"| {kind} | {columns} | {exchanges} | {sent:.0f} | {' | '.join(peers)} |")
-    return "\n".join(lines) + "\n"
-
-
-#: Columns of the table of growth: which fits.
-GROWTH = {
-    "M = 2, 3": lambda case: not case["wide"] and case["parties"] <= 3,
-    "M = 4, 6": lambda case: not case["wide"] and 4 <= case["parties"] <= 6,
-    "M = 8": lambda case: not case["wide"] and case["parties"] > 6,
-    "over 40 columns, λ = 1e-2": lambda case: case["wide"] and case["lam"] == 1e-2,
-    "λ = 1e-4": lambda case: case["wide"] and case["lam"] == 1e-4,
-}
-
-
-def growth(found: list[dict[str, Any]]) -> str:
-    """The table of how exchanges and bytes grow."""
-    lines = [f"| fits | {' | '.join(GROWTH)} |", f"|---|{'---:|' * len(GROWTH)}"]
-    for kind in dict.fromkeys(case["kind"] for case in found):
         cells = []
-        for chosen in GROWTH.values():
-            own = [case["ours"] for case in found if case["kind"] == kind and chosen(case) and case["ours"]]
-            means = [geometric_mean([one[k] for one in own]) for k in (0, 1)]
-            cells.append(f"{means[0]:.1f}, {means[1]:.0f} B")
+        for own in halves:
+            cells.append(told([case["ours"] and case["ours"][0] for case in own]))
+            cells.append(f"{geometric_mean([case['ours'][1] for case in own if case['ours']]):.0f}")
         lines.append(f"| {kind} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+        lbfgs = [told([case.get("lbfgs") for case in own]) for own in halves]
+        admm = [
+            told([case["sharing"] and case["sharing"][0] for case in own if "sharing" in case])
+            for own in halves
+        ]
+        others += [
+            f"{name} ({kind}) {' and '.join(took)}"
+            for name, took in (("L-BFGS", lbfgs), ("ADMM", admm))
+            if "–" not in took
+        ]
+    return "\n".join([*lines, "", f"Others: {'; '.join(others)}."]) + "\n"
 
 
 def main() -> None:
@@ -193,7 +179,6 @@ def main() -> None:
         keep("apart", found)
     found = measured("apart")
     replace_block("apart", block(found), PAGE)
-    replace_block("growth", growth(found), PAGE)
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def _halves(times: Times) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _worst(problems: Mapping[int, Any], times: Times, count: int = 5) -> str:
+def _worst(problems: Mapping[int, Any], times: Times, count: int = 3) -> str:
     found = ratios(times)
     lines = [
         "| problem | rows × columns, parties | non-zeros | λ | rounds | fastadmm | fastest peer | ratio |",

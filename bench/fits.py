@@ -150,17 +150,11 @@ def _own_curve(exact: Any, optimum: float, seconds: float, result: Any) -> list[
     ]
 
 
-def best_peer(case: dict[str, Any], without: str = "\0") -> tuple[str, float]:
-    """The fastest peer and its median seconds, leaving out those whose name begins with ``without``."""
-    found = {
-        name: s for name, s in case["seconds"].items() if name != "fastadmm" and not name.startswith(without)
-    }
+def best_peer(case: dict[str, Any]) -> tuple[str, float]:
+    """The fastest peer and its median seconds."""
+    found = {name: s for name, s in case["seconds"].items() if name != "fastadmm"}
     if not found:  # none of them was a contender: their only probe counts
-        found = {
-            name: t["probe"]
-            for name, t in case["tuned"].items()
-            if t and t["probe"] and not name.startswith(without)
-        }
+        found = {name: t["probe"] for name, t in case["tuned"].items() if t and t["probe"]}
     name = min(found, key=lambda n: found[n])
     return name, found[name]
 

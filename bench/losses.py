@@ -194,7 +194,6 @@ def render(measured: dict[str, Any]) -> str:
     rows = []
     for case in measured["cases"].values():
         label = f"{case['title']}, M = {case['parties']}"
-        others = sorted((s, p) for p, s in case["others"].items() if p != case["best"])
         rows.append(
             [
                 label,
@@ -202,10 +201,9 @@ def render(measured: dict[str, Any]) -> str:
                 f"{case['rounds']} rounds, {_time(case['seconds']['fastadmm'])}",
                 f"{case['best']}, {_time(case['seconds'][case['best']])}",
                 f"{case['ratio']:.2f}",
-                "; ".join(f"{peer}, {_time(s)}" for s, peer in others) or "–",
             ]
         )
-    text = table(["problem", "λ", "fastadmm, pooled", "fastest peer", "ratio", "other peers"], rows, 4)
+    text = table(["problem", "λ", "fastadmm, pooled", "fastest peer", "ratio"], rows, 4)
     machine = measured["machine"]
     versions = ", ".join(f"{name} {v}" for name, v in measured["versions"].items())
     return f"{text}\n\nMeasured on {machine['processor']}, one thread, {versions}.\n"

@@ -143,7 +143,7 @@ def least_limit(values: dict[str, Any]) -> int:
 
     plan, limit = plan_under(None), 0
     smaller = plan.total
-    while plan.total <= smaller and not plan.reduced:
+    while plan.total <= smaller:
         limit, smaller = smaller, int(0.99 * smaller)
         plan = plan_under(smaller)
     return limit

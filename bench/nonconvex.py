@@ -136,7 +136,8 @@ def cell(value: int | None) -> str:
 
 def block(found: dict[str, Any]) -> str:
     """The page's tables."""
-    levels = " / ".join(f"{level:.0e}" for level in LEVELS)
+    shown = range(1, len(LEVELS), 2)
+    levels = " / ".join(f"{LEVELS[k]:.0e}" for k in shown)
     lines = [
         f"λ = {LAM:g}, with intercept, default options, at most {found['limit']} rounds. Rounds to a "
         f"relative stationarity of {levels} (–: not reached):",
@@ -147,7 +148,7 @@ def block(found: dict[str, Any]) -> str:
     for c in found["cases"]:
         if c["parties"] < max(case["parties"] for case in found["cases"]):
             continue
-        rounds = [" / ".join(cell(v) for v in c["rounds"][s]) for s in ("subspace", "sharing")]
+        rounds = [" / ".join(cell(c["rounds"][s][k]) for k in shown) for s in ("subspace", "sharing")]
         ratio = c["objective_sharing"] / c["objective_subspace"]
         lines.append(
             f"| {c['data']} | `{c['loss']}` | `{c['regularizer']}` | {c['parties']} "

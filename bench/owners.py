@@ -527,7 +527,7 @@ def forecast_block(numbers: dict[str, Any]) -> str:
             for epsilon in (0.3, 1.0, 3.0, 10.0):
                 f = cells[mechanism, rounds, epsilon]
                 expected = f["forecast"]["optimisation"] + f["forecast"]["noise"]
-                row.append(f"{f['measured']:.3g} / {expected:.3g} = {f['ratio']:.2f}")
+                row.append(f"{f['measured']:.3g} / {expected:.3g}")
             rows.append(row)
     ratios = [f["ratio"] for f in numbers["forecast"]]
     slack = max(f["measured"] / f["bound"] for f in numbers["forecast"])

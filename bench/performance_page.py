@@ -36,7 +36,6 @@ def _fits(cases: list[dict[str, Any]]) -> str:
     for case in cases:
         ours = case["seconds"]["fastadmm"]
         name, theirs = best_peer(case)
-        other, others = best_peer(case, without="snapml")
         ratio = f"{ours / theirs:.2f}"
         rows.append(
             [
@@ -47,7 +46,6 @@ def _fits(cases: list[dict[str, Any]]) -> str:
                 seconds_text(case["ready"]) if "ready" in case else "in the clock",
                 f"{name}, {seconds_text(theirs)}",
                 ratio if ours <= TARGET * theirs else f"**{ratio}**",
-                f"{ours / others:.2f} ({other})" if other != name else "the same",
             ]
         )
     header = [
@@ -58,7 +56,6 @@ def _fits(cases: list[dict[str, Any]]) -> str:
         "blocks",
         "fastest peer",
         "pooled / peer",
-        "without snapml",
     ]
     met = sum(case["seconds"]["fastadmm"] <= TARGET * best_peer(case)[1] for case in cases)
     slower = sum(case["seconds"]["fastadmm"] > best_peer(case)[1] for case in cases)
@@ -68,7 +65,7 @@ def _fits(cases: list[dict[str, Any]]) -> str:
         f"are in bold). Pooled, fastadmm is slower than the fastest peer in {slower} of the {len(cases)}; as "
         f"parties, in one process, in {sum(apart)} of {len(apart)}."
     )
-    return table(header, rows, right_from=8) + "\n\n" + verdict + "\n\n" + _peers(cases)
+    return table(header, rows, right_from=7) + "\n\n" + verdict
 
 
 def _parties(case: dict[str, Any]) -> str:
@@ -76,31 +73,6 @@ def _parties(case: dict[str, Any]) -> str:
     apart, rows = case["apart"], case["rows"]
     cost = f"{apart['exchanges']} exchanges, {apart['bytes'] / rows:,.0f} bytes a row"
     return f"{seconds_text(apart['seconds'])}, {apart['rounds']} rounds: {cost}"
-
-
-def _peers(cases: list[dict[str, Any]]) -> str:
-    """Every peer's seconds in every case."""
-    names = list(dict.fromkeys(name for case in cases for name in case["tuned"]))
-    rows = []
-    for case in cases:
-        cells = [f"{case['data']}, {exponent(case['lambda'])}", seconds_text(case["seconds"]["fastadmm"])]
-        for name in names:
-            tuned = case["tuned"].get(name)
-            if name in case["seconds"]:
-                cells.append(seconds_text(case["seconds"][name]))
-            elif tuned is None:
-                cells.append("–")
-            elif tuned["probe"] is None:
-                cells.append(f"> {seconds_text(tuned['spent'])}")
-            else:
-                cells.append(f"{seconds_text(tuned['probe'])}*")
-        rows.append(cells)
-    short = [name.removeprefix("scikit-learn ") for name in names]
-    return (
-        table(["data, λ", "fastadmm, pooled", *short], rows)
-        + "\n\n\\*: one run, while tuning, too slow to be the fastest. >: stopped after this time; all tried "
-        "ended above 1e-6. –: the peer cannot read these data, or would need too large a Hessian."
-    )
 
 
 def _startup(found: dict[str, Any]) -> str:
@@ -136,12 +108,8 @@ def _machine(sections: dict[str, Any]) -> str:
     measured: dict[str, list[str]] = {}
     for name, section in sections.items():
         measured.setdefault(_on(section, same), []).append(name)
-    references = [section["reference"] * 1e3 for section in sections.values()]
-    return (
-        f"With {', '.join(f'{name} {version}' for name, version in same.items())}. "
-        + " ".join(f"Sections {', '.join(names)}: {where}." for where, names in measured.items())
-        + f" Seed 0. The reference kernel took {min(references):.1f} to {max(references):.1f} ms "
-        "during the sections, which shows how evenly the machines ran."
+    return f"With {', '.join(f'{name} {version}' for name, version in same.items())}. " + " ".join(
+        f"Sections {', '.join(names)}: {where}." for where, names in measured.items()
     )
 
 
@@ -149,6 +117,6 @@ def _on(section: dict[str, Any], same: Collection[str]) -> str:
     machine = section["machine"]
     own = [f"{name} {v}" for name, v in machine["versions"].items() if v and name not in same]
     absent = [name for name, v in machine["versions"].items() if not v]
-    where = f"{machine['cores']} cores ({machine['processor']}, {machine.get('memory_gb', '?')} GB)"
+    where = f"{machine['cores']} cores ({machine['processor']})"
     without = [f"without {', '.join(absent)}"] if absent else []
     return ", ".join([where, *own, f"revision {section['revision']}", *without])

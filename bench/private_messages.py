@@ -79,13 +79,12 @@ def measure(problem: Any) -> dict[str, Any]:
 def table(record: dict[str, Any]) -> str:
     """The record as Markdown."""
     rows = [
-        f"| {row['epsilon']:g} | {row['rounds']} | {row['sigma']:.2f} | {row['loss']:.4f} "
-        f"| {row['spread']:.4f} |"
+        f"| {row['epsilon']:g} | {row['rounds']} | {row['sigma']:.2f} | {row['loss']:.4f} |"
         for row in record["rows"]
     ]
     lines = [
-        "| ε per party | T | noise σ | test log loss | spread of 3 runs |",
-        "|---:|---:|---:|---:|---:|",
+        "| ε per party | T | noise σ | test log loss |",
+        "|---:|---:|---:|---:|",
         *rows,
         "",
         f"Late fusion of local models (nothing sent): **{record['late_fusion']:.4f}**; answers to labels",

@@ -207,7 +207,7 @@ def render(numbers: dict[str, Any], apart: list[dict[str, Any]]) -> dict[Path, d
     """Blocks of README and of the page of performance, made from the measured numbers alone."""
     return {
         README: {"numbers": f"{_exchanges_part(apart)}\n\n{_demo_part(numbers)}"},
-        PAGE: {"a9a": f"{_rounds_part(numbers)}\n\n{_quality_part(numbers)}"},
+        PAGE: {"a9a": _quality_part(numbers)},
     }
 
 
@@ -244,37 +244,6 @@ def _demo_part(numbers: dict[str, Any]) -> str:
         f"**The demo.** On 143 patients held out, the joint model of three laboratories has a log loss of "
         f"{joint}; alone they reach {', '.join(alone[:-1])} and {alone[-1]}. scikit-learn on all columns "
         f"reaches {pooled}, with weights that differ by at most {exponent(demo['largest_difference'])}."
-    )
-
-
-def _rounds_part(numbers: dict[str, Any]) -> str:
-    names = {
-        "jacobi": "`jacobi` (the paper's Algorithm 1)",
-        "gauss-seidel": "`gauss-seidel`",
-        "sharing": "`sharing`",
-        "subspace": "`subspace`",
-    }
-    rows = []
-    for scheme, name in names.items():
-        cells = [name]
-        for m in ("2", "5"):
-            entry = numbers["picture"][m][scheme]
-            penalty = "none to tune" if entry["penalty"] is None else f"best: {entry['penalty']:g}"
-            reached = [str(r) if r else f"> {MOST_ROUNDS}" for r in entry["rounds"]]
-            cells += [penalty, " / ".join(reached)]
-        rows.append(cells)
-    header = ["scheme", "penalty, M = 2", "rounds to 1e-3 / 1e-6", "penalty, M = 5", "rounds to 1e-3 / 1e-6"]
-    failed = {m: numbers["picture"][m]["jacobi"]["failed"] for m in ("2", "5")}
-    notes = [
-        f"with M = {m} at penalties up to {max(values):g} ({len(values)} of the {len(PENALTIES)} tried)"
-        for m, values in failed.items()
-        if values
-    ]
-    return (
-        f"**Rounds.** a9a, λ = {exponent(ROUNDS_LAMBDA)}, no intercept: rounds to a relative "
-        "suboptimality of 1e-3 and 1e-6 .\n\n"
-        + table(header, rows)
-        + ("\n\n`jacobi` ended worse than it began " + " and ".join(notes) + "." if notes else "")
     )
 
 

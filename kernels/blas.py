@@ -23,12 +23,6 @@ def routine(name: str) -> int:
     return int(get_cython_function_address("scipy.linalg.cython_blas", name))
 
 
-@lru_cache(maxsize=8)
-def lapack(name: str) -> int:
-    """Address of a routine such as ``dpotrf``."""
-    return int(get_cython_function_address("scipy.linalg.cython_lapack", name))
-
-
 def _call(builder, address, arguments):
     """Call a routine of Fortran's, which takes every argument by its address."""
     places = []

@@ -3,11 +3,9 @@
 import math
 
 import numpy as np
-from fastadmm.kernels.fused_multiply_add import fma
 from fastadmm.kernels.policy import kernel
-from fastadmm.kernels.vectors import LANES, dot
 
-#: Less than this share of a direction is rounding.
+#: No more than this share of a direction is rounding.
 _NOTHING_NEW = 1e-9
 
 #: Columns that are reflected at a time: they stay in the first-level cache.
@@ -28,38 +26,6 @@ def add_weights(directions, coefficients, scale, residual):
 
 
 @kernel
-def is_new(size):
-    """Whether the rest of a unit vector is more than rounding."""
-    return size > _NOTHING_NEW
-
-
-@kernel
-def less_known(known, shares, scale, given, own, rows, out, start, stop):
-    """Subtract shares of known vectors from a vector; products of the rest with rows, in a range of columns.
-
-    Shapes: known (K, d); shares (K,); given, own (d,); rows (R, d); out (R + 1,).
-    ``shares``: the rest is ``(given - shares @ known) * scale``. ``given``, ``own``: the vector, and where
-    the rest is written; may be the same array. ``out``: products with rows, and the squared norm, are added
-    to it. ``start``, ``stop``: range of columns.
-    """
-    sums = np.empty(LANES)
-    for begin in range(start, stop, _BLOCK):
-        end = min(begin + _BLOCK, stop)
-        left, old = own[begin:end], given[begin:end]
-        for i in range(end - begin):
-            left[i] = old[i]
-        for j in range(len(known)):
-            row, share = known[j, begin:end], -shares[j]
-            for i in range(end - begin):
-                left[i] = fma(share, row[i], left[i])
-        for i in range(end - begin):
-            left[i] *= scale
-        for j in range(len(rows)):
-            out[j] += dot(rows[j, begin:end], left, sums)
-        out[len(rows)] += dot(left, left, sums)
-
-
-@kernel
 def orthonormal(direction, earlier, out):
     """Write the unit vector along what is new of a direction; whether anything is.
 
@@ -77,7 +43,7 @@ def orthonormal(direction, earlier, out):
             for j in range(len(out)):
                 out[j] -= known[j]
     left = math.sqrt(np.dot(out, out))
-    if not is_new(left):
+    if not left > _NOTHING_NEW:
         return False
     for j in range(len(out)):
         out[j] /= left

@@ -26,9 +26,8 @@ so that the derivative :math:`\langle g(t), d\rangle` rises with t and is straig
 
 import math
 
-from fastadmm.kernels.block_sum import BLOCK
 from fastadmm.kernels.loss_loops import loss_kernels
-from fastadmm.kernels.policy import inline, kernel
+from fastadmm.kernels.policy import inline
 
 
 def _squared_value(z, y, s, extra):
@@ -114,22 +113,3 @@ def _of_margin(label, extra):
 
 residual = _clamped("residual", _of_residual)
 margin = _clamped("margin", _of_margin)
-
-
-@kernel
-def clamped_slopes(z, along, origin, slope, rise, least, most, t, out, start, stop):
-    """Add first and second derivative at a length to two sums.
-
-    Shapes: z, along (n,); origin, slope, rise, least, most (n,); out (2,).
-    ``z``, ``along``: predictors at length 0, and the direction d. ``origin``, ``slope``, ``rise``, ``least``,
-    ``most``: o, a, h, l and u of every row; a line may have no end on one side. ``t``: the length.
-    """
-    for begin in range(start, stop, BLOCK):
-        one, two = 0.0, 0.0
-        for i in range(begin, min(begin + BLOCK, stop)):
-            d = along[i]
-            raw = slope[i] + rise[i] * (z[i] + t * d - origin[i])
-            one += d * min(max(raw, least[i]), most[i])
-            two += d * d * (rise[i] if least[i] < raw < most[i] else 0.0)
-        out[0] += one
-        out[1] += two

@@ -351,7 +351,7 @@ SUBJECTS: dict[str, Subject] = {
         Command("evaluate @run @dense.parts --json", (), "run"),
         Command("card @run -o @out.md", ("out.md",)),
         Command("combine @party-1.contribution.h5 @party-2.contribution.h5 --model @run -o @out.csv", ("out.csv",)),
-        Command("combine @party-1.contribution.h5 --allow-missing party-2 --fallback mean --model @run -o @out.csv", ("out.csv",)),
+        Command("combine @party-1.contribution.h5 --model @run -o @out.csv", ("out.csv",)),
         Command("predict --partial @run/model/party-1.h5 @dense.parts/party-1.h5 -o @out.h5", ("out.h5",)),
         Command("import @part.h5 @run --force", (), "run"),
         Command("export @run --party party-1 -o @out.h5", ("out.h5",)),

@@ -441,28 +441,6 @@ def sparse_row_product(values: Array, x: Array) -> float:
     return sums[0]
 
 
-def clamped_least(
-    z: Array, along: Array, lines: Sequence[Array], linear: float, square: float, end: float = 1e6
-) -> float:
-    """Least of a sum of clamped slopes along a line, by bisection of the derivative."""
-    origin, slope, rise, least, most = lines
-
-    def derivative(t: float) -> float:
-        total = linear + square * t
-        for i, d in enumerate(along):
-            raw = slope[i] + rise[i] * (z[i] + t * d - origin[i])
-            total += d * min(max(raw, least[i]), most[i])
-        return float(total)
-
-    low, high = 0.0, end
-    if derivative(0.0) >= 0.0:
-        return 0.0
-    for _ in range(100):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if derivative(middle) < 0.0 else (low, middle)
-    return low
-
-
 def shuffled_groups(count: int, size: int, seed: int) -> list[int]:
     """Numbers in groups of neighbours, which a linear congruential generator shuffles (Fisher and Yates)."""
     groups, state = list(range(-(-count // size))), seed

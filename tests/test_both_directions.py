@@ -430,13 +430,3 @@ def test_rounds_go_on_below_what_single_precision_hides(parties, directions):
             solver.round()
         found = true_objective(blocks, problem, solver)
         assert found <= least * (1.0 + 1e-3) + 1e-12 * float(best @ best), (seed, found, least)
-
-
-def test_bounds_that_an_older_run_kept_party_by_party_are_taken_over():
-    rng = np.random.default_rng(2)
-    messages, error = rng.normal(size=(3, 50)), rng.uniform(0.0, 1e-7, size=(1, 50))
-    kept = {"rounded_owner": np.array([0]), "rounded_count": np.array([1]), "rounded_error": error}
-    c = np.array([0.3, -2.0, 1.0])
-    with Engine(1) as engine:
-        spread = RoundedMessages.restored(kept, messages).spread(c, engine)
-    assert (np.abs(c[0]) * error[0] + 2.0**-24 * np.abs(c[1:]) @ np.abs(messages[1:]) <= spread).all()

@@ -1,4 +1,4 @@
-"""Cholesky factors without the interpreter's lock."""
+"""Cholesky factors, in the place of their matrix."""
 
 import numpy as np
 import pytest
@@ -21,5 +21,3 @@ def test_factor_and_solution(n):
 
 def test_a_matrix_that_is_not_positive_definite_has_no_factor():
     assert cholesky(np.array([[1.0, 2.0], [2.0, 1.0]])) is None
-    with pytest.raises(ValueError, match="C-contiguous"):
-        cholesky(np.eye(3)[:, ::2])

@@ -154,11 +154,17 @@ def test_help_names_every_option_of_train(capsys, monkeypatch):
 
 def test_settings_without_an_option_are_set_by_their_keys(tmp_path, capsys):
     write_problem(tmp_path / "a.parts")
-    given = ("retry=1", "constraint = box:0,1", "privacy.seed=3", "party_lambda={a=0.5}", "warm_start='x y'")
+    given = (
+        "history=1",
+        "constraint = box:0,1",
+        "privacy.seed=3",
+        "party_lambda={a=0.5}",
+        "warm_start='x y'",
+    )
     train = ("train", tmp_path / "a.parts", "--dry-run", "--quiet")
-    assert run(*train, "--set", "retry=1", "--set", "constraint = box:0,1", "--rounds", 1) == 0
+    assert run(*train, "--set", "history=1", "--set", "constraint = box:0,1", "--rounds", 1) == 0
     found = with_options(_settings)(lambda *, options: options)._set(given)
-    plain = {"retry": 1, "constraint": "box:0,1", "party_lambda": {"a": 0.5}, "warm_start": "x y"}
+    plain = {"history": 1, "constraint": "box:0,1", "party_lambda": {"a": 0.5}, "warm_start": "x y"}
     assert found == {**plain, "privacy": {"seed": 3}}
     for wrong, message in (
         ("penalti=2", "--set penalti: not a setting of this command; did you mean penalty?"),

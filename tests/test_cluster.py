@@ -1,8 +1,6 @@
 """Rows over workers: the same weights, to the bit, for any number of workers and threads."""
 
 import sys
-import threading
-from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -10,18 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fastadmm.blocks.block import as_block
 from fastadmm.cluster.comm import add_nodes
-from fastadmm.cluster.engine import RowEngine, ask, is_member, nodes_of, run_together
-from fastadmm.cluster.rows import solve_rows
+from fastadmm.cluster.engine import RowEngine, nodes_of
 from fastadmm.engine.tree import node_range
-from fastadmm.errors import ConfigError, InputError
+from fastadmm.errors import ConfigError
 from fastadmm.method import method as stall_watch
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.solver import solve
 
-from workers import ThreadComm, mpi_command, on_workers
+from workers import ThreadComm, mpi_command, on_workers, solve_rows
 
 N = 33_003
 
@@ -55,16 +51,8 @@ def test_workers_find_the_weights_of_one_process(loss):
     problem, options = problem_of(loss), SolverOptions(gap=1e-7, n_threads=1)
     alone = weights_of(solve(problem, options))
     for size in (2, 3) if loss == "logistic" else (4,):
-        sums = []
-
-        def work(comm, sums=sums):
-            found = solve_rows(problem, comm, options)
-            sums.append(comm.n_sums)
-            return found
-
-        for found in on_workers(size, work):
+        for found in on_workers(size, lambda comm: solve_rows(problem, comm, options)):
             np.testing.assert_array_equal(weights_of(found), alone)
-        assert max(sums) <= 60  # of the whole run of three parties, start and check of the model included
 
 
 FEW = 20_011  # four leaves
@@ -99,32 +87,6 @@ def other_problem(name):
 
 def options_of(threads=1):
     return SolverOptions(gap=1e-6, max_rounds=8, n_threads=threads)
-
-
-#: Reductions a round: what is added to a step must not ask for another sum without need.
-MOST_SUMS = {
-    "hinge": 45,
-    "quantile": 47,
-    "classes by products": 33,
-    "l1": 53,
-    "groups": 19,
-    "box": 23,
-    "ball": 46,
-    "kinks and l1": 130,  # a search goes on with less smoothing up to ten times, and rounds are half as many
-    "classes and l1": 46,
-    "classes in balls": 60,
-}
-
-
-@pytest.mark.representatives(4)
-@pytest.mark.parametrize("name", OTHERS)
-def test_reductions_of_a_round(name):
-    def work(comm):
-        found = solve_rows(other_problem(name), comm, options_of())
-        return comm.n_sums / len(found.history)
-
-    for sums in on_workers(2, work):
-        assert sums <= MOST_SUMS[name]
 
 
 @pytest.mark.representatives(4)
@@ -191,35 +153,6 @@ def test_what_cannot_be_shared_is_refused_in_a_line():
         options = SolverOptions(scheme=scheme)
         (found,) = on_workers(1, lambda comm, options=options: solve_rows(problem, comm, options))
         assert f"scheme '{scheme}' cannot be shared by rows yet" in str(found)
-    own, apart = as_block(sp.csr_array(np.eye(3))), as_block(sp.csr_array(np.eye(3)))
-    apart.indptr = np.array([0, 1, 1, 3])  # the same entries, in other rows
-    few = make_problem([own], [0.0, 1.0, 1.0])
-    others = {
-        "loss": (problem, problem_of("huber"), {}, {}),
-        "regulariser": (few, make_problem([own], few.y, regularizer="elastic_net"), {}, {}),
-        "its parameter": (
-            make_problem(
-                [own], few.y, regularizer="group_lasso", regularizer_parameters={"groups": [[[0, 1], [2]]]}
-            ),
-            make_problem(
-                [own], few.y, regularizer="group_lasso", regularizer_parameters={"groups": [[[0], [1, 2]]]}
-            ),
-            {},
-            {},
-        ),
-        "set": (few, make_problem([own], few.y, constraint="box:-1,1"), {}, {}),
-        "rows of entries": (few, replace(few, blocks=[apart]), {}, {}),
-        "gap": (problem, problem, {"gap": 1e-3}, {"gap": 1e-4}),
-        "rounds": (problem, problem, {"max_rounds": 3}, {"max_rounds": 4}),
-        "time": (problem, problem, {"max_seconds": 3.0}, {}),
-    }
-    for what, (a, b, here, there) in others.items():
-        given = [(a, SolverOptions(**here)), (b, SolverOptions(**there))]
-        for found in on_workers(
-            2, lambda comm, given=given: solve_rows(given[comm.rank][0], comm, given[comm.rank][1])
-        ):
-            assert isinstance(found, InputError), what
-            assert str(found) == "cluster: rank 1 has other data or settings than rank 0"
     with pytest.raises(ValueError, match="are not those of rank 0"):
         RowEngine(ThreadComm(0, 2, None, None), N).leaves(N)
 
@@ -227,9 +160,9 @@ def test_what_cannot_be_shared_is_refused_in_a_line():
 PROGRAM = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from fastadmm.cluster.mpi import MpiComm
-from fastadmm.cluster.rows import solve_rows
+from fastadmm.cluster.comm import MpiComm
 from test_cluster import every_weight_of, options_of, problem_of
+from workers import solve_rows
 comm = MpiComm()
 found = every_weight_of(solve_rows(problem_of("logistic"), comm, options_of()))
 if comm.rank == comm.size - 1:
@@ -246,43 +179,3 @@ def test_products_of_old_processors_depend_on_addresses(monkeypatch):
         assert done.returncode == 0, done.stderr
         found.append(done.stdout)
     assert found[0] == found[1]
-
-
-def test_what_parties_sum_travels_together():
-    asked = []
-
-    def add_up(nodes):
-        asked.append({node: len(vector) for node, vector in nodes.items()})
-        return 2.0 * nodes[0, 0]
-
-    def item(k):
-        first = ask({(0, 0): np.full(k, float(k))}, list)
-        if k == 2:
-            return first
-        assert is_member()
-        return first, ask(lambda: "alone", list), ask({(0, 0): np.ones(1)}, list)
-
-    (one, alone, last), two, (three, *_) = run_together(item, [1, 2, 3], add_up)
-    assert (one.tolist(), two.tolist(), three.tolist()) == ([2.0], [4.0, 4.0], [6.0, 6.0, 6.0])
-    assert (alone, last.tolist()) == ("alone", [2.0])
-    assert asked == [{(0, 0): 6}, {(0, 0): 2}]
-    assert not is_member()
-    assert ask({}, lambda: "nobody else") == "nobody else"
-
-
-def test_an_item_that_fails_ends_the_others():
-    ended, before = [], threading.active_count()
-
-    def item(k):
-        try:
-            ask({(0, 0): np.ones(1)}, list)
-        finally:
-            ended.append(k)
-        if k == 1:
-            raise ZeroDivisionError(k)
-        ask({(0, 0): np.ones(1)}, list)
-
-    with pytest.raises(ZeroDivisionError):
-        run_together(item, [0, 1, 2], lambda nodes: nodes[0, 0])
-    assert sorted(ended) == [0, 1, 2]
-    assert threading.active_count() == before

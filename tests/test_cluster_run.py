@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import sys
+import threading
 from dataclasses import replace
 
 import h5py
@@ -12,6 +13,7 @@ import pytest
 import scipy.sparse as sp
 from fastadmm.errors import FastadmmError, FormatError
 from fastadmm.method import method as stall_watch
+from fastadmm.runs import shared as shared_runs
 from fastadmm.runs.shared import follow_run
 from fastadmm.runs.train import resume_run, start_run
 from fastadmm.settings.run import RunConfig
@@ -54,8 +56,7 @@ def shared(config, out, workers):
     """What rank 0 returns or every rank raises."""
 
     def work(comm):
-        own = config[comm.rank] if isinstance(config, list) else config
-        return follow_run(comm, own) if comm.rank else start_run(own, out, comm=comm)
+        return follow_run(comm) if comm.rank else start_run(config, out, comm=comm)
 
     return on_workers(workers, work)
 
@@ -199,8 +200,7 @@ def test_test_rows(data, classes, tmp_path, loss, scheme):
     if loss == "hinge":  # one process would take an interior point method
         config = replace(config, history=64)
     start_run(replace(config, rounds=5), tmp_path / "one")
-    elsewhere = replace(config, test=str(tmp_path / "only rank 0 reads them.parts"))
-    shared([config, elsewhere], tmp_path / "run", 2)
+    shared(config, tmp_path / "run", 2)
     resumed(tmp_path / "run", 3, rounds=4)
     resumed(tmp_path / "run", 1, rounds=5)
     found = metrics_in(tmp_path / "run")
@@ -240,7 +240,7 @@ def test_the_clock_is_rank_0s(data, tmp_path):
     assert found[0]["status"] == found[1] == "time_limit"
 
 
-def test_bad_input_is_a_line_on_every_worker(data, tmp_path):
+def test_bad_input_is_a_line_on_every_worker(data, tmp_path, monkeypatch):
     config = RunConfig(str(data), threads=1)
 
     def refused(config, workers=2):
@@ -251,28 +251,24 @@ def test_bad_input_is_a_line_on_every_worker(data, tmp_path):
         return str(found[0])
 
     assert "8 workers for 20011 rows, which make 4 leaf(s)" in refused(config, 8)
-    assert refused([config, replace(config, lambda_=1.0)]) == (
-        "rank 1: key 'lambda' is not what rank 0 has; start all workers alike, on the same files"
-    )
-    other = tmp_path / "other.parts"
-    shutil.copytree(data, other)
-    (other / "shop.h5").unlink()
-    assert "rank 1: " in (told := refused([config, replace(config, data=str(other))]))
-    assert "shop.h5: no such file" in told
     with create_partition(tmp_path / "rows.parts", task="classification") as partition:
         partition.party("bank", kind="dense").append(np.arange(2.0 * N).reshape(N, 2), ids=np.arange(N) + 1)
         partition.labels(classes=("no", "yes")).append(np.arange(N) % 2, ids=np.arange(N) + 1)
-    assert "rank 1: " in (told := refused([config, replace(config, data=str(tmp_path / "rows.parts"))]))
-    assert "the list of rows is not what rank 0 has" in told
-    with create_partition(tmp_path / "values.parts", task="classification") as partition:
-        partition.party("bank", kind="dense").append(np.ones((N, 3)))
-        partition.party("shop", n_features=10).append(sp.csr_matrix((N, 10)))
-        partition.party("few", kind="dense", dtype="float32").append(np.ones((N, 4)))
-        partition.labels(classes=("no", "yes")).append(np.arange(N) % 2)
-    told = refused([config, replace(config, data=str(tmp_path / "values.parts"))])
-    assert told.endswith(
-        "the data of bank is not what rank 0 has; start all workers alike, on the same files"
-    )
+    real = shared_runs.open_run
+    for place, told in {
+        "nowhere.parts": "nowhere.parts: no such directory",
+        "rows.parts": "the list of rows is not what rank 0 has; start all workers alike, on the same files",
+    }.items():
+        there = str(tmp_path / place)  # what rank 1 finds under the name of rank 0's data
+
+        def opened(config, there=there):
+            is_rank_1 = threading.current_thread().name == "rank 1"
+            return real(replace(config, data=there) if is_rank_1 else config)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(shared_runs, "open_run", opened)
+            assert (line := refused(config)).startswith("rank 1: ")
+            assert told in line
     assert "scheme 'sharing' cannot be shared by rows yet" in refused(replace(config, scheme="sharing"))
     assert "key 'validation': early stopping" in refused(replace(config, validation=0.1))
     told = refused(replace(config, memory="200MB"))
@@ -369,7 +365,7 @@ def test_a_killed_rank_ends_the_job_and_the_run_goes_on(data, tmp_path):
     killer = (  # rank 1 ends itself without a word, in the middle of a round
         "import os, signal, sys\n"
         "from fastadmm.cluster.solver import SharedSolver\n"
-        "from fastadmm.cluster.mpi import MpiComm\n"
+        "from fastadmm.cluster.comm import MpiComm\n"
         "real = MpiComm.swap\n"
         "def swap(self, v, other):\n"
         "    self.count = getattr(self, 'count', 0) + 1\n"

@@ -4,24 +4,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fastadmm.cluster.engine import rows_of
-from fastadmm.cluster.rows import solve_rows
 from fastadmm.coordinator import metric_limits
 from fastadmm.coordinator.subspace import subspace
 from fastadmm.engine.spilled import SpilledRows
-from fastadmm.problem.problem import make_problem
 from fastadmm.runs.plan import make_plan
 from fastadmm.runs.shared import follow_run
 from fastadmm.runs.train import start_run
 from fastadmm.settings.run import RunConfig
-from fastadmm.solver.options import SolverOptions
-from fastadmm.solver.solver import solve
 from fastadmm.store import open_partition
-from fastadmm.store.streamed import load_block
 
 from run_tools import Notes
 from test_cluster_run import N, classes, data, result_in, resumed, shared, weights_in
-from workers import on_workers
+from workers import on_workers, rows_of
 
 __all__ = ["classes", "data"]  # fixtures
 
@@ -48,13 +42,12 @@ def test_a_model_is_that_of_one_process_in_memory(data, tmp_path, workers, threa
 
     def work(comm):
         if comm.rank:
-            return follow_run(comm, tight)
+            return follow_run(comm)
         return start_run(tight, tmp_path / "run", display=notes, comm=comm)
 
     found = on_workers(workers, work)
     assert found[1:] == ["converged"] * (workers - 1)
     assert any(", streamed, " in line for line in notes.lines)
-    assert not any("fewer than usual" in line for line in notes.lines)
     assert result_in(tmp_path / "run") == result_in(tmp_path / "one")
     np.testing.assert_array_equal(weights_in(tmp_path / "run"), weights_in(tmp_path / "one"))
 
@@ -75,28 +68,6 @@ def test_a_run_goes_on_with_other_workers(data, classes, tmp_path, settings):
     start_run(replace(config, rounds=6), tmp_path / "whole")
     assert result_in(tmp_path / "run") == result_in(tmp_path / "whole")
     np.testing.assert_array_equal(weights_in(tmp_path / "run"), weights_in(tmp_path / "whole"))
-
-
-def test_blocks_of_rows_from_python(data):
-    partition = open_partition(data)
-    options = SolverOptions(gap=1e-8, n_threads=1)
-
-    def problem(streamed):
-        blocks = [load_block(party, streamed) for party in partition.parties]
-        return make_problem(blocks, partition.labels.y, lam=1e-3)
-
-    expected = solve(problem(False), options)
-    for found in on_workers(2, lambda comm: solve_rows(problem(True), comm, options)):
-        for own, other in zip(found.weights, expected.weights, strict=True):
-            np.testing.assert_array_equal(own, other)
-
-
-def test_each_worker_may_have_its_own_limit(data, tmp_path):
-    config = RunConfig(str(data), threads=1, gap=1e-8)
-    start_run(config, tmp_path / "one")
-    tight = replace(config, memory=limit_of(config, 2))
-    shared([replace(tight, memory="2GB"), tight], tmp_path / "run", 2)
-    np.testing.assert_array_equal(weights_in(tmp_path / "run"), weights_in(tmp_path / "one"))
 
 
 def test_messages_in_scratch_files(data, tmp_path, monkeypatch):

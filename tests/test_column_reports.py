@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from fastadmm.judging.binning import information_value
-from fastadmm.judging.columns import correlations, variance_inflation
 from fastadmm.runs.columns import column_drift, column_report
 from scipy import sparse
 from sklearn.datasets import load_breast_cancer
@@ -107,7 +106,7 @@ def test_commands(home, tmp_path, capsys, monkeypatch):
     rows = by_column(json.loads(capsys.readouterr().out)["columns"])
     assert rows["age"]["iv_cross"] > rows["visits"]["iv_cross"]
     assert rows["one"] == {
-        "party": "host", "column": "one", "vif": None, "correlation": None, "with": None, "iv": 0.0,
+        "party": "host", "column": "one", "correlation": None, "with": None, "iv": 0.0,
         "iv_cross": 0.0, "luck": 0.0,
     }  # fmt: skip
     assert "other rows" in refused(capsys, 3, "columns", home / "new.parts", "--labels", labels)
@@ -134,40 +133,14 @@ def test_information_values(home, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("storage", [np.asarray, sparse.csr_array])
-def test_variance_inflation_is_that_of_statsmodels(tmp_path, storage):
-    influence = pytest.importorskip("statsmodels.stats.outliers_influence")
+def test_the_strongest_correlation(tmp_path, storage):
     X, y = load_breast_cancer(return_X_y=True)
     X = X[:, [0, 1, 4, 5, 9, 20]]
     write_blocks(tmp_path / "d.parts", [storage(X), storage(np.ones((len(y), 1)))], y)
     rows = column_report(tmp_path / "d.parts")
-    design = np.column_stack([X, np.ones(len(y))])
-    peer = [influence.variance_inflation_factor(design, j) for j in range(6)]
-    np.testing.assert_allclose([row["vif"] for row in rows[:6]], peer, rtol=1e-9)
-    assert rows[6]["vif"] is None
+    assert rows[6]["correlation"] is None
     matrix = np.corrcoef(X.T) - np.eye(6)
     strongest = np.abs(matrix).argmax(axis=1)
     assert [row["with"] for row in rows[:6]] == [f"f{j + 1}" for j in strongest]
     np.testing.assert_allclose([r["correlation"] for r in rows[:6]], matrix[range(6), strongest], rtol=1e-10)
-
-
-def test_categories_count_as_one_column_and_copies_are_infinite():
-    rng = np.random.default_rng(2)
-    level = rng.integers(0, 3, 400)
-    x = rng.normal(size=400) + level
-    one_hot = (level[:, None] == [1, 2]).astype(float)
-    A = np.column_stack([x, one_hot, rng.normal(size=400)])
-    R = correlations(np.cov(A.T))
-    found = variance_inflation(R, [np.array([0]), np.array([1, 2]), np.array([3]), np.array([], dtype=int)])
-    det = np.linalg.det
-    rest = np.ix_([0, 3], [0, 3])
-    assert found[1] ** 2 == pytest.approx(det(R[1:3, 1:3]) * det(R[rest]) / det(R), rel=1e-10)
-    design = np.column_stack([A[:, 1:], np.ones(400)])
-    residual = x - design @ np.linalg.lstsq(design, x, rcond=None)[0]
-    assert found[0] == pytest.approx(((x - x.mean()) ** 2).sum() / (residual**2).sum(), rel=1e-10)
-    assert np.isnan(found[3])
-    copied = correlations(np.cov(np.column_stack([A, x + A[:, 3]]).T))
-    assert variance_inflation(copied, [np.array([j]) for j in range(5)]).tolist()[::2][0] == np.inf
-    others = variance_inflation(copied, [np.array([0]), np.array([1, 2])])
-    assert others[0] == np.inf
-    assert np.isfinite(others[1])
     assert information_value(np.array([5.0, 5.0, 0.0]), np.array([10.0, 10.0, 0.0])) == 0.0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from fastadmm.errors import ConfigError
-from fastadmm.runs.config import make_config, read_config, solver_options
+from fastadmm.runs.config import make_config, read_config, recorded, solver_options
 from fastadmm.settings.keys import KEYS
 from fastadmm.settings.run import RunConfig
 from fastadmm.store.partition import open_partition
@@ -50,8 +50,7 @@ def test_every_key_reaches_the_configuration_and_back():
         "rounds": 7,
         "time": 3.0,
         "threads": 1,
-        "cluster": "dask://scheduler:8786",
-        "retry": 2,
+        "cluster": "mpi",
         "checkpoint_rounds": 4,
         "checkpoint_seconds": 9.5,
         "privacy": {"mode": "message", "epsilon": 2.0, "message_clip": "none"},
@@ -167,3 +166,12 @@ def test_a_settings_other_names_are_answered_with_its_key(tmp_path):
         file.write_text(f'data = "d"\n{other} = 0.5\n')
         with pytest.raises(ConfigError, match=f"unknown key '{other}'; did you mean '{key}'"):
             make_config(read_config(file), "c.toml")
+
+
+def test_a_run_that_workers_of_dask_began_goes_on(tmp_path):
+    """In this process, as workers give the same bits; for a new run the line says what there is."""
+    text = 'data = "a.parts"\ncluster = "dask://scheduler:8786"\nretry = 2\n'
+    (tmp_path / "run.toml").write_text(f'{text}[provenance]\nrow_digest = "x"\n')
+    assert recorded(tmp_path).config.cluster == "none"
+    with pytest.raises(ConfigError, match="key 'cluster': Dask is supported no more; choose mpi or none"):
+        make_config({"data": "a.parts", "cluster": "dask://scheduler:8786"})

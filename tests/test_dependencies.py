@@ -114,7 +114,6 @@ ABSENT = [
     ("privacy", "opendp", f"train @d.parts {_MESSAGE} --config @discrete.toml -q -o @out"),
     ("secrecy", "cryptography", "train @d.parts -q --config @sums.toml -o @out"),
     ("mpi", "mpi4py", "train @d.parts -q --cluster mpi -o @out"),
-    ("dask", "distributed", "train @d.parts -q --cluster dask://127.0.0.1:9 -o @out"),
     ("serve", "fastapi", "serve @run --port 0"),
     ("serve", "uvicorn", "serve @run --port 0"),
     ("nvflare", "cryptography", "federate check @kit"),

@@ -1,18 +1,14 @@
-"""Columns that depend on each other, as one-hot columns do: corners, faces, and rounds of whole runs."""
+"""Columns that depend on each other, as one-hot columns do: what is told of them, and whole runs."""
 
 import numpy as np
 import pytest
 from fastadmm.blocks.block import DenseBlock
 from fastadmm.engine.engine import Engine
-from fastadmm.parties.dependent_columns import at_a_corner, independent
 from fastadmm.parties.face import FaceParty
-from fastadmm.problem.constraints import AllSpace, Box
-from fastadmm.problem.penalty import PartyPenalty
+from fastadmm.problem.constraints import AllSpace
 from fastadmm.problem.problem import make_problem
 from fastadmm.problem.regularizers import L1
 from fastadmm.solver.solver import Solver, SolverOptions
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from resumed import assert_resumed_is_the_same
 
@@ -20,31 +16,6 @@ from resumed import assert_resumed_is_the_same
 def one_hot(rng, rows, levels):
     """Columns of several groups that each sum to one. Shapes: the result (rows, sum of levels)."""
     return np.hstack([np.eye(k)[rng.integers(0, k, rows)] for k in levels])
-
-
-@given(seed=st.integers(0, 10**6), bounds=st.booleans())
-@settings(max_examples=40, deadline=None)
-def test_at_a_corner_message_and_norm_stay_and_free_columns_are_independent(seed, bounds):
-    rng = np.random.default_rng(seed)
-    X = one_hot(rng, 60, (2, 3, 4))
-    X = np.hstack([X, X[:, :2] - X[:, 2:4]]) * 10.0 ** rng.uniform(-2, 2, 11)
-    scale = np.sqrt(np.square(X).mean(axis=0))
-    penalty = PartyPenalty(L1(), Box(-1.0, 2.0) if bounds else AllSpace(), 0.1)
-    x = penalty.constraint.project(rng.normal(size=11) * (rng.random(11) < 0.8))
-    found = at_a_corner(x, rng.normal(size=(11, 60)) @ X / scale, scale, penalty)
-    np.testing.assert_allclose(X @ found, X @ x, atol=1e-9 * (1.0 + np.abs(X @ x).max()))
-    assert np.abs(found).sum() <= np.abs(x).sum() * (1.0 + 1e-12)
-    np.testing.assert_array_equal(penalty.constraint.project(found), found)
-    free = ~penalty.held(found)
-    assert np.linalg.matrix_rank(X[:, free] / scale[free], tol=1e-8) == free.sum()
-
-
-def test_independent_columns_are_those_that_add_to_the_rank():
-    rng = np.random.default_rng(0)
-    X = one_hot(rng, 50, (3, 3, 2))
-    order = rng.permutation(8)
-    ranks = [np.linalg.matrix_rank(X[:, order[:k]]) for k in range(9)]
-    np.testing.assert_array_equal(independent(X, order), np.diff(ranks) == 1)
 
 
 @pytest.mark.parametrize("loss", ["logistic", "squared", "hinge"])

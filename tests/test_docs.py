@@ -42,7 +42,6 @@ HOSTS = {
     "github.com",
     "json-schema.org",
     "keepachangelog.com",
-    "kubernetes.dask.org",
     "raw.githubusercontent.com",
     "semver.org",
     "www.apache.org",

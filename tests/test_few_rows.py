@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from fastadmm.conversation.calls import check_answer
-from fastadmm.coordinator.subspace import few_rows
 from fastadmm.coordinator.subspace.few_rows import FewRows, has_few_rows, minimise_over_box
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError
@@ -174,30 +173,3 @@ def test_a_box_program_stops_at_its_tolerance():
     hessian, linear = np.diag([1.0, 2.0]), np.array([-0.5, 9.0])
     u, _ = minimise_over_box(hessian, linear, -np.ones(2), np.ones(2), False, 1e-3)
     assert 0.5 * u @ hessian @ u + linear @ u <= -8.125 + 1e-3
-
-
-@pytest.mark.parametrize("intercept", [False, True])
-@pytest.mark.parametrize("loss", ["hinge", "quantile"])
-def test_steps_from_bend_to_bend_find_what_the_dual_program_finds(loss, intercept, monkeypatch):
-    rng = np.random.default_rng(2)
-    X = rng.normal(size=(30, 90))
-    z = X[:, 0] - X[:, 40] + rng.normal(size=30)
-    y = (z > 0.0) * 1.0 if loss == "hinge" else z
-    problem = make_problem([X[:, :40], X[:, 40:]], y, loss=loss, lam=1e-2, fit_intercept=intercept)
-    solver = Solver(problem, SolverOptions(scheme="subspace", directions="one", gap=0.0, n_threads=1))
-    for _ in range(4):
-        solver.round()
-    coordinator = solver.coordinator
-    few, smooth, engine = coordinator.few_rows, coordinator.problem, solver.engine
-    kernel = few._kernel(coordinator.messages, engine)
-    monkeypatch.setattr(few_rows, "_FEW_STEPS", 50)
-    few.rest = 0
-    assert few._aim_on_bends(smooth, kernel, 1e-16, engine)
-    by_steps = few.dual
-    assert few._aim_in_box(smooth, kernel, 1e-16, engine)
-    np.testing.assert_allclose(by_steps, few.dual, atol=1e-6 * np.abs(by_steps).max())
-    # One step is not enough; then nobody tries for some rounds.
-    monkeypatch.setattr(few_rows, "_FEW_STEPS", 1)
-    few.dual = np.zeros(30)
-    tries = [few._aim_on_bends(smooth, kernel, 1e-16, engine) for _ in range(4)]
-    assert (tries, few.rest) == ([False] * 4, 0)

@@ -185,7 +185,7 @@ def test_what_a_coordinator_says_is_looked_at():
 def whole(tmp_path_factory, quiet):
     folder = tmp_path_factory.mktemp("whole")
     start_run(make_config({**TIGHT, "data": str(data_of(folder))}, "test"), folder / "run")
-    return infer_run(folder / "run", standardized=True, covariance="HC1")
+    return infer_run(folder / "run", covariance="HC1")
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,8 @@ import h5py
 import pytest
 from fastadmm.privacy.published import KEPT_BACK, privacy_facts, result_numbers, result_texts, settings_of
 from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, no_privacy, rounded_up, state
-from fastadmm.reports import compare_runs, read_records, write_comparison, write_report
+from fastadmm.reports import compare_runs, read_records, write_report
+from fastadmm.reports.comparison import comparison_rows
 from fastadmm.runs.card import card_text, model_card
 from fastadmm.runs.config import make_config
 from fastadmm.runs.evaluate import evaluate_partition
@@ -87,14 +88,14 @@ def holds(text, number):
 def left(home, out):
     """Everything that is made of a run to be handed on, as text."""
     run_directory = home / "run"
-    made = {name: out / name for name in ("card.md", "card.json", "report.html", "c.html")}
+    made = {name: out / name for name in ("card.md", "card.json", "report.html")}
     assert run("card", run_directory, "-o", made["card.md"]) == 0
     assert run("card", run_directory, "--json", "-o", made["card.json"]) == 0
     assert run("report", run_directory, "-o", made["report.html"]) == 0
     shutil.copytree(run_directory, out / "again")
     compared = compare_runs([run_directory, out / "again"])
-    write_comparison(compared, made["c.html"])
     texts = {name: path.read_text(encoding="utf-8") for name, path in made.items()}
+    texts["c.txt"] = str(comparison_rows(compared))
     texts["c.json"] = json.dumps(compared.to_json())
     texts["model.toml"] = (run_directory / "model" / "model.toml").read_text()
     for name in open_shared_part(run_directory)[0].names:
@@ -124,11 +125,11 @@ def test_what_leaves_a_private_run_holds_no_exact_number_and_no_digest(private, 
 
 def test_what_leaves_says_what_was_kept_back(private, tmp_path, capsys):
     texts = left(private, tmp_path)
-    for name in ("card.md", "card.json", "report.html", "c.html", "c.json"):
+    for name in ("card.md", "card.json", "report.html", "c.json"):
         assert KEPT_BACK in texts[name], name
     values = re.findall(r'<dt>([^<]*)</dt><dd class="value">([^<]*)</dd>', texts["report.html"])
     assert {name for name, value in values if value == "–"} == {"Objective", "Relative gap", "Time"}
-    assert "<svg" not in texts["report.html"]
+    assert "<img" not in texts["report.html"]
     capsys.readouterr()
     assert run("inspect", private / "run") == 0  # a view for who holds the run
     assert "they stay in the run directory" in " ".join(capsys.readouterr().out.split())

@@ -161,6 +161,17 @@ def test_rows_of_training(tmp_path, capsys):
         assert looks == [] if not count else f": {count} of " in looks[0]
 
 
+@pytest.mark.parametrize(("test", "seen"), [("same", ["seen"]), ("other", [])])
+def test_rows_that_ids_only_number_are_known_by_their_columns(test, seen, tmp_path, capsys):
+    convert(table(tmp_path / "same.csv"), capsys)
+    convert(table(tmp_path / "other.csv", u=np.arange(N) % 7), capsys)  # the same labels
+    given = ("train", tmp_path / "same.parts", "--test", tmp_path / f"{test}.parts", "-o", tmp_path / "run")
+    assert run(*given, "--quiet", "--json") == 0
+    assert names(json.loads(capsys.readouterr().out).get("looks", ())) == seen
+    assert run("evaluate", tmp_path / "run", tmp_path / f"{test}.parts", "--json") == 0
+    assert names(json.loads(capsys.readouterr().out)["looks"]) == seen
+
+
 def test_private_runs_look_at_headers_alone(tmp_path, capsys, monkeypatch):
     source = table(tmp_path / "t.csv", np.r_[np.arange(N), np.arange(99)], after=Y + 0.0, row=np.arange(N))
     description = tmp_path / "columns.toml"

@@ -8,21 +8,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fastadmm.coordinator import metric_limits
-from fastadmm.coordinator.subspace import subspace
 from fastadmm.coordinator.subspace.scheme import Subspace
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import ConfigError
 from fastadmm.method.scheme import Shape
 from fastadmm.problem.traits import Traits
 from fastadmm.runs.config import make_config
-from fastadmm.runs.environment import BASE_BYTES, _group_memory
+from fastadmm.runs.environment import _group_memory
 from fastadmm.runs.plan import make_plan
 from fastadmm.runs.train import plan_run, resume_run, start_run
 from fastadmm.settings.checks import parse_bytes
 from fastadmm.store import open_partition
 
-from run_tools import CrashAfter, Notes, assert_same_run, logged, python, result_of, run, write_blocks
+from run_tools import CrashAfter, Notes, assert_same_run, python, result_of, run, write_blocks
 from scripts import script_of
 
 pytestmark = pytest.mark.usefixtures("small_tiles")
@@ -82,7 +80,6 @@ def test_a_streamed_run_is_the_same_to_the_bit(folder, tmp_path, name):
     tight = limited(config)
     plan = plan_run(tight)
     assert any(p.streamed for p in plan.parties)
-    assert not plan.reduced
     assert plan.total <= parse_bytes(tight.memory or "")
     start_run(replace(tight, threads=1), tmp_path / "streamed")
     assert_same_run(tmp_path / "memory", tmp_path / "streamed")
@@ -106,29 +103,6 @@ def test_resume_of_a_streamed_run(folder, tmp_path, name):
     assert_same_run(tmp_path / "whole", tmp_path / "other")
 
 
-@pytest.mark.repeats
-def test_history_adapts_and_is_written_down(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("fastadmm.engine.spilled.CAN_SPILL", False)  # else messages go to a scratch file
-    for module in (subspace, metric_limits):  # messages are long
-        monkeypatch.setattr(module, "directions_of_few_numbers", lambda *_: 0)
-    config = configuration(folder, rounds=20)
-    parties = open_partition(config.data).parties
-    free = make_plan(parties, [], N, config, n_threads=2)
-    everything_streamed = make_plan(parties, [], N, config, limit=BASE_BYTES, n_threads=2)
-    assert everything_streamed.history == 4
-    assert everything_streamed.reduced
-    assert everything_streamed.total > BASE_BYTES
-    tight = replace(config, memory=str(everything_streamed.total + 8 * N * 3))
-    start_run(tight, tmp_path / "run")
-    kept = re.search(r"^history = (\d+)$", (tmp_path / "run" / "run.toml").read_text(), re.MULTILINE)
-    assert kept is not None
-    assert 4 <= int(kept[1]) < free.history
-    start_run(replace(config, history=int(kept[1])), tmp_path / "memory")
-    assert_same_run(tmp_path / "memory", tmp_path / "run")
-    start_run(replace(config, scheme="sharing", history=0), tmp_path / "plain")
-    assert not any(record["accelerated"] for record in logged(tmp_path / "plain"))
-
-
 def test_a_piece_of_all_messages_for_each_thread_is_planned():
     """Where the gradient is repaired; a run without a gap to reach went above its limit by it."""
     traits = Traits(True, True, True, False)
@@ -137,28 +111,6 @@ def test_a_piece_of_all_messages_for_each_thread_is_planned():
     assert Subspace().state_bytes(two, 64)[0] - Subspace().state_bytes(one, 64)[0] == one.piece_bytes(128)
     few = Shape(traits, 900, 1, [5000], [1.0], 8)
     assert few.piece_bytes(3) == 8 * 3 * 900  # a single leaf
-
-
-@pytest.mark.parametrize(("loss", "least"), [("logistic", 4), ("hinge", 8)])
-def test_the_least_history_is_what_the_loss_works_with(folder, loss, least):
-    parties = open_partition(folder / "a.parts").parties
-    config = configuration(folder, scheme="subspace", loss=loss)
-    tight = make_plan(parties, [], N, config, limit=BASE_BYTES, n_threads=2)
-    eight = make_plan(parties, [], N, replace(config, history=8), limit=BASE_BYTES, n_threads=2)
-    assert tight.history == least
-    assert tight.total <= eight.total
-
-
-def test_history_of_classes_adapts_too(folder):
-    config = configuration(folder, loss="multinomial")
-    parties = open_partition(config.data).parties
-    free = make_plan(parties, [], N, config, n_outputs=10, n_threads=2)
-    tight = make_plan(parties, [], N, config, n_outputs=10, limit=BASE_BYTES, n_threads=2)
-    given = make_plan(parties, [], N, replace(config, history=5), n_outputs=10, n_threads=2)
-    assert (free.history, tight.history, given.history) == (34, 8, 5)
-    assert tight.reduced
-    # No more messages than columns; what differs are the parties' own directions.
-    assert given.state <= tight.state <= free.state <= 1.01 * given.state
 
 
 def test_a_limit_too_small_for_the_coordinator(folder, tmp_path, capsys):
@@ -199,13 +151,11 @@ def test_dry_run(folder, tmp_path, capsys):
     arguments += ["--rounds", 7, "--gap", 0, "--threads", 2]
     assert run(*arguments) == 0
     out = capsys.readouterr().out
-    assert re.search(r"party-\d: \w+, \d+ features, streamed, gram; 3 passes of [\d.]+ \w+ a round", out)
-    assert re.search(r"a round reads [\d.]+ \w+ of features", out)
+    assert re.search(r"party-\d: \w+, \d+ features, streamed, gram", out)
     assert run(*arguments, "--json") == 0
     plan = json.loads(capsys.readouterr().out)
     assert plan["total"] <= plan["limit"] == parse_bytes(config.memory or "")
     assert {p["streamed"] for p in plan["parties"]} <= {True, False}
-    assert plan["round_bytes"] == sum(p["passes"] * p["pass_bytes"] for p in plan["parties"])
     assert not (tmp_path / "run").exists()
 
 

@@ -1,6 +1,5 @@
 """Predictions from the parties' contributions are those of the whole model; misfits are refused."""
 
-import csv
 import shutil
 
 import numpy as np
@@ -72,23 +71,6 @@ def test_absent_parties(folder, tmp_path, capsys):
     err = refused(capsys, 3, "combine", *two, "-m", folder / "run", "-o", tmp_path / "p.csv")
     assert "no contribution of party-3" in err
     assert not list(tmp_path.iterdir())
-    shared, whole = open_model(folder / "run"), predict_partition(folder / "run", folder / "train.parts")
-    third = (
-        whole.score
-        - combine_contributions(folder / "run", two, allow_missing=["party-3"], fallback="zero").score
-    )
-    mean = combine_contributions(folder / "run", two, allow_missing=["party-3"], fallback="mean")
-    zero = combine_contributions(folder / "run", two, allow_missing=["party-3"], fallback="zero")
-    assert shared.means is not None
-    assert abs(shared.means[2] - third.mean()) <= 1e-12
-    assert np.abs(mean.score - zero.score - third.mean()).max() <= 1e-12
-    allowed = ["--allow-missing", "party-3", "--fallback", "mean"]
-    assert run("combine", *two, "-m", folder / "run", "-o", tmp_path / "p.csv", *allowed) == 0
-    assert "mean stands for it" in capsys.readouterr().err
-    with open(tmp_path / "p.csv", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    assert {row["missing"] for row in rows} == {"party-3=mean"}
-    assert [float(row["score"]) for row in rows] == mean.score.tolist()
 
 
 def test_misfits_are_one_line(folder, tmp_path, capsys):
@@ -133,6 +115,3 @@ def test_other_models(tmp_path, kind):
     )
     assert np.array_equal(got.score, whole.score)
     assert got.label == whole.label
-    absent = combine_contributions(tmp_path / "run", files[:1], allow_missing=["party-2"], fallback="mean")
-    # On the training rows the mean stands for the party on average.
-    assert np.abs((whole.score - absent.score).mean(axis=0)).max() <= 1e-12

@@ -15,7 +15,7 @@ from fastadmm.blocks.block import as_block
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, ExitCode, FormatError, PrivacyBudgetError
-from fastadmm.parties.xupdate.ball import ball_solution
+from fastadmm.parties.xupdate.majorised import ball_solution
 from fastadmm.privacy.accounting import epsilon_of
 from fastadmm.privacy.accounts import Account
 from fastadmm.privacy.ledger import Ledger

@@ -5,7 +5,6 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from fastadmm.coordinator.subspace.direction_choice import DirectionChoice
 from fastadmm.coordinator.subspace.subspace import SubspaceMethod
 from fastadmm.data_tools.synthetic import make_vertical_regression
 from fastadmm.method.scheme import Needs, Scheme
@@ -50,13 +49,6 @@ class Tenth(Regularizer):
     shares = (0.1, 0.9)
 
 
-class Gradients(DirectionChoice):
-    """Never a Newton direction."""
-
-    def newton(self):
-        return False
-
-
 class Steepest(SubspaceMethod):
     """Minimises over the span of block gradients."""
 
@@ -64,7 +56,7 @@ class Steepest(SubspaceMethod):
 
     def __init__(self, problem, engine, directions=None):
         super().__init__(problem, engine, directions)
-        self.coordinator.directions = Gradients()
+        self.coordinator.asks_newton = lambda: False
 
 
 class SteepestScheme(Scheme):
@@ -80,13 +72,10 @@ class SteepestScheme(Scheme):
         return Steepest
 
     def history(self, shape, options):
-        return 16, 4
+        return 16
 
     def state_bytes(self, shape, history):
         return 8 * shape.message_size * shape.n_parties * history, 0
-
-    def passes(self, update):
-        return 7
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +144,7 @@ def test_a_scheme_is_a_module_and_a_line_of_the_registry(tmp_path, monkeypatch, 
         assert result_of(tmp_path / name)["objective"] == pytest.approx(found.objective, rel=1e-12)
     capsys.readouterr()
     assert run(*f"{usual}/plan --dry-run --scheme steepest".split()) == 0
-    assert "7 passes of" in capsys.readouterr().out
+    assert "party-1: dense, 6 features" in capsys.readouterr().out
 
     # refusals
     assert run(*f"{usual}/no --scheme steepest --regularizer l1".split()) == 5

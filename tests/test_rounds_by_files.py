@@ -200,7 +200,7 @@ def test_only_what_the_scheme_sends_passes(tmp_path: Path) -> None:
     assert calls <= {"start", "set_metric", "respond_pair", "forget", "prove", "finish"}
     messages = {f"{which}{what}" for which in ("first", "second") for what in ("", "_scale")}
     proof = {"message", *Share._fields}
-    sent = {*messages, "products", "squared_residual", "mean"}
+    sent = {*messages, "products", "squared_residual", "done"}
     assert answers <= {"n_features", "kind", "reason", *sent, *proof}
     # Nothing of the coordinator's holds a column of features.
     column = np.ascontiguousarray(features[:, 0] if features.ndim == 2 else features[:8]).tobytes()

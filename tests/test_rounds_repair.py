@@ -106,21 +106,6 @@ def test_a_bad_message_is_refused_by_name_and_never_kept(world: Path, poison: st
     coordinator_step(directory, honest)  # nothing is lost
 
 
-def test_means_that_are_of_another_model_are_refused(worlds: Any, tmp_path: Path) -> None:
-    world = tmp_path / "w"
-    shutil.copytree(worlds[0][-1], world)
-    messages = [answer(world, request) for request in coordinator_step(world / "labels" / "run").requests]
-    good = [message.read_bytes() for message in messages]
-    for message in messages:
-        change(message, lambda values: (values.pop("mean"), values.update(class_means=np.ones(1))))
-    with pytest.raises(FormatError, match="contributions are not those of this model"):
-        coordinator_step(world / "labels" / "run", messages)
-    for message, content in zip(messages, good):
-        message.write_bytes(content)
-    coordinator_step(world / "labels" / "run", messages)
-    the_same_end(world, worlds)
-
-
 @pytest.mark.repeats
 def test_a_message_that_breaks_the_round_is_not_kept_either(world: Path, tmp_path: Path) -> None:
     directory = world / "labels" / "run"

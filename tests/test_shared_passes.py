@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from fastadmm.coordinator.proximal.chord_newton import Passes, SharedFace, minimise_on_shared_face
-from fastadmm.coordinator.proximal.face_newton import FaceModel, minimise_on_face
 from fastadmm.coordinator.proximal.hull import HullPoint
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.coordinator.proximal.shared_hull import minimise_over_shared_hull
@@ -36,14 +35,22 @@ def test_faces(loss, intercept):
     engine = Engine(1)
     basis, _ = np.linalg.qr(rng.normal(size=(K, 3)))
     root, linear, anchor = rng.normal(size=(3, 3)), rng.normal(size=3), rng.normal(size=K)
-    model = FaceModel(basis.T @ shared.messages, linear, root @ root.T, shared.combined(anchor))
-    own = minimise_on_face(problem, model, [model.at(np.zeros(3), 0.0, engine)], 1e-13, 1e4, engine)
     face = SharedFace(anchor, basis, linear, root @ root.T)
     passes = Passes(problem, shared, engine)
     near = [(known.coefficients, passes.at(known))]
     w, place = minimise_on_shared_face(passes, face, [np.zeros(3), np.ones(3)], near, 1e-13, 1e4)
-    np.testing.assert_allclose(w, own.w, atol=1e-6)
-    assert place.intercept == pytest.approx(own.intercept, abs=1e-6)
+
+    def objective(v):
+        c, g = anchor + basis @ v[:3], np.empty(N)
+        value = problem.loss.evaluate(problem.offset + c @ shared.messages + v[3:].sum(), *rest, g, engine)
+        bent = face.square @ v[:3]
+        slope = basis.T @ (shared.messages @ g) + linear + bent
+        return value + float((linear + 0.5 * bent) @ v[:3]), np.append(slope, [g.sum()] * intercept)
+
+    rest = problem.y, problem.weight
+    best = minimize(objective, np.zeros(3 + intercept), jac=True, method="BFGS", options={"gtol": 1e-9}).x
+    np.testing.assert_allclose(w, best[:3], atol=1e-6)
+    assert place.intercept == pytest.approx(best[3:].sum(), abs=1e-6)
 
 
 @pytest.mark.parametrize("intercept", [False, True])

@@ -13,7 +13,6 @@ from fastadmm.kernels.metric_drift import metric_drift
 from fastadmm.kernels.policy import kernel
 from fastadmm.kernels.span import span_blocks, span_move, span_slopes
 from fastadmm.kernels.span_hessian import span_border, span_hessian, span_products
-from fastadmm.method.bent_rows import Lines, best_length_of_lines
 from fastadmm.method.span_hessian import SpanHessian
 from fastadmm.problem.losses import LOSSES
 from numba.core.errors import TypingError
@@ -187,42 +186,3 @@ def test_drift_is_weighted_squares_of_logarithms(size):
     h, m = np.maximum(curvature, floor)[rows], metric[rows]
     sums = [(h + m) @ np.log(h / m) ** 2, (h + m).sum(), curvature[rows].sum()]
     np.testing.assert_allclose(out, sums, rtol=1e-11, atol=1e-25)
-
-
-@pytest.mark.parametrize("n", [0, 1, 40, 1100])
-@pytest.mark.parametrize("linear", [-3.0, 0.5])
-def test_least_along_a_line_of_clamped_slopes(n, linear):
-    rng = np.random.default_rng(n)
-    z, along, origin = rng.normal(size=(3, n + 3))
-    rise, most = rng.uniform(0.0, 20.0, size=(2, n + 3))
-    rise[::5] = 0.0
-    least = -rng.uniform(0.0, 2.0, n + 3)
-    slope = np.where(rise > 0.0, least, 0.0)
-    most[1::7], least[2::7] = np.inf, -np.inf
-    slope[2::7] = most[2::7]
-    lines, part = (origin, slope, rise, least, most), slice(2, n + 2)
-    with Engine(1) as engine:
-        own = Lines(*(v[part] for v in lines))
-        found = best_length_of_lines(own, z[part], along[part], linear, 0.3, engine)
-    expected = naive.clamped_least(z[part], along[part], [v[part] for v in lines], linear, 0.3)
-
-    def derivative(t):
-        raw = slope[part] + rise[part] * (z[part] + t * along[part] - origin[part])
-        return along[part] @ np.clip(raw, least[part], most[part]) + linear + 0.3 * t
-
-    assert (found == 0.0) == (expected == 0.0)
-    assert abs(derivative(found)) <= 1e-9 * abs(derivative(0.0)) or found == 0.0
-    with Engine(1) as engine:
-        shorter = best_length_of_lines(own, z[part], along[part], linear, 0.3, engine, 1.0)
-    assert shorter == pytest.approx(min(found, 1.0), rel=1e-6)
-
-
-@pytest.mark.parametrize("linear", [-0.25, 0.25, -3.0])
-def test_a_line_of_straight_pieces_alone_is_searched_to_its_kink(linear):
-    """Neither a square nor a parabola: the derivative jumps, and has no rise to divide by."""
-    z, along = np.array([-1.0, -2.0, 5.0]), np.ones(3)
-    lines = Lines(*(np.array(v) for v in ([0.0] * 3, [0.0] * 3, [1e9] * 3, [0.0] * 3, [1.0] * 3)))
-    with Engine(1) as engine:
-        found = best_length_of_lines(lines, z, along, linear - 1.0, 0.0, engine, 4.0)
-    # The third row's slope is 1 throughout; those of the first two jump from 0 to 1 at lengths 1 and 2.
-    assert found == pytest.approx({-0.25: 1.0, 0.25: 0.0, -3.0: 4.0}[linear], abs=1e-6)

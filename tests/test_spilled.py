@@ -56,7 +56,7 @@ def limited(config):
     for share in np.arange(0.9, 0.1, -0.02):
         limit = free.total - int((1.0 - share) * (free.state + free.data))
         plan = make_plan(partition.parties, [], N, config, outputs, limit=limit, n_threads=2)
-        if plan.spilled and not plan.reduced and plan.total <= limit:
+        if plan.spilled and plan.total <= limit:
             found = limit
     return replace(config, memory=str(found))
 
@@ -145,7 +145,6 @@ def test_a_spilled_run_is_the_same_to_the_bit(folder, tmp_path, values):
     tight = limited(config)
     plan = plan_run(tight)
     assert plan.spilled > 0
-    assert not plan.reduced
     assert any("scratch file" in line for line in plan.lines())
     start_run(replace(tight, threads=1), tmp_path / "spilled")
     assert_same_run(tmp_path / "memory", tmp_path / "spilled")

@@ -43,7 +43,7 @@ def test_badly_scaled_columns_leave_directions_orthonormal(seed):
     records = [solver.round() for _ in range(14)]
     objectives = [record.objective for record in records]
     # At the optimum a sum of some hundred numbers may go up by what rounds.
-    assert all(b <= a * (1.0 + 1e-14) for a, b in pairwise(objectives))
+    assert all(b <= a * (1.0 + 1e-13) for a, b in pairwise(objectives))
     assert records[-1].gap < 1e-6
 
 

@@ -267,7 +267,7 @@ def test_command_and_report(trained, tmp_path, capsys):
     assert run("worth", place, "-q", "--json", "--metric", "log_loss", "--label-party", "party-2") == 0
     document = json.loads(capsys.readouterr().out)
     assert document["label_party"] == "party-2"
-    worth, _ = read_worth(place / "worth.json")
+    worth = read_worth(place / "worth.json")
     assert document["shapley"]["log_loss"] == worth.shapley("log_loss")
     assert run("worth", place, "-q", "--leave-one-out") == 0
     assert "Shapley values were not asked for" in capsys.readouterr().out

@@ -359,10 +359,9 @@ class Coordinator:
         options, spills = solver_options(self.config), False
         if self.config.memory is not None:
             plan = plan_of(self.config, problem)
-            options = replace(options, history=plan.history) if plan.reduced else options
             spills = plan.spilled > 0
             if state is None:
-                for line in replace(plan, parties=[]).lines()[:-1]:  # the last is of features
+                for line in replace(plan, parties=[]).lines():
                     self._tell(line)
         solver = Solver(problem, options, early=early, driver=hub)
         if spills:
@@ -410,13 +409,9 @@ class Coordinator:
                 known = {"row_digest": labels.row_digest, "labels": self.digests["labels"]}
                 statement = statement_of(result.proof, None, self.config.to_toml(), shared.lam, known)
                 shared = of_model(statement, shared)
-            talk = solver.finishing(shared.model_id, result.kept is not None)
-            means = converse(talk, hub.carry)
-            found = np.array(means, dtype=np.float64) if means else None
-            if found is not None and found.shape != (len(self.names), *np.shape(result.intercept)):
-                raise FormatError("the means of the parties' contributions are not those of this model")
+            converse(solver.finishing(shared.model_id, result.kept is not None), hub.carry)
             with atomic_directory(self.folder.model, force=True, marker=MANIFEST) as directory:
-                write_shared_part(directory, replace(shared, means=found))
+                write_shared_part(directory, shared)
             write_dual(self.path, None if result.proof is None else result.proof.dual)
         document = result_document(solver, result, statement) | class_rows(labels)
         document["privacy"] = privacy.to_json()

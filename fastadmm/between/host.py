@@ -24,7 +24,6 @@ from fastadmm.privacy.message_party import MessageParty
 from fastadmm.privacy.statement import PrivacyStatement, no_privacy
 from fastadmm.problem.targets import MAX_CLASSES
 from fastadmm.secrecy.keys import kept_private_key
-from fastadmm.solver.run import mean_contribution
 from fastadmm.store.model import PartyModel, check_same_columns, write_party_model
 from fastadmm.store.party_file import PartyData, open_party
 from fastadmm.store.streamed import load_block
@@ -215,10 +214,7 @@ class Host:
         line = no_privacy([self.data.name]).weights_line()
         said = f"{line}; trained {self.trained} for a coordinator taken to be honest"
         self._write_model(PartyModel(**self._described(), weights=weights, privacy=said), model_id)
-        if not self.party.tells_mean:
-            return {"done": True}
-        mean = mean_contribution(self.party.block, weights, self.engine)
-        return {"class_means": mean} if mean.ndim else {"mean": float(mean)}
+        return {"done": True}
 
     def _keep(self, model_id: str) -> dict[str, Any]:
         """The end of a private run: nothing about the features is answered."""

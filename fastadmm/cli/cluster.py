@@ -7,14 +7,12 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import typer
 
 from fastadmm.cli.terminal import say
-from fastadmm.cluster.comm import Comm
+from fastadmm.cluster.comm import Comm, MpiComm, launched
 from fastadmm.errors import ConfigError, ExitCode, FastadmmError
 
 _T = TypeVar("_T")
@@ -26,8 +24,6 @@ def workers(cluster: str | None) -> Iterator[Comm | None]:
     if cluster != "mpi":
         yield None
         return
-    from fastadmm.cluster.mpi import MpiComm
-
     comm = MpiComm()
     with _ending_together(comm):
         yield comm
@@ -45,26 +41,24 @@ def agreed(comm: Comm | None, make: Callable[[], _T]) -> _T:
         raise typer.Exit(int(error.exit_code)) from None
 
 
-def on_cluster(
-    lead: Callable[[Comm | None], int], cluster: str, config: Any = None, comm: Comm | None = None
-) -> int:
+def on_cluster(lead: Callable[[Comm | None], int], cluster: str, comm: Comm | None = None) -> int:
     """Train in this process and in those that were started with it."""
     if cluster == "none":
         return lead(None)
     if comm is None:
         with workers(cluster) as met:
-            return on_cluster(lead, cluster, config, met)
-    return _followed(comm, config) if comm.rank else lead(comm)
+            return on_cluster(lead, cluster, met)
+    return _followed(comm) if comm.rank else lead(comm)
 
 
-def _followed(comm: Comm, config: Any) -> int:
+def _followed(comm: Comm) -> int:
     """What another rank than 0 does: rank 0 hears signals, and says what all of them found."""
     from fastadmm.runs.shared import exit_code_of, follow_run
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     try:
-        return exit_code_of(follow_run(comm, config))
+        return exit_code_of(follow_run(comm))
     except FastadmmError as error:
         if comm.apart:
             raise
@@ -92,8 +86,6 @@ def _ending_together(comm: Comm) -> Iterator[None]:
 
 def refuse_many(given: str | None, cluster: str) -> None:
     """Refuse processes that were started together and would each do the same; rank 0 alone says so."""
-    from fastadmm.cluster.mpi import launched
-
     rank, size = launched()
     if size == 1 or given is not None or cluster != "none":
         return
@@ -103,27 +95,3 @@ def refuse_many(given: str | None, cluster: str) -> None:
         f"cluster: {size} processes were started together, and each would train by itself: add "
         "--cluster mpi, or --cluster none if that is meant"
     )
-
-
-def on_dask(
-    cluster: str, run: Path, begin: Callable[[Path], Any], retry: int, log_to: list[str] | None, display: Any
-) -> dict[str, Any]:
-    """Begin a run, or go on with one, on the workers of a Dask cluster."""
-    from functools import partial
-
-    from fastadmm.runs.dask_run import dask_run
-    from fastadmm.runs.train import resume_run
-
-    if log_to:
-        raise ConfigError("log-to: rounds on Dask are on its workers, which keep no such logs; leave it out")
-    run = run.absolute()
-    return dask_run(cluster, begin(run), partial(resume_run, run), run, retry, display)
-
-
-def absolute_paths(settings: Any) -> Any:
-    """Settings for workers that are in directories of their own."""
-    from fastadmm.settings.keys import SETTINGS
-
-    given = {s.name: getattr(settings, s.name) for s in SETTINGS.values() if s.is_path}
-    paths = {name: str(Path(path).absolute()) for name, path in given.items() if isinstance(path, str)}
-    return replace(settings, **paths)

@@ -101,12 +101,12 @@ def columns(
     labels: Path | None = opt.LABELS,
     as_json: bool = opt.JSON,
 ) -> None:
-    """Print variance inflation (VIF), correlation inside a party, and information value, by column."""
+    """Print correlation inside a party, and information value, by column."""
 
     from fastadmm.runs.columns import column_report
 
     rows = column_report(data, labels)
-    print_columns("columns", rows, "vif" if labels is None else "iv_cross", as_json)
+    print_columns("columns", rows, "correlation" if labels is None else "iv_cross", as_json)
 
 
 def print_columns(title: str, rows: list[dict[str, Any]], key: str, as_json: bool) -> None:
@@ -114,11 +114,9 @@ def print_columns(title: str, rows: list[dict[str, Any]], key: str, as_json: boo
     import math
 
     if as_json:
-        # Strict JSON has no infinity.
-        strict = [{k: None if v == math.inf else v for k, v in row.items()} for row in rows]
-        print_json({title: strict}, allow_nan=False, ensure_ascii=False)
+        print_json({title: rows}, allow_nan=False, ensure_ascii=False)
         return
-    ordered = sorted(rows, key=lambda row: -math.inf if row[key] is None else row[key], reverse=True)
+    ordered = sorted(rows, key=lambda row: -math.inf if row[key] is None else abs(row[key]), reverse=True)
     header = [name.replace("_", " ") for name in rows[0]]
     cells = (row.values() for row in ordered[: opt.SHOWN])
     show(grid(title, header, cells, ("column", "with"), simple=True))

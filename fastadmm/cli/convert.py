@@ -228,7 +228,7 @@ def _convert_plan(
     """Plan a partition of tables, and write it if it has a place; what is told of it."""
     from fastadmm.data_tools.convert_tables import TableOptions, plan_one_table, plan_tables, write_plan
     from fastadmm.data_tools.destination import check_out
-    from fastadmm.runs.looks import looks_beside
+    from fastadmm.runs.looks import partition_looks
 
     own = opt.plain_values(tables) | {"id": tables.id or "", "alignment": tables.align}
     given = how | own
@@ -248,7 +248,7 @@ def _convert_plan(
         more: dict[str, Any] = {"compression": options.compression, "progress": progress}
         partition = write_plan(plan, out, force=force, **more)
     if options.public_columns is None:
-        plan.report.extend(looks_beside(partition, tables.align))
+        plan.report.extend(partition_looks(partition, tables.align))
     return _summary(partition) | told | _held_out(options.split, out)
 
 

@@ -155,24 +155,13 @@ def combine(
     ),
     out: Path | None = opt.written("FILE.csv", usual="standard output"),
     labels: Path | None = opt.LABELS,
-    allow_missing: list[str] | None = opt.option(
-        "Party whose file may be missing; may be repeated.", metavar="PARTY"
-    ),
-    fallback: str | None = opt.option(
-        "Replaces a missing party: zero, or the mean of its training contributions."
-    ),
     force: bool = opt.FORCE,
 ) -> None:
     """Add up the parties' contributions to predictions."""
 
     from fastadmm.runs.combine import combine_contributions
 
-    predictions = combine_contributions(
-        model, contributions, labels=labels, allow_missing=allow_missing or (), fallback=fallback
-    )
-    for name, stand_in in predictions.missing.items():
-        say(f"fastadmm: warning: no contribution of {name}: {stand_in} stands for it", error=True)
-    write_csv(predictions, out, force)
+    write_csv(combine_contributions(model, contributions, labels), out, force)
 
 
 @dataclass(frozen=True)
@@ -255,6 +244,6 @@ def _metric_rows(document: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append(("lift of the top tenth", f"{ranking['groups'][0]['lift']:.4f}"))
     if "drift" in document:
         drift = document["drift"]
-        beyond = f", {drift['outside']} rows outside" if drift.get("outside") else ""
+        beyond = f", {drift['outside']} rows outside" if drift["outside"] else ""
         rows.append((f"PSI of scores since {printable(drift['reference'])}", f"{drift['psi']:.4f}{beyond}"))
     return rows

@@ -45,29 +45,22 @@ def card(
 @app.command()
 def compare(
     runs: list[Path] = opt.argument("Run directories, finished or not.", metavar="RUN RUN..."),
-    out: Path | None = opt.written("FILE.html"),
     as_json: bool = opt.JSON,
 ) -> None:
-    """Compare runs: results, metrics, differing settings; -o writes a page with curves of the gap."""
+    """Compare runs: results, metrics and differing settings."""
     from fastadmm.figures.numbers import NONE
-    from fastadmm.reports import compare_runs, write_comparison
-    from fastadmm.reports.compare_page import comparison_rows
+    from fastadmm.reports import compare_runs
+    from fastadmm.reports.comparison import comparison_rows
 
     comparison = compare_runs(runs)
-    written = [] if out is None else [write_comparison(comparison, out)]
     if as_json:
-        document = {**comparison.to_json(), "written": [str(path) for path in written]}
-        print_json(document, allow_nan=False)
+        print_json(comparison.to_json(), allow_nan=False)
         return
-    rows = [
-        [label, *texts]
-        for _, group in comparison_rows(comparison)
-        for label, texts in group
-        if any(text != NONE for text in texts)
-    ]
+    found = comparison_rows(comparison)
+    rows = [[label, *texts] for label, texts in found if any(text != NONE for text in texts)]
     show(grid("", ["run", *(run.name for run in comparison.runs)], rows))
-    for line in (*comparison.notes, *written):
-        say(str(line))
+    for line in comparison.notes:
+        say(line)
 
 
 @app.command()

@@ -41,9 +41,8 @@ def train(
     as_json: bool = opt.JSON,
 ) -> int:
     """Train a joint model until it is proved to be nearly the best one (non-convex: until stationary)."""
-    from functools import partial
 
-    from fastadmm.cli.cluster import absolute_paths, agreed, on_cluster, on_dask, refuse_many, workers
+    from fastadmm.cli.cluster import agreed, on_cluster, refuse_many, workers
     from fastadmm.cli.display import make_display
     from fastadmm.cli.options import settings_of
     from fastadmm.runs.train import start_run
@@ -65,21 +64,13 @@ def train(
             if dry_run:
                 return show_plan(settings, as_json, comm)
 
-            if settings.cluster.startswith("dask://"):
-                own, cluster, retry = absolute_paths(settings), settings.cluster, settings.retry
-                display = make_display(quiet)
-                result = on_dask(
-                    cluster, run, lambda at: partial(start_run, own, at, force=force), retry, log_to, display
-                )
-                return report_result(result, run, as_json)
-
             def lead(comm: Any) -> int:
                 with tracked(run, log_to or [], make_display(quiet)) as tracking:
                     result = start_run(settings, run, force=force, display=tracking, comm=comm)
                     tracking.finish(result)
                 return report_result(result, run, as_json)
 
-            return on_cluster(lead, settings.cluster, settings, comm)
+            return on_cluster(lead, settings.cluster, comm)
 
 
 def _settings_given(config: Path | None, options: dict[str, Any]) -> Any:
@@ -171,9 +162,8 @@ def resume(
     as_json: bool = opt.JSON,
 ) -> int:
     """Continue an interrupted run to the same result, bit for bit, or a finished one to a new limit."""
-    from functools import partial
 
-    from fastadmm.cli.cluster import agreed, on_cluster, on_dask, refuse_many, workers
+    from fastadmm.cli.cluster import agreed, on_cluster, refuse_many, workers
     from fastadmm.cli.display import make_display
     from fastadmm.runs.train import cluster_of, resume_run
     from fastadmm.tracking import tracked
@@ -181,16 +171,10 @@ def resume(
     with workers(options.get("cluster")) as comm:
         cluster = agreed(comm, lambda: cluster_of(run, options))
         refuse_many(options.get("cluster"), cluster)
-        if cluster.startswith("dask://"):
-            retry, display = int(options.get("retry") or 0), make_display(quiet)
-            result = on_dask(
-                cluster, run, lambda at: partial(resume_run, at, changes=options), retry, log_to, display
-            )
-            return report_result(result, run, as_json)
 
         def lead(comm: Any) -> int:
             with tracked(run, log_to or [], make_display(quiet)) as tracking:
                 result = tracking.finish(resume_run(run, changes=options, display=tracking, comm=comm))
             return report_result(result, run, as_json)
 
-        return on_cluster(lead, cluster, comm=comm)
+        return on_cluster(lead, cluster, comm)

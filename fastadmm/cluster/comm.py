@@ -14,7 +14,7 @@ import numpy as np
 
 from fastadmm.engine.engine import default_threads
 from fastadmm.engine.tree import add
-from fastadmm.errors import FastadmmError
+from fastadmm.errors import ConfigError, FastadmmError
 
 Array = np.ndarray
 
@@ -29,7 +29,6 @@ class Comm(ABC):
 
     rank: int  # number of this worker, and how many there are
     size: int  # number of this worker, and how many there are
-    n_sums = 0
     apart = True
 
     @abstractmethod
@@ -39,10 +38,6 @@ class Comm(ABC):
     @abstractmethod
     def swap(self, v: Array, other: int) -> Array:
         """Exchange vectors of one length with another worker."""
-
-    @abstractmethod
-    def deal(self, parts: list[Any] | None) -> Any:
-        """What rank 0 has for this worker: ``parts``, by rank, is given there alone."""
 
     @abstractmethod
     def abort(self, code: int) -> None:
@@ -73,7 +68,6 @@ class Comm(ABC):
 
     def sum(self, nodes: dict[Node, Array]) -> Array:
         """Sum over the whole tree."""
-        self.n_sums += 1
         (node, *others), level = nodes, self.size.bit_length() - 1
         if others or self.size != 1 << level or node != (level, self.rank):
             return self._by_slots(nodes)
@@ -118,3 +112,49 @@ def own_threads(comm: Comm, wanted: int | None) -> int:
 def workers_here(comm: Comm) -> int:
     """How many workers this machine has."""
     return comm.share(platform.node()).count(platform.node())
+
+
+# --- MPI; needs the extra ``mpi`` --------------------------------------------------------------------------
+
+#: Where launchers tell a process its rank and how many there are: Hydra of MPICH and Intel MPI, `mpiexec` of
+#: Open MPI, and `srun`, which alone sets the latter (a batch script is one process whatever its job has).
+_LAUNCHERS = (
+    ("PMI_RANK", "PMI_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+)
+
+
+def launched() -> tuple[int, int]:
+    """Rank of this process and how many were started with it, as its environment says; (0, 1) without."""
+    for rank, size in _LAUNCHERS:
+        told = os.environ.get(rank, ""), os.environ.get(size, "")
+        if all(text.isdecimal() for text in told) and int(told[1]) > 1:
+            return int(told[0]), int(told[1])
+    return 0, 1
+
+
+class MpiComm(Comm):
+    """All processes of an MPI job."""
+
+    def __init__(self) -> None:
+        try:
+            from mpi4py import MPI
+        except ImportError:
+            raise ConfigError("cluster: mpi4py is not installed: pip install 'fastadmm[mpi]'") from None
+        self._world: Any = MPI.COMM_WORLD
+        self.rank, self.size = int(self._world.Get_rank()), int(self._world.Get_size())
+
+    def gather(self, v: np.ndarray) -> list[np.ndarray]:
+        lengths = self._world.allgather(len(v))
+        out = np.empty(sum(lengths))
+        self._world.Allgatherv(np.ascontiguousarray(v, dtype=np.float64), [out, lengths])
+        return np.split(out, np.cumsum(lengths)[:-1])
+
+    def swap(self, v: np.ndarray, other: int) -> np.ndarray:
+        out = np.empty_like(v)
+        self._world.Sendrecv(v, other, recvbuf=out, source=other)
+        return out
+
+    def abort(self, code: int) -> None:
+        self._world.Abort(code)

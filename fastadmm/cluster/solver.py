@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,8 +20,8 @@ from fastadmm.solver.solver import Solver
 from fastadmm.solver.warm_start import StartingPoint
 
 
-class RowSolver(Solver):
-    """A solver of some rows, of which every worker calls the same methods."""
+class SharedSolver(Solver):
+    """A solver over several workers: rank 0 calls its methods and tells the others, which :func:`follow`."""
 
     def __init__(
         self,
@@ -55,10 +54,6 @@ class RowSolver(Solver):
         if self.options.max_seconds is not None:  # rank 0 has the clock
             self.seconds = self.comm.first(self.seconds)
 
-
-class SharedSolver(RowSolver):
-    """A solver over several workers: rank 0 calls its methods and tells the others, which :func:`follow`."""
-
     @contextmanager
     def _led(self, name: str, *given: Any) -> Iterator[None]:
         if self.comm.rank == 0:
@@ -74,10 +69,6 @@ class SharedSolver(RowSolver):
     def round(self) -> RoundRecord:
         with self._led("round"):
             return super().round()
-
-    def means(self, weights: list[np.ndarray]) -> np.ndarray:
-        with self._led("means", weights):
-            return super().means(weights)
 
     def export(self) -> dict[str, Any]:
         """Without what has a number for each row: see :meth:`write_rows`."""
@@ -115,15 +106,3 @@ def follow(comm: Comm, follower: Any) -> Any:
     finally:
         if follower.solver is not None:
             follower.solver.close()
-
-
-def new_solver(comm: Comm, make: Callable[[Path], SharedSolver], run: Path) -> SharedSolver:
-    """Make a solver on every worker; called by rank 0."""
-    run = run.absolute()
-    comm.first(("new", (run,)))
-    return make(run)
-
-
-def end(comm: Comm, told: Any) -> None:
-    """Let the other workers return from :func:`follow`; called by rank 0."""
-    comm.first(("end", told))

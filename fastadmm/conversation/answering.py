@@ -39,8 +39,6 @@ class Answering(ABC):
     family: ClassVar[str]  # which calls of CALLS it answers
     needs: ClassVar[tuple[str, ...]] = ()
     exchanges_per_column: ClassVar[int] = 1
-    #: Whether the coordinator of a run by files is told the mean of its scores, for rows without its data.
-    tells_mean: ClassVar[bool] = True
     name: str
     block: FeatureBlock
     engine: Engine

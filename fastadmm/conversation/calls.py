@@ -178,11 +178,10 @@ CALLS: dict[str, CallRule] = {
         "curvature: positive?",
         "message: rows?, products: vector, messages: class rows?, products_of_all: matrix?, "
         "coefficients: vector, norms: vector, proposal_positions: vector?, proposal_norms: vector?, "
-        "clipped: vector?, clipped_norm: nonnegative?, answer_positions: vector, answer_norms: vector, "
+        "clipped: vector?, clipped_norm: nonnegative?, "
         "dual_scale: nonnegative, dual_value: number, "
         "dual_at_zero: number, dual_free: nonnegative?, excess: nonnegative?, squared: nonnegative, "
-        "own_anchor: vector?, own_basis: matrix?, own_slope: vector?, own_stiffness: matrix?, "
-        f"own_curvature: matrix?, {_FACE}",
+        f"{_FACE}",
     ),
     # Of a loss that is not convex: how far the model's weights are from stationary.
     "prox_gradient": _rule(
@@ -234,7 +233,7 @@ CALLS: dict[str, CallRule] = {
     "finish": _rule(
         (*_FAMILIES, *SUMS),
         f"{_COEFFICIENTS}, model_id: text, kept: flag?",
-        "mean: number?, class_means: vector?, done: flag?",
+        "done: flag",
     ),
 }
 
@@ -382,8 +381,6 @@ def check_answer(
         raise FormatError(f"{place}: a second message without a first")
     if "other" in answer and not ("message" in answer and "also" in call[1]):
         raise FormatError(f"{place}: 'other' is a message that was not asked for")
-    if call[0] == "finish" and len(answer) != 1:
-        raise FormatError(f"{place}: one of 'mean' and 'class_means' is needed")
     for key, shape in _shapes(call, answer, n_samples, place, shared).items():
         if key in answer and any(n not in (-1, m) for n, m in zip(shape, answer[key].shape, strict=True)):
             raise FormatError(f"{place}: {key!r} has shape {answer[key].shape} instead of {shape}")
@@ -449,17 +446,15 @@ def _shapes_of_directions(
     shapes: dict[str, tuple[int, ...]] = {
         "products": (so_far if "message" in answer else 0,),
         "products_of_all": (fresh, so_far),
-        **dict.fromkeys(("stiffness", "curvature", "own_stiffness", "own_curvature"), (k, k)),
+        **dict.fromkeys(("stiffness", "curvature"), (k, k)),
         "norms": (2,),
-        **dict.fromkeys(("coefficients", "slope", "clipped", "own_slope", "own_anchor"), (k,)),
-        **dict.fromkeys(("basis", "own_basis"), (k, -1)),
+        **dict.fromkeys(("coefficients", "slope", "clipped"), (k,)),
+        "basis": (k, -1),
     }
-    for end in ("proposal", "answer"):
-        if f"{end}_positions" in answer and f"{end}_norms" in answer:
-            shapes[f"{end}_norms"] = answer[f"{end}_positions"].shape
-    for key in ("basis", "own_basis"):
-        if key in answer and answer[key].shape[1] > k:
-            raise FormatError(f"{place}: {key!r} has shape {answer[key].shape}: more than {k} directions")
+    if "proposal_positions" in answer and "proposal_norms" in answer:
+        shapes["proposal_norms"] = answer["proposal_positions"].shape
+    if "basis" in answer and answer["basis"].shape[1] > k:
+        raise FormatError(f"{place}: 'basis' has shape {answer['basis'].shape}: more than {k} directions")
     return shapes
 
 

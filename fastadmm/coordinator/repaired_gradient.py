@@ -45,7 +45,7 @@ def repaired_gradient(
     chosen = None if basis is None else scipy.linalg.block_diag(basis, np.eye(extra))
     h = problem.loss.curvature(z, problem.y, problem.weight, np.empty(len(z)), engine)
     for _ in range(_STEPS):
-        whole, system = newton_system(messages, None, gradient, h, extra, engine)
+        whole, system = newton_system(messages, gradient, h, extra, engine)
         if chosen is not None:
             whole, system = chosen.T @ whole, chosen.T @ system @ chosen
         whole[:k] += slope

@@ -217,12 +217,6 @@ class Engine(VectorWork):
         """Sum of what ``kernel(*arguments, out, start, stop)`` adds to ``out`` for each leaf."""
         return self._across(self.kernel_parts(kernel, ranges, shape, *arguments))
 
-    def sum_over_columns(
-        self, kernel: Any, ranges: Ranges, shape: tuple[int, ...], *arguments: Any
-    ) -> np.ndarray:
-        """As :meth:`sum_over_rows` over columns, all of which are here; as many ranges as a power of two."""
-        return self._leaf_sums(kernel, ranges, shape, arguments)
-
     def kernel_parts(self, kernel: Any, ranges: Ranges, shape: tuple[int, ...], *arguments: Any) -> list[Any]:
         """What :meth:`sum_over_rows` adds up, for :meth:`together`."""
         return [self._leaf_sums(kernel, leaves, shape, arguments) for leaves in self._nodes(ranges)]

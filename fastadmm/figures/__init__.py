@@ -1,1 +1,1 @@
-"""Figures and numbers as they are shown: what runs and reports draw with."""
+"""Progress and numbers as they are shown: what runs and reports tell with."""

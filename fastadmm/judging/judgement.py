@@ -9,7 +9,6 @@ import numpy as np
 from scipy.special import expit, logit, ndtri
 
 from fastadmm.errors import ConfigError
-from fastadmm.judging.columns import bin_edges, bin_weights, stability_index
 from fastadmm.judging.looks import say
 from fastadmm.judging.ranking import Ranking, rank_rows
 from fastadmm.problem.loss import Loss
@@ -56,15 +55,6 @@ def _variance_of_mean(values: Array, weight: Array) -> float:
     return float(np.sum((share * (values - share @ values)) ** 2) * n / (n - 1))
 
 
-def rate_interval(rate: Array, effective: Array, level: float = 0.95) -> tuple[Array, Array]:
-    """Wilson's interval of observed rates."""
-    z = ndtri(0.5 + 0.5 * level)
-    shrunk = 1.0 + z * z / effective
-    middle = (rate + 0.5 * z * z / effective) / shrunk
-    half = z / shrunk * np.sqrt(rate * (1.0 - rate) / effective + 0.25 * (z / effective) ** 2)
-    return np.maximum(middle - half, 0.0), np.minimum(middle + half, 1.0)
-
-
 #: Points of the curves that are kept.
 MOST_POINTS = 200
 
@@ -84,7 +74,7 @@ def ranking_of(loss: Loss, y: Array, z: Array, weight: Array) -> tuple[Ranking |
         return None, ""
     present = np.unique(y[weight > 0.0])
     if len(present) < 2:
-        return None, "only one class occurs: no ROC, precision-recall or lift curve, and no KS distance"
+        return None, ""  # a look tells it
     found = rank_rows(y, _shown_score(loss, z), weight)
     said = "all rows have the same score: curves and KS say nothing" if len(found.scores) == 1 else ""
     return found, said
@@ -119,7 +109,7 @@ def judgement(
     document: dict[str, Any] = {"confusion": _confusion(y, shown > limit, counted, classes, limit)}
     document["looks"] = _looks(document["confusion"], threshold)
     ranking, said = ranking_of(loss, y, z, counted)
-    if said and len(np.unique(y[counted > 0.0])) > 1:
+    if said:
         document["notes"] = [said]
     if ranking is not None:
         distance, at = ranking.kolmogorov_smirnov()
@@ -147,39 +137,6 @@ def _looks(confusion: dict[str, Any], threshold: float | None) -> list[str]:
     if len(matrix) > 2 or threshold is not None or shares[c] >= _RARE or found >= 0.5:
         return []
     return [say("rare", label=classes[c], share=100 * shares[c], found=100 * found, rate=shares[1])]
-
-
-def add_rate_intervals(bins: list[dict[str, Any]], y: Array, weight: Array | None) -> None:
-    """Put Wilson's intervals of the observed rates into the bins of a calibration curve.
-
-    Shapes: y, weight (N,).
-    """
-    counted = np.ones(len(y)) if weight is None else weight
-    efficiency = counted.sum() ** 2 / (len(counted) * (counted @ counted))
-    rate = np.array([own["observed_rate"] for own in bins])
-    effective = np.array([own["count"] for own in bins]) * efficiency
-    for own, low, high in zip(bins, *rate_interval(rate, effective, LEVEL), strict=True):
-        own["low"], own["high"] = float(low), float(high)
-
-
-def score_drift(
-    loss: Loss, reference: Array, new: Array, weights: tuple[Array | None, Array | None]
-) -> dict[str, Any]:
-    """How far scores have moved between a reference, such as the training rows, and new rows.
-
-    Shapes: reference, new (N,).
-    """
-    old, now = (_shown_score(loss, z) for z in (reference, new))
-    # An empty bin counts as half a row: the mean weight is 1, on whatever scale weights are given.
-    first, second = (None if weight is None else weight / weight.mean() for weight in weights)
-    edges = bin_edges(old, first)
-    before, after = bin_weights(old, edges, first), bin_weights(now, edges, second)
-    rows = zip([None, *edges.tolist()], (before / before.sum()).tolist(), (after / after.sum()).tolist())
-    return {
-        "psi": stability_index(before, after),
-        "outside": int(bin_weights(now, edges)[before == 0.0].sum()),
-        "bins": [{"above": above, "reference": p, "new": q} for above, p, q in rows if p + q > 0.0],
-    }
 
 
 def event_in(evaluation: dict[str, Any]) -> tuple[str, float]:

@@ -42,8 +42,6 @@ class Saved:
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Inverse of :meth:`export`."""
         for name in self._saved():
-            if name not in saved:  # of a run that began without it
-                continue
             held = getattr(self, name)
             if isinstance(held, np.ndarray):
                 held[...] = saved[name]

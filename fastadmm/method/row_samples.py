@@ -5,14 +5,9 @@ same. The minimiser for n of many rows differs from that for all of them by a st
 d / n of the loss. Rows of a sample have larger weights, so that its loss is on the scale of the whole.
 """
 
-from dataclasses import replace
-
 import numpy as np
 
 from fastadmm.engine.engine import Engine, row_ranges
-from fastadmm.engine.some_rows import SomeRowsEngine
-from fastadmm.method.span import SomeRows, Span, SpanPoint, minimise_over_span
-from fastadmm.problem.problem import Problem
 
 Array = np.ndarray
 
@@ -55,28 +50,3 @@ def chosen_rows(n_rows: int, stride: int, engine: Engine) -> Array:
     engine.over_rows(row_of_each, row_ranges(len(rows)), begin, stride, engine.first_row, rows)
     # Rows of the first window and of the last may be elsewhere.
     return rows[int(rows[0] < 0) : len(rows) - int(rows[-1] >= n_rows)]
-
-
-def begin_on_samples(
-    problem: Problem, messages: Array, point: SpanPoint, engine: Engine, tilt: Array | None
-) -> SpanPoint:
-    """The minimiser over a span of messages for samples of the rows, if it is better than a point.
-
-    Shapes: messages (K, N); tilt (K,) or (K + 1,).
-    Scaling: tilt summed scaling.
-    """
-    n, found = len(point.total), point
-    for stride in strides(engine.all_rows(n), len(messages), problem.loss.name == "squared"):
-        numbers = chosen_rows(n, stride, engine)
-        own = SomeRowsEngine(engine, numbers, n)
-        rows = messages[:, numbers]
-        start = SpanPoint(found.coefficients, found.intercept, own.combine(found.coefficients, rows))
-        accuracy = ACCURACY * len(messages) / own.all_rows(len(numbers)) * point.loss
-        some = SomeRows.of(problem, numbers, own, stride)
-        found = minimise_over_span(some, rows, start, accuracy, own, tilt=tilt)
-    if found is point:
-        return point
-    whole = Span(problem, messages, engine, tilt)
-    total = engine.combine(found.coefficients, messages)
-    found = whole.evaluated(replace(found, total=total, products=None))
-    return found if whole.value_at(found) < whole.value_at(point) else point

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 #: What the coordinator may see of messages: each, or only their sums.
 SECRECY: tuple[str, ...] = ("none", "sums")
 
-#: Conjugate gradient steps of a round, as far as a plan can know.
-CG_STEPS = 10
-
 
 #: Vectors of a party's columns beside its directions.
 _WORK_OF_COLUMNS = 20
@@ -164,7 +161,6 @@ class Scheme(ABC):
     remarks: str  # what it does, for the same table
     needs: Needs = Needs()
     options: tuple[str, ...] = ()  # names of the options that it has, among those that not every scheme has
-    kept: str = "directions per party"  # what ``history`` counts, in words
 
     @abstractmethod
     def why(self, traits: Traits, given: Sequence[str]) -> str:
@@ -188,12 +184,8 @@ class Scheme(ABC):
         return True
 
     @abstractmethod
-    def history(self, shape: Shape, options: Options) -> tuple[int, int]:
-        """Most and least of the past that it keeps, where memory is ample and where it is short."""
-
-    def shorter(self, history: int) -> int:
-        """The next smaller history that is worth its memory."""
-        return history - 1
+    def history(self, shape: Shape, options: Options) -> int:
+        """How much of the past it keeps."""
 
     @abstractmethod
     def state_bytes(self, shape: Shape, history: int) -> tuple[int, int]:
@@ -215,7 +207,3 @@ class Scheme(ABC):
 
         ridge = shape.traits.ridge
         return sum(preparation_bytes(*block, options.x_update, ridge) for block in shape.blocks)
-
-    @abstractmethod
-    def passes(self, update: str) -> int:
-        """Passes of a round over a block whose solver has this name."""

@@ -99,19 +99,6 @@ class SpanHessian:
         slopes: np.ndarray = products[:, new]
         return slopes
 
-    def left(self, n_messages: int, regularization: float) -> CurvatureLeft | None:
-        """Curvature of the objective in some coefficients, minimised over all others and the intercept.
-
-        Returns: None if the matrix does not cover all messages, or is singular up to rounding.
-        Scaling: regularization summed scaling.
-        """
-        if self.reference is None or self.n_messages != n_messages:
-            return None
-        whole = np.array(self.matrix, order="F")
-        whole[np.arange(self.lead, len(whole)), np.arange(self.lead, len(whole))] += regularization
-        inverse, failed = _inverse(whole)
-        return None if failed else CurvatureLeft(inverse[self.lead :, self.lead :])
-
     def reflect(self, unit: np.ndarray, mine: np.ndarray) -> None:
         """Reflect a party's directions as is done in V: see :mod:`fastadmm.parties.reflection`.
 
@@ -145,45 +132,3 @@ class SpanHessian:
         whole[np.ix_(own[: len(rotation)], own)] = rotation
         whole = whole[np.append(np.full(self.lead, True), stay)]
         self.matrix = whole @ self.matrix @ whole.T
-
-
-class CurvatureLeft:
-    """Schur complements of a Hessian, updated as one party after another discards directions.
-
-    If two parties have nearly the same direction, either can discard it at no cost, but not both.
-
-    Shapes: inverse (K, K).
-    """
-
-    def __init__(self, inverse: np.ndarray) -> None:
-        # What was forgotten has taken ``rows.T @ solved`` from the inverse: a party asks for few rows of it.
-        self._inverse = inverse
-        self._rows = self._solved = np.empty((0, len(inverse)))
-
-    def of(self, mine: np.ndarray) -> np.ndarray | None:
-        """Schur complement in a party's coefficients, of shape (K_m, K_m); None if lost in rounding.
-
-        Shapes: mine (K_m,).
-        """
-        taken = self._rows[:, mine].T @ self._solved[:, mine]
-        own, failed = _inverse(self._inverse[np.ix_(mine, mine)] - taken)
-        return None if failed else own
-
-    def forget(self, gone: np.ndarray, mine: np.ndarray) -> None:
-        """Fix combinations of a party's directions at zero from now on.
-
-        Shapes: gone (n, K_m); mine (K_m,).
-        """
-        rows = gone @ self._inverse[mine] - (gone @ self._rows[:, mine].T) @ self._solved
-        solved = np.linalg.solve(rows[:, mine] @ gone.T, rows)
-        self._rows, self._solved = np.vstack([self._rows, rows]), np.vstack([self._solved, solved])
-
-
-def _inverse(matrix: np.ndarray) -> tuple[np.ndarray, bool]:
-    """Inverse of a symmetric matrix, and whether it is not positive definite."""
-    from scipy.linalg.lapack import dpotrf, dpotri
-
-    factor, failed = dpotrf(matrix, lower=False)
-    inverse = factor if failed else dpotri(factor, lower=False)[0]
-    inverse = np.triu(inverse) + np.triu(inverse, 1).T
-    return inverse, bool(failed) or not np.isfinite(inverse).all()

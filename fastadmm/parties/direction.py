@@ -5,38 +5,25 @@ penalty per sample: for the curvature metric :math:`W = \mathrm{diag}(\ell'')`
 the block Newton direction is the paper's x-update with :math:`r_i = \ell''_i`.
 The party keeps its directions X_m; the coordinator only sees their images
 :math:`v = D_m d`.
-
-Matrices are factorised by LAPACK called by address: SciPy's calls hold the interpreter's lock.
 """
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping
-from functools import cache
 from typing import Any, Self
 
 import numpy as np
+import scipy.linalg
 
 from fastadmm.blocks.block import FeatureBlock, check_scale
 from fastadmm.conversation.answering import Answering, Unanswerable, checked
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.some_rows import SomeRowsEngine
-from fastadmm.parties.own_directions import OwnDirections, add_weights, orthonormal
+from fastadmm.parties.direction_span import OwnDirections
 from fastadmm.parties.reflection import reflection
 from fastadmm.problem.constraints import AllSpace
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.regularizers import SquaredL2
-
-_WHOLE, _PLACE = ctypes.POINTER(ctypes.c_int), ctypes.c_void_p
-
-
-@cache
-def _routine(name: str, *kinds: Any) -> Any:
-    """A function of LAPACK, from where SciPy publishes it for compiled code."""
-    from fastadmm.kernels.blas import lapack
-
-    return ctypes.CFUNCTYPE(None, ctypes.c_char_p, *kinds)(lapack(name))
 
 
 def cholesky(matrix: np.ndarray) -> np.ndarray | None:
@@ -44,20 +31,13 @@ def cholesky(matrix: np.ndarray) -> np.ndarray | None:
 
     Shapes: matrix, the result (n, n).
     """
-    if not matrix.flags.c_contiguous:
-        raise ValueError("only a C-contiguous matrix is factorised in its place")
-    size, failed = ctypes.c_int(len(matrix)), ctypes.c_int(0)
-    potrf = _routine("dpotrf", _WHOLE, _PLACE, _WHOLE, _WHOLE)
-    potrf(b"L", size, matrix.ctypes.data, size, failed)
-    return None if failed.value else matrix.T
+    factor, failed = scipy.linalg.lapack.dpotrf(matrix.T, lower=True, overwrite_a=True, clean=False)
+    return None if failed else factor
 
 
 def solve_factorised(factor: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Solve a system whose matrix :func:`cholesky` has factorised, for ``right`` of shape (n,)."""
-    x = np.array(right)
-    size, one, failed = ctypes.c_int(len(x)), ctypes.c_int(1), ctypes.c_int(0)
-    potrs = _routine("dpotrs", _WHOLE, _WHOLE, _PLACE, _WHOLE, _PLACE, _WHOLE, _WHOLE)
-    potrs(b"L", size, one, factor.ctypes.data, size, x.ctypes.data, size, failed)
+    x: np.ndarray = scipy.linalg.lapack.dpotrs(factor, right, lower=True)[0]
     return x
 
 
@@ -371,6 +351,8 @@ class DirectionParty(OwnDirections, Answering):
 
     def _keep(self, direction: np.ndarray) -> np.ndarray | None:
         """Append what is new of a direction, as a unit vector; None if nothing is."""
+        from fastadmm.kernels.directions import orthonormal
+
         k = self._n_directions
         if k == len(self._room):
             # Pages that nothing is written to take no memory.
@@ -378,7 +360,7 @@ class DirectionParty(OwnDirections, Answering):
             grown[:k] = self._room
             self._room = grown
         fresh = self._room[k]
-        if not orthonormal(direction, self._room[:k], fresh, self.engine):
+        if not orthonormal(direction, self._room[:k], fresh):
             return None
         self._n_directions += 1
         return fresh
@@ -395,7 +377,9 @@ class DirectionParty(OwnDirections, Answering):
 
     def _add_pull(self, coefficients: np.ndarray, residual: np.ndarray) -> float:
         """Add the regulariser's gradient; the squared norm of the result."""
-        return add_weights(self.directions, coefficients, self.regularization, residual, self.engine)
+        from fastadmm.kernels.directions import add_weights
+
+        return float(add_weights(self.directions, coefficients, self.regularization, residual))
 
     def squared_residual(self, gradient: np.ndarray, coefficients: np.ndarray) -> dict[str, Any]:
         r"""How far the weights are from stationary: :math:`\|\rho_m\|^2`.

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fastadmm.conversation.answering import Unanswerable
 from fastadmm.problem.constraints import INDEPENDENT
 from fastadmm.problem.penalty import PartyPenalty
 
@@ -35,6 +36,21 @@ def sum_without_rounding(start: Array, columns: Array, factors: Array) -> Array:
     total = start + columns @ factors
     total[np.abs(total) <= _LAST_DIGITS * (np.abs(start) + np.abs(columns) @ np.abs(factors))] = 0.0
     return total
+
+
+class OwnDirections:
+    """A party that keeps directions."""
+
+    directions: np.ndarray
+
+    def _own(self, coefficients: np.ndarray) -> np.ndarray:
+        """Coefficients of shape (K,), of as many directions as there are."""
+        if len(coefficients) != len(self.directions):
+            raise Unanswerable(
+                f"{len(coefficients)} coefficients for {len(self.directions)} directions that were sent; "
+                "the coordinator's state is another run's"
+            )
+        return coefficients
 
 
 @dataclass(frozen=True)

@@ -26,12 +26,9 @@ import numpy as np
 from fastadmm.blocks.block import FeatureBlock, check_scale
 from fastadmm.conversation.answering import Answering, Unanswerable, checked
 from fastadmm.engine.engine import Engine
-from fastadmm.parties.active_set import ActiveSet, Face
-from fastadmm.parties.dependent_columns import DEPENDENT, at_a_corner, independent
+from fastadmm.parties.active_set import ActiveSet
 from fastadmm.parties.direction import public_vectors
-from fastadmm.parties.direction_span import DirectionSpan
-from fastadmm.parties.masked_direction import MOST_AT_ONCE
-from fastadmm.parties.own_directions import OwnDirections
+from fastadmm.parties.direction_span import DirectionSpan, OwnDirections
 from fastadmm.parties.proximal import WeightedBlock, penalty_of
 from fastadmm.parties.xupdate.base import PenalisedUpdate, XUpdate
 from fastadmm.parties.xupdate.choose import choose_penalised
@@ -48,6 +45,9 @@ _REACH = 1e6
 
 #: A gradient whose sum is at most this share of its absolute sum sums to zero but for rounding.
 _NO_SUM = 1e-9
+
+#: Columns depend on each other where one adds less than this share of what another does.
+_DEPENDENT = 1e-10
 
 #: Most positions on a segment at which the regulariser is reported.
 _MOST_POSITIONS = 48
@@ -204,7 +204,7 @@ class FaceParty(OwnDirections, Answering):
         fresh = np.ascontiguousarray(turn[:, len(known) :].T) / scale
         self.directions = np.vstack([self.directions, fresh])
         messages = self.block.matrix_product(fresh, self.engine)
-        messages[own <= DEPENDENT * own.max(initial=0.0)] = 0.0  # of rounding alone
+        messages[own <= _DEPENDENT * own.max(initial=0.0)] = 0.0  # of rounding alone
         return {"messages": messages, "products_of_all": fresh @ self.directions.T}
 
     def _shown(self) -> Array:
@@ -217,27 +217,6 @@ class FaceParty(OwnDirections, Answering):
             asked = public_vectors(range(d), range(first, first + n))
             self.images = self.block.transposed_matrix_product(asked, self.engine) / self.span.scale
         return self.images
-
-    @property
-    def _linear(self) -> bool:
-        """Whether the regulariser is linear on faces, which are cut out of a span of all columns."""
-        penalty = self.penalty
-        whole = len(self.directions) == self.block.shape[1] <= MOST_AT_ONCE
-        return whole and penalty.regularizer.separable and penalty.coefficients[1] == 0.0
-
-    def _face_at(self, anchor: Array, signs: Array, held: Array) -> Face:
-        """The face of a point, on which no move leaves its message as it is.
-
-        Of columns that depend on each other, those of small weights are held where they are.
-
-        Shapes: anchor (K,); signs, held (d,).
-        """
-        free = np.flatnonzero(~held)
-        if self._linear and len(free):
-            order = free[np.argsort(-np.abs(self.span.scale * signs)[free], kind="stable")]
-            held = held.copy()
-            held[order[~independent(self._shown(), order)]] = True
-        return ActiveSet(self.span, signs, held).face(anchor)
 
     def responded(self, gradient: Array, model: Array, proposal: Array | None = None) -> Response:
         """The best response itself."""
@@ -253,9 +232,6 @@ class FaceParty(OwnDirections, Answering):
             new = solver.solve(target, scale, start, self.engine)
         self._measure_by(gradient)
         new = self._within_reach(x, y, new)
-        if self._linear:
-            corner = at_a_corner(new, self._shown(), self.span.scale, penalty)
-            new = corner if float(np.linalg.norm(corner)) <= penalty.constraint.radius else new
         return Response(x, y, end, slope, new, proposal is not None)
 
     def answered(self, found: Response, sent: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -270,16 +246,8 @@ class FaceParty(OwnDirections, Answering):
             answer["proposal_positions"], answer["proposal_norms"] = self._norms_along(x, y)
             if len(self.directions) == len(y) and not np.array_equal(held := self._clipped(y), y):
                 answer["clipped"], answer["clipped_norm"] = self.span.coefficients(held), norm(held)
-        answer["answer_positions"], answer["answer_norms"] = self._norms_along(x, new)
-        self.latest, anchor = new, answer["coefficients"]
-        face, held = self._face_at(anchor, new, self.penalty.held(new)), self.penalty.held(x)
-        if not found.proposed:  # x's own face, for where the best model is between x and the answer
-            own = self._face_at(
-                self.span.coefficients(x), np.where(held, new, x), held & self.penalty.held(new)
-            )
-            answer.update(
-                (f"own_{key}", value) for key, value in {"anchor": own.anchor, **own.values()}.items()
-            )
+        self.latest = new
+        face = ActiveSet(self.span, new, self.penalty.held(new)).face(answer["coefficients"])
         return {**answer, **face.values(), **self.proved(found.slope, y)}
 
     def _clipped(self, y: Array) -> Array:

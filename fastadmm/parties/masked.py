@@ -33,7 +33,6 @@ class MaskedParty(GatedParty):
     mask depends on all that came before, so no two answers have the same.
     """
 
-    tells_mean = False
     told = "masked", "the coordinator sees sums only"
     remembers: ClassVar[tuple[str, ...]] = ()  # attributes with arrays that later answers depend on
     position = 0

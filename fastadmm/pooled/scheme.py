@@ -52,9 +52,9 @@ class Pooled(Scheme):
 
         return bool(ways_of(Goal(problem, engine)))
 
-    def history(self, shape: Shape, options: Options) -> tuple[int, int]:
+    def history(self, shape: Shape, options: Options) -> int:
         """Nothing is kept."""
-        return 0, 0
+        return 0
 
     def state_bytes(self, shape: Shape, history: int) -> tuple[int, int]:
         """Vectors of the rows, copies of several parties' columns, a Gram matrix where that is allowed."""
@@ -79,7 +79,3 @@ class Pooled(Scheme):
     def updates(self, shape: Shape, options: Options) -> list[str]:
         """None of a party."""
         return ["pooled"] * shape.n_parties
-
-    def passes(self, update: str) -> int:
-        """Of a round, about."""
-        return 20

@@ -1,6 +1,5 @@
 """HTML reports of runs. Matplotlib and Jinja are imported when a page is written, not before."""
 
-from fastadmm.reports.compare_page import write_comparison
 from fastadmm.reports.comparison import RunComparison, compare_runs
 from fastadmm.reports.html import write_report
 from fastadmm.reports.records import History, RunRecords, read_records
@@ -11,6 +10,5 @@ __all__ = [
     "RunRecords",
     "compare_runs",
     "read_records",
-    "write_comparison",
     "write_report",
 ]

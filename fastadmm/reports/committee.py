@@ -1,4 +1,4 @@
-"""What a committee reads first: coefficients with their errors, points, and what the model cannot do."""
+"""What a committee reads first: coefficients with their errors, and what the model cannot do."""
 
 from __future__ import annotations
 
@@ -9,13 +9,9 @@ from fastadmm.figures.numbers import NONE, format_number
 from fastadmm.judging.judgement import event_in
 from fastadmm.reports.records import RunRecords, damaged
 from fastadmm.runs.coefficients import read_coefficients
-from fastadmm.runs.points import cells_of
 
 #: Coefficients of each party that are shown.
 LARGEST = 15
-
-#: Above this stability index scores are taken to have shifted.
-SHIFTED = 0.25
 
 #: Columns of `fastadmm infer`, and what they are called.
 _ERRORS = {"party": "party", "feature": "feature", "class": "class", "weight": "weight"}
@@ -37,7 +33,7 @@ def coefficient_section(records: RunRecords) -> dict[str, Any] | None:
     names |= {"ratio_to_reference": f"{found.ratio} to it"}
     left = len(found.rows()) - len(largest.rows())
     more = [f"{left} more with smaller weights: fastadmm coefficients RUN -o FILE.csv"] if left else []
-    return _table(
+    return table_of(
         {key: label for key, label in names.items() if key in found.columns}, largest.rows(),
         [*found.notes, *more, "standard errors: fastadmm infer RUN, then the report again"],
     )  # fmt: skip
@@ -47,30 +43,12 @@ def _with_errors(document: dict[str, Any]) -> dict[str, Any]:
     names = _ERRORS | {"ratio": document["ratio"]}
     names = {key: label for key, label in names.items() if key in document["weights"][0]}
     notes = [f"from and to: {100 * document['level']:g} % interval", *map(str, document["notes"])]
-    return _table(names, document["weights"], notes)
+    return table_of(names, document["weights"], notes)
 
 
-def points_section(records: RunRecords) -> dict[str, Any] | None:
-    """Points of a scorecard; None where none was made."""
-    if records.points is None:
-        return None
-    with damaged(records.path / "points.json", "run 'fastadmm scorecard points' again"):
-        return _points(records.points)
-
-
-def _points(card: dict[str, Any]) -> dict[str, Any]:
-    names = ("party", "column", "cells", "rows", "rate", "woe", "points")
-    rows = [row | {"cells": cells_of(row)} for row in card["bins"]]
-    lines = [
-        f"{card['base_points']:g} points, and those of a row's bins; the more, the rarer {card['bad']}.",
-        f"{card['base']:g} points are {card['odds']:g} of {card['good']} to one of {card['bad']}; "
-        f"{card['pdo']:g} more double that. rate: of class 1 in the bin.",
-    ]
-    return _table(dict(zip(names, names)), rows, lines)
-
-
-def _table(names: dict[str, str], rows: list[dict[str, Any]], notes: list[str]) -> dict[str, Any]:
-    cells = [[_cell(row[key]) for key in names] for row in rows]
+def table_of(names: dict[str, str], rows: list[dict[str, Any]], notes: list[str]) -> dict[str, Any]:
+    """A table of the page: some values of each record, under their names."""
+    cells = [[_cell(row.get(key)) for key in names] for row in rows]
     return {"header": list(names.values()), "rows": cells, "notes": notes}
 
 
@@ -97,8 +75,6 @@ def limits(records: RunRecords) -> list[str]:
     ]
     if config.get("class_weight") is not None:
         said.append("Rows were weighted by class: probabilities are not the rates of unweighted rows.")
-    if records.points is not None and records.inference is not None:
-        said.append("Labels of the same rows chose the bins: standard errors do not know of it.")
     if evaluation is None:
         return [*said, "It was not evaluated: nothing here says how it does on other rows."]
     if evaluation.get("data") == Path(str(config.get("data"))).name:
@@ -106,6 +82,4 @@ def limits(records: RunRecords) -> list[str]:
     event, _ = event_in(evaluation)
     if event and not sum(row[1] for row in evaluation["confusion"]["matrix"]):
         said.append(f"No row is predicted as {event} at this threshold: read scores, not labels.")
-    if (evaluation.get("drift") or {"psi": 0.0})["psi"] > SHIFTED:
-        said.append("Scores have shifted since training: see the stability index.")
     return said

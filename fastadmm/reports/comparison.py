@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fastadmm.errors import ConfigError
+from fastadmm.figures.numbers import NONE, format_duration, format_number, round_up
 from fastadmm.files.atomic import shown
 from fastadmm.privacy.published import KEPT_BACK, is_private, settings_of
+from fastadmm.privacy.statement import rounded_up
+from fastadmm.reports.html import told
+from fastadmm.reports.plots import metric_label
 from fastadmm.reports.records import RunRecords, damaged, published, read_records
 from fastadmm.settings.keys import OBJECTIVE
 
 if TYPE_CHECKING:
-    from fastadmm.reports.records import History
     from fastadmm.runs.claim import Said
 
-#: What runs may have in common, by its key in their provenance.
-_PROVENANCE = {"data": "content", "rows": "row_digest", "labels": "labels", "test": "test"}
-
-#: What runs on different data were trained on, by the first of it that is not the same.
-_DIFFERENT = {
-    "rows": "different rows",
-    "labels": "the same rows with different labels or weights",
-    "data": "the same rows and labels with different features, scaling or parties",
-}
-
-#: Letter of what a run does not record.
+#: Letter of what a run does not record, or does not say.
 _UNKNOWN = "?"
 
 
@@ -41,7 +34,6 @@ class ComparedRun:
     name: str  # unique among the runs compared: the directory's name, with as many of its parents as it takes
     path: Path
     status: str  # as in ``result.json``; ``"not finished"`` without one
-    settings: dict[str, Any]  # the flat configuration, without provenance
     rounds: int | None
     seconds: float | None
     objective: float | None  # of the final model, else of the last logged round
@@ -49,32 +41,23 @@ class ComparedRun:
     stationarity: float | None  # of the final model, else of the last logged round
     epsilon: float | None
     delta: float | None
+    settings: dict[str, Any]  # the flat configuration, without provenance
     test: dict[str, float]  # metrics of the last logged round on the run's test partition
     evaluation: dict[str, float]  # metrics of ``fastadmm evaluate``
     evaluated_on: str  # name of the partition that was evaluated; empty for none
-    same: dict[str, str]  # letters of data, rows, labels and test: runs with one letter have that in common
-    history: History
+    data: str  # a letter: runs with the same one were trained on the same features
     gap_within: float | None = None
     said: Said | None = None  # what may be said of the run's claim
 
     def to_json(self) -> dict[str, Any]:
         """The run as plain values; what is infinite is written ``"inf"``."""
-        return {
-            **{name: getattr(self, name) for name in _PLAIN},
-            "claim": None if self.said is None else self.said.line,
-            **({} if self.gap_within is None else {"gap_within": self.gap_within}),
-            "epsilon": "inf" if self.epsilon == math.inf else self.epsilon,
+        document = asdict(self) | {
             "path": str(self.path),
-            "settings": self.settings,
-            "test": self.test,
-            "evaluation": self.evaluation,
-            "evaluated_on": self.evaluated_on,
-            "same": self.same,
+            "claim": None if self.said is None else self.said.line,
         }
-
-
-#: What is one value of a run, in a table and in a document.
-_PLAIN = ("name", "status", "rounds", "seconds", "objective", "gap", "stationarity", "epsilon", "delta")
+        document["epsilon"] = "inf" if self.epsilon == math.inf else self.epsilon
+        del document["said"]
+        return document
 
 
 @dataclass(frozen=True)
@@ -85,14 +68,8 @@ class RunComparison:
     differing: list[str]  # settings that are not the same in all runs, in the order of the configuration
     notes: list[str] = field(default_factory=list)  # what may not be compared, and why: whole sentences
 
-    def metric_names(self) -> tuple[list[str], list[str]]:
-        """Names of test metrics and of evaluated metrics that at least one run has."""
-        tested = dict.fromkeys(name for run in self.runs for name in run.test)
-        evaluated = dict.fromkeys(name for run in self.runs for name in run.evaluation)
-        return list(tested), list(evaluated)
-
     def to_json(self) -> dict[str, Any]:
-        """The whole comparison as plain values, without the curves."""
+        """The whole comparison as plain values."""
         return {
             "runs": [run.to_json() for run in self.runs],
             "differing": self.differing,
@@ -110,32 +87,43 @@ def compare_runs(paths: Sequence[str | Path]) -> RunComparison:
         if path in resolved[:k]:
             raise ConfigError(f"compare: {shown(directories[k])} is given twice")
     records = [read_records(path) for path in directories]
-    letters = {
-        name: _letters([_provenance(record, key) for record in records]) for name, key in _PROVENANCE.items()
-    }
+    provenance = [_provenance(record) for record in records]
+    letters = _letters([own and own.get("content") for own in provenance])
     # Of digests nothing is passed on but which of them are equal.
     records = [published(record) for record in records]
     runs = []
-    for k, (record, name) in enumerate(zip(records, _names(resolved))):
+    for record, name, letter in zip(records, _names(resolved), letters):
         with damaged(record.path, "a file in it is not what its command wrote"):
-            runs.append(_compared(record, name, {key: letters[key][k] for key in letters}))
+            runs.append(_compared(record, name, letter))
     differing = _differing(runs)
-    same_data = all(_one(letters[name]) for name in ("data", "rows", "labels"))
-    return RunComparison(runs, differing, _notes(runs, records, differing, same_data))
+    return RunComparison(runs, differing, _notes(runs, provenance, differing))
 
 
-def _of_objective(keys: Iterable[str], runs: Sequence[ComparedRun]) -> list[str]:
-    """Settings of what is minimised; tables are flat here, with a dot between table and key."""
-    # Where a run holds out a share of its rows, the seed says which.
-    drawn = any(isinstance(run.settings.get("validation"), float) for run in runs)
-    return [key for key in keys if key.partition(".")[0] in OBJECTIVE and (key != "seed" or drawn)]
+def _provenance(records: RunRecords) -> dict[str, Any] | None:
+    """Digests of a run's data; that one is equal would confirm a guess of private data."""
+    found = records.config.get("provenance")
+    private = is_private(records.privacy, records.config)
+    return None if private or not isinstance(found, dict) else found
 
 
-def _compared(records: RunRecords, name: str, letters: dict[str, str]) -> ComparedRun:
+def _letters(values: list[Any]) -> list[str]:
+    """A letter for every distinct value; "?" for what is not known."""
+    known: list[Any] = []
+    for value in values:
+        if value is not None and value not in known:
+            known.append(value)
+    return [_UNKNOWN if value is None else _letter(known.index(value)) for value in values]
+
+
+def _letter(k: int) -> str:
+    return chr(65 + k % 26) + (str(k // 26) if k >= 26 else "")
+
+
+def _compared(records: RunRecords, name: str, letter: str) -> ComparedRun:
     result, history = records.result or {}, records.history
 
     def number(key: str) -> float | None:
-        value = result.get(key) if records.result is not None else None
+        value = result.get(key)
         if records.result is None and len(history):
             value = float(history.series[key][-1])
         return value if value is not None and math.isfinite(value) else None
@@ -153,11 +141,11 @@ def _compared(records: RunRecords, name: str, letters: dict[str, str]) -> Compar
         name=name,
         path=records.path,
         status=str(result.get("status") or "not finished"),
-        settings={**settings_of(records.config), **chosen, "privacy.mode": mode},
         rounds=rounds,
         **{key: number(key) for key in ("seconds", "objective", "gap", "stationarity")},
         epsilon=privacy.epsilon if privacy is not None and private else None,
         delta=privacy.delta if privacy is not None and private else None,
+        settings={**settings_of(records.config), **chosen, "privacy.mode": mode},
         test={key: float(column[-1]) for key, column in history.test.items() if np.isfinite(column[-1])},
         evaluation={
             key: float(value)
@@ -165,8 +153,7 @@ def _compared(records: RunRecords, name: str, letters: dict[str, str]) -> Compar
             if isinstance(value, int | float) and not isinstance(value, bool)
         },
         evaluated_on=str(evaluation.get("data") or ""),
-        same=letters,
-        history=history,
+        data=letter,
         gap_within=result.get("gap_within"),
         said=records.said,
     )
@@ -179,34 +166,6 @@ def _names(paths: list[Path]) -> list[str]:
         if len(set(names)) == len(names):
             return names
     return [str(path) for path in paths]
-
-
-def _provenance(records: RunRecords, key: str) -> Any:
-    # That labels or columns are equal confirms a guess of them; ids of rows are not protected.
-    if key != "row_digest" and is_private(records.privacy, records.config):
-        return None
-    provenance = records.config.get("provenance")
-    value = provenance.get(key) if isinstance(provenance, dict) else None
-    # A run without a test partition has none to differ from.
-    return "none" if key == "test" and value is None and provenance is not None else value
-
-
-def _letters(values: list[Any]) -> list[str]:
-    """A letter for every distinct value; "?" for what is not known."""
-    known: list[Any] = []
-    for value in values:
-        if value not in (None, "none", *known):
-            known.append(value)
-    names = {"none": "", None: _UNKNOWN}
-    return [names[value] if value in ("none", None) else _letter(known.index(value)) for value in values]
-
-
-def _letter(k: int) -> str:
-    return chr(65 + k % 26) + (str(k // 26) if k >= 26 else "")
-
-
-def _one(letters: list[str]) -> bool:
-    return len(set(letters)) == 1 and letters[0] != _UNKNOWN
 
 
 def _differing(runs: list[ComparedRun]) -> list[str]:
@@ -223,42 +182,97 @@ def _differing(runs: list[ComparedRun]) -> list[str]:
 
 
 def _notes(
-    runs: list[ComparedRun], records: list[RunRecords], differing: list[str], same_data: bool
+    runs: list[ComparedRun], provenance: list[dict[str, Any] | None], differing: list[str]
 ) -> list[str]:
     notes = []
     private = [run.name for run in runs if run.settings["privacy.mode"] != "none"]
-    unknown = [
-        run.name
-        for run in runs
-        if _UNKNOWN in [run.same[what] for what in ("data", "rows", "labels")]
-        and (run.same["rows"] == _UNKNOWN or run.name not in private)
-    ]
+    unknown = [run.name for run in runs if run.data == _UNKNOWN and run.name not in private]
+    known = [own for own in provenance if own is not None]
+    # Where a run holds out a share of its rows, the seed says which; tables are flat here.
+    drawn = any(isinstance(run.settings.get("validation"), float) for run in runs)
+    objective = [key for key in differing if key.partition(".")[0] in OBJECTIVE and (key != "seed" or drawn)]
     if unknown:
         notes.append(f"Data unknown: {', '.join(unknown)} do not record digests of their data.")
-    elif private and _one([run.same["rows"] for run in runs]):
-        notes.append(
-            "Data not compared: whether labels and features are the same is not said of "
-            f"{', '.join(private)}: it would confirm a guess of them."
-        )
-    elif not same_data:
-        what = next(what for what in _DIFFERENT if not _one([run.same[what] for run in runs]))
-        notes.append(f"The runs were trained on {_DIFFERENT[what]} (digests differ).")
-    objective = _of_objective(differing, runs)
     if private:
-        pass  # of these no objective is shown
-    elif not same_data:
-        notes.append("Objectives are not comparable: they are of different data.")
+        said = "whether labels and features are the same would confirm a guess of them"
+        notes.append(f"Data not compared with {', '.join(private)}: {said}. {KEPT_BACK}")
+    elif any(own.get(k) != known[0].get(k) for own in known for k in ("content", "row_digest", "labels")):
+        notes.append(
+            "Objectives are not comparable: the runs were trained on different data (digests differ)."
+        )
     elif objective:
         verb = "differs" if len(objective) == 1 else "differ"
         notes.append(f"Objectives are not comparable: {', '.join(objective)} {verb}.")
-    if len({run.same["test"] for run in runs if run.test}) > 1:
+    tested = [own["test"] for own in known if "test" in own]
+    if any(own != tested[0] for own in tested):
         notes.append("Test metrics are not comparable: the test partitions differ (digests differ).")
-    if private:
-        notes.append(f"{KEPT_BACK} Not shown of {', '.join(private)}.")
-    for line in dict.fromkeys(run.said.line for run in runs if run.said is not None and not run.said.claim):
-        of = [run.name for run in runs if run.said is not None and run.said.line == line]
-        notes.append(f"Claim of {', '.join(of)}: {line}.")
+    for run in runs:
+        if run.said is not None and not run.said.claim:
+            notes.append(f"Claim of {run.name}: {run.said.line}.")
     open_runs = [run.name for run in runs if run.status == "not finished"]
     if open_runs:
         notes.append(f"Not finished: {', '.join(open_runs)}; the last logged round is shown.")
     return notes
+
+
+_STATUS = {
+    "converged": "certified",
+    "max_rounds": "round limit",
+    "time_limit": "time limit",
+    "early_stopped": "stopped early",
+    "at_rounding": "at rounding",
+}
+
+
+def comparison_rows(comparison: RunComparison) -> list[tuple[str, list[str]]]:
+    """Rows of a table: a label and one text per run."""
+    runs = comparison.runs
+
+    def status(run: ComparedRun) -> str:
+        if run.said is not None and run.said.claim.startswith("certified"):
+            return run.said.claim.replace("_", " ")
+        # Among models of bounded size only, or of other weights: not certified.
+        plain = run.gap_within is not None or (run.said is not None and (run.said.refused or run.said.claim))
+        plain = plain and run.status == "converged"
+        return run.status if plain else _STATUS.get(run.status, run.status)
+
+    def gap(run: ComparedRun) -> str:
+        return format_number(run.gap if run.gap is None else round_up(run.gap), 3)
+
+    result = [
+        ("status", [status(run) for run in runs]),
+        ("data", [run.data for run in runs]),
+        ("rounds", [format_number(run.rounds) for run in runs]),
+        ("time", [format_duration(run.seconds) for run in runs]),
+        ("objective", [format_number(run.objective, 7, zeros=True) for run in runs]),
+        ("relative gap", [gap(run) for run in runs]),
+        ("stationarity", [format_number(run.stationarity, 3) for run in runs]),
+        ("ε spent", [_epsilon(run) for run in runs]),
+    ]
+    optional = ("stationarity", "relative gap", "ε spent")
+    result = [r for r in result if r[0] not in optional or any(text != NONE for text in r[1])]
+    tested = dict.fromkeys(name for run in runs for name in run.test)
+    evaluated = dict.fromkeys(name for run in runs for name in run.evaluation)
+    metrics = [
+        (f"test {metric_label(name)}", [_metric(run.test.get(name)) for run in runs]) for name in tested
+    ]
+    if evaluated:
+        metrics.append(("evaluated on", [run.evaluated_on or NONE for run in runs]))
+    metrics += [
+        (f"evaluated {metric_label(name)}", [_metric(run.evaluation.get(name)) for run in runs])
+        for name in evaluated
+    ]
+    settings = [(name, [told(run.settings.get(name)) for run in runs]) for name in comparison.differing]
+    return [*result, *metrics, *settings]
+
+
+def _epsilon(run: ComparedRun) -> str:
+    if run.epsilon is None:
+        return NONE
+    if run.epsilon == math.inf:
+        return "∞"
+    return f"{rounded_up(run.epsilon)} (δ {format_number(run.delta)})"
+
+
+def _metric(value: float | None) -> str:
+    return format_number(value, 5, zeros=True)

@@ -7,21 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from fastadmm.errors import ConfigError
-from fastadmm.figures.figure import INSTALL_HINT
 from fastadmm.figures.numbers import NONE, format_duration, format_number, format_percent, round_up
 from fastadmm.files.atomic import shown, write_whole
 from fastadmm.judging.judgement import event_in
 from fastadmm.privacy.published import KEPT_BACK, is_private
-from fastadmm.reports.committee import coefficient_section, limits, points_section
+from fastadmm.reports.committee import coefficient_section, limits, table_of
 from fastadmm.reports.judgement import class_table, judgement_section, plain_value
-from fastadmm.reports.plots import calibration_plot, history_plots, metric_label, path_plot
+from fastadmm.reports.plots import INSTALL_HINT, calibration_plot, history_plots, metric_label
 from fastadmm.reports.records import RunRecords, damaged, published, read_records
 
 #: A number of the page: its label, itself, and a note below it.
 Item = tuple[str, str, str]
-
-#: Of the table of parties.
-PARTIES = ("party", "columns", "norm of the weights", "λ", "model file")
 
 
 def write_report(run_dir: str | Path, out: str | Path | None = None) -> Path:
@@ -78,7 +74,7 @@ def _context(records: RunRecords) -> dict[str, Any]:
         "day": f"{datetime.fromtimestamp(made.stat().st_mtime, UTC):%Y-%m-%d}" if made.is_file() else "",
         "data": Path(data).name if isinstance(data, str) else "",
         "result": result,
-        "n_parties": len(parties),
+        "n_parties": len(parties["rows"]),
         "n_columns": _n_columns(result),
         "most_rounds": _setting(records.config, "rounds"),
         "lam": _lambda(result, facts),
@@ -86,9 +82,8 @@ def _context(records: RunRecords) -> dict[str, Any]:
         "message": KEPT_BACK if private else str(result.get("message") or ""),
         "private": private,
         "plots": history_plots(records.history, facts["target"]),
-        "parties": _party_table(parties),
+        "parties": parties,
         "coefficients": None if private else coefficient_section(records),
-        "points": points_section(records),
         "limits": limits(records),
         "path": path,
         "worth": _worth(records),
@@ -114,27 +109,31 @@ def _path(table: dict[str, Any] | None) -> dict[str, Any] | None:
     """The values of a regularisation path; None for another run."""
     if table is None:
         return None
-    rows, with_folds = table["values"], table.get("rule") is not None
-    metrics = list(dict.fromkeys(name for row in rows for name in row.get("test") or {}))
-    header = ["λ", *(["held-out loss", "standard error"] if with_folds else [])]
-    header += ["objective", "relative gap", "weights not zero", "rounds"]
-    header += [f"test {metric_label(name)}" for name in metrics] + ([""] if with_folds else [])
-    cells = []
-    for k, row in enumerate(rows):
-        line = [format_number(row["lambda"], 5)]
-        if with_folds:
-            line += [format_number(row["held_out_loss"], 6, zeros=True)]
-            line += [format_number(row["standard_error"], 3, zeros=True)]
-        line += [format_number(row["objective"], 6, zeros=True), format_number(row.get("gap"), 3)]
-        line += [format_number(int(row["nonzero"])), format_number(int(row["rounds"]))]
-        line += [format_number((row.get("test") or {}).get(name), 5, zeros=True) for name in metrics]
-        cells.append(line + (["chosen" if k == table["chosen"] else ""] if with_folds else []))
+    with_folds = table.get("rule") is not None
+    rows = [
+        row | {f"test {key}": value for key, value in (row.get("test") or {}).items()}
+        for row in table["values"]
+    ]
+    rows[table["chosen"]]["chosen"] = "chosen"
+    names = {"lambda": "λ"} | (
+        {"held_out_loss": "held-out loss", "standard_error": "standard error"} if with_folds else {}
+    )
+    names |= {
+        "objective": "objective",
+        "gap": "relative gap",
+        "nonzero": "weights not zero",
+        "rounds": "rounds",
+    }
+    names |= {
+        f"test {key}": f"test {metric_label(key)}" for row in table["values"] for key in row.get("test") or {}
+    }
+    names |= {"chosen": ""} if with_folds else {}
     said = (
         f"Chosen by rule {table['rule']}; the rest of this page is about that fit."
         if with_folds
         else "Without folds nothing chooses; the rest of this page is about the fit of the smallest value."
     )
-    return {"plot": path_plot(table), "header": header, "rows": cells, "notes": [said]}
+    return table_of(names, rows, [said])
 
 
 def _worth(records: RunRecords) -> dict[str, Any] | None:
@@ -142,24 +141,11 @@ def _worth(records: RunRecords) -> dict[str, Any] | None:
     worth = records.worth
     if worth is None:
         return None
-
-    def number(value: float | None) -> str:
-        return format_number(value, 5, zeros=True)
-
-    return {
-        "header": ["party", "alone", "without it", "adds alone", "Shapley value", "adds last"],
-        "rows": [
-            [
-                row["name"] + (" (labels)" if row["label_party"] else ""),
-                *(number(row[key]) for key in ("alone", "without", "adds_alone", "shapley", "adds_last")),
-            ]
-            for row in worth.table()
-        ],
-        "notes": [
-            f"Test {metric_label(worth.metric)} of nobody (intercept only): {number(worth.of(0))}; "
-            f"of all: {number(worth.of(worth.everyone))}." + (f" {worth.reason}." if worth.reason else "")
-        ],
-    }
+    names = {"name": "party", "alone": "alone", "without": "without it", "adds_alone": "adds alone"}
+    names |= {"shapley": "Shapley value", "adds_last": "adds last"}
+    nobody, everyone = (format_number(worth.of(k), 5, zeros=True) for k in (0, worth.everyone))
+    line = f"Test {metric_label(worth.metric)} of nobody (intercept only): {nobody}; of all: {everyone}."
+    return table_of(names, worth.table(), [line, *([f"{worth.reason}."] if worth.reason else [])])
 
 
 def _comparison(result: dict[str, Any]) -> list[str]:
@@ -279,33 +265,12 @@ def _n_columns(result: dict[str, Any]) -> float:
     return sum(widths) if len(widths) == len(result.get("parties") or []) else 0
 
 
-def _parties(records: RunRecords) -> list[list[str]]:
-    """Name, columns, norm of the weights, λ of its own and file of each party."""
-    norms = records.history.weight_norms
-    listed = (records.result or {}).get("parties") or [{}] * norms.shape[1]
-    rows = []
-    for k in range(max(len(listed), norms.shape[1])):
-        party = listed[k] if k < len(listed) else {}
-        norm = party.get("weight_norm")
-        if norm is None and k < norms.shape[1] and len(norms):
-            norm = float(norms[-1, k])
-        rows.append(
-            [
-                str(party.get("name") or f"party {k + 1}"),
-                format_number(party.get("n_features")),
-                format_number(norm, 5, zeros=True),
-                format_number(party["lambda"]) if _real(party.get("lambda")) else NONE,
-                str(party.get("file") or NONE),
-            ]
-        )
-    return rows
-
-
-def _party_table(rows: list[list[str]]) -> dict[str, Any]:
-    """Without λ, where no party has its own."""
-    kept = [k for k in range(len(PARTIES)) if k != 3 or any(row[3] != NONE for row in rows)]
-    cells = [[row[k] for k in kept] for row in rows]
-    return {"header": [PARTIES[k] for k in kept], "rows": cells, "notes": []}
+def _parties(records: RunRecords) -> dict[str, Any]:
+    """Name, columns, norm of the weights, λ of its own and file of each party, once a run has ended."""
+    rows = (records.result or {}).get("parties") or []
+    names = {"name": "party", "n_features": "columns", "weight_norm": "norm of the weights", "lambda": "λ"}
+    names |= {"file": "model file"}
+    return table_of({key: n for key, n in names.items() if any(row.get(key) for row in rows)}, rows, [])
 
 
 def _evaluation(evaluation: dict[str, Any] | None) -> dict[str, Any] | None:

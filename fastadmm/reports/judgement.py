@@ -1,37 +1,25 @@
-"""The part of a report's evaluation beyond its metrics: curves, lift, confusion, drift."""
+"""The part of a report's evaluation beyond its metrics: ROC, lift, confusion."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from fastadmm.figures.figure import DASHES, MUTED, SERIES_COLOURS
 from fastadmm.figures.numbers import NONE, format_number
-from fastadmm.reports.plots import Plot, safe_label, unit_square
+from fastadmm.reports.plots import DASHED, SERIES_COLOURS, Plot, safe_label, unit_square
 
 
 def judgement_section(evaluation: dict[str, Any]) -> dict[str, Any]:
     """Figures, tables and notes of an evaluation."""
-    ranking, drift = evaluation.get("ranking"), evaluation.get("drift")
+    ranking = evaluation.get("ranking")
     plots, tables, notes = [], [], [str(note) for note in evaluation.get("notes", [])]
     if ranking is not None:
-        plots += [_roc(ranking), _precision_recall(ranking)]
+        plots.append(_roc(ranking))
         tables.append(_group_table(ranking))
     if evaluation.get("confusion") is not None:
         tables.append(confusion_table(evaluation["confusion"]))
-    if drift is not None:
-        tables.append(_drift_table(drift))
-        rule = "rules of thumb: below 0.1 stable, above 0.25 shifted"
-        notes.append(
-            f"Population stability index {drift['psi']:.3g}, against {drift.get('reference')}; {rule}."
-        )
     return {"plots": plots, "tables": tables, "notes": notes}
-
-
-def _plot(key: str, title: str, caption: str, alt: str, draw: Callable[[Any], None]) -> Plot:
-    return Plot(key, title, caption, alt, lambda figure: draw(figure.add_subplot()))
 
 
 def _roc(ranking: dict[str, Any]) -> Plot:
@@ -40,6 +28,7 @@ def _roc(ranking: dict[str, Any]) -> Plot:
     best = int(np.argmax(np.abs(true - false)))
     interval = ranking.get("auc_interval")
     area = "" if interval is None else f" AUC: {interval[0]:.3f} to {interval[1]:.3f} (95 % interval)."
+    area += f" The average precision is {ranking['average_precision']:.3f}."
 
     def draw(ax: Any) -> None:
         unit_square(ax, "false positive rate", "true positive rate", "chance")
@@ -48,35 +37,13 @@ def _roc(ranking: dict[str, Any]) -> Plot:
             [false[best]] * 2,
             [false[best], true[best]],
             color=SERIES_COLOURS[1],
-            linestyle=DASHES[1],
+            linestyle=DASHED,
             label="KS",
         )
         ax.legend(loc="lower right")
 
     said = f"The KS distance is {ks:.3f}, at score {at:.4g}.{area}"
-    return _plot(
-        "roc", "ROC", f"Each point is a threshold. {said}", f"True against false positive rate. {said}", draw
-    )
-
-
-def _precision_recall(ranking: dict[str, Any]) -> Plot:
-    curves, average = ranking["curves"], ranking["average_precision"]
-    base = curves["precision"][-1]  # of all rows
-
-    def draw(ax: Any) -> None:
-        ax.axhline(base, color=MUTED, linestyle=(0, (4, 3)), linewidth=1.2, label="chance")
-        ax.step(
-            curves["true_positive_rate"],
-            curves["precision"],
-            color=SERIES_COLOURS[0],
-            where="pre",
-            label="model",
-        )
-        unit_square(ax, "recall", "precision")
-        ax.legend(loc="best")
-
-    said = f"The average precision is {average:.3f}."
-    return _plot("precision-recall", "Precision and recall", said, f"Precision against recall. {said}", draw)
+    return Plot("ROC", f"Each point is a threshold. {said}", lambda figure: draw(figure.add_subplot()))
 
 
 #: What a group of the lift table holds.
@@ -90,15 +57,6 @@ def _group_table(ranking: dict[str, Any]) -> dict[str, Any]:
         for row in ranking["groups"]
     ]
     return {"title": "Tenths of the rows, highest scores first", "header": header, "rows": rows}
-
-
-def _drift_table(drift: dict[str, Any]) -> dict[str, Any]:
-    header = ["score above", "share of the reference", "share of the new rows"]
-    rows = [
-        [format_number(row.get("above")), *(format_number(row[key], 3) for key in ("reference", "new"))]
-        for row in drift["bins"]
-    ]
-    return {"title": "Scores then and now", "header": header, "rows": rows}
 
 
 def plain_value(value: Any) -> bool:

@@ -1,53 +1,68 @@
-"""The figures of a run; how they are drawn is in :mod:`fastadmm.figures.figure`."""
+"""The figures of a run, as SVG: the same bytes for the same figure."""
 
 from __future__ import annotations
 
+import base64
+import io
 import unicodedata
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastadmm.figures.figure import (
-    DASHES,
-    MUTED,
-    SERIES_COLOURS,
-    any_finite,
-    draw_path,
-    finite,
-    label_axes,
-    line,
-    positive,
-    render,
-    wide_range,
-)
-from fastadmm.figures.numbers import format_number
+from fastadmm.errors import ConfigError
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
     from fastadmm.reports.records import History
+
+INSTALL_HINT = 'the report needs matplotlib and jinja2: pip install "fastadmm[report]"'
+
+#: Points per line in a figure; more cannot be seen and make the page heavy.
+MAX_POINTS = 2000
+
+#: Colours of lines, and of what helps to read them.
+SERIES_COLOURS = ("#0072b2", "#d55e00", "#009e73")
+MUTED = "#57606b"
+DASHED = (0, (5, 2))
+
+#: What matplotlib draws with, in its own form.
+_STYLE = Path(__file__).with_name("page.mplstyle")
 
 
 @dataclass(frozen=True)
 class Plot:
     """One figure of the page; its texts are plain, not HTML."""
 
-    key: str  # identifier, unique in the page
     title: str
-    caption: str  # what to look for
-    alt: str  # what the figure shows, in words, for readers who do not see it
+    caption: str  # what to look for, also for readers who do not see it
     draw: Callable[[Figure], None]
     wide: bool = False  # whether it takes the whole width of the page
-    height: float = 2.9
 
     @cached_property
-    def svg(self) -> str:
-        """An ``<svg>`` element, ready for an HTML page."""
-        return render(self.key, self.draw, wide=self.wide, height=self.height)
+    def image(self) -> str:
+        """The figure as an address that holds all of it."""
+        with _drawing():
+            from matplotlib.figure import Figure
+            from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+            # ``Figure`` without pyplot keeps no registry of open figures and needs no display.
+            layout = ConstrainedLayoutEngine(w_pad=0.06, wspace=0.06)
+            figure = Figure(figsize=(10.6 if self.wide else 5.2, 2.9), layout=layout)
+            self.draw(figure)
+            text = io.StringIO()
+            metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+            figure.savefig(text, format="svg", metadata=metadata)
+        content = base64.b64encode(text.getvalue().encode("utf-8", "replace"))
+        return f"data:image/svg+xml;base64,{content.decode()}"
 
 
 def unit_square(ax: Any, xlabel: str, ylabel: str, diagonal: str = "") -> None:
@@ -63,8 +78,7 @@ def history_plots(history: History, target: float | None) -> list[Plot]:
         return []
     plots: list[Plot | None] = [
         _objective(history),
-        _gap(history, target, "round"),
-        _gap(history, target, "seconds"),
+        _gap(history, target),
         _stationarity(history, target),
         _test_metrics(history),
     ]
@@ -78,30 +92,20 @@ def calibration_plot(calibration: dict[str, Any]) -> Plot | None:
         return None
     predicted = np.array([float(b["mean_predicted"]) for b in bins])
     observed = np.array([float(b["observed_rate"]) for b in bins])
-    # An evaluation of an earlier release has no intervals.
-    ends = np.array([[b.get("low", np.nan), b.get("high", np.nan)] for b in bins], dtype=np.float64)
-    bars = np.maximum(np.abs(ends.T - observed), 0.0)
 
     def draw(figure: Figure) -> None:
         ax = figure.add_subplot()
         unit_square(ax, "mean predicted probability", "observed rate", "perfect")
-        if np.isfinite(bars).all():
-            ax.errorbar(predicted, observed, bars, fmt="none", ecolor=MUTED, elinewidth=1.0, capsize=2.0)
         ax.plot(predicted, observed, color=SERIES_COLOURS[0], marker="o", label="model")
         ax.legend(loc="upper left")
 
     error = calibration.get("expected_calibration_error")
     summary = "" if error is None else f" The expected calibration error is {error:.4f}."
-    intervals = " Bars are 95 % intervals." if np.isfinite(bars).all() else ""
     caption = (
         "Each point is a group of rows with similar predictions; on the diagonal, predicted probabilities "
-        f"are what is observed.{intervals}{summary}"
+        f"are what is observed.{summary}"
     )
-    alt = (
-        f"Observed rate against mean predicted probability in {len(bins)} groups: from "
-        f"{observed[0]:.3f} at {predicted[0]:.3f} to {observed[-1]:.3f} at {predicted[-1]:.3f}.{summary}"
-    )
-    return Plot("calibration", "Calibration", caption, alt, draw)
+    return Plot("Calibration", caption, draw)
 
 
 # --- the figures -------------------------------------------------------------------------------
@@ -111,33 +115,18 @@ def _objective(history: History) -> Plot | None:
     objective = finite(history.series["objective"])
     if not any_finite(objective):
         return None
-    bound = objective - finite(history.series["gap_absolute"])
-    # Every round proves a lower bound; the best one so far holds.
-    best = np.fmax.accumulate(bound)
-    log = wide_range(objective)
-    band = any_finite(best) and not log
 
     def draw(figure: Figure) -> None:
         ax = figure.add_subplot()
-        line(ax, history.round, objective, SERIES_COLOURS[0], label="objective")
-        if band:
-            line(ax, history.round, best, SERIES_COLOURS[2], dash=DASHES[1], label="lower bound")
-            # The first bounds can be far below anything of interest.
-            low, high = np.nanmin(objective), np.nanmax(objective)
-            top, bottom = high, min(low, np.nanmax(best))
-            room = max(top - bottom, 1e-3 * abs(top)) or 1.0
-            ax.set_ylim(bottom - 0.35 * room, top + 0.08 * room)
-            ax.legend(loc="upper right")
-        label_axes(ax, "round", log=log)
+        line(ax, history.round, objective, SERIES_COLOURS[0])
+        label_axes(ax, "round", log=wide_range(objective))
 
     caption = "Mean loss plus λ times the penalty, on the training data."
-    caption += " The lower bound is that of the rounds." if band else ""
-    alt = f"Objective against rounds: {_story(history.round, objective)}"
-    return Plot("objective", "Objective", caption, alt, draw)
+    return Plot("Objective", caption, draw)
 
 
 def _measure(
-    texts: tuple[str, str, str], x: NDArray[Any], y: NDArray[np.float64], target: float | None, unit: str
+    title: str, caption: str, x: NDArray[Any], y: NDArray[np.float64], target: float | None
 ) -> Plot | None:
     """A measure that falls over decades to its target."""
     x, y = finite(x.astype(np.float64)), positive(y)
@@ -151,26 +140,21 @@ def _measure(
             ax.axhline(
                 target,
                 color=SERIES_COLOURS[1],
-                linestyle=DASHES[1],
+                linestyle=DASHED,
                 linewidth=1.4,
                 label=f"target {target:.3g}",
             )
             ax.legend(loc="best")
-        label_axes(ax, unit, log=True)
+        label_axes(ax, "round", log=True)
 
     goal = f" The target is {target:.3g}." if target else ""
-    return Plot(*texts, f"{texts[1]}: {_story(x, y, unit)}{goal}", draw)
+    return Plot(title, caption + goal, draw)
 
 
-def _gap(history: History, target: float | None, unit: str) -> Plot | None:
-    """The gap against rounds, or against time."""
-    said = "A proved bound, not an estimate."
-    x: NDArray[Any] = history.round
-    if unit == "seconds":
-        said, x = "Time counts from the start of the run, pauses left out.", history.series["seconds"]
-    key, name = ("gap-time", "time") if unit == "seconds" else ("gap-rounds", "rounds")
-    texts = key, f"Relative gap against {name}", f"Logarithmic scale. {said}"
-    return _measure(texts, x, history.series["gap"], target, unit)
+def _gap(history: History, target: float | None) -> Plot | None:
+    caption = "Logarithmic scale. A proved bound, not an estimate."
+    title = "Relative gap against rounds"
+    return _measure(title, caption, history.round, history.series["gap"], target)
 
 
 def _stationarity(history: History, target: float | None) -> Plot | None:
@@ -178,8 +162,8 @@ def _stationarity(history: History, target: float | None) -> Plot | None:
         "Size of the gradient as a share of that at zero weights. The problem is not convex: a small value "
         "means a stationary point, and no global optimum is claimed."
     )
-    texts = "stationarity", "Stationarity against rounds", caption
-    return _measure(texts, history.round, history.series["stationarity"], target, "round")
+    title = "Stationarity against rounds"
+    return _measure(title, caption, history.round, history.series["stationarity"], target)
 
 
 def _test_metrics(history: History) -> Plot | None:
@@ -195,26 +179,8 @@ def _test_metrics(history: History) -> Plot | None:
             ax.set_title(name)
             label_axes(ax, "round", log=wide_range(y))
 
-    said = " ".join(f"{name}: {_story(history.round, y)}" for name, y in lines)
     caption = "Measured on the test partition after every round; never used for training."
-    return Plot("test", "Test metrics", caption, said, draw, wide=len(lines) > 1)
-
-
-# --- words ---------------------------------------------------------------------------------------
-
-
-def _story(x: NDArray[Any], y: NDArray[np.float64], unit: str = "round") -> str:
-    index = np.flatnonzero(np.isfinite(y) & np.isfinite(x))
-    if not index.size:
-        return "no values."
-    first, last = index[0], index[-1]
-
-    def at(k: int) -> str:
-        return f"{y[k]:.4g} " + (f"after {x[k]:.3g} seconds" if unit == "seconds" else f"at round {x[k]}")
-
-    if first == last:
-        return at(first) + "."
-    return f"from {at(first)} to {at(last)}."
+    return Plot("Test metrics", caption, draw, wide=len(lines) > 1)
 
 
 def metric_label(name: str) -> str:
@@ -231,21 +197,60 @@ def safe_label(name: str, limit: int = 22) -> str:
     return clean if len(clean) <= limit else clean[: limit - 1] + "…"
 
 
-def path_plot(table: dict[str, Any]) -> Plot:
-    """The picture for the page of a run."""
-    rows, with_folds = table["values"], table.get("rule") is not None
-    name = "held_out_loss" if with_folds else "objective"
-    caption = (
-        "Mean loss on the rows that a fit did not see, with its standard error over the folds, and the "
-        "number of weights that are not zero. The line marks the chosen value."
-        if with_folds
-        else "Objective and number of weights that are not zero. Without folds nothing chooses: the model is "
-        "that of the smallest value."
-    )
-    title = "Held-out loss over λ" if with_folds else "Objective over λ"
-    alt = "; ".join(
-        f"λ {format_number(row['lambda'], 4)}: {name.replace('_', ' ')} "
-        f"{format_number(row[name], 5, zeros=True)}, {row['nonzero']} weights not zero"
-        for row in rows
-    )
-    return Plot("path", title, caption, alt, partial(draw_path, table=table), wide=True, height=5.0)
+# --- how they are drawn -----------------------------------------------------------------------------------
+
+
+@contextmanager
+def _drawing() -> Iterator[Any]:
+    """Our style within, the settings of the program that called us afterwards."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise ConfigError(INSTALL_HINT) from error
+    with warnings.catch_warnings(), matplotlib.rc_context():
+        # A browser has the glyphs that matplotlib's own font lacks; a file shows a box.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(matplotlib.rc_params_from_file(_STYLE, use_default_template=False))
+        yield matplotlib
+
+
+def line(ax: Axes, x: NDArray[Any], y: NDArray[np.float64], colour: str) -> None:
+    """Draw one line, thinned to about :data:`MAX_POINTS` with its ends. Shapes: x, y (T,)."""
+    # A line of few points shows them; a single point would be invisible otherwise.
+    marker = "o" if np.count_nonzero(np.isfinite(y)) <= 40 else None
+    kept = np.unique(np.linspace(0, y.size - 1, min(y.size, MAX_POINTS)).astype(np.intp))
+    ax.plot(x[kept], y[kept], color=colour, marker=marker)
+
+
+def label_axes(ax: Axes, xlabel: str, *, log: bool) -> None:
+    """Name the horizontal axis, and make the vertical one logarithmic or not."""
+    from matplotlib.ticker import MaxNLocator
+
+    ax.set_xlabel(xlabel)
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=xlabel == "round"))
+    if log:
+        ax.set_yscale("log")
+        ax.yaxis.set_major_formatter("{x:g}")
+        ax.yaxis.set_minor_formatter("")
+
+
+def finite(y: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return y with NaN for what an axis cannot show."""
+    return np.where(np.abs(y) < 1e200, y, np.nan)
+
+
+def positive(y: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return y with NaN for what a logarithmic axis cannot show."""
+    return np.where((y > 1e-200) & (y < 1e200), y, np.nan)
+
+
+def any_finite(y: NDArray[np.float64]) -> bool:
+    """Whether there is anything to draw."""
+    return bool(np.isfinite(y).any())
+
+
+def wide_range(y: NDArray[np.float64]) -> bool:
+    """Whether a logarithmic axis suits the values."""
+    values = y[np.isfinite(y)]
+    return bool(values.min() > 0.0 and values.max() / 50.0 > values.min())

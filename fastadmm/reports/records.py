@@ -26,31 +26,19 @@ if TYPE_CHECKING:
     from fastadmm.runs.claim import Said
     from fastadmm.worth.coalitions import Worth
 
-#: The numbers every round may carry, besides ``weight_norms`` and ``test``.
-SERIES = (
-    "seconds",
-    "objective",
-    "gap",
-    "gap_absolute",
-    "primal_residual",
-    "dual_residual",
-    "augmented_lagrangian",
-    "lyapunov",
-    "penalty",
-    "stationarity",
-)
+#: The numbers of a round that are shown, besides those of ``test``.
+SERIES = ("seconds", "objective", "gap", "gap_absolute", "stationarity")
 
 
 @dataclass(frozen=True)
 class History:
     """The round log as columns; a value that a round does not have is NaN.
 
-    Shapes: round, each of series, each of test (T,); weight_norms (T, M).
+    Shapes: round, each of series, each of test (T,).
     """
 
     round: NDArray[np.int64]  # of shape (T,): round numbers, strictly increasing
     series: dict[str, NDArray[np.float64]]  # of shape (T,): one entry for every name in SERIES
-    weight_norms: NDArray[np.float64]  # of shape (T, M)
     test: dict[str, NDArray[np.float64]] = field(default_factory=dict)  # of shape (T,)
 
     def __len__(self) -> int:
@@ -71,7 +59,6 @@ class RunRecords:
     worth: Worth | None = None  # from ``worth.json``; ``None`` where ``fastadmm worth`` was not run
     path_table: dict[str, Any] | None = None
     inference: dict[str, Any] | None = None  # from ``inference.json``
-    points: dict[str, Any] | None = None  # from ``points.json``
     said: Said | None = None
 
 
@@ -106,7 +93,6 @@ def read_records(run_dir: str | Path) -> RunRecords:
         worth=_read_worth(path / "worth.json"),
         path_table=document_in(path / "path.json"),
         inference=document_in(path / "inference.json"),
-        points=document_in(path / "points.json"),
         said=said,
     )
 
@@ -121,8 +107,7 @@ def read_rounds(path: Path) -> History:
             while records and records[-1]["round"] >= record["round"]:
                 records.pop()
             records.append(record)
-        n_parties = next((len(r["weight_norms"]) for r in records if r.get("weight_norms") is not None), 0)
-        return history_of(records, n_parties)
+        return history_of(records)
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -139,7 +124,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
             yield parse_json(line, f"{shown(path)}, line {number}")
 
 
-def history_of(records: list[dict[str, Any]], n_parties: int) -> History:
+def history_of(records: list[dict[str, Any]]) -> History:
     """The round log as columns."""
 
     def column(values: list[Any]) -> NDArray[np.float64]:
@@ -148,14 +133,9 @@ def history_of(records: list[dict[str, Any]], n_parties: int) -> History:
     names: dict[str, None] = {}
     for record in records:
         names.update(dict.fromkeys(record.get("test") or ()))
-    unknown = [None] * n_parties
-    norms = [record.get("weight_norms") or unknown for record in records]
-    if any(len(own) != n_parties for own in norms):
-        raise ValueError("weight_norms of different lengths")
     return History(
         round=np.array([record["round"] for record in records], dtype=np.int64),
         series={name: column([record.get(name) for record in records]) for name in SERIES},
-        weight_norms=column([value for own in norms for value in own]).reshape(len(records), n_parties),
         test={name: column([(record.get("test") or {}).get(name) for record in records]) for name in names},
     )
 
@@ -183,8 +163,7 @@ def _read_worth(path: Path) -> Worth | None:
         return None
     from fastadmm.worth.run import read_worth
 
-    found = read_worth(path)
-    return None if found is None else found[0]
+    return read_worth(path)
 
 
 def published(records: RunRecords) -> RunRecords:
@@ -193,5 +172,5 @@ def published(records: RunRecords) -> RunRecords:
     if not is_private(records.privacy, records.config):
         return records
     result = None if records.result is None else fixed_result(records.result)
-    gone: dict[str, Any] = dict.fromkeys(("evaluation", "worth", "path_table", "inference", "points"))
-    return replace(records, history=history_of([], 0), result=result, **gone)
+    gone: dict[str, Any] = dict.fromkeys(("evaluation", "worth", "path_table", "inference"))
+    return replace(records, history=history_of([]), result=result, **gone)

@@ -23,17 +23,18 @@ def model_card(model: Path) -> dict[str, Any]:
     """Collect the card of a model; only its shared part is read."""
     shared, directory = open_shared_part(model)
     # The model of a run may be named itself: then the run is around it.
-    run = next((d for d in (Path(model), directory.parent) if _has(d / "run.toml", d / "model")), None)
-    run = run if run is not None and _same(run / "model", directory) else None
+    around = directory.parent / "run.toml"
+    with storage_errors(around, "read"):
+        run = directory.parent if directory.name == "model" and around.exists() else None
     config = None if run is None else read_toml(run / "run.toml")
     if run is not None and config is not None:
         check_settings(config, run / "run.toml")
     private = is_private(shared.privacy, config)
-    result = None if config is None else RunFolder(directory.parent).finished()
+    result = None if run is None else RunFolder(run).finished()
     public = fixed_result(result or {}) if private else result or {}
     said = said_of_model(shared, directory)
-    if said is not None and said.claim and result is not None and config is not None:
-        said = said_of_run(directory.parent, result, config)
+    if said is not None and said.claim and run is not None and result is not None:
+        said = said_of_run(run, result, config or {})
     certificate = without_claim(certificate_of_model(shared.certificate, shared.privacy), said)
     return {
         "model": {
@@ -62,16 +63,6 @@ def model_card(model: Path) -> dict[str, Any]:
     }
 
 
-def _has(*paths: Path) -> bool:
-    with storage_errors(paths[0], "read"):
-        return all(path.exists() for path in paths)
-
-
-def _same(one: Path, other: Path) -> bool:
-    with storage_errors(one, "read"):
-        return one.samefile(other)
-
-
 def _data(config: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
     """Names and size; digests can be tried out by whoever guesses the data, and stay in the run."""
     found = {key: config_of(config).get(key) for key in ("data", "test")}
@@ -90,46 +81,38 @@ def _metrics(path: Path) -> dict[str, Any] | None:
 
 
 def card_text(card: dict[str, Any]) -> str:
-    """The card as Markdown."""
-    lines = ["# Model card", ""]
-    own = card["model"].get("party_lambda")
-    own = own if isinstance(own, dict) else None
-    sets = card["model"].get("party_constraint")
-    sets = sets if isinstance(sets, dict) else None
-    of_parties = {"party_lambda": own, "party_constraint": sets}
-    lines += _table(
-        {key: v for key, v in card["model"].items() if v is not None and of_parties.get(key) is None}
-    )
-    parties = [{"party": p["name"], "features": str(p["n_features"])} for p in card["parties"]]
-    for row, p in zip(parties, card["parties"]):
-        row |= {"counts": f"{p['scale']:g}"} if "scale" in p else {}
-        row |= {} if own is None else {"lambda": _cell(own.get(p["name"]))}
-        row |= {} if sets is None else {"constraint": _cell(sets.get(p["name"]))}
-    lines += ["## Parties", "", *_grid(parties[0], (list(row.values()) for row in parties))]
-    lines += ["## Certificate", ""]
-    lines += [f"{_cell(card['claim'])}.", ""] if card["claim"] else []
-    asked = _flat({"asked": card["asked"]} if card["asked"] else {})
-    lines += _table(_flat(card["certificate"]) | asked) if card["certificate"] else ["Not recorded.", ""]
-    lines += ["## Data", ""]
-    absent = ["Not recorded here; the run directory has their name.", ""]
-    lines += _table(_flat(card["data"])) if card["data"] else absent
-    lines += ["## Metrics", ""]
-    if card["metrics"]:
-        numbers = {k: v for k, v in card["metrics"]["metrics"].items() if isinstance(v, (int, float))}
-        lines += [f"On {_cell(card['metrics'].get('data'))}, {card['metrics'].get('n_samples')} rows:", ""]
-        lines += _table(numbers)
-    elif card["kept_back"]:
-        lines += [card["kept_back"], ""]
-    else:
-        lines += ["Not evaluated; 'fastadmm evaluate RUN DATA.parts' keeps the result for this card.", ""]
+    """The card as Markdown: a table for each part."""
+    metrics, privacy = card["metrics"], card["privacy"]
+    numbers = {k: v for k, v in (metrics or {}).get("metrics", {}).items() if isinstance(v, (int, float))}
+    measured = f"On {markdown(str((metrics or {}).get('data')))}, {(metrics or {}).get('n_samples')} rows:"
+    absent = "Not evaluated; 'fastadmm evaluate RUN DATA.parts' keeps the result for this card."
+    asked = {"asked": card["asked"]} if card["asked"] else {}
+    parts: list[tuple[str, str, dict[str, Any]]] = [
+        ("# Model card", "", {key: value for key, value in card["model"].items() if value is not None}),
+        ("## Parties", "", {own.pop("name"): own for own in map(dict, card["parties"])}),
+        (
+            "## Certificate",
+            f"{markdown(card['claim'])}." if card["claim"] else "",
+            (card["certificate"] | asked) if card["certificate"] else {"": "Not recorded."},
+        ),
+        (
+            "## Data",
+            "" if card["data"] else "Not recorded here; the run directory has their name.",
+            card["data"] or {},
+        ),
+        ("## Metrics", measured if metrics else card["kept_back"] or absent, numbers),
+    ]
+    lines = []
+    for head, line, table in parts:
+        lines += [head, "", *([line, ""] if line else []), *_rows(_flat(table).items())]
     lines += ["## Privacy", ""]
-    if card["privacy"] is None:
+    if privacy is None:
         return "\n".join([*lines, "Not recorded: nothing is claimed.", ""])
     from fastadmm.privacy.statement import PrivacyStatement
 
-    statement = PrivacyStatement.from_json(card["privacy"])
-    table = _rows(statement.table()) if is_private(statement) else []
-    return "\n".join([*lines, statement.one_line(), "", *table])
+    statement = PrivacyStatement.from_json(privacy)
+    told = _rows(statement.table()) if is_private(statement) else []
+    return "\n".join([*lines, statement.one_line(), "", *told])
 
 
 def _flat(values: dict[str, Any]) -> dict[str, Any]:
@@ -140,23 +123,8 @@ def _flat(values: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _table(values: dict[str, Any]) -> list[str]:
-    return _rows(values.items())
-
-
 def _rows(rows: Iterable[tuple[str, Any]]) -> list[str]:
-    """Rows of a table; several may have one heading."""
-    return ["| | |", "|---|---|", *(f"| {_cell(key)} | {_cell(value)} |" for key, value in rows), ""]
-
-
-def _grid(head: Iterable[str], rows: Iterable[list[str]]) -> list[str]:
-    cells = [[*head], *rows]
-    lines = [f"| {' | '.join(row)} |" for row in cells]
-    return [lines[0], f"|{'---|' * len(cells[0])}", *lines[1:], ""]
-
-
-def _cell(value: Any) -> str:
-    """A value that cannot break a table's line."""
-    if isinstance(value, (list, tuple)):
-        return ", ".join(map(_cell, value))
-    return markdown(str(value))
+    """Rows of a table, none without any; several may have one heading."""
+    listed = [(key, value if isinstance(value, list) else [value]) for key, value in rows]
+    lines = [f"| {markdown(str(key))} | {markdown(', '.join(map(str, own)))} |" for key, own in listed]
+    return ["| | |", "|---|---|", *lines, ""] if lines else []

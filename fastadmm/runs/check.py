@@ -33,7 +33,6 @@ class CheckedRun:
     test: Partition | None
     loss: Loss
     plan: Plan
-    looks: tuple[str, ...]  # what shows without the rows, and was shown
 
 
 def check_run(config: RunConfig, display: Notes, *, whole: bool = False) -> CheckedRun:
@@ -57,11 +56,10 @@ def check_run(config: RunConfig, display: Notes, *, whole: bool = False) -> Chec
     )
     for line in plan.lines() if whole or plan.limited else [plan.sentence()]:
         display.note(line)
-    looks = doubts(partition.task, loss)
-    for line in looks:
+    for line in doubts(partition.task, loss):
         display.note(line)
     check_limit(plan, config.memory is not None, free, shown(config.data))
-    return CheckedRun(partition, test_partition, loss, plan, tuple(looks))
+    return CheckedRun(partition, test_partition, loss, plan)
 
 
 def memory_limit(config: RunConfig, processes: int = 1) -> tuple[int | None, int | None]:

@@ -12,7 +12,6 @@ from fastadmm.errors import InputError
 from fastadmm.files.atomic import shown
 from fastadmm.files.reading import is_directory
 from fastadmm.judging.binning import Rules, fit_bins, information_value, parting
-from fastadmm.judging.columns import bin_edges, bin_weights, correlations, stability_index, variance_inflation
 from fastadmm.runs.scorecard import raw_columns, said_of_labels, two_classes
 from fastadmm.store.bins import Bins
 from fastadmm.store.encoder import ColumnEncoding, Encoder
@@ -25,6 +24,9 @@ Array = np.ndarray
 
 #: Beyond it a few d x d matrices do not fit most memories.
 _MOST_FEATURES = 5000
+
+#: What an empty bin counts as, in rows, so that its logarithm exists.
+_EMPTY = 0.5
 
 
 def _parties(path: Path) -> list[PartyData]:
@@ -70,8 +72,23 @@ def _rows_in(bins: Bins | None, values: Array, edges: Array) -> Array:
     return bin_weights(np.array(bins.woe), levels[:-1], np.add(bins.events, bins.others))
 
 
+def score_drift(old: Array, new: Array, weights: tuple[Array | None, Array | None]) -> dict[str, Any]:
+    """How far scores have moved between two sets of rows. Shapes: old, new (N,)."""
+    # An empty bin counts as half a row: the mean weight is 1, on whatever scale weights are given.
+    first, second = (None if weight is None else weight / weight.mean() for weight in weights)
+    edges = bin_edges(old, first)
+    before, after = bin_weights(old, edges, first), bin_weights(new, edges, second)
+    rows = zip([None, *edges.tolist()], (before / before.sum()).tolist(), (after / after.sum()).tolist())
+    return {
+        "n_samples": len(old),
+        "psi": stability_index(before, after),
+        "outside": int(bin_weights(new, edges)[before == 0.0].sum()),
+        "bins": [{"above": above, "reference": p, "new": q} for above, p, q in rows if p + q > 0.0],
+    }
+
+
 def column_report(path: Path, labels: Path | None = None) -> list[dict[str, Any]]:
-    """Variance inflation and correlation of each party's columns, and their information value."""
+    """Correlation of each party's columns, and their information value."""
     found = None if labels is None else two_classes(labels, None, labels)
     rows: list[dict[str, Any]] = []
     for party in _parties(path):
@@ -91,30 +108,12 @@ def column_report(path: Path, labels: Path | None = None) -> list[dict[str, Any]
 
 def _repeats(party: PartyData, columns: list[TableColumn]) -> list[dict[str, Any]]:
     found = correlations(_covariance(party))
-    whole = np.flatnonzero(np.isfinite(np.diag(found)))
-    place = np.full(party.n_features, -1)
-    place[whole] = np.arange(len(whole))
-    # All categories together are the intercept: the first that occurs is left out.
-    groups = [np.array([j for j in column.features if place[j] >= 0], dtype=int) for column in columns]
-    groups = [own[1:] if column.levels else own for own, column in zip(groups, columns, strict=True)]
-    used = np.concatenate([*groups, np.zeros(0, dtype=int)])
-    place[:] = -1
-    place[used] = np.arange(len(used))
-    factors = variance_inflation(found[np.ix_(used, used)], [place[own] for own in groups])
     rows = []
-    for column, factor in zip(columns, factors, strict=True):
+    for column in columns:
         own = [j for j in column.features if np.isfinite(found[j, j])]
         size = np.abs(np.nan_to_num(found[own]))
         size[:, column.features.start : column.features.stop] = 0.0
-        row: dict[str, Any] = {
-            "party": party.name,
-            "column": column.name,
-            "vif": None,
-            "correlation": None,
-            "with": None,
-        }
-        if not np.isnan(factor):
-            row["vif"] = float(factor)
+        row: dict[str, Any] = {"party": party.name, "column": column.name, "correlation": None, "with": None}
         if own and size.max(initial=0.0) > 0.0:
             at, other = np.unravel_index(int(np.argmax(size)), size.shape)
             row |= {"correlation": float(found[own[at], other]), "with": party.feature_names[int(other)]}
@@ -163,3 +162,47 @@ def _information(party: PartyData, labels: LabelData) -> dict[str, dict[str, flo
             plain = information_value(*map(np.array, bins))
             found[name] = {"iv": plain, "iv_cross": cross, "luck": luck}
     return found
+
+
+# --- the numbers -------------------------------------------------------------------------------------------
+
+
+def correlations(covariance: Array) -> Array:
+    """Correlation matrix; rows and columns of constants are NaN. Shapes: covariance (d, d)."""
+    diagonal = np.diag(covariance)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        scale = np.where(diagonal > 0.0, 1.0 / np.sqrt(diagonal), np.nan)
+    return np.asarray(covariance * scale * scale[:, np.newaxis])
+
+
+def bin_edges(values: Array, weight: Array | None = None, count: int = 10) -> Array:
+    """Upper edges of bins that hold equal shares of a reference, or one value each of a few.
+
+    What lies below or above the reference, or between its few values, has bins of its own.
+
+    Shapes: values, weight (N,).
+    """
+    counted = np.ones(len(values)) if weight is None else weight
+    levels, at = np.unique(values[counted > 0.0], return_inverse=True)
+    if len(levels) <= count:
+        return np.unique([np.nextafter(levels, -np.inf), levels])
+    mass = np.cumsum(np.bincount(at, counted[counted > 0.0]))
+    wanted = mass[-1] * np.arange(1, count) / count
+    inner = levels[np.searchsorted(mass, wanted * (1.0 - 1e-12))]
+    return np.unique([np.nextafter(levels[0], -np.inf), *inner, levels[-1]])
+
+
+def bin_weights(values: Array, edges: Array, weight: Array | None = None) -> Array:
+    """Summed weight in each bin. Shapes: values, weight (N,)."""
+    return np.bincount(np.searchsorted(edges, values, "left"), weight, minlength=len(edges) + 1).astype(float)
+
+
+def stability_index(reference: Array, new: Array) -> float:
+    """Population stability index: Σ (p - q) ln(p / q) of the shares of two sets of rows in the same bins.
+
+    Returns: 0 where the shares are equal. Rules of thumb: below 0.1 stable, above 0.25 shifted.
+    """
+    used = reference + new > 0.0
+    p, q = (np.maximum(bins[used], _EMPTY) / bins.sum() for bins in (reference, new))
+    shares = p / p.sum() - q / q.sum()
+    return float(shares @ np.log(p * q.sum() / (q * p.sum())))

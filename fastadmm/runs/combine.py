@@ -70,10 +70,6 @@ def open_contribution(path: str | os.PathLike[str]) -> Contribution:
     return Contribution(name, model_id, values, ids, place=place)
 
 
-#: What an absent party's summand may be replaced by.
-FALLBACKS = ("zero", "mean")
-
-
 def partial_predict(
     model: Path,
     source: Path,
@@ -160,35 +156,19 @@ def weights_of_party(
     return weights, identity
 
 
-def combine_contributions(
-    model: Path,
-    paths: Sequence[Path],
-    *,
-    labels: Path | None = None,
-    allow_missing: Sequence[str] = (),
-    fallback: str | None = None,
-) -> Predictions:
-    """Add the parties' contributions up to predictions, which say who was absent."""
-    shared, directory = open_shared_part(model)
-    _check_fallback(shared, directory, allow_missing, fallback)
+def combine_contributions(model: Path, paths: Sequence[Path], labels: Path | None = None) -> Predictions:
+    """Add all parties' contributions up to predictions."""
+    shared, _ = open_shared_part(model)
     given = [open_contribution(path) for path in paths]
     if not given:
         raise InputError("combine: no contribution; write them with 'fastadmm predict --partial'")
     by_name = checked_contributions(shared, given)
-    missing = [name for name in shared.names if name not in by_name]
-    refused = [name for name in missing if name not in allow_missing]
-    if refused:
+    if missing := [name for name in shared.names if name not in by_name]:
         raise InputError(
-            f"combine: no contribution of {', '.join(refused)}; the sum would be another model's. "
-            f"Get it, or state what stands for it: --allow-missing {refused[0]} --fallback zero"
+            f"combine: no contribution of {', '.join(missing)}; the sum would be another model's"
         )
-    first = given[0]
-    values = [
-        by_name[name].values if name in by_name else _stand_in(shared, m, len(first.values), fallback)
-        for m, name in enumerate(shared.names)
-    ]
-    z = shared.combine(values, _offset(labels, first))
-    return make_predictions(shared, first.ids, z, {name: str(fallback) for name in missing})
+    z = shared.combine([by_name[name].values for name in shared.names], _offset(labels, given[0]))
+    return make_predictions(shared, given[0].ids, z)
 
 
 def checked_contributions(shared: SharedPart, given: Sequence[Contribution]) -> dict[str, Contribution]:
@@ -217,32 +197,6 @@ def checked_contributions(shared: SharedPart, given: Sequence[Contribution]) -> 
             )
         found[own.name] = own
     return found
-
-
-def _check_fallback(
-    shared: SharedPart, directory: Path, allow_missing: Sequence[str], fallback: str | None
-) -> None:
-    for name in allow_missing:
-        if name not in shared.names:
-            raise ConfigError(f"--allow-missing {name}: the model has {', '.join(shared.names)}")
-    if bool(allow_missing) != (fallback is not None):
-        raise ConfigError(
-            "--allow-missing and --fallback go together: who may be absent, and what stands for it"
-        )
-    if fallback is not None and fallback not in FALLBACKS:
-        raise ConfigError(f"--fallback {fallback}: choose {' or '.join(FALLBACKS)}")
-    if fallback == "mean" and shared.means is None:
-        raise ConfigError(
-            f"--fallback mean: {shown(directory)} does not hold the parties' means (an older or a private "
-            "model); choose zero"
-        )
-
-
-def _stand_in(shared: SharedPart, m: int, n: int, fallback: str | None) -> np.ndarray:
-    shape = (n, *np.shape(shared.intercept))
-    if fallback == "mean" and shared.means is not None:
-        return np.broadcast_to(shared.means[m], shape)
-    return np.zeros(shape)
 
 
 def _offset(path: Path | None, first: Contribution) -> np.ndarray | None:

@@ -32,7 +32,9 @@ def make_config(
     values: Mapping[str, Any], place: str = "configuration", options: Mapping[str, Any] | None = None
 ) -> RunConfig:
     """Check keys and types, and fill in the defaults."""
-    checked, chosen = _check_values(values, place), _check_values(options or {}, "command line")
+    checked, chosen = (
+        check_values(RunConfig, *source) for source in ((values, place), (options or {}, "command line"))
+    )
     table = dict(checked.pop("privacy", {}))
     if chosen:
         own = {key: checked.get(key, {}) for key in _OF_PARTIES}
@@ -127,21 +129,6 @@ def _check_target(config: RunConfig, given: Mapping[str, Any]) -> None:
             raise _WrongKey("stationarity", f"{what} is convex, so a duality gap certifies it; use gap")
     elif "gap" in given:
         raise _WrongKey("gap", f"{what} is not convex, so no duality gap certifies it; use stationarity")
-
-
-def _check_values(values: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """Values by attribute, of one source by itself, so that a message names the source of the mistake."""
-    checked = check_values(RunConfig, values, place)
-    # A ratio by itself waits for the source that says what it is of.
-    alone = {"regularizer": "elastic_net"} if "l1_ratio" in checked else {}
-    if "groups" in checked:
-        alone["regularizer"] = "group_lasso"
-    others = {name: value for name, value in checked.items() if name != "privacy"}
-    try:
-        _check_choices(RunConfig(**{"data": "", **alone, **others}))
-    except _WrongKey as error:
-        raise ConfigError(f"{place}: {error}") from None
-    return checked
 
 
 def _check_choices(config: RunConfig) -> None:
@@ -295,6 +282,10 @@ def read_config(path: str | os.PathLike[str], *, sealed: bool = False) -> dict[s
     if sealed and isinstance(provenance, dict):
         check_settings(values, path)
         provenance.pop(SEAL, None)
+    if isinstance(provenance, dict):  # a run of a version that had workers of Dask goes on in one process
+        values.pop("retry", None)
+        if str(values.get("cluster")).startswith("dask:"):
+            values["cluster"] = "none"
     if isinstance(provenance, dict) and isinstance(privacy, dict):
         values["privacy"] = without_other_modes(privacy)
     return values

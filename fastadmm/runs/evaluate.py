@@ -31,9 +31,8 @@ def evaluate_partition(model: Path, data: Path, **how: Any) -> dict[str, Any]:
     assert partition is not None
     if partition.labels is None:
         raise InputError(f"{shown(data)}: no labels: evaluation needs them")
-    looks = seen_in_training(
-        Path(model), partition.labels, partial(_same_scores, open_model(model), predictions)
-    )
+    alike = partial(_same_scores, open_model(model), predictions)
+    looks = seen_in_training(Path(model), partition.labels, alike)
     return evaluate_predictions(model, predictions, partition.labels, data, looks=looks, **how)
 
 
@@ -55,7 +54,8 @@ def evaluate_tables(
     trained = open_model(model)
     predictions, found = score_tables(trained, paths, options, labelled=True)
     labels = _labels(trained, found, options, label, weight)
-    looks = seen_in_training(Path(model), labels, partial(_same_scores, trained, predictions), found.ids)
+    alike = partial(_same_scores, trained, predictions)
+    looks = seen_in_training(Path(model), labels, alike, found.ids)
     how |= {"notes": found.notes, "looks": looks}
     return evaluate_predictions(model, predictions, labels, paths[0], **how)
 
@@ -108,7 +108,7 @@ def evaluate_predictions(
     notes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Measure predictions of labelled rows; a run directory keeps the result as ``evaluation.json``."""
-    from fastadmm.judging.judgement import add_rate_intervals, judgement
+    from fastadmm.judging.judgement import judgement
     from fastadmm.problem.losses import parse_loss
     from fastadmm.solver.metrics import evaluation_metrics
 
@@ -123,8 +123,6 @@ def evaluate_predictions(
         )
     loss, weight, classes = parse_loss(trained.loss), labels.sample_weight, trained.classes or ()
     metrics = evaluation_metrics(loss, labels.y, predictions.score, weight, classes)
-    if "calibration" in metrics:
-        add_rate_intervals(metrics["calibration"]["bins"], labels.y, weight)
     document = {
         "data": Path(data).resolve().name,
         "n_samples": labels.n_samples,
@@ -135,7 +133,7 @@ def evaluate_predictions(
         document["notes"] = [*document.get("notes", ()), *said]
     document["looks"] = [*looks, *document.get("looks", ())]
     if reference is not None:
-        document["drift"] = _drift(model, reference, predictions, labels)
+        document["drift"] = _drift(model, reference, predictions, weight)
     if (Path(model) / "run.toml").exists():
         try:
             write_whole(Path(model) / "evaluation.json", json.dumps(document, indent=2) + "\n")
@@ -146,15 +144,15 @@ def evaluate_predictions(
     return document
 
 
-def _drift(model: Path, reference: Path, predictions: Predictions, labels: LabelData) -> dict[str, Any]:
-    from fastadmm.judging.judgement import score_drift
-    from fastadmm.problem.losses import parse_loss
+def _drift(
+    model: Path, reference: Path, predictions: Predictions, weight: np.ndarray | None
+) -> dict[str, Any]:
+    """How far scores have moved since a reference, such as the training rows. Shapes: weight (N,)."""
+    from fastadmm.runs.columns import score_drift
 
-    loss = parse_loss(predictions.model.loss)
-    if loss.vector:
+    if predictions.score.ndim == 2:
         raise ConfigError("reference: a model of several classes has no single score to compare")
     before = predict_partition(model, reference)
     known = None if before.partition is None else before.partition.labels
-    weights = None if known is None else known.sample_weight, labels.sample_weight
-    found = score_drift(loss, before.score, predictions.score, weights)
-    return {"reference": reference.resolve().name, "n_samples": len(before.score), **found}
+    weights = None if known is None else known.sample_weight, weight
+    return {"reference": reference.resolve().name, **score_drift(before.mean, predictions.mean, weights)}

@@ -11,12 +11,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fastadmm.errors import FormatError, StorageError
 from fastadmm.files.atomic import shown
 from fastadmm.files.retry import retried
-from fastadmm.problem.targets import class_factors
 from fastadmm.runs.checkpoint import Subject, checkpoints, restore_checkpoint, write_checkpoint
 from fastadmm.runs.claim import of_model, statement_of, write_dual
 from fastadmm.runs.config import sealed_part
@@ -176,12 +173,6 @@ class Fit(Job):
         threads = f"{solver.engine.n_threads} thread(s)"
         note(solver.program())
         note(f"scheme '{solver.name}' ({solver.reason()}), {threads}, lambda {lam}")
-        labels, weights = self.loaded.partition.labels, self.config.class_weight
-        if weights is not None and labels is not None and labels.classes is not None:
-            codes = labels.y.astype(np.intp)
-            factors = class_factors(weights, codes, labels.classes, labels.sample_weight).tolist()
-            shown = ", ".join(f"{factor:.4g} of {name}" for name, factor in zip(labels.classes, factors))
-            note(f"class weights: {shown}")
         for line in solver.notes():
             note(line)
 

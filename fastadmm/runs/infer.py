@@ -24,14 +24,7 @@ from fastadmm.store.coefficients import units_of
 from fastadmm.store.model import Model, PartyModel, open_model
 
 
-def infer_run(
-    run: Path,
-    *,
-    covariance: str = "model",
-    level: float = 0.95,
-    standardized: bool = False,
-    threads: int | None = None,
-) -> Inference:
+def infer_run(run: Path, *, covariance: str = "model", level: float = 0.95) -> Inference:
     """Standard errors, tests and fit statistics of a run's model."""
     RunFolder(run).require()
     found, model = recorded(run), open_model(run)
@@ -40,13 +33,13 @@ def infer_run(
             f"{shown(run)}: a private run: standard errors are exact functions of the private rows, and its "
             "budget does not cover them"
         )
-    config = replace(found.config, test=None, warm_start=None, threads=threads)
+    config = replace(found.config, test=None, warm_start=None, threads=None)
     loaded = load_run(config, check_run(config, Silent()))
     problem, partition = loaded.problem, loaded.partition
     check_provenance(run, _training(found.provenance), _training(loaded.provenance), partition)
     features = [name for party in model.parties for name in party.feature_names]
     weights = [np.asarray(party.weights) for party in model.parties]
-    units, notes = (None, []) if standardized else _raw_units(model, problem.fit_intercept)
+    units, notes = _raw_units(model, problem.fit_intercept)
     table = infer(
         problem,
         weights,

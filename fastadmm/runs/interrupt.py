@@ -8,9 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-#: Ends a run that is not in the main thread, after the current round.
-STOP = threading.Event()
-
 
 @contextmanager
 def stop_on_signal() -> Iterator[Callable[[], bool]]:
@@ -24,8 +21,7 @@ def stop_on_signal() -> Iterator[Callable[[], bool]]:
             raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():
-        STOP.clear()
-        yield STOP.is_set  # signals belong to the main thread
+        yield lambda: False  # signals belong to the main thread
         return
     numbers = [signal.SIGINT, signal.SIGTERM]
     # Under nohup it is ignored, and stays so.

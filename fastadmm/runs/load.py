@@ -17,7 +17,7 @@ from fastadmm.problem.loss import Loss
 from fastadmm.problem.party_lambda import SCALED, PartyLambda
 from fastadmm.problem.problem import Problem, TestSet, make_problem
 from fastadmm.problem.targets import weigh_classes
-from fastadmm.runs.check import CheckedRun, check_run, check_same_labels
+from fastadmm.runs.check import CheckedRun, check_run, check_same_labels, doubts
 from fastadmm.runs.config import own_lambdas, penalty_arguments
 from fastadmm.runs.display import Notes
 from fastadmm.runs.private import make_solver
@@ -43,8 +43,8 @@ class LoadedRun:
     start: StartingPoint | None
     early: EarlyStopping | None
     spilled: bool
-    looks: tuple[str, ...]  # what was seen and shown
     class_rows: dict[str, Any]  # training rows of each class, as result.json has them
+    looks: tuple[str, ...]  # what was seen and shown
 
     def solver(self, config: RunConfig, run: Path, run_id: str) -> Run:
         """A new solver for the run."""
@@ -180,7 +180,8 @@ def load_run(
         provenance["warm_start"] = model_digest(model)
     # In a private run noise covers no such count.
     classes = class_rows(partition.labels) if config.privacy.mode == "none" else {}
-    return LoadedRun(partition, provenance, problem, start, early, plan.spilled > 0, checked.looks, classes)
+    looks = tuple(doubts(partition.task, loss))
+    return LoadedRun(partition, provenance, problem, start, early, plan.spilled > 0, classes, looks)
 
 
 def _start_of(model: Model, partition: Partition, path: str, intercept: bool) -> StartingPoint:

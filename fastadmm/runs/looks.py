@@ -54,22 +54,16 @@ def look_at(
     return replace(loaded, looks=(*loaded.looks, *lines))
 
 
-def partition_looks(partition: Partition, labels: LabelData | None = None) -> list[str]:
-    """What is seen in the columns of each party, by labels of the same rows where there are any."""
-    labels = partition.labels if labels is None else labels
-    lines = []
-    for party in partition.parties:
-        lines += [] if labels is None else _leaks(party, labels)
-    return lines
+def partition_looks(partition: Partition, alignment: Path | None = None) -> list[str]:
+    """What is seen in the columns of each party, by the labels where there are any.
 
-
-def looks_beside(partition: Partition, alignment: Path | None) -> list[str]:
-    """The same, by the labels that 'federate align' wrote beside a list of rows where the rows have none."""
-    labels = None if alignment is None else alignment.parent / "labels.h5"
-    if partition.labels is not None or labels is None or not labels.exists():
-        return partition_looks(partition)
-    beside = open_labels(labels)
-    return partition_looks(partition, beside if beside.row_digest == partition.row_digest else None)
+    Rows without labels may have those that 'federate align' wrote beside their list, ``alignment``.
+    """
+    labels = partition.labels
+    if labels is None and alignment is not None and (beside := alignment.parent / "labels.h5").exists():
+        found = open_labels(beside)
+        labels = found if found.row_digest == partition.row_digest else None
+    return [] if labels is None else [line for party in partition.parties for line in _leaks(party, labels)]
 
 
 def _leaks(party: PartyData, labels: LabelData) -> list[str]:

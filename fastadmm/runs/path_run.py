@@ -17,7 +17,6 @@ from fastadmm.files.atomic import atomic_directory, atomic_file, shown, storage_
 from fastadmm.files.reading import read_json, require_regular
 from fastadmm.files.seal import check_files, check_seal, digest_of_files, seal_of
 from fastadmm.problem.problem import Problem
-from fastadmm.proof.claim import Claim, Proof, Within
 from fastadmm.runs.config import solver_options
 from fastadmm.runs.fit import Job
 from fastadmm.runs.folder import RunFolder
@@ -30,9 +29,6 @@ from fastadmm.solver.loop import SolveResult
 from fastadmm.solver.regularization_path import PathPoint, check_lambdas, fit_point, lambda_grid
 from fastadmm.solver.solver import Solver
 from fastadmm.solver.warm_start import StartingPoint
-
-#: The dual vector of a stored fit: no party has such a name.
-_DUAL = "+dual.npy"
 
 #: Rows of the table that a terminal shows.
 _MOST_LINES = 40
@@ -62,12 +58,13 @@ class PathJob(Job):
                 chosen = self._choose(fits, stop_requested)
                 k = len(self.grid) - 1 if chosen is None else chosen.chosen
                 points = self._points(k, fits, stop_requested)
+                claims = [fits.claims[f"lambda-{j:04d}"] for j in range(len(points))]
             except KeyboardInterrupt:
                 if not stop_requested():
                     raise
                 return _interrupted(fits)
         folder.check_held()
-        table = _table(points, chosen, k)
+        table = _table(points, claims, chosen, k)
         folder.write_json("path.json", table)
         return self._model_of(points[k], table)
 
@@ -92,7 +89,7 @@ class PathJob(Job):
         )
 
     def _points(self, k: int, fits: StoredFits, stop_requested: Callable[[], bool]) -> list[PathPoint]:
-        """The path on all rows; of the k-th point the dual vector is kept, too."""
+        """The path on all rows; a stored k-th point is made again, to the same bits, for its proof."""
         points: list[PathPoint] = []
         options, start = solver_options(self.config), self.loaded.start
         with Engine(self.config.threads) as engine:
@@ -105,7 +102,9 @@ class PathJob(Job):
                         raise KeyboardInterrupt
                     return point
 
-                point = fits.point(f"lambda-{j:04d}", make, with_dual=j == k)
+                point = fits.point(f"lambda-{j:04d}", make)
+                if j == k and point.proof is None and fits.claims[f"lambda-{j:04d}"] is not None:
+                    point = make()
                 place = f"{j + 1} of {len(self.grid)}"
                 self.display.note(f"lambda {lam:.3g} ({place}), all rows: {point.message}")
                 points.append(point)
@@ -144,7 +143,9 @@ def _grid(config: RunConfig, problem: Problem) -> list[float]:
         return lambda_grid(problem, config.path_length, config.path_ratio, engine)
 
 
-def _table(points: list[PathPoint], chosen: CrossValidation | None, k: int) -> dict[str, Any]:
+def _table(
+    points: list[PathPoint], claims: list[str | None], chosen: CrossValidation | None, k: int
+) -> dict[str, Any]:
     """What ``path.json`` says; nothing in it depends on time."""
     rows = []
     for j, point in enumerate(points):
@@ -155,7 +156,7 @@ def _table(points: list[PathPoint], chosen: CrossValidation | None, k: int) -> d
             "gap": record["gap"],
             "gap_absolute": record["gap_absolute"],
             "status": str(point.status),
-            **({} if point.proof is None else {"claim": str(point.proof.claim)}),
+            **({} if claims[j] is None else {"claim": claims[j]}),
             "rounds": point.n_rounds,
             "nonzero": point.n_nonzero,
             "weight_norms": record["weight_norms"],
@@ -206,24 +207,8 @@ def table_lines(table: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _plain(proof: Proof) -> dict[str, Any]:
-    """A proof as JSON, without its dual vector; what is infinite is null."""
-    values = {key: value for key, value in vars(proof).items() if key not in ("dual", "within")}
-    within = None if proof.within is None else vars(proof.within)
-    return {
-        **_finite(values),
-        "claim": str(proof.claim),
-        "within": None if within is None else _finite(within),
-    }
-
-
 def _finite(values: dict[str, Any]) -> dict[str, Any]:
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
-
-
-def _number(key: str, value: Any) -> Any:
-    """Inverse of :func:`_finite` for a value of a proof."""
-    return (-math.inf if key == "bound" else math.inf) if value is None else value
 
 
 def _interrupted(fits: StoredFits) -> dict[str, Any]:
@@ -241,6 +226,7 @@ class StoredFits:
 
     def __init__(self, path: Path, names: list[str], check: Callable[[], None] | None = None) -> None:
         self.path, self.names, self.n_done = path, names, 0
+        self.claims: dict[str, str | None] = {}  # of the fits on all rows
         self._check = check
 
     def fold_fit(self, name: str, make: Callable[[], FoldFit]) -> FoldFit:
@@ -255,8 +241,8 @@ class StoredFits:
 
         return self._stored(name, make, told, read)
 
-    def point(self, name: str, make: Callable[[], PathPoint], *, with_dual: bool = False) -> PathPoint:
-        """A fit on all rows, from disk or made and stored."""
+    def point(self, name: str, make: Callable[[], PathPoint]) -> PathPoint:
+        """A fit on all rows, from disk, without its proof, or made and stored."""
 
         def told(point: PathPoint) -> dict[str, Any]:
             return {
@@ -265,19 +251,22 @@ class StoredFits:
                 "status": str(point.status),
                 "message": point.message,
                 "history": [record.to_json() for record in point.history],
-                "proof": None if point.proof is None else _plain(point.proof),
+                "claim": claim_of(point),
             }
 
         def read(document: dict[str, Any], weights: list[np.ndarray], intercept: Any) -> PathPoint:
+            older = document.get("proof") or {}  # of fits of version 0.2
+            self.claims[name] = document.get("claim", older.get("claim"))
             history = [RoundRecord.from_json(values) for values in document["history"]]
             told = Status(document["status"]), str(document["message"]), history
-            proof, lam = self._proof(name, document), float(document["lambda"])
-            return PathPoint(weights, intercept, *told, proof=proof, lam=lam)
+            return PathPoint(weights, intercept, *told, lam=float(document["lambda"]))
 
-        def dual(point: PathPoint) -> np.ndarray | None:
-            return point.proof.dual if point.proof is not None and with_dual else None
+        def claim_of(point: PathPoint) -> str | None:
+            return None if point.proof is None else str(point.proof.claim)
 
-        return self._stored(name, make, told, read, dual)
+        point = self._stored(name, make, told, read)
+        self.claims.setdefault(name, claim_of(point))
+        return point
 
     def _stored(
         self,
@@ -285,13 +274,12 @@ class StoredFits:
         make: Callable[[], Any],
         told: Callable[[Any], dict[str, Any]],
         read: Callable[[dict[str, Any], list[np.ndarray], Any], Any],
-        dual: Callable[[Any], np.ndarray | None] = lambda fit: None,
     ) -> Any:
         """A fit from disk, or made and stored."""
         found = self._read(name)
         if found is None:
             fit = make()
-            self._write(name, told(fit), fit.weights, fit.intercept, dual(fit))
+            self._write(name, told(fit), fit.weights, fit.intercept)
             self.n_done += 1
             return fit
         self.n_done += 1
@@ -300,24 +288,12 @@ class StoredFits:
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise self._damaged(name, error) from None
 
-    def _proof(self, name: str, document: dict[str, Any]) -> Proof | None:
-        """What was proved of a stored fit, with the dual vector where it was kept."""
-        values = document.get("proof")
-        if values is None:
-            return None
-        dual = np.load(self.path / name / _DUAL, allow_pickle=False) if _DUAL in document["files"] else None
-        within = values.pop("within")
-        numbers = {key: _number(key, value) for key, value in values.items()}
-        inner = None if within is None else Within(**{key: _number(key, v) for key, v in within.items()})
-        return Proof(**{**numbers, "claim": Claim(values["claim"]), "within": inner, "dual": dual})
-
     def _write(
         self,
         name: str,
         document: dict[str, Any],
         weights: list[np.ndarray],
         intercept: Any,
-        dual: np.ndarray | None = None,
     ) -> None:
         held = np.asarray(intercept, dtype=np.float64)
         if not np.isfinite(held).all() or not all(np.isfinite(x).all() for x in weights):
@@ -329,8 +305,6 @@ class StoredFits:
         with atomic_directory(self.path / name) as directory:
             for party, x in zip(self.names, weights, strict=True):
                 np.save(directory / f"{party}.npy", np.ascontiguousarray(x), allow_pickle=False)
-            if dual is not None:
-                np.save(directory / _DUAL, dual, allow_pickle=False)
             record = {**_finite(document), "intercept": held.tolist(), "files": digest_of_files(directory)}
             text = json.dumps({**record, "digest": seal_of(record)}, indent=2, allow_nan=False)
             (directory / "fit.json").write_text(text + "\n", encoding="utf-8")

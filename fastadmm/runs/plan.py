@@ -38,8 +38,6 @@ class PartyPlan:
     streamed: bool  # whether the block stays on disk and is read in every pass
     solver: str  # "gram", "kernel", "gradient", "cg" and so on: Gram matrix, kernel side or matrix-free
     memory_bytes: int  # what the block holds in memory: all of it, or row pointers
-    pass_bytes: int  # bytes that one pass over the block reads, from memory or from the file
-    passes: int  # passes of a round
     lam: float | None = None  # the party's lambda, where parties have their own
 
 
@@ -56,10 +54,8 @@ class Plan:
     factorisation: int = 0  # preparing the x-updates
     state: int = 0  # messages, z, u and work vectors
     acceleration: int = 0  # anderson history
-    reduced: bool = False  # whether the limit made the history shorter
     test_streamed: bool = False  # whether some block of the test partition is streamed
     streamed_tests: list[bool] = field(default_factory=list)
-    kept: str = ""  # what ``history`` counts, in words
     spilled: int = 0  # messages in a scratch file, at most; ``state`` has what of them is in memory at a time
 
     @property
@@ -70,12 +66,7 @@ class Plan:
     @property
     def limited(self) -> bool:
         """Whether the limit changes how the run works."""
-        return self.reduced or self.spilled > 0 or self.test_streamed or any(p.streamed for p in self.parties)
-
-    @property
-    def round_bytes(self) -> int:
-        """Bytes of feature blocks that a round reads, from memory and from files."""
-        return sum(p.passes * p.pass_bytes for p in self.parties)
+        return self.spilled > 0 or self.test_streamed or any(p.streamed for p in self.parties)
 
     @property
     def parts(self) -> str:
@@ -96,27 +87,20 @@ class Plan:
         lines = [self.sentence()]
         for p in self.parties:
             place = "streamed" if p.streamed else "in memory"
-            lines.append(
-                f"{p.name}: {p.storage}, {p.n_features} features, {place}, {p.solver}; "
-                f"{p.passes} passes of {format_bytes(p.pass_bytes)} a round"
-                + ("" if p.lam is None else f"; lambda {p.lam:g}")
-            )
+            own = "" if p.lam is None else f"; lambda {p.lam:g}"
+            lines.append(f"{p.name}: {p.storage}, {p.n_features} features, {place}, {p.solver}{own}")
         if self.spilled:
             lines.append(
                 f"messages: in a scratch file in the run directory, up to {format_bytes(self.spilled)}"
             )
-        if self.reduced:
-            lines.append(f"{self.history} {self.kept}, fewer than usual, to stay within the limit")
         if self.test_streamed:
             lines.append("test partition: streamed")
-        lines.append(f"a round reads {format_bytes(self.round_bytes)} of features")
         return lines
 
     def to_json(self) -> dict[str, Any]:
         """The whole plan, for machines."""
         document = asdict(self)
-        for inside in ("streamed_tests", "kept"):
-            del document[inside]
+        del document["streamed_tests"]
         for party in document["parties"]:
             own = party.pop("lam")
             if own is not None:
@@ -125,7 +109,6 @@ class Plan:
             **document,
             "program": BASE_BYTES,
             "total": self.total,
-            "round_bytes": self.round_bytes,
         }
 
 
@@ -142,32 +125,29 @@ def make_plan(
     """Plan a run from the partition's headers; ``apart``: of parties that are elsewhere."""
     shape = _shape(parties, n_samples, config, n_outputs, n_threads)
     scheme, _ = choose_scheme(config, shape.traits, apart)
-    most, least = scheme.history(shape, config)
+    history = scheme.history(shape, config)
     if config.history is not None:
-        most = least = min(most, config.history)
+        history = min(history, config.history)
+    state, acceleration = scheme.state_bytes(shape, history)
     blocks = [*parties, *test]
     whole = Plan(
         scheme=scheme.name,
         parties=[],
         data=sum(_memory_bytes(p) for p in blocks),
         limit=limit,
-        history=most,
+        history=history,
+        factorisation=scheme.factor_bytes(shape, config),
+        state=state,
+        acceleration=acceleration,
+        buffers=min(_WRITTEN_BYTES, state),
     )
-
-    planner = _Planner(scheme, shape, config, whole, blocks)
-    history, spill = most, False
-    placed, streamed = planner.place(history, spill)
-    if limit is not None and placed.total > limit:
-        spill = config.privacy.mode == "none" and not config.path
-        placed, streamed = planner.place(history, spill)
-    while limit is not None and placed.total > limit and history > least:
-        history = max(least, scheme.shorter(history))
-        placed, streamed = planner.place(history, spill)
+    placed, streamed = _placed(whole, blocks, n_threads)
+    if limit is not None and placed.total > limit and config.privacy.mode == "none" and not config.path:
+        placed, streamed = _placed(_spilled(whole, scheme, shape, config), blocks, n_threads)
     own, streamed_tests = config.party_lambda, streamed[len(parties) :]
     updates = scheme.updates(shape, config)
     return replace(
         placed,
-        reduced=history < most,
         parties=[
             PartyPlan(
                 name=p.name,
@@ -176,45 +156,22 @@ def make_plan(
                 streamed=away,
                 solver=update,
                 memory_bytes=_pointer_bytes(p) if away else _memory_bytes(p),
-                pass_bytes=_pass_bytes(p),
-                passes=scheme.passes(update),
                 lam=None if own is None else own.get(p.name, config.lambda_),
             )
             for p, away, update in zip(parties, streamed, updates)
         ],
         test_streamed=any(streamed_tests),
         streamed_tests=streamed_tests,
-        kept=scheme.kept,
     )
 
 
-@dataclass(frozen=True)
-class _Planner:
-    """Places a run's parts in memory, on disk and in a scratch file."""
-
-    scheme: Scheme
-    shape: Shape
-    config: RunConfig
-    whole: Plan  # with all blocks in memory, and nothing of the scheme
-    blocks: list[PartyData]  # of parties, then test rows
-
-    def place(self, history: int, spill: bool) -> tuple[Plan, list[bool]]:
-        """The plan with a history, and which blocks it streams; with ``spill`` messages leave memory."""
-        scheme, shape, n = self.scheme, self.shape, self.shape.n_samples
-        state, acceleration = scheme.state_bytes(shape, history)
-        spilled = scheme.spilled_bytes(shape, self.config, history) if spill else 0
-        if spilled:
-            state += resident_bytes(spilled // (8 * n), n, shape.n_threads) - spilled
-        made = replace(
-            self.whole,
-            history=history,
-            state=state,
-            acceleration=acceleration,
-            factorisation=scheme.factor_bytes(shape, self.config),
-            buffers=min(_WRITTEN_BYTES, state + spilled),
-            spilled=spilled,
-        )
-        return _placed(made, self.blocks, shape.n_threads)
+def _spilled(plan: Plan, scheme: Scheme, shape: Shape, config: RunConfig) -> Plan:
+    """The plan with messages in a scratch file, where the scheme can have them there."""
+    spilled, n = scheme.spilled_bytes(shape, config, plan.history), shape.n_samples
+    if not spilled:
+        return plan
+    state = plan.state + resident_bytes(spilled // (8 * n), n, shape.n_threads) - spilled
+    return replace(plan, state=state, buffers=min(_WRITTEN_BYTES, state + spilled), spilled=spilled)
 
 
 def _shape(
@@ -283,9 +240,3 @@ def _memory_bytes(party: PartyData) -> int:
 def _pointer_bytes(party: PartyData) -> int:
     """Of a streamed block; those of a dense one are kept if it turns out to be mostly zero."""
     return 8 * party.n_samples
-
-
-def _pass_bytes(party: PartyData) -> int:
-    if party.nnz is None:
-        return party.dtype.itemsize * party.n_samples * party.n_features
-    return party.nnz * (party.dtype.itemsize + party.index_bytes)

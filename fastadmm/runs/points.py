@@ -17,7 +17,6 @@ from fastadmm.files.escapes import csv_rows
 from fastadmm.files.reading import is_directory, read_json
 from fastadmm.privacy.published import require_covered
 from fastadmm.problem.class_names import good_of
-from fastadmm.runs.folder import keep
 from fastadmm.store.encoder import ColumnEncoding, Encoder
 from fastadmm.store.model import Model, PartyModel, open_model, open_party_model
 from fastadmm.store.party_file import check_party_name
@@ -93,8 +92,6 @@ def write_card(
                  "points": [list(points) for points in own], "encoder": _encoder(party).to_json()}
             )  # fmt: skip
             rows += table
-    if model is not None:
-        keep(path, "points.json", document | {"bins": rows})
     return rows, "class 1" if document["bad"] is None else repr(document["bad"])
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -33,7 +32,6 @@ class Predictions:
     label: list[str] | None  # predicted class in the original labels
     model: Model | SharedPart
     partition: Partition | None  # none for predictions that were combined from the parties' contributions
-    missing: dict[str, str] = field(default_factory=dict)
 
 
 def predict_partition(model: Path, data: Path, *, require_labels: bool = False) -> Predictions:
@@ -70,15 +68,13 @@ def score_tables(
             "--offset: a model of several classes takes none: one number per row changes nothing"
         )
     z = trained.shared.combine(contributions, found.offset)
-    return make_predictions(trained.shared, found.ids, z, {}), found
+    return make_predictions(trained.shared, found.ids, z), found
 
 
-def make_predictions(
-    shared: SharedPart, ids: np.ndarray, z: np.ndarray, missing: dict[str, str]
-) -> Predictions:
+def make_predictions(shared: SharedPart, ids: np.ndarray, z: np.ndarray) -> Predictions:
     """Predictions from scores that were added up elsewhere. Shapes: ids (N,); z (N,) or (N, C)."""
     mean, labels = _interpret(shared, z)
-    return Predictions(ids, z, mean, labels, shared, None, missing)
+    return Predictions(ids, z, mean, labels, shared, None)
 
 
 def notes_of(model: Model | SharedPart) -> list[str]:
@@ -110,15 +106,11 @@ def _interpret(trained: Model | SharedPart, z: np.ndarray) -> tuple[np.ndarray, 
 
 
 def write_predictions(file: TextIO, predictions: Predictions) -> None:
-    """Write predictions as CSV, with a last column ``missing`` where parties were absent."""
+    """Write predictions as CSV."""
     columns: dict[str, Iterable[Any]] = {
         name: values if name in ("id", "label") else map(repr, values)
         for name, values in columns_of(predictions).items()
     }
-    if predictions.missing:
-        # In every row, so that it cannot get lost when lines are cut out or put together.
-        note = ";".join(f"{name}={fallback}" for name, fallback in predictions.missing.items())
-        columns["missing"] = itertools.repeat(note)
     csv_rows(file, [columns])
     csv_rows(file, zip(*columns.values()))
 

@@ -66,7 +66,6 @@ def model_of(partition: Partition, solver: Run, result: SolveResult, run_id: str
         penalty=solver.problem.describe_penalty(),
         privacy=statement,
         model_id=model_id_of(run_id, result.record.round),
-        means=None if solver.private or solver.sums_only else solver.means(result.weights),
     )
 
 

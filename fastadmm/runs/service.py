@@ -108,7 +108,7 @@ class Service:
 
     def _predictions(self, values: list[Array], ids: list[Any]) -> dict[str, Any]:
         assert self.shared is not None
-        found = make_predictions(self.shared, np.arange(len(ids)), self.shared.combine(values, None), {})
+        found = make_predictions(self.shared, np.arange(len(ids)), self.shared.combine(values, None))
         columns = columns_of(found) | {"id": ids}
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         return {"model_id": self.model_id, "predictions": rows}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +49,7 @@ def _start(
     except StorageError:
         open_partition(config.data)  # what is missing is said before what is in the way
         raise
-    config, loaded = _loaded(config, display, comm)
-    job = _job(folder, config, loaded, new_run_id(), display)
+    job = _job(folder, config, _loaded(config, display, comm), new_run_id(), display)
     if comm is not None:
         job.solver.prepare()  # on all workers, or on none
     if force and out.is_dir():
@@ -82,16 +80,12 @@ def _job(folder: RunFolder, config: RunConfig, loaded: LoadedRun, run_id: str, d
     return Fit(folder, config, loaded, run_id, display)
 
 
-def _loaded(config: RunConfig, display: Display, comm: Comm | None) -> tuple[RunConfig, LoadedRun]:
-    """The data of a run, and its settings with what memory decides."""
+def _loaded(config: RunConfig, display: Display, comm: Comm | None) -> LoadedRun:
+    """The data of a run."""
     if comm is not None:
         return load_shared(config, comm, display)
-    checked = check_run(config, display)
-    if checked.plan.reduced:
-        # Written down: it decides what is computed, and a resumed run may find other memory.
-        config = replace(config, history=checked.plan.history)
-    private = config.privacy.mode != "none"
-    return config, look_at(checked, load_run(config, checked), private, config.validation, display)
+    checked, private = check_run(config, display), config.privacy.mode != "none"
+    return look_at(checked, load_run(config, checked), private, config.validation, display)
 
 
 def resume_run(
@@ -120,7 +114,7 @@ def _resume(
     if finished is not None:
         return finished
     with folder.held():
-        loaded = _loaded(config, display, None if config.path else comm)[1]
+        loaded = _loaded(config, display, None if config.path else comm)
         check_provenance(run, provenance, loaded.provenance, loaded.partition)
         folder.remove_leftovers()
         job = _job(folder, config, loaded, read_run_id(run), display)

@@ -62,9 +62,9 @@ def own_lambdas(table: dict[str, Any]) -> dict[str, Any]:
 
 def cluster(text: str) -> str:
     """Where workers are."""
-    host, _, port = text.removeprefix("dask://").rpartition(":")
-    if text not in ("none", "mpi") and not (text.startswith("dask://") and host and port.isdecimal()):
-        raise ValueError(f"unknown cluster {text!r}; choose mpi, dask://HOST:PORT or none")
+    if text not in ("none", "mpi"):
+        gone = "Dask is supported no more" if text.startswith("dask") else f"unknown cluster {text!r}"
+        raise ValueError(f"{gone}; choose mpi or none")
     return text
 
 

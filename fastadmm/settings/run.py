@@ -197,21 +197,15 @@ class RunConfig:
         estimator="n_threads",
     )
     cluster: str = _place(
-        "workers that share the rows: `mpi`, in every process that `mpiexec` or `srun` starts, or "
-        "`dask://HOST:PORT` of a scheduler ([streaming.md](streaming.md)). The result is, to the "
+        "workers that share the rows: `mpi`, in every process that `mpiexec` or `srun` starts "
+        "([streaming.md](streaming.md)). The result is, to the "
         "last bit, that of parties in one process: a single party is not pooled there",
-        "Share the rows between workers: mpi, in every process that mpiexec or srun starts, or "
-        "dask://HOST:PORT of a scheduler (docs/streaming.md).",
+        "Share the rows between workers: mpi, in every process that mpiexec or srun starts "
+        "(docs/streaming.md).",
         panel=MORE,
         check=checks.cluster,
         resumed=True,
         default="none",
-    )
-    retry: int = _place(
-        "how often to start again from the last checkpoint after a Dask worker was lost",
-        sign="not negative",
-        resumed=True,
-        default=0,
     )
     checkpoint_rounds: int | None = _output("number of rounds between checkpoints", sign="positive")
     checkpoint_seconds: float = _output(
@@ -233,7 +227,7 @@ class RunConfig:
     memory: str | None = _place(
         "limit on memory, for example `2GB` or `512MiB`; parties that do not fit are streamed "
         "from their files: [streaming.md](streaming.md). The default is 80 % of what is free. The"
-        " result does not depend on it, except through `history`",
+        " result does not depend on it",
         "Limit on memory, for example 2GB or 512MiB; data that does not fit is streamed (default: "
         "80 % of what is free).",
         panel=MORE,
@@ -243,8 +237,7 @@ class RunConfig:
     history: int | None = _method(
         "how much of the past the coordinator keeps: directions per party in `subspace` (at least "
         "2, and more while the messages of a party are below 2 MB), otherwise differences of the "
-        "acceleration. By default as much as is useful and "
-        "memory allows; if memory decides, the number is written to `run.toml`",
+        "acceleration. By default as much as is useful",
         sign="not negative",
         solver="history",
     )

@@ -53,7 +53,7 @@ def report(model: JointClassifier | JointRegressor, out: str | os.PathLike[str] 
     }
     records = RunRecords(
         path=Path(type(model).__name__),
-        history=history_of([record.to_json() for record in model.history_], len(model.party_names_)),
+        history=history_of([record.to_json() for record in model.history_]),
         result=result,
         config={},
         environment={},

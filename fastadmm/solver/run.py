@@ -6,7 +6,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.exchange import Talk
 from fastadmm.conversation.traffic import Traffic
 from fastadmm.engine.engine import Engine
@@ -103,11 +102,6 @@ class Run(Protocol):
         """Refuse a new run that a ledger has no room for."""
         return None
 
-    def means(self, weights: list[np.ndarray]) -> np.ndarray:
-        """Each party's mean contribution, for a model that keeps it: of shape (M,), or (M, C)."""
-        pairs = zip(self.problem.blocks, weights)
-        return np.array([mean_contribution(block, w, self.engine) for block, w in pairs])
-
     def export(self) -> dict[str, Any]:
         """State of the coordinator; nothing where stored messages are the state."""
         return {}
@@ -135,13 +129,3 @@ class Run(Protocol):
     def compare(self, weights: list[np.ndarray], intercept: Any) -> Any:
         """A private result beside what sending nothing gives, as a ``Comparison``; else None."""
         return None
-
-
-def mean_contribution(block: FeatureBlock, weights: np.ndarray, engine: Engine) -> np.ndarray:
-    """Mean of a party's contribution over its rows, in one pass.
-
-    Shapes: block (N, d); weights (d,) or (d, C); the result () or (C,).
-    """
-    with engine.limited():
-        sums = block.transposed_product(np.ones(block.shape[0]), engine)
-    return (sums / block.whole_shape[0]) @ weights

@@ -396,17 +396,13 @@ class Solver(Run):
         scores = yield from self.method.scores("train" if rows.blocks is self.problem.blocks else name)
         return predictor_of(rows, scores, self.method.intercept, self.problem.loss, self.engine)
 
-    def finishing(self, model_id: str, kept: bool) -> Talk[list[Any]]:
-        """Let every party elsewhere write its part of the model; the means of their contributions.
+    def finishing(self, model_id: str, kept: bool) -> Talk[None]:
+        """Let every party elsewhere write its part of the model.
 
-        A number, or of a multinomial model an array of shape (C,).
-
-        ``kept``: of the round that held-out rows chose. With sums only no party tells its mean.
+        ``kept``: of the round that held-out rows chose.
         """
         more = {"kept": True} if kept else {}
-        answers = yield self._final("finish", Pace.TOGETHER, model_id=model_id, **more)
-        keys = [key for key in ("class_means", "mean") if key in answers[0]]
-        return [answer[key] for answer in answers for key in keys]
+        yield self._final("finish", Pace.TOGETHER, model_id=model_id, **more)
 
     def _test_metrics(self, z: np.ndarray) -> dict[str, float | None]:
         test = self.problem.test
@@ -606,13 +602,6 @@ class Solver(Run):
             return None
         ends = self.proof is not None and self.proof.settled and self.proof_round == last.round
         return lowest if lowest.record.objective < last.objective and not ends else None
-
-    def means(self, weights: list[np.ndarray]) -> np.ndarray:
-        found = super().means(weights)
-        if self.centring is None:
-            return found
-        pairs = zip(self.centring.centres, weights, strict=True)
-        return found + np.array([0.0 * x.sum(axis=0) if c is None else c @ x for c, x in pairs])
 
     def spill(self, directory: Path) -> None:
         self.method.spill(directory)

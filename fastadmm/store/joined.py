@@ -25,14 +25,12 @@ from fastadmm.store.row_reader import RowReader
 class JoinedParty(PartyData):
     """A party's block of all shards, one after another."""
 
-    def __init__(
-        self, path: Path, parts: Sequence[PartyData], content_digest: str, row_digest: str | None = None
-    ) -> None:
+    def __init__(self, path: Path, parts: Sequence[PartyData], content_digest: str) -> None:
         vars(self).update(vars(parts[0]))
         self.path, self.parts, self.content_digest = path, tuple(parts), content_digest
         self.n_samples = sum(part.n_samples for part in parts)
         self.nnz = None if self.nnz is None else sum(part.nnz or 0 for part in parts)
-        self.row_digest = digest_of(self.ids()) if row_digest is None else row_digest
+        self.row_digest = digest_of(self.ids())
 
     def of_rows(self, start: int, stop: int) -> PartyData:
         parts, begin = [], 0

@@ -127,7 +127,7 @@ class PartyModel:
 
 @dataclass(frozen=True)
 class _Common:
-    """What a model and its shared part both say. Shapes: intercept (C,); means (M,) or (M, C)."""
+    """What a model and its shared part both say. Shapes: intercept (C,)."""
 
     loss: str  # its name, with ``:value`` where in_model says so
     task: str
@@ -137,7 +137,6 @@ class _Common:
     _: KW_ONLY
     penalty: dict[str, Any] = field(default_factory=dict)  # PENALTY, where known; for reading only
     privacy: PrivacyStatement | None = None
-    means: np.ndarray | None = None  # of shape (M,) or (M, C)
     model_id: str = field(default_factory=new_model_id)  # the id in all files of the model, see model_id
 
     def common(self) -> dict[str, Any]:
@@ -284,9 +283,7 @@ def write_shared_part(directory: Path, shared: SharedPart) -> None:
     manifest = shared.manifest()
     with create_h5(directory / COORDINATOR, "fastadmm-coordinator-model", VERSION) as file:
         file.attrs["model-id"] = shared.model_id
-        file.attrs["digest"] = shared_digest(
-            manifest, shared.intercept, shared.classes, shared.scales, shared.means
-        )
+        file.attrs["digest"] = shared_digest(manifest, shared.intercept, shared.classes, shared.scales, None)
         if np.ndim(shared.intercept):
             write_array(file, "intercepts", np.asarray(shared.intercept, dtype=np.float64))
         else:
@@ -298,8 +295,6 @@ def write_shared_part(directory: Path, shared: SharedPart) -> None:
             write_strings(file, "classes", list(shared.classes))
         if any(scale != 1.0 for scale in shared.scales):
             write_array(file, "scales", np.array(shared.scales))
-        if shared.means is not None:
-            write_array(file, "means", np.asarray(shared.means, dtype=np.float64))
     write_whole(directory / MANIFEST, tomli_w.dumps(manifest))
 
 
@@ -360,7 +355,6 @@ def open_shared_part(path: str | os.PathLike[str]) -> tuple[SharedPart, Path]:
         certificate=certificate,
         penalty=penalty,
         privacy=privacy,
-        means=means,
         model_id=model_id,
     ), directory
 
@@ -378,13 +372,10 @@ def _read_coordinator(
             intercept = float(read_attribute(file, "intercept", float))
         classes = read_strings(file, "classes") if "classes" in file else None
         scales = read_array(file, "scales", ndim=1, kind="f") if "scales" in file else np.ones(n_parties)
-        means = read_array(file, "means", kind="f") if "means" in file else None
+        means = read_array(file, "means", kind="f") if "means" in file else None  # of version 0.2
         digest = None if values["version"] in _OLD_VERSIONS else read_attribute(file, "digest", str)
         if len(scales) != n_parties or not np.isfinite(scales).all():
             raise bad(file, "scales", f"must hold {n_parties} finite numbers")
-        of_all = (n_parties, *np.shape(intercept))
-        if means is not None and (means.shape != of_all or not np.isfinite(means).all()):
-            raise bad(file, "means", f"must hold finite numbers for {n_parties} parties")
         if not np.isfinite(intercept).all():
             raise bad(file, "intercept", f"is {intercept}, not finite")
         wanted = len(intercept) if vector else 2

@@ -223,9 +223,7 @@ def _listed(directory: Path, name: str) -> Path:
     return path
 
 
-def open_partition(
-    path: str | os.PathLike[str], require_labels: bool = True, headers_only: bool = False
-) -> Partition:
+def open_partition(path: str | os.PathLike[str], require_labels: bool = True) -> Partition:
     """Open a partition and check that its files belong together, without loading the blocks.
 
     Parameters
@@ -234,9 +232,6 @@ def open_partition(
         The partition directory.
     require_labels : bool
         Whether a partition without labels is an error (training, evaluation) or not (prediction).
-    headers_only : bool
-        Whether neither ids nor labels are read, where another process reads and checks them: ``labels`` is
-        None then.
 
     Raises
     ------
@@ -251,14 +246,14 @@ def open_partition(
     with storage_errors(path, "read"):
         sharded = (Path(path) / SHARDS).exists()
     if sharded:
-        return _open_shards(Path(path), require_labels, headers_only)
+        return _open_shards(Path(path), require_labels)
     manifest = read_manifest(path)
     directory = Path(path)
     rows = n_samples, digest = manifest["n_samples"], manifest["row_digest"]
     parties: list[PartyData] = []
     for entry in manifest["party"]:
         file = _listed(directory, entry["file"])
-        party = open_party(file, check_ids=not headers_only)
+        party = open_party(file)
         for key, found in (("name", party.name), ("n_features", party.n_features), ("kind", party.kind)):
             if entry[key] != found:
                 raise FormatError(
@@ -272,14 +267,13 @@ def open_partition(
     labels = None
     if "labels" in manifest:
         file = _listed(directory, manifest["labels"]["file"])
-        if not headers_only:
-            labels = open_labels(file)
-            if labels.task != manifest["task"]:
-                raise FormatError(
-                    f"{shown(file)}: attribute 'task': is {labels.task!r}, but {MANIFEST} says "
-                    f"{manifest['task']!r}"
-                )
-            _same_rows(file, (labels.n_samples, labels.row_digest), rows, MANIFEST)
+        labels = open_labels(file)
+        if labels.task != manifest["task"]:
+            raise FormatError(
+                f"{shown(file)}: attribute 'task': is {labels.task!r}, but {MANIFEST} says "
+                f"{manifest['task']!r}"
+            )
+        _same_rows(file, (labels.n_samples, labels.row_digest), rows, MANIFEST)
     elif require_labels:
         raise InputError(
             f"{shown(directory / MANIFEST)}: key 'labels': the partition has no labels, but "
@@ -291,7 +285,7 @@ def open_partition(
     return Partition(directory, n_samples, parties, labels, digest, manifest["task"], source, shard)
 
 
-def _open_shards(path: Path, require_labels: bool, headers_only: bool) -> Partition:
+def _open_shards(path: Path, require_labels: bool) -> Partition:
     """Open all shards of a directory as the partition that was cut."""
     whole = read_shards(path)
     parts, places = [], []
@@ -303,7 +297,7 @@ def _open_shards(path: Path, require_labels: bool, headers_only: bool) -> Partit
                     f"{shown(folder)}: no such directory, but {SHARDS} says {whole['shards']} shards; "
                     "restore it"
                 )
-        part = open_partition(folder, require_labels, headers_only)
+        part = open_partition(folder, require_labels)
         place = shown(folder / MANIFEST)
         if part.shard is None:
             raise FormatError(f"{place}: key 'shard': is missing; not a shard but a whole partition")
@@ -312,9 +306,8 @@ def _open_shards(path: Path, require_labels: bool, headers_only: bool) -> Partit
     check_shards(places)
     first = places[0][1]
     _same_parties(parts)
-    known = first.row_digest if headers_only else None
     parties: list[PartyData] = [
-        JoinedParty(path, own, digest, known)
+        JoinedParty(path, own, digest)
         for digest, *own in zip(first.content_digests, *(part.parties for part in parts))
     ]
     if parties[0].row_digest != whole["row_digest"] or whole["row_digest"] != first.row_digest:

@@ -285,7 +285,7 @@ class PartyData(BlockFile):
     first_entry = 0
     _encoding = PARTY_TYPE, PARTY_VERSIONS
 
-    def __init__(self, path: str | os.PathLike[str], check_ids: bool = True) -> None:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         with self._open() as file:
             _refuse_keys(file)
@@ -302,10 +302,7 @@ class PartyData(BlockFile):
             self.encoder = Encoder.from_group(require_group(file, "encoder")) if "encoder" in file else None
             if self.encoder is not None and (made := len(self.encoder.feature_names)) != d:
                 raise bad(file, "encoder", f"makes {made} features, but 'X' has {d} columns")
-            if check_ids:
-                self.row_digest = verified_digest(file, self.n_samples)
-            else:
-                self.row_digest = read_attribute(file, "row-digest", str)
+            self.row_digest = verified_digest(file, self.n_samples)
 
     def of_rows(self, start: int, stop: int) -> PartyData:
         """Some rows of the file as if it held no others."""
@@ -398,6 +395,6 @@ def block_of(file: h5py.File) -> h5py.Dataset | CsrParts:
     return block
 
 
-def open_party(path: str | os.PathLike[str], check_ids: bool = True) -> PartyData:
+def open_party(path: str | os.PathLike[str]) -> PartyData:
     """Open a party's file: checks its structure and its row digest, does not load the block."""
-    return PartyData(path, check_ids)
+    return PartyData(path)

@@ -92,14 +92,11 @@ def worth_of_run(
     return worth
 
 
-def read_worth(path: Path) -> tuple[Worth, dict[str, Any]] | None:
-    """Read ``worth.json``. Returns: with the whole document; None where the file is absent."""
+def read_worth(path: Path) -> Worth | None:
+    """Read ``worth.json``; None where the file is absent."""
     with storage_errors(path, "read"):
         try:
-            if not path.exists():
-                return None
-            document = read_json(path)
-            return Worth.from_json(document), document
+            return Worth.from_json(read_json(path)) if path.exists() else None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise _damaged(path, error) from None
 

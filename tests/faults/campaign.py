@@ -447,12 +447,9 @@ def table(counts: dict[str, Any]) -> str:
     """The counts in Markdown, for ``docs/reliability.md``."""
     bad = ("lost", "silent", "traceback", "crash", "hang", "leftover")
     lines = [
-        f"| command | {' | '.join(FAULTS)} |",
-        "|---|" + "---:|" * len(FAULTS),
-        *(
-            f"| {name} | {' | '.join(str(n) for n in row.values())} |"
-            for name, row in counts["subjects"].items()
-        ),
+        f"| command | faults: {', '.join(FAULTS)} |",
+        "|---|---:|",
+        *(f"| {name} | {sum(row.values()):,} |" for name, row in counts["subjects"].items()),
     ]
     rest = ", ".join(f"{word} {counts[word]}" for word in bad)
     said = f"**{counts['faults']:,} faults, survived {counts['survived']:,}**: {rest}."

@@ -598,16 +598,14 @@ def table(counts: dict[str, Any]) -> str:
     """The counts in Markdown: how many of how many were survived, and known after how long at most."""
     ways = [counts[key] for key in ("sockets", "nvflare")]
     near, far = counts["deadline"], counts["deadline_nvflare"]
-    lines = [f"| fault | sockets ({near:g} s) | NVFlare ({far:g} s) |", "|---|---:|---:|"]
-    for kind in dict.fromkeys(kind for rows in ways for kind in rows):
+    lines = []
+    for name, rows in zip((f"Sockets (deadline {near:g} s)", f"NVFlare ({far:g} s)"), ways, strict=True):
         cells = [
-            "–"
-            if row is None
-            else f"{row['survived']}/{row['faults']}"
-            + ("" if row["known"] is None else f", {row['known']} s")
-            for row in (rows.get(kind) for rows in ways)
+            f"{kind} {row['survived']}/{row['faults']}"
+            + ("" if row["known"] is None else f" in {row['known']} s")
+            for kind, row in rows.items()
         ]
-        lines.append(f"| {kind} | {' | '.join(cells)} |")
+        lines.append(f"- {name}: {', '.join(cells)}")
     n, good = (sum(row[word] for rows in ways for row in rows.values()) for word in ("faults", "survived"))
     return "\n".join([*lines, "", f"**{n} faults, survived {good}**.", ""])
 

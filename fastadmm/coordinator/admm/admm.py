@@ -211,9 +211,7 @@ class AdmmMethod(Method):
         self.coordinator.restore(saved)
         self.take_witness(saved)
         self._intercept = float(saved["exact_intercept"])
-        if "watch" not in saved:  # of a run that began without it
-            self.watch = None
-        else:
+        if self.watch is not None:
             self.watch, self.bound = StallWatch.restored(saved["watch"]), float(saved["bound"])
         if "reference" in saved:
             self.progress.reference = float(saved["reference"])

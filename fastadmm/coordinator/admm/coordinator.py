@@ -266,14 +266,11 @@ class Coordinator(Saved):
         return saved
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        # A run that began without relaxation goes on without it.
-        super().restore({"relaxation": 1.0, **saved})
+        super().restore(saved)
         n = self.problem.message_size
         self.reached = self.state.like(np.array(saved["reached"]))
         self.state = self.state.like(np.array(saved["state"]))
         self.intercept = float(saved["intercept"])
-        if "curvature_rule" not in saved:
-            self.curvature_rule = None
         if self.curvature_rule is not None:
             self.curvature_rule.restore(saved["curvature_rule"])
         if "metric" in saved:

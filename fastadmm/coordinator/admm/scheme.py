@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fastadmm.coordinator.admm.order import GAUSS_SEIDEL, JACOBI, SHARING, Order
-from fastadmm.method.scheme import CG_STEPS, Options, Scheme, Shape
+from fastadmm.method.scheme import Options, Scheme, Shape
 from fastadmm.problem.traits import Traits
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ class AdmmScheme(Scheme):
     """ADMM in one order of the parties."""
 
     options = ("penalty", "acceleration", "x_update")
-    kept = "rounds of acceleration history"
 
     def __init__(self, order: Order, rounds: str, remarks: str) -> None:
         self.order, self.name = order, order.name
@@ -95,13 +94,9 @@ class AdmmScheme(Scheme):
         accelerate = self.order.accelerated if asked == "auto" else asked == "anderson"
         return acceleration_memory(n_parties, message_size) if accelerate and convex else 0
 
-    def history(self, shape: Shape, options: Options) -> tuple[int, int]:
-        """Differences of the acceleration, which can do without."""
-        return self._memory(shape.n_parties, shape.message_size, options, shape.traits.convex), 0
-
-    def shorter(self, history: int) -> int:
-        """Fewer than three differences are not worth their memory."""
-        return history - 1 if history > 3 else 0
+    def history(self, shape: Shape, options: Options) -> int:
+        """Differences of the acceleration."""
+        return self._memory(shape.n_parties, shape.message_size, options, shape.traits.convex)
 
     def state_bytes(self, shape: Shape, history: int) -> tuple[int, int]:
         """Messages, z and u, and their differences."""
@@ -109,10 +104,6 @@ class AdmmScheme(Scheme):
         state = (shape.n_parties + 2) * vector
         more = (2 * history + _ACCELERATED) * state + _ACCELERATED_WORK * vector if history else 0
         return _STATES * state + _WORK * vector, more
-
-    def passes(self, update: str) -> int:
-        """For target and message, and the certificate."""
-        return 3 + (2 * CG_STEPS if update in ("cg", "proximal") else 0)
 
 
 ADMM_SCHEMES = (

@@ -37,14 +37,12 @@ class BestResponse:
     coefficients: Array  # of shape (K,): of the answer
     norms: tuple[float, float]  # :math:`\Omega` of the model and of the answer
     to_proposal: SegmentNorms | None  # from the model; None where the proposal is the model
-    to_answer: SegmentNorms  # from the model
     face: Face
     dual: DualShare
     squared: float  # squared prox-gradient map at the proposal: how far it is from this party's optimality
     excess: float | None = None
     messages: Array = field(default_factory=lambda: np.empty((0, 0)))  # of all directions, where asked for
     products_of_all: Array = field(default_factory=lambda: np.empty((0, 0)))
-    own: Face | None = None  # the model's, where it was the proposal
     clipped: tuple[Array, float] | None = None  # of the proposal, and its norm; None where it passed nothing
 
     @classmethod
@@ -60,14 +58,12 @@ class BestResponse:
             answer["coefficients"],
             (float(of_model), float(of_answer)),
             to_proposal,
-            SegmentNorms(answer["answer_positions"], answer["answer_norms"]),
             Face.read(answer["coefficients"], answer),
             DualShare.read(answer),
             float(answer["squared"]),
             float(answer["excess"]) if "excess" in answer else None,
             answer.get("messages", np.empty((0, 0))),
             answer.get("products_of_all", np.empty((0, 0))),
-            _own_face(answer),
             (answer["clipped"], float(answer["clipped_norm"])) if "clipped" in answer else None,
         )
 
@@ -77,27 +73,16 @@ class BestResponse:
         return self.to_proposal is None or float(self.to_proposal.positions[-1]) == 1.0
 
 
-def _own_face(answer: Mapping[str, Any]) -> Face | None:
-    own = {key.removeprefix("own_"): value for key, value in answer.items() if key.startswith("own_")}
-    return Face.read(own["anchor"], own) if own else None
-
-
-#: Earlier answers that a party's part of the model may be combined from, and points between the model and an
-#: answer.
-_OLDER, _POINTS_BETWEEN = 4, 4
-
-#: With more parties than this there are as many points without them, and one of each has to do.
-_FEW_PARTIES = 64
+#: Earlier answers that a party's part of the model may be combined from; with more parties than this one.
+_OLDER, _FEW_PARTIES = 4, 64
 
 
 class Candidates:
-    """Points of every party, and its earlier answers."""
+    """What every party's part of the next model is combined from; its earlier answers."""
 
     def __init__(self, n_parties: int) -> None:
         self._older: list[list[tuple[Array, float]]] = [[] for _ in range(n_parties)]
-        self._most_older, self._most_between = _OLDER, _POINTS_BETWEEN
-        if n_parties > _FEW_PARTIES:
-            self._most_older = self._most_between = 1
+        self._most = _OLDER if n_parties <= _FEW_PARTIES else 1
 
     def of(
         self, m: int, model: Array, norm: float, proposal: Array, best: float, answer: BestResponse
@@ -106,13 +91,7 @@ class Candidates:
 
         Shapes: model, proposal (K,).
         """
-        goal = answer.coefficients
-        points = [(model, norm), (goal, answer.norms[1])]
-        positions = answer.to_answer.positions
-        between = np.linspace(0, len(positions) - 1, self._most_between + 2).round().astype(int)[1:-1]
-        for i in sorted(set(between)):
-            if 0.0 < positions[i] < 1.0:
-                points.append((model + positions[i] * (goal - model), float(answer.to_answer.norms[i])))
+        points = [(model, norm), (answer.coefficients, answer.norms[1])]
         if answer.to_proposal is not None:
             at, norms = answer.to_proposal.positions, answer.to_proposal.norms
             after = int(np.searchsorted(at, best))
@@ -123,7 +102,7 @@ class Candidates:
         if answer.clipped is not None:
             points.append(answer.clipped)
         older = [(_padded(c, len(model)), norm) for c, norm in self._older[m]]
-        self._older[m] = [*older, (goal, answer.norms[1])][-self._most_older :]
+        self._older[m] = [*older, (answer.coefficients, answer.norms[1])][-self._most :]
         return points + older
 
     def forget(self, m: int) -> None:

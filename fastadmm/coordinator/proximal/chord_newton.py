@@ -16,13 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.coordinator.proximal.face_newton import RIDGE, ROUNDING
 from fastadmm.coordinator.proximal.hull import HullPoint
 from fastadmm.coordinator.proximal.parts import products_with
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.coordinator.proximal.weights_program import descent_solver, positive_definite
 from fastadmm.engine.engine import Engine
-from fastadmm.method.bent_rows import best_length_of_lines
 from fastadmm.method.line_length import best_length
 from fastadmm.method.span import Secant
 from fastadmm.problem.convex_losses import Squared
@@ -31,6 +29,12 @@ from fastadmm.problem.problem import Problem
 Array = np.ndarray
 
 _MAX_STEPS = 60
+
+#: Share of the diagonal added to a step's system.
+RIDGE = 1e-13
+
+#: Decreases below this share of the value are lost in its rounding, and so are rises.
+ROUNDING = 1e-14
 
 #: A step with an old Hessian must leave at most this share of what there was to gain, or it is computed anew.
 _CONTRACTION = 0.1
@@ -253,9 +257,6 @@ class Passes:
             return 1.0
         start = self.engine.plus(self.problem.offset, here.total, here.intercept)
         path = self.engine.plus(there.total, here.total, there.intercept - here.intercept, factor=-1.0)
-        lines = self.shared.lines_of(self.problem)
-        if lines is not None:
-            return best_length_of_lines(lines, start, path, linear, square, self.engine, 1.0)
         return best_length(self.problem, start, path, linear, square, self.engine)
 
 

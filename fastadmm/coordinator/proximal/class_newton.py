@@ -17,67 +17,12 @@ from __future__ import annotations
 import numpy as np
 
 from fastadmm.engine.engine import Engine
-from fastadmm.method.class_certificate import multinomial_of
 from fastadmm.method.span_hessian import SpanHessian
-from fastadmm.problem.problem import Problem
 
 Array = np.ndarray
 
 #: Rows whose products are formed at a time: of some hundred messages they stay in the second-level cache.
 _BLOCK = 1024
-
-
-def class_newton_system(
-    problem: Problem,
-    messages: Array,
-    classes: Array,
-    base: Array | None,
-    gradient: Array,
-    z: Array,
-    engine: Engine,
-) -> tuple[Array, Array]:
-    """Gradient and Hessian of the loss in the coefficients and, last, the C intercepts if there are any.
-
-    Shapes: messages (K, N); classes, base (K,); gradient, z (C N,); slope (K + C,) or (K,); hessian (K + C, K
-        + C) or (K, K).
-    """
-    k, n_classes, weight = len(messages), problem.n_outputs, problem.weight
-    likely = multinomial_of(problem).probabilities(z, problem.y, weight, engine)
-    slopes = gradient.reshape(n_classes, -1)
-    lifts = n_classes if problem.fit_intercept else 0
-    of_class = np.append(classes, np.arange(lifts))
-    blocks = [np.ix_(mine, mine) for mine in (np.flatnonzero(of_class == c) for c in range(n_classes))]
-
-    def piece(rows: tuple[int, int]) -> tuple[Array, Array]:
-        here = slice(*rows)
-        part, p, s = _with_ones(messages[:, here], base, lifts), likely[:, here], weight[here]
-        mixed = part * (np.sqrt(s) * p)[of_class]
-        hessian = -(mixed @ mixed.T)
-        # Within a class 1 - p without its rounding: what is summed up before it and behind it.
-        others = np.zeros_like(p)
-        np.cumsum(p[:-1], axis=0, out=others[1:])
-        others[:-1] += np.cumsum(p[:0:-1], axis=0)[::-1]
-        for c, block in enumerate(blocks):
-            own = part[block[1][0]]
-            hessian[block] = (own * (s * p[c] * others[c])) @ own.T
-        return _slopes(part, slopes[:, here], of_class), hessian
-
-    slope, hessian = engine.sums(piece, engine.leaves(messages.shape[1]), size=(k + lifts) ** 2)
-    # The loss does not depend on the same number added to all intercepts: any positive value will do there.
-    hessian[k:, k:] += problem.total_weight / n_classes**2
-    return slope, 0.5 * (hessian + hessian.T)
-
-
-def _with_ones(part: Array, base: Array | None, lifts: int) -> Array:
-    """Messages less those they are taken from; an intercept is a message of ones."""
-    part = part if base is None else part - part[base]
-    return np.vstack([part, np.ones((lifts, part.shape[1]))]) if lifts else part
-
-
-def _slopes(part: Array, slopes: Array, of_class: Array) -> Array:
-    """Products with the gradient of the message's class: as in hull.loss_system, no BLAS."""
-    products: Array = np.einsum("kn,kn->k", part, slopes[of_class])
-    return products
 
 
 def class_products(

@@ -123,7 +123,6 @@ class ProximalCoordinator(Saved):
         self._norms = self.penalties = self.lengths = np.zeros(self.n_parts)
         self.heaviest = 0.0
         self._faces: list[Face] = []  # of the last answers
-        self._own_faces: list[Face] = []  # of the model that they answered, where it was the proposal
         self._ahead: FaceSearch | None = None
         self.n_bad = 0
         self.patient = self.asks_sizes = False
@@ -273,7 +272,6 @@ class ProximalCoordinator(Saved):
         if unresolved and all(answer.inside for answer in answers):
             self._less_steep(answers, before, bound)
         self._faces = [answer.face for answer in answers]
-        self._own_faces = [answer.own for answer in answers if answer.own is not None]
         self._ahead = self._advanced(self._faces, bound, self.model.coefficients)
         if self.asks_sizes and any(answer.excess is not None for answer in answers):
             yield from self._describe_model()  # only they know how large their weights are
@@ -419,9 +417,6 @@ class ProximalCoordinator(Saved):
         if self.n_bad == 0 and self._ahead is not None:
             self._tell(self._ahead)
             found = self._narrowed(self._ahead)
-        if found is None and self._own_faces:
-            ahead = self._advanced(self._own_faces, self._value(self.model), self.model.coefficients)
-            found = None if ahead is None else ahead.found()
         self.proposal, self.promised, self.repaired = self.model, 0.0, None
         if found is not None:
             self.proposal, self.promised = found.point, found.promised
@@ -625,12 +620,12 @@ class ProximalCoordinator(Saved):
             return HullPoint(np.array(part["coefficients"]), intercept, np.array(part["total"]))
 
         self.model = point(saved["model"])
-        if "sums" in saved["model"].get("known", {}):  # runs that began without them
+        if "known" in saved["model"]:
             self._restore_place(saved["model"]["known"])
         self.proposal = self.model if int(saved["plain"]) else point(saved["proposal"])
         super().restore(saved)
         self.candidates.restore(saved["older"])
         if "metric" in saved:
-            self.metric, self.usual = np.array(saved["metric"]), float(saved.get("usual", math.nan))
+            self.metric, self.usual = np.array(saved["metric"]), float(saved["usual"])
         self.repaired = np.array(saved["repaired"]) if "repaired" in saved else None
         self.restart()

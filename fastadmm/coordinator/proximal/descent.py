@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.conversation.exchange import Call, Exchange, Talk
-from fastadmm.coordinator.proximal.face_newton import ROUNDING
+from fastadmm.coordinator.proximal.chord_newton import ROUNDING
 from fastadmm.coordinator.proximal.hull import HullPoint
 from fastadmm.coordinator.proximal.proximal import ProximalMethod
 from fastadmm.coordinator.stationarity import Progress, intercept_part, start_point

@@ -15,17 +15,18 @@ from typing import Any
 import numpy as np
 
 from fastadmm.coordinator.proximal.chord_newton import (
+    RIDGE,
+    Passes,
     Place,
     SharedFace,
     draft_on_shared_face,
     minimise_on_shared_face,
 )
 from fastadmm.coordinator.proximal.class_passes import passes_over
-from fastadmm.coordinator.proximal.face_newton import FaceModel
 from fastadmm.coordinator.proximal.hull import HullPoint
-from fastadmm.coordinator.proximal.parts import classes_of, loss_at
+from fastadmm.coordinator.proximal.parts import loss_at
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
-from fastadmm.coordinator.proximal.spheres import Sphere, minimise_in_balls
+from fastadmm.coordinator.proximal.weights_program import descent_solver
 from fastadmm.coordinator.repaired_gradient import repaired_gradient
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.active_set import Face
@@ -39,6 +40,9 @@ _REACH = 1e4
 
 #: Share of the objective below which a promise is lost in its rounding.
 _FLAT = 1e-13
+
+#: Steps along planes, halvings of one, and how far off a sphere weights may be to move along its plane.
+_MAX_PLANES, _MAX_HALVINGS, _NEAR = 30, 20, 1e-3
 
 #: What a proposal leaves of the slope at the model, at most, where only the slope can tell.
 _LESS_STEEP = 0.25
@@ -112,45 +116,104 @@ class FaceSearch:
         q = self._whole_basis()
         if q.shape[1] == 0:
             return False
-        shared, anchor = self.shared, self._joined(self.anchors)
-        linear, square = (self.linear + self.square @ anchor) @ q, q.T @ self.square @ q
-        passes = passes_over(self.problem, shared, self.engine)
-        own = float(self.linear @ anchor) + 0.5 * float(anchor @ self.square @ anchor)
-        face = SharedFace(anchor, q, linear, square, self.value - self._added - own)
+        passes, anchor = passes_over(self.problem, self.shared, self.engine), self._joined(self.anchors)
         drafts = draft and passes.expands
         known = [end for end in self._near if drafts or end[1].known or passes.quadratic]
-        near = known or [(self.model.coefficients, passes.at(self.model))]
+        near, drafted = known or [(self.model.coefficients, passes.at(self.model))], False
+        face = self._face(anchor, q, self.square)
         if drafts:
             w, place = draft_on_shared_face(passes, face, self.model, near[-1], self._reach)
-        else:
+            reached = sum_without_rounding(anchor, q, w)
+            drafted = not self._outside(reached)
+        if not drafted:
             projected = [(start - anchor) @ q for start in (anchor, *starts)]
             w, place = minimise_on_shared_face(passes, face, projected, near, self.tolerance, self._reach)
-        reached = sum_without_rounding(anchor, q, w)
-        if self._in_balls(reached):
-            self.reached, self.intercept, self._near = reached, place.intercept, [(reached, place)]
-            self._drafted = drafts
-            return True
-        self._drafted = False
-        self._near = []
-        messages = np.vstack(
-            [
-                self.engine.combine(basis.T, shared.messages, shared.rows[mine])
-                for basis, mine in zip(self.bases, self.numbers)
-            ]
-        )
-        owner = np.repeat(np.arange(len(self.bases)), [basis.shape[1] for basis in self.bases])
-        model = FaceModel(
-            messages, linear, square, shared.combined(anchor), classes_of(owner, shared.n_classes)
-        )
-        spheres = [self._sphere(m, np.flatnonzero(owner == m)) for m in self.radii]
-        spheres = [sphere for sphere in spheres if len(sphere.at)]
-        points = [model.at((start - anchor) @ q, self.intercept, self.engine) for start in (anchor, *starts)]
-        found = minimise_in_balls(
-            self.problem, model, spheres, points, self.tolerance, self._reach, self.engine
-        )
-        self.reached = sum_without_rounding(anchor, q, found.w)
-        self.intercept = found.intercept
+            reached = sum_without_rounding(anchor, q, w)
+            if self._outside(reached):
+                ends = [anchor, *(sum_without_rounding(anchor, q, w) for w in projected[1:]), reached]
+                reached, place = self._in_balls(passes, q, ends, self.intercept)
+        self.reached, self.intercept, self._near = reached, place.intercept, [(reached, place)]
+        self._drafted = drafted
         return True
+
+    def _face(self, anchor: Array, q: Array, square: Array) -> SharedFace:
+        """The faces' directions, with the regularisers' model of this curvature."""
+        own = float(self.linear @ anchor) + 0.5 * float(anchor @ square @ anchor)
+        linear = (self.linear + square @ anchor) @ q
+        return SharedFace(anchor, q, linear, q.T @ square @ q, self.value - self._added - own)
+
+    def _in_balls(self, passes: Passes, q: Array, starts: list[Array], intercept: Any) -> tuple[Array, Place]:
+        r"""Newton's method in the parties' balls, from the best of some points of the faces.
+
+        Weights on a sphere that the slope presses against move along its tangent plane; their multiplier
+        :math:`\nu = -\langle g, x\rangle / \|x\|^2` adds to the curvature. Ends are shortened into the balls.
+        """
+        points = [(c, passes.there(c, intercept)) for c in (self._shortened(start) for start in starts)]
+        c, place = min(points, key=lambda point: self._value_at(*point))
+        for _ in range(_MAX_PLANES):
+            if passes.quadratic:
+                passes.prepare(place)
+            else:
+                passes.refresh(place)
+            step = self._along_planes(passes, q, c, place)
+            size, before = float(np.linalg.norm(step)), self._value_at(c, place)
+            step *= min(1.0, self._reach / size) if size > 0.0 else 0.0
+            for _ in range(_MAX_HALVINGS):
+                trial = self._shortened(c + q @ step[passes.lead :])
+                there = passes.there(trial, place.intercept + passes.rise_of(step[: passes.lead]))
+                if self._value_at(trial, there) < before:
+                    break
+                step *= 0.5
+            else:
+                break
+            c, place = trial, there
+            if before - self._value_at(c, place) <= self.tolerance:
+                break
+        return c, place
+
+    def _along_planes(self, passes: Passes, q: Array, c: Array, place: Place) -> Array:
+        """The Newton step in intercepts and the faces' directions on planes that touch pressed spheres."""
+        slope, square = place.products + self.linear + self.square @ c, self.square.copy()
+        planes, off = [], []
+        for m, radius in self.radii.items():
+            mine, own = self.numbers[m], self._pull(m, c)
+            length, pressure = math.sqrt(max(float(own @ c), 0.0)), -float(slope[mine] @ c[mine])
+            if pressure > 0.0 and length >= radius * (1.0 - _NEAR):
+                square[np.ix_(mine, mine)] += pressure / length**2 * self.shared.products[np.ix_(mine, mine)]
+                planes.append(np.append(np.zeros(passes.lead), own @ q))
+                off.append(0.5 * (radius**2 - length**2))
+        system = passes.system(q)
+        system[passes.lead :, passes.lead :] += q.T @ square @ q
+        solve = descent_solver(system, RIDGE)
+        step = -solve(np.append(place.rises, slope @ q))
+        if planes:
+            normals = np.array([solve(plane) for plane in planes])
+            across = np.array(planes)
+            step -= np.linalg.lstsq(across @ normals.T, across @ step - off, rcond=None)[0] @ normals
+        return step
+
+    def _shortened(self, c: Array) -> Array:
+        """Coefficients of shape (K,), those of weights outside their ball scaled onto its sphere."""
+        c = c.copy()
+        for m, excess in self._outside(c).items():
+            c[self.numbers[m]] /= excess
+        return c
+
+    def _value_at(self, c: Array, place: Place) -> float:
+        """The model's value at coefficients of shape (K,), but for a constant."""
+        value = place.loss + float(self.linear @ c) + 0.5 * float(c @ self.square @ c)
+        return value if math.isfinite(value) else math.inf
+
+    def _pull(self, m: int, c: Array) -> Array:
+        """Half the slope of the squared norm of party m's weights, in coefficients of shape (K,)."""
+        mine, found = self.numbers[m], np.zeros(len(c))
+        found[mine] = self.shared.products[np.ix_(mine, mine)] @ c[mine]
+        return found
+
+    def _outside(self, c: Array) -> dict[int, float]:
+        """Parties whose weights are outside their ball, and how many times its radius they are long."""
+        lengths = {m: math.sqrt(max(float(self._pull(m, c) @ c), 0.0)) for m in self.radii}
+        return {m: length / self.radii[m] for m, length in lengths.items() if length > self.radii[m]}
 
     def _whole_basis(self) -> Array:
         """The parties' bases together, of shape (K, K')."""
@@ -159,21 +222,6 @@ class FaceSearch:
             whole[mine, begin : begin + basis.shape[1]] = basis
             begin += basis.shape[1]
         return whole
-
-    def _in_balls(self, c: Array) -> bool:
-        """Whether the weights of coefficients of shape (K,) lie in their balls, of all parties."""
-        products = self.shared.products
-        for m, radius in self.radii.items():
-            mine = self.numbers[m]
-            if not float(c[mine] @ products[np.ix_(mine, mine)] @ c[mine]) <= radius * radius:
-                return False
-        return True
-
-    def _sphere(self, m: int, at: Array) -> Sphere:
-        mine, basis = self.numbers[m], self.bases[m]
-        products = basis.T @ self.shared.products[np.ix_(mine, mine)] @ basis
-        # In a ball zero is on every face, and so the anchor is a combination of the basis.
-        return Sphere(at, products, self.radii[m], self.anchors[m] @ basis)
 
     def _joined(self, parts: Sequence[Array]) -> Array:
         return np.concatenate(parts)[self._order]

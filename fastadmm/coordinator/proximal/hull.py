@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.coordinator.proximal.class_newton import class_newton_system
 from fastadmm.engine.engine import Engine
-from fastadmm.problem.problem import Problem
 
 Array = np.ndarray
 
@@ -56,44 +54,18 @@ def differences(square: Array, base: Array) -> Array:
     return rows - rows[:, base]
 
 
-def rise_of(step: Array, k: int) -> Any:
-    """What a step of k coefficients and intercepts adds to these: a number, or an array of shape (C,)."""
-    return float(step[k:].sum()) if len(step) <= k + 1 else step[k:]
-
-
-def loss_system(
-    problem: Problem,
-    messages: Array,
-    classes: Array | None,
-    base: Array | None,
-    gradient: Array,
-    z: Array,
-    engine: Engine,
-) -> tuple[Array, Array]:
-    """The loss's part of Newton's system at z, in coefficients and intercepts.
-
-    Shapes: classes (K,); z (N,) or (C N,).
-    """
-    if classes is not None:
-        return class_newton_system(problem, messages, classes, base, gradient, z, engine)
-    curvature = problem.loss.positive_curvature(z, problem.y, problem.weight, np.empty(len(z)), engine)
-    return newton_system(messages, base, gradient, curvature, int(problem.fit_intercept), engine)
-
-
 def newton_system(
-    messages: Array, base: Array | None, gradient: Array, curvature: Array, extra: int, engine: Engine
+    messages: Array, gradient: Array, curvature: Array, extra: int, engine: Engine
 ) -> tuple[Array, Array]:
     """Gradient and Hessian of the loss in the coefficients of messages (and, last, the intercept).
 
-    Shapes: messages (K, N); base (K,); gradient, curvature (N,); slope (K + extra,); hessian (K + extra, K +
+    Shapes: messages (K, N); gradient, curvature (N,); slope (K + extra,); hessian (K + extra, K +
         extra).
     """
     k = len(messages)
 
     def piece(rows: tuple[int, int]) -> tuple[Array, Array]:
         part, g, h = (a[..., rows[0] : rows[1]] for a in (messages, gradient, curvature))
-        if base is not None:
-            part = part - part[base]
         slope, hessian = np.empty(k + extra), np.empty((k + extra, k + extra))
         slope[:k] = (part * g).sum(axis=1)  # BLAS takes another order of one row by its address
         curved = np.flatnonzero(h)

@@ -221,14 +221,13 @@ class ProximalMethod(Method):
         return shared.store.place(count, shared.most)
 
     def restore(self, saved: dict[str, Any]) -> None:
-        self.bound, self._within = float(saved["bound"]), float(saved.get("within", -math.inf))
+        self.bound, self._within = float(saved["bound"]), float(saved["within"])
         self.take_witness(saved)
         self._intercept = read_intercept(saved["exact_intercept"], self.problem.n_outputs)
         if self.smoothing is not None:
             self.smoothing.restore(saved)
             self.coordinator.problem = self.smoothing.smoothed()
-        if "watch" in saved:  # runs that began without it
-            self.watch = StallWatch.restored(saved["watch"])
+        self.watch = StallWatch.restored(saved["watch"])
         self.coordinator.restore(saved)
 
     def export_parties(self) -> list[dict[str, Array]]:
@@ -241,8 +240,7 @@ class ProximalMethod(Method):
             if directions.ndim != 2 or directions.shape[1] != party.block.shape[1]:
                 raise ValueError("directions")
             self._restore_directions(m, directions)
-            if "answer" in state:  # not in runs that began without it
-                party.latest = checked(state, "answer", party.latest.shape)
+            party.latest = checked(state, "answer", party.latest.shape)
 
     def _restore_directions(self, m: int, directions: Array) -> None:
         party = self.parties[m]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fastadmm.method.scheme import CG_STEPS, Needs, Options, Scheme, Shape
+from fastadmm.method.scheme import Needs, Options, Scheme, Shape
 from fastadmm.problem.traits import Traits
 
 if TYPE_CHECKING:
@@ -46,12 +46,11 @@ class Proximal(Scheme):
             return DescentProximalMethod
         return MultinomialProximalMethod if traits.vector else ProximalMethod
 
-    def history(self, shape: Shape, options: Options) -> tuple[int, int]:
-        """Directions per party, however short memory is."""
+    def history(self, shape: Shape, options: Options) -> int:
+        """Directions per party."""
         from fastadmm.coordinator.metric_limits import directions_for_faces
 
-        most = directions_for_faces(shape.n_parties * shape.n_outputs, shape.n_samples, shape.traits.smooth)
-        return most, most
+        return directions_for_faces(shape.n_parties * shape.n_outputs, shape.n_samples, shape.traits.smooth)
 
     def state_bytes(self, shape: Shape, history: int) -> tuple[int, int]:
         """All messages."""
@@ -85,10 +84,6 @@ class Proximal(Scheme):
         if not CAN_SPILL or shape.traits.vector or shape.traits.ball:
             return 0
         return 8 * _kept(shape, history) * shape.n_samples
-
-    def passes(self, update: str) -> int:
-        """For best response, face and search."""
-        return 5 + (2 * CG_STEPS if update == "proximal" else 0)
 
 
 def _kept(shape: Shape, history: int) -> int:

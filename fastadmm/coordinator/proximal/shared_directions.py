@@ -13,9 +13,7 @@ from fastadmm.coordinator.message_store import MessageStore
 from fastadmm.coordinator.proximal.class_newton import ClassHessian
 from fastadmm.coordinator.proximal.parts import classes_of, combined, products_with
 from fastadmm.engine.engine import Engine
-from fastadmm.method.bent_rows import Lines
 from fastadmm.method.span_hessian import SpanHessian
-from fastadmm.problem.problem import Problem
 
 Array = np.ndarray
 
@@ -34,7 +32,6 @@ class SharedDirections:
         self.loss_at_hessian = math.nan
         self.downward: Any = None  # of what bends down, beside the Hessian: of a loss that is not convex
         self.known: Any = None
-        self._lines: tuple[Any, Lines] | None = None
         self.store, self.most = MessageStore(n_samples, engine), most
         self.owner = np.empty(0, dtype=np.int64)
         self.rows = np.empty(0, dtype=np.int64)
@@ -76,14 +73,6 @@ class SharedDirections:
         of, place = self.known
         same = place.total is point.total and np.array_equal(place.intercept, point.intercept) and of == loss
         return place if same else None
-
-    def lines_of(self, problem: Problem) -> Lines | None:
-        """The slopes of a loss that bends between its ends only, with one predictor per sample; else None."""
-        if problem.n_outputs > 1 or problem.loss.bends(problem.y[:1]) is None:
-            return None
-        if self._lines is None or self._lines[0] != problem.loss:
-            self._lines = problem.loss, Lines.of(problem, self.engine)
-        return self._lines[1]
 
     def combined(self, c: Array) -> Array:
         """Sum of all messages with coefficients of shape (K,)."""

@@ -253,7 +253,7 @@ class DescentSubspaceMethod(SubspaceMethod):
         """Switch to the loss itself once the convex one is solved well enough."""
         coordinator = self.coordinator
         loss = coordinator.primal.loss if coordinator.primal is not None else math.inf
-        if gap <= _START_GAP * loss or coordinator.directions.n_rounds >= _START_ROUNDS:
+        if gap <= _START_GAP * loss or coordinator.n_rounds >= _START_ROUNDS:
             self._set_starting(False)
             coordinator.start(coordinator.point.intercept)
 

@@ -19,9 +19,7 @@ many rounds as there are rows, :math:`\hat K = K`. That gradient is a dual point
 certificate does not depend on the approximation. See ``docs/solver.md``.
 
 For a loss with clamped lines as derivatives the dual of the model is a convex quadratic over a box, with or
-without a sum of zero, which Mehrotra's interior point method minimises. With curvature at few samples,
-Newton's method on the loss itself goes from one bend to the next and may need more than a hundred steps; here
-some twenty are enough, wherever they start.
+without a sum of zero, which Mehrotra's interior point method minimises.
 """
 
 from __future__ import annotations
@@ -32,10 +30,10 @@ from typing import Any
 import numpy as np
 
 from fastadmm.engine.engine import Engine
-from fastadmm.method.bent_rows import Lines, minimise_over_bends
+from fastadmm.method.bent_rows import Lines
 from fastadmm.method.certificate import primal_value
 from fastadmm.method.method import StallWatch
-from fastadmm.method.span import SomeRows, Span, SpanPoint, minimise_over_span
+from fastadmm.method.span import Span, SpanPoint, minimise_over_span
 from fastadmm.problem.problem import Problem
 
 Array = np.ndarray
@@ -137,10 +135,6 @@ _MOST_STILL = 5
 #: Most rows: a model costs about their cube.
 MOST_ROWS = 1024
 
-#: Most Newton steps before the dual program, which takes twice as many and has no warm start; what they may
-#: leave of the slope's square, over lambda W times the tolerance; and rounds without them after they failed.
-_FEW_STEPS, _ENDED, _REST = 10, 2.0 + 1e-6, 3
-
 #: sigma as a share of the quotient along the last gradient: gradients are biased towards large quotients.
 #: Values up to a half make no difference; a fifth takes some 5 % more rounds, a tenth 15 %.
 _SHARE = 0.35
@@ -168,7 +162,6 @@ class FewRows:
         self.size = 0.0
         self.dual, self.total = np.zeros(n_samples), np.zeros(n_samples)
         self.intercept = 0.0
-        self.rest = 0  # rounds until steps from bend to bend are tried again
         self.watch = StallWatch()
 
     def proves_no_more(self, gap: float, gains: bool) -> bool:
@@ -200,9 +193,7 @@ class FewRows:
         self.asked = np.vstack([self.asked, new / left])
         self.images = np.vstack([self.images, image / left])
 
-    def aim(
-        self, problem: Problem, messages: Array, tolerance: float, engine: Engine, few_bend: bool = False
-    ) -> bool:
+    def aim(self, problem: Problem, messages: Array, tolerance: float, engine: Engine) -> bool:
         """Minimise the model of the problem; whether that gave a gradient.
 
         Shapes: messages (K, N).
@@ -211,20 +202,8 @@ class FewRows:
         if not len(self.asked):
             return False
         kernel = self._kernel(messages, engine)
-        if few_bend and self._aim_on_bends(problem, kernel, tolerance, engine):
-            return True
-        if few_bend and self._aim_in_box(problem, kernel, tolerance, engine):
-            return True
-        return self._aim_in_span(problem, kernel, tolerance, engine)
-
-    def _aim_on_bends(self, problem: Problem, kernel: Array, tolerance: float, engine: Engine) -> bool:
-        """By few Newton steps, if these are enough; after a failure not again in the next rounds."""
-        if self.rest > 0:
-            self.rest -= 1
-            return False
-        found = self._aim_in_span(problem, kernel.copy(), tolerance, engine, _FEW_STEPS)
-        self.rest = 0 if found else _REST
-        return found
+        in_box = self._aim_in_box(problem, kernel, tolerance, engine)
+        return in_box or self._aim_in_span(problem, kernel, tolerance, engine)
 
     def _aim_in_box(self, problem: Problem, kernel: Array, tolerance: float, engine: Engine) -> bool:
         """By the dual program of a loss whose derivative is a clamped line; False for other losses."""
@@ -245,10 +224,8 @@ class FewRows:
         self.dual, self.total, self.intercept = u, kernel @ u / -problem.regularization, -multiplier
         return True
 
-    def _aim_in_span(
-        self, problem: Problem, kernel: Array, tolerance: float, engine: Engine, on_bends: int = 0
-    ) -> bool:
-        """By Newton's method in the predictor; False if so many steps ``on_bends`` are not enough."""
+    def _aim_in_span(self, problem: Problem, kernel: Array, tolerance: float, engine: Engine) -> bool:
+        """By Newton's method in the predictor."""
         from scipy.linalg.lapack import dpotrf
 
         scale = float(kernel.diagonal().max())
@@ -264,17 +241,7 @@ class FewRows:
             for c in (here, np.zeros(len(here)))  # with another K the old minimiser may be far off
         ]
         start = min(starts, key=lambda point: span.value_at(point) if np.isfinite(point.loss) else np.inf)
-        if on_bends:
-            own = problem.y, problem.weight, problem.offset, problem.regularization, problem.total_weight
-            rows = SomeRows(problem.loss, *own, problem.fit_intercept)
-            tilt = np.zeros(len(factor) + problem.fit_intercept)
-            point = minimise_over_bends(rows, factor, start, tolerance, engine, tilt, on_bends)
-            assert point.gradient is not None
-            slope = engine.dot(factor, point.gradient) + problem.regularization * point.coefficients
-            if not float(slope @ slope) <= _ENDED * problem.regularization * tolerance:
-                return False
-        else:
-            point = minimise_over_span(problem, factor, start, tolerance, engine)
+        point = minimise_over_span(problem, factor, start, tolerance, engine)
         known = (
             None if point.gradient is None or point.sums is None else (point.loss, point.gradient, point.sums)
         )
@@ -306,9 +273,7 @@ class FewRows:
             "asked_images": self.images,
             "dual": self.dual,
             "dual_total": self.total,
-            "few_rows": np.array(
-                [self.size, self.intercept, self.watch.reference, self.watch.n_still, self.rest]
-            ),
+            "few_rows": np.array([self.size, self.intercept, self.watch.reference, self.watch.n_still]),
         }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
@@ -319,6 +284,5 @@ class FewRows:
         if asked.shape != images.shape or asked.shape[1:] != (n,) or not dual.shape == total.shape == (n,):
             raise ValueError("asked")
         self.asked, self.images, self.dual, self.total = asked, images, dual, total
-        self.size, self.intercept, reference, still, *rest = map(float, saved["few_rows"])
-        self.rest = int(sum(rest))  # not in runs that began without it
+        self.size, self.intercept, reference, still = map(float, saved["few_rows"])
         self.watch = StallWatch(reference, int(still))

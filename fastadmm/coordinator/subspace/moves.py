@@ -1,11 +1,9 @@
 r"""The last moves of each party's weights, and the direction that it can discard.
 
 Directions are orthonormal, and a party keeps a limited number: the weights and their last moves, as the
-method of conjugate gradients does, and of the rest those of largest curvature. Every new direction has large
-components along these, so a span without them has to find them again before it makes progress along others
-(compare thick restarts in eigenvalue problems, deflation in conjugate gradients). What counts is the
-curvature after the other parties' coefficients have adjusted: what they can do as well is no loss. Merging
-raw directions would lose conjugacy, and cost several times the rounds.
+method of conjugate gradients does. Every new direction has large components along these, so a span without
+them has to find them again before it makes progress along others. Merging raw directions would lose
+conjugacy, and cost several times the rounds.
 """
 
 from __future__ import annotations
@@ -13,11 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-
-from fastadmm.method.span_hessian import CurvatureLeft
-
-#: Moves that are kept whatever their curvature: one is conjugacy, another what a changed metric leaves of it.
-LAST_MOVES = 2
 
 
 class Moves:
@@ -34,46 +27,22 @@ class Moves:
         known[:, : self.rows.shape[1]] = self.rows[: len(known)]
         self.rows = np.vstack([move, known])
 
-    def all_forgettable(
-        self,
-        coefficients: np.ndarray,
-        places: Sequence[np.ndarray],
-        left: CurvatureLeft | None,
-        counts: Sequence[int],
-    ) -> list[np.ndarray]:
-        """:meth:`forgettable` of one party after another: what one has forgotten the next ones cannot lose.
-
-        Shapes: coefficients (K,) or (C, K); each of places (K_m,); each of the result (count, K_m).
-        """
-        gone = []
-        for mine, count in zip(places, counts):
-            gone.append(self.forgettable(coefficients, mine, None if left is None else left.of(mine), count))
-            if left is not None:
-                left.forget(gone[-1], mine)
-        return gone
-
-    def forgettable(
-        self, coefficients: np.ndarray, mine: np.ndarray, hessian: np.ndarray | None = None, count: int = 1
-    ) -> np.ndarray:
+    def forgettable(self, coefficients: np.ndarray, mine: np.ndarray, count: int = 1) -> np.ndarray:
         """Unit vectors orthogonal to a party's weights and its newest moves.
 
-        Shapes: coefficients (K,) or (C, K); mine (K_m,); hessian (K_m, K_m); the result (count, K_m).
+        Shapes: coefficients (K,) or (C, K); mine (K_m,); the result (count, K_m).
         """
         # LAPACK by name: NumPy's QR takes several times as long for a few dozen rows.
         from scipy.linalg.lapack import dgeqrf, dormqr
 
-        own = np.atleast_2d(coefficients)[:, mine]
-        newest = self.rows[: len(self.rows) if hessian is None else LAST_MOVES * len(own), mine]
-        rows = np.vstack([own, newest])
+        rows = np.vstack([np.atleast_2d(coefficients)[:, mine], self.rows[:, mine]])
         sizes = np.sqrt(np.einsum("ij,ij->i", rows, rows))
         rows = (rows[sizes > 0.0] / sizes[sizes > 0.0, np.newaxis])[: len(mine) - count]
-        rest = np.eye(len(mine), order="F")[:, -count if hessian is None else len(rows) :]
+        rest = np.eye(len(mine), order="F")[:, -count:]
         if len(rows):
             # The last columns of Q are orthogonal to the first, which span the rows.
             factor, scales = dgeqrf(rows.T)[:2]
             rest = dormqr("L", "N", factor, scales, rest, len(mine))[0]
-        if hessian is not None:
-            rest = rest @ np.linalg.eigh(rest.T @ hessian @ rest)[1][:, :count]
         return np.ascontiguousarray(rest.T)
 
     def reflect(self, unit: np.ndarray, mine: np.ndarray) -> None:

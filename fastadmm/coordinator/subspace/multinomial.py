@@ -9,6 +9,7 @@ in every span that all classes share, and otherwise only once it is everything.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,8 +17,8 @@ import numpy as np
 
 from fastadmm.conversation.exchange import Call, Exchange, Pace, Talk, ask_all
 from fastadmm.coordinator.message_store import MessageStore
-from fastadmm.coordinator.metric_limits import MetricWatch, directions_per_party, drift_share, raised
-from fastadmm.coordinator.subspace.moves import LAST_MOVES, Moves
+from fastadmm.coordinator.metric_limits import directions_per_party, drift_share, raised
+from fastadmm.coordinator.subspace.moves import Moves
 from fastadmm.coordinator.subspace.subspace import SubspaceMethod, span_tolerance
 from fastadmm.engine.engine import Engine
 from fastadmm.method.certificate import PrimalValue, penalty_unit
@@ -79,7 +80,7 @@ class MultinomialCoordinator(Saved):
         self.owner = np.empty(0, dtype=np.int64)
         self.point = SpanPoint(np.empty((classes, 0)), np.zeros(classes), np.zeros(problem.message_size))
         self.metric: Array | None = None
-        self.watch = MetricWatch()
+        self.usual = math.nan  # mean of the metric
         self.hessian = ClassSpanHessian(problem.fit_intercept)
         self.n_factorisations = 0
         self.n_rounds = 0
@@ -88,6 +89,10 @@ class MultinomialCoordinator(Saved):
         self.wanted = 0.0
         #: Most columns of a party whose first answer has all of its directions, and directions that span all.
         self.most_first, self.n_columns = 0, sum(block.shape[1] for block in problem.blocks)
+
+    def answer_at_once(self, most: int) -> None:
+        """Let parties of so many columns at most answer first with all of their directions."""
+        self.most_first = most
 
     @property
     def messages(self) -> Array:
@@ -133,7 +138,7 @@ class MultinomialCoordinator(Saved):
         r"""One exchange with every party, then the minimisation over the span."""
         primal, n_parties = self.primal if self.primal is not None else self.start(), self.problem.n_parties
         before = primal.loss + self.regulariser()
-        if not self.watch.may_wait(before) and self.metric_is_stale(before) and self._somebody_factorises():
+        if self.metric_is_stale() and self._somebody_factorises():
             self.n_factorisations += 1
             yield from ask_all(n_parties, "set_metric", curvature=self.metric)
         known, gradient = len(self.owner), primal.gradient.reshape(self.problem.n_outputs, -1)
@@ -183,19 +188,17 @@ class MultinomialCoordinator(Saved):
         classes = self.problem.n_outputs
         return any(choose_class_solver(b.whole_shape, classes)[0] != "gradient" for b in self.problem.blocks)
 
-    def metric_is_stale(self, objective: float) -> bool:
+    def metric_is_stale(self) -> bool:
         """Move the metric to the current mean curvature if it has drifted; True if it was moved."""
         problem, engine, point, loss = self.problem, self.engine, self.point, multinomial_of(self.problem)
         assert point.gradient is not None
         h = loss.mean_curvature(point.gradient, problem.weight, engine)
-        share, mean = drift_share(h, self.metric, self.watch.usual, engine)
+        share, mean = drift_share(h, self.metric, self.usual, engine)
         if share <= 1.0:
-            self.watch.measured(objective, share)
             return False
         if not mean > 0.0:  # every sample is classified beyond doubt
             mean = penalty_unit(problem, engine)
-        self.watch.moved(objective, mean)
-        self.metric = raised(h, mean, engine)
+        self.metric, self.usual = raised(h, mean, engine), mean
         z = shifted(problem.offset + point.total, point.intercept)
         likely = loss.probabilities(z, problem.y, problem.weight, engine)
         self.hessian.refresh(self.messages, h, hessian_sums(likely, problem.weight, engine), engine)
@@ -228,14 +231,13 @@ class MultinomialCoordinator(Saved):
         limit, parties = self._limit(), self.problem.n_parties
         if max(block.shape[1] for block in self.problem.blocks) <= limit:
             return  # nothing will ever be forgotten
-        self.moves.record(before, self.point.coefficients, LAST_MOVES * self.problem.n_outputs)
+        self.moves.record(before, self.point.coefficients, limit)
         crowded = np.flatnonzero(np.bincount(self.owner, minlength=parties) > limit).tolist()
         if not crowded:
             return
         places = [np.flatnonzero(self.owner == m) for m in crowded]
-        counts = [len(mine) - limit for mine in places]
-        left = self.hessian.span.left(len(self.owner), self.problem.regularization)
-        gone = self.moves.all_forgettable(self.point.coefficients, places, left, counts)
+        c = self.point.coefficients
+        gone = [self.moves.forgettable(c, mine, len(mine) - limit) for mine in places]
         calls = [Call(m, "forget_classes", {"directions": own}) for m, own in zip(crowded, gone)]
         yield Exchange(calls, Pace.SHORT)
         for m, own in zip(crowded, gone):

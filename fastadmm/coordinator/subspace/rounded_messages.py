@@ -93,16 +93,11 @@ class RoundedMessages:
     @classmethod
     def restored(cls, saved: dict[str, Any], messages: np.ndarray) -> RoundedMessages | None:
         """Inverse of :meth:`export`, for messages of shape (K, N); None where they were not rounded."""
-        n = messages.shape[1]
-        if "rounded_squares" in saved:
-            squares = np.array(saved["rounded_squares"], dtype=np.float64)
-        elif "rounded_owner" in saved:  # a run that began with bounds party by party
-            before = np.asarray(saved["rounded_error"]).reshape(-1, n) / _RELATIVE
-            squares = (before**2).sum(axis=0) + np.einsum("kn,kn->n", messages, messages)
-        else:
+        if "rounded_squares" not in saved:
             return None
-        if squares.shape != (n,):
+        rounded = cls(messages.shape[1])
+        squares = np.array(saved["rounded_squares"], dtype=np.float64)
+        if squares.shape != rounded.squares.shape:
             raise ValueError("rounded_squares")
-        rounded = cls(n)
         rounded.squares = squares
         return rounded

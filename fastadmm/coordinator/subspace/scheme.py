@@ -5,7 +5,6 @@ The declaration of the scheme ``subspace`` where the coordinator sees sums only.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -28,14 +27,10 @@ MOST_FIRST, MOST_FIRST_OF_KINKS = 40, 128
 #: Messages in single precision are not asked to certify a smaller relative gap.
 _SINGLE_GAP = 1e-9
 
-#: Fewest directions per party that a limit of memory leaves: of one predictor per sample and a smooth convex
-#: loss, which keeps the last moves beside the weights, at the price of rounds; and of all others.
-_LEAST_MOVES, _LEAST_DIRECTIONS = 4, 8
 
 #: Vectors of a message's length besides messages (predictors, targets, gradients, curvature, and the parties'
-#: own); for several classes; and at least so many with kinks, near which rows are copied. See
-#: bench/memory.py.
-_WORK, _WORK_OF_CLASSES, _WORK_NEAR_KINKS = 12, 14, 42
+#: own), and for several classes. See bench/memory.py.
+_WORK, _WORK_OF_CLASSES = 12, 14
 
 #: N x N matrices of the model for few rows: the approximation of K, its factor, a Hessian and its factor.
 _MODEL_OF_FEW_ROWS = 8
@@ -94,7 +89,7 @@ class Subspace(Scheme):
             SmoothedSubspaceMethod,
             MultinomialMethod,
         ):
-            made.coordinator.most_first = MOST_FIRST if problem.traits.smooth else MOST_FIRST_OF_KINKS
+            made.coordinator.answer_at_once(MOST_FIRST if problem.traits.smooth else MOST_FIRST_OF_KINKS)
         if kind in (SubspaceMethod, MultinomialMethod):
             made.coordinator.wanted = options.gap
         return made
@@ -109,7 +104,7 @@ class Subspace(Scheme):
             note += f"; of parties with at most {most} columns once all of them"
         return [note]
 
-    def history(self, shape: Shape, options: Options) -> tuple[int, int]:
+    def history(self, shape: Shape, options: Options) -> int:
         """Directions per party."""
         from fastadmm.coordinator.metric_limits import (
             directions_for_few_rows,
@@ -120,22 +115,15 @@ class Subspace(Scheme):
 
         if shape.n_outputs == 1:
             if self.models_few_rows(shape) and shape.traits.smooth:
-                return directions_for_few_rows(shape.n_parties, shape.n_samples), _LEAST_MOVES
+                return directions_for_few_rows(shape.n_parties, shape.n_samples)
             if not shape.traits.smooth:
-                return directions_for_kinks(shape.n_parties, shape.n_samples), _LEAST_DIRECTIONS
-            if not shape.traits.convex:
-                return directions_per_party(shape.n_parties), _LEAST_DIRECTIONS
-            return directions_per_party(shape.n_parties), _LEAST_MOVES
-        most = class_directions_per_party(shape.n_parties, shape.n_samples, shape.n_outputs)
-        return most, min(_LEAST_DIRECTIONS, most)
+                return directions_for_kinks(shape.n_parties, shape.n_samples)
+            return directions_per_party(shape.n_parties)
+        return class_directions_per_party(shape.n_parties, shape.n_samples, shape.n_outputs)
 
     def state_bytes(self, shape: Shape, history: int) -> tuple[int, int]:
         """All messages, and one more of each party while a round is on its way."""
         kept, work = _kept(shape, history), _WORK_OF_CLASSES if shape.n_outputs > 1 else _WORK
-        if not shape.traits.smooth:
-            from fastadmm.coordinator.subspace.near_rows import MOST_SHARE
-
-            work = max(_WORK_NEAR_KINKS, _WORK + math.ceil(MOST_SHARE * kept))
         # Messages of a first answer are moved from one place to another, party by party.
         moved = max(_at_once(shape, width, history) for width in shape.widths)
         if shape.traits.smooth and shape.n_outputs == 1:  # of half the bytes
@@ -181,10 +169,6 @@ class Subspace(Scheme):
         # The kernel side is kept beside its factor; a Gram matrix is summed from up to four parts.
         return 16 * sum(squares) + 5 * 8 * sum(squares[: shape.n_threads])
 
-    def passes(self, update: str) -> int:
-        """For the gradient and two directions, of which the second may begin with an image of the first."""
-        return 3 if update == "gram" else 4
-
 
 def _few_rows(n_samples: int, widths: Sequence[int]) -> bool:
     from fastadmm.coordinator.subspace.few_rows import has_few_rows
@@ -197,13 +181,6 @@ def _kept(shape: Shape, history: int) -> int:
 
     A round adds two, and a run may start with one; narrow parties send all at once.
     """
-    from fastadmm.coordinator.metric_limits import directions_of_few_numbers, directions_per_party
-
-    if shape.n_outputs == 1:  # where messages are short, a limit grows
-        few = directions_of_few_numbers(shape.n_parties, shape.n_samples)
-        if shape.traits.smooth:
-            few = min(few, directions_per_party(shape.n_parties))
-        history = max(history, few)
     each = shape.n_outputs * min(history, 2 * shape.rounds + 1)
     at_once = [_at_once(shape, width, history) for width in shape.widths]
     limit = shape.n_outputs * history
@@ -214,9 +191,12 @@ def _at_once(shape: Shape, width: int, history: int) -> int:
     """Directions of a party's first answer, as far as they are more than those of any round."""
     from fastadmm.coordinator.subspace.subspace import SOME_FIRST
 
-    if not shape.traits.convex or shape.traits.log_sum or _few_rows(shape.n_samples, shape.widths):
-        return 0
     smooth, limit = shape.traits.smooth, shape.n_outputs * history
+    modelled = _few_rows(shape.n_samples, shape.widths)
+    if not smooth and max(shape.widths) <= MOST_FIRST_OF_KINKS:
+        modelled = False
+    if not shape.traits.convex or shape.traits.log_sum or modelled:
+        return 0
     if width <= min(limit, MOST_FIRST if smooth else MOST_FIRST_OF_KINKS):
         return width
     return min(SOME_FIRST, limit // 2) if smooth and shape.n_outputs == 1 else 0
@@ -266,12 +246,11 @@ class SummedSubspace(Subspace):
         what = "answers of a round: both directions, of which the coordinator sees the sum over all parties"
         return [f"{what}; of at most {MOST_AT_ONCE} columns together once all of them"]
 
-    def history(self, shape: Shape, options: Options) -> tuple[int, int]:
+    def history(self, shape: Shape, options: Options) -> int:
         """Directions of all parties together."""
         from fastadmm.coordinator.metric_limits import directions_of_sums
 
-        limit = directions_of_sums(shape.widths, shape.n_samples)
-        return limit, super().history(shape, options)[1]
+        return directions_of_sums(shape.widths, shape.n_samples)
 
     def state_bytes(self, shape: Shape, history: int) -> tuple[int, int]:
         """All summed messages, and the masked ones of a round: at first of all columns, if they are few."""

@@ -46,7 +46,6 @@ class SmoothedSubspaceMethod(SubspaceMethod):
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         super().__init__(problem, engine, directions)
         coordinator = self.coordinator
-        coordinator.few_bend = True
         coordinator.limit = directions_for_kinks(problem.n_parties, engine.all_rows(problem.n_samples))
         self.smoothing = Smoothing(problem, engine)
         self.gap = math.inf
@@ -121,5 +120,5 @@ class SmoothedSubspaceMethod(SubspaceMethod):
         self.smoothing.restore(saved)
         self.coordinator.set_problem(self.smoothing.smoothed())
         self.bound, self._intercept = float(saved["bound"]), float(saved["exact_intercept"])
-        self.gap = float(saved.get("last_gap", math.inf))  # runs that began without it
+        self.gap = float(saved["last_gap"])
         super().restore(saved)

@@ -2,12 +2,11 @@ r"""Subspace Newton sharing: a handful of rounds, for smooth losses with squared
 
 Each round the coordinator sends the loss gradient :math:`g = \nabla\ell(z)`
 and every party's coefficients. A party answers with the message of one new
-direction (its block Newton direction in the current curvature metric or its
-block gradient: see :mod:`fastadmm.coordinator.subspace.direction_choice`) and with one
-scalar, its share of the duality gap. The coordinator then minimises the true
-objective over the span of **all** messages it holds. The objective never
-increases; every step is at least as good as block descent with exact line
-search, which converges for strongly convex problems. See ``docs/solver.md``.
+direction (in turn its block Newton direction in the current curvature metric
+and its block gradient) and with one scalar, its share of the duality gap.
+The coordinator then minimises the true objective over the span of **all**
+messages it holds. The objective never increases; every step is at least as good
+as block descent with exact line search, which converges for strongly convex problems. See ``docs/solver.md``.
 """
 
 from __future__ import annotations
@@ -25,23 +24,18 @@ from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk
 from fastadmm.coordinator.message_store import MessageStore
 from fastadmm.coordinator.metric_limits import (
-    MetricWatch,
     directions_for_few_rows,
-    directions_of_few_numbers,
     directions_per_party,
     drift_share,
     raised,
 )
 from fastadmm.coordinator.repaired_gradient import repaired_gradient
-from fastadmm.coordinator.subspace.direction_choice import DirectionChoice
 from fastadmm.coordinator.subspace.few_rows import FewRows, has_few_rows
 from fastadmm.coordinator.subspace.moves import Moves
-from fastadmm.coordinator.subspace.near_rows import minimise_near_bends
 from fastadmm.coordinator.subspace.rounded_messages import Correction, RoundedMessages
 from fastadmm.engine.engine import Engine
 from fastadmm.method.certificate import PrimalValue, dual_bound, make_feasible, penalty_unit, primal_value
 from fastadmm.method.method import Measured, Method, Saved
-from fastadmm.method.row_samples import begin_on_samples
 from fastadmm.method.span import Span, SpanPoint, minimise_over_span
 from fastadmm.method.span_hessian import SpanHessian
 from fastadmm.parties.direction import DirectionParty
@@ -103,7 +97,7 @@ class SubspaceCoordinator(Saved):
     Shapes: messages (K, N); owner (K,); metric (N,).
     """
 
-    SAVED = "n_factorisations", "idle", "n_forgotten", "began"
+    SAVED = "n_rounds", "n_factorisations", "idle", "began"
 
     #: Whether all that parties would answer follows from exact messages that span all weights.
     knows_penalty = True
@@ -119,19 +113,18 @@ class SubspaceCoordinator(Saved):
         #: Most columns of a party whose first answer has all of its directions; whether all have answered.
         self.most_first, self.began, self.asked_first = 0, False, dict[int, int]()
         self.limit, self.most_directions = directions_per_party(problem.n_parties), directions
-        self.n_forgotten = 0
         self.correction = Correction()
-        self.rounding_is_left = self.few_bend = self.repaired = False
+        self.rounding_is_left = self.repaired = False
         self.idle, self.in_vain, self.aim_tolerance = 0, 0.0, 0.0
         n = problem.n_samples
         self.store = MessageStore(n, engine)
         self.owner = np.empty(0, dtype=np.int64)
         self.point = SpanPoint(np.empty(0), 0.0, np.zeros(n))
         self.metric: np.ndarray | None = None
-        self.watch = MetricWatch()
+        self.usual = math.nan  # mean of the metric
         self.hessian = SpanHessian(problem.fit_intercept)
         self.n_factorisations = 0
-        self.directions = DirectionChoice()
+        self.n_rounds = 0
         #: Relative gap that ends the run, where the loss is smooth; 0 for as small as it gets.
         self.wanted = 0.0
         #: Directions that span all weights.
@@ -145,6 +138,12 @@ class SubspaceCoordinator(Saved):
         self.rounded = RoundedMessages(n) if both and self.few_rows is None else None
         self.asks_twice = both and self.few_rows is not None
         self._parties_are_large = sum(getattr(block, "nbytes", 0) for block in problem.blocks) > _SMALL_BYTES
+
+    def answer_at_once(self, most: int) -> None:
+        """Let parties of so many columns at most answer first with all of their directions."""
+        self.most_first = most
+        if not self.problem.loss.smooth and all(block.shape[1] <= most for block in self.problem.blocks):
+            self.few_rows = None  # the first answers span everything
 
     @property
     def messages(self) -> np.ndarray:
@@ -179,7 +178,7 @@ class SubspaceCoordinator(Saved):
         """With few rows, send the gradient of the model of the whole problem next."""
         if self.few_rows is None or self.primal is None:
             return
-        if self.few_rows.aim(self.problem, self.messages, self.aim_tolerance, self.engine, self.few_bend):
+        if self.few_rows.aim(self.problem, self.messages, self.aim_tolerance, self.engine):
             self.aim_again()
 
     def _without_few_rows(self, primal: PrimalValue) -> PrimalValue:
@@ -217,7 +216,6 @@ class SubspaceCoordinator(Saved):
     def set_problem(self, problem: Problem) -> None:
         """Continue with another loss: the current point has to be evaluated anew."""
         self.problem = problem
-        self.watch = MetricWatch(self.watch.usual)
         self.point.loss, self.point.gradient = math.nan, None
 
     def go_on_with(self, problem: Problem, tolerance: float) -> None:
@@ -254,14 +252,14 @@ class SubspaceCoordinator(Saved):
         settled = self.complete or all(
             b.shape[1] <= first.get(m, 0) for m, b in enumerate(self.problem.blocks)
         )
-        if not (settled or self.watch.may_wait(before)) and self._metric_is_stale(before):
+        if not settled and self._metric_is_stale():
             yield self._exchange("set_metric", [{"curvature": self.metric}] * self.problem.n_parties)
         if self.rounded is not None and self.rounding_is_left:
             return (yield from self._restate(primal))
         if self.rounded is not None:
             return (yield from self._round_of_pairs(primal, self.rounded))
         self.correction = Correction()
-        newton, known = self.few_rows is None and self.directions.newton(), len(self.owner)
+        newton, known = self.asks_newton(), len(self.owner)
         also = self._second_question(primal)
         answers = yield from self._ask(primal.gradient, newton, also)
         squared = [float(answer["squared_residual"]) for answer in answers]
@@ -274,7 +272,7 @@ class SubspaceCoordinator(Saved):
         yield from self._descend(gap, before)
         yield from self._compress(old)
         after = self.start(self.point.intercept).loss + self.regulariser()
-        self.directions.record(newton, before - after, gap)
+        self.n_rounds += 1
         self.idle = self.idle + 1 if before - after <= NOTHING * abs(before) else 0
         self._give_up_few_rows(gap, gains=self.idle == 0)
         # For most runs the first such round is the last. While directions are missing, no gradient needs
@@ -282,6 +280,10 @@ class SubspaceCoordinator(Saved):
         if self.few_rows is None and self.idle > 1 and self._span_share() > _SPAN_KEEPS * gap:
             self.repair()
         return squared
+
+    def asks_newton(self) -> bool:
+        """Whether the next directions are Newton's; these and gradients take turns."""
+        return self.few_rows is None and self.n_rounds % 2 == 0
 
     def _give_up_few_rows(self, gap: float, gains: bool) -> None:
         """Send the usual gradients once those of the model of the whole problem prove no more."""
@@ -442,25 +444,20 @@ class SubspaceCoordinator(Saved):
 
     def minimise(self, tolerance: float, tilt: np.ndarray | None = None) -> SpanPoint:
         """The best point of the span, to a tolerance in the summed scaling."""
-        minimise = minimise_near_bends if self.few_bend else minimise_over_span
-        if self.asked_first and self.hessian.reference is None and not self.few_bend:
-            point = begin_on_samples(self.problem, self.messages, self.point, self.engine, tilt)
-            self.point = point
-        return minimise(self.problem, self.messages, self.point, tolerance, self.engine, self.hessian, tilt)
+        given = self.problem, self.messages, self.point, tolerance, self.engine, self.hessian, tilt
+        return minimise_over_span(*given)
 
-    def _metric_is_stale(self, objective: float) -> bool:
+    def _metric_is_stale(self) -> bool:
         """Renew the metric if the curvature has drifted from it; True if it was renewed."""
         problem, point = self.problem, self.point
         h = self.engine.vector(problem.n_samples)
         problem.loss.curvature_parts(problem, point.total, point.intercept, h, self.engine)
-        share, mean = drift_share(h, self.metric, self.watch.usual, self.engine)
+        share, mean = drift_share(h, self.metric, self.usual, self.engine)
         if share <= 1.0:
-            self.watch.measured(objective, share)
             return False
         if not mean > 0.0:  # every sample on a flat piece of its loss
             mean = penalty_unit(problem, self.engine)
-        self.watch.moved(objective, mean)
-        self.metric = raised(h, mean, self.engine)
+        self.metric, self.usual = raised(h, mean, self.engine), mean
         self.n_factorisations += 1
         return True
 
@@ -517,22 +514,11 @@ class SubspaceCoordinator(Saved):
 
     def _compress(self, before: np.ndarray) -> Talk[None]:
         """Record the move from coefficients ``before``; parties with too many directions discard some."""
-        parties = self.problem.n_parties
         limit = self._most_per_party()
         self.moves.record(before, self.point.coefficients, limit - 1)
-        few = directions_of_few_numbers(parties, self.engine.all_rows(self.problem.n_samples))
-        while len(crowded := np.flatnonzero(np.bincount(self.owner, minlength=parties) > limit)):
-            if self.n_forgotten >= limit and limit < min(few, self.limit):
-                self.most_directions, self.n_forgotten = min(2 * limit, few), 0
-                limit = self._most_per_party()
-                continue
-            self.n_forgotten += 1
+        while len(crowded := np.flatnonzero(np.bincount(self.owner) > limit)):
             places = [np.flatnonzero(self.owner == m) for m in crowded]
-            # With kinks, the rows that have curvature soon change.
-            known = 0 if self.few_bend else len(self.owner)
-            left = self.hessian.left(known, self.problem.regularization)
-            gone = self.moves.all_forgettable(self.point.coefficients, places, left, [1] * len(places))
-            gone = [own[0] for own in gone]
+            gone = [self.moves.forgettable(self.point.coefficients, mine)[0] for mine in places]
             calls = [Call(m, "forget", {"direction": own}) for m, own in zip(crowded.tolist(), gone)]
             yield Exchange(calls, Pace.SHORT)
             turns = [reflection(own) for own in gone]
@@ -571,7 +557,6 @@ class SubspaceMethod(Method):
         "total",
         "metric",
         "span_reference",
-        "rounded_error",
         "rounded_squares",
         "asked",
         "asked_images",
@@ -684,12 +669,9 @@ class SubspaceMethod(Method):
         coordinator = self.coordinator
         saved: dict[str, Any] = {
             **self._exported_span(),
-            "directions": coordinator.directions.export(),
             **coordinator.export(),
             "repaired": coordinator.repaired,
         }
-        if coordinator.most_directions is not None:
-            saved["most_directions"] = coordinator.most_directions
         if coordinator.few_rows is not None:
             saved.update(coordinator.few_rows.export())
             saved["aim_tolerance"] = coordinator.aim_tolerance
@@ -721,7 +703,7 @@ class SubspaceMethod(Method):
             "moves": coordinator.moves.rows,
         }
         if coordinator.metric is not None:
-            saved.update(metric=coordinator.metric, metric_watch=coordinator.watch.export())
+            saved.update(metric=coordinator.metric, usual=coordinator.usual)
         return saved
 
     def _restore_span(self, saved: dict[str, Any]) -> None:
@@ -734,18 +716,17 @@ class SubspaceMethod(Method):
             messages = np.require(messages, np.float64, ["C", "O", "W"])
         k, room = len(owner), coordinator.most_messages
         c, total = np.array(saved["coefficients"]), np.array(saved["total"])
-        moves = np.array(saved.get("moves", np.empty((0, k))))  # not in runs that began without them
+        moves = np.array(saved["moves"])
         ends = c.shape[-1], moves.shape[-1] if len(moves) else k
         fits = messages.shape in ((k, n), (k + room, n)) and total.shape == (problem.message_size,)
         if not fits or ends != (k, k):
             raise ValueError("messages")
         coordinator.adopt(messages, owner)
         coordinator.point = SpanPoint(c, coordinator.point.intercept, total, float(saved["loss"]))
-        coordinator.n_columns = int(saved.get("spanned", coordinator.n_columns))
+        coordinator.n_columns = int(saved["spanned"])
         coordinator.moves.rows = moves
         if "metric" in saved:
-            coordinator.metric = np.array(saved["metric"])
-            coordinator.watch.restore(saved["metric_watch"])
+            coordinator.metric, coordinator.usual = np.array(saved["metric"]), float(saved["usual"])
 
     def spill(self, directory: Path) -> None:
         self.coordinator.store.directory = directory
@@ -762,18 +743,16 @@ class SubspaceMethod(Method):
         coordinator.point.intercept = float(saved["intercept"])
         # A run continues as it began, whatever would be chosen today.
         coordinator.rounded = RoundedMessages.restored(saved, coordinator.messages)
-        coordinator.rounding_is_left = bool(saved.get("restate", False))
+        coordinator.rounding_is_left = bool(saved.get("restate"))
         if "span_reference" in saved:
             coordinator.hessian.matrix = np.array(saved["span_hessian"])
             coordinator.hessian.reference = np.array(saved["span_reference"])
-        coordinator.directions.restore(saved["directions"])
-        coordinator.restore({"began": True, **saved})
+        coordinator.restore(saved)
         coordinator.restart()
         if "gradient_sums" in saved:
             total, size = saved["gradient_sums"].tolist()
             coordinator.point.sums = total, size
         coordinator.point.products = saved.get("gradient_products")
-        coordinator.most_directions = saved.get("most_directions", coordinator.most_directions)
         if "asked" not in saved or coordinator.rounded is not None:
             coordinator.few_rows = None  # a run that gave up on them, or began without
         if coordinator.few_rows is not None:
@@ -781,7 +760,7 @@ class SubspaceMethod(Method):
             coordinator.aim_tolerance = float(saved["aim_tolerance"])
             coordinator.aim_again()
         self.take_witness(saved)
-        if saved.get("repaired", False):
+        if saved["repaired"]:
             coordinator.repair()
 
     def restore_parties(self, parties: list[dict[str, np.ndarray]]) -> None:

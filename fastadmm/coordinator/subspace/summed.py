@@ -84,7 +84,7 @@ class SummedCoordinator(SubspaceCoordinator):
     def round(self) -> Talk[list[float]]:
         primal = self.primal if self.primal is not None else self.start()
         before = primal.loss + self.regulariser()
-        if not self.watch.may_wait(before) and self._metric_is_stale(before):
+        if self._metric_is_stale():
             yield self._exchange("set_metric", [{"curvature": self.metric}] * self.problem.n_parties)
         squared = yield from self._extend(primal.gradient)
         bound = self._downwards(primal.gradient)
@@ -299,7 +299,7 @@ class SummedSubspaceMethod(SubspaceMethod):
         coordinator.spread = np.array(saved["spread"], dtype=np.float64)
         coordinator.gram = np.array(saved["gram"], dtype=np.float64).reshape(k, k)
         coordinator.lengths = np.array(saved["lengths"], dtype=np.float64)
-        coordinator.newest = int(saved.get("newest", min(k, 2)))
+        coordinator.newest = int(saved["newest"])
         if not 0 <= coordinator.newest <= k:
             raise ValueError("newest")
         if coordinator.spread.shape != (k,) or coordinator.lengths.shape != (2,):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.errors import ConfigError
-from fastadmm.parties.xupdate.ball import BallDescent, GramBall
 from fastadmm.parties.xupdate.base import PenalisedUpdate, XUpdate
 from fastadmm.parties.xupdate.direct import ConjugateGradient, GramAffine, GramEigen, KernelEigen
 from fastadmm.parties.xupdate.gram_descent import GramDescent, GroupDescent
@@ -63,15 +62,11 @@ def choose_penalised(
             kind, reason = MajorisedGradient, f"{d} columns are too many for a Gram matrix"
     elif d > MAX_EIGEN_SIDE:
         kind, reason = ProximalGradient, f"{d} columns are too many for a Gram matrix"
-    elif isinstance(constraint, Ball) and regularizer.shares[0] == 0.0:
-        kind, reason = GramBall, f"ball: secular equation on the {d} x {d} Gram matrix"
     elif isinstance(regularizer, GroupLasso) and whole:
         kind, reason = GroupDescent, f"group descent on the {d} x {d} Gram matrix"
-    elif isinstance(constraint, Ball):
-        kind, reason = BallDescent, f"descent in a ball on the {d} x {d} Gram matrix"
     elif isinstance(constraint, Affine):
         kind, reason = GramAffine, f"equations of weights: eigendecomposition of the {d} x {d} Gram matrix"
-    elif constraint.coupled or not regularizer.separable:
+    elif isinstance(constraint, Ball) or constraint.coupled or not regularizer.separable:
         kind, reason = GramProximalGradient, f"proximal gradient on the {d} x {d} Gram matrix"
     else:
         kind, reason = GramDescent, f"coordinate descent on the {d} x {d} Gram matrix"

@@ -55,22 +55,16 @@ class GramDescent(PenalisedUpdate):
         self._gram = np.ascontiguousarray(self.block.gram(engine))
 
     def minimise(self, right: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
-        return self.descend(right, mu, 0.0, start)
+        return self._descend(-right, np.zeros_like(start), mu, start)
 
     def minimise_around(
         self, point: np.ndarray, slope: np.ndarray, mu: float, start: np.ndarray, engine: Engine
     ) -> np.ndarray:
-        return self._descend(slope, point, mu, 0.0, start)
+        return self._descend(slope, point, mu, start)
 
-    def descend(self, right: np.ndarray, mu: float, ridge: float, start: np.ndarray) -> np.ndarray:
-        r"""The minimiser with a ridge more. Shapes: right, start (d,)."""
-        return self._descend(-right, np.zeros_like(start), mu, ridge, start)
-
-    def _descend(
-        self, slope: np.ndarray, origin: np.ndarray, mu: float, ridge: float, start: np.ndarray
-    ) -> np.ndarray:
+    def _descend(self, slope: np.ndarray, origin: np.ndarray, mu: float, start: np.ndarray) -> np.ndarray:
         first, second = (mu * share for share in self.regularizer.shares)
-        scale = first, second + ridge, *self.constraint.bounds
+        scale = first, second, *self.constraint.bounds
         return minimise_on_gram(self._gram, slope, origin, scale, start, self.block.shape[0])
 
 
@@ -177,27 +171,15 @@ class GroupDescent(GramProximalGradient):
             self._vectors[a:b, a:b] = vectors
 
     def minimise(self, right: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
-        x, done = self._in_turn(right, mu, 0.0, start)
-        return x if done else super().minimise(right, mu, x, engine)
-
-    def descend(self, right: np.ndarray, mu: float, ridge: float, start: np.ndarray) -> np.ndarray:
-        """Descend as far as taking groups in turn leads."""
-        return self._in_turn(right, mu, ridge, start)[0]
-
-    def _in_turn(
-        self, right: np.ndarray, mu: float, ridge: float, start: np.ndarray
-    ) -> tuple[np.ndarray, bool]:
         from fastadmm.kernels.gram_descent import group_descent
 
-        gram, ordered = self._sorted, start[self._order]
-        if ridge > 0.0:
-            gram = gram + ridge * np.eye(len(gram))
+        ordered = start[self._order]
         done = group_descent(
-            gram,
+            self._sorted,
             right[self._order],
             self._starts,
             mu * self._factors,
-            self._values + ridge,
+            self._values,
             self._vectors,
             ordered,
             np.empty_like(ordered),
@@ -206,4 +188,4 @@ class GroupDescent(GramProximalGradient):
         )
         x = np.empty_like(ordered)
         x[self._order] = ordered
-        return x, bool(done)
+        return x if done else super().minimise(right, mu, x, engine)

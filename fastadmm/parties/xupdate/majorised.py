@@ -18,7 +18,6 @@ import scipy.linalg
 
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.engine.engine import Engine
-from fastadmm.parties.xupdate.ball import ball_solution
 from fastadmm.parties.xupdate.base import PenalisedUpdate
 from fastadmm.parties.xupdate.proximal_gradient import ProximalGradient
 from fastadmm.problem.constraints import AllSpace, Ball, Constraint
@@ -31,6 +30,9 @@ _MAX_STEPS = 100
 _LAST_STEP = 1e-12
 
 _TOLERANCE, _MAX_PASSES = 1e-13, 1000
+
+#: Steps of the secular equation of a ball.
+_MOST_SECULAR = 100
 
 
 class MajorisedRidge(PenalisedUpdate):
@@ -76,6 +78,39 @@ class MajorisedRidge(PenalisedUpdate):
         at, scale = np.zeros_like(x), (_TOLERANCE, _MAX_PASSES)
         gram_descent(self._gram, -right, at, 0.0, mu, low, high, x, np.empty_like(x), *scale)
         return x
+
+
+def ball_solution(values: np.ndarray, right: np.ndarray, radius: float) -> np.ndarray:
+    r"""Minimise :math:`\tfrac12 \sum_j \lambda_j x_j^2 - \langle p, x\rangle` over :math:`\|x\| \le B`.
+
+    Outside the ball the minimiser is :math:`x_j = p_j / (\lambda_j + \nu)` with
+    :math:`1 / \|x(\nu)\| = 1 / B`, an increasing concave equation: Newton inside a bracket.
+
+    Shapes: values, right, the result (d,).
+    """
+    # Directions that the data do not see: their part of p is rounding.
+    seen = values > len(values) * np.finfo(np.float64).eps * values.max()
+    p, top = np.where(seen, right, 0.0), float(np.linalg.norm(right))
+    below = np.where(seen, values, 1.0)
+    x = p / below
+    if np.linalg.norm(x) <= radius:
+        return x
+    low, high, nu = 0.0, top / radius, 0.0
+    for _ in range(_MOST_SECULAR):
+        x = p / (below + nu)
+        norm = float(np.linalg.norm(x))
+        if norm > radius:
+            low = nu
+        else:
+            high = nu
+        slope = float((x * x) @ (1.0 / (below + nu)))
+        following = nu + (norm / radius - 1.0) * norm * norm / slope
+        if not low < following < high:
+            following = 0.5 * (low + high)
+        if abs(following - nu) <= 1e-15 * nu:
+            break
+        nu = following
+    return x
 
 
 class MajorisedGradient(ProximalGradient):
