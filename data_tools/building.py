@@ -12,11 +12,13 @@ from fastadmm.data_tools.columns import (
     EXACT,
     MISSING,
     NOT_FINITE,
+    QUOTED,
     TOO_LARGE,
     Column,
     Growing,
     Scratch,
     canonical_text,
+    in_quotes,
     is_merging,
 )
 from fastadmm.data_tools.csv_table import is_number, is_text
@@ -38,6 +40,7 @@ class Cells:
     all_raw: bool = False  # all columns are, besides those of `text`
     na: Mapping[str, Collection[str]] = field(default_factory=dict)
     id: str | None = None  # the column of ids
+    quoted: Collection[str] = ()  # columns of texts that may be in quotes
 
     def words(self, name: str) -> frozenset[str]:
         """Words that mean "no value" in a column."""
@@ -129,6 +132,7 @@ class _Refusing:
     def __init__(self, path: str, name: str, cells: Cells) -> None:
         self.path, self.name = path, name
         self.text = name in cells.text or name == cells.id
+        self.quoted = name in cells.quoted
         self.na = cells.words(name)
         self.na_numbers = set() if self.text else missing_numbers(self.na)
 
@@ -151,11 +155,14 @@ class _Refusing:
         raise kind(f"{self.path}: {place}, column {self.name!r}: {cell[:40]!a} {why}")
 
     def refuse_spoiled(self, cells: Sequence[str], codes: np.ndarray, place: Callable[[int], str]) -> None:
-        """Refuse what cannot be stored as text."""
+        """Refuse what cannot be stored as text, and quotes that other readers would have taken away."""
         for k, cell in enumerate(cells):
-            if is_text(cell) and "\0" not in cell:
+            quotes = not self.quoted and in_quotes(cell)
+            if is_text(cell) and "\0" not in cell and not quotes:
                 continue
             at = place(int(np.flatnonzero(codes == k)[0]))
+            if quotes:
+                self.refuse(cell, at, QUOTED)
             if is_text(cell):
                 self.refuse(cell, at, "holds a NUL character; remove it")
             self.refuse(cell, at, "is not UTF-8 text: convert the file to UTF-8", NotUtf8)

@@ -17,6 +17,7 @@ import numpy as np
 from fastadmm.files.atomic import storage_errors, write_all
 
 _LONG = re.compile(r"[-+]?(\d{16,})(?:\.0*)?")
+_QUOTES = {"''", "``", "`'", "‘’", "‚‘", "“”", "„“", "„”", "«»", "»«"}
 _WHOLE = re.compile(r"\+?(-?\d+)(?:\.0*)?\Z")
 
 #: Whole numbers up to here are different numbers in double precision.
@@ -30,6 +31,9 @@ TOO_LARGE = (
     "is a whole number above 2**53 = 9007199254740992, where neighbours become one: pass --categorical "
     "if it is a code, leave it out with --drop, or write it in larger units"
 )
+
+#: Remedy for quotes.
+QUOTED = "is in quotes that are part of the text: write it without quotes, or in double ones"
 
 #: Cells that mean "no value", in small letters.
 MISSING = {"", "nan", "na", "n/a", "null"}
@@ -55,6 +59,11 @@ def canonical_text(cell: str) -> str:
     """Text of a category or id: ``"1"`` for ``1``, ``+1`` and ``1.0``; all other text is kept."""
     match = _WHOLE.match(cell)
     return match[1] if match else cell
+
+
+def in_quotes(cell: str) -> bool:
+    """Whether a cell is in quotes that no reader of CSV takes away."""
+    return len(cell) > 1 and cell[0] + cell[-1] in _QUOTES
 
 
 def is_merging(cell: str) -> bool:

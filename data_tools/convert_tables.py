@@ -13,7 +13,7 @@ import numpy as np
 from fastadmm.data_tools.alignment import Alignment, join
 from fastadmm.data_tools.blocks import Progress, Steps
 from fastadmm.data_tools.column_types import Typing, parse_types, recognise
-from fastadmm.data_tools.columns import pieces
+from fastadmm.data_tools.columns import in_quotes, pieces
 from fastadmm.data_tools.destination import Piece, check_out, write_partition
 from fastadmm.data_tools.encoding import (
     EncodingReport,
@@ -631,7 +631,8 @@ def kept_cells(encoders: Sequence[Encoder], id: str | None) -> Cells:
     columns = [column for encoder in encoders for column in encoder.columns]
     text = {column.name for column in columns if column.levels is not None}
     raw = {column.name for column in columns if column.reading}
-    return Cells(text, raw, na={c.name: c.na for c in columns if c.na}, id=id)
+    quoted = {column.name for column in columns if any(map(in_quotes, column.levels or ()))}
+    return Cells(text, raw, na={c.name: c.na for c in columns if c.na}, id=id, quoted=quoted)
 
 
 def _encoded(

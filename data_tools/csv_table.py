@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from shlex import quote
 
 from fastadmm.data_tools.blocks import OnRead
+from fastadmm.data_tools.columns import QUOTED, in_quotes
 from fastadmm.data_tools.opening import NotUtf8, SourceFile, check_names
 from fastadmm.errors import ConfigError, InputError
 
@@ -84,6 +85,8 @@ class CsvFile:
         # A nameless column is nearly always a row number: it can only be dropped, by its position.
         names = [cell.strip() or f"c{i}" for i, cell in enumerate(cells, start=1)]
         check_names(names, f"{self.path}: line 1")
+        if quoted := next(filter(in_quotes, names), None):
+            raise InputError(f"{self.path}: line 1: column name {quoted[:40]!r} {QUOTED}")
         for i, (name, cell) in enumerate(zip(names, cells), start=1):
             if names.index(name) != i - 1:
                 raise InputError(

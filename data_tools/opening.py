@@ -29,11 +29,20 @@ _COMPRESSIONS: tuple[tuple[bytes, str, Callable[[BinaryIO], Any]], ...] = (
     (b"\xfd7zXZ\x00", "xz", lzma.LZMAFile),
 )
 
+#: Names of what other programs keep tables in, for files whose first bytes do not tell.
+_UNREAD = {
+    ".feather", ".arrow", ".orc", ".avro", ".pkl", ".pickle", ".rds", ".rdata", ".sav", ".dta", ".sas7bdat",
+    ".por", ".db", ".sqlite", ".sql", ".json", ".html", ".htm", ".xml",
+}  # fmt: skip
+
+_WEB_PAGE = "a web page, not a table; save the data themselves"
 _WORKBOOK = "a workbook of Excel or another spreadsheet; save its sheet as CSV (UTF-8)"
 _WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 
 #: First entries of a workbook, which is a zip archive as NPZ files are.
 _IN_WORKBOOKS = (b"[Content_Types].xml", b"_rels/", b"xl/", b"docProps/", b"mimetypeapplication/vnd.oasis")
+
+_BINARIES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"%PDF", b"Rar!", b"7z\xbc\xaf\x27\x1c")
 
 #: Files that are something else altogether, and what to do about each.
 _FOREIGN: tuple[tuple[bytes, str], ...] = (
@@ -44,6 +53,10 @@ _FOREIGN: tuple[tuple[bytes, str], ...] = (
     ),
     (b"\x28\xb5\x2f\xfd", "compressed with zstd; decompress it first (zstd -d)"),
     (b"\xd0\xcf\x11\xe0", _WORKBOOK),
+    (b"<?xml", "XML, which Excel writes, too; save its sheet as CSV (UTF-8)"),
+    *((begin, "no table, but a picture, a document or an archive") for begin in _BINARIES),
+    *((begin, _WEB_PAGE) for begin in (b"<html", b"<HTML", b"<!DOC", b"<!doc")),
+    *((begin, "JSON; save the table as CSV, one row per line") for begin in (b"[{", b'{"')),
 )
 
 
@@ -71,7 +84,7 @@ class SourceFile:
             with open(self.path, "rb") as raw:
                 self.magic = raw.read(8)
                 head = raw.read(72)
-                entry = head[22:]
+                entry, length = head[22:], int.from_bytes(head[18:20], "little")
         except StorageError:
             raise
         except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
@@ -81,6 +94,11 @@ class SourceFile:
         named = self.path.suffix.lower() in _WORKBOOKS
         if self.is_zip and (named or entry.startswith(_IN_WORKBOOKS)):
             raise InputError(f"{self.shown}: is {_WORKBOOK}")
+        known = self.magic.startswith(b"PK\x03\x04") and length <= len(entry)
+        if known and not entry[:length].endswith(b".npy"):
+            raise InputError(
+                f"{self.shown}: is a zip archive without arrays, not an NPZ file: unpack it first"
+            )
         self.encoding: str | None = None
         self.compression: str | None = None
         self._decompress: Callable[[BinaryIO], Any] | None = None
@@ -255,6 +273,8 @@ def guess_format(source: SourceFile) -> str:
         raise InputError(
             f"{source.shown}: is named as an Excel workbook, but holds none: pass --format csv if it is text"
         )
+    if last in _UNREAD:
+        raise InputError(f"{source.shown}: is in a format that is not read; save the table as CSV or Parquet")
     return "csv" if last in {".csv", ".data", ".tsv", ".tab"} else "libsvm"
 
 

@@ -120,6 +120,8 @@ def run_case(seed: int, number: int, seeds: Path, scratch: Path) -> dict[str, An
     after = contents(home)
     problems = list(judge(command, home, code, out, err, before, after))
     problems += [f"warning: {w.category.__name__}: {w.message}" for w in caught]
+    if name == "exchange" and not problems:
+        problems += lost(home, seeds / name, target, command, code)
     shutil.rmtree(home)
     return {
         "case": number,
@@ -140,6 +142,40 @@ def remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def lost(home: Path, seeds: Path, target: Path, command: Command, code: int | None) -> Iterator[str]:
+    """Whether a run by files can still be brought to its next exchange."""
+    honest = "coordinator step @run @party-1.message2.h5 @party-2.message2.h5"
+    step = "party step --data @data.parts/party-1.h5 --state @before --in @party-1.request2.h5 -o @again.h5 --threads 1"
+    if target.parts[0] not in ("run", "before"):
+        remove(home / target)
+        shutil.copy(seeds / target, home / target)
+    if target.parts[0] == "run" or command.line.startswith("coordinator"):
+        if execute(Command(honest).arguments(home))[0] == 0:
+            return
+        for again in ("", " --again 2", " --again 1"):
+            found, _, err = execute(Command(f"coordinator repair @run{again}").arguments(home))
+            # Both parties have answered all this before, and say it again.
+            while found == 0 and (requests := sorted((home / "run" / "requests").glob("*"))):
+                number = int(requests[-1].stem.rsplit("-", 1)[-1])
+                if number > 2:
+                    return
+                messages = []
+                for request in (path for path in requests if path.stem.endswith(f"{number:06d}")):
+                    party = request.stem.rsplit("-", 1)[0]
+                    messages.append(str(home / f"again-{number}-{party}.h5"))
+                    found, _, err = execute(["party", "step", "--data", str(home / "data.parts" / f"{party}.h5"), "--state",
+                                             str(home / f"state-{party}"), "--in", str(request), "-o", messages[-1], "--force"])  # fmt: skip
+                    if found != 0:
+                        break
+                if found == 0:
+                    found, _, err = execute(["coordinator", "step", str(home / "run"), *messages])
+        yield f"the run is lost: {found} {err[-300:]}"
+    elif target.parts[0] != "before" and code != 0:
+        found, _, err = execute(Command(step).arguments(home))
+        if found != 0 or (home / "again.h5").read_bytes() != (seeds / "party-1.message2.h5").read_bytes():
+            yield f"the party's state is lost: {err[-300:]}"
 
 
 def judge(

@@ -4,8 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fastadmm.coordinator import metric_limits
-from fastadmm.coordinator.subspace import subspace
 from fastadmm.engine.spilled import SpilledRows
 from fastadmm.runs.plan import make_plan
 from fastadmm.runs.shared import follow_run
@@ -71,8 +69,6 @@ def test_a_run_goes_on_with_other_workers(data, classes, tmp_path, settings):
 
 
 def test_messages_in_scratch_files(data, tmp_path, monkeypatch):
-    for module in (subspace, metric_limits):  # messages are long
-        monkeypatch.setattr(module, "directions_of_few_numbers", lambda *_: 0)
     config = RunConfig(str(data), threads=1, gap=0.0, rounds=6, history=3, lambda_=1e-6)
     start_run(config, tmp_path / "one")
     monkeypatch.setattr("fastadmm.runs.plan.resident_bytes", lambda *_: 0)  # as of more rows
