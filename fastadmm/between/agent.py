@@ -25,7 +25,6 @@ from fastadmm.between.approval import (
 from fastadmm.between.approval_file import (
     ALIGN,
     INFER,
-    LABELS,
     PREDICT,
     ledger_words,
     open_approval,
@@ -262,9 +261,8 @@ def agent_status(state: Path) -> list[str]:
     entries = [entry for entry in entries if "more" not in entry]
     tasks = [entry for entry in entries if "task" in entry]
     lines = []
-    for name, what in ((ALIGN, "alignments"), (LABELS, "labels")):
-        if (state / name).exists():
-            lines.append(_of_task(state / name, what, tasks, ""))
+    if (state / ALIGN).exists():
+        lines.append(_of_task(state / ALIGN, "alignments", tasks, ""))
     lines += [
         f"    rows that all parties have: {shown(path)}"
         for path in sorted((state / ALIGNMENTS).glob("*.json"))

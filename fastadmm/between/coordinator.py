@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from fastadmm.between.consent import run_description
-from fastadmm.between.hub import Ask, Begin, Correspondent, Elsewhere, Hub, nobody
+from fastadmm.between.hub import Ask, Correspondent, Elsewhere, Hub, nobody
 from fastadmm.between.journal import Journal
-from fastadmm.between.letters import KEPT_BYTES
 from fastadmm.between.private_terms import privacy_text
 from fastadmm.between.run_problem import (
     early_stopping_of,
@@ -117,8 +116,7 @@ _BYTES = 256 << 20
 class Coordinator:
     """One run directory.
 
-    Where no process waits for answers, there is a checkpoint after every round, and answers are kept longer:
-    a round that was wrong can be made again.
+    By files no process waits for answers: there is a checkpoint after every round.
     """
 
     def __init__(
@@ -126,7 +124,7 @@ class Coordinator:
         folder: RunFolder,
         ask: Ask = nobody,
         say: Callable[[RoundRecord], None] = lambda record: None,
-        begin: Begin | None = None,
+        by_files: bool = False,
         tell: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.folder, self.path = folder, folder.path
@@ -147,19 +145,19 @@ class Coordinator:
         holder = self.config.privacy.label_holder(self.names)
         #: Names of the parties that are asked.
         self.elsewhere = [name for name in self.names if name != holder]
-        self._ask, self._say, self._begin, self._tell = ask, say, begin, tell
+        self.ask, self._say, self._by_files, self._tell = ask, say, by_files, tell
         self._hub: Hub | None = None
         self.n_rounds = 0
 
     @cached_property
     def journal(self) -> Journal:
-        """Answers since the checkpoint, and by files those before it too."""
+        """Answers since the checkpoint."""
         try:
             return Journal(self.path / "answers.journal")
         except FormatError as error:
-            if self._begin is None:
+            if not self._by_files:
                 raise
-            text = f"or 'fastadmm coordinator repair {shown(self.path)}' asks again for what it held"
+            text = f"or 'fastadmm coordinator repair {shown(self.path)}' asks for everything again"
             raise FormatError(f"{error}, {text}") from None
 
     def close(self) -> None:
@@ -296,7 +294,7 @@ class Coordinator:
                     status = None if hub.replaying else solver.stop_reason(record)
                     self._say(record)
                     large = self.journal.n_bytes > _BYTES and not hub.replaying
-                    if status is not None or large or self._begin is not None:
+                    if status is not None or large or self._by_files:
                         hub.flush()
                         log.sync()
                         self._save(solver, hub)
@@ -350,8 +348,7 @@ class Coordinator:
     def _hub_of(self, parties: list[Correspondent], n_samples: int, n_classes: int) -> Hub:
         if self._hub is not None:
             self._hub.close()
-        how = self.journal, n_classes, self._begin, self._tell
-        self._hub = Hub(self.run, n_samples, parties, self._ask, *how)
+        self._hub = Hub(self.run, n_samples, parties, self.ask, self.journal, n_classes, self._tell)
         return self._hub
 
     def _solver(self, problem: Problem, labels: LabelData, hub: Hub, state: dict[str, Any] | None) -> Solver:
@@ -385,8 +382,7 @@ class Coordinator:
         """The state after a round; its answers are then done with."""
         first = 1 + max(party.last for party in hub.parties)
         write_state(self.checkpoint_file, solver, hub.parties, first, self.folder.log)
-        by_files = self._begin is not None
-        if not hub.replaying and (not by_files or self.journal.n_bytes > KEPT_BYTES):
+        if not hub.replaying:
             self.journal.restart()
 
     def checkpoint(self) -> dict[str, Any] | None:

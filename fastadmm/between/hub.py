@@ -49,10 +49,6 @@ PAUSES = (1.0, 4.0, 15.0, 60.0)
 _PATIENT = 5.0
 
 
-#: Told of an exchange before its parties are asked: its number, each party's call and request, N and C.
-Begin = Callable[[int, dict[str, tuple[Asked, bytes]], tuple[int, int]], None]
-
-
 @dataclass
 class Correspondent:
     """One party elsewhere."""
@@ -98,11 +94,10 @@ class Hub(Elsewhere):
         ask: Ask,
         journal: Journal,
         n_classes: int = 1,
-        begin: Begin | None = None,
         tell: Callable[[str], None] = lambda line: None,
     ) -> None:
         super().__init__(parties)
-        self.run, self.ask, self.journal, self.begin, self.tell = run, ask, journal, begin, tell
+        self.run, self.ask, self.journal, self.tell = run, ask, journal, tell
         self.n_samples, self.n_classes = n_samples, n_classes
         # A kill may have come between the state and the journal's new beginning.
         first = 1 + max(party.last for party in parties)
@@ -190,9 +185,6 @@ class Hub(Elsewhere):
             return raw, self._opened(raw, party.name, number, call)
 
         self.flush()  # a party answers its last request once more, but none before it
-        if self.begin is not None:
-            requests = {party.name: (call, request) for _, party, call, request in asked}
-            self.begin(number, requests, (self.n_samples, self.n_classes))
         works = [self._threads.submit(one, item) for item in asked]
         digests = [digest_of(request) for *_, request in asked]  # while the parties work
         if late := wait(works, _PATIENT).not_done:

@@ -306,7 +306,7 @@ class Session:
                 f"answered is {number}"
             )
             if self._by_files:
-                text += "; answer the ones between first (the coordinator keeps them in RUN/sent)"
+                text += "; 'fastadmm coordinator repair' asks for the ones between again"
             raise refused("order", InputError(text))
         if last is not None and asked.answered != last.digest:
             text = f"{place}: the coordinator took another answer to request {number} than the one given"

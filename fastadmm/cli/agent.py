@@ -158,17 +158,15 @@ def approve(
 @group.command()
 @app.command()
 def status(
-    directory: Path = argument("An agent's directory, a run's, or an NVFlare kit.", metavar="DIR"),
+    directory: Path = argument("An agent's directory or a run's.", metavar="DIR"),
 ) -> None:
     """Show where things stand: what was answered, refused and spent, and who is waited for."""
     from fastadmm.between.agent import agent_status
-    from fastadmm.between.carrier import kit_status
     from fastadmm.between.train import run_status
     from fastadmm.files.atomic import storage_errors
 
     with storage_errors(directory, "read"):
-        known = {"startup": kit_status, "run.toml": run_status}
-        show = next((lines for name, lines in known.items() if (directory / name).exists()), agent_status)
+        show = run_status if (directory / "run.toml").exists() else agent_status
     for line in show(directory):
         say(line)
 

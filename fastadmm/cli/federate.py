@@ -95,7 +95,7 @@ def check(
         metavar="PATH",
     ),
 ) -> None:
-    """Check a kit and its machine before a site starts: users, rights, certificates, port, versions."""
+    """Check a kit and its machine before a site starts: users, rights, classes, versions."""
     from fastadmm.between.kit import check as check_kit
     from fastadmm.between.kit import open_kit
 
@@ -188,20 +188,6 @@ def align(
         )
         say(f"{out / 'labels.h5'}: labels of these rows")
         say(look("label", place=shown(table), column=label))
-
-
-@group.command()
-def labels(
-    config: Path = _CONFIG,
-    labels: Path = argument("Label file from 'fastadmm scorecard labels'.", metavar="LABELS.h5"),
-    out: Path = _TASK,
-    wait: str | None = _WAIT,
-) -> None:
-    """Give every party labels with noise, for 'fastadmm scorecard bins'."""
-    from fastadmm.between.predict import federate_labels
-
-    count, parties = _waiting(wait, lambda: federate_labels(config, labels, out, _say))
-    say(f"{count} labels with noise are with {', '.join(parties)}")
 
 
 @group.command()
