@@ -41,20 +41,14 @@ class PartyRelay:
         from nvflare.collab import collab
 
         self._collab: Any = collab
-        self._socket: Socket | SimulatedAgent | None = None
+        self._socket: Socket | None = None
         self.open = collab.init(self._open)
         self.exchange = collab.publish(self._exchange)
         self.version = collab.publish(lambda: __version__)
         self.close = collab.final(self._close)
 
     def _open(self) -> None:
-        local = Path(self._collab.workspace.get_site_config_dir())
-        simulated = local / SIMULATED
-        self._socket = (
-            SimulatedAgent(read_json(simulated)[self._collab.site_name])
-            if simulated.exists()
-            else Socket(read_socket(local))
-        )
+        self._socket = Socket(read_socket(self._collab.workspace.get_site_config_dir()))
 
     def _exchange(self, party: str, raw: bytes, seconds: float) -> bytes | None:
         assert self._socket is not None
@@ -68,27 +62,6 @@ class PartyRelay:
     def _close(self) -> None:
         if self._socket is not None:
             self._socket.close()
-
-
-class SimulatedAgent:
-    """The agent of a site of NVFlare's simulator, in the site's own process; asked as a socket is."""
-
-    def __init__(self, options: dict[str, Any]) -> None:
-        from fastadmm.between.agent import Agent
-
-        say = logging.getLogger(__name__).warning
-        paths: dict[str, Any] = {
-            key: Path(value) if isinstance(value, str) else value for key, value in options.items()
-        }
-        self._agent = Agent(say=lambda line: say("%s", line), **paths)
-
-    def ask(self, party: str, raw: bytes, seconds: float, caller: str) -> bytes:
-        """Answer, or refuse."""
-        return self._agent.handle(caller, party, raw)
-
-    def close(self) -> None:
-        """Let go of the agent's files."""
-        self._agent.close()
 
 
 class CoordinatorRelay:
@@ -146,9 +119,8 @@ class CoordinatorRelay:
         return bytes(answer)
 
 
-#: Names of files in a kit's directory ``local``; the second one in NVFlare's simulator alone: options of each
-#: site's agent.
-SETTINGS, SIMULATED = "fastadmm.json", "fastadmm-simulated.json"
+#: A file in a kit's directory ``local``.
+SETTINGS = "fastadmm.json"
 
 
 def read_socket(local: str | Path) -> Path:
