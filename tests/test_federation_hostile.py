@@ -24,10 +24,10 @@ from fastadmm.between.schema import (
     most_bytes,
     open_envelope,
     request_of,
+    task_request,
 )
 from fastadmm.between.session import PartyState
 from fastadmm.between.socket import Lost
-from fastadmm.between.task import Task, encode_task
 from fastadmm.errors import FormatError, InputError, StorageError, WaitingError
 from fastadmm.runs.folder import RunFolder
 
@@ -435,7 +435,7 @@ def test_what_nobody_may_ask_is_not_read(
         request = Request(run, "party-1", 1, 0, [("respond_pair", arguments)])
         assert refusal(agent, encode_request(request), caller) == code
     table = {"n_ids": 1, "request": long.view(np.uint8)}
-    assert refusal(agent, encode_task(Task(unknown, "party-1", "intersect", table))) == "task"
+    assert refusal(agent, encode_request(task_request(unknown, "party-1", "intersect", table))) == "task"
     assert not read
 
 

@@ -333,8 +333,7 @@ def test_the_label_holders_own_columns_need_no_agent(
 def test_a_damaged_response_is_asked_for_again(tmp_path: Path) -> None:
     pytest.importorskip("nacl", reason='needs pynacl: pip install "fastadmm[psi]"')
     from fastadmm.between.predict import _align
-    from fastadmm.between.schema import digest_of, open_envelope
-    from fastadmm.between.task import Answer, encode_answer, task_of
+    from fastadmm.between.schema import Message, digest_of, encode_message, open_envelope, request_of
     from fastadmm.data_tools.alignment import file_ids
     from fastadmm.data_tools.psi import psi_respond
 
@@ -343,7 +342,7 @@ def test_a_damaged_response_is_asked_for_again(tmp_path: Path) -> None:
     damaged = [True]
 
     def ask(name: str, raw: bytes, seconds: float) -> bytes:
-        asked = task_of(open_envelope(raw, len(raw), "test"), "test")
+        asked = request_of(open_envelope(raw, len(raw), "test"), -1, "test")
         if asked.call == "align":
             given: dict[str, Any] = {"n_samples": 2}
         elif damaged.pop():
@@ -352,7 +351,7 @@ def test_a_damaged_response_is_asked_for_again(tmp_path: Path) -> None:
             (tmp_path / "q").write_bytes(asked.arguments["request"].tobytes())
             psi_respond(ids, tmp_path / "q", tmp_path / "r")
             given = {"response": np.frombuffer((tmp_path / "r").read_bytes(), dtype=np.uint8)}
-        return encode_answer(Answer(asked.task, name, digest_of(raw), given))
+        return encode_message(Message(asked.run, name, 0, digest_of(raw), given))
 
     def align() -> Any:
         return _align(ask, "0" * 16, ["bank"], ids, tmp_path, print)

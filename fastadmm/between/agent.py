@@ -55,7 +55,6 @@ from fastadmm.between.schema import (
 )
 from fastadmm.between.scoring import ALIGNMENTS, Home
 from fastadmm.between.session import STATE, Session, classes_of
-from fastadmm.between.task import KIND
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError, InputError, StorageError
 from fastadmm.files.atomic import refuse_parent, remove_leftovers, shown, storage_errors, write_whole
@@ -186,7 +185,7 @@ class Agent:
 
     def _answer(self, party: str, raw: bytes, entry: dict[str, Any]) -> bytes:
         envelope = open_envelope(raw, len(raw), "request")
-        if envelope.head.get("kind") == KIND:
+        if envelope.head.get("kind") == "task":
             answer = self._tasks.answer(envelope, party, entry)
             if self.data is None and self._known["rows"] is not None:
                 self._convert()

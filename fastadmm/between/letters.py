@@ -103,8 +103,8 @@ _EVERY = 0.2
 def ask_by_file(folder: Path, name: str, raw: bytes, seconds: float, caller: str = "coordinator") -> bytes:
     """The answer to a request, in a folder that an agent looks into."""
     head = open_envelope(raw, len(raw), name).head
-    label = f"{head['number']:06d}" if "number" in head else digest_of(raw)[-12:]
-    return _ask_in(folder / head["run" if "run" in head else "task"], name, label, raw, caller)
+    label = digest_of(raw)[-12:] if head["kind"] == "task" else f"{head['number']:06d}"
+    return _ask_in(folder / head["run"], name, label, raw, caller)
 
 
 def _ask_in(place: Path, name: str, label: str, raw: bytes, caller: str | None = None) -> bytes:

@@ -17,13 +17,10 @@ import numpy as np
 from fastadmm.between.coordinator import Coordinator
 from fastadmm.between.hub import Ask
 from fastadmm.between.run_problem import problem_of, scheme_of
+from fastadmm.between.schema import task_request
 from fastadmm.between.setup import Setup, read_setup
 from fastadmm.between.socket import LONGEST
-from fastadmm.between.task import (
-    Task,
-    ask_all,
-    task_folder,
-)
+from fastadmm.between.task import ask_all, task_folder
 from fastadmm.conversation.calls import SUMS
 from fastadmm.conversation.exchange import Answers, Exchange, converse
 from fastadmm.engine.engine import Engine
@@ -97,7 +94,7 @@ def ask_predictions(
         if own is not None and not paths[setup.own_name].exists():
             # It stays here: only the sum with the others is written for anybody.
             partial_predict(run, own, paths[setup.own_name], allow_infinite_epsilon=True)
-        ask_all(ask, {name: Task(task, name, "contribute", arguments) for name in asked}, take, say)
+        ask_all(ask, {name: task_request(task, name, "contribute", arguments) for name in asked}, take, say)
         predictions = combine_contributions(run, list(paths.values()), labels=rows if has_offset else None)
         with csv_file(out / PREDICTIONS) as file:
             write_predictions(file, predictions)
@@ -163,7 +160,7 @@ def ask_inference(
 
         def carry(exchange: Exchange) -> Answers:
             tasks = {
-                (name := names[call.party]): Task(task, name, call.name, {**about, **call.made()})
+                (name := names[call.party]): task_request(task, name, call.name, {**about, **call.made()})
                 for call in exchange.calls
             }
             answers: dict[str, dict[str, Any]] = {}
@@ -245,7 +242,7 @@ def _align(
             write_whole(responses[name], answer["response"].tobytes())
 
         missing = [name for name in parties if not responses[name].exists()]
-        ask_all(ask, {name: Task(task, name, "intersect", arguments) for name in missing}, keep, say)
+        ask_all(ask, {name: task_request(task, name, "intersect", arguments) for name in missing}, keep, say)
         try:
             alignment, report = psi_finish(ids, out / _KEY, list(responses.values()))
         except FastadmmError:
@@ -261,6 +258,6 @@ def _align(
             path.unlink(missing_ok=True)
     alignment = read_alignment(out / ROWS)
     found = {"alignment": np.frombuffer(read_bytes(out / ROWS, LONGEST), np.uint8)}
-    told = {name: Task(task, name, "align", found) for name in parties}
+    told = {name: task_request(task, name, "align", found) for name in parties}
     ask_all(ask, told, lambda name, answer: None, say)
     return alignment, report

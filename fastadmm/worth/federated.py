@@ -12,8 +12,9 @@ from fastadmm.between.coordinator import RUN
 from fastadmm.between.hub import Ask
 from fastadmm.between.predict import ask_predictions
 from fastadmm.between.run_problem import problem_of
+from fastadmm.between.schema import task_request
 from fastadmm.between.setup import Setup, read_setup
-from fastadmm.between.task import Task, ask_all, task_folder
+from fastadmm.between.task import ask_all, task_folder
 from fastadmm.between.train import begun, train_run
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown, storage_errors, write_json
@@ -142,7 +143,7 @@ def _join(
     tasks = {}
     for name, own in runs.items():
         raw = np.frombuffer(json.dumps(own).encode(), dtype=np.uint8)
-        tasks[name] = Task(task, name, "join", {"runs": raw, "n_samples": n_samples})
+        tasks[name] = task_request(task, name, "join", {"runs": raw, "n_samples": n_samples})
     ask_all(ask, tasks, lambda name, answer: None, say)
 
 
