@@ -35,7 +35,7 @@ from fastadmm.between.audit import AUDIT, AuditLog, moment, read_audit, used
 from fastadmm.between.consent import asked_lines, keep_asked, remember, run_description, run_words
 from fastadmm.between.host import KEYS, Site
 from fastadmm.between.letters import open_letter, sealed
-from fastadmm.between.party_tasks import FEATURES, PartyTasks, convert_aligned
+from fastadmm.between.party_tasks import PartyTasks
 from fastadmm.between.schema import (
     CODES,
     UNREAD,
@@ -83,12 +83,8 @@ class Agent:
         test: Path | None = None,
         validation: Path | None = None,
         streamed: bool = False,
-        rows: Path | None = None,
-        id: str | None = None,
         say: Callable[[str], None] = print,
     ) -> None:
-        if data is None and rows is not None and (state / FEATURES).exists():
-            data = state / FEATURES / f"{check_party_name(name, '--party')}.h5"
         self.data = None if data is None else open_party(data)
         self.name = check_party_name(name, "--party") if self.data is None else self.data.name
         self.state, self.ledger, self.say = state, ledger, say
@@ -102,8 +98,7 @@ class Agent:
             state.mkdir(mode=0o700, exist_ok=True)
             stack.enter_context(run_lock(state))
             self._audit = AuditLog(state / AUDIT)
-            self._known = {"ledger": ledger, "rows": rows, "id": id}
-            remember(state, data=data, **self._known)
+            remember(state, data=data, ledger=ledger)
             stack.callback(self._audit.close)
             self._tasks = PartyTasks(Home(self.name, state, self.data, ledger), self._audit, say)
             stack.callback(self._tasks.close)
@@ -114,24 +109,6 @@ class Agent:
 
     def _site(self, data: PartyData) -> Site:
         return Site(data, self._engine, self.ledger, self._others, self._streamed)
-
-    def _convert(self) -> None:
-        """Features of the rows that all parties have, once an alignment has told them."""
-        for alignment in (self.state / ALIGNMENTS).glob("*.json"):
-            try:
-                path = convert_aligned(
-                    open_task_approval(self.state / ALIGN), alignment, self.state / FEATURES
-                )
-                data = open_party(path)
-                self._site(data).check()
-            except FastadmmError as error:  # the owner converts by hand
-                self.say(f"{error}; convert the table, and start the agent with --data")
-                self._known["rows"] = None
-                return
-            self.data = self._tasks.home.data = data
-            remember(self.state, data=path, **self._known)
-            self.say(f"{shown(path)}: features of {data.n_samples} rows; this agent now answers runs on them")
-            return
 
     def handle(self, caller: str, party: str, raw: bytes) -> bytes:
         """Answer a request, or refuse it; both are in the audit log before this returns.
@@ -186,10 +163,7 @@ class Agent:
     def _answer(self, party: str, raw: bytes, entry: dict[str, Any]) -> bytes:
         envelope = open_envelope(raw, len(raw), "request")
         if envelope.head.get("kind") == "task":
-            answer = self._tasks.answer(envelope, party, entry)
-            if self.data is None and self._known["rows"] is not None:
-                self._convert()
-            return answer
+            return self._tasks.answer(envelope, party, entry)
         place = _name(envelope, entry)
         if envelope.head.get("party") != party or party != self.name:
             raise refused("party", InputError(f"{place}: not for {self.name}, whose agent this is"))

@@ -226,10 +226,6 @@ def _counts(asked: Request, approval: TaskApproval) -> dict[str, Any]:
     return {"approval": approval.path.name, "run": run, "requests": 0, "rows": 0}
 
 
-#: Features of the table that an agent was started with, there too.
-FEATURES = "features"
-
-
 def intersect(asked: Request, approval: TaskApproval, home: Home, place: str) -> Made:
     """Blind the coordinator's ids once more, and the table's own."""
     from fastadmm.data_tools.psi import psi_respond
@@ -286,25 +282,6 @@ _MADE: dict[str, Callable[[Request, TaskApproval, Home, str], Made]] = {
     "span": answer_inference,
     "learn": answer_inference,
 }
-
-
-def convert_aligned(approval: TaskApproval, alignment: Path, out: Path) -> Path:
-    """Features of the approved table's rows that an alignment names."""
-    from fastadmm.data_tools.convert_tables import convert_tables
-
-    convert_tables(
-        None,
-        [approval.file],
-        out,
-        id=approval.id,
-        alignment=alignment,
-        names=approval.party,
-        task="classification",  # of labels, which are elsewhere
-        duplicates=approval.duplicates,
-        separator=approval.separator,
-        id_pattern=approval.id_pattern,
-    )
-    return out / f"{approval.party}.h5"
 
 
 def _ids(approval: TaskApproval) -> TableIds:

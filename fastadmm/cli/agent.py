@@ -19,7 +19,7 @@ from fastadmm.cli.options import (
     with_options,
 )
 from fastadmm.cli.terminal import say
-from fastadmm.errors import ConfigError, InputError
+from fastadmm.errors import ConfigError
 
 group = new_group("agent", "A party's own process: answers what its owner has approved.")
 
@@ -45,11 +45,6 @@ def run(
     party: str | None = option(
         "Name of the party, in place of --data while there are no features yet.", metavar="NAME"
     ),
-    rows: Path | None = option(
-        "With --party: your table, which is converted once an alignment says which rows all have.",
-        metavar="TABLE",
-    ),
-    id: str | None = _ID,
     ledger: Path | None = LEDGER,
     test: Path | None = TEST,
     validation: Path | None = VALIDATION,
@@ -63,15 +58,10 @@ def run(
     from fastadmm.between.letters import Folder
     from fastadmm.between.socket import serve
     from fastadmm.engine.free_cores import sleep_between_jobs
-    from fastadmm.files.atomic import shown
 
     sleep_between_jobs()
     if (data is None) == (party is None):
         raise ConfigError("--data: give the party's features; --party NAME as long as there are none")
-    if (rows is None) != (id is None) or (rows is not None and party is None):
-        raise ConfigError("--rows: goes with --party NAME and --id NAME")
-    if rows is not None and not rows.is_file():
-        raise InputError(f"{shown(rows)}: there is no such file")
 
     def tell(line: str) -> None:
         say(line.rstrip(), error=True)
@@ -85,8 +75,6 @@ def run(
         test=test,
         validation=validation,
         streamed=streamed,
-        rows=rows,
-        id=id,
         say=tell,
     )
     with closing(agent):
