@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 import time
 import traceback
@@ -321,8 +320,13 @@ def party_step(
 ) -> list[str]:
     """Answer one request; what its owner is told."""
     party, place = open_party(data), shown(request)
-    with Engine(threads) as engine:
-        site = Site(party, engine, ledger, {"test": test, "validation": validation})
+    with storage_errors(out):
+        if out.is_dir() or not out.absolute().parent.is_dir():
+            raise StorageError(f"{shown(out)}: cannot write: not a file name in an existing directory")
+    with ExitStack() as stack:
+        site = Site(
+            party, stack.enter_context(Engine(threads)), ledger, {"test": test, "validation": validation}
+        )
         if not (state / STATE).exists():
             site.check()
         with counted_refusals(state):
@@ -330,36 +334,25 @@ def party_step(
             asked = request_of(envelope, party.n_samples, place)
         if asked.party != party.name:
             raise InputError(f"{place}: for {asked.party}, but {shown(data)} is of {party.name}")
-        with storage_errors(out):
-            if out.is_dir() or not out.absolute().parent.is_dir():
-                raise StorageError(f"{shown(out)}: cannot write: not a file name in an existing directory")
+        agreed = _agreed(asked, party, state, place, approval)
         with storage_errors(state):
-            is_new = not state.exists() and asked.number == 0
-            if is_new:
+            if asked.number == 0:
                 state.mkdir(mode=0o700, exist_ok=True)
             elif not state.is_dir():
                 raise StorageError(f"{shown(state)}: no state of a run; begin with the run's first request")
-        try:
-            with run_lock(state):
-                remove_leftovers(state)
-                agreed = _agreed(asked, party, state, place, approval)
-                with (
-                    closing(AuditLog(state / AUDIT)) as audit,
-                    counted_refusals(state),
-                    closing(Session(site, state, asked.run, audit, agreed, by_files=True)) as session,
-                ):
-                    raw, repeated = _answered(session, asked, envelope.raw, place)
-                    if agreed is not None:
-                        write_approval(replace(agreed, path=state / APPROVAL), force=True)
-        except FastadmmError:
-            if is_new and not (state / APPROVAL).exists():
-                shutil.rmtree(state, ignore_errors=True)  # nothing was answered
-            raise
+        stack.enter_context(run_lock(state))
+        remove_leftovers(state)
+        if agreed is not None:
+            write_approval(replace(agreed, path=state / APPROVAL), force=True)
+        stack.enter_context(counted_refusals(state))
+        audit = stack.enter_context(closing(AuditLog(state / AUDIT)))
+        session = stack.enter_context(closing(Session(site, state, asked.run, audit, by_files=True)))
+        raw, repeated = _answered(session, asked, envelope.raw, place)
     _give(raw, out, force)
     said = [f"request {asked.number} answered{' before: the same message' if repeated else ''} in {out}"]
-    if approval is None and agreed is not None:
+    if approval is None and asked.number == 0 and not repeated:
         how = "without --approval this is what was agreed to; edit approval.toml in the state to narrow it:"
-        said += [how, *run_words(agreed, party, asked.calls[0][1], [ledger_words(ledger, party)])]
+        said += [how, *run_words(session.approval(), party, asked.calls[0][1], [ledger_words(ledger, party)])]
     statement = None if repeated or session.host is None else session.host.statement
     said += [] if statement is None else [statement.one_line()]
     if not repeated and any(name == "introduce" for name, _ in asked.calls):

@@ -159,7 +159,6 @@ class Carrier:
         if self._running:
             with suppress(Lost):
                 self._relay.ask("", END if kind is None and self._ends else LEAVE, _HELLO_SECONDS)
-        self._relay.close()
 
     def _greeted(self) -> bool:
         try:

@@ -138,12 +138,11 @@ class Session:
         directory: Path,
         run: str,
         audit: AuditLog,
-        agreed: Approval | None = None,
         by_files: bool = False,
     ) -> None:
         self.site, self.data, self.directory, self.run, self.audit = site, site.data, directory, run, audit
         self._approval_path = str(directory / APPROVAL)
-        self._given, self._by_files = agreed, by_files
+        self._by_files = by_files
         self._agreed: tuple[tuple[int, int, int], Approval] | None = None
         self.approval()
         self.host: Host | None = None
@@ -203,9 +202,7 @@ class Session:
         return self._last is not None and self._last.answered.finished
 
     def approval(self) -> Approval:
-        """What the owner agreed to, as the file says now; with a step by files it may be given anew."""
-        if self._given is not None:
-            return self._given
+        """What the owner agreed to, as the file says now."""
         with storage_errors(self._approval_path, "read"):
             try:
                 status = os.stat(self._approval_path)

@@ -62,9 +62,7 @@ class Setup:
                 if way == _FILES:
                     asks[name] = partial(ask_by_file, Path(at), caller=self.caller)
                 elif way == _UNIX:
-                    socket = Socket(at)
-                    stack.callback(socket.close)
-                    asks[name] = partial(socket.ask, caller=self.caller)
+                    asks[name] = partial(Socket(at).ask, caller=self.caller)
             if self.nvflare is not None:
                 kit, relay = self.nvflare
                 sites = {name: at for name, (way, at) in self.addresses.items() if way == _NVFLARE}
