@@ -204,12 +204,6 @@ def test_a_server_that_can_start_no_thread_goes_on(tmp_path: Path, monkeypatch: 
         assert Socket(tmp_path / "s").ask("a", b"x", 60) == b"\0a\0x"
 
 
-def test_a_server_that_was_replaced_is_asked_on_a_new_connection(tmp_path: Path) -> None:
-    for answer in (b"first", b"second"):
-        with serving(tmp_path / "s", lambda caller, party, raw, answer=answer: answer):
-            assert Socket(tmp_path / "s").ask("a", b"", 60) == answer
-
-
 def test_a_job_that_its_coordinator_leaves_ends_soon_if_nobody_asks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

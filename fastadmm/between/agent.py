@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 import traceback
-from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,7 @@ class Agent:
     def handle(self, caller: str, party: str, raw: bytes) -> bytes:
         """Answer a request, or refuse it; both are in the audit log before this returns.
 
-        Of more than some refusals in a minute only the number is kept.
+        Of refusals a day has room for some.
         """
         with self._lock:
             entry = _entry(caller)
@@ -229,8 +230,7 @@ def agent_status(state: Path) -> list[str]:
             )
         runs = sorted(path.parent for path in state.glob(f"*/{APPROVAL}"))
     entries, digest = read_audit(state / AUDIT) if (state / AUDIT).exists() else ([], "")
-    more = sum((Counter(entry["more"]) for entry in entries if "more" in entry), Counter[str]())
-    entries = [entry for entry in entries if "more" not in entry]
+    entries = [entry for entry in entries if "more" not in entry]  # an older release counted some
     tasks = [entry for entry in entries if "task" in entry]
     lines = []
     if (state / ALIGN).exists():
@@ -249,9 +249,6 @@ def agent_status(state: Path) -> list[str]:
     strange = [entry for entry in entries if entry["run"] not in known and "task" not in entry]
     if strange:
         lines.append(f"{len(strange)} request(s) of no approved run; last: {_said(strange[-1])}")
-    if more:
-        said = ", ".join(f"{count} {code}" for code, count in sorted(more.items()))
-        lines.append(f"more in a minute than have lines of their own: {said}")
     if refused := [entry for entry in tasks if "code" in entry]:
         lines.append(f"{len(refused)} alignment(s) or prediction(s) refused; last: {_said(refused[-1])}")
     lines += asked_lines(state)
@@ -334,15 +331,15 @@ def party_step(
             asked = request_of(envelope, party.n_samples, place)
         if asked.party != party.name:
             raise InputError(f"{place}: for {asked.party}, but {shown(data)} is of {party.name}")
-        agreed = _agreed(asked, party, state, place, approval)
         with storage_errors(state):
-            if asked.number == 0:
-                state.mkdir(mode=0o700, exist_ok=True)
+            if asked.number == 0 and not state.exists():
+                state.mkdir(mode=0o700)
+                stack.push(partial(_drop_new, state))
             elif not state.is_dir():
                 raise StorageError(f"{shown(state)}: no state of a run; begin with the run's first request")
         stack.enter_context(run_lock(state))
         remove_leftovers(state)
-        if agreed is not None:
+        if (agreed := _agreed(asked, party, state, place, approval)) is not None:
             write_approval(replace(agreed, path=state / APPROVAL), force=True)
         stack.enter_context(counted_refusals(state))
         audit = stack.enter_context(closing(AuditLog(state / AUDIT)))
@@ -362,6 +359,12 @@ def party_step(
         said += (state / KEYS).read_text(encoding="utf-8").splitlines()
     model = state / f"{party.name}.h5"
     return [*said, *([f"the run is over; own part of the model in {model}"] if model.exists() else [])]
+
+
+def _drop_new(state: Path, kind: type[BaseException] | None, *_: object) -> None:
+    """Remove a state in which nothing was answered."""
+    if kind is not None and issubclass(kind, FastadmmError):
+        shutil.rmtree(state, ignore_errors=True)
 
 
 def _answered(session: Session, asked: Request, raw: bytes, place: str) -> tuple[bytes, bool]:

@@ -19,7 +19,6 @@ from fastadmm.between.run_problem import (
     open_own,
     other_labels,
     plan_of,
-    private_run,
     problem_of,
     scheme_of,
     shared_part,
@@ -38,12 +37,13 @@ from fastadmm.problem.problem import Problem
 from fastadmm.runs.checkpoint import MESSAGES, read_tree, write_tree
 from fastadmm.runs.claim import of_model, statement_of, write_dual
 from fastadmm.runs.config import make_config, read_config, solver_options
-from fastadmm.runs.folder import RunFolder
+from fastadmm.runs.folder import RoundLog, RunFolder
 from fastadmm.runs.private import write_statement
 from fastadmm.runs.provenance import labels_digest
 from fastadmm.runs.result import class_rows, result_document
 from fastadmm.solver.history import RoundRecord, Status
-from fastadmm.solver.loop import ended
+from fastadmm.solver.loop import SolveResult, ended
+from fastadmm.solver.run import Run
 from fastadmm.solver.solver import Solver
 from fastadmm.store.elements import read_array, read_attribute, require_group, write_array
 from fastadmm.store.h5file import create_h5, read_h5
@@ -282,17 +282,13 @@ class Coordinator:
         try:
             if state is not None:  # the file itself has no digest
                 write_whole(self.folder.log, state["log"], force=True)
+            self.n_rounds, record = solver.n_rounds, solver.last_record
+            status = None if record is None else solver.stop_reason(record)
             with self.folder.open_log(solver.n_rounds) as log:
-                record, self.n_rounds = solver.last_record, solver.n_rounds
-                status = None if record is None else solver.stop_reason(record)
                 while status is None:
-                    record = converse(solver.next_round(), counted)
-                    assert record is not None  # every answer is there
-                    log.append(record)
-                    self.n_rounds = solver.n_rounds
+                    record = self._round(solver, counted, log)
                     # A round that was followed by another did not end the run, whatever the clock says now.
                     status = None if hub.replaying else solver.stop_reason(record)
-                    self._say(record)
                     large = self.journal.n_bytes > _BYTES and not hub.replaying
                     if status is not None or large or self._by_files:
                         hub.flush()
@@ -302,6 +298,14 @@ class Coordinator:
             return self._finish(solver, hub, record, status, labels)
         finally:
             solver.close()
+
+    def _round(self, solver: Run, carry: Callable[[Exchange], Answers], log: RoundLog) -> RoundRecord:
+        record = converse(solver.next_round(), carry)
+        assert record is not None  # every answer is there
+        log.append(record)
+        self.n_rounds = solver.n_rounds
+        self._say(record)
+        return record
 
     def _private(self, hello: dict[str, dict[str, Any]]) -> dict[str, Any]:
         """A private run, from its first round; what was released is never asked for twice."""
@@ -316,11 +320,17 @@ class Coordinator:
         problem, _ = problem_of(self.config, self.names, widths, own)
         hub = self._connected(problem, hello, None)
         solver = solver_of_private(self.config, problem, labels, self.folder, self.run, hub)
-        asked = [m for m, name in enumerate(self.names) if name in hello]
+        history, status = list[RoundRecord](), None
         try:
             with self.folder.open_log() as log:
-                result = converse(private_run(solver, asked, self.run, log), hub.carry)
-            assert result is not None  # every answer is there
+                while status is None:
+                    history.append(self._round(solver, hub.carry, log))
+                    log.sync()
+                    status = solver.stop_reason(history[-1])
+            message, weights = solver.describe(status, history[-1]), solver.party_weights()
+            result = SolveResult(weights, solver.intercept, status, message, history)
+            keep = {"model_id": model_id_of(self.run, result.record.round)}
+            hub.carry(Exchange([Call(m, "keep", keep) for m, name in enumerate(self.names) if name in hello]))
             comparison = solver.compare(result.weights, result.intercept)
         finally:
             solver.close()
