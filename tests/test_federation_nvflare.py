@@ -364,9 +364,12 @@ def test_a_stranger_is_refused_by_both_sides(stage: Stage, carrier: Carrier, tmp
     with Stage(tmp_path / "x", ["bank"]) as other:
         other.provision()
         kit = other.kits["bank"]
-        edit(kit.path / "startup/fed_client.json",
-             lambda c: c["servers"][0]["service"].update(target=f"localhost:{port}"))  # fmt: skip
-        assert any("its certificate is not right" in text for text in failed(open_kit(kit.path)))
+        theirs = ssl.create_default_context(cafile=str(kit.root))
+        with (
+            socket.create_connection(("localhost", port), 10) as plain,
+            pytest.raises(ssl.SSLCertVerificationError),
+        ):
+            theirs.wrap_socket(plain, server_hostname="localhost")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         context.load_cert_chain(kit.certificate, kit.key)
@@ -399,12 +402,12 @@ def scored(carrier: Carrier, parties: Parties, run: Path) -> bytes:
     setup = Setup({}, "test", list(NAMES), "server", {}, None, None, "")
     labels, out = parties.folder / "labels" / "labels.h5", parties.folder / "scores"
     with pytest.raises(WaitingError, match="have not approved"):
-        ask_predictions(setup, carrier.ask, run, labels, out, None, print)
+        ask_predictions(setup, carrier.ask, run, labels, out, None)
     task = json.loads((out / "task.json").read_text())["task"]
     for name in NAMES:
         state = parties.home(name) / "agent"
         confirmed(agent_approve, asked_file(task, state), None, state, rows=parties.home(name) / f"{name}.h5")
-    return ask_predictions(setup, carrier.ask, run, labels, out, None, print).score.tobytes()
+    return ask_predictions(setup, carrier.ask, run, labels, out, None).score.tobytes()
 
 
 @slow

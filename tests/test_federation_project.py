@@ -350,7 +350,7 @@ def test_a_damaged_response_is_asked_for_again(tmp_path: Path) -> None:
         return encode_message(Message(asked.run, name, 0, digest_of(raw), given))
 
     def align() -> Any:
-        return _align(ask, "0" * 16, ["bank"], ids, tmp_path, print)
+        return _align(ask, "0" * 16, ["bank"], ids, tmp_path)
 
     with pytest.raises(FormatError):
         align()

@@ -382,8 +382,8 @@ def add_up_with_own_columns(folder: Path, party: Party) -> None:
         return party.agent.handle(CALLER, name, raw)
 
     with pytest.raises(ConfigError, match="--own"):
-        ask_predictions(setup, ask, run, folder / "rows.json", folder / "out", None, print)
-    found = ask_predictions(setup, ask, run, folder / "rows.json", folder / "out", own, print)
+        ask_predictions(setup, ask, run, folder / "rows.json", folder / "out", None)
+    found = ask_predictions(setup, ask, run, folder / "rows.json", folder / "out", own)
     shutil.copy(party.state / party.run / f"{NAME}.h5", run / "model")
     expected = predict_partition(run, folder / "new.parts")
     assert found.score.tobytes() == expected.score.tobytes()

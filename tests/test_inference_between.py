@@ -230,7 +230,7 @@ def assert_as_whole(tables, own, whole):
     assert [t.statistic for t in own.tests] == pytest.approx([t.statistic for t in whole.tests], rel=1e-6)
 
 
-ASK = {"covariance": "HC1", "level": 0.95, "say": lambda _: None}
+ASK = {"covariance": "HC1", "level": 0.95}
 
 
 def inferred(folder, out):

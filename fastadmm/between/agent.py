@@ -54,7 +54,8 @@ from fastadmm.between.schema import (
     run_identifier,
 )
 from fastadmm.between.scoring import ALIGNMENTS, Home
-from fastadmm.between.session import STATE, Session, classes_of
+from fastadmm.between.session import STATE, Session
+from fastadmm.between.socket import LONGEST
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError, InputError, StorageError
 from fastadmm.files.atomic import refuse_parent, remove_leftovers, shown, storage_errors, write_whole
@@ -327,7 +328,7 @@ def party_step(
         if not (state / STATE).exists():
             site.check()
         with counted_refusals(state):
-            envelope = open_letter(request, most_bytes(party.n_samples, classes_of(state / STATE)))
+            envelope = open_letter(request, LONGEST)
             asked = request_of(envelope, party.n_samples, place)
         if asked.party != party.name:
             raise InputError(f"{place}: for {asked.party}, but {shown(data)} is of {party.name}")
@@ -411,7 +412,7 @@ def party_approve(
     """Write the approval of a run's first request, for the owner of the data to edit."""
     party = open_party(data)
     place, n = shown(request), party.n_samples
-    asked = request_of(open_letter(request, most_bytes(n)), n, place)
+    asked = request_of(open_letter(request, LONGEST), n, place)
     approval = approve(asked, party, place, out)
     write_approval(approval, force=force)
     return run_words(approval, party, asked.calls[0][1], [ledger_words(ledger, party)])

@@ -44,9 +44,6 @@ Ask = Callable[[str, bytes, float], bytes]
 #: process: it may have to compile and to factorise.
 _SECONDS, _FIRST_SECONDS = 60.0, 300.0
 
-#: Seconds before each further attempt to reach a party that was lost; from the first again after every round.
-PAUSES = (1.0, 4.0, 15.0, 60.0)
-
 #: Seconds after which it is said who has not answered yet.
 _PATIENT = 5.0
 

@@ -59,7 +59,7 @@ def federate_predict(
     """Score rows whose features the parties have."""
     setup = read_setup(config)
     with setup.opened(say, ends=False) as ask:
-        return ask_predictions(setup, ask, run, rows, out, own, say)
+        return ask_predictions(setup, ask, run, rows, out, own)
 
 
 def federate_evaluate(config: Path, run: Path, test: Path, out: Path, **how: Any) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def federate_evaluate(config: Path, run: Path, test: Path, out: Path, **how: Any
 
 
 def ask_predictions(
-    setup: Setup, ask: Ask, run: Path, rows: Path, out: Path, own: Path | None, say: Callable[[str], None]
+    setup: Setup, ask: Ask, run: Path, rows: Path, out: Path, own: Path | None
 ) -> Predictions:
     """Predict rows whose features the parties have, with a given way to ask them."""
     identifier = coordinator_of(run).run
@@ -94,7 +94,7 @@ def ask_predictions(
         if own is not None and not paths[setup.own_name].exists():
             # It stays here: only the sum with the others is written for anybody.
             partial_predict(run, own, paths[setup.own_name], allow_infinite_epsilon=True)
-        ask_all(ask, {name: task_request(task, name, "contribute", arguments) for name in asked}, take, say)
+        ask_all(ask, {name: task_request(task, name, "contribute", arguments) for name in asked}, take)
         predictions = combine_contributions(run, list(paths.values()), labels=rows if has_offset else None)
         with csv_file(out / PREDICTIONS) as file:
             write_predictions(file, predictions)
@@ -144,12 +144,10 @@ def federate_infer(
 ) -> Inference:
     """Standard errors of a run's model whose parties have agents."""
     with read_setup(config).opened(say, ends=False) as ask:
-        return ask_inference(ask, run, out, covariance=covariance, level=level, say=say)
+        return ask_inference(ask, run, out, covariance=covariance, level=level)
 
 
-def ask_inference(
-    ask: Ask, run: Path, out: Path, *, covariance: str, level: float, say: Callable[[str], None]
-) -> Inference:
+def ask_inference(ask: Ask, run: Path, out: Path, *, covariance: str, level: float) -> Inference:
     """Standard errors of a run's model, with a given way to ask the parties."""
     asked, about, names = _asked(run, covariance, level)
     with (
@@ -164,7 +162,7 @@ def ask_inference(
                 for call in exchange.calls
             }
             answers: dict[str, dict[str, Any]] = {}
-            ask_all(ask, tasks, answers.__setitem__, say)
+            ask_all(ask, tasks, answers.__setitem__)
             return [answers[name] for name in tasks]
 
         found = converse(inferring(asked, engine), carry)
@@ -221,12 +219,10 @@ def federate_align(
     own = np.array(ids.texts(), dtype=object)
     about = {"parties": setup.elsewhere, "n_ids": len(own), "ids": row_digest(own)}
     with setup.opened(say, ends=False) as ask, task_folder(out, "align", about) as task:
-        return _align(ask, task, setup.elsewhere, ids, out, say)
+        return _align(ask, task, setup.elsewhere, ids, out)
 
 
-def _align(
-    ask: Ask, task: str, parties: list[str], ids: TableIds, out: Path, say: Callable[[str], None]
-) -> tuple[Alignment, list[str]]:
+def _align(ask: Ask, task: str, parties: list[str], ids: TableIds, out: Path) -> tuple[Alignment, list[str]]:
     from fastadmm.data_tools.alignment import read_alignment, write_alignment
     from fastadmm.data_tools.psi import psi_finish, psi_request
 
@@ -242,7 +238,7 @@ def _align(
             write_whole(responses[name], answer["response"].tobytes())
 
         missing = [name for name in parties if not responses[name].exists()]
-        ask_all(ask, {name: task_request(task, name, "intersect", arguments) for name in missing}, keep, say)
+        ask_all(ask, {name: task_request(task, name, "intersect", arguments) for name in missing}, keep)
         try:
             alignment, report = psi_finish(ids, out / _KEY, list(responses.values()))
         except FastadmmError:
@@ -259,5 +255,5 @@ def _align(
     alignment = read_alignment(out / ROWS)
     found = {"alignment": np.frombuffer(read_bytes(out / ROWS, LONGEST), np.uint8)}
     told = {name: task_request(task, name, "align", found) for name in parties}
-    ask_all(ask, told, lambda name, answer: None, say)
+    ask_all(ask, told, lambda name, answer: None)
     return alignment, report

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -16,13 +17,16 @@ from fastadmm.between.hub import Ask
 from fastadmm.between.kit import open_kit
 from fastadmm.between.letters import ask_by_file
 from fastadmm.between.nvflare_app import SERVER_NAME
-from fastadmm.between.socket import Socket
+from fastadmm.between.socket import Lost, Socket
 from fastadmm.errors import ConfigError
 from fastadmm.files.atomic import shown
 from fastadmm.runs.config import read_config
 
 #: Carriers, as an address begins with them; ``file``: features of the label holder's own.
 _OWN, _UNIX, _NVFLARE, _FILES = "file", "unix", "nvflare", "files"
+
+#: Seconds before each further attempt to reach a party that was lost.
+PAUSES = (1.0, 4.0, 15.0, 60.0)
 
 #: Keys of the table ``federation``.
 _KEYS = ("kit", "name", "parties", "relay")
@@ -71,7 +75,21 @@ class Setup:
             if self.own is not None and self.own_state is not None:
                 own = _agreeing(self.own, self.own_state, self.caller, say)
                 asks[self.own_name] = stack.enter_context(own)
-            yield lambda name, raw, seconds: asks[name](name, raw, seconds)
+            yield lambda name, raw, seconds: persistent(partial(asks[name], name, raw, seconds), say)
+
+
+def persistent(ask: Callable[[], bytes], say: Callable[[str], None]) -> bytes:
+    """An answer, which is asked for again where a party was lost: it may come back."""
+    for pause in PAUSES:
+        try:
+            return ask()
+        except Lost as error:
+            say(f"{error}; next attempt in {pause:g} s")
+            time.sleep(pause)
+    try:
+        return ask()
+    except Lost as error:
+        raise Lost(f"{error}; the same command goes on where this has ended") from None
 
 
 @contextmanager

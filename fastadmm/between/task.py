@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import secrets
-import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from fastadmm.between.hub import PAUSES, Ask, collect, opened_answer
+from fastadmm.between.hub import Ask, collect, opened_answer
 from fastadmm.between.schema import (
     KINDS,
     ProtocolError,
@@ -21,13 +20,11 @@ from fastadmm.between.schema import (
     encode_request,
     run_identifier,
 )
-from fastadmm.between.socket import LONGEST, Lost
+from fastadmm.between.socket import LONGEST
 from fastadmm.errors import ConfigError, FormatError
 from fastadmm.files.atomic import remove_leftovers, shown, storage_errors, write_json
 from fastadmm.files.reading import json_of, read_json
 from fastadmm.runs.folder import run_lock
-
-T = TypeVar("T")
 
 #: Bytes of the description of runs that are approved together.
 _MOST_RUNS = 1 << 20
@@ -86,38 +83,17 @@ def task_folder(path: Path, kind: str, about: Mapping[str, Any]) -> Iterator[str
         yield run_identifier(known["task"], shown(file))
 
 
-def persistent(
-    go: Callable[[], T], say: Callable[[str], None], remedy: str, pauses: list[float] | None = None
-) -> T:
-    """What ``go`` gives, which is tried again where a party was lost: it may come back."""
-    pauses = list(PAUSES) if pauses is None else pauses
-    while True:
-        try:
-            return go()
-        except Lost as error:
-            if not pauses:
-                raise Lost(f"{error}; {remedy}") from None
-            say(f"{error}; next attempt in {pauses[0]:g} s")
-            time.sleep(pauses.pop(0))
-
-
-def ask_all(ask: Ask, tasks: Mapping[str, Request], take: Take, say: Callable[[str], None]) -> None:
-    """Ask parties at once, those that are lost again, until all have answered."""
-    waiting = dict(tasks)
+def ask_all(ask: Ask, tasks: Mapping[str, Request], take: Take) -> None:
+    """Ask parties at once."""
 
     def keep(name: str, raw: bytes) -> None:
-        task, place = waiting[name], f"party {name}"
+        task, place = tasks[name], f"party {name}"
         found = opened_answer(raw, LONGEST, task.calls[0], -1, place)
         take(name, answer_to(found, task, digest_of(encode_request(task)), place).answer)
-        del waiting[name]
 
-    def once() -> None:
-        one = next(iter(waiting.values()))
-        with ThreadPoolExecutor(len(waiting)) as pool:
-            works = {
-                name: pool.submit(ask, name, encode_request(task), _SECONDS) for name, task in waiting.items()
-            }
-        collect(works, keep, f"task {one.run}", one.run, KINDS.get(one.call, "align"))
-
-    if waiting:
-        persistent(once, say, "the same command goes on where this task is")
+    if not tasks:
+        return
+    one = next(iter(tasks.values()))
+    with ThreadPoolExecutor(len(tasks)) as pool:
+        works = {name: pool.submit(ask, name, encode_request(task), _SECONDS) for name, task in tasks.items()}
+    collect(works, keep, f"task {one.run}", one.run, KINDS.get(one.call, "align"))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fastadmm.between.coordinator import RUN, Coordinator
-from fastadmm.between.hub import PAUSES, Ask, Elsewhere
+from fastadmm.between.hub import Ask, Elsewhere
 from fastadmm.between.letters import Letters, Waiting
 from fastadmm.between.run_problem import (
     answers_of,
@@ -22,7 +22,6 @@ from fastadmm.between.run_problem import (
 )
 from fastadmm.between.schema import approve_command
 from fastadmm.between.setup import Setup, read_setup
-from fastadmm.between.task import persistent
 from fastadmm.errors import ConfigError, FormatError
 from fastadmm.files.atomic import remove_leftovers, shown, storage_errors
 from fastadmm.files.reading import read_bytes
@@ -222,20 +221,9 @@ def begun(setup: Setup, out: Path, say: Callable[[str], None]) -> RunFolder:
 def train_run(
     folder: RunFolder, ask: Ask, say: Callable[[str], None], rounds: Callable[[RoundRecord], None]
 ) -> dict[str, Any]:
-    """Train to the end of a run; a party that was lost may come back."""
-    pauses, made = list(PAUSES), 0
-
-    def count(record: RoundRecord) -> None:
-        nonlocal made
-        if record.round > made:
-            pauses[:], made = PAUSES, record.round
-            rounds(record)
-
-    def go() -> dict[str, Any]:
-        with closing(Coordinator(folder, ask, count, tell=say)) as run:
-            return run.advance()
-
-    return persistent(go, say, "the same command goes on where this run is", pauses)
+    """Train to the end of a run."""
+    with closing(Coordinator(folder, ask, rounds, tell=say)) as run:
+        return run.advance()
 
 
 def _check_same(setup: Setup, folder: RunFolder) -> None:
