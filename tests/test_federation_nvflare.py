@@ -2,12 +2,17 @@
 
 import json
 import os
+import re
 import shutil
 import socket
 import ssl
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,10 +21,12 @@ from fastadmm.between.audit import read_audit
 from fastadmm.between.carrier import Carrier, session
 from fastadmm.between.consent import agent_approve, asked_file
 from fastadmm.between.kit import ALLOWED, Kit, check, harden, open_kit, write_job
+from fastadmm.between.nvflare_app import END, SIMULATED, SimulatedAgent, read_socket
 from fastadmm.between.predict import ask_predictions
+from fastadmm.between.recipe import VerticalGLMRecipe, _begun
 from fastadmm.between.setup import Setup
-from fastadmm.between.socket import Lost, Server, serve
-from fastadmm.errors import ConfigError, InputError, StorageError, WaitingError
+from fastadmm.between.socket import Lost, Server, Socket, serve
+from fastadmm.errors import ConfigError, FastadmmError, InputError, StorageError, WaitingError
 from fastadmm.runs.config import make_config
 from fastadmm.runs.predict import predict_partition
 from fastadmm.runs.train import start_run
@@ -29,6 +36,7 @@ from federation_tools import Parties, begin_run, confirmed, federated
 from nvflare_stage import ADMIN, SERVER, Stage
 from rounds_tools import NAMES, PROVED, data_of, part_of, separate
 from run_tools import logged, result_of
+from scripts import script_of
 
 pytest.importorskip("nvflare", reason='needs NVFlare: pip install "fastadmm[nvflare]"')
 
@@ -97,10 +105,11 @@ def test_a_kit_as_it_comes_is_not(stage: Stage, tmp_path: Path) -> None:
         (lambda kit: edit(kit.path / "startup/fed_server.json",
                           lambda c: c["servers"][0].update(connection_security="tls")),
          "fed_server.json: connection_security is tls; must be mtls"),
+        (lambda kit: (kit.local / SIMULATED).write_text("{}"), "fastadmm-simulated.json: of a simulation"),
         (lambda kit: kit.key.chmod(0o644), "server.key: others may read it"),
         (lambda kit: (kit.local / "authorization.json").write_text("{"), "not JSON"),
     ],
-    ids=["rights", "classes", "tls", "mode", "json"],
+    ids=["rights", "classes", "tls", "simulated", "mode", "json"],
 )  # fmt: skip
 def test_what_is_wrong_is_named(
     change: Callable[[Kit], object], words: str, stage: Stage, tmp_path: Path
@@ -196,7 +205,14 @@ def test_a_host_that_nobody_knows(stage: Stage, tmp_path: Path) -> None:
         pass
 
 
-# --- jobs ---------------------------------------------------------------------------------------------------
+# --- recipes ------------------------------------------------------------------------------------------------
+
+
+def configured(stage: Stage, **values: object) -> dict[str, object]:
+    """A configuration for sites of their own."""
+    parties = {name.title(): f"nvflare:{name}" for name in SITES}
+    places = {"kit": str(stage.kits[ADMIN].path), "relay": str(stage.sockets[SERVER])}
+    return {"data": "labels.h5", "lambda": 1e-2, "federation": {**places, "parties": parties}, **values}
 
 
 def components(file: Path) -> dict[str, dict[str, object]]:
@@ -213,17 +229,164 @@ def components(file: Path) -> dict[str, dict[str, object]]:
     return found
 
 
-def test_a_job_names_what_is_installed(tmp_path: Path) -> None:
-    """It holds no code."""
-    own = write_job(tmp_path, SITES)
+def test_a_recipes_job_names_what_is_installed(stage: Stage, tmp_path: Path) -> None:
+    """It holds no code, and is the carrier's."""
+    VerticalGLMRecipe(configured(stage), name="glm", min_clients=2).export(str(tmp_path))
+    own, known = tmp_path / "glm", write_job(tmp_path / "known", SITES)
     files = [path.relative_to(own) for path in own.rglob("*") if path.is_file()]
     assert {path.suffix for path in files} == {".json"}
     assert "custom" not in {part for path in files for part in path.parts}
     for path in files:
+        ours, theirs = (json.loads((job / path).read_text()) for job in (own, known))
+        assert {**ours, "name": ""} == {**theirs, "name": ""}
         if path.name != "meta.json":
             found = components(own / path)
             assert set(found) <= set(ALLOWED)
             assert all(found[name] == {} for name in found if name.startswith("fastadmm."))
+
+
+def sites_of(folder: Path) -> dict[str, dict[str, str]]:
+    """What the sites a and b are told."""
+    return {
+        site: {"data": str(folder / name / f"{name}.h5"), "approval": "asked"}
+        for site, name in zip("ab", NAMES)
+    }
+
+
+def recipe_with(folder: Path, own: dict[str, dict[str, str]], **values: object) -> VerticalGLMRecipe:
+    """A recipe for the simulator."""
+    config = {"data": str(folder / "labels" / "labels.h5"), "lambda": 1e-2, **values}
+    recipe = VerticalGLMRecipe({key: value for key, value in config.items() if value is not None}, name="glm")
+    recipe.set_per_site_config(own)
+    return recipe
+
+
+@pytest.mark.parametrize(
+    ("own", "values", "words"),
+    [
+        ({"data": None}, {}, r"site 'b': key 'data' is missing"),
+        ({"approval": None}, {}, r"site 'b': key 'approval': in the simulator 'asked'"),
+        ({"state": "x"}, {}, r"site 'b': key 'state' is unknown; known: approval, data"),
+        ({"data": "no.h5"}, {}, r"no\.h5"),
+        ({}, {"data": None}, r"key 'data' is missing: name the label file"),
+        ({}, {"lambda": -1.0}, r"lambda"),
+        ({}, {"loss": "hing"}, r"loss"),
+        ({}, {"federation": {"parties": {"x": "nvflare:b"}}}, r"parties: party-1 is not 'nvflare:a'"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_simulation_is_one_line(
+    own: dict[str, str | None], values: dict[str, object], words: str, tmp_path: Path
+) -> None:
+    sim_env = pytest.importorskip("nvflare.recipe").SimEnv
+    separate(data_of(tmp_path), tmp_path)
+    sites = sites_of(tmp_path)
+    sites["b"] = {key: value for key, value in {**sites["b"], **own}.items() if value is not None}
+    with pytest.raises(FastadmmError, match=words) as caught:
+        recipe_with(tmp_path, sites, **values).run(sim_env(clients=["a", "b"], workspace_root=str(tmp_path)))
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "glm").exists()
+
+
+def test_what_is_wrong_with_a_recipe_is_one_line(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match=r"^min_clients: 3, but there are 2 sites, and all are needed$"):
+        VerticalGLMRecipe(configured(stage), min_clients=3).export(str(tmp_path))
+    with pytest.raises(ConfigError, match=r"^config: no site is named: "):
+        VerticalGLMRecipe({"data": "labels.h5"}).export(str(tmp_path))
+    with pytest.raises(StorageError, match=r"no\.toml"):
+        VerticalGLMRecipe(tmp_path / "no.toml")
+    monkeypatch.setattr("fastadmm.between.recipe.Recipe", object)
+    with pytest.raises(
+        ConfigError, match=r"NVFlare is missing: this needs the packages of an extra; install"
+    ):
+        VerticalGLMRecipe({"data": "labels.h5"})
+
+
+@pytest.mark.parametrize("kind", ["asked", "sums"])
+def test_a_simulation_has_the_bits_of_one_process(kind: str, tmp_path: Path) -> None:
+    """The simulator is played, in this process."""
+    values = {"lambda": 1e-2, **({"scheme": "subspace", "secrecy": "sums"} if kind == "sums" else {})}
+    separate(data := data_of(tmp_path), tmp_path)
+    start_run(make_config({"data": str(data), "threads": 1, **values}), tmp_path / "one")
+    ways, ended = dict(zip("ab", NAMES)), threading.Event()
+
+    class Played(pytest.importorskip("nvflare.recipe").SimEnv):  # type: ignore[misc]
+        def deploy(self, job: object) -> str:
+            local = tmp_path / "glm" / "local"
+            assert set(json.loads((local / "resources.json").read_text())["class_allow_list"]) == set(ALLOWED)
+            for site in ("server", *ways):
+                (tmp_path / "glm" / site).mkdir()
+            options = json.loads((local / SIMULATED).read_text())
+            agents = {site: SimulatedAgent(options[site]) for site in ways}
+
+            def answer(caller: str, party: str, raw: bytes) -> bytes:
+                if not party:
+                    ended.set() if raw == END else None
+                    return b"{}"
+                site, _, name = party.partition("/")
+                return agents[site].ask(name, raw, 60.0, "server")
+
+            relay = serve(read_socket(local), answer)
+            assert ended.wait(60)
+            relay.stop()
+            for agent in agents.values():
+                agent.close()
+            return "glm"
+
+    run = recipe_with(tmp_path, sites_of(tmp_path), **values).execute(
+        Played(clients=list(ways), workspace_root=str(tmp_path))
+    )
+    workspace = Path(run.get_result())
+    assert (workspace / "server" / "run" / "result.json").exists()
+    for site, name in ways.items():
+        (part,) = workspace.glob(f"{site}/state/*/{name}.h5")
+        assert part_of(part) == part_of(tmp_path / "one" / "model" / f"{name}.h5")
+
+
+def test_a_recipe_trains_where_agents_answer(stage: Stage, tmp_path: Path) -> None:
+    """NVFlare's part is played: the job begins at once. Approvals come when the recipe says that it waits."""
+    spec = pytest.importorskip("nvflare.recipe.spec")
+    separate(data := data_of(tmp_path), tmp_path)
+    start_run(make_config({"data": str(data), "threads": 1, "lambda": 1e-2}), tmp_path / "one")
+    parties, out = Parties(tmp_path), tmp_path / "run"
+    relay, asked_for = stage.sockets[SERVER], list[str]()
+    servers = list[Server]()
+
+    def answer(caller: str, party: str, raw: bytes) -> bytes:
+        asked_for.append(raw.decode() if not party else "")
+        name = party.rpartition("/")[2]
+        return parties.agent(name).handle("server", name, raw) if party else versions
+
+    class Played(spec.ExecEnv):
+        def deploy(self, job: object) -> str:
+            servers.append(serve(relay, answer))
+            return "job"
+
+        get_job_status = get_job_result = lambda self, job_id, timeout=0.0: None
+        abort_job = get_job_status
+
+    def say(line: str) -> None:
+        if line.startswith("waiting: "):
+            parties.approve(out)
+
+    ways = dict(zip(NAMES, SITES))
+    versions = json.dumps(dict.fromkeys(ways.values(), __version__)).encode()
+    table = configured(stage)["federation"]
+    assert isinstance(table, dict)
+    table["parties"] = {name: f"nvflare:{site}" for name, site in ways.items()}
+    values = {"data": str(tmp_path / "labels" / "labels.h5"), "lambda": 1e-2, "federation": table}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fastadmm.between.recipe._PAUSE", 0.01)
+        run = VerticalGLMRecipe(values, out=out, say=say).execute(Played())
+    servers[0].stop(0)
+    parties.close()
+    assert run.get_job_id() == "job"
+    assert run.get_result() == str(out)
+    assert asked_for[-1] == "end"
+    for name in NAMES:
+        (part,) = parties.home(name).glob(f"agent/*/{name}.h5")
+        assert part_of(part) == part_of(tmp_path / "one" / "model" / f"{name}.h5")
 
 
 # --- processes ----------------------------------------------------------------------------------------------
@@ -258,7 +421,18 @@ def agents(stage: Stage) -> Iterator[Echo]:
 
 
 @pytest.fixture(scope="module")
-def carrier(stage: Stage, agents: Echo) -> Iterator[Carrier]:
+def carrier(stage: Stage, agents: Echo, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Carrier]:
+    """Its first job is that of a recipe."""
+    exported = tmp_path_factory.mktemp("exported")
+    VerticalGLMRecipe(configured(stage), name="glm").export(str(exported))
+    until = time.monotonic() + 60
+    while True:
+        with suppress(Lost), session(stage.kits[ADMIN]) as server:
+            if len(server("check_status", "server").get("clients", [])) == len(SITES):
+                server("submit_job", str(exported / "glm"))
+                break
+        assert time.monotonic() < until
+    assert _begun(Socket(stage.sockets[SERVER]), lambda: time.monotonic() > until)
     with Carrier(stage.kits[ADMIN], stage.sockets[SERVER], {name.title(): name for name in SITES}) as carrier:
         asked(carrier, "Bank", b"")
         yield carrier
@@ -458,3 +632,31 @@ def test_every_kind_of_run_has_the_bits_of_one_process(
         parties.close()
     for site in ways.values():
         agents.start(site)
+
+
+EXAMPLE = Path(__file__).parents[1] / "docs" / "examples" / "vertical_glm"
+
+
+@slow
+class TestExample:
+    """Beside the others, which share a server and sites."""
+
+    def test_it_runs_to_what_it_shows(self, tmp_path: Path) -> None:
+        """In NVFlare's simulator, to the bits of one process."""
+        said = ""
+        for program in ("prepare_data.py", "job.py"):
+            more = ["--workspace", str(tmp_path / "w")] if program == "job.py" else []
+            command = [sys.executable, "-P", str(EXAMPLE / program), *more]
+            done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stdout + done.stderr
+            said += done.stdout
+        readme = (EXAMPLE / "README.md").read_text(encoding="utf-8")
+        shown = [line for line in readme.splitlines() if re.match(r"(breast_cancer|diabetes): ", line)]
+        assert shown == [line for line in said.splitlines() if re.match(r"(breast_cancer|diabetes): ", line)]
+        settings = script_of(str(EXAMPLE / "job.py")).SETTINGS
+        for table, values in settings.items():
+            parts = tmp_path / "data" / table / "parts"
+            start_run(make_config({"data": str(parts), **values}), tmp_path / table)
+            for site in ("site-1", "site-2"):
+                (part,) = (tmp_path / "w" / table / site).glob(f"state/*/{site}.h5")
+                assert part_of(part) == part_of(tmp_path / table / "model" / f"{site}.h5")

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from fastadmm.between.nvflare_app import (
     SETTINGS,
+    SIMULATED,
     CoordinatorRelay,
     PartyRelay,
     read_socket,
@@ -145,13 +146,11 @@ def _resources(kit: Kit) -> dict[str, Any]:
     return resources
 
 
-def write_job(directory: Path, sites: Sequence[str]) -> Path:
-    """Write a job's folder: it names what every site has installed."""
+def fill_job(job: Any, sites: Sequence[str]) -> None:
+    """Name in a job of NVFlare what every site has installed."""
     from nvflare.collab.runtime.controller import CollabController
     from nvflare.collab.runtime.executor import CollabExecutor
-    from nvflare.job_config.api import FedJob
 
-    job = FedJob("fastadmm")
     job.set_app_packages(["fastadmm"])
     job.job.min_clients, job.job.mandatory_clients = len(sites), list(sites)
     # How often sites ask for what is to be done, in seconds; twice before the job begins.
@@ -161,6 +160,14 @@ def write_job(directory: Path, sites: Sequence[str]) -> Path:
     for site in sites:
         job.to(PartyRelay(), site, id="relay")
         job.to(CollabExecutor(client_obj_id="relay"), site, tasks=["*"])
+
+
+def write_job(directory: Path, sites: Sequence[str]) -> Path:
+    """Write a job's folder."""
+    from nvflare.job_config.api import FedJob
+
+    job = FedJob("fastadmm")
+    fill_job(job, sites)
     job.export_job(str(directory))
     return directory / "fastadmm"
 
@@ -256,7 +263,9 @@ def _settings(kit: Kit) -> Findings:
 
 
 def _socket(kit: Kit) -> Findings:
-    path = read_socket(kit.local)
+    path, simulated = read_socket(kit.local), kit.local / SIMULATED
+    if simulated.exists():
+        yield Finding(False, f"{simulated}: of a simulation, whose sites' processes have features; remove it")
     if kit.kind == "server":
         there = path.parent.is_dir()
         yield Finding(there, f"{path.parent}: {'is there' if there else 'no such directory'}")

@@ -41,13 +41,19 @@ class PartyRelay:
         from nvflare.collab import collab
 
         self._collab: Any = collab
-        self._socket: Socket | None = None
+        self._socket: Socket | SimulatedAgent | None = None
         self.open = collab.init(self._open)
         self.exchange = collab.publish(self._exchange)
         self.version = collab.publish(lambda: __version__)
 
     def _open(self) -> None:
-        self._socket = Socket(read_socket(self._collab.workspace.get_site_config_dir()))
+        local = Path(self._collab.workspace.get_site_config_dir())
+        simulated = local / SIMULATED
+        self._socket = (
+            SimulatedAgent(read_json(simulated)[self._collab.site_name])
+            if simulated.exists()
+            else Socket(read_socket(local))
+        )
 
     def _exchange(self, party: str, raw: bytes, seconds: float) -> bytes | None:
         assert self._socket is not None
@@ -57,6 +63,27 @@ class PartyRelay:
             # What is raised here would reach the server with all its text.
             logging.getLogger(__name__).warning("%s", lost)
             return None
+
+
+class SimulatedAgent:
+    """The agent of a site of NVFlare's simulator, in the site's own process; asked as a socket is."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        from fastadmm.between.agent import Agent
+
+        say = logging.getLogger(__name__).warning
+        paths: dict[str, Any] = {
+            key: Path(value) if isinstance(value, str) else value for key, value in options.items()
+        }
+        self._agent = Agent(say=lambda line: say("%s", line), **paths)
+
+    def ask(self, party: str, raw: bytes, seconds: float, caller: str) -> bytes:
+        """Answer, or refuse."""
+        return self._agent.handle(caller, party, raw)
+
+    def close(self) -> None:
+        """Let go of the agent's files."""
+        self._agent.close()
 
 
 class CoordinatorRelay:
@@ -114,8 +141,9 @@ class CoordinatorRelay:
         return bytes(answer)
 
 
-#: A file in a kit's directory ``local``.
-SETTINGS = "fastadmm.json"
+#: Names of files in a kit's directory ``local``; the second one in NVFlare's simulator alone: options of each
+#: site's agent.
+SETTINGS, SIMULATED = "fastadmm.json", "fastadmm-simulated.json"
 
 
 def read_socket(local: str | Path) -> Path:

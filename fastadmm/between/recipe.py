@@ -1,0 +1,296 @@
+"""A recipe of NVFlare: training between organisations as one of its jobs.
+
+The job names the relays that every site has installed; neither code nor arguments travel with it. The
+coordinator is in the process that executes the recipe. In the simulator each site's process has an agent; in
+production the owners' own agents answer.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from fastadmm.between.consent import agree, approve_fingerprints
+from fastadmm.between.coordinator import RUN
+from fastadmm.between.host import KEYS
+from fastadmm.between.kit import ALLOWED, INSTALL_HINT, fill_job
+from fastadmm.between.nvflare_app import (
+    END,
+    HELLO,
+    SIMULATED,
+    write_socket,
+)
+from fastadmm.between.setup import Setup, persistent, setup_of
+from fastadmm.between.socket import Lost, Socket
+from fastadmm.between.train import begun, train_run
+from fastadmm.errors import ConfigError, InputError, StorageError, WaitingError
+from fastadmm.files.atomic import storage_errors, write_json
+from fastadmm.files.reading import read_bytes, read_json
+from fastadmm.runs.config import read_config
+from fastadmm.store.party_file import open_party
+
+try:
+    from nvflare.recipe.spec import Recipe
+except ImportError:  # which is said where a recipe is made
+    Recipe = object
+
+__all__ = ["VerticalGLMRecipe"]
+
+#: Approves in the simulator whatever the coordinator asks, as an owner does who confirms what is shown.
+ASKED = "asked"
+
+#: What a site's own configuration may have: options of ``agent run``, and how it approves.
+_KEYS = ("approval", "data", "ledger", "test", "threads", "validation")
+
+#: Seconds between two looks at a job that begins, or at approvals, and until a job has begun.
+_LOOK, _PAUSE, _BEGIN = 0.1, 5.0, 300.0
+
+
+class VerticalGLMRecipe(Recipe):
+    """Train a generalised linear model of all sites' columns, of which each site keeps its own.
+
+    Its ``execute`` takes an environment of NVFlare. In the simulator every site names its data, and approves:
+    ``set_per_site_config(recipe, {"site-1": {"data": "bank.h5", "approval": "asked"}, ...})``. In production
+    agents run at the sites (``fastadmm agent run``), and ``config`` has the table ``federation`` of
+    ``fastadmm federate train``.
+
+    Parameters
+    ----------
+    config : str, pathlib.Path or dict
+        Settings of ``fastadmm train``, as a TOML file or a dictionary; ``data`` is the label file.
+    name : str
+        Name of the job.
+    min_clients : int, optional
+        Number of sites. All take part in every round, so any other number is refused.
+    out : str or pathlib.Path, optional
+        Directory of the run, which is continued if it is there; by default ``NAME`` here. In the simulator it
+        is ``server/run`` in the workspace, new each time.
+    say : callable, optional
+        Is given each line about the course of the run; by default it is printed.
+    """
+
+    def __init__(
+        self,
+        config: str | Path | Mapping[str, Any],
+        *,
+        name: str = "vertical_glm",
+        min_clients: int | None = None,
+        out: str | Path | None = None,
+        say: Callable[[str], None] = print,
+    ) -> None:
+        if Recipe is object:
+            raise ConfigError(f"recipe: NVFlare is missing: this {INSTALL_HINT}")
+        from nvflare.job_config.api import FedJob
+
+        if isinstance(config, Mapping):
+            self._values, self._place, self._home = dict(config), "config", Path.cwd()
+        else:
+            path = Path(config)
+            self._values, self._place = read_config(path), str(path)
+            self._home = path.absolute().parent
+        self._min_clients, self._out, self._say = min_clients, Path(out or name).absolute(), say
+        self._own: dict[str, dict[str, Any]] = {}
+        super().__init__(FedJob(name))
+
+    def run(
+        self, env: Any, server_exec_params: dict | None = None, client_exec_params: dict | None = None
+    ) -> Any:
+        """Submit the job, and train.
+
+        Parameters
+        ----------
+        env : nvflare.recipe.spec.ExecEnv
+            Where the job runs.
+        server_exec_params, client_exec_params : dict, optional
+            As of every recipe.
+
+        Returns
+        -------
+        nvflare.recipe.run.Run
+            The job, which has ended with the model trained.
+        """
+        from nvflare.recipe.sim_env import SimEnv
+
+        deploy = partial(super().run, env, server_exec_params, client_exec_params)
+        return self._simulate(env, deploy) if isinstance(env, SimEnv) else self._train_at(deploy)
+
+    # --- the job ------------------------------------------------------------------------------------------
+
+    def _apply_per_site_config(self, config: dict[str, dict[str, Any]]) -> None:
+        for site, own in config.items():
+            for key in own:
+                if key not in _KEYS:
+                    raise ConfigError(f"site {site!r}: key {key!r} is unknown; known: {', '.join(_KEYS)}")
+        self._own = config
+
+    def _sites(self) -> list[str]:
+        """Names of all sites: those with configurations of their own, or those of addresses."""
+        table = self._values.get("federation")
+        if not self._own and isinstance(table, Mapping):
+            addresses = setup_of(dict(self._values), self._place, self._home).addresses
+            sites = [at for way, at in addresses.values() if way == "nvflare"]
+        else:
+            sites = list(self._own)
+        if not sites:
+            raise ConfigError(
+                f"{self._place}: no site is named: give set_per_site_config each site's data, "
+                'or the configuration a table federation.parties with NAME = "nvflare:SITE"'
+            )
+        if self._min_clients not in (None, len(sites)):
+            raise ConfigError(
+                f"min_clients: {self._min_clients}, but there are {len(sites)} sites, and all are needed"
+            )
+        return sites
+
+    def _prepare_client_apps(self) -> None:
+        fill_job(self._job, self._sites())
+
+    # --- the simulator ------------------------------------------------------------------------------------
+
+    def _simulate(self, env: Any, deploy: Callable[[], Any]) -> Any:
+        """Train beside the simulator, which returns when its job has ended."""
+        workspace = Path(env.workspace_root).absolute() / self.name
+        parties = self._parties(env)
+        # A socket's path must be short.
+        with TemporaryDirectory(prefix="fastadmm-") as short, ThreadPoolExecutor(1) as pool:
+            relay, ended = Socket(Path(short) / "server.sock"), threading.Event()
+            setup = self._setup_simulated(parties, relay.path)
+            # What is wrong is said before anything begins.
+            begun(setup, Path(short) / "run", lambda line: None)
+            self._write_simulated(workspace, relay.path)
+            training = pool.submit(self._train_simulated, setup, relay, workspace, ended.is_set)
+            try:
+                run = deploy()
+            finally:
+                ended.set()
+            training.result()
+            return run
+
+    def _parties(self, env: Any) -> dict[str, str]:
+        """Name of the party of each site, as its features say."""
+        sites = list(env.clients or [f"site-{k + 1}" for k in range(env.num_clients)])
+        if sorted(sites) != sorted(self._sites()):
+            raise ConfigError(f"SimEnv: has the sites {', '.join(sites)}, not {', '.join(self._sites())}")
+        parties = {}
+        for site in self._sites():
+            own = self._own.get(site, {})
+            if "data" not in own:
+                raise ConfigError(f"site {site!r}: key 'data' is missing: name the party's features")
+            if own.get("approval") != ASKED:
+                raise ConfigError(
+                    f"site {site!r}: key 'approval': in the simulator {ASKED!r}: it approves what is asked"
+                )
+            parties[site] = open_party(Path(own["data"])).name
+        return parties
+
+    def _setup_simulated(self, parties: Mapping[str, str], relay: Path) -> Setup:
+        addresses = {party: f"nvflare:{site}" for site, party in parties.items()}
+        table = dict(self._values.get("federation", {"parties": addresses}))
+        for party, address in addresses.items():
+            if table["parties"].get(party) != address:
+                raise ConfigError(f"{self._place}: federation.parties: {party} is not {address!r}")
+        values = self._values | {"federation": table | {"kit": "", "relay": str(relay)}}
+        return setup_of(values, self._place, self._home)
+
+    def _write_simulated(self, workspace: Path, relay: Path) -> None:
+        """The directory ``local``, of which the simulator gives each site a copy."""
+        local = workspace / "local"
+        with storage_errors(local):
+            local.mkdir(parents=True, exist_ok=True)
+            resources = local / "resources.json"
+            known: dict[str, Any] = {"format_version": 2}
+            if resources.exists():
+                known = read_json(resources)
+            allowed = sorted(set(ALLOWED).union(known.get("class_allow_list", ())))
+            write_json(resources, known | {"class_allow_list": allowed})
+            write_socket(local, relay)
+            sites = {}
+            for site, own in self._own.items():
+                files = {key: value for key, value in own.items() if key != "approval"}
+                paths = {
+                    key: value if key == "threads" else os.path.abspath(value) for key, value in files.items()
+                }
+                sites[site] = paths | {"state": str(workspace / site / "state")}
+            write_json(local / SIMULATED, sites)
+
+    def _train_simulated(
+        self, setup: Setup, relay: Socket, workspace: Path, ended: Callable[[], bool]
+    ) -> None:
+        def ask_once(party: str, raw: bytes, seconds: float) -> bytes:
+            if ended():
+                raise StorageError(f"{workspace}: the simulation has ended early; its logs say why")
+            return relay.ask(f"{setup.addresses[party][1]}/{party}", raw, seconds)
+
+        def ask(party: str, raw: bytes, seconds: float) -> bytes:
+            return persistent(partial(ask_once, party, raw, seconds), self._say)
+
+        try:
+            if not _begun(relay, ended):
+                return  # the simulator's own error is raised
+            folder = begun(setup, workspace / "server" / "run", self._say)
+            for site, own in self._own.items():
+                agree(folder.path / RUN, Path(own["data"]), workspace / site / "state")
+            with folder.held():
+                try:
+                    train_run(folder, ask, self._say, lambda record: None)
+                except InputError as error:
+                    if error.refusal != "keys":
+                        raise
+                    for site in self._own:
+                        _compare_keys(read_json(folder.path / RUN)["run"], workspace / site / "state")
+                    train_run(folder, ask, self._say, lambda record: None)
+        finally:
+            with suppress(Lost):
+                relay.ask("", END, _PAUSE)
+
+    # --- between organisations ----------------------------------------------------------------------------
+
+    def _train_at(self, deploy: Callable[[], Any]) -> Any:
+        """Submit the job, and train with the owners' agents, whose approvals are waited for."""
+        setup = setup_of(dict(self._values), self._place, self._home)
+        if setup.nvflare is None:
+            raise ConfigError(f"{self._place}: table 'federation.parties' names no site of NVFlare")
+        folder = begun(setup, self._out, self._say)
+        run = deploy()
+        relay = Socket(setup.nvflare[1])
+        _begun(relay, lambda: str(run.get_status()).startswith("FINISHED"))
+        with setup.opened(self._say) as ask, folder.held():
+            told = ""
+            while True:
+                try:
+                    train_run(folder, ask, self._say, lambda record: None)
+                    # NVFlare has nothing of the result.
+                    run.get_result = lambda timeout=0.0, clean_up=True: str(folder.path)
+                    return run
+                except WaitingError as error:
+                    if told != str(error):
+                        self._say(f"waiting: {error}")
+                        told = str(error)
+                    time.sleep(_PAUSE)
+
+
+def _compare_keys(run: str, state: Path) -> None:
+    """With sums only, tell a site's agent the fingerprints of the others' keys, as their owners would."""
+    keys = read_bytes(state / run / KEYS).decode().splitlines()
+    approve_fingerprints(run, [key.split(": ")[1] for key in keys if "(this party)" not in key], state)
+
+
+def _begun(relay: Socket, ended: Callable[[], bool]) -> bool:
+    """Whether a job has begun, before it has ended."""
+    until = time.monotonic() + _BEGIN
+    while not ended():
+        with suppress(Lost):
+            relay.ask("", HELLO, _PAUSE)
+            return True
+        if time.monotonic() > until:
+            break
+        time.sleep(_LOOK)
+    return False
