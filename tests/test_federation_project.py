@@ -31,6 +31,7 @@ from fastadmm.runs.load import load_run
 from fastadmm.runs.train import start_run
 from fastadmm.store.label_file import open_labels
 from fastadmm.store.model import open_model, open_party_model
+from fastadmm.store.party_file import open_party
 
 from run_tools import run, write_blocks
 
@@ -293,6 +294,33 @@ def test_errors_and_worth_have_the_bits_of_one_process(
         for m, part in zip(members, model.parties):
             own = houses.state(names[m]) / read_json(there / "run.json")["run"] / f"{names[m]}.h5"
             assert open_party_model(own)[0].weights.tobytes() == part.weights.tobytes()
+
+
+def test_labels_with_noise_give_the_bins_of_one_process(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, released, train = home / "project.toml", home / "released.h5", home / "train.parts"
+    noise = ("--label-epsilon", 3, "--ledger", home / "ledger.jsonl", "-o", released)
+    labels = ("federate", "labels", config, released, "-o", home / "labels")
+    true = (*labels[:3], train / "labels.h5", "-o", home / "true")
+    with two_parties(home, monkeypatch, 300, 1.0) as (houses, *_):
+        assert run("scorecard", "labels", train / "labels.h5", *noise) == 0
+        assert run(*true) == 3
+        assert "true labels, which no party is given" in capsys.readouterr().err
+        refused(capsys, "task", *labels)
+        houses.approve()
+        assert "to keep 300 labels with noise" in capsys.readouterr().out
+        assert run(*labels, "--wait", "1h") == 0
+        assert run(*labels) == 0  # the same answers, which count once
+        assert "labels: 1 of at most 2 answered" in "\n".join(agent_status(houses.state(PARTIES[0])))
+    for name in PARTIES:
+        (given,) = houses.state(name).glob("labels/*.h5")
+        found = []
+        for k, file in enumerate((given, released)):
+            out = home / f"{name}-{k}.h5"
+            assert run("scorecard", "bins", train / f"{name}.h5", "--labels", file, "-o", out) == 0
+            found.append(open_party(out).content_digest)
+        assert found[0] == found[1]
 
 
 def test_the_label_holders_own_columns_need_no_agent(

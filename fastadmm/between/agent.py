@@ -25,6 +25,7 @@ from fastadmm.between.approval import (
 from fastadmm.between.approval_file import (
     ALIGN,
     INFER,
+    LABELS,
     PREDICT,
     ledger_words,
     open_approval,
@@ -234,8 +235,9 @@ def agent_status(state: Path) -> list[str]:
     entries = [entry for entry in entries if "more" not in entry]  # an older release counted some
     tasks = [entry for entry in entries if "task" in entry]
     lines = []
-    if (state / ALIGN).exists():
-        lines.append(_of_task(state / ALIGN, "alignments", tasks, ""))
+    for name, what in ((ALIGN, "alignments"), (LABELS, "labels")):
+        if (state / name).exists():
+            lines.append(_of_task(state / name, what, tasks, ""))
     lines += [
         f"    rows that all parties have: {shown(path)}"
         for path in sorted((state / ALIGNMENTS).glob("*.json"))

@@ -27,8 +27,8 @@ from fastadmm.settings.setting import kinds_of
 from fastadmm.store.party_file import PartyData, check_party_name
 
 #: Names of the files: in the agent's directory, and in that of the run whose model is applied.
-ALIGN, PREDICT, INFER = "align.toml", "predict.toml", "infer.toml"
-APPROVALS = {"align": ALIGN, "predict": PREDICT, "infer": INFER}  # by the kind of request
+ALIGN, LABELS, PREDICT, INFER = "align.toml", "labels.toml", "predict.toml", "infer.toml"
+APPROVALS = {"align": ALIGN, "labels": LABELS, "predict": PREDICT, "infer": INFER}  # by the kind of request
 
 
 _GO_ON = "true: go on where nothing is proved"
@@ -45,7 +45,7 @@ _APART = ("path", "protection", "penalty")
 
 @dataclass(frozen=True)
 class TaskApproval:
-    """Limits of one party, for alignments, or for predictions or standard errors with one model."""
+    """Limits of one party, for alignments or labels, or for predictions or standard errors with one model."""
 
     path: Path  # of the approval: its name is one of APPROVALS
     party: str
@@ -76,6 +76,11 @@ _OF_KIND = {
         "requests": "alignments, at most",
         "rows": "ids of the coordinator that are compared with the table's, over all requests",
     },
+    LABELS: {
+        "file": "features whose rows the labels are of",
+        "requests": "sets of labels that are kept, at most",
+        "rows": "labels that are kept, over all requests",
+    },
     PREDICT: {
         "file": "features of the rows that are scored; it may be replaced by a newer one",
         "requests": "sets of rows that are scored, at most",
@@ -90,6 +95,7 @@ _OF_KIND = {
 
 _WHAT = {
     ALIGN: "compares its ids with a coordinator's",
+    LABELS: "keeps labels with noise",
     PREDICT: "scores rows",
     INFER: "shows what standard errors need",
 }

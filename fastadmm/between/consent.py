@@ -23,6 +23,7 @@ from fastadmm.between.approval_file import (
     ALIGN,
     APPROVALS,
     INFER,
+    LABELS,
     PREDICT,
     TaskApproval,
     approval_text,
@@ -119,6 +120,7 @@ def asked_lines(state: Path) -> list[str]:
         what = {
             "run": "to train",
             "align": "to compare ids",
+            "labels": "to keep labels with noise",
             "predict": "for scores of rows",
             "infer": "for what standard errors need",
             "worth": "to train sets of runs",
@@ -334,13 +336,13 @@ def _consent_to_task(
         raise FormatError(f"{place}: damaged; ask the coordinator to ask again")
     if kind == "worth":
         return _runs(document, place, state, data, rows)
-    run = "" if kind == "align" else run_identifier(document.get("run"), place)
+    run = "" if kind in ("align", "labels") else run_identifier(document.get("run"), place)
     if run and not (state / run / APPROVAL).exists():
         raise InputError(f"{place}: about run {run}, which is not approved in {shown(state)}")
     path = state / run / APPROVALS[str(kind)]
     entries = read_audit(state / AUDIT)[0] if (state / AUDIT).exists() else []
     spent = used(entries, path.name, run)
-    aligns, trained, requests = kind == "align", path.name == INFER, 1
+    aligns, trained, requests = kind == "align", path.name in (LABELS, INFER), 1
     file = data if trained else rows
     if aligns:
         library()  # missing, it is missed before anything is approved
@@ -417,6 +419,15 @@ def _words(approval: TaskApproval, asked: Mapping[str, Any], spent: Mapping[str,
         )
     if approval.path.name == INFER:
         return inference_words(approval, who, asked["run"], open_party(Path(approval.file)).n_features)
+    if approval.path.name == LABELS:
+        return screen(
+            [
+                f"{who} to keep {asked['n_samples']:,} labels with noise, of the rows of "
+                f"{quoted(approval.file, 200)}, for 'fastadmm scorecard bins'.",
+                "It learns that you have these rows, and nothing of their features.",
+                limits,
+            ]
+        )
     part = approval.path.with_name(f"{approval.party}.h5")
     exact = "A score is exact: the row's features times your weights"
     if part.exists() and len(open_party_model(part)[0].feature_names) == 1:

@@ -33,8 +33,11 @@ from fastadmm.between.schema import (
 )
 from fastadmm.between.scoring import ALIGNMENTS, Home, Made, answer_inference, contribute
 from fastadmm.between.task import runs_of
-from fastadmm.errors import FormatError, InputError
+from fastadmm.errors import FastadmmError, FormatError, InputError
 from fastadmm.files.atomic import shown, storage_errors, write_whole
+from fastadmm.files.reading import json_of
+from fastadmm.store.label_file import LabelWriter
+from fastadmm.store.party_file import open_party
 
 if TYPE_CHECKING:
     from fastadmm.data_tools.alignment import TableIds
@@ -266,6 +269,24 @@ def keep_alignment(asked: Request, approval: TaskApproval, home: Home, place: st
     return {"n_samples": n}, told
 
 
+def keep_labels(asked: Request, approval: TaskApproval, home: Home, place: str) -> Made:
+    """Keep labels after randomised response, of the rows of the approved features."""
+    data, given = open_party(Path(approval.file)), asked.arguments
+    known = (data.n_samples, data.row_digest)
+    if known != (given["n_samples"], given["row_digest"]) or len(given["labels"]) != data.n_samples:
+        text = f"{place}: about other rows than those of {shown(data.path)}; align the rows first"
+        raise refused("rows", InputError(text))
+    path = _kept_in(home, "labels", f"{asked.run}.h5")
+    try:
+        how = {"classes": json_of(given["classes"], foreign=True), "label_epsilon": given["label_epsilon"]}
+        with LabelWriter(path, task="classification", force=True, **how) as writer:
+            writer.append(given["labels"].astype(np.float64), ids=data.ids())
+    except (ValueError, TypeError, FastadmmError) as error:
+        raise refused("values", InputError(f"{place}: no labels of two classes: {error}")) from None
+    told = f"{shown(path)}: labels with noise, for 'fastadmm scorecard bins --labels'"
+    return {"n_samples": data.n_samples}, told
+
+
 def _kept_in(home: Home, folder: str, name: str) -> Path:
     """A file of the agent's directory, in a folder that is there."""
     path = home.state / folder / name
@@ -278,6 +299,7 @@ def _kept_in(home: Home, folder: str, name: str) -> Path:
 _MADE: dict[str, Callable[[Request, TaskApproval, Home, str], Made]] = {
     "intersect": intersect,
     "align": keep_alignment,
+    "release": keep_labels,
     "contribute": contribute,
     "span": answer_inference,
     "learn": answer_inference,

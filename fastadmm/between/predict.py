@@ -6,6 +6,7 @@ To a request that is made again a party gives the same answer, so the same comma
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -36,6 +37,7 @@ from fastadmm.runs.folder import EXCHANGE, RunFolder
 from fastadmm.runs.looks import seen_by_ids
 from fastadmm.runs.predict import Predictions, write_predictions
 from fastadmm.runs.provenance import labels_digest
+from fastadmm.runs.scorecard import two_classes
 from fastadmm.store.label_file import open_labels
 from fastadmm.store.model import SharedPart, open_shared_part
 
@@ -133,6 +135,26 @@ def _check_parties(setup: Setup, shared: SharedPart, own: Path | None) -> None:
             else "--own: no party is the label holder's own file"
         )
         raise ConfigError(f"{setup.place}: {words}")
+
+
+def federate_labels(
+    config: Path, labels: Path, out: Path, say: Callable[[str], None] = print
+) -> tuple[int, list[str]]:
+    """Give every party labels after randomised response; their number, and the parties."""
+    setup, found = read_setup(config), two_classes(labels, None, labels)
+    if found.label_epsilon is None:
+        text = "true labels, which no party is given; make labels with noise: 'fastadmm scorecard labels'"
+        raise InputError(f"{shown(labels)}: {text}")
+    about = {"n_samples": found.n_samples, "row_digest": found.row_digest}
+    about |= {"label_epsilon": found.label_epsilon, "classes": json.dumps(found.classes)}
+    with (
+        setup.opened(say, ends=False) as ask,
+        task_folder(out, "labels", {**about, "labels": labels_digest(found)}) as task,
+    ):
+        given = {**about, "labels": found.y.astype(np.uint8)}
+        tasks = {name: task_request(task, name, "release", given) for name in setup.elsewhere}
+        ask_all(ask, tasks, lambda name, answer: None)
+    return found.n_samples, setup.elsewhere
 
 
 #: The result, in the task's directory.

@@ -447,10 +447,10 @@ def code_of(error: BaseException) -> str:
 
 
 #: What an owner names with ``agent approve``, by the kind of request.
-_NAMED = {**dict.fromkeys(("run", "infer"), "--data FILE"), "worth": "--data FILE --rows FILE"}
+_NAMED = {**dict.fromkeys(("run", "infer", "labels"), "--data FILE"), "worth": "--data FILE --rows FILE"}
 
 #: The kind of request that a call belongs to; another is of an alignment.
-KINDS = {"contribute": "predict", "span": "infer", "learn": "infer", "join": "worth"}
+KINDS = {"contribute": "predict", "span": "infer", "learn": "infer", "join": "worth", "release": "labels"}
 
 
 def approve_command(what: str, kind: str, state: str = "DIR") -> str:

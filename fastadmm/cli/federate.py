@@ -191,6 +191,20 @@ def align(
 
 
 @group.command()
+def labels(
+    config: Path = _CONFIG,
+    labels: Path = argument("Label file from 'fastadmm scorecard labels'.", metavar="LABELS.h5"),
+    out: Path = _TASK,
+    wait: str | None = _WAIT,
+) -> None:
+    """Give every party labels with noise, for 'fastadmm scorecard bins'."""
+    from fastadmm.between.predict import federate_labels
+
+    count, parties = _waiting(wait, lambda: federate_labels(config, labels, out, _say))
+    say(f"{count} labels with noise are with {', '.join(parties)}")
+
+
+@group.command()
 def predict(
     config: Path = _CONFIG,
     run: Path = _RUN,

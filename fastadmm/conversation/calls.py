@@ -270,10 +270,16 @@ _MODEL = "run: text, model_id: text, n_samples: positive count, row_digest: text
 
 #: Beside a run, each standing for itself. "request", "response": of the private set intersection. "runs":
 #: which are to be approved together, with rows of their models to be scored. "alignment": the file of the
-#: common ids. "scores": D x of these rows, each of several classes. "span", "learn": as above, of a model.
+#: common ids. "release": labels after randomised response, a byte each; "classes" is JSON. "scores": D x of
+#: these rows, each of several classes. "span", "learn": as above, of a model.
 TASKS = {
     "intersect": _rule(("task",), "n_ids: positive count, request: bytes", "response: bytes"),
     "align": _rule(("task",), "alignment: bytes", "n_samples: positive count"),
+    "release": _rule(
+        ("task",),
+        "n_samples: positive count, row_digest: text, label_epsilon: positive, classes: text, labels: bytes",
+        "n_samples: positive count",
+    ),
     "join": _rule(("task",), "runs: bytes, n_samples: positive count", "n_runs: positive count"),
     "contribute": _rule(("task",), _MODEL, "scores: vector?, class_scores: matrix?"),
 }
