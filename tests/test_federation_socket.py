@@ -204,6 +204,19 @@ def test_a_server_that_can_start_no_thread_goes_on(tmp_path: Path, monkeypatch: 
         assert Socket(tmp_path / "s").ask("a", b"x", 60) == b"\0a\0x"
 
 
+def test_a_connection_carries_questions_until_its_server_is_replaced(tmp_path: Path) -> None:
+    asker, threads = Socket(tmp_path / "s"), set[threading.Thread]()
+
+    def answered(answer: bytes) -> bytes:
+        threads.add(threading.current_thread())
+        return answer
+
+    for answer in (b"first", b"second"):
+        with serving(tmp_path / "s", lambda caller, party, raw, answer=answer: answered(answer)):
+            assert [asker.ask("a", b"", 60) for _ in range(3)] == [answer] * 3
+    assert len(threads) == 2
+
+
 def test_a_job_that_its_coordinator_leaves_ends_soon_if_nobody_asks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

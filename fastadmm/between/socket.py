@@ -4,7 +4,7 @@ Whoever may write to the socket's file may ask: its owner, root, and its group. 
 half of one is soon given up. The two sides need not know what the bytes mean: what carries them between
 organisations imports this module and nothing else of fastadmm.
 
-A connection carries one question. A question is its deadline in seconds, three sizes, and the
+A connection carries one question at a time. A question is its deadline in seconds, three sizes, and the
 caller, the party and the bytes themselves; an answer is a status, a size and its bytes.
 """
 
@@ -43,6 +43,9 @@ _LONGEST_PATH = 107
 #: Seconds that questions under way have when the server stops.
 _GRACE = 2.0
 
+#: Seconds after which a connection that asks nothing ends.
+_QUIET = 60.0
+
 #: A question that has begun is there after so many seconds, and one more for each so many bytes.
 _BEGUN, _PACE = 10.0, 4 << 20
 
@@ -75,6 +78,7 @@ class Socket:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).absolute()
+        self._unused: list[socket.socket] = []  # appending and popping need no lock
 
     def ask(self, party: str, raw: bytes, seconds: float | None, caller: str = "") -> bytes:
         """Ask a question and wait for its answer. Several threads may ask at the same time."""
@@ -85,13 +89,7 @@ class Socket:
         until = math.inf if seconds is None else time.monotonic() + seconds
         names = [name.encode() for name in (caller, party)]
         try:
-            with socket.socket(socket.AF_UNIX) as connection:
-                _connect(connection, self.path, until)
-                sizes = [len(name) for name in names]
-                head = _QUESTION.pack(until - time.monotonic(), *sizes, len(raw))
-                _send(connection, [head, *names, raw], until)
-                status, size = _ANSWER.unpack(_receive(connection, _ANSWER.size, until))
-                answer = _receive(connection, size, until)
+            status, answer = self._answer(names, raw, until)
         except TimeoutError:
             reason = f"no answer within {seconds or 0:g} s"
         except PermissionError:
@@ -105,6 +103,30 @@ class Socket:
             if status == _UNREACHED:
                 reason = "it cannot be reached from there"
         raise Lost(f"{self.path}: party {party!r} is lost: {reason}")
+
+    def __del__(self) -> None:
+        for connection in self._unused:
+            connection.close()
+
+    def _answer(self, names: list[bytes], raw: bytes, until: float) -> tuple[int, bytes]:
+        with suppress(ConnectionError, IndexError):  # it has ended meanwhile, or there is none
+            return self._answer_on(self._unused.pop(), names, raw, until)
+        connection = socket.socket(socket.AF_UNIX)
+        with _closed_if_failed(connection):
+            _connect(connection, self.path, until)
+        return self._answer_on(connection, names, raw, until)
+
+    def _answer_on(
+        self, connection: socket.socket, names: list[bytes], raw: bytes, until: float
+    ) -> tuple[int, bytes]:
+        with _closed_if_failed(connection):  # an answer that comes later is nobody's
+            sizes = [len(name) for name in names]
+            head = _QUESTION.pack(until - time.monotonic(), *sizes, len(raw))
+            _send(connection, [head, *names, raw], until)
+            status, size = _ANSWER.unpack(_receive(connection, _ANSWER.size, until))
+            answer = _receive(connection, size, until)
+        self._unused.append(connection)
+        return status, answer
 
 
 class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
@@ -153,20 +175,26 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         """The asker has gone, or there are more threads than a process may have: it asks again."""
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """Answer the question of a connection."""
-        begin = time.monotonic()
-        seconds, *sizes, size = _QUESTION.unpack(_receive(request, _QUESTION.size, begin + _BEGUN))
+        """Answer the questions of a connection."""
+        while self._answer(request):
+            pass
+
+    def _answer(self, request: socket.socket) -> bool:
+        """Answer one question; whether another may follow."""
+        head = _receive(request, _QUESTION.size, time.monotonic() + _QUIET)
+        seconds, *sizes, size = _QUESTION.unpack(head)
         if not seconds > 0 or size > LONGEST:
-            return
+            return False
+        begin = time.monotonic()
         until = begin + _BEGUN + size / _PACE
         caller, party = (_receive(request, n, until).decode(errors="replace") for n in sizes)
         with self._room_for(caller, size) as there_is:
             if not there_is:
-                return
+                return False
             raw = _receive(request, size, until)
             with self._lock:
                 if self._ended.is_set():
-                    return
+                    return False
                 self._answering += 1
             try:
                 _until.set(begin + seconds)
@@ -177,6 +205,7 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
                 with self._lock:
                     self._answering -= 1
                     self._lock.notify_all()
+        return not self._ended.is_set()
 
     @contextmanager
     def _room_for(self, caller: str, size: int) -> Iterator[bool]:
@@ -228,6 +257,15 @@ def serve(path: str | Path, handler: Handler, known: Known = lambda caller, size
         if isinstance(error, FastadmmError):
             raise
         raise StorageError(f"{path}: cannot serve this socket: {error.strerror or error}") from error
+
+
+@contextmanager
+def _closed_if_failed(connection: socket.socket) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        connection.close()
+        raise
 
 
 def _connect(connection: socket.socket, path: Path, until: float) -> None:
