@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -61,6 +61,7 @@ class Setup:
     def opened(self, say: Callable[[str], None], ends: bool = True) -> Iterator[Ask]:
         """What asks the parties, until the block ends."""
         asks: dict[str, Ask] = {}
+        over = threading.Event()
         with ExitStack() as stack:
             for name, (way, at) in self.addresses.items():
                 if way == _FILES:
@@ -75,17 +76,20 @@ class Setup:
             if self.own is not None and self.own_state is not None:
                 own = _agreeing(self.own, self.own_state, self.caller, say)
                 asks[self.own_name] = stack.enter_context(own)
-            yield lambda name, raw, seconds: persistent(partial(asks[name], name, raw, seconds), say)
+            stack.callback(over.set)  # before the others: whoever pauses gives up
+            yield lambda name, raw, seconds: persistent(partial(asks[name], name, raw, seconds), say, over)
 
 
-def persistent(ask: Callable[[], bytes], say: Callable[[str], None]) -> bytes:
-    """An answer, which is asked for again where a party was lost: it may come back."""
+def persistent(ask: Callable[[], bytes], say: Callable[[str], None], over: threading.Event) -> bytes:
+    """An answer, which is asked for again where a party was lost, until all is over: it may come back."""
     for pause in PAUSES:
         try:
             return ask()
         except Lost as error:
-            say(f"{error}; next attempt in {pause:g} s")
-            time.sleep(pause)
+            if not over.is_set():
+                say(f"{error}; next attempt in {pause:g} s")
+            if over.wait(pause):
+                raise
     try:
         return ask()
     except Lost as error:

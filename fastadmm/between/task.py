@@ -94,6 +94,9 @@ def ask_all(ask: Ask, tasks: Mapping[str, Request], take: Take) -> None:
     if not tasks:
         return
     one = next(iter(tasks.values()))
-    with ThreadPoolExecutor(len(tasks)) as pool:
+    pool = ThreadPoolExecutor(len(tasks))
+    try:
         works = {name: pool.submit(ask, name, encode_request(task), _SECONDS) for name, task in tasks.items()}
-    collect(works, keep, f"task {one.run}", one.run, KINDS.get(one.call, "align"))
+        collect(works, keep, f"task {one.run}", one.run, KINDS.get(one.call, "align"))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # Ctrl-C does not wait for who is lost
