@@ -19,7 +19,7 @@ from fastadmm.cli.options import (
     with_options,
 )
 from fastadmm.cli.terminal import say
-from fastadmm.errors import ConfigError, InputError
+from fastadmm.errors import ConfigError
 
 group = new_group("agent", "A party's own process: answers what its owner has approved.")
 
@@ -45,11 +45,6 @@ def run(
     party: str | None = option(
         "Name of the party, in place of --data while there are no features yet.", metavar="NAME"
     ),
-    rows: Path | None = option(
-        "With --party: your table, which is converted once an alignment says which rows all have.",
-        metavar="TABLE",
-    ),
-    id: str | None = _ID,
     ledger: Path | None = LEDGER,
     test: Path | None = TEST,
     validation: Path | None = VALIDATION,
@@ -63,15 +58,10 @@ def run(
     from fastadmm.between.letters import Folder
     from fastadmm.between.socket import serve
     from fastadmm.engine.free_cores import sleep_between_jobs
-    from fastadmm.files.atomic import shown
 
     sleep_between_jobs()
     if (data is None) == (party is None):
         raise ConfigError("--data: give the party's features; --party NAME as long as there are none")
-    if (rows is None) != (id is None) or (rows is not None and party is None):
-        raise ConfigError("--rows: goes with --party NAME and --id NAME")
-    if rows is not None and not rows.is_file():
-        raise InputError(f"{shown(rows)}: there is no such file")
 
     def tell(line: str) -> None:
         say(line.rstrip(), error=True)
@@ -85,8 +75,6 @@ def run(
         test=test,
         validation=validation,
         streamed=streamed,
-        rows=rows,
-        id=id,
         say=tell,
     )
     with closing(agent):
@@ -158,17 +146,15 @@ def approve(
 @group.command()
 @app.command()
 def status(
-    directory: Path = argument("An agent's directory, a run's, or an NVFlare kit.", metavar="DIR"),
+    directory: Path = argument("An agent's directory or a run's.", metavar="DIR"),
 ) -> None:
     """Show where things stand: what was answered, refused and spent, and who is waited for."""
     from fastadmm.between.agent import agent_status
-    from fastadmm.between.carrier import kit_status
     from fastadmm.between.train import run_status
     from fastadmm.files.atomic import storage_errors
 
     with storage_errors(directory, "read"):
-        known = {"startup": kit_status, "run.toml": run_status}
-        show = next((lines for name, lines in known.items() if (directory / name).exists()), agent_status)
+        show = run_status if (directory / "run.toml").exists() else agent_status
     for line in show(directory):
         say(line)
 

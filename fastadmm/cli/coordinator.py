@@ -84,14 +84,11 @@ def step(
 @group.command()
 def repair(
     run: Path = argument("Directory of 'fastadmm coordinator start'."),
-    again: int | None = option(
-        "Ask again for exchange N and all after it, because a message was wrong.", metavar="N"
-    ),
 ) -> None:
-    """Discard unusable messages and ask for them again."""
+    """Discard all messages and ask for them again; parties repeat their answers."""
     from fastadmm.between.train import coordinator_repair
 
-    _say(coordinator_repair(run, again))
+    _say(coordinator_repair(run))
 
 
 def _say(result: StepResult) -> None:

@@ -95,7 +95,7 @@ def check(
         metavar="PATH",
     ),
 ) -> None:
-    """Check a kit and its machine before a site starts: users, rights, certificates, port, versions."""
+    """Check a kit and its machine before a site starts: users, rights, classes, versions."""
     from fastadmm.between.kit import check as check_kit
     from fastadmm.between.kit import open_kit
 
