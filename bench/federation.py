@@ -112,7 +112,6 @@ def main(times: int) -> None:
                 held[words] = [memory(stage.jobs(name)) for name in (SERVER, SITES[0])]
                 spent = 1e3 * (processors(stage) - spent) / (4 * times)
                 print(f"  {spent:.0f} ms of all processors for a question", file=sys.stderr)
-            socket.close()
             jobs = {pid for name in (SERVER, *SITES) for pid in stage.jobs(name)}
             alone = memory(sorted(set(stage.processes()) - jobs)) / (1 + len(SITES))
             print(f"\nmemory of a server or a site: {alone:.0f} MB, and of a job beside it")

@@ -6,7 +6,6 @@
 import json
 import struct
 import sys
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,8 +22,8 @@ from fastadmm.between.schema import (
     most_bytes,
     open_envelope,
     request_of,
+    task_request,
 )
-from fastadmm.between.task import Answer, Task, answer_of_task, encode_answer, encode_task, task_of
 from fastadmm.conversation.calls import CALLS, TASKS, Asked, fields_of
 
 N = 5
@@ -55,9 +54,9 @@ def request_with(calls: list[Asked], number: int = 3) -> Request:
     return Request(RUN, "shop", number, number - 1, calls, DIGEST)
 
 
-def messages(rng: np.random.Generator) -> list[tuple[bytes, Asked | Task | None]]:
-    """Good ones: requests of every call, answers, a refusal; of answers, the call or task."""
-    found: list[tuple[bytes, Asked | Task | None]] = []
+def messages(rng: np.random.Generator) -> list[tuple[bytes, Asked | None]]:
+    """Good ones: requests of every call, answers, a refusal; of answers, the call."""
+    found: list[tuple[bytes, Asked | None]] = []
     for name in CALLS:
         found.append((encode_request(request_with([(name, values_of(CALLS[name].arguments, rng))])), None))
     asked: Asked = ("respond_pair", {"gradient": np.ones(N), "coefficients": np.ones(2)})
@@ -71,18 +70,16 @@ def messages(rng: np.random.Generator) -> list[tuple[bytes, Asked | Task | None]
     found.append((encode_refusal(Refusal("shop", 3, DIGEST, "lambda")), asked))
     for call, rule in TASKS.items():
         about = {"run": RUN, "row_digest": DIGEST, "n_samples": 3} if "run" in rule.arguments else {}
-        task = Task(RUN, "shop", call, values_of(rule.arguments, rng) | about)
+        task = task_request(RUN, "shop", call, values_of(rule.arguments, rng) | about)
         said = values_of(rule.answer, rng)
         said.pop("class_scores", None)  # or they, or scores
-        found.append((encode_task(task), task))
-        found.append((encode_answer(Answer(RUN, "shop", DIGEST, said)), replace(task, digest=DIGEST)))
+        found.append((encode_request(task), None))
+        found.append((encode_message(Message(RUN, "shop", 0, DIGEST, said)), task.calls[0]))
     return found
 
 
-def decode(raw: bytes, asked: Asked | Task | None) -> object:
+def decode(raw: bytes, asked: Asked | None) -> object:
     envelope = open_envelope(raw, most_bytes(N), "test")
-    if isinstance(asked, Task):
-        return answer_of_task(envelope, asked, "test") if asked.digest else task_of(envelope, "test")
     return request_of(envelope, N, "test") if asked is None else answer_of(envelope, asked, N, "test")
 
 

@@ -95,9 +95,7 @@ class SocketParties(Parties):
 
     def kill(self, name: str) -> None:
         if name in self.sockets:
-            server, socket = self.sockets.pop(name)
-            server.stop(0)
-            socket.close()
+            self.sockets.pop(name)[0].stop(0)
         super().kill(name)
 
 

@@ -405,7 +405,7 @@ SUBJECTS: dict[str, Subject] = {
 _EXCHANGE_FILES = (
     "party-1.message2.h5", "party-1.message2.h5", "party-1.request2.h5", "party-1.request2.h5", "party-1.request0.h5",
     "approval.toml", "approval.toml", "before/*.*", "run/parties.json", "run/checkpoint.h5", "run/requests/*",
-    "run/answers.journal", "run/sent/*", "data.parts/party-1.h5")  # fmt: skip
+    "run/answers.journal", "data.parts/party-1.h5")  # fmt: skip
 
 _EXCHANGE_COMMANDS = (
     Command("party step --data @data.parts/party-1.h5 --state @before --in @party-1.request2.h5 -o @out.h5 --threads 1",

@@ -154,23 +154,22 @@ def lost(home: Path, seeds: Path, target: Path, command: Command, code: int | No
     if target.parts[0] == "run" or command.line.startswith("coordinator"):
         if execute(Command(honest).arguments(home))[0] == 0:
             return
-        for again in ("", " --again 2", " --again 1"):
-            found, _, err = execute(Command(f"coordinator repair @run{again}").arguments(home))
-            # Both parties have answered all this before, and say it again.
-            while found == 0 and (requests := sorted((home / "run" / "requests").glob("*"))):
-                number = int(requests[-1].stem.rsplit("-", 1)[-1])
-                if number > 2:
-                    return
-                messages = []
-                for request in (path for path in requests if path.stem.endswith(f"{number:06d}")):
-                    party = request.stem.rsplit("-", 1)[0]
-                    messages.append(str(home / f"again-{number}-{party}.h5"))
-                    found, _, err = execute(["party", "step", "--data", str(home / "data.parts" / f"{party}.h5"), "--state",
-                                             str(home / f"state-{party}"), "--in", str(request), "-o", messages[-1], "--force"])  # fmt: skip
-                    if found != 0:
-                        break
-                if found == 0:
-                    found, _, err = execute(["coordinator", "step", str(home / "run"), *messages])
+        found, _, err = execute(Command("coordinator repair @run").arguments(home))
+        # Both parties have answered all this before, and say it again.
+        while found == 0 and (requests := sorted((home / "run" / "requests").glob("*"))):
+            number = int(requests[-1].stem.rsplit("-", 1)[-1])
+            if number > 2:
+                return
+            messages = []
+            for request in (path for path in requests if path.stem.endswith(f"{number:06d}")):
+                party = request.stem.rsplit("-", 1)[0]
+                messages.append(str(home / f"again-{number}-{party}.h5"))
+                found, _, err = execute(["party", "step", "--data", str(home / "data.parts" / f"{party}.h5"), "--state",
+                                         str(home / f"state-{party}"), "--in", str(request), "-o", messages[-1], "--force"])  # fmt: skip
+                if found != 0:
+                    break
+            if found == 0:
+                found, _, err = execute(["coordinator", "step", str(home / "run"), *messages])
         yield f"the run is lost: {found} {err[-300:]}"
     elif target.parts[0] != "before" and code != 0:
         found, _, err = execute(Command(step).arguments(home))

@@ -116,7 +116,6 @@ ABSENT = [
     ("mpi", "mpi4py", "train @d.parts -q --cluster mpi -o @out"),
     ("serve", "fastapi", "serve @run --port 0"),
     ("serve", "uvicorn", "serve @run --port 0"),
-    ("nvflare", "cryptography", "federate check @kit"),
     ("nvflare", "nvflare", "federate status @kit"),
     ("mlflow", "mlflow", "train @d.parts -q --log-to mlflow -o @out"),
 ]

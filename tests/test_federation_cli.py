@@ -114,6 +114,25 @@ def test_both_names_of_a_side_have_its_verbs_and_one_command_its_state(home: Pat
     assert "--state: name the agent's directory" in refused(capsys, 5, "party", "approve", "0" * 16)
 
 
+@pytest.mark.parametrize("verb", ["train", "align"])
+def test_ctrl_c_ends_the_wait_for_who_is_lost(home: Path, verb: str) -> None:
+    config, table = home / "project.toml", home / "ids.csv"
+    addresses = "".join(f'party-{k} = "unix:{k}"\n' for k in (1, 2))
+    config.write_text(f'data = "labels/labels.h5"\nlambda = 1\n[federation.parties]\n{addresses}')
+    table.write_text("id\n1\n2\n")
+    more = {"train": (config,), "align": (config, table, "--id", "id")}[verb]
+    if verb == "align":
+        pytest.importorskip("nacl", reason='needs pynacl: pip install "fastadmm[psi]"')
+    with start("federate", verb, *more, "-o", home / "out") as process:
+        assert process.stderr is not None
+        while "next attempt in 4 s" not in (line := process.stderr.readline()):
+            assert line
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=40)  # attempts go on for 80 s
+    assert process.returncode == 130
+    assert "Traceback" not in error
+
+
 @pytest.mark.parametrize("given", ["", "active"])
 def test_threads_leave_cores_to_others_between_exchanges(tmp_path, monkeypatch, given):
     monkeypatch.setenv("OMP_WAIT_POLICY", given)  # put back at the end, whatever a command sets

@@ -24,10 +24,10 @@ from fastadmm.between.schema import (
     most_bytes,
     open_envelope,
     request_of,
+    task_request,
 )
 from fastadmm.between.session import PartyState
 from fastadmm.between.socket import Lost
-from fastadmm.between.task import Task, encode_task
 from fastadmm.errors import FormatError, InputError, StorageError, WaitingError
 from fastadmm.runs.folder import RunFolder
 
@@ -335,9 +335,10 @@ def test_an_audit_log_names_the_line_that_was_changed(tmp_path: Path) -> None:
 def test_who_asks_without_end_fills_no_disk(
     parties: Parties, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A minute has lines for some refusals and repetitions; others are counted."""
-    now = [1000.0]
-    monkeypatch.setattr("fastadmm.between.audit.time.monotonic", lambda: now[0])
+    """A day has lines for some refusals and repetitions."""
+    monkeypatch.setattr("fastadmm.between.audit._OF_DAY", 20)
+    today = ["2026-01-01T00:00:00"]
+    monkeypatch.setattr("fastadmm.between.agent.moment", lambda: today[0])
     last: list[bytes] = []
 
     def ask(name: str, raw: bytes, seconds: float) -> bytes:
@@ -349,22 +350,14 @@ def test_who_asks_without_end_fills_no_disk(
         run.advance()
     agent, path = parties.agent("party-1"), parties.home("party-1") / "agent" / "audit.jsonl"
     begun, said = path.stat().st_size, len(parties.said)
-    for k in range(500):
+    for k in range(100):
         agent.handle(f"mallory {k}", "party-1", last[-1][:100] + bytes([k % 256]) * 900)
         assert agent.handle(CALLER, "party-1", last[-1])
     assert path.stat().st_size - begun < 20 * 600
     assert len(parties.said) - said <= 20
-    now[0] += 61.0
-    agent.handle(CALLER, "party-1", b"")
-    entries, _ = read_audit(path)
-    assert entries[-2]["more"] == {"damaged": 490, "repeated": 490}
-    assert entries[-1]["code"] == "damaged"
-    assert agent_status(agent.state)[-2].endswith("490 damaged, 490 repeated")
+    today[0] = "2026-01-02T00:00:00"
     agent.handle("x" * 9999, "party-1", b"")
-    for _ in range(30):
-        agent.handle(CALLER, "party-1", b"")
-    parties.kill("party-1")
-    assert read_audit(path)[0][-1]["more"] == {"damaged": 12}
+    assert read_audit(path)[0][-1]["code"] == "damaged"
 
 
 def test_nothing_is_answered_that_cannot_be_audited(
@@ -435,7 +428,7 @@ def test_what_nobody_may_ask_is_not_read(
         request = Request(run, "party-1", 1, 0, [("respond_pair", arguments)])
         assert refusal(agent, encode_request(request), caller) == code
     table = {"n_ids": 1, "request": long.view(np.uint8)}
-    assert refusal(agent, encode_task(Task(unknown, "party-1", "intersect", table))) == "task"
+    assert refusal(agent, encode_request(task_request(unknown, "party-1", "intersect", table))) == "task"
     assert not read
 
 
@@ -456,19 +449,3 @@ def test_what_one_caller_asks_pushes_out_its_own(tmp_path: Path) -> None:
     for number in range(20):
         ask(f"caller {number}", number)
     assert len(asked_lines(tmp_path)) == 10
-
-
-def test_a_day_in_the_log_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = AuditLog(tmp_path / "audit.jsonl")
-    clock = iter(range(0, 10**9, 60))
-    monkeypatch.setattr("time.monotonic", lambda: next(clock))  # each is in a minute of its own
-
-    def refuse(day: int) -> bool:
-        entry = {"time": f"2026-01-0{day}T00:00:00", "caller": "somebody", "run": "", "calls": []}
-        return log.add_bounded(entry | {"request": "", "code": "run"})
-
-    assert sum(refuse(1) for _ in range(1300)) == 1200
-    assert refuse(2)
-    log.close()
-    entries, _ = read_audit(tmp_path / "audit.jsonl")
-    assert sum(sum(entry["more"].values()) for entry in entries if "more" in entry) == 100

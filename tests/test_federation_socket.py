@@ -39,20 +39,13 @@ def serving(path: Path, handler: Callable[[str, str, bytes], bytes] = echo) -> I
         server.stop(0)
 
 
-@contextmanager
-def asking(path: Path) -> Iterator[Socket]:
-    asker = Socket(path)
-    try:
-        yield asker
-    finally:
-        asker.close()
-
-
 def test_every_byte_and_name_arrives(tmp_path: Path) -> None:
-    with serving(tmp_path / "s"), asking(tmp_path / "s") as asker:
+    with serving(tmp_path / "s"):
         raw = bytes(range(256)) * 40_000  # beyond what is sent or taken at once
-        assert asker.ask("Zürich\n1", raw, 60, caller="site, α") == echo("site, α", "Zürich\n1", raw)
-        assert asker.ask("b", b"", 60) == b"\0b\0"
+        assert Socket(tmp_path / "s").ask("Zürich\n1", raw, 60, caller="site, α") == echo(
+            "site, α", "Zürich\n1", raw
+        )
+        assert Socket(tmp_path / "s").ask("b", b"", 60) == b"\0b\0"
 
 
 def test_a_signal_that_another_thread_takes_ends_the_waiting(tmp_path: Path) -> None:
@@ -76,8 +69,8 @@ def test_several_ask_at_the_same_time(tmp_path: Path) -> None:
         together.wait()
         return raw
 
-    with serving(tmp_path / "s", wait), asking(tmp_path / "s") as asker, ThreadPoolExecutor(5) as pool:
-        assert list(pool.map(lambda i: asker.ask("a", bytes([i]), 60), range(5))) == [
+    with serving(tmp_path / "s", wait), ThreadPoolExecutor(5) as pool:
+        assert list(pool.map(lambda i: Socket(tmp_path / "s").ask("a", bytes([i]), 60), range(5))) == [
             bytes([i]) for i in range(5)
         ]
 
@@ -92,19 +85,18 @@ def test_who_does_not_answer_is_lost_within_the_deadline_and_found_again(tmp_pat
         ended.wait(60)
         return raw
 
-    with asking(tmp_path / "s") as asker:
-        with pytest.raises(Lost, match="s: party 'bank' is lost: there is no such socket"):
-            asker.ask("bank", b"", 5)
-        with serving(tmp_path / "s", slow):
-            begin = time.monotonic()
-            with pytest.raises(Lost, match=r"no answer within 0\.4 s"):
-                asker.ask("bank", b"", 0.4)
-            assert time.monotonic() - begin < 2.4
-            ended.set()
-        with pytest.raises(Lost):
-            asker.ask("bank", b"", 5)
-        with serving(tmp_path / "s"):
-            assert asker.ask("bank", b"x", 60) == b"\0bank\0x"
+    with pytest.raises(Lost, match="s: party 'bank' is lost: there is no such socket"):
+        Socket(tmp_path / "s").ask("bank", b"", 5)
+    with serving(tmp_path / "s", slow):
+        begin = time.monotonic()
+        with pytest.raises(Lost, match=r"no answer within 0\.4 s"):
+            Socket(tmp_path / "s").ask("bank", b"", 0.4)
+        assert time.monotonic() - begin < 2.4
+        ended.set()
+    with pytest.raises(Lost):
+        Socket(tmp_path / "s").ask("bank", b"", 5)
+    with serving(tmp_path / "s"):
+        assert Socket(tmp_path / "s").ask("bank", b"x", 60) == b"\0bank\0x"
 
 
 def test_one_lost_question_leaves_others_alone(tmp_path: Path) -> None:
@@ -114,10 +106,10 @@ def test_one_lost_question_leaves_others_alone(tmp_path: Path) -> None:
             raise Lost("elsewhere")
         return raw
 
-    with serving(tmp_path / "s", by_party), asking(tmp_path / "s") as asker, ThreadPoolExecutor(2) as pool:
-        other = pool.submit(asker.ask, "other", b"x", 60)
+    with serving(tmp_path / "s", by_party), ThreadPoolExecutor(2) as pool:
+        other = pool.submit(Socket(tmp_path / "s").ask, "other", b"x", 60)
         with pytest.raises(Lost, match="'lost' is lost: it cannot be reached from there"):
-            asker.ask("lost", b"", 60)
+            Socket(tmp_path / "s").ask("lost", b"", 60)
         assert other.result() == b"x"
 
 
@@ -127,8 +119,8 @@ def test_an_error_of_the_answerer_says_nothing_of_its_data(
     def fail(caller: str, party: str, raw: bytes) -> bytes:
         raise ValueError("patient 17")
 
-    with serving(tmp_path / "s", fail), asking(tmp_path / "s") as asker, pytest.raises(Lost) as caught:
-        asker.ask("a", b"", 60)
+    with serving(tmp_path / "s", fail), pytest.raises(Lost) as caught:
+        Socket(tmp_path / "s").ask("a", b"", 60)
     assert "patient" not in str(caught.value)
     assert "its log says why" in str(caught.value)
     assert "patient 17" in caplog.text
@@ -142,10 +134,10 @@ def test_owner_and_group_alone_may_ask_and_the_file_goes(tmp_path: Path) -> None
 
 
 def test_a_living_socket_is_kept_a_dead_one_replaced(tmp_path: Path) -> None:
-    with serving(tmp_path / "s"), asking(tmp_path / "s") as asker:
+    with serving(tmp_path / "s"):
         with pytest.raises(StorageError, match="s: somebody serves this socket already"):
             serve(tmp_path / "s", echo)
-        assert asker.ask("a", b"x", 60) == b"\0a\0x"
+        assert Socket(tmp_path / "s").ask("a", b"x", 60) == b"\0a\0x"
     code = (
         "import sys, time; from fastadmm.between.socket import serve\n"
         "serve(sys.argv[1], lambda *_: b'dead'); print('up', flush=True); time.sleep(600)"
@@ -154,8 +146,8 @@ def test_a_living_socket_is_kept_a_dead_one_replaced(tmp_path: Path) -> None:
         assert child.stdout is not None
         assert child.stdout.readline() == "up\n"
     assert (tmp_path / "s").is_socket()
-    with serving(tmp_path / "s"), asking(tmp_path / "s") as asker:
-        assert asker.ask("a", b"x", 60) == b"\0a\0x"
+    with serving(tmp_path / "s"):
+        assert Socket(tmp_path / "s").ask("a", b"x", 60) == b"\0a\0x"
 
 
 @pytest.mark.parametrize(
@@ -175,13 +167,13 @@ def test_a_path_that_cannot_be_served(path: str, message: str, tmp_path: Path) -
 
 
 def test_bytes_that_are_no_question_end_their_connection_alone(tmp_path: Path) -> None:
-    with serving(tmp_path / "s"), asking(tmp_path / "s") as asker:
+    with serving(tmp_path / "s"):
         for junk in (b"\0" * 20, b"\xff" * 20):  # no time left; more bytes than a question has
             with socket.socket(socket.AF_UNIX) as other:
                 other.connect(str(tmp_path / "s"))
                 other.sendall(junk)
                 assert other.recv(1) == b""
-        assert asker.ask("a", b"x", 60) == b"\0a\0x"
+        assert Socket(tmp_path / "s").ask("a", b"x", 60) == b"\0a\0x"
 
 
 def test_what_is_only_promised_takes_no_memory() -> None:
@@ -198,7 +190,7 @@ def test_what_is_only_promised_takes_no_memory() -> None:
 
 
 def test_a_server_that_can_start_no_thread_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving(tmp_path / "s"), asking(tmp_path / "s") as asker:
+    with serving(tmp_path / "s"):
         start, failures = threading.Thread.start, [RuntimeError("can't start new thread")]
 
         def fail_once(thread: threading.Thread) -> None:
@@ -208,15 +200,21 @@ def test_a_server_that_can_start_no_thread_goes_on(tmp_path: Path, monkeypatch: 
 
         monkeypatch.setattr(threading.Thread, "start", fail_once)
         with pytest.raises(Lost):
-            asker.ask("a", b"", 60)
-        assert asker.ask("a", b"x", 60) == b"\0a\0x"
+            Socket(tmp_path / "s").ask("a", b"", 60)
+        assert Socket(tmp_path / "s").ask("a", b"x", 60) == b"\0a\0x"
 
 
-def test_a_server_that_was_replaced_is_asked_on_a_new_connection(tmp_path: Path) -> None:
-    with asking(tmp_path / "s") as asker:
-        for answer in (b"first", b"second"):
-            with serving(tmp_path / "s", lambda caller, party, raw, answer=answer: answer):
-                assert asker.ask("a", b"", 60) == answer
+def test_a_connection_carries_questions_until_its_server_is_replaced(tmp_path: Path) -> None:
+    asker, threads = Socket(tmp_path / "s"), set[threading.Thread]()
+
+    def answered(answer: bytes) -> bytes:
+        threads.add(threading.current_thread())
+        return answer
+
+    for answer in (b"first", b"second"):
+        with serving(tmp_path / "s", lambda caller, party, raw, answer=answer: answered(answer)):
+            assert [asker.ask("a", b"", 60) for _ in range(3)] == [answer] * 3
+    assert len(threads) == 2
 
 
 def test_a_job_that_its_coordinator_leaves_ends_soon_if_nobody_asks(
@@ -233,15 +231,15 @@ def test_a_job_that_its_coordinator_leaves_ends_soon_if_nobody_asks(
     monkeypatch.setitem(sys.modules, "nvflare", SimpleNamespace(collab=collab))
     monkeypatch.setattr(nvflare_app, "_LEFT", 0.5)
     write_socket(tmp_path, tmp_path / "s")
-    with ThreadPoolExecutor(1) as pool, asking(tmp_path / "s") as asker:
+    with ThreadPoolExecutor(1) as pool:
         relay = pool.submit(nvflare_app.CoordinatorRelay().relay)
         while not (tmp_path / "s").exists():
             time.sleep(0.01)
         for question in (nvflare_app.LEAVE, nvflare_app.HELLO):
-            assert asker.ask("", question, 60) == b'{"bank": "1"}'
+            assert Socket(tmp_path / "s").ask("", question, 60) == b'{"bank": "1"}'
         time.sleep(1.0)
         assert not relay.done()  # somebody came back in time
-        asker.ask("", nvflare_app.LEAVE, 60)
+        Socket(tmp_path / "s").ask("", nvflare_app.LEAVE, 60)
         relay.result(60)
     assert not (tmp_path / "s").exists()
 
@@ -288,12 +286,10 @@ def test_unknown_callers_hold_no_memory(tmp_path: Path, monkeypatch: pytest.Monk
             assert not ended(held, 0.5)
             with strangers(tmp_path / "s", [second]) as (refused,):
                 assert ended(refused, 5)
-            with asking(tmp_path / "s") as asker:
-                assert asker.ask("A", bytes(3 << 20), 60, "bank")[:5] == b"bank\0"
-                assert asker.ask("A", bytes(1 << 9), 60, "evil")[:5] == b"evil\0"
+            assert Socket(tmp_path / "s").ask("A", bytes(3 << 20), 60, "bank")[:5] == b"bank\0"
+            assert Socket(tmp_path / "s").ask("A", bytes(1 << 9), 60, "evil")[:5] == b"evil\0"
         time.sleep(0.3)
-        with asking(tmp_path / "s") as asker:  # the room is there again
-            assert asker.ask("A", bytes(700 << 10), 60, "evil")[:5] == b"evil\0"
+        assert Socket(tmp_path / "s").ask("A", bytes(700 << 10), 60, "evil")[:5] == b"evil\0"
     finally:
         server.stop(0)
 
@@ -303,10 +299,9 @@ def test_half_a_question_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(transport, "_BEGUN", 0.3)
     with (
         serving(tmp_path / "s"),
-        asking(tmp_path / "s") as asker,
         strangers(tmp_path / "s", [half]) as (slow,),
     ):
-        assert asker.ask("A", b"x", 60) == b"\0A\0x"
+        assert Socket(tmp_path / "s").ask("A", b"x", 60) == b"\0A\0x"
         for _ in range(5):  # drop by drop is no better
             time.sleep(0.1)
             with suppress(OSError):

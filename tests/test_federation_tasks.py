@@ -19,9 +19,16 @@ from fastadmm.between.approval_file import (
 from fastadmm.between.audit import read_audit
 from fastadmm.between.consent import agent_approve, asked_file, shown_digest
 from fastadmm.between.predict import ask_predictions
-from fastadmm.between.schema import Refusal, digest_of, open_envelope
+from fastadmm.between.schema import (
+    Refusal,
+    Request,
+    answer_of,
+    digest_of,
+    encode_request,
+    open_envelope,
+    task_request,
+)
 from fastadmm.between.setup import Setup
-from fastadmm.between.task import Task, answer_of_task, encode_task
 from fastadmm.data_tools.alignment import canonical_order, file_ids, write_alignment
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import ConfigError, FormatError, StorageError
@@ -95,18 +102,18 @@ class Party:
     def approval(self) -> Path:
         return self.state / self.run / "predict.toml"
 
-    def predict(self, **changes: Any) -> Task:
+    def predict(self, **changes: Any) -> Request:
         data = open_party(self.rows)
         arguments = {"run": self.run, "model_id": self.model}
         arguments |= {"n_samples": data.n_samples, "row_digest": data.row_digest}
-        return Task(TASK, NAME, "contribute", {**arguments, **changes})
+        return task_request(TASK, NAME, "contribute", {**arguments, **changes})
 
-    def ask(self, task: Task | bytes, caller: str = CALLER, party: str = NAME) -> Any:
+    def ask(self, task: Request | bytes, caller: str = CALLER, party: str = NAME) -> Any:
         """The answer's values, or the code of the refusal, which is in the log as well."""
-        raw = task if isinstance(task, bytes) else encode_task(task)
+        raw = task if isinstance(task, bytes) else encode_request(task)
         said = self.agent.handle(caller, party, raw)
-        sent = replace(task, digest=digest_of(raw)) if isinstance(task, Task) else self.predict()
-        found = answer_of_task(open_envelope(said, len(said), "t"), replace(sent, digest=digest_of(raw)), "t")
+        sent = task if isinstance(task, Request) else self.predict()
+        found = answer_of(open_envelope(said, len(said), "t"), sent.calls[0], -1, "t")
         last = read_audit(self.state / "audit.jsonl")[0][-1]
         assert (last["caller"], last["request"]) == (caller, digest_of(raw))
         if isinstance(found, Refusal):
@@ -154,8 +161,8 @@ def test_predictions_are_limited(party: Party) -> None:
         (party.predict(run="../../x"), CALLER, NAME, "damaged"),
         (party.predict(), "somebody", NAME, "caller"),
         (party.predict(), CALLER, NAMES[0], "party"),
-        (replace(party.predict(), call="weights"), CALLER, NAME, "call"),
-        (encode_task(party.predict())[:-1], CALLER, NAME, "damaged"),
+        (replace(party.predict(), calls=[("weights", {})]), CALLER, NAME, "call"),
+        (encode_request(party.predict())[:-1], CALLER, NAME, "damaged"),
     ]:
         assert party.ask(task, caller, name) == code
     party.edit(last_day=datetime.date(2020, 1, 1))
@@ -165,7 +172,7 @@ def test_predictions_are_limited(party: Party) -> None:
     expected = summand_of_file(party.state / party.run / f"{NAME}.h5", open_party(party.rows)).values
     answer = party.ask(party.predict())
     assert answer["scores"].tobytes() == expected.tobytes()
-    raw = encode_task(party.predict())
+    raw = encode_request(party.predict())
     first = party.agent.handle(CALLER, NAME, raw)
     party.agent.close()
     party.rows.write_bytes(b"gone")  # nothing is computed again
@@ -183,7 +190,7 @@ def test_predictions_are_limited(party: Party) -> None:
         agent_status(party.state)
     )
     assert not [*(party.state / "asked").glob(f"{TASK}.*")]
-    assert party.ask(replace(party.predict(), task="f" * 16)) == "exchanges"
+    assert party.ask(replace(party.predict(), run="f" * 16)) == "exchanges"
     party.approve(task="f" * 16, force=True)
     agreed = open_task_approval(party.approval)
     assert (agreed.requests, agreed.rows) == (7, 60)
@@ -224,13 +231,13 @@ def test_what_could_not_be_logged_counts(party: Party, monkeypatch: pytest.Monke
     with monkeypatch.context() as patch:
         patch.setattr("fastadmm.between.audit.AuditLog.add", full)
         with pytest.raises(error):
-            party.agent.handle(CALLER, NAME, encode_task(party.predict()))
+            party.agent.handle(CALLER, NAME, encode_request(party.predict()))
     if killed:
         party.agent.close()
         party.restart()
         assert "predictions: 1 of at most 2 answered" in "\n".join(agent_status(party.state))
     assert len(party.ask(party.predict())["scores"]) == 20
-    assert party.ask(replace(party.predict(), task="f" * 16)) == "amount"
+    assert party.ask(replace(party.predict(), run="f" * 16)) == "amount"
 
 
 def test_what_a_journal_lost_counts(party: Party) -> None:
@@ -251,12 +258,12 @@ def test_what_a_journal_lost_counts(party: Party) -> None:
             party.restart()
     journal.write_bytes(before)  # cut off: the audit log has it
     party.restart()
-    assert party.ask(replace(party.predict(), task="f" * 16)) == "amount"
+    assert party.ask(replace(party.predict(), run="f" * 16)) == "amount"
     assert party.ask(party.predict()) == "ended"
     party.agent.close()
     journal.unlink()
     party.restart()
-    assert party.ask(replace(party.predict(), task="f" * 16)) == "amount"
+    assert party.ask(replace(party.predict(), run="f" * 16)) == "amount"
 
 
 def test_the_end_of_a_run_comes_first(party: Party) -> None:
@@ -276,17 +283,17 @@ def test_all_runs_of_a_set_are_shown(party: Party, capsys: pytest.CaptureFixture
     weak = about | {"regularization": about["regularization"] / 1000}
     mixed = {"a" * 16: weak, "b" * 16: about, party.run: weak}
     raw = np.frombuffer(json.dumps(mixed).encode(), dtype=np.uint8)
-    assert party.ask(Task("e" * 16, NAME, "join", {"runs": raw, "n_samples": 20})) == "task"
+    assert party.ask(task_request("e" * 16, NAME, "join", {"runs": raw, "n_samples": 20})) == "task"
     data = ("--data", party.folder / NAME / f"{NAME}.h5", "--rows", party.rows)
     assert run("agent", "approve", "e" * 16, "--state", party.state, *data) == 4
     assert "runs of different kinds" in capsys.readouterr().err
     alone = about | {"position": 0, "parties": NAME}
     runs = {"a" * 16: about, "b" * 16: alone, "c" * 16: about, party.run: weak}
     raw = np.frombuffer(json.dumps(runs).encode(), dtype=np.uint8)
-    task = Task(TASK, NAME, "join", {"runs": raw, "n_samples": 20})
+    task = task_request(TASK, NAME, "join", {"runs": raw, "n_samples": 20})
     for odd in ("[" * 500 + "0" + "]" * 500, "NaN", '{"x": 1}'):  # kept for the owner it would be far longer
         nested = np.frombuffer(f'{{"{"d" * 16}": {{"family": {odd}}}}}'.encode(), dtype=np.uint8)
-        assert party.ask(replace(task, arguments={**task.arguments, "runs": nested})) == "values"
+        assert party.ask(replace(task, calls=[(task.call, {**task.arguments, "runs": nested})])) == "values"
     assert party.ask(task, "a\nwith noise\x1b[8m") == "task"
     assert run("agent", "approve", TASK, "--state", party.state, *data) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -375,8 +382,8 @@ def add_up_with_own_columns(folder: Path, party: Party) -> None:
         return party.agent.handle(CALLER, name, raw)
 
     with pytest.raises(ConfigError, match="--own"):
-        ask_predictions(setup, ask, run, folder / "rows.json", folder / "out", None, print)
-    found = ask_predictions(setup, ask, run, folder / "rows.json", folder / "out", own, print)
+        ask_predictions(setup, ask, run, folder / "rows.json", folder / "out", None)
+    found = ask_predictions(setup, ask, run, folder / "rows.json", folder / "out", own)
     shutil.copy(party.state / party.run / f"{NAME}.h5", run / "model")
     expected = predict_partition(run, folder / "new.parts")
     assert found.score.tobytes() == expected.score.tobytes()
@@ -396,7 +403,7 @@ def test_an_agent_with_a_ledger_gives_no_exact_scores_of_a_run_without_noise(par
 
 
 @pytest.fixture
-def alone(tmp_path: Path, quiet: None) -> Iterator[tuple[Party, Callable[..., Task]]]:
+def alone(tmp_path: Path, quiet: None) -> Iterator[tuple[Party, Callable[..., Request]]]:
     """A party that has a table and no features yet, and what asks it to compare ids."""
     from fastadmm.data_tools.psi import psi_request
 
@@ -410,20 +417,20 @@ def alone(tmp_path: Path, quiet: None) -> Iterator[tuple[Party, Callable[..., Ta
     psi_request(ids, tmp_path / "request", tmp_path / "key")
     raw = np.frombuffer((tmp_path / "request").read_bytes(), dtype=np.uint8)
 
-    def ask(request: np.ndarray = raw, n_ids: int = 15, task: str = TASK) -> Task:
-        return Task(task, NAME, "intersect", {"request": request, "n_ids": n_ids})
+    def ask(request: np.ndarray = raw, n_ids: int = 15, task: str = TASK) -> Request:
+        return task_request(task, NAME, "intersect", {"request": request, "n_ids": n_ids})
 
     yield party, ask
     party.agent.close()
 
 
-def told(folder: Path, ids: list[str], task: str = TASK) -> Task:
+def told(folder: Path, ids: list[str], task: str = TASK) -> Request:
     write_alignment(folder / "rows.json", canonical_order(ids), force=True)
     raw = np.frombuffer((folder / "rows.json").read_bytes(), dtype=np.uint8)
-    return Task(task, NAME, "align", {"alignment": raw})
+    return task_request(task, NAME, "align", {"alignment": raw})
 
 
-def test_alignments_are_limited(tmp_path: Path, alone: tuple[Party, Callable[..., Task]]) -> None:
+def test_alignments_are_limited(tmp_path: Path, alone: tuple[Party, Callable[..., Request]]) -> None:
     party, ask = alone
     raw = ask().arguments["request"]
     assert party.ask(told(tmp_path, ["c5"])) == "task"
@@ -440,7 +447,7 @@ def test_alignments_are_limited(tmp_path: Path, alone: tuple[Party, Callable[...
     ]:
         assert party.ask(task) == code
     assert party.ask(ask(), "somebody") == "caller"
-    sent = encode_task(ask())
+    sent = encode_request(ask())
     first = party.agent.handle(CALLER, NAME, sent)
     party.agent.close()
     party.agent = Agent(None, party.state, name=NAME, say=party.said.append)

@@ -15,8 +15,14 @@ from fastadmm.between.approval_file import TaskApproval, open_task_approval, wri
 from fastadmm.between.consent import agent_approve, asked_files, inference_words
 from fastadmm.between.coordinator import Coordinator
 from fastadmm.between.predict import ask_inference
-from fastadmm.between.schema import Refusal, digest_of, open_envelope
-from fastadmm.between.task import answer_of_task, encode_task, task_of
+from fastadmm.between.schema import (
+    Refusal,
+    answer_of,
+    encode_request,
+    open_envelope,
+    request_of,
+    task_request,
+)
 from fastadmm.blocks.block import as_block
 from fastadmm.conversation.exchange import converse
 from fastadmm.conversation.threads import Threads
@@ -224,7 +230,7 @@ def assert_as_whole(tables, own, whole):
     assert [t.statistic for t in own.tests] == pytest.approx([t.statistic for t in whole.tests], rel=1e-6)
 
 
-ASK = {"covariance": "HC1", "level": 0.95, "say": lambda _: None}
+ASK = {"covariance": "HC1", "level": 0.95}
 
 
 def inferred(folder, out):
@@ -284,15 +290,13 @@ def asked(by_hand, tmp_path, quiet):
         with pytest.raises(WaitingError):
             ask_inference(keep, folder / "labels" / "run", tmp_path / "out", **ASK)
         _, path = approved(folder, NAMES[0])
-        task = task_of(open_envelope(sent[0], len(sent[0]), "t"), "t")
+        task = request_of(open_envelope(sent[0], len(sent[0]), "t"), -1, "t")
 
         def ask(again="", **changes):
-            one = replace(task, task=again or task.task, arguments={**task.arguments, **changes})
-            raw = encode_task(one)
+            one = task_request(again or task.run, task.party, task.call, {**task.arguments, **changes})
+            raw = encode_request(one)
             said = parties.ask(NAMES[0], raw, 1.0)
-            found = answer_of_task(
-                open_envelope(said, len(said), "t"), replace(one, digest=digest_of(raw)), "t"
-            )
+            found = answer_of(open_envelope(said, len(said), "t"), one.calls[0], -1, "t")
             return found.code if isinstance(found, Refusal) else found.answer
 
         yield folder, path, ask

@@ -8,7 +8,7 @@ from pathlib import Path
 import fastadmm
 import numpy as np
 import pytest
-from fastadmm.between.private_terms import Protection, books_of, privacy_text
+from fastadmm.between.private_terms import books_of, drafted, privacy_text
 from fastadmm.errors import ExitCode, PrivacyBudgetError
 from fastadmm.privacy.origins import declared, label_constants, private_constants
 from fastadmm.settings.privacy import Privacy
@@ -255,7 +255,7 @@ def test_a_party_by_files_refuses_its_own_bins(bins_of_described, tmp_path, labe
     asked = Privacy(mode="fusion", epsilon=4.0, label_epsilon=label_epsilon)
     terms = {"family": "fusion", "privacy": privacy_text(asked), "position": 1, "n_samples": N}
     data = open_party(bins_of_described / "shop.h5")
-    agreed = replace(Protection.draft(asked, terms), allow_infinite_epsilon=True)
+    agreed = drafted(asked).with_(allow_infinite_epsilon=True)
     arguments = (data, terms, "run", agreed, tmp_path / "ledger", tmp_path / "releases", "request")
     if label_epsilon is None:
         assert "bins of 'job'" in books_of(*arguments).unproved

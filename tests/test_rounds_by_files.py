@@ -257,30 +257,3 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture) ->
     write_blocks(tmp_path / "e.parts", [np.ones((90, 1))], (np.arange(90) % 2).astype(float))
     shutil.copy(tmp_path / "e.parts" / "labels.h5", labels)
     refused(3, "not the labels", *coordinator, *[answer(tmp_path, r) for r in result.requests])
-
-
-def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    data = data_of(tmp_path)
-    separate(data, tmp_path)
-    directory = tmp_path / "run"
-    parties = [part for name in NAMES for part in ("--party", name)]
-    options = ["--lambda", "1e-2", "--set", "rounds=1"]
-    assert not run(
-        "coordinator", "start", tmp_path / "labels" / "labels.h5", *parties, "-o", directory, *options
-    )
-    assert "waiting for party-1, party-2: requests in" in capsys.readouterr().out
-    for _ in range(20):
-        code = run("coordinator", "step", directory)
-        if (directory / "result.json").exists():
-            break
-        assert code == 0
-        for request in sorted((directory / "requests").iterdir()):
-            name = request.name.rsplit("-", 1)[0]
-            out = tmp_path / f"{name}-{request.name}"
-            home = tmp_path / name
-            step = ["party", "step", "--data", home / f"{name}.h5", "--state", home / "s"]
-            assert run(*step, "--in", request, "--out", out) == 0
-            assert run("coordinator", "step", directory, out) in (0, 7)
-    assert code == 7  # one round is too little to be certified
-    assert (directory / "model" / "model.toml").exists()
-    assert "own part of the model" in capsys.readouterr().out

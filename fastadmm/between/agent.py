@@ -6,10 +6,10 @@ import shutil
 import threading
 import time
 import traceback
-from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ from fastadmm.between.audit import AUDIT, AuditLog, moment, read_audit, used
 from fastadmm.between.consent import asked_lines, keep_asked, remember, run_description, run_words
 from fastadmm.between.host import KEYS, Site
 from fastadmm.between.letters import open_letter, sealed
-from fastadmm.between.party_tasks import FEATURES, PartyTasks, convert_aligned
+from fastadmm.between.party_tasks import PartyTasks
 from fastadmm.between.schema import (
     CODES,
     UNREAD,
@@ -55,8 +55,8 @@ from fastadmm.between.schema import (
     run_identifier,
 )
 from fastadmm.between.scoring import ALIGNMENTS, Home
-from fastadmm.between.session import STATE, Session, classes_of
-from fastadmm.between.task import KIND
+from fastadmm.between.session import STATE, Session
+from fastadmm.between.socket import LONGEST
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError, InputError, StorageError
 from fastadmm.files.atomic import refuse_parent, remove_leftovers, shown, storage_errors, write_whole
@@ -85,12 +85,8 @@ class Agent:
         test: Path | None = None,
         validation: Path | None = None,
         streamed: bool = False,
-        rows: Path | None = None,
-        id: str | None = None,
         say: Callable[[str], None] = print,
     ) -> None:
-        if data is None and rows is not None and (state / FEATURES).exists():
-            data = state / FEATURES / f"{check_party_name(name, '--party')}.h5"
         self.data = None if data is None else open_party(data)
         self.name = check_party_name(name, "--party") if self.data is None else self.data.name
         self.state, self.ledger, self.say = state, ledger, say
@@ -104,8 +100,7 @@ class Agent:
             state.mkdir(mode=0o700, exist_ok=True)
             stack.enter_context(run_lock(state))
             self._audit = AuditLog(state / AUDIT)
-            self._known = {"ledger": ledger, "rows": rows, "id": id}
-            remember(state, data=data, **self._known)
+            remember(state, data=data, ledger=ledger)
             stack.callback(self._audit.close)
             self._tasks = PartyTasks(Home(self.name, state, self.data, ledger), self._audit, say)
             stack.callback(self._tasks.close)
@@ -117,28 +112,10 @@ class Agent:
     def _site(self, data: PartyData) -> Site:
         return Site(data, self._engine, self.ledger, self._others, self._streamed)
 
-    def _convert(self) -> None:
-        """Features of the rows that all parties have, once an alignment has told them."""
-        for alignment in (self.state / ALIGNMENTS).glob("*.json"):
-            try:
-                path = convert_aligned(
-                    open_task_approval(self.state / ALIGN), alignment, self.state / FEATURES
-                )
-                data = open_party(path)
-                self._site(data).check()
-            except FastadmmError as error:  # the owner converts by hand
-                self.say(f"{error}; convert the table, and start the agent with --data")
-                self._known["rows"] = None
-                return
-            self.data = self._tasks.home.data = data
-            remember(self.state, data=path, **self._known)
-            self.say(f"{shown(path)}: features of {data.n_samples} rows; this agent now answers runs on them")
-            return
-
     def handle(self, caller: str, party: str, raw: bytes) -> bytes:
         """Answer a request, or refuse it; both are in the audit log before this returns.
 
-        Of more than some refusals in a minute only the number is kept.
+        Of refusals a day has room for some.
         """
         with self._lock:
             entry = _entry(caller)
@@ -187,11 +164,8 @@ class Agent:
 
     def _answer(self, party: str, raw: bytes, entry: dict[str, Any]) -> bytes:
         envelope = open_envelope(raw, len(raw), "request")
-        if envelope.head.get("kind") == KIND:
-            answer = self._tasks.answer(envelope, party, entry)
-            if self.data is None and self._known["rows"] is not None:
-                self._convert()
-            return answer
+        if envelope.head.get("kind") == "task":
+            return self._tasks.answer(envelope, party, entry)
         place = _name(envelope, entry)
         if envelope.head.get("party") != party or party != self.name:
             raise refused("party", InputError(f"{place}: not for {self.name}, whose agent this is"))
@@ -258,8 +232,7 @@ def agent_status(state: Path) -> list[str]:
             )
         runs = sorted(path.parent for path in state.glob(f"*/{APPROVAL}"))
     entries, digest = read_audit(state / AUDIT) if (state / AUDIT).exists() else ([], "")
-    more = sum((Counter(entry["more"]) for entry in entries if "more" in entry), Counter[str]())
-    entries = [entry for entry in entries if "more" not in entry]
+    entries = [entry for entry in entries if "more" not in entry]  # an older release counted some
     tasks = [entry for entry in entries if "task" in entry]
     lines = []
     for name, what in ((ALIGN, "alignments"), (LABELS, "labels")):
@@ -279,9 +252,6 @@ def agent_status(state: Path) -> list[str]:
     strange = [entry for entry in entries if entry["run"] not in known and "task" not in entry]
     if strange:
         lines.append(f"{len(strange)} request(s) of no approved run; last: {_said(strange[-1])}")
-    if more:
-        said = ", ".join(f"{count} {code}" for code, count in sorted(more.items()))
-        lines.append(f"more in a minute than have lines of their own: {said}")
     if refused := [entry for entry in tasks if "code" in entry]:
         lines.append(f"{len(refused)} alignment(s) or prediction(s) refused; last: {_said(refused[-1])}")
     lines += asked_lines(state)
@@ -350,45 +320,39 @@ def party_step(
 ) -> list[str]:
     """Answer one request; what its owner is told."""
     party, place = open_party(data), shown(request)
-    with Engine(threads) as engine:
-        site = Site(party, engine, ledger, {"test": test, "validation": validation})
+    with storage_errors(out):
+        if out.is_dir() or not out.absolute().parent.is_dir():
+            raise StorageError(f"{shown(out)}: cannot write: not a file name in an existing directory")
+    with ExitStack() as stack:
+        site = Site(
+            party, stack.enter_context(Engine(threads)), ledger, {"test": test, "validation": validation}
+        )
         if not (state / STATE).exists():
             site.check()
         with counted_refusals(state):
-            envelope = open_letter(request, most_bytes(party.n_samples, classes_of(state / STATE)))
+            envelope = open_letter(request, LONGEST)
             asked = request_of(envelope, party.n_samples, place)
         if asked.party != party.name:
             raise InputError(f"{place}: for {asked.party}, but {shown(data)} is of {party.name}")
-        with storage_errors(out):
-            if out.is_dir() or not out.absolute().parent.is_dir():
-                raise StorageError(f"{shown(out)}: cannot write: not a file name in an existing directory")
         with storage_errors(state):
-            is_new = not state.exists() and asked.number == 0
-            if is_new:
-                state.mkdir(mode=0o700, exist_ok=True)
+            if asked.number == 0 and not state.exists():
+                state.mkdir(mode=0o700)
+                stack.push(partial(_drop_new, state))
             elif not state.is_dir():
                 raise StorageError(f"{shown(state)}: no state of a run; begin with the run's first request")
-        try:
-            with run_lock(state):
-                remove_leftovers(state)
-                agreed = _agreed(asked, party, state, place, approval)
-                with (
-                    closing(AuditLog(state / AUDIT)) as audit,
-                    counted_refusals(state),
-                    closing(Session(site, state, asked.run, audit, agreed, by_files=True)) as session,
-                ):
-                    raw, repeated = _answered(session, asked, envelope.raw, place)
-                    if agreed is not None:
-                        write_approval(replace(agreed, path=state / APPROVAL), force=True)
-        except FastadmmError:
-            if is_new and not (state / APPROVAL).exists():
-                shutil.rmtree(state, ignore_errors=True)  # nothing was answered
-            raise
+        stack.enter_context(run_lock(state))
+        remove_leftovers(state)
+        if (agreed := _agreed(asked, party, state, place, approval)) is not None:
+            write_approval(replace(agreed, path=state / APPROVAL), force=True)
+        stack.enter_context(counted_refusals(state))
+        audit = stack.enter_context(closing(AuditLog(state / AUDIT)))
+        session = stack.enter_context(closing(Session(site, state, asked.run, audit, by_files=True)))
+        raw, repeated = _answered(session, asked, envelope.raw, place)
     _give(raw, out, force)
     said = [f"request {asked.number} answered{' before: the same message' if repeated else ''} in {out}"]
-    if approval is None and agreed is not None:
+    if approval is None and asked.number == 0 and not repeated:
         how = "without --approval this is what was agreed to; edit approval.toml in the state to narrow it:"
-        said += [how, *run_words(agreed, party, asked.calls[0][1], [ledger_words(ledger, party)])]
+        said += [how, *run_words(session.approval(), party, asked.calls[0][1], [ledger_words(ledger, party)])]
     statement = None if repeated or session.host is None else session.host.statement
     said += [] if statement is None else [statement.one_line()]
     if not repeated and any(name == "introduce" for name, _ in asked.calls):
@@ -398,6 +362,12 @@ def party_step(
         said += (state / KEYS).read_text(encoding="utf-8").splitlines()
     model = state / f"{party.name}.h5"
     return [*said, *([f"the run is over; own part of the model in {model}"] if model.exists() else [])]
+
+
+def _drop_new(state: Path, kind: type[BaseException] | None, *_: object) -> None:
+    """Remove a state in which nothing was answered."""
+    if kind is not None and issubclass(kind, FastadmmError):
+        shutil.rmtree(state, ignore_errors=True)
 
 
 def _answered(session: Session, asked: Request, raw: bytes, place: str) -> tuple[bytes, bool]:
@@ -444,7 +414,7 @@ def party_approve(
     """Write the approval of a run's first request, for the owner of the data to edit."""
     party = open_party(data)
     place, n = shown(request), party.n_samples
-    asked = request_of(open_letter(request, most_bytes(n)), n, place)
+    asked = request_of(open_letter(request, LONGEST), n, place)
     approval = approve(asked, party, place, out)
     write_approval(approval, force=force)
     return run_words(approval, party, asked.calls[0][1], [ledger_words(ledger, party)])

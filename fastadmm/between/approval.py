@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from fastadmm.between.private_terms import PRIVATE, Protection, asked_privacy
+from fastadmm.between.private_terms import PRIVATE, asked_privacy, drafted, privacy_excess
 from fastadmm.between.schema import Request, code_of, quoted, refused
 from fastadmm.conversation.answering import Answering
 from fastadmm.conversation.calls import CALLS, Asked
@@ -33,7 +33,7 @@ from fastadmm.parties.xupdate.choose import X_UPDATES
 from fastadmm.problem.constraints import get_constraint
 from fastadmm.problem.losses import LOSSES
 from fastadmm.problem.regularizers import REGULARIZERS
-from fastadmm.settings.privacy import MODES
+from fastadmm.settings.privacy import MODES, DifferentialPrivacy
 from fastadmm.store.party_file import PartyData, check_party_name
 
 #: Name of the approval that a state directory keeps.
@@ -69,7 +69,8 @@ class Approval:
     exchanges: Annotated[int, "requests that are answered or refused, at most"]
     numbers: Annotated[int, "about rows, that leave in answers, at most"]
     last_day: Annotated[datetime.date | None, "nothing new is answered after it"]  # None: no end
-    protection: Protection | None = None  # in a private run: table ``privacy`` of the file
+    protection: DifferentialPrivacy | None = None  # in a private run: table ``privacy`` of the file
+    penalty: float | None = None  # there too
     n_classes: int | None = None  # in a multinomial run
     callers: Annotated[list[str] | None, "who may ask"] = None  # None: anybody
     protocol: Annotated[int | None, "version of the messages"] = None  # None: where they are files
@@ -157,7 +158,8 @@ def draft_approval(
         exchanges=exchanges,
         numbers=numbers,
         last_day=last_day,
-        protection=None if asked is None else Protection.draft(asked, settings),
+        protection=None if asked is None else drafted(asked),
+        penalty=float(settings["penalty"]) if asked is not None and "penalty" in settings else None,
         n_classes=settings.get("n_classes"),
         parties=names or None,
         terms=terms_digest(settings),
@@ -242,7 +244,7 @@ def check_request(
     if asked_for is not None:
         if approval.protection is None:
             raise _beyond(place, approval, "it has no table 'privacy'", "privacy")
-        if what := approval.protection.excess(asked_for, settings):
+        if what := privacy_excess(approval.protection, approval.penalty, asked_for, settings):
             raise _beyond(place, approval, what, "privacy")
     if approval.terms is not None and approval.run != "first" and terms_digest(settings) != approval.terms:
         raise _beyond(place, approval, "it is about other terms than those that were approved", "terms")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from fastadmm.between.approval import Approval, sees_columns
-from fastadmm.between.private_terms import GO_ON, PROTECTION, Protection
+from fastadmm.between.private_terms import protection_of, protection_table
 from fastadmm.between.schema import quoted
 from fastadmm.conversation.answering import Answering
 from fastadmm.conversation.calls import SUMS
@@ -22,13 +22,25 @@ from fastadmm.parties.families import FAMILIES
 from fastadmm.parties.masked_direction import MOST_AT_ONCE
 from fastadmm.privacy.accounts import feature_account
 from fastadmm.privacy.ledger import Ledger, spent_words
-from fastadmm.settings.privacy import ADJACENCIES
+from fastadmm.settings.privacy import ADJACENCIES, DifferentialPrivacy
 from fastadmm.settings.setting import kinds_of
 from fastadmm.store.party_file import PartyData, check_party_name
 
 #: Names of the files: in the agent's directory, and in that of the run whose model is applied.
 ALIGN, LABELS, PREDICT, INFER = "align.toml", "labels.toml", "predict.toml", "infer.toml"
 APPROVALS = {"align": ALIGN, "labels": LABELS, "predict": PREDICT, "infer": INFER}  # by the kind of request
+
+
+_GO_ON = "true: go on where nothing is proved"
+
+#: Notes of the table ``privacy``; what of an approval is in no line of its own.
+_OF_PRIVACY = {
+    "epsilon": "of this run, at most",
+    "total_epsilon": "of all runs that charge the same ledger",
+    "public_scaling": "true: you say that no centre, scale, fill or category comes from private rows",
+    "allow_infinite_epsilon": _GO_ON,
+}
+_APART = ("path", "protection", "penalty")
 
 
 @dataclass(frozen=True)
@@ -49,7 +61,7 @@ class TaskApproval:
     unmasked: Annotated[
         bool, "true: the coordinator may see this party's scores by themselves, not sums alone"
     ] = False
-    allow_infinite_epsilon: Annotated[bool, GO_ON] = False
+    allow_infinite_epsilon: Annotated[bool, _GO_ON] = False
 
 
 #: Of the files: their name and version.
@@ -101,9 +113,7 @@ def write_approval(approval: Approval | TaskApproval, *, force: bool = False) ->
 
 def approval_text(approval: Approval | TaskApproval) -> str:
     """The file's content: what is not said is as it would be without."""
-    hints = get_type_hints(Protection, include_extras=True) | get_type_hints(
-        type(approval), include_extras=True
-    )
+    hints = get_type_hints(type(approval), include_extras=True)
     notes = {key: hint.__metadata__[0] for key, hint in hints.items() if get_origin(hint) is Annotated}
     kind, table = _RUN, {}
     first = f"What {approval.party} answers to a coordinator. Edit the limits"
@@ -111,15 +121,15 @@ def approval_text(approval: Approval | TaskApproval) -> str:
         notes, kind = {**notes, **_OF_KIND[approval.path.name]}, _TASK
         first = f"Within these limits {approval.party} {_WHAT[approval.path.name]}. Edit them"
     elif approval.protection is not None:
-        table = approval.protection.table()
+        table = protection_table(approval.protection, approval.penalty)
     values: dict[str, Any] = dict(zip(("format", "version"), kind))
     for one in fields(approval):
         value = getattr(approval, one.name)
-        if one.name not in ("path", "protection") and value is not None and value != one.default:
+        if one.name not in _APART and value is not None and value != one.default:
             values[one.name] = value
     lines = [f"# {first}: nothing beyond them is computed.", *_lines(values, notes)]
     if table:
-        lines += ["", "[privacy]", *_lines(table, notes)]
+        lines += ["", "[privacy]", *_lines(table, _OF_PRIVACY)]
     return "\n".join(lines) + "\n"
 
 
@@ -195,16 +205,15 @@ def open_approval(path: Path) -> Approval:
     table = values.pop("privacy", None)
     if version == _OLD:  # it counted vectors; for a run that goes on, its owner is asked again
         values["numbers"] = values.pop("directions", None)
-    _check_kinds(values, Approval, place, "path", "protection")
+    _check_kinds(values, Approval, place, *_APART)
     protection = None
     if table is not None:
         if not isinstance(table, dict):
             raise ConfigError(f"{place}: key 'privacy' is not a table")
-        own = {key: value for key, value in table.items() if key in PROTECTION}
-        _check_kinds(own, Protection, f"{place}: privacy", "mechanism")
-        if not isinstance(table.get("penalty", 0.0), (float, int)):
+        values["penalty"] = table.get("penalty")
+        if not isinstance(values["penalty"], (float, int, type(None))):
             raise ConfigError(f"{place}: key 'penalty' is not {_KINDS[float]}")
-        protection = Protection.of_table(table, values["family"], f"{place}: privacy")
+        protection = protection_of(table, values["family"], f"{place}: privacy")
     if not 0 < values["least_lambda"] < 1e300:
         raise ConfigError(f"{place}: key 'least_lambda' is not a positive number")
     _check_values(values, ("exchanges", "numbers"), place)
@@ -341,8 +350,7 @@ def _sums_in_words(a: Approval) -> str:
     )
 
 
-def _protection_in_words(family: str, protection: Protection) -> list[str]:
-    p = protection
+def _protection_in_words(family: str, p: DifferentialPrivacy) -> list[str]:
     if p.sampler == "insecure_test":
         return [
             f"Mode {family}, but its noise is seeded, for tests: nothing is protected. Approve no real data."
@@ -350,6 +358,6 @@ def _protection_in_words(family: str, protection: Protection) -> list[str]:
     return [
         f"What leaves carries noise that is drawn here (mode {family}): epsilon {p.epsilon:g} at delta "
         f"{p.delta:g} for this run, where {ADJACENCIES.get(p.adjacency, p.adjacency)}.",
-        f"It is charged to your own ledger before it leaves, up to epsilon {p.total_epsilon:g} over all "
+        f"It is charged to your own ledger before it leaves, up to epsilon {p.budget:g} over all "
         "runs. A repeated question gets the same answer and costs nothing.",
     ]

@@ -5,7 +5,7 @@ changed, moved, added or removed among the lines does not verify. Whole lines cu
 whoever has written down the last digest, which ``fastadmm agent status`` shows.
 
 Answers are limited by approvals; refusals and repetitions are as many as somebody asks for. So that nobody
-fills the disk with them, a minute and a day have room for some. One line says how many more there were.
+fills the disk with them, a day has room for some.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ import hashlib
 import json
 import os
 import re
-import time
-from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -34,13 +32,8 @@ _END = re.compile(rb', "digest": "([0-9a-f]{32})"\}$')
 #: Longest file that is read as a whole.
 _MOST = 1 << 34
 
-#: Lines of refusals and repetitions in a minute, and calls that such a line names.
-_LINES, _CALLS = 20, 8
-
-#: Such lines in a day (of UTC).
-_OF_DAY = 1200
-
-_MINUTE = 60.0
+#: Lines of refusals and repetitions in a day (of UTC), and calls that such a line names.
+_OF_DAY, _CALLS = 1200, 8
 
 #: What is kept in memory of a line about an answer.
 _KEPT = ("time", "run", "number", "task", "calls", "request", "answer", "counts")
@@ -66,7 +59,6 @@ class AuditLog:
             os.lseek(self._file, 0, os.SEEK_END)
         self.digest, self.answered = "", set[str]()
         self.answers: list[dict[str, Any]] = []
-        self._since, self._lines, self._more = -_MINUTE, 0, Counter[str]()
         self._day, self._today = "", 0
         if whole:
             entries, self.digest = _verified(whole, path)
@@ -90,24 +82,14 @@ class AuditLog:
                 self.answers.append({key: entry[key] for key in _KEPT if key in entry})
 
     def add_bounded(self, entry: dict[str, Any]) -> bool:
-        """Append a line on what anybody may cause without end; count it where there are enough of them."""
-        if time.monotonic() - self._since >= _MINUTE:
-            self._tell()
-            self._since, self._lines = time.monotonic(), 0
+        """Append a line on what anybody may cause without end, unless the day has enough of them."""
         if entry["time"][:10] != self._day:
             self._day, self._today = entry["time"][:10], 0
-        if self._lines == _LINES or self._today == _OF_DAY:
-            self._more[entry.get("code", "repeated")] += 1
+        if self._today == _OF_DAY:
             return False
-        self._lines, self._today = self._lines + 1, self._today + 1
+        self._today += 1
         self.add(entry | {"calls": entry["calls"][:_CALLS]})
         return True
-
-    def _tell(self) -> None:
-        """The line on what was only counted."""
-        if self._more:
-            more, self._more = dict(sorted(self._more.items())), Counter()
-            self.add({"time": moment(), "run": "", "more": more})
 
     def sync(self) -> None:
         """Put all lines on disk."""
@@ -116,7 +98,6 @@ class AuditLog:
 
     def close(self) -> None:
         """Close the file."""
-        self._tell()
         os.close(self._file)
 
     def _append(self, body: bytes) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fastadmm.between import host
-from fastadmm.between.private_terms import Protection, privacy_text
+from fastadmm.between.private_terms import drafted, privacy_text
 from fastadmm.between.schema import Message, answer_of, encode_message, open_envelope
 from fastadmm.engine.engine import Engine
 from fastadmm.files.reading import read_json
@@ -78,8 +78,7 @@ def _asked_as_host(
 ) -> Asking:
     """A party's file is written, its host is opened and asked, and the messages are read back."""
     kind, dtype, streamed = stored
-    s = settings
-    protection = Protection(s.epsilon, s.delta, UNLIMITED, s.adjacency, s.sampler)
+    protection = drafted(settings).with_(total_epsilon=UNLIMITED)
 
     def ask(case: Case, rows: Array, tap: Tap) -> Asked:
         with TemporaryDirectory() as place, Engine(case.threads) as engine, engine.limited():

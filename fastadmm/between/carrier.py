@@ -14,13 +14,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from fastadmm.between.kit import INSTALL_HINT, Kit, open_kit, write_job
+from fastadmm.between.kit import INSTALL_HINT, Kit, write_job
 from fastadmm.between.nvflare_app import END, HELLO, LEAVE
 from fastadmm.between.socket import Lost, Socket
 from fastadmm.errors import ConfigError, InputError, StorageError
@@ -160,7 +159,6 @@ class Carrier:
         if self._running:
             with suppress(Lost):
                 self._relay.ask("", END if kind is None and self._ends else LEAVE, _HELLO_SECONDS)
-        self._relay.close()
 
     def _greeted(self) -> bool:
         try:
@@ -219,17 +217,6 @@ class Carrier:
             f"site {site!r} of party {party!r}" for party, site in self._sites.items() if site not in there
         ]
         return absent[0] if absent else ""
-
-
-def kit_status(kit: Path) -> list[str]:
-    """Sites that are connected, and jobs, as the administrator of this kit sees them."""
-    with session(open_kit(kit)) as server:
-        state, jobs = server("check_status", "server"), server("list_jobs")
-    return [
-        f"site {client['client_name']}: connected, last heard of "
-        f"{datetime.fromtimestamp(client['client_last_conn_time']):%F %T}"
-        for client in state.get("clients", [])
-    ] + [f"job {job['job_id']}: {job['status']}, submitted {job['submit_time'][:19]}" for job in jobs]
 
 
 if __name__ == "__main__":

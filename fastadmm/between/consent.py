@@ -189,22 +189,18 @@ def shown_digest(lines: Sequence[str]) -> str:
 _AGENT = "agent.json"
 
 
-def remember(state: Path, **what: Path | str | None) -> None:
-    """Keep what an agent has, for whoever approves: its ledger, features, table and id column."""
-    known = {key: str(one.absolute()) if isinstance(one, Path) else one for key, one in what.items()}
-    write_json(state / _AGENT, known)
+def remember(state: Path, **what: Path | None) -> None:
+    """Keep which files an agent has, for whoever approves: its ledger and features."""
+    write_json(
+        state / _AGENT, {key: None if one is None else str(one.absolute()) for key, one in what.items()}
+    )
 
 
 def remembered(state: Path, what: str) -> Path | None:
     """A file that an agent was started with."""
-    found = known_of(state).get(what)
-    return Path(found) if isinstance(found, str) else None
-
-
-def known_of(state: Path) -> dict[str, Any]:
-    """All that is remembered of an agent."""
     known = read_json(state / _AGENT) if (state / _AGENT).exists() else {}
-    return known if isinstance(known, dict) else {}
+    found = known.get(what) if isinstance(known, dict) else None
+    return Path(found) if isinstance(found, str) else None
 
 
 def spent_words(state: Path, data: PartyData, *delta: float) -> list[str]:
@@ -350,8 +346,6 @@ def _consent_to_task(
     file = data if trained else rows
     if aligns:
         library()  # missing, it is missed before anything is approved
-        if file is None:
-            file, ids["id"] = remembered(state, "rows"), ids["id"] or known_of(state).get("id")
     if file is None:
         raise ConfigError(f"--{'data' if trained else 'rows'}: name {file_of(path)}")
     if not file.is_file():

@@ -11,16 +11,14 @@ from typing import Any
 import numpy as np
 
 from fastadmm.between.consent import run_description
-from fastadmm.between.hub import Ask, Begin, Correspondent, Elsewhere, Hub, nobody
+from fastadmm.between.hub import Ask, Correspondent, Elsewhere, Hub, nobody
 from fastadmm.between.journal import Journal
-from fastadmm.between.letters import KEPT_BYTES
 from fastadmm.between.private_terms import privacy_text
 from fastadmm.between.run_problem import (
     early_stopping_of,
     open_own,
     other_labels,
     plan_of,
-    private_run,
     problem_of,
     scheme_of,
     shared_part,
@@ -39,12 +37,13 @@ from fastadmm.problem.problem import Problem
 from fastadmm.runs.checkpoint import MESSAGES, read_tree, write_tree
 from fastadmm.runs.claim import of_model, statement_of, write_dual
 from fastadmm.runs.config import make_config, read_config, solver_options
-from fastadmm.runs.folder import RunFolder
+from fastadmm.runs.folder import RoundLog, RunFolder
 from fastadmm.runs.private import write_statement
 from fastadmm.runs.provenance import labels_digest
 from fastadmm.runs.result import class_rows, result_document
 from fastadmm.solver.history import RoundRecord, Status
-from fastadmm.solver.loop import ended
+from fastadmm.solver.loop import SolveResult, ended
+from fastadmm.solver.run import Run
 from fastadmm.solver.solver import Solver
 from fastadmm.store.elements import read_array, read_attribute, require_group, write_array
 from fastadmm.store.h5file import create_h5, read_h5
@@ -117,8 +116,7 @@ _BYTES = 256 << 20
 class Coordinator:
     """One run directory.
 
-    Where no process waits for answers, there is a checkpoint after every round, and answers are kept longer:
-    a round that was wrong can be made again.
+    By files no process waits for answers: there is a checkpoint after every round.
     """
 
     def __init__(
@@ -126,7 +124,7 @@ class Coordinator:
         folder: RunFolder,
         ask: Ask = nobody,
         say: Callable[[RoundRecord], None] = lambda record: None,
-        begin: Begin | None = None,
+        by_files: bool = False,
         tell: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.folder, self.path = folder, folder.path
@@ -147,19 +145,19 @@ class Coordinator:
         holder = self.config.privacy.label_holder(self.names)
         #: Names of the parties that are asked.
         self.elsewhere = [name for name in self.names if name != holder]
-        self._ask, self._say, self._begin, self._tell = ask, say, begin, tell
+        self.ask, self._say, self._by_files, self._tell = ask, say, by_files, tell
         self._hub: Hub | None = None
         self.n_rounds = 0
 
     @cached_property
     def journal(self) -> Journal:
-        """Answers since the checkpoint, and by files those before it too."""
+        """Answers since the checkpoint."""
         try:
             return Journal(self.path / "answers.journal")
         except FormatError as error:
-            if self._begin is None:
+            if not self._by_files:
                 raise
-            text = f"or 'fastadmm coordinator repair {shown(self.path)}' asks again for what it held"
+            text = f"or 'fastadmm coordinator repair {shown(self.path)}' asks for everything again"
             raise FormatError(f"{error}, {text}") from None
 
     def close(self) -> None:
@@ -284,19 +282,15 @@ class Coordinator:
         try:
             if state is not None:  # the file itself has no digest
                 write_whole(self.folder.log, state["log"], force=True)
+            self.n_rounds, record = solver.n_rounds, solver.last_record
+            status = None if record is None else solver.stop_reason(record)
             with self.folder.open_log(solver.n_rounds) as log:
-                record, self.n_rounds = solver.last_record, solver.n_rounds
-                status = None if record is None else solver.stop_reason(record)
                 while status is None:
-                    record = converse(solver.next_round(), counted)
-                    assert record is not None  # every answer is there
-                    log.append(record)
-                    self.n_rounds = solver.n_rounds
+                    record = self._round(solver, counted, log)
                     # A round that was followed by another did not end the run, whatever the clock says now.
                     status = None if hub.replaying else solver.stop_reason(record)
-                    self._say(record)
                     large = self.journal.n_bytes > _BYTES and not hub.replaying
-                    if status is not None or large or self._begin is not None:
+                    if status is not None or large or self._by_files:
                         hub.flush()
                         log.sync()
                         self._save(solver, hub)
@@ -304,6 +298,14 @@ class Coordinator:
             return self._finish(solver, hub, record, status, labels)
         finally:
             solver.close()
+
+    def _round(self, solver: Run, carry: Callable[[Exchange], Answers], log: RoundLog) -> RoundRecord:
+        record = converse(solver.next_round(), carry)
+        assert record is not None  # every answer is there
+        log.append(record)
+        self.n_rounds = solver.n_rounds
+        self._say(record)
+        return record
 
     def _private(self, hello: dict[str, dict[str, Any]]) -> dict[str, Any]:
         """A private run, from its first round; what was released is never asked for twice."""
@@ -318,11 +320,17 @@ class Coordinator:
         problem, _ = problem_of(self.config, self.names, widths, own)
         hub = self._connected(problem, hello, None)
         solver = solver_of_private(self.config, problem, labels, self.folder, self.run, hub)
-        asked = [m for m, name in enumerate(self.names) if name in hello]
+        history, status = list[RoundRecord](), None
         try:
             with self.folder.open_log() as log:
-                result = converse(private_run(solver, asked, self.run, log), hub.carry)
-            assert result is not None  # every answer is there
+                while status is None:
+                    history.append(self._round(solver, hub.carry, log))
+                    log.sync()
+                    status = solver.stop_reason(history[-1])
+            message, weights = solver.describe(status, history[-1]), solver.party_weights()
+            result = SolveResult(weights, solver.intercept, status, message, history)
+            keep = {"model_id": model_id_of(self.run, result.record.round)}
+            hub.carry(Exchange([Call(m, "keep", keep) for m, name in enumerate(self.names) if name in hello]))
             comparison = solver.compare(result.weights, result.intercept)
         finally:
             solver.close()
@@ -350,8 +358,7 @@ class Coordinator:
     def _hub_of(self, parties: list[Correspondent], n_samples: int, n_classes: int) -> Hub:
         if self._hub is not None:
             self._hub.close()
-        how = self.journal, n_classes, self._begin, self._tell
-        self._hub = Hub(self.run, n_samples, parties, self._ask, *how)
+        self._hub = Hub(self.run, n_samples, parties, self.ask, self.journal, n_classes, self._tell)
         return self._hub
 
     def _solver(self, problem: Problem, labels: LabelData, hub: Hub, state: dict[str, Any] | None) -> Solver:
@@ -384,8 +391,7 @@ class Coordinator:
         """The state after a round; its answers are then done with."""
         first = 1 + max(party.last for party in hub.parties)
         write_state(self.checkpoint_file, solver, hub.parties, first, self.folder.log)
-        by_files = self._begin is not None
-        if not hub.replaying and (not by_files or self.journal.n_bytes > KEPT_BYTES):
+        if not hub.replaying:
             self.journal.restart()
 
     def checkpoint(self) -> dict[str, Any] | None:

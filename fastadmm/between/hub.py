@@ -7,33 +7,35 @@ made again, parties give the same answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import TypeVar
 
 from fastadmm.between.journal import Journal
 from fastadmm.between.letters import Waiting
 from fastadmm.between.schema import (
-    CODES,
-    UNREAD,
     Message,
     ProtocolError,
     Refusal,
     Request,
     answer_of,
+    answer_to,
     digest_of,
     encode_request,
     most_bytes,
     open_envelope,
-    refused,
     unapproved,
 )
 from fastadmm.between.socket import Lost
 from fastadmm.conversation.calls import CALLS, Asked
 from fastadmm.conversation.exchange import Answers, Exchange
-from fastadmm.errors import FormatError, InputError
+from fastadmm.errors import FastadmmError, FormatError
 from fastadmm.files.atomic import shown
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 #: Asks a party: its name, the request, seconds to wait; raises :class:`~fastadmm.between.socket.Lost`.
 Ask = Callable[[str, bytes, float], bytes]
@@ -42,15 +44,8 @@ Ask = Callable[[str, bytes, float], bytes]
 #: process: it may have to compile and to factorise.
 _SECONDS, _FIRST_SECONDS = 60.0, 300.0
 
-#: Seconds before each further attempt to reach a party that was lost; from the first again after every round.
-PAUSES = (1.0, 4.0, 15.0, 60.0)
-
 #: Seconds after which it is said who has not answered yet.
 _PATIENT = 5.0
-
-
-#: Told of an exchange before its parties are asked: its number, each party's call and request, N and C.
-Begin = Callable[[int, dict[str, tuple[Asked, bytes]], tuple[int, int]], None]
 
 
 @dataclass
@@ -98,11 +93,10 @@ class Hub(Elsewhere):
         ask: Ask,
         journal: Journal,
         n_classes: int = 1,
-        begin: Begin | None = None,
         tell: Callable[[str], None] = lambda line: None,
     ) -> None:
         super().__init__(parties)
-        self.run, self.ask, self.journal, self.begin, self.tell = run, ask, journal, begin, tell
+        self.run, self.ask, self.journal, self.tell = run, ask, journal, tell
         self.n_samples, self.n_classes = n_samples, n_classes
         # A kill may have come between the state and the journal's new beginning.
         first = 1 + max(party.last for party in parties)
@@ -125,6 +119,7 @@ class Hub(Elsewhere):
         number = 1 + max(party.last for party in self.parties)
         answers: Answers = [{} for _ in exchange.calls]
         asked: list[tuple[int, Correspondent, Asked, bytes]] = []
+        sent: dict[str, Request] = {}
         for k, call in enumerate(exchange.calls):
             party = self.parties[call.party]
             party.queue.append((call.name, call.made()))
@@ -133,9 +128,10 @@ class Hub(Elsewhere):
                     self.run, party.name, number, party.last, party.queue, answered=party.answered
                 )
                 asked.append((k, party, party.queue[-1], encode_request(request)))
+                sent[party.name] = request
         if not asked:
             return answers
-        made = self._replayed(asked, number) if self.replaying else self._asked(asked, number)
+        made = (self._replayed if self.replaying else self._asked)(asked, sent, number)
         for (k, party, (name, _), _), (_, message) in zip(asked, made, strict=True):
             answers[k] = message.answer
             party.queue.clear()
@@ -162,7 +158,7 @@ class Hub(Elsewhere):
             self.journal.drop_last()
 
     def _replayed(
-        self, asked: list[tuple[int, Correspondent, Asked, bytes]], number: int
+        self, asked: list[tuple[int, Correspondent, Asked, bytes]], sent: dict[str, Request], number: int
     ) -> list[tuple[bytes, Message]]:
         """Answers of an exchange that was made before."""
         _, *parts = next(self._kept)
@@ -172,11 +168,11 @@ class Hub(Elsewhere):
         made = []
         for raw, (_, party, call, request) in zip(parts, asked):
             found = self._opened(raw, party.name, number, call)
-            made.append((raw, self._answer(found, digest_of(request), party.name, number)))
+            made.append((raw, self._answer(found, sent[party.name], digest_of(request))))
         return made
 
     def _asked(
-        self, asked: list[tuple[int, Correspondent, Asked, bytes]], number: int
+        self, asked: list[tuple[int, Correspondent, Asked, bytes]], sent: dict[str, Request], number: int
     ) -> list[tuple[bytes, Message]]:
         """Answers of a new exchange, from all parties at once."""
 
@@ -190,29 +186,18 @@ class Hub(Elsewhere):
             return raw, self._opened(raw, party.name, number, call)
 
         self.flush()  # a party answers its last request once more, but none before it
-        if self.begin is not None:
-            requests = {party.name: (call, request) for _, party, call, request in asked}
-            self.begin(number, requests, (self.n_samples, self.n_classes))
         works = [self._threads.submit(one, item) for item in asked]
-        digests = [digest_of(request) for *_, request in asked]  # while the parties work
+        digests = {party.name: digest_of(raw) for _, party, _, raw in asked}  # while the parties work
         if late := wait(works, _PATIENT).not_done:
             absent = ", ".join(party.name for work, (_, party, *_) in zip(works, asked) if work in late)
             self.tell(f"exchange {number}, waiting for {absent}")
         wait(works)  # also where one has failed: nobody is asked twice at once
-        missing = [error for work in works if isinstance(error := work.exception(), Waiting)]
-        answers = [work.result() for work in works if not isinstance(work.exception(), Waiting)]
-        if missing:
-            raise Waiting.of(missing, f"exchange {number}")
-        names = [
-            party.name
-            for (_, found), (_, party, *_) in zip(answers, asked, strict=True)
-            if isinstance(found, Refusal) and found.code == "run"
-        ]
-        if names:
-            raise unapproved(names, self.run, "run")
-        made = []
-        for (raw, found), digest, (_, party, *_) in zip(answers, digests, asked, strict=True):
-            made.append((raw, self._answer(found, digest, party.name, number)))
+
+        def use(name: str, got: tuple[bytes, Message | Refusal]) -> tuple[bytes, Message]:
+            return got[0], self._answer(got[1], sent[name], digests[name])
+
+        named = dict(zip(sent, works))
+        made = list(collect(named, use, f"exchange {number}", self.run, "run").values())
         # While the round goes on here.
         record = [number.to_bytes(8), *(raw for raw, _ in made)]
         self._kept_by = self._threads.submit(self.journal.append, record)
@@ -220,22 +205,45 @@ class Hub(Elsewhere):
 
     def _opened(self, raw: bytes, name: str, number: int, call: Asked) -> Message | Refusal:
         """What a party answered."""
-        place = f"party {name}: exchange {number}"
-        n, most = self.n_samples, most_bytes(self.n_samples, self.n_classes)
-        try:
-            return answer_of(open_envelope(raw, most, place), call, n, place)
-        except ProtocolError as error:
-            raise FormatError(f"{error}; nothing of it is kept") from None
+        most = most_bytes(self.n_samples, self.n_classes)
+        return opened_answer(raw, most, call, self.n_samples, f"party {name}: exchange {number}")
 
-    def _answer(self, found: Message | Refusal, digest: str, name: str, number: int) -> Message:
-        """It, if it is an answer to the request with this digest."""
-        place = f"party {name}: exchange {number}"
-        if found.request != digest and (isinstance(found, Message) or found.request != UNREAD):
-            more = "; other settings, labels or program than the run began with" if self.replaying else ""
-            raise FormatError(f"{place}: answers another request than ours{more}")
-        if isinstance(found, Refusal):
-            text = f"{place}: refused ({found.code}): {CODES[found.code]}"
-            raise refused(found.code, InputError(text))
-        if (found.run, found.party, found.number) != (self.run, name, number):
-            raise FormatError(f"{place}: an answer of another run, party or exchange; nothing of it is kept")
-        return found
+    def _answer(self, found: Message | Refusal, request: Request, digest: str) -> Message:
+        """It, if it is an answer to this request."""
+        more = "; other settings, labels or program than the run began with" if self.replaying else ""
+        place = f"party {request.party}: exchange {request.number}"
+        return answer_to(found, request, digest, place, more)
+
+
+def opened_answer(raw: bytes, most: int, call: Asked, n_samples: int, place: str) -> Message | Refusal:
+    """What a party answered to a call."""
+    try:
+        return answer_of(open_envelope(raw, most, place), call, n_samples, place)
+    except ProtocolError as error:
+        raise FormatError(f"{error}; nothing of it is kept") from None
+
+
+def collect(
+    works: Mapping[str, Future[T]], use: Callable[[str, T], R], what: str, identifier: str, kind: str
+) -> dict[str, R]:
+    """What is made of each party's answer; of all faults the one that its owner can do something about."""
+    found: dict[str, R] = {}
+    errors: list[tuple[str, FastadmmError]] = []
+    for name, work in works.items():
+        try:
+            found[name] = use(name, work.result())
+        except FastadmmError as error:
+            errors.append((name, error))
+    missing = [error for _, error in errors if isinstance(error, Waiting)]
+    absent = [name for name, error in errors if error.refusal == ("run" if kind == "run" else "task")]
+    lost = [error for _, error in errors if isinstance(error, Lost)]
+    for name, other in errors:
+        if name not in absent and not isinstance(other, (Waiting, Lost)):
+            raise other
+    if absent:
+        raise unapproved(absent, identifier, kind)
+    if missing:
+        raise Waiting.of(missing, what)
+    if lost:
+        raise lost[0]
+    return found

@@ -46,10 +46,10 @@ class Journal:
     """Records of some parts of bytes each.
 
     What a kill left of the last record was never acted upon, and goes: no whole record comes after it. A
-    damaged record is refused, or, to ``mend``, cut off with all that follow.
+    damaged record is refused.
     """
 
-    def __init__(self, path: Path, mend: bool = False) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         with storage_errors(path):
             is_new = not path.exists()
@@ -63,7 +63,7 @@ class Journal:
                 self._places = [self._begin]
                 while (record := _record(self._file, self._places[-1], self._number)) is not None:
                     self._places.append(record[1])
-                if not mend and _ended_after(self._file, self._places[-1], self._number):
+                if _ended_after(self._file, self._places[-1], self._number):
                     raise self._damaged(len(self._places), self._places[-1])
             except BaseException:
                 os.close(self._file)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import pwd
 import socket as sockets
-import ssl
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -195,8 +193,6 @@ def _described(kind: str, content: Any, startup: Path) -> dict[str, Any]:
 #: Versions of NVFlare whose security settings were examined.
 NVFLARE = "2.9."
 
-_CONNECT = 5.0
-
 
 class Finding(NamedTuple):
     """What one check found."""
@@ -211,10 +207,6 @@ Findings = Iterator[Finding]
 
 def check(kit: Kit, private: Sequence[Path] = ()) -> list[Finding]:
     """Check a kit and the machine that it lies on."""
-    try:
-        from cryptography import x509
-    except ImportError:
-        raise ConfigError(f"federation: cryptography is missing: checking a site {INSTALL_HINT}") from None
     steps: list[Callable[[Kit], Findings]] = [_version, _secured, _modes]
     if kit.kind != "admin":
         steps += [_settings, _socket]
@@ -225,10 +217,6 @@ def check(kit: Kit, private: Sequence[Path] = ()) -> list[Finding]:
                 found.append(finding)
         except FastadmmError as error:
             found.append(Finding(False, str(error)))
-    certificates = list(_certificates(kit, x509))
-    found += certificates
-    if all(finding.ok for finding in certificates):
-        found += _port(kit)
     if kit.kind != "admin":
         found += _private(kit, private)
     return found
@@ -289,58 +277,6 @@ def _socket(kit: Kit) -> Findings:
         except OSError as error:
             text = f"{path}: no agent answers: {error.strerror}; start it with: fastadmm agent run"
             yield Finding(False, text)
-
-
-def _certificates(kit: Kit, x509: Any) -> Findings:
-    now = datetime.now(UTC)
-    loaded = []
-    for path in (kit.certificate, kit.root):
-        try:
-            loaded.append(x509.load_pem_x509_certificate(path.read_bytes()))
-        except (OSError, ValueError) as error:
-            why = error.strerror if isinstance(error, OSError) else "this is no certificate"
-            yield Finding(False, f"{path}: {why}; copy the kit of {kit.name!r} again")
-            return
-    own, root = loaded
-    try:
-        own.verify_directly_issued_by(root)
-    except Exception:
-        text = f"{kit.certificate}: not issued by {kit.root.name}: the kit is not of this project"
-        yield Finding(False, text)
-        return
-    for path, certificate in ((kit.certificate, own), (kit.root, root)):
-        begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-        text = f"valid until {end:%Y-%m-%d}"
-        if now < begin:
-            behind = (begin - now).total_seconds() / 60
-            text = f"not yet valid: the clock of this machine is {behind:.0f} minutes behind, or more"
-        elif now > end:
-            text = f"expired on {end:%Y-%m-%d}; provision this site again"
-        yield Finding(begin <= now <= end, f"{path}: {text}")
-
-
-def _port(kit: Kit) -> Findings:
-    """Is the server's port ours, or free where we are the server?"""
-    place, ours = f"{kit.host}:{kit.port}", kit.kind == "server"
-    context = ssl.create_default_context(cafile=str(kit.root))
-    context.load_cert_chain(kit.certificate, kit.key)
-    # NVFlare's authority is younger than the rules that this flag is about.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    try:
-        with (
-            sockets.create_connection((kit.host, kit.port), _CONNECT) as plain,
-            context.wrap_socket(plain, server_hostname=kit.host),
-        ):
-            yield Finding(True, f"server {place}: answers with a certificate of this project")
-    except ssl.SSLCertVerificationError as error:
-        yield Finding(False, f"server {place}: its certificate is not right: {error.verify_message}")
-    except (ssl.SSLError, ConnectionResetError, TimeoutError):
-        what = "the port is in use by another program" if ours else "does not speak TLS, or is far away"
-        yield Finding(False, f"server {place}: {what}")
-    except ConnectionRefusedError:
-        yield Finding(ours, f"server {place}: " + ("the port is free" if ours else "nobody listens there"))
-    except OSError as error:
-        yield Finding(False, f"server {place}: {error.strerror or error}")
 
 
 def _private(kit: Kit, private: Sequence[Path]) -> Findings:

@@ -7,25 +7,20 @@ answered, nor believed.
 from __future__ import annotations
 
 import hashlib
-import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from fastadmm.between.schema import (
     Envelope,
-    Message,
-    answer_of,
     digest_of,
     message_of,
-    most_bytes,
     open_envelope,
 )
 from fastadmm.between.socket import LONGEST, Handler
-from fastadmm.conversation.calls import Asked
 from fastadmm.errors import FastadmmError, FormatError, InputError, WaitingError
-from fastadmm.files.atomic import remove_leftovers, shown, storage_errors, write_whole
+from fastadmm.files.atomic import shown, storage_errors, write_whole
 from fastadmm.files.modes import make_private
 from fastadmm.files.reading import read_bytes
 
@@ -52,102 +47,50 @@ class Waiting(WaitingError):
 
 
 class Letters:
-    """The files of one run; asks its parties by them."""
+    """Requests and messages of one run, as files that somebody carries; asks its parties by them."""
 
     def __init__(self, path: Path, run: str, names: Sequence[str], messages: Iterable[Path] = ()) -> None:
-        self.path, self.run, self.names = path, run, names
-        self.requests, self.sent, self.answers = path / "requests", path / "sent", path / "answers"
-        self.notes: list[str] = []
-        self._messages, self._number = list(messages), -1
-        self._taken: list[Path] = []
-
-    def remove_leftovers(self) -> None:
-        """Remove what killed processes left."""
-        for place in (self.path, self.requests, self.sent, self.answers):
-            remove_leftovers(place)
-
-    def begin(self, number: int, asked: Mapping[str, tuple[Asked, bytes]], sizes: tuple[int, int]) -> None:
-        """Take in the messages that answer an exchange's requests, by name of the party; the old ones go."""
-        self._number = number
-        self._take(asked, sizes)
-        with storage_errors(self.sent):
-            self.sent.mkdir(mode=0o700, exist_ok=True)
-            # Those that were answered are kept for a party that was restored from a backup.
-            for old in self.requests.glob("*.msg"):
-                if _number_of(old) != number:
-                    os.replace(old, self.sent / old.name)
-            _prune(sorted(self.sent.glob("*.msg"), key=_number_of))
-        self.forget(lambda other: other != number)
+        self.path = path
+        #: What came, by party and exchange: its place and its bytes.
+        self._given: dict[tuple[str, int], tuple[str, bytes]] = {}
+        self._used, self._number = set[tuple[str, int]](), -1
+        for each in messages:
+            place, envelope = shown(each), open_letter(each, LONGEST)
+            message = message_of(envelope, place)
+            if message.run != run:
+                raise InputError(f"{place}: a message of another run than {shown(path)}")
+            if message.party not in names:
+                raise InputError(f"{place}: of {message.party}, but the parties are {', '.join(names)}")
+            key = message.party, message.number
+            if self._given.setdefault(key, (place, envelope.raw))[1] != envelope.raw:
+                raise InputError(f"{place}: a second message of {message.party}, and another one")
 
     def ask(self, name: str, raw: bytes, seconds: float) -> bytes:
-        """The answer that was taken in."""
-        return _ask_in(self.path, name, f"{self._number:06d}", raw)
+        """The answer that came, now or before; where there is none, the request waits."""
+        self._number = number = open_envelope(raw, len(raw), name).head["number"]
+        if (name, number) in self._given:
+            self._used.add((name, number))
+            return self._given[name, number][1]
+        return _ask_in(self.path, name, f"{number:06d}", raw)
 
-    def drop_taken(self) -> None:
-        """Do not keep what this process took in: it cannot be used, and a party may send a better one."""
-        for path in self._taken:
-            path.unlink(missing_ok=True)
-
-    def forget(self, which: Callable[[int], bool]) -> None:
-        """Remove answers of the exchanges with such numbers."""
-        for path in self.answers.glob("*.msg"):
-            if which(_number_of(path)):
-                path.unlink()
-
-    def _take(self, asked: Mapping[str, tuple[Asked, bytes]], sizes: tuple[int, int]) -> None:
-        """Check all messages, then keep copies of the new ones."""
-        new: dict[Path, bytes] = {}
-        for path in self._messages:
-            place, envelope = shown(path), open_letter(path, most_bytes(*sizes))
-            message = message_of(envelope, place)
-            self._check(message, place, asked)
-            kept = self.answers / f"{message.party}-{self._number:06d}.msg"
-            if message.number < self._number:
-                self.notes.append(f"{place}: taken already")
-                continue
-            call, _ = asked[message.party]
-            answer_of(envelope, call, sizes[0], f"{place}: message of {message.party}")
-            if kept.exists():
-                new.setdefault(kept, open_letter(kept, LONGEST).raw)
-                self.notes.append(f"{place}: taken already")
-            if new.setdefault(kept, envelope.raw) != envelope.raw:
-                raise InputError(f"{place}: a second message of {message.party}, and another one")
-        for path, raw in new.items():
-            if not path.exists():
-                with storage_errors(path):
-                    make_private(path.parent)
-                write_whole(path, sealed(raw))
-                self._taken.append(path)
-        self._messages = []
-
-    def _check(self, message: Message, place: str, asked: Mapping[str, tuple[Asked, bytes]]) -> None:
-        number, party = self._number, message.party
-        if message.run != self.run:
-            raise InputError(f"{place}: a message of another run than {shown(self.path)}")
-        if party not in self.names:
-            raise InputError(f"{place}: of {party}, but the parties are {', '.join(self.names)}")
-        if message.number > number:
-            raise InputError(f"{place}: answers request {message.number}, but the last one was {number}")
-        if message.number == number and party not in asked:
-            raise InputError(f"{place}: nothing was asked of {party} in exchange {number}")
-        if message.number == number and message.request != digest_of(asked[party][1]):
-            raise InputError(f"{place}: answers another request {number} than ours; the request was changed")
-
-
-def _number_of(path: Path) -> int:
-    """The exchange of a request or an answer, as its name says."""
-    number = path.stem.rpartition("-")[2]
-    return int(number) if number.isdecimal() else -1
-
-
-def _prune(paths: Iterable[Path]) -> None:
-    """Remove the oldest files until the rest has at most :data:`KEPT_BYTES`."""
-    sizes = [(path, path.stat().st_size) for path in paths]
-    total = sum(size for _, size in sizes)
-    for path, size in sizes:
-        if total > KEPT_BYTES:
-            path.unlink()
-            total -= size
+    def settle(self, waiting: Sequence[Path]) -> list[str]:
+        """Keep what came for the exchange that waits, and drop those before; what is to be said."""
+        notes, number = [], f"{self._number:06d}"
+        for (name, asked), (place, raw) in self._given.items():
+            if (name, asked) not in self._used:
+                if asked > self._number >= 0:
+                    raise InputError(f"{place}: answers request {asked}, but the last one was {self._number}")
+                notes.append(f"{place}: taken already")
+            elif waiting and asked == self._number:
+                answer = self.path / "answers" / f"{name}-{number}.msg"
+                with storage_errors(answer):
+                    make_private(answer.parent)
+                write_whole(answer, sealed(raw), force=True)
+        for old in (*self.path.glob("requests/*.msg"), *self.path.glob("answers/*.msg")):
+            answers = waiting and old.parent.name == "answers" and old.stem.endswith(f"-{number}")
+            if old not in waiting and not answers:
+                old.unlink(missing_ok=True)
+        return notes
 
 
 #: Who asks, in a folder of a run or task: whoever may write there is believed, as at a socket.
@@ -160,8 +103,8 @@ _EVERY = 0.2
 def ask_by_file(folder: Path, name: str, raw: bytes, seconds: float, caller: str = "coordinator") -> bytes:
     """The answer to a request, in a folder that an agent looks into."""
     head = open_envelope(raw, len(raw), name).head
-    label = f"{head['number']:06d}" if "number" in head else digest_of(raw)[-12:]
-    return _ask_in(folder / head["run" if "run" in head else "task"], name, label, raw, caller)
+    label = digest_of(raw)[-12:] if head["kind"] == "task" else f"{head['number']:06d}"
+    return _ask_in(folder / head["run"], name, label, raw, caller)
 
 
 def _ask_in(place: Path, name: str, label: str, raw: bytes, caller: str | None = None) -> bytes:

@@ -45,7 +45,6 @@ class PartyRelay:
         self.open = collab.init(self._open)
         self.exchange = collab.publish(self._exchange)
         self.version = collab.publish(lambda: __version__)
-        self.close = collab.final(self._close)
 
     def _open(self) -> None:
         local = Path(self._collab.workspace.get_site_config_dir())
@@ -64,10 +63,6 @@ class PartyRelay:
             # What is raised here would reach the server with all its text.
             logging.getLogger(__name__).warning("%s", lost)
             return None
-
-    def _close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
 
 
 class SimulatedAgent:

@@ -19,9 +19,20 @@ from fastadmm.between.approval_file import APPROVALS, TaskApproval, open_task_ap
 from fastadmm.between.audit import AuditLog, used
 from fastadmm.between.consent import forget_asked, keep_asked
 from fastadmm.between.journal import Journal
-from fastadmm.between.schema import KINDS, Envelope, approve_command, code_of, digest_of, refused
+from fastadmm.between.schema import (
+    KINDS,
+    Envelope,
+    Message,
+    Request,
+    approve_command,
+    code_of,
+    digest_of,
+    encode_message,
+    refused,
+    request_of,
+)
 from fastadmm.between.scoring import ALIGNMENTS, Home, Made, answer_inference, contribute
-from fastadmm.between.task import Answer, Task, encode_answer, runs_of, task_of
+from fastadmm.between.task import runs_of
 from fastadmm.errors import FastadmmError, FormatError, InputError
 from fastadmm.files.atomic import shown, storage_errors, write_whole
 from fastadmm.files.reading import json_of
@@ -39,7 +50,7 @@ TASKS_JOURNAL = "tasks.journal"
 _OVER = ("exchanges", "amount", "expired", "ended")
 
 
-def _rows(asked: Task) -> int:
+def _rows(asked: Request) -> int:
     """Ids that are compared, rows that are scored, or vectors that leave."""
     if asked.call == "learn":
         return 0
@@ -98,9 +109,9 @@ class PartyTasks:
 
     def answer(self, envelope: Envelope, party: str, entry: dict[str, Any]) -> bytes:
         """Answer a request."""
-        asked = task_of(envelope, "request")
-        place = f"request {asked.call!r} of task {asked.task}"
-        entry |= {"task": asked.task, "calls": [asked.call]}
+        asked = request_of(envelope, -1, "request")
+        place = f"request {asked.call!r} of task {asked.run}"
+        entry |= {"task": asked.run, "calls": [asked.call]}
         if asked.party != party or party != self.home.name:
             raise refused("party", InputError(f"{place}: not for {self.home.name}"))
         if asked.call == "join":
@@ -120,24 +131,22 @@ class PartyTasks:
             values, told = _MADE[asked.call](asked, approval, self.home, place)
             if told:
                 self._say(told)
-            message = encode_answer(Answer(asked.task, asked.party, asked.digest, values))
+            message = encode_message(Message(asked.run, asked.party, 0, asked.digest, values))
         entry |= {"answer": digest_of(message), "repeated": False, "counts": counts}
         self._keep(entry, message)
         self._audit.add(entry)
-        forget_asked(self.home.state, asked.task)
+        forget_asked(self.home.state, asked.run)
         return message
 
-    def _bind(self, asked: Task, entry: dict[str, Any], place: str) -> None:
+    def _bind(self, asked: Request, entry: dict[str, Any], place: str) -> None:
         """Let an alignment end in one way only: whether this party has other ids is nobody's to try out."""
-        ends = [
-            one["request"] for one in self._done if (one["task"], one["calls"]) == (asked.task, ["align"])
-        ]
+        ends = [one["request"] for one in self._done if (one["task"], one["calls"]) == (asked.run, ["align"])]
         if not ends:
             self._keep(entry, b"")
         elif asked.digest != ends[0]:
             raise refused("changed", InputError(f"{place}: ends with other ids than were named before"))
 
-    def _joined(self, asked: Task, envelope: Envelope, entry: dict[str, Any], place: str) -> bytes:
+    def _joined(self, asked: Request, envelope: Envelope, entry: dict[str, Any], place: str) -> bytes:
         """Whether all runs of a set are approved; their approvals are asked for at once."""
         runs = runs_of(asked, place)
         entry["request"] = envelope.digest
@@ -148,21 +157,21 @@ class PartyTasks:
             self._keep_asked(asked, entry["caller"], "worth", document)
             text = f"{place}: {len(missing)} runs; to look at them: {self._command(asked)}"
             raise refused("task", InputError(text))
-        message = encode_answer(Answer(asked.task, asked.party, envelope.digest, {"n_runs": len(runs)}))
+        message = encode_message(Message(asked.run, asked.party, 0, envelope.digest, {"n_runs": len(runs)}))
         entry |= {"answer": digest_of(message), "repeated": envelope.digest in self._audit.answered}
         self._audit.add_bounded(entry)
         return message
 
-    def _command(self, asked: Task) -> str:
-        return approve_command(asked.task, KINDS.get(asked.call, "align"), shown(self.home.state))
+    def _command(self, asked: Request) -> str:
+        return approve_command(asked.run, KINDS.get(asked.call, "align"), shown(self.home.state))
 
-    def _keep_asked(self, asked: Task, caller: str, kind: str, about: dict[str, Any]) -> None:
-        document = {"format": "fastadmm-task", "version": "1.0", "task": asked.task, "kind": kind}
+    def _keep_asked(self, asked: Request, caller: str, kind: str, about: dict[str, Any]) -> None:
+        document = {"format": "fastadmm-task", "version": "1.0", "task": asked.run, "kind": kind}
         keep_asked(
-            self.home.state, asked.task, document | {"coordinator": caller, "party": self.home.name} | about
+            self.home.state, asked.run, document | {"coordinator": caller, "party": self.home.name} | about
         )
 
-    def _approval(self, asked: Task, caller: str, place: str) -> TaskApproval:
+    def _approval(self, asked: Request, caller: str, place: str) -> TaskApproval:
         run = asked.arguments.get("run", "")
         path = self.home.of_run(run) / APPROVALS[KINDS.get(asked.call, "align")]
         if path.exists():
@@ -172,17 +181,19 @@ class PartyTasks:
         text = f"{place}: no approval {shown(path)}; to look at it: {self._command(asked)}"
         raise refused("task", InputError(text))
 
-    def _ask_owner(self, asked: Task, caller: str) -> None:
+    def _ask_owner(self, asked: Request, caller: str) -> None:
         simple = {k: v for k, v in asked.arguments.items() if isinstance(v, (str, int))}
         self._keep_asked(asked, caller, KINDS.get(asked.call, "align"), simple)
 
-    def _check_amount(self, asked: Task, approval: TaskApproval, caller: str, place: str) -> dict[str, Any]:
+    def _check_amount(
+        self, asked: Request, approval: TaskApproval, caller: str, place: str
+    ) -> dict[str, Any]:
         """What a new answer counts for; the owner is asked for what is more than was approved."""
         counts = _counts(asked, approval)
         if approval.last_day is not None and datetime.date.today() > approval.last_day:
             raise refused("expired", InputError(f"{place}: the last day was {approval.last_day}"))
         if asked.call == "align":
-            if not any(one["task"] == asked.task for one in self._done):
+            if not any(one["task"] == asked.run for one in self._done):
                 raise refused("order", InputError(f"{place}: ends an alignment that was not begun here"))
             return counts
         counts |= {"requests": 1, "rows": _rows(asked)}
@@ -200,27 +211,25 @@ class PartyTasks:
         return counts
 
     @contextmanager
-    def _counted_refusals(self, asked: Task, approval: TaskApproval, entry: dict[str, Any]) -> Iterator[None]:
+    def _counted_refusals(
+        self, asked: Request, approval: TaskApproval, entry: dict[str, Any]
+    ) -> Iterator[None]:
         """Count what is refused within the block: it is an answer too, of one word."""
         try:
             yield
         except Exception as error:
             if code_of(error) not in _OVER:
                 entry["counts"] = _counts(asked, approval) | {"requests": 1}
-                self._keep(entry | {"task": asked.task, "calls": [], "request": ""}, b"")
+                self._keep(entry | {"task": asked.run, "calls": [], "request": ""}, b"")
             raise
 
 
-def _counts(asked: Task, approval: TaskApproval) -> dict[str, Any]:
+def _counts(asked: Request, approval: TaskApproval) -> dict[str, Any]:
     run = asked.arguments.get("run", "")
     return {"approval": approval.path.name, "run": run, "requests": 0, "rows": 0}
 
 
-#: Features of the table that an agent was started with, there too.
-FEATURES = "features"
-
-
-def intersect(asked: Task, approval: TaskApproval, home: Home, place: str) -> Made:
+def intersect(asked: Request, approval: TaskApproval, home: Home, place: str) -> Made:
     """Blind the coordinator's ids once more, and the table's own."""
     from fastadmm.data_tools.psi import psi_respond
 
@@ -238,11 +247,11 @@ def intersect(asked: Task, approval: TaskApproval, home: Home, place: str) -> Ma
         return {"response": np.frombuffer(response.read_bytes(), dtype=np.uint8)}, ""
 
 
-def keep_alignment(asked: Task, approval: TaskApproval, home: Home, place: str) -> Made:
+def keep_alignment(asked: Request, approval: TaskApproval, home: Home, place: str) -> Made:
     """Keep the rows that all parties have, if this one has them."""
     from fastadmm.data_tools.alignment import read_alignment, rows_of
 
-    raw, path = asked.arguments["alignment"].tobytes(), _kept_in(home, ALIGNMENTS, f"{asked.task}.json")
+    raw, path = asked.arguments["alignment"].tobytes(), _kept_in(home, ALIGNMENTS, f"{asked.run}.json")
     with TemporaryDirectory(prefix=".", dir=home.state) as folder:
         given = Path(folder, "rows.json")
         given.write_bytes(raw)
@@ -260,14 +269,14 @@ def keep_alignment(asked: Task, approval: TaskApproval, home: Home, place: str) 
     return {"n_samples": n}, told
 
 
-def keep_labels(asked: Task, approval: TaskApproval, home: Home, place: str) -> Made:
+def keep_labels(asked: Request, approval: TaskApproval, home: Home, place: str) -> Made:
     """Keep labels after randomised response, of the rows of the approved features."""
     data, given = open_party(Path(approval.file)), asked.arguments
     known = (data.n_samples, data.row_digest)
     if known != (given["n_samples"], given["row_digest"]) or len(given["labels"]) != data.n_samples:
         text = f"{place}: about other rows than those of {shown(data.path)}; align the rows first"
         raise refused("rows", InputError(text))
-    path = _kept_in(home, "labels", f"{asked.task}.h5")
+    path = _kept_in(home, "labels", f"{asked.run}.h5")
     try:
         how = {"classes": json_of(given["classes"], foreign=True), "label_epsilon": given["label_epsilon"]}
         with LabelWriter(path, task="classification", force=True, **how) as writer:
@@ -287,7 +296,7 @@ def _kept_in(home: Home, folder: str, name: str) -> Path:
 
 
 #: What answers a call.
-_MADE: dict[str, Callable[[Task, TaskApproval, Home, str], Made]] = {
+_MADE: dict[str, Callable[[Request, TaskApproval, Home, str], Made]] = {
     "intersect": intersect,
     "align": keep_alignment,
     "release": keep_labels,
@@ -295,25 +304,6 @@ _MADE: dict[str, Callable[[Task, TaskApproval, Home, str], Made]] = {
     "span": answer_inference,
     "learn": answer_inference,
 }
-
-
-def convert_aligned(approval: TaskApproval, alignment: Path, out: Path) -> Path:
-    """Features of the approved table's rows that an alignment names."""
-    from fastadmm.data_tools.convert_tables import convert_tables
-
-    convert_tables(
-        None,
-        [approval.file],
-        out,
-        id=approval.id,
-        alignment=alignment,
-        names=approval.party,
-        task="classification",  # of labels, which are elsewhere
-        duplicates=approval.duplicates,
-        separator=approval.separator,
-        id_pattern=approval.id_pattern,
-    )
-    return out / f"{approval.party}.h5"
 
 
 def _ids(approval: TaskApproval) -> TableIds:

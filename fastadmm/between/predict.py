@@ -18,13 +18,10 @@ import numpy as np
 from fastadmm.between.coordinator import Coordinator
 from fastadmm.between.hub import Ask
 from fastadmm.between.run_problem import problem_of, scheme_of
+from fastadmm.between.schema import task_request
 from fastadmm.between.setup import Setup, read_setup
 from fastadmm.between.socket import LONGEST
-from fastadmm.between.task import (
-    Task,
-    ask_all,
-    task_folder,
-)
+from fastadmm.between.task import ask_all, task_folder
 from fastadmm.conversation.calls import SUMS
 from fastadmm.conversation.exchange import Answers, Exchange, converse
 from fastadmm.engine.engine import Engine
@@ -64,7 +61,7 @@ def federate_predict(
     """Score rows whose features the parties have."""
     setup = read_setup(config)
     with setup.opened(say, ends=False) as ask:
-        return ask_predictions(setup, ask, run, rows, out, own, say)
+        return ask_predictions(setup, ask, run, rows, out, own)
 
 
 def federate_evaluate(config: Path, run: Path, test: Path, out: Path, **how: Any) -> dict[str, Any]:
@@ -78,7 +75,7 @@ def federate_evaluate(config: Path, run: Path, test: Path, out: Path, **how: Any
 
 
 def ask_predictions(
-    setup: Setup, ask: Ask, run: Path, rows: Path, out: Path, own: Path | None, say: Callable[[str], None]
+    setup: Setup, ask: Ask, run: Path, rows: Path, out: Path, own: Path | None
 ) -> Predictions:
     """Predict rows whose features the parties have, with a given way to ask them."""
     identifier = coordinator_of(run).run
@@ -99,7 +96,7 @@ def ask_predictions(
         if own is not None and not paths[setup.own_name].exists():
             # It stays here: only the sum with the others is written for anybody.
             partial_predict(run, own, paths[setup.own_name], allow_infinite_epsilon=True)
-        ask_all(ask, {name: Task(task, name, "contribute", arguments) for name in asked}, take, say)
+        ask_all(ask, {name: task_request(task, name, "contribute", arguments) for name in asked}, take)
         predictions = combine_contributions(run, list(paths.values()), labels=rows if has_offset else None)
         with csv_file(out / PREDICTIONS) as file:
             write_predictions(file, predictions)
@@ -155,8 +152,8 @@ def federate_labels(
         task_folder(out, "labels", {**about, "labels": labels_digest(found)}) as task,
     ):
         given = {**about, "labels": found.y.astype(np.uint8)}
-        tasks = {name: Task(task, name, "release", given) for name in setup.elsewhere}
-        ask_all(ask, tasks, lambda name, answer: None, say)
+        tasks = {name: task_request(task, name, "release", given) for name in setup.elsewhere}
+        ask_all(ask, tasks, lambda name, answer: None)
     return found.n_samples, setup.elsewhere
 
 
@@ -169,12 +166,10 @@ def federate_infer(
 ) -> Inference:
     """Standard errors of a run's model whose parties have agents."""
     with read_setup(config).opened(say, ends=False) as ask:
-        return ask_inference(ask, run, out, covariance=covariance, level=level, say=say)
+        return ask_inference(ask, run, out, covariance=covariance, level=level)
 
 
-def ask_inference(
-    ask: Ask, run: Path, out: Path, *, covariance: str, level: float, say: Callable[[str], None]
-) -> Inference:
+def ask_inference(ask: Ask, run: Path, out: Path, *, covariance: str, level: float) -> Inference:
     """Standard errors of a run's model, with a given way to ask the parties."""
     asked, about, names = _asked(run, covariance, level)
     with (
@@ -185,11 +180,11 @@ def ask_inference(
 
         def carry(exchange: Exchange) -> Answers:
             tasks = {
-                (name := names[call.party]): Task(task, name, call.name, {**about, **call.made()})
+                (name := names[call.party]): task_request(task, name, call.name, {**about, **call.made()})
                 for call in exchange.calls
             }
             answers: dict[str, dict[str, Any]] = {}
-            ask_all(ask, tasks, answers.__setitem__, say)
+            ask_all(ask, tasks, answers.__setitem__)
             return [answers[name] for name in tasks]
 
         found = converse(inferring(asked, engine), carry)
@@ -246,12 +241,10 @@ def federate_align(
     own = np.array(ids.texts(), dtype=object)
     about = {"parties": setup.elsewhere, "n_ids": len(own), "ids": row_digest(own)}
     with setup.opened(say, ends=False) as ask, task_folder(out, "align", about) as task:
-        return _align(ask, task, setup.elsewhere, ids, out, say)
+        return _align(ask, task, setup.elsewhere, ids, out)
 
 
-def _align(
-    ask: Ask, task: str, parties: list[str], ids: TableIds, out: Path, say: Callable[[str], None]
-) -> tuple[Alignment, list[str]]:
+def _align(ask: Ask, task: str, parties: list[str], ids: TableIds, out: Path) -> tuple[Alignment, list[str]]:
     from fastadmm.data_tools.alignment import read_alignment, write_alignment
     from fastadmm.data_tools.psi import psi_finish, psi_request
 
@@ -267,7 +260,7 @@ def _align(
             write_whole(responses[name], answer["response"].tobytes())
 
         missing = [name for name in parties if not responses[name].exists()]
-        ask_all(ask, {name: Task(task, name, "intersect", arguments) for name in missing}, keep, say)
+        ask_all(ask, {name: task_request(task, name, "intersect", arguments) for name in missing}, keep)
         try:
             alignment, report = psi_finish(ids, out / _KEY, list(responses.values()))
         except FastadmmError:
@@ -283,6 +276,6 @@ def _align(
             path.unlink(missing_ok=True)
     alignment = read_alignment(out / ROWS)
     found = {"alignment": np.frombuffer(read_bytes(out / ROWS, LONGEST), np.uint8)}
-    told = {name: Task(task, name, "align", found) for name in parties}
-    ask_all(ask, told, lambda name, answer: None, say)
+    told = {name: task_request(task, name, "align", found) for name in parties}
+    ask_all(ask, told, lambda name, answer: None)
     return alignment, report

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from fastadmm.between.schema import refused
 from fastadmm.errors import ConfigError, FormatError, InputError, PrivacyBudgetError
@@ -48,87 +47,62 @@ def asked_privacy(terms: Mapping[str, Any], place: str) -> DifferentialPrivacy |
     return settings
 
 
-#: Beside ``allow_infinite_epsilon``.
-GO_ON = "true: go on where nothing is proved"
+#: Keys of an approval's table ``privacy`` that only the owner of the data says.
+OWNERS = ("total_epsilon", "public_scaling", "allow_infinite_epsilon")
+
+#: What only bounds a request, or is not the requester's to say.
+_NOT_COMPARED = (*OWNERS, "mode", "epsilon", "delta")
 
 
-@dataclass(frozen=True)
-class Protection:
-    """What the owner of the data agreed to in a private run."""
-
-    epsilon: Annotated[float, "of this run, at most"]
-    delta: float  # of this run, at most
-    total_epsilon: Annotated[float, "of all runs that charge the same ledger"]
-    adjacency: str  # what is protected
-    sampler: str  # where noise comes from
-    public_scaling: Annotated[
-        bool, "true: you say that no centre, scale, fill or category comes from private rows"
-    ] = False
-    allow_infinite_epsilon: Annotated[bool, GO_ON] = False
-    mechanism: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def draft(cls, settings: DifferentialPrivacy, terms: Mapping[str, Any]) -> Protection:
-        """What a request asks for; what only the owner can say is not said yet."""
-        s, rest = settings, _mechanism(settings, terms)
-        return cls(float(s.epsilon), float(s.delta), float(s.budget), s.adjacency, s.sampler, mechanism=rest)
-
-    def table(self) -> dict[str, Any]:
-        """As the file of an approval has it."""
-        return {**{key: getattr(self, key) for key in PROTECTION}, **self.mechanism}
-
-    @classmethod
-    def of_table(cls, table: Mapping[str, Any], family: str, place: str) -> Protection:
-        """Inverse of :meth:`table`; what it does not say of the mechanism has its default."""
-        own = {key: value for key, value in table.items() if key in PROTECTION}
-        rest = {key: value for key, value in table.items() if key not in PROTECTION and key != "penalty"}
-        said = {"mode": family, "epsilon": own["epsilon"], "sampler": own["sampler"], **rest}
-        penalty = {key: table[key] for key in ("penalty",) if key in table}
-        return cls(**own, mechanism=_mechanism(Privacy.from_dict(said, place), penalty))
-
-    def excess(self, settings: DifferentialPrivacy, terms: Mapping[str, Any]) -> str:
-        """What of a request is beyond this; empty for nothing: ``docs/privacy.md#outcomes-are-public``."""
-        s = settings
-        for key, asked in (("epsilon", s.epsilon), ("delta", s.delta), ("total_epsilon", s.epsilon)):
-            if not asked <= (most := getattr(self, key)):
-                return f"{key} is at most {most:g}, not {asked:g}"
-        for key in ("adjacency", "sampler"):
-            if getattr(settings, key) != getattr(self, key):
-                allowed, asked = getattr(self, key), getattr(settings, key)
-                return f"key {key!r} is {allowed!r}, but the request is about {asked!r}"
-        rest = _mechanism(settings, terms)
-        if "penalty" not in self.mechanism:
-            rest.pop("penalty", None)  # an approval of an older release
-        for key in {**rest, **self.mechanism}:
-            if rest.get(key) != self.mechanism.get(key):
-                allowed, asked = self.mechanism.get(key, "not set"), rest.get(key, "not set")
-                return f"key {key!r} is {allowed!r}, but the request is about {asked!r}"
-        return ""
-
-    def agreed(self, settings: DifferentialPrivacy) -> DifferentialPrivacy:
-        """The settings that hold for the party."""
-        return settings.with_(
-            total_epsilon=self.total_epsilon,
-            public_scaling=self.public_scaling,
-            allow_infinite_epsilon=self.allow_infinite_epsilon,
-        )
+def drafted(asked: DifferentialPrivacy) -> DifferentialPrivacy:
+    """What a request asks for; what only the owner can say is not said yet."""
+    owners = {"public_scaling": False, "allow_infinite_epsilon": False}
+    return asked.with_(total_epsilon=float(asked.budget), **owners)
 
 
-#: What the owner says by itself.
-PROTECTION = [one.name for one in fields(Protection) if one.name != "mechanism"]
+def protection_table(agreed: DifferentialPrivacy, penalty: float | None) -> dict[str, Any]:
+    """As the file of an approval has it."""
+    said = {key: value for key, value in agreed.to_dict().items() if key != "mode"}
+    return said if penalty is None else {**said, "penalty": penalty}
 
 
-def _mechanism(settings: Privacy, terms: Mapping[str, Any]) -> dict[str, Any]:
-    """What else a request decides about a mechanism: settings that are not the owner's, and the penalty."""
-    rest = {k: v for k, v in settings.to_dict().items() if k not in (*PROTECTION, "mode")}
-    return {**rest, **({"penalty": float(terms["penalty"])} if "penalty" in terms else {})}
+def protection_of(table: Mapping[str, Any], family: str, place: str) -> DifferentialPrivacy:
+    """Inverse of :func:`protection_table`, without the penalty; what it does not say has its default."""
+    for key in ("epsilon", "delta", "total_epsilon", "adjacency", "sampler"):
+        if key not in table:
+            raise ConfigError(f"{place}: key {key!r} is missing")
+    said = {key: value for key, value in table.items() if key != "penalty"}
+    agreed = Privacy.from_dict({"mode": family, **said}, place)
+    if not isinstance(agreed, DifferentialPrivacy):
+        raise ConfigError(f"{place}: not of a run {family!r}")
+    return agreed
+
+
+def privacy_excess(
+    agreed: DifferentialPrivacy, penalty: float | None, asked: DifferentialPrivacy, terms: Mapping[str, Any]
+) -> str:
+    """What of a request is beyond an approval; empty for nothing: ``docs/privacy.md#outcomes-are-public``."""
+    for key, value in (("epsilon", asked.epsilon), ("delta", asked.delta), ("total_epsilon", asked.epsilon)):
+        if not value <= (most := getattr(agreed, key)):
+            return f"{key} is at most {most:g}, not {value:g}"
+    allowed, wanted = (
+        {key: value for key, value in one.to_dict().items() if key not in _NOT_COMPARED}
+        for one in (agreed, asked)
+    )
+    if penalty is not None:  # an approval of an older release has none
+        allowed["penalty"], wanted["penalty"] = penalty, float(terms.get("penalty", 0.0))
+    for key in {**wanted, **allowed}:
+        if wanted.get(key) != allowed.get(key):
+            own, other = allowed.get(key, "not set"), wanted.get(key, "not set")
+            return f"key {key!r} is {own!r}, but the request is about {other!r}"
+    return ""
 
 
 def books_of(
     data: PartyData,
     terms: Mapping[str, Any],
     run: str,
-    protection: Protection,
+    protection: DifferentialPrivacy,
     ledger: Path | None,
     releases: Path,
     place: str,
@@ -141,7 +115,7 @@ def books_of(
             "first; name its file with --ledger"
         )
         raise refused("privacy", InputError(text))
-    settings = protection.agreed(asked)
+    settings = asked.with_(**{key: getattr(protection, key) for key in OWNERS})
     why = "" if settings.public_scaling else why_unproved(data.steps)
     try:
         settings.refuse_told_labels({data.name: why_no_labels(data.steps) if why else ""})

@@ -28,7 +28,7 @@ from fastadmm.between.nvflare_app import (
     SIMULATED,
     write_socket,
 )
-from fastadmm.between.setup import Setup, setup_of
+from fastadmm.between.setup import Setup, persistent, setup_of
 from fastadmm.between.socket import Lost, Socket
 from fastadmm.between.train import begun, train_run
 from fastadmm.errors import ConfigError, InputError, StorageError, WaitingError
@@ -166,7 +166,7 @@ class VerticalGLMRecipe(Recipe):
             # What is wrong is said before anything begins.
             begun(setup, Path(short) / "run", lambda line: None)
             self._write_simulated(workspace, relay.path)
-            training = pool.submit(self._train_simulated, setup, relay, workspace, ended.is_set)
+            training = pool.submit(self._train_simulated, setup, relay, workspace, ended)
             try:
                 run = deploy()
             finally:
@@ -221,16 +221,20 @@ class VerticalGLMRecipe(Recipe):
                 sites[site] = paths | {"state": str(workspace / site / "state")}
             write_json(local / SIMULATED, sites)
 
-    def _train_simulated(
-        self, setup: Setup, relay: Socket, workspace: Path, ended: Callable[[], bool]
-    ) -> None:
+    def _train_simulated(self, setup: Setup, relay: Socket, workspace: Path, ended: threading.Event) -> None:
         def ask(party: str, raw: bytes, seconds: float) -> bytes:
-            if ended():
-                raise StorageError(f"{workspace}: the simulation has ended early; its logs say why")
-            return relay.ask(f"{setup.addresses[party][1]}/{party}", raw, seconds)
+            place = f"{setup.addresses[party][1]}/{party}"
+            try:
+                return persistent(partial(relay.ask, place, raw, seconds), self._say, ended)
+            except Lost as error:
+                if not ended.is_set():
+                    raise
+                raise StorageError(
+                    f"{workspace}: the simulation has ended early; its logs say why"
+                ) from error
 
         try:
-            if not _begun(relay, ended):
+            if not _begun(relay, ended.is_set):
                 return  # the simulator's own error is raised
             folder = begun(setup, workspace / "server" / "run", self._say)
             for site, own in self._own.items():
@@ -247,7 +251,6 @@ class VerticalGLMRecipe(Recipe):
         finally:
             with suppress(Lost):
                 relay.ask("", END, _PAUSE)
-            relay.close()
 
     # --- between organisations ----------------------------------------------------------------------------
 
@@ -260,7 +263,6 @@ class VerticalGLMRecipe(Recipe):
         run = deploy()
         relay = Socket(setup.nvflare[1])
         _begun(relay, lambda: str(run.get_status()).startswith("FINISHED"))
-        relay.close()
         with setup.opened(self._say) as ask, folder.held():
             told = ""
             while True:

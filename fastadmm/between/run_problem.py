@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.blocks.block import FeatureBlock
-from fastadmm.conversation.exchange import Call, Driver, Exchange, Talk
+from fastadmm.conversation.exchange import Driver
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.method.scheme import Scheme
@@ -22,7 +22,7 @@ from fastadmm.privacy.statement import PrivacyStatement
 from fastadmm.problem.problem import Problem, TestSet
 from fastadmm.runs.check import choose_loss
 from fastadmm.runs.config import solver_options
-from fastadmm.runs.folder import RoundLog, RunFolder
+from fastadmm.runs.folder import RunFolder
 from fastadmm.runs.load import early_stopping_on, problem_on, rows_of
 from fastadmm.runs.plan import Plan, check_limit, make_plan
 from fastadmm.runs.private import label_account_of
@@ -192,22 +192,6 @@ def shared_part(
         privacy=statement,
         model_id=model_id,
     )
-
-
-def private_run(solver: Run, elsewhere: list[int], run: str, log: RoundLog) -> Talk[SolveResult]:
-    """All rounds, and the end: parties write their parts of the model."""
-    history, status = [], None
-    while status is None:
-        record = yield from solver.next_round()
-        log.append(record)
-        log.sync()
-        history.append(record)
-        status = solver.stop_reason(record)
-    message = solver.describe(status, record)
-    result = SolveResult(solver.party_weights(), solver.intercept, status, message, history)
-    model_id = model_id_of(run, result.record.round)
-    yield Exchange([Call(m, "keep", {"model_id": model_id}) for m in elsewhere])
-    return result
 
 
 def write_private_model(

@@ -23,12 +23,14 @@ import numpy as np
 from fastadmm.conversation.calls import (
     CALLS,
     OTHER_VERSION,
+    TASKS,
     Asked,
     argument_fields,
     check_answer,
     check_values,
+    fields_of,
 )
-from fastadmm.errors import FastadmmError, FormatError, PrivacyBudgetError, WaitingError
+from fastadmm.errors import FastadmmError, FormatError, InputError, PrivacyBudgetError, WaitingError
 from fastadmm.files.reading import json_of
 from fastadmm.store.party_file import check_party_name
 
@@ -69,6 +71,25 @@ class Request:
     calls: list[Asked]  # in order; the last one is answered
     answered: str = ""
     digest: str = ""  # ``sha256:<hex>`` of its bytes; empty before it is written
+    kind: str = "request"  # or "task": one call of TASKS, which stands for itself
+
+    @property
+    def call(self) -> str:
+        """Of the call that is answered: its name."""
+        return self.calls[-1][0]
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Of the call that is answered."""
+        return self.calls[-1][1]
+
+
+def task_request(task: str, party: str, call: str, arguments: dict[str, Any]) -> Request:
+    """What is asked beside a run; ``task`` is the identifier of the coordinator's task.
+
+    A request that is made again gets the stored answer: the same question in another task is another request.
+    """
+    return Request(task, party, 0, -1, [(call, arguments)], kind="task")
 
 
 @dataclass(frozen=True)
@@ -148,7 +169,11 @@ def encoded(kind: str, content: Any) -> bytes:
     return message_bytes(head, arrays)
 
 
-encode_request: Callable[[Request], bytes] = partial(encoded, "request")
+def encode_request(request: Request) -> bytes:
+    """The bytes of a request."""
+    return encoded(request.kind, request)
+
+
 encode_message: Callable[[Message], bytes] = partial(encoded, "message")
 encode_refusal: Callable[[Refusal], bytes] = partial(encoded, "refusal")
 
@@ -222,30 +247,41 @@ def open_envelope(raw: bytes, most: int, place: str) -> Envelope:
 def request_of(envelope: Envelope, n_samples: int, place: str) -> Request:
     """The request in an envelope, each value checked against the table of calls."""
     head, body = envelope.head, Body(envelope.body, place)
-    check_head(head, ("run", "party", "number", "previous", "answered", "calls"), "request", place)
+    is_task = head.get("kind") == "task"
+    kind = "task" if is_task else "request"
+    check_head(head, ("run", "party", "number", "previous", "answered", "calls"), kind, place)
     previous, answered = head["previous"], head["answered"]
     if type(previous) is not int or not -1 <= previous < head["number"] + (head["number"] == 0):
         raise ProtocolError(f"{place}: 'previous' is no number of an earlier exchange")
     if answered != "":
         check_digest(answered, "answered", place)
     items = head["calls"]
-    if not isinstance(items, list) or not 0 < len(items) <= _MOST_CALLS:
-        raise ProtocolError(f"{place}: 'calls' is no list of 1 to {_MOST_CALLS} calls")
+    most = 1 if is_task else _MOST_CALLS
+    if not isinstance(items, list) or not 0 < len(items) <= most or (is_task and head["number"] != 0):
+        raise ProtocolError(f"{place}: 'calls' is no list of 1 to {most} calls")
     calls: list[Asked] = []
     unknown = f"is unknown here; {OTHER_VERSION}"
     for item in items:
         if not (isinstance(item, list) and len(item) == 2 and isinstance(item[0], str)):
             raise ProtocolError(f"{place}: a call is not a name and arguments")
-        if item[0] not in CALLS:
+        if item[0] not in (TASKS if is_task else CALLS):
             raise ProtocolError(f"{place}: call {item[0][:80]!r} {unknown}", "call")
         arguments = body.values(item[1])
         where = f"{place}: call {item[0]!r}"
-        judged(check_values, arguments, argument_fields(item[0], n_samples, place), where, unknown)
+        fields = (
+            fields_of(TASKS[item[0]].arguments) if is_task else argument_fields(item[0], n_samples, place)
+        )
+        judged(check_values, arguments, fields, where, unknown)
         calls.append((item[0], arguments))
     body.end()
-    return Request(
-        head["run"], head["party"], head["number"], previous, calls, head["answered"], envelope.digest
-    )
+    given = head["run"], head["party"], head["number"], previous, calls, head["answered"]
+    if not is_task:
+        return Request(*given, envelope.digest)
+    if "run" in arguments:
+        run_identifier(arguments["run"], place)
+    if "row_digest" in arguments:
+        check_digest(arguments["row_digest"], "row_digest", place)
+    return Request(*given, kind=kind)  # its digest is asked for once it is known to be wanted
 
 
 def answer_of(envelope: Envelope, asked: Asked, n_samples: int, place: str) -> Message | Refusal:
@@ -258,6 +294,18 @@ def answer_of(envelope: Envelope, asked: Asked, n_samples: int, place: str) -> M
     body.end()
     judged(check_answer, asked, answer, n_samples, f"{place}: answer to {asked[0]!r}")
     return replace(message, answer=answer)
+
+
+def answer_to(found: Message | Refusal, request: Request, digest: str, place: str, more: str = "") -> Message:
+    """It, if it answers the request with this digest; a refusal is raised."""
+    if found.request != digest and (isinstance(found, Message) or found.request != UNREAD):
+        raise FormatError(f"{place}: answers another request than ours{more}")
+    if isinstance(found, Refusal):
+        text = f"{place}: refused ({found.code}): {CODES[found.code]}"
+        raise refused(found.code, InputError(text))
+    if (found.run, found.party, found.number) != (request.run, request.party, request.number):
+        raise FormatError(f"{place}: an answer of another run, party or exchange; nothing of it is kept")
+    return found
 
 
 def message_of(envelope: Envelope, place: str) -> Message:
@@ -281,10 +329,10 @@ def refusal_of(envelope: Envelope, place: str) -> Refusal:
 
 
 def check_head(head: dict[str, Any], keys: tuple[str, ...], kind: str, place: str) -> None:
-    """Refuse a head with other keys than a message of this kind has, or of no run or task, or no party."""
+    """Refuse a head with other keys than a message of this kind has, or of no run, or no party."""
     if head.get("kind") != kind or head.keys() != {"kind", *keys}:
         raise ProtocolError(f"{place}: not a {kind} of this protocol")
-    run_identifier(head["run" if "run" in keys else "task"], place)
+    run_identifier(head["run"], place)
     judged(check_party_name, head["party"], place, FormatError)
     if "number" in keys and (type(head["number"]) is not int or not 0 <= head["number"] < 10**9):
         raise ProtocolError(f"{place}: 'number' is no number of an exchange")

@@ -14,8 +14,7 @@ from fastadmm.between.approval import APPROVAL, Approval
 from fastadmm.between.approval_file import TaskApproval, open_approval
 from fastadmm.between.host import KEYS, STATEMENT
 from fastadmm.between.private_terms import PRIVATE
-from fastadmm.between.schema import refused
-from fastadmm.between.task import Task
+from fastadmm.between.schema import Request, refused
 from fastadmm.conversation.calls import SUMS
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError, FormatError, InputError
@@ -54,7 +53,7 @@ class Home:
 Made = tuple[dict[str, Any], str]
 
 
-def contribute(asked: Task, approval: TaskApproval, home: Home, place: str) -> Made:
+def contribute(asked: Request, approval: TaskApproval, home: Home, place: str) -> Made:
     """The party's summand of the score of each row."""
     directory = home.of_run(asked.arguments["run"])
     agreed, part = approved_run(directory, home.name, place)
@@ -90,7 +89,7 @@ def approved_run(directory: Path, name: str, place: str) -> tuple[Approval, Path
     return open_approval(directory / APPROVAL), part
 
 
-def _summand(asked: Task, approval: TaskApproval, part: Path, home: Home, place: str) -> Contribution:
+def _summand(asked: Request, approval: TaskApproval, part: Path, home: Home, place: str) -> Contribution:
     path, wanted = Path(approval.file), asked.arguments["row_digest"]
     if h5py.is_hdf5(path):
         party = open_party(path)
@@ -186,7 +185,7 @@ _ABOUT = ("run", "model_id", "n_samples", "row_digest")
 _BASIS, _TYPE = "inference-basis.h5", "fastadmm-inference-basis"
 
 
-def answer_inference(asked: Task, approval: TaskApproval, home: Home, place: str) -> Made:
+def answer_inference(asked: Request, approval: TaskApproval, home: Home, place: str) -> Made:
     """Answer one call of the family "inference"."""
     directory = home.of_run(asked.arguments["run"])
     agreed, part = approved_run(directory, home.name, place)

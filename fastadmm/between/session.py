@@ -113,15 +113,6 @@ def _answered(path: Path, file: Any) -> Answered:
         raise FormatError(f"{shown(path)}: key 'answered': not what a step left; restore a backup") from None
 
 
-def classes_of(path: Path) -> int:
-    """C of the multinomial run that a state is of; 1 of any other, and before the first step."""
-    with storage_errors(path, "read"):
-        if not path.exists():
-            return 1
-    with read_h5(path, _STATE) as file:
-        return int(read_tree(require_group(file, "settings")).get("n_classes", 1))
-
-
 #: Requests and answers since the snapshot, in the party's directory of the run.
 JOURNAL = "requests.journal"
 
@@ -138,12 +129,11 @@ class Session:
         directory: Path,
         run: str,
         audit: AuditLog,
-        agreed: Approval | None = None,
         by_files: bool = False,
     ) -> None:
         self.site, self.data, self.directory, self.run, self.audit = site, site.data, directory, run, audit
         self._approval_path = str(directory / APPROVAL)
-        self._given, self._by_files = agreed, by_files
+        self._by_files = by_files
         self._agreed: tuple[tuple[int, int, int], Approval] | None = None
         self.approval()
         self.host: Host | None = None
@@ -184,9 +174,14 @@ class Session:
             if asked.digest not in self.audit.answered:
                 self.audit.add(said["entry"])
         last = -1 if self._last is None else self._last.number
-        mine = [one for one in self.audit.answers if one["run"] == self.run and one["number"] > last]
-        # What the audit log has and the journal has lost, by number.
-        self._lost = {one["number"]: one for one in mine}
+        mine = [one["number"] for one in self.audit.answers if one["run"] == self.run]
+        if max(mine, default=-1) > last:
+            # What was answered counts, whichever file says it.
+            text = (
+                f"{shown(self.journal.path)} has lost the answer to request {max(mine)}, that "
+                f"{shown(self.audit.path)} has; restore it, or begin another run"
+            )
+            raise refused("changed", InputError(text))
 
     def _state(self, asked: Request, terms: dict[str, Any], message: bytes, answered: Answered) -> PartyState:
         content = self.data.content_digest
@@ -203,9 +198,7 @@ class Session:
         return self._last is not None and self._last.answered.finished
 
     def approval(self) -> Approval:
-        """What the owner agreed to, as the file says now; with a step by files it may be given anew."""
-        if self._given is not None:
-            return self._given
+        """What the owner agreed to, as the file says now."""
         with storage_errors(self._approval_path, "read"):
             try:
                 status = os.stat(self._approval_path)
@@ -235,7 +228,6 @@ class Session:
             return old
         refused_so_far = check_refusals(self.directory, place)
         self._check_order(asked, place)
-        logged = self._check_lost(asked, place)
         if last is None:
             self._check_versions(first_terms(asked, self.data, place), approval, place)
         before = Answered() if last is None else last.answered
@@ -251,8 +243,6 @@ class Session:
                 answer_once(asked, host.transcript, answer, place)
                 message = self._message(asked, answer, place)
             now = self._state(asked, host.terms, message, after)
-            if logged not in ("", now.digest):
-                raise self._otherwise()
             entry |= {"answer": now.digest, "repeated": False, **self._spent(host)}
             meta = {"answered": vars(after), "entry": entry}
             # Before the answer counts as given: a kill later would leave neither.
@@ -265,9 +255,7 @@ class Session:
             entry.pop("answer", None)
             raise
         self._last = now
-        self._lost.pop(asked.number, None)
-        if not logged:
-            self.audit.add(entry)
+        self.audit.add(entry)
         if not self._by_files and (len(self.journal) >= _EXCHANGES or self.journal.n_bytes >= _BYTES):
             self.keep()
         return message
@@ -306,34 +294,11 @@ class Session:
                 f"answered is {number}"
             )
             if self._by_files:
-                text += "; answer the ones between first (the coordinator keeps them in RUN/sent)"
+                text += "; 'fastadmm coordinator repair' asks for the ones between again"
             raise refused("order", InputError(text))
         if last is not None and asked.answered != last.digest:
             text = f"{place}: the coordinator took another answer to request {number} than the one given"
             raise refused("changed", InputError(text))
-
-    def _check_lost(self, asked: Request, place: str) -> str:
-        """Digest of the answer that the audit log has and the journal has lost; empty for a new request.
-
-        What was answered counts, whichever file says it: it is answered again, to the same bits, or not.
-        """
-        lost = self._lost
-        if not lost:
-            return ""
-        first = lost[min(lost)]
-        if asked.digest != first["request"]:
-            text = (
-                f"{place}: {shown(self.journal.path)} has lost the answer to request {first['number']}, that "
-                f"{shown(self.audit.path)} has; restore it, or let the coordinator ask that again"
-            )
-            raise refused("changed", InputError(text))
-        return str(first["answer"])
-
-    def _otherwise(self) -> FormatError:
-        return FormatError(
-            f"{shown(self.journal.path)}: asked again, the party answers otherwise: continue with "
-            "the version of fastadmm and on the kind of machine that the run began with"
-        )
 
     def _check_keys(self, asked: Request, approval: Approval, place: str) -> None:
         """Refuse keys that came through the coordinator until the owner has compared them.
@@ -382,7 +347,10 @@ class Session:
         for _, raw, message in self._later():
             asked = self._request(raw)
             if self._message(asked, host.answer(asked, place), place) != message:
-                raise self._otherwise()
+                raise FormatError(
+                    f"{shown(self.journal.path)}: asked again, the party answers otherwise: continue with "
+                    "the version of fastadmm and on the kind of machine that the run began with"
+                )
         self.host = host
         return host
 

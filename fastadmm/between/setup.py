@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -16,13 +17,16 @@ from fastadmm.between.hub import Ask
 from fastadmm.between.kit import open_kit
 from fastadmm.between.letters import ask_by_file
 from fastadmm.between.nvflare_app import SERVER_NAME
-from fastadmm.between.socket import Socket
+from fastadmm.between.socket import Lost, Socket
 from fastadmm.errors import ConfigError
 from fastadmm.files.atomic import shown
 from fastadmm.runs.config import read_config
 
 #: Carriers, as an address begins with them; ``file``: features of the label holder's own.
 _OWN, _UNIX, _NVFLARE, _FILES = "file", "unix", "nvflare", "files"
+
+#: Seconds before each further attempt to reach a party that was lost.
+PAUSES = (1.0, 4.0, 15.0, 60.0)
 
 #: Keys of the table ``federation``.
 _KEYS = ("kit", "name", "parties", "relay")
@@ -57,14 +61,13 @@ class Setup:
     def opened(self, say: Callable[[str], None], ends: bool = True) -> Iterator[Ask]:
         """What asks the parties, until the block ends."""
         asks: dict[str, Ask] = {}
+        over = threading.Event()
         with ExitStack() as stack:
             for name, (way, at) in self.addresses.items():
                 if way == _FILES:
                     asks[name] = partial(ask_by_file, Path(at), caller=self.caller)
                 elif way == _UNIX:
-                    socket = Socket(at)
-                    stack.callback(socket.close)
-                    asks[name] = partial(socket.ask, caller=self.caller)
+                    asks[name] = partial(Socket(at).ask, caller=self.caller)
             if self.nvflare is not None:
                 kit, relay = self.nvflare
                 sites = {name: at for name, (way, at) in self.addresses.items() if way == _NVFLARE}
@@ -73,7 +76,24 @@ class Setup:
             if self.own is not None and self.own_state is not None:
                 own = _agreeing(self.own, self.own_state, self.caller, say)
                 asks[self.own_name] = stack.enter_context(own)
-            yield lambda name, raw, seconds: asks[name](name, raw, seconds)
+            stack.callback(over.set)  # before the others: whoever pauses gives up
+            yield lambda name, raw, seconds: persistent(partial(asks[name], name, raw, seconds), say, over)
+
+
+def persistent(ask: Callable[[], bytes], say: Callable[[str], None], over: threading.Event) -> bytes:
+    """An answer, which is asked for again where a party was lost, until all is over: it may come back."""
+    for pause in PAUSES:
+        try:
+            return ask()
+        except Lost as error:
+            if not over.is_set():
+                say(f"{error}; next attempt in {pause:g} s")
+            if over.wait(pause):
+                raise
+    try:
+        return ask()
+    except Lost as error:
+        raise Lost(f"{error}; the same command goes on where this has ended") from None
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import os
 import socket
+import socketserver
 import stat
 import struct
 import threading
@@ -23,6 +24,7 @@ from contextvars import ContextVar
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from fastadmm.errors import ExitCode, FastadmmError, InputError, StorageError
 
@@ -76,8 +78,7 @@ class Socket:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).absolute()
-        self._lock = threading.Lock()
-        self._unused: list[socket.socket] = []
+        self._unused: list[socket.socket] = []  # appending and popping need no lock
 
     def ask(self, party: str, raw: bytes, seconds: float | None, caller: str = "") -> bytes:
         """Ask a question and wait for its answer. Several threads may ask at the same time."""
@@ -103,78 +104,58 @@ class Socket:
                 reason = "it cannot be reached from there"
         raise Lost(f"{self.path}: party {party!r} is lost: {reason}")
 
-    def close(self) -> None:
-        """Close the connections that nobody waits at for an answer; a later question opens another."""
-        with self._lock:
-            while self._unused:
-                self._unused.pop().close()
-
     def __del__(self) -> None:
-        self.close()
+        for connection in self._unused:
+            connection.close()
 
     def _answer(self, names: list[bytes], raw: bytes, until: float) -> tuple[int, bytes]:
-        with self._lock:
-            connection = self._unused.pop() if self._unused else None
-        if connection is not None:
-            try:
-                return self._answer_on(connection, names, raw, until)
-            except ConnectionError:
-                pass  # nobody is at its other end any more; perhaps at the end of a new one
+        with suppress(ConnectionError, IndexError):  # it has ended meanwhile, or there is none
+            return self._answer_on(self._unused.pop(), names, raw, until)
         connection = socket.socket(socket.AF_UNIX)
-        try:
-            while True:
-                _hurry(connection, until)
-                try:
-                    connection.connect(str(self.path))
-                    break
-                except BlockingIOError:  # more wait there than the system keeps in a queue
-                    time.sleep(0.05)
-        except BaseException:
-            connection.close()
-            raise
+        with _closed_if_failed(connection):
+            _connect(connection, self.path, until)
         return self._answer_on(connection, names, raw, until)
 
     def _answer_on(
         self, connection: socket.socket, names: list[bytes], raw: bytes, until: float
     ) -> tuple[int, bytes]:
-        try:
+        with _closed_if_failed(connection):  # an answer that comes later is nobody's
             sizes = [len(name) for name in names]
-            left = until - time.monotonic()
-            _send(connection, [_QUESTION.pack(left, *sizes, len(raw)), *names, raw], until)
+            head = _QUESTION.pack(until - time.monotonic(), *sizes, len(raw))
+            _send(connection, [head, *names, raw], until)
             status, size = _ANSWER.unpack(_receive(connection, _ANSWER.size, until))
             answer = _receive(connection, size, until)
-        except BaseException:
-            connection.close()  # an answer that comes later is nobody's
-            raise
-        with self._lock:
-            self._unused.append(connection)
+        self._unused.append(connection)
         return status, answer
 
 
-class Server:
+class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     """A socket that is being served, until :meth:`stop`; :func:`serve` makes it."""
 
-    def __init__(self, listener: socket.socket, path: Path, handler: Handler, known: Known) -> None:
-        self.path, self._listener, self._handler, self._known = path, listener, handler, known
+    daemon_threads, block_on_close, request_queue_size = True, False, 128
+
+    def __init__(self, path: Path, made: Path, handler: Handler, known: Known) -> None:
+        super().__init__(str(made), socketserver.BaseRequestHandler)
+        self.path, self._handler, self._known = path, handler, known
         self._strangers = 0  # bytes of unknown callers
-        self._file = path.lstat()  # somebody may put another in its place
         self._lock = threading.Condition()
-        self._connections: dict[socket.socket, bool] = {}  # whether a question of it is being answered
+        self._answering = 0
         self._ended = threading.Event()
-        threading.Thread(target=self._accept, daemon=True).start()
+        made.chmod(0o660)
+        os.link(made, path)
+        self._file = path.lstat()  # somebody may put another in its place
+        threading.Thread(target=self.serve_forever, args=(0.1,), daemon=True).start()
 
     def stop(self, grace: float = _GRACE) -> None:
         """Take no more questions, let those under way end, and remove the socket's file."""
         with suppress(FileNotFoundError):
             if os.path.samestat(self.path.lstat(), self._file):
                 self.path.unlink()
+        self._ended.set()
+        self.shutdown()
+        self.server_close()
         with self._lock:
-            self._ended.set()
-            _end(self._listener)
-            self._lock.wait_for(lambda: not any(self._connections.values()), grace)
-            for connection in self._connections:
-                _end(connection)
-        self._listener.close()
+            self._lock.wait_for(lambda: not self._answering, grace)
 
     def wait(self) -> None:
         """Until :meth:`stop`."""
@@ -182,57 +163,48 @@ class Server:
         while not self._ended.wait(1.0):
             pass
 
-    def _accept(self) -> None:
-        while not self._ended.is_set():
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:  # it was stopped, or asks for more files than a process may have
-                self._ended.wait(0.1)
-                continue
-            with self._lock:
-                self._connections[connection] = False
-            try:
-                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-            except RuntimeError:  # more threads than a process may have
-                self._leave(connection)
-                self._ended.wait(0.1)
-
-    def _leave(self, connection: socket.socket) -> None:
-        with self._lock:
-            del self._connections[connection]
-        connection.close()
-
-    def _serve(self, connection: socket.socket) -> None:
+    def get_request(self) -> Any:
+        """The next connection."""
         try:
-            while self._answer(connection):
-                pass
-        except OSError:
-            pass  # the asker has gone
-        finally:
-            self._leave(connection)
+            return super().get_request()
+        except OSError:  # it asks for more files than a process may have
+            time.sleep(0.1)
+            raise
 
-    def _answer(self, connection: socket.socket) -> bool:
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """The asker has gone, or there are more threads than a process may have: it asks again."""
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """Answer the questions of a connection."""
+        while self._answer(request):
+            pass
+
+    def _answer(self, request: socket.socket) -> bool:
         """Answer one question; whether another may follow."""
-        head = _receive(connection, _QUESTION.size, time.monotonic() + _QUIET)
+        head = _receive(request, _QUESTION.size, time.monotonic() + _QUIET)
         seconds, *sizes, size = _QUESTION.unpack(head)
         if not seconds > 0 or size > LONGEST:
             return False
         begin = time.monotonic()
         until = begin + _BEGUN + size / _PACE
-        caller, party = (_receive(connection, n, until).decode(errors="replace") for n in sizes)
+        caller, party = (_receive(request, n, until).decode(errors="replace") for n in sizes)
         with self._room_for(caller, size) as there_is:
             if not there_is:
                 return False
-            raw = _receive(connection, size, until)
-            if not self._busy(connection, True):
-                return False
+            raw = _receive(request, size, until)
+            with self._lock:
+                if self._ended.is_set():
+                    return False
+                self._answering += 1
             try:
                 _until.set(begin + seconds)
                 status, answer = self._handled(caller, party, raw)
                 until = time.monotonic() + _BEGUN + len(answer) / _PACE
-                _send(connection, [_ANSWER.pack(status, len(answer)), answer], until)
+                _send(request, [_ANSWER.pack(status, len(answer)), answer], until)
             finally:
-                self._busy(connection, False)
+                with self._lock:
+                    self._answering -= 1
+                    self._lock.notify_all()
         return not self._ended.is_set()
 
     @contextmanager
@@ -247,13 +219,6 @@ class Server:
         finally:
             with self._lock:
                 self._strangers -= size * there_is
-
-    def _busy(self, connection: socket.socket, now: bool) -> bool:
-        """Note whether a question is being answered, which :meth:`stop` waits for; whether it still may."""
-        with self._lock:
-            self._connections[connection] = now and not self._ended.is_set()
-            self._lock.notify_all()
-            return self._connections[connection]
 
     def _handled(self, caller: str, party: str, raw: bytes) -> tuple[int, bytes]:
         try:
@@ -287,20 +252,30 @@ def serve(path: str | Path, handler: Handler, known: Known = lambda caller, size
                     f"{path}: too long for a socket, which has {_LONGEST_PATH} bytes; shorten it"
                 )
             _free(path)
-            listener = socket.socket(socket.AF_UNIX)
-            try:
-                listener.bind(str(made))
-                listener.listen()
-                made.chmod(0o660)
-                os.link(made, path)
-                return Server(listener, path, handler, known)
-            except BaseException:
-                listener.close()
-                raise
+            return Server(path, made, handler, known)
     except OSError as error:
         if isinstance(error, FastadmmError):
             raise
         raise StorageError(f"{path}: cannot serve this socket: {error.strerror or error}") from error
+
+
+@contextmanager
+def _closed_if_failed(connection: socket.socket) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _connect(connection: socket.socket, path: Path, until: float) -> None:
+    while True:
+        _hurry(connection, until)
+        try:
+            connection.connect(str(path))
+            return
+        except BlockingIOError:  # more wait there than the system keeps in a queue
+            time.sleep(0.05)
 
 
 def _hurry(connection: socket.socket, until: float) -> None:
@@ -332,12 +307,6 @@ def _receive(connection: socket.socket, size: int, until: float) -> bytes:
             raise ConnectionResetError
         content.write(part)
     return content.getvalue()
-
-
-def _end(connection: socket.socket) -> None:
-    """Wake whoever waits for something on a socket."""
-    with suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _free(path: Path) -> None:

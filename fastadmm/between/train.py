@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -10,10 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fastadmm.between.coordinator import RUN, UNUSABLE, Coordinator
-from fastadmm.between.hub import PAUSES, Ask, Elsewhere
-from fastadmm.between.journal import Journal
-from fastadmm.between.letters import Letters, Waiting, open_letter
+from fastadmm.between.coordinator import RUN, Coordinator
+from fastadmm.between.hub import Ask, Elsewhere
+from fastadmm.between.letters import Letters, Waiting
 from fastadmm.between.run_problem import (
     answers_of,
     early_stopping_of,
@@ -24,10 +22,8 @@ from fastadmm.between.run_problem import (
 )
 from fastadmm.between.schema import approve_command
 from fastadmm.between.setup import Setup, read_setup
-from fastadmm.between.socket import LONGEST
-from fastadmm.between.task import persistent
-from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError
-from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.errors import ConfigError, FormatError
+from fastadmm.files.atomic import remove_leftovers, shown, storage_errors
 from fastadmm.files.reading import read_bytes
 from fastadmm.runs.check import doubts
 from fastadmm.runs.config import make_config, refuse
@@ -64,8 +60,8 @@ def coordinator_start(
     """Open a run: check the labels and settings, and write the first requests; as :func:`new_run`."""
     notes: list[str] = []
     folder, fill = new_run(labels, parties, out, values, place, say=notes.append, **how)
-    with folder.begin(fill, force=False), by_files(folder) as (coordinator, letters):
-        result = step_result(coordinator, letters)
+    with folder.begin(fill, force=False):
+        result = _step(folder)
         return replace(result, notes=[*notes, *result.notes])
 
 
@@ -125,152 +121,50 @@ def new_run(
 
 def coordinator_step(run: Path, messages: Sequence[Path] = ()) -> StepResult:
     """Take messages in and go on as far as they allow."""
-    with one_coordinator(run, messages) as (coordinator, letters):
-        return step_result(coordinator, letters)
+    with _held(run) as folder:
+        return _step(folder, messages)
+
+
+def coordinator_repair(run: Path) -> StepResult:
+    """Ask for everything again: parties repeat their answers, to the same bytes."""
+    with _held(run) as folder:
+        try:
+            if folder.finished() is not None:
+                return replace(_step(folder), notes=["the run is over; nothing to repair"])
+        except FormatError:
+            folder.remove_result()
+        for name in ("checkpoint.h5", "parties.json", "answers.journal", "requests", "answers"):
+            with storage_errors(run / name):
+                if (run / name).is_dir():
+                    shutil.rmtree(run / name)
+                else:
+                    (run / name).unlink(missing_ok=True)
+        return _step(folder)
 
 
 @contextmanager
-def one_coordinator(run: Path, messages: Sequence[Path] = ()) -> Iterator[tuple[Coordinator, Letters]]:
-    """The coordinator of a run directory, which nobody else works on, and its files; what kills left goes."""
+def _held(run: Path) -> Iterator[RunFolder]:
+    """A run directory that nobody else works on; what kills left goes."""
     folder = RunFolder(run, EXCHANGE)
     folder.require()
-    with folder.held(), by_files(folder, messages) as both:
-        both[1].remove_leftovers()
-        yield both
+    with folder.held():
+        for place in (run, run / "requests", run / "answers"):
+            remove_leftovers(place)
+        yield folder
 
 
-@contextmanager
-def by_files(folder: RunFolder, messages: Sequence[Path] = ()) -> Iterator[tuple[Coordinator, Letters]]:
-    """A coordinator whose parties are asked by files, and these."""
-    known = Coordinator(folder)
-    letters = Letters(folder.path, known.run, known.names, messages)
-    coordinator = Coordinator(folder, letters.ask, begin=letters.begin, tell=letters.notes.append)
-    with closing(coordinator):
-        yield coordinator, letters
-
-
-def step_result(coordinator: Coordinator, letters: Letters) -> StepResult:
+def _step(folder: RunFolder, messages: Sequence[Path] = ()) -> StepResult:
     """Go on as far as the messages allow."""
-    try:
-        document = coordinator.advance()
-    except Waiting as waiting:
-        return StepResult(waiting.requests, coordinator.n_rounds, [*letters.notes, str(waiting)], None)
-    except UNUSABLE:
-        letters.drop_taken()
-        raise
-    return StepResult([], coordinator.n_rounds, letters.notes, document)
-
-
-def coordinator_repair(run: Path, again: int | None = None) -> StepResult:
-    """Drop what cannot be used, make again what follows from the rest, and ask for what is missing.
-
-    What is made again has the same bytes, so a party that is asked once more repeats its old answer.
-    """
-    with one_coordinator(run) as (coordinator, letters):
-        return _Repair(coordinator, letters).do(again)
-
-
-class _Repair:
-    def __init__(self, coordinator: Coordinator, letters: Letters) -> None:
-        self.run, self.letters, self.path = coordinator, letters, coordinator.path
-        self.notes: list[str] = []
-
-    def do(self, again: int | None) -> StepResult:
-        run, journal = self.run, self.path / "answers.journal"
-        for path in (run.checkpoint_file, run.said_file, run.folder.result, journal):
-            if os.path.lexists(path) and not path.is_file():
-                self._drop(path, "is no file")
-        finished = self._finished()
-        if finished and again is None:
-            return replace(step_result(run, self.letters), notes=["the run is over; nothing to repair"])
-        self._mend(journal)
-        for path in (*self.path.glob("answers/*"), *self.path.glob("requests/*")):
-            try:
-                open_letter(path, LONGEST)
-            except FastadmmError:
-                self._drop(path, "is damaged")
-        if run.said_file.exists():
-            try:
-                run.said()
-            except FormatError:
-                self._drop(run.said_file, "is damaged")
-        if not run.said_file.exists():
-            # What parties said comes before all other answers: they are asked again, and say the same.
-            for path in (run.checkpoint_file, journal):
-                if path.exists():
-                    self._drop(path, "follows from what parties said")
-        first = self._first_of_round()
-        if again is not None:
-            self._go_back(again, first)
+    notes: list[str] = []
+    with closing(Coordinator(folder, by_files=True, tell=notes.append)) as run:
+        letters = Letters(folder.path, run.run, run.names, messages)
+        run.ask = letters.ask
         try:
-            result = step_result(run, self.letters)
-        except UNUSABLE as error:
-            self.notes.append(f"the last answers cannot be used ({error}): asked for again")
-            self.letters.forget(lambda number: True)
-            result = step_result(run, self.letters)
-        return replace(result, notes=[*(self.notes or ["nothing to repair"]), *result.notes])
-
-    def _finished(self) -> bool:
-        try:
-            return self.run.folder.finished() is not None
-        except FormatError:
-            self._drop(self.run.folder.result, "is damaged")
-            return False
-
-    def _mend(self, path: Path) -> None:
-        """Keep the answers before the first damaged one."""
-        try:
-            Journal(path).close()
-        except FormatError:
-            try:
-                Journal(path, mend=True).close()
-                self.notes.append(f"{path.name} is damaged: what follows is dropped")
-            except FormatError:
-                self._drop(path, "is damaged")
-
-    def _first_of_round(self) -> int:
-        """The exchange that the current round begins with; a checkpoint that is damaged goes."""
-        try:
-            state = self.run.checkpoint()
-        except FormatError:
-            self._forget_rounds("is damaged")
-            state = None
-        return 1 if state is None else int(state["first"])
-
-    def _numbers(self) -> list[int]:
-        return [int.from_bytes(parts[0]) for parts in self.run.journal.records()]
-
-    def _forget_rounds(self, why: str) -> None:
-        numbers = self._numbers()
-        missing = set(range(1, max(numbers, default=0) + 1)) - set(numbers)
-        if missing:
-            raise FormatError(
-                f"{shown(self.path)}: its checkpoint {why}, and answers of exchange {min(missing)} are not "
-                "kept: restore the directory from a backup; parties repeat what they have answered since"
-            )
-        self._drop(self.run.checkpoint_file, why)
-        self.notes.append("all rounds are made again from the kept answers")
-
-    def _go_back(self, number: int, first: int) -> None:
-        """Ask for an exchange again, and forget what followed from it."""
-        newest = max(self._numbers(), default=first - 1)
-        if not 1 <= number <= newest + 1:
-            raise InputError(f"--again {number}: exchanges 1 to {newest} have been answered")
-        if number < first:
-            self._forget_rounds(f"is past exchange {number}")
-        journal = self.run.journal
-        journal.rewrite([parts for parts in journal.records() if int.from_bytes(parts[0]) < number])
-        self.letters.forget(lambda other: other >= number)
-        self.run.folder.remove_result()
-        self.notes.append(f"exchange {number} and all after it are asked for again")
-
-    def _drop(self, path: Path, why: str) -> None:
-        with storage_errors(path):
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
-        self.notes.append(f"{path.relative_to(self.path)} {why}: dropped")
+            document = run.advance()
+        except Waiting as waiting:
+            notes += [*letters.settle(waiting.requests), str(waiting)]
+            return StepResult(waiting.requests, run.n_rounds, notes, None)
+        return StepResult([], run.n_rounds, [*notes, *letters.settle([])], document)
 
 
 def run_status(run: Path) -> list[str]:
@@ -327,20 +221,9 @@ def begun(setup: Setup, out: Path, say: Callable[[str], None]) -> RunFolder:
 def train_run(
     folder: RunFolder, ask: Ask, say: Callable[[str], None], rounds: Callable[[RoundRecord], None]
 ) -> dict[str, Any]:
-    """Train to the end of a run; a party that was lost may come back."""
-    pauses, made = list(PAUSES), 0
-
-    def count(record: RoundRecord) -> None:
-        nonlocal made
-        if record.round > made:
-            pauses[:], made = PAUSES, record.round
-            rounds(record)
-
-    def go() -> dict[str, Any]:
-        with closing(Coordinator(folder, ask, count, tell=say)) as run:
-            return run.advance()
-
-    return persistent(go, say, "the same command goes on where this run is", pauses)
+    """Train to the end of a run."""
+    with closing(Coordinator(folder, ask, rounds, tell=say)) as run:
+        return run.advance()
 
 
 def _check_same(setup: Setup, folder: RunFolder) -> None:

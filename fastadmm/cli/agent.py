@@ -8,7 +8,7 @@ from typing import Any
 from fastadmm.cli import options as opt
 from fastadmm.cli.app import app, new_group
 from fastadmm.cli.terminal import say
-from fastadmm.errors import ConfigError, InputError
+from fastadmm.errors import ConfigError
 
 group = new_group(
     agent="A party's own process: answers what its owner has approved.",
@@ -28,8 +28,6 @@ def run(
     ),
     data: Path | None = _DATA,
     party: str | None = opt.PARTY,
-    rows: Path | None = _ROWS,
-    id: str | None = opt.ID,
     ledger: Path | None = opt.LEDGER,
     test: Path | None = opt.TEST,
     validation: Path | None = opt.VALIDATION,
@@ -43,15 +41,10 @@ def run(
     from fastadmm.between.letters import Folder
     from fastadmm.between.socket import serve
     from fastadmm.engine.free_cores import sleep_between_jobs
-    from fastadmm.files.atomic import shown
 
     sleep_between_jobs()
     if (data is None) == (party is None):
         raise ConfigError("--data: give the party's features; --party NAME as long as there are none")
-    if (rows is None) != (id is None) or (rows is not None and party is None):
-        raise ConfigError("--rows: goes with --party NAME and --id NAME")
-    if rows is not None and not rows.is_file():
-        raise InputError(f"{shown(rows)}: there is no such file")
 
     def tell(line: str) -> None:
         say(line.rstrip(), error=True)
@@ -65,8 +58,6 @@ def run(
         test=test,
         validation=validation,
         streamed=streamed,
-        rows=rows,
-        id=id,
         say=tell,
     )
     with closing(agent):
@@ -134,17 +125,15 @@ def approve(
 @group.command()
 @app.command()
 def status(
-    directory: Path = opt.argument("An agent's directory, a run's, or an NVFlare kit.", metavar="DIR"),
+    directory: Path = opt.argument("An agent's directory or a run's.", metavar="DIR"),
 ) -> None:
     """Show where things stand: what was answered, refused and spent, and who is waited for."""
     from fastadmm.between.agent import agent_status
-    from fastadmm.between.carrier import kit_status
     from fastadmm.between.train import run_status
     from fastadmm.files.atomic import storage_errors
 
     with storage_errors(directory, "read"):
-        known = {"startup": kit_status, "run.toml": run_status}
-        show = next((lines for name, lines in known.items() if (directory / name).exists()), agent_status)
+        show = run_status if (directory / "run.toml").exists() else agent_status
     for line in show(directory):
         say(line)
 

@@ -88,7 +88,7 @@ def check(
         metavar="PATH",
     ),
 ) -> None:
-    """Check a kit and its machine before a site starts: users, rights, certificates, port, versions."""
+    """Check a kit and its machine before a site starts: users, rights, classes, versions."""
     from fastadmm.between.kit import check as check_kit
     from fastadmm.between.kit import open_kit
 
@@ -343,14 +343,11 @@ def step(
 @group.command()
 def repair(
     run: Path = opt.argument("Directory of 'fastadmm coordinator start'."),
-    again: int | None = opt.option(
-        "Ask again for exchange N and all after it, because a message was wrong.", metavar="N"
-    ),
 ) -> None:
-    """Discard unusable messages and ask for them again."""
+    """Discard all messages and ask for them again; parties repeat their answers."""
     from fastadmm.between.train import coordinator_repair
 
-    _show(coordinator_repair(run, again))
+    _show(coordinator_repair(run))
 
 
 def _show(result: StepResult) -> None:

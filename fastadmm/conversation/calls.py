@@ -340,7 +340,8 @@ def argument_fields(name: str, n_samples: int, place: str) -> dict[str, Field]:
 @cache
 def _fields_of_call(name: str, n_samples: int) -> tuple[dict[str, Field], dict[str, Field]]:
     """What its arguments and its answer hold."""
-    return fields_of(CALLS[name].arguments, n_samples), fields_of(CALLS[name].answer, n_samples)
+    rule = CALLS.get(name) or TASKS[name]
+    return fields_of(rule.arguments, n_samples), fields_of(rule.answer, n_samples)
 
 
 def check_values(
@@ -381,6 +382,12 @@ def check_answer(
         raise FormatError(f"{place}: a second message without a first")
     if "other" in answer and not ("message" in answer and "also" in call[1]):
         raise FormatError(f"{place}: 'other' is a message that was not asked for")
+    if call[0] == "contribute":
+        if len(answer) != 1:
+            raise FormatError(f"{place}: one of 'scores' and 'class_scores' is needed")
+        (scores,) = answer.values()
+        if len(scores) != (n := call[1]["n_samples"]):
+            raise FormatError(f"{place}: scores of {len(scores)} rows instead of {n}")
     for key, shape in _shapes(call, answer, n_samples, place, shared).items():
         if key in answer and any(n not in (-1, m) for n, m in zip(shape, answer[key].shape, strict=True)):
             raise FormatError(f"{place}: {key!r} has shape {answer[key].shape} instead of {shape}")

@@ -12,8 +12,9 @@ from fastadmm.between.coordinator import RUN
 from fastadmm.between.hub import Ask
 from fastadmm.between.predict import ask_predictions
 from fastadmm.between.run_problem import problem_of
+from fastadmm.between.schema import task_request
 from fastadmm.between.setup import Setup, read_setup
-from fastadmm.between.task import Task, ask_all, task_folder
+from fastadmm.between.task import ask_all, task_folder
 from fastadmm.between.train import begun, train_run
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown, storage_errors, write_json
@@ -71,14 +72,14 @@ def federate_worth(
             (out / "runs").mkdir(mode=0o700, exist_ok=True)
         for members, of in setups.items():
             begun(of, _folder(out, members), lambda line: None)
-        _join(ask, task, setups, out, labels.n_samples, say)
+        _join(ask, task, setups, out, labels.n_samples)
 
         def train(members: tuple[int, ...]) -> Coalition | None:
             if not members:
                 return train_coalition(problem, solver_options(settings), ())
             of, run = setups[members], _folder(out, members)
             result = _trained(ask, of, run, say)
-            predictions = ask_predictions(of, ask, run, test, run / "scores", None, say)
+            predictions = ask_predictions(of, ask, run, test, run / "scores", None)
             every = evaluate_predictions(run, predictions, labels, test)["metrics"]
             trained = {key: result[key] for key in ("objective", "rounds", "status")}
             return Coalition.measured(members, every, result.get("gap"), **trained)
@@ -129,7 +130,6 @@ def _join(
     setups: Mapping[tuple[int, ...], Setup],
     out: Path,
     n_samples: int,
-    say: Callable[[str], None],
 ) -> None:
     """Ask every party at once for all runs that it takes part in."""
     runs: dict[str, dict[str, Any]] = {}
@@ -142,8 +142,8 @@ def _join(
     tasks = {}
     for name, own in runs.items():
         raw = np.frombuffer(json.dumps(own).encode(), dtype=np.uint8)
-        tasks[name] = Task(task, name, "join", {"runs": raw, "n_samples": n_samples})
-    ask_all(ask, tasks, lambda name, answer: None, say)
+        tasks[name] = task_request(task, name, "join", {"runs": raw, "n_samples": n_samples})
+    ask_all(ask, tasks, lambda name, answer: None)
 
 
 def _trained(ask: Ask, setup: Setup, run: Path, say: Callable[[str], None]) -> dict[str, Any]:
