@@ -101,8 +101,8 @@ bench: venv ## timings beside peers: JSON, docs/performance.md (quarter of an ho
 
 # Both trees are installed, and take turns call by call: a busy machine changes no verdict.
 BASE ?= HEAD~1
-bench-compare: venv ## has anything become slower than at BASE? ONLY="fit or product", KEEP=1 for the page (minutes)
-	$(BIN)/python -P bench/compare.py $(BASE) --only "$(ONLY)" $(if $(KEEP),--keep)
+bench-compare: venv ## has anything become slower than at BASE? ONLY="fit or product" (minutes)
+	$(BIN)/python -P bench/compare.py $(BASE) --only "$(ONLY)"
 
 rounds: venv ## rounds of every scheme over data sets (ten minutes; FASTADMM_DATA)
 	$(BIN)/python bench/rounds.py
@@ -144,10 +144,9 @@ gallery: venv ## run the notebooks: is that what they show? WRITE=1 keeps what t
 	$(if $(WRITE),FASTADMM_WRITE_GALLERY=1) $(MATH_THREADS) $(BIN)/pytest -q -n $(JOBS) -m slow tests/test_gallery.py \
 	    $(if $(WRITE),,-k "not (shows and large)")
 
-look: docs ## pages in a browser, commands in a terminal: website/look.py, website/terminal.py (minutes; Chromium)
-	$(PIP) install playwright pyte
+look: docs ## pages in a browser: website/look.py (minutes; Chromium)
+	$(PIP) install playwright
 	$(BIN)/python website/look.py
-	$(BIN)/python website/terminal.py
 
 format: venv ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .

@@ -10,7 +10,6 @@ clock. Exchanges and bytes are those of ``result.json``, less the exchanges befo
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import sys
 from pathlib import Path
@@ -24,10 +23,10 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "bench"))
 
 from datasets import find_data  # noqa: E402
-from page import replace_block  # noqa: E402
+from page import DOCS, keep, measured, replace_block  # noqa: E402
 from rounds import datasets, geometric_mean  # noqa: E402
 
-MEASURED, PAGE = ROOT / "bench" / "apart.json", ROOT / "docs" / "performance.md"
+PAGE = DOCS / "performance.md"
 ROWS, GAP, MOST = 4000, 1e-6, 400
 
 #: Bounds that a part of the weights are at.
@@ -175,10 +174,10 @@ def block(found: list[dict[str, Any]]) -> str:
 def main() -> None:
     if sys.argv[1:] != ["--redraw"]:
         kinds = sys.argv[1:] or list(KINDS)
-        known = json.loads(MEASURED.read_text(encoding="utf-8")) if sys.argv[1:] else []
+        known = measured("apart") if sys.argv[1:] else []
         found = [case for case in known if case["kind"] not in kinds] + measure(find_data("a9a.bz2"), kinds)
-        MEASURED.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    found = json.loads(MEASURED.read_text(encoding="utf-8"))
+        keep("apart", found)
+    found = measured("apart")
     replace_block("apart", block(found), PAGE)
 
 

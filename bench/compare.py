@@ -1,7 +1,6 @@
 """Has anything become slower? Times the tree here and another revision in turn, and judges by a sign test.
 
-    python -P bench/compare.py BASE [--only WORDS] [--keep]
-    python -P bench/compare.py --redraw
+    python -P bench/compare.py BASE [--only WORDS]
 
 Both are installed into temporary directories and run ``bench/bench_tracked.py`` in processes of their own,
 which take turns call by call; pytest-benchmark times them by seconds of the processor. A pair of calls counts
@@ -10,9 +9,8 @@ test at 1 % for all that is compared together. Where things lie in memory makes 
 good, so something is reported only if at least two pairs of processes agree; what is not decided is run again
 in new processes, four at most. The same is done with peaks of memory, rounds and exchanges.
 
-``--only`` takes a pattern of pytest's ``-k``. ``--keep`` adds the ratios to ``bench/history.json`` and to the
-page; ``--redraw`` writes that block of the page anew. Exit code 1 where something is slower, one line each, 2
-where the two cannot be compared.
+``--only`` takes a pattern of pytest's ``-k``. Exit code 1 where something is slower, one line each, 2 where
+the two cannot be compared.
 """
 
 from __future__ import annotations
@@ -35,10 +33,6 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tests")]
 
 from corpus import checkout, install  # noqa: E402
-from page import replace_block  # noqa: E402
-
-HISTORY = ROOT / "bench" / "history.json"
-PAGE, MARK = ROOT / "docs" / "performance.md", "history"
 
 #: Ratio above which a pair counts as slower; risk of a false report among all measures; pairs of processes.
 LIMIT, RISK, PROCESSES = 1.1, 0.01, 4
@@ -177,52 +171,10 @@ def compare(sites: Sequence[Path], only: str) -> tuple[dict[str, Ratios], dict[s
     return found, verdicts, failed
 
 
-# --- what is told and kept
+# --- what is told
 def ratio(ratios: Ratios) -> float:
     """Median of all pairs."""
     return statistics.median(value for process in ratios for value in process)
-
-
-def history_block(rows: Sequence[dict[str, Any]]) -> str:
-    """Table of the page: by kind of measure the geometric mean of the ratios."""
-    if not rows:
-        return "Nothing has been kept so far.\n"
-    groups = list(dict.fromkeys(group for row in rows for group in row["ratios"]))
-    lines = ["| revision | beside | " + " | ".join(groups) + " | slower |"]
-    lines.append("|---|---|" + "---:|" * len(groups) + "---|")
-    for row in rows:
-        shown = (f"{row['ratios'][g]:.2f}" if g in row["ratios"] else "–" for g in groups)
-        slower = ", ".join(row["slower"]) or "none"
-        lines.append(
-            f"| `{row['here']}`, {row['date']} | `{row['there']}` | " + " | ".join(shown) + f" | {slower} |"
-        )
-    return "\n".join(lines) + "\n"
-
-
-def group_of(name: str) -> str:
-    """Kind of a measure: that of its case, or what is measured other than seconds."""
-    case, _, what = name.rpartition(" ")
-    return case.partition("[")[0] if what == "seconds" else what
-
-
-def history_row(base: str, found: dict[str, Ratios], slower: list[str]) -> dict[str, Any]:
-    """What is kept of a comparison."""
-    groups: dict[str, list[float]] = {}
-    for name, ratios in found.items():
-        groups.setdefault(group_of(name), []).append(ratio(ratios))
-    return {
-        "here": git("rev-parse", "--short=10", "HEAD"),
-        "date": git("log", "-1", "--format=%cs", "HEAD"),
-        "there": git("rev-parse", "--short=10", base),
-        "ratios": {group: round(statistics.geometric_mean(values), 3) for group, values in groups.items()},
-        "slower": slower,
-    }
-
-
-def redraw() -> None:
-    """Write the page's block from the file."""
-    rows = json.loads(HISTORY.read_text(encoding="utf-8"))
-    replace_block(MARK, history_block(rows), PAGE)
 
 
 def git(*arguments: str) -> str:
@@ -239,12 +191,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
     parser.add_argument("base", nargs="?", default="", help="revision to compare with")
     parser.add_argument("--only", default="", help="only these cases, as pytest's -k")
-    parser.add_argument("--keep", action="store_true", help="add the ratios to the history and its page")
-    parser.add_argument("--redraw", action="store_true", help="only write the page's block")
     options = parser.parse_args(argv)
-    if options.redraw:
-        redraw()
-        return 0
     try:
         there = git("rev-parse", "--verify", f"{options.base}^{{commit}}")
         with tempfile.TemporaryDirectory(prefix="bench-") as folder:
@@ -262,10 +209,6 @@ def main(argv: list[str] | None = None) -> int:
         print(f"{ratio(found[name]):7.3f}  {above:3} of {len(pairs):3}  {verdicts[name]:9}  {name}")
     for case, why in failed.items():
         print(f"not compared: {case.partition('::bench_')[2]}: {why}")
-    if options.keep:
-        rows = json.loads(HISTORY.read_text(encoding="utf-8")) if HISTORY.exists() else []
-        HISTORY.write_text(json.dumps([*rows, history_row(options.base, found, slower)], indent=1) + "\n")
-        redraw()
     for name in slower:
         print(f"SLOWER: {name}: {ratio(found[name]):.2f} times that of {options.base}")
     print(f"{len(found)} measures beside {options.base}: {len(slower)} slower, {len(failed)} not compared")

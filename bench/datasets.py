@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Dataset", "a9a", "cut", "find_data", "gisette_like", "imdb", "mnist_4v9", "synthetic"]
-
 
 class Dataset(NamedTuple):
     """Features (CSR with 32-bit indices, or dense), labels 0/1, and the columns where parties end."""

@@ -3,7 +3,7 @@
     python -P bench/family.py [--cheapest 20] [--seconds 1] [--redraw]
 
 Writes ``bench/family.json`` after every problem, from cheap to dear, and goes on where it was (remove the
-file to begin anew), then the blocks of ``docs/performance.md`` and the picture ``docs/img/family.svg``.
+file to begin anew), then the blocks of ``docs/performance.md``.
 ``--cheapest 60`` measures all. Every fit, ours and a peer's, has one thread, and what counts is the time of
 its process on the processor: that depends little on what else the machine does.
 
@@ -33,19 +33,6 @@ sys.path.insert(0, str(ROOT / "bench"))
 
 MEASURED = ROOT / "bench" / "family.json"
 
-__all__ = [
-    "COUNT",
-    "MEASURED",
-    "ONE_THREAD",
-    "RIVALS",
-    "VARIANTS",
-    "Member",
-    "cheapest",
-    "generate",
-    "measure",
-    "measure_on",
-    "member",
-]
 
 COUNT = 60
 
@@ -82,19 +69,7 @@ ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", 
 
 
 class Member(NamedTuple):
-    """What a number draws.
-
-    Attributes
-    ----------
-    rows, columns, parties : int
-    density : float
-        Share of entries that are not zero; 1 is a dense array.
-    spread : float
-        Standard deviations of the columns lie between 1 / spread and spread.
-    correlation : float
-        Of a column with its counterpart in the first party.
-    lam : float
-    """
+    """What a number draws."""
 
     number: int
     rows: int
@@ -142,14 +117,7 @@ def cheapest(count: int) -> list[int]:
 
 
 def generate(drawn: Member) -> tuple[Any, np.ndarray, list[int]]:
-    """Pooled features, labels 0/1 and the columns where parties end.
-
-    Returns
-    -------
-    X : ndarray or csr_matrix, (rows, columns)
-    y : ndarray of shape (rows,)
-    bounds : list of int
-    """
+    """Pooled features, labels 0/1 and the columns where parties end."""
     import scipy.sparse as sp
 
     rng = np.random.default_rng([21, drawn.number])
@@ -192,14 +160,7 @@ def _sparse(n: int, d: int, density: float, rng: np.random.Generator) -> Any:
 
 
 def measure(drawn: Member, seconds: float = 1.0) -> dict[str, Any]:
-    """Ours, its variants and the peers on one problem; times are of this process on the processor.
-
-    Parameters
-    ----------
-    drawn : Member
-    seconds : float
-        About what all tolerances of one peer may take.
-    """
+    """Ours, its variants and the peers on one problem; times are of this process on the processor."""
     from datasets import cut
 
     X, y, bounds = generate(drawn)
@@ -210,17 +171,7 @@ def measure(drawn: Member, seconds: float = 1.0) -> dict[str, Any]:
 def measure_on(
     X: Any, y: np.ndarray, parts: list[Any], lam: float, seconds: float, variants: dict[str, dict[str, Any]]
 ) -> dict[str, Any]:
-    """:func:`measure` for pooled features X, of shape (N, d), labels, and the features of each party.
-
-    Parameters
-    ----------
-    X, y, parts
-    lam : float
-    seconds : float
-        As there.
-    variants : dict
-        Options of our fits beside the usual one, by name.
-    """
+    """:func:`measure` for pooled features X, of shape (N, d), labels, and the features of each party."""
     from fastadmm import SolverOptions, make_problem, solve
     from fastadmm.blocks.block import as_block
 

@@ -1,25 +1,18 @@
-"""The blocks of ``docs/performance.md`` and its picture, from the measured numbers alone."""
+"""The blocks of ``docs/performance.md``, from the measured numbers alone."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from page import replace_block
+from page import DOCS, seconds_text, write_blocks
 
-__all__ = ["best_by_hindsight", "profile", "ratios", "sure_tolerance", "write_page"]
-
-ROOT = Path(__file__).resolve().parents[1]
-PAGE, PICTURE = ROOT / "docs" / "performance.md", ROOT / "docs" / "img" / "family.svg"
+PAGE = DOCS / "performance.md"
 
 TARGET = 1e-6
-
-#: Share of problems on which a tolerance must reach the target before its user can be sure of it.
-SURE = 0.95
 
 #: One point of a peer: tolerance, seconds, relative suboptimality.
 Curve = list[list[float]]
@@ -32,54 +25,12 @@ def best_by_hindsight(curve: Curve | None) -> float:
     return min((seconds for _, seconds, value in curve or () if value <= TARGET), default=math.inf)
 
 
-def sure_tolerance(curves: list[Curve]) -> float | None:
-    """The loosest tolerance that reached the target on nearly all problems; None where there is none.
-
-    Parameters
-    ----------
-    curves : list
-        Of one peer, one for each problem that it could read.
-    """
-    tolerances = sorted({point[0] for curve in curves for point in curve}, reverse=True)
-    for tolerance in tolerances:
-        reached = [_at(curve, tolerance)[1] <= TARGET for curve in curves]
-        if sum(reached) >= SURE * len(reached):
-            return tolerance
-    return None
-
-
-def _at(curve: Curve, tolerance: float) -> tuple[float, float]:
-    """Seconds and value at a tolerance.
-
-    A curve that ended because it was exact goes on as it ended, in the peer's favour; one that ended
-    because it took too long never arrives.
-    """
-    for at, seconds, value in curve:
-        if at <= tolerance * (1 + 1e-9):
-            return seconds, value
-    return (curve[-1][1], curve[-1][2]) if curve[-1][2] <= TARGET else (math.inf, math.inf)
-
-
-def seconds_of_all(problems: Mapping[int, Any], sure: bool) -> tuple[Times, dict[str, float | None]]:
-    """Seconds of every solver on every problem, and each peer's tolerance where ``sure``.
-
-    Tolerances that make sure are chosen on the problems of even numbers.
-    """
+def seconds_of_all(problems: Mapping[int, Any]) -> Times:
+    """Seconds of every solver on every problem; of peers at the tolerance that is best by hindsight."""
     times: Times = {"fastadmm": {k: p["ours"]["fastadmm"]["seconds"] for k, p in problems.items()}}
-    chosen: dict[str, float | None] = {}
     for name in sorted({name for p in problems.values() for name in p["peers"]}):
-        curves = {k: p["peers"].get(name) for k, p in problems.items()}
-        if not sure:
-            times[name] = {k: best_by_hindsight(curve) for k, curve in curves.items()}
-            continue
-        tolerance = sure_tolerance([curve for k, curve in curves.items() if curve and k % 2 == 0])
-        chosen[name] = tolerance
-        times[name] = dict.fromkeys(curves, math.inf)
-        for k, curve in curves.items():
-            if curve and tolerance is not None:
-                seconds, value = _at(curve, tolerance)
-                times[name][k] = seconds if value <= TARGET else math.inf
-    return times, chosen
+        times[name] = {k: best_by_hindsight(p["peers"].get(name)) for k, p in problems.items()}
+    return times
 
 
 def ratios(times: Times) -> dict[int, float]:
@@ -89,12 +40,6 @@ def ratios(times: Times) -> dict[int, float]:
         peer = min((t[k] for name, t in times.items() if name != "fastadmm"), default=math.inf)
         found[k] = ours / peer
     return found
-
-
-def profile(times: Times, within: float) -> dict[str, float]:
-    """Share of the problems that each solver solves within a multiple of the fastest time."""
-    fastest = {k: min(t[k] for t in times.values()) for k in times["fastadmm"]}
-    return {name: float(np.mean([t[k] <= within * fastest[k] for k in fastest])) for name, t in times.items()}
 
 
 def _geometric(values: list[float]) -> float:
@@ -130,54 +75,21 @@ def _worst(problems: Mapping[int, Any], times: Times, count: int = 3) -> str:
         lines.append(
             f"| {k} | {drawn['rows']:,} × {drawn['columns']:,}, M = {drawn['parties']} "
             f"| {problems[k]['nonzeros']:.1e} | {drawn['lam']:.0e} | {ours['rounds']} "
-            f"| {_time(ours['seconds'])} | {best}, {_time(peers[best])} | {found[k]:.2f} |"
+            f"| {seconds_text(ours['seconds'])} | {best}, {seconds_text(peers[best])} | {found[k]:.2f} |"
         )
     return "\n".join(lines) + "\n"
 
 
-def _time(seconds: float) -> str:
-    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
-
-
-def _draw(hindsight: Times, sure: Times) -> None:
-    import matplotlib
-
-    matplotlib.use("svg")
-    import matplotlib.pyplot as plt
-
-    taus = np.geomspace(1.0, 30.0, 120)
-    figure, panels = plt.subplots(1, 2, figsize=(8.4, 3.4), sharey=True, layout="constrained")
-    for panel, times, title in (
-        (panels[0], hindsight, "tolerance chosen by hindsight"),
-        (panels[1], sure, "tolerance that makes sure"),
-    ):
-        shares = [profile(times, tau) for tau in taus]
-        for name in sorted(times, key=lambda name: name != "fastadmm"):
-            line = {"lw": 2.2, "zorder": 3} if name == "fastadmm" else {"lw": 1.0}
-            panel.plot(taus, [100 * share[name] for share in shares], label=name, **line)
-        panel.set(xscale="log", xlabel="multiple of the fastest time", title=title, ylim=(0, 102))
-        panel.set_xticks([1, 2, 5, 10, 20], ["1", "2", "5", "10", "20"])
-        panel.minorticks_off()
-    panels[0].set_ylabel("problems solved, %")
-    panels[1].legend(fontsize=7, frameon=False)
-    plt.rcParams["svg.hashsalt"] = "fastadmm"
-    figure.savefig(PICTURE, metadata={"Date": None})
-    plt.close(figure)
-
-
 def write_page(measured: dict[str, Any]) -> None:
-    """Write all blocks and the picture."""
+    """Write all blocks."""
     problems = {int(k): p for k, p in measured["problems"].items()}
-    hindsight, _ = seconds_of_all(problems, sure=False)
-    sure, _ = seconds_of_all(problems, sure=True)
+    hindsight = seconds_of_all(problems)
     machine = measured["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items() if version)
-    replace_block("halves", _halves(hindsight), PAGE)
-    replace_block("worst", _worst(problems, hindsight), PAGE)
-    replace_block(
-        "family-machine",
-        f"{len(problems)} problems, measured on {machine['cores']} cores ({machine['processor']}), "
-        f"{versions}; revision {measured['revision']}.\n",
-        PAGE,
-    )
-    _draw(hindsight, sure)
+    where = f"{machine['cores']} cores ({machine['processor']}), {versions}"
+    blocks = {
+        "halves": _halves(hindsight).rstrip(),
+        "worst": _worst(problems, hindsight).rstrip(),
+        "family-machine": f"{len(problems)} problems, measured on {where}; revision {measured['revision']}.",
+    }
+    write_blocks(PAGE, blocks)

@@ -14,8 +14,6 @@ import numpy as np
 import datasets
 from peers import PEERS, Tuned, available, objective, tune
 
-__all__ = ["best_peer", "cases", "measure_case"]
-
 #: Relative gap that ours certifies, and relative suboptimality that a peer must reach.
 GAP = 1e-6
 
@@ -35,17 +33,7 @@ REPEATS, FEW_REPEATS, LONG = 7, 3, 8.0
 def cases(
     data: Path, quick: bool = False, only: str | None = None
 ) -> Iterator[tuple[datasets.Dataset, float, float]]:
-    """Data set, lambda, and the seconds that one peer's tuning may take, about.
-
-    Parameters
-    ----------
-    data : Path
-        Directory of the public data sets.
-    quick : bool
-        One small problem alone, which needs no data.
-    only : {"a9a", "imdb", "mnist", "gisette", "synthetic"}, optional
-        One data set.
-    """
+    """Data set, lambda, and the seconds that one peer's tuning may take, about."""
     if quick:
         yield datasets.synthetic(20_000), 1e-4, 10.0
         return

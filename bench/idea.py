@@ -71,13 +71,7 @@ def table(x: float, y: float, columns: int, colour: str) -> str:
 
 
 def draw(demo: dict[str, Any]) -> str:
-    """The picture.
-
-    Parameters
-    ----------
-    demo : dict
-        ``demo`` of bench/readme.json.
-    """
+    """The picture."""
     alone, joint = demo["models"][:3], demo["models"][-1]
     height = TOP + 3 * BOX + 2 * GAP + 16
     parts = [

@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["OBJECTIVES", "PEERS", "available"]
-
 Array = np.ndarray
 
 #: Takes a tolerance and a limit on iterations.

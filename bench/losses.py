@@ -189,7 +189,7 @@ def measure(name: str, data: Path) -> dict[str, Any]:
 
 def render(measured: dict[str, Any]) -> str:
     """The block of the page."""
-    from readme import _exponent, _table
+    from page import exponent, table
 
     rows = []
     for case in measured["cases"].values():
@@ -197,13 +197,13 @@ def render(measured: dict[str, Any]) -> str:
         rows.append(
             [
                 label,
-                _exponent(case["lambda"]),
+                exponent(case["lambda"]),
                 f"{case['rounds']} rounds, {_time(case['seconds']['fastadmm'])}",
                 f"{case['best']}, {_time(case['seconds'][case['best']])}",
                 f"{case['ratio']:.2f}",
             ]
         )
-    text = _table(["problem", "λ", "fastadmm, pooled", "fastest peer", "ratio"], rows, 4)
+    text = table(["problem", "λ", "fastadmm, pooled", "fastest peer", "ratio"], rows, 4)
     machine = measured["machine"]
     versions = ", ".join(f"{name} {v}" for name, v in measured["versions"].items())
     return f"{text}\n\nMeasured on {machine['processor']}, one thread, {versions}.\n"

@@ -3,24 +3,43 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
+import platform
 import subprocess
 from pathlib import Path
 from typing import Any
 
-import readme
-
-__all__ = ["describe_machine", "revision"]
+import numpy as np
 
 
 def describe_machine() -> dict[str, Any]:
     """Processor, cores, memory and versions, also of the peers that are installed."""
-    found = readme.describe_machine()
+    import numba
+    from fastadmm import __version__
+
+    import sklearn
+
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    versions: dict[str, str | None] = {
+        "fastadmm": __version__,
+        "Python": platform.python_version(),
+        "NumPy": np.__version__,
+        "Numba": numba.__version__,
+        "scikit-learn": sklearn.__version__,
+    }
+    found: dict[str, Any] = {
+        "processor": models[0] if models else platform.machine(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "versions": versions,
+    }
     peers = {"SciPy": "scipy", "LIBLINEAR": "liblinear-official", "snapml": "snapml"}
     for name, package in peers.items():
         try:
-            found["versions"][name] = importlib.metadata.version(package)
+            versions[name] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            found["versions"][name] = None
+            versions[name] = None
     information = Path("/proc/meminfo")
     if information.exists():
         kilobytes = int(information.read_text().split("MemTotal:")[1].split()[0])

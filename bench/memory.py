@@ -24,7 +24,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "bench"))
 
-from page import replace_block  # noqa: E402
+from page import DOCS, replace_block  # noqa: E402
 
 PAGE = ROOT / "docs" / "streaming.md"
 
@@ -190,7 +190,7 @@ def main_streamed(n: int, schemes: list[str], write_page: bool) -> None:
         if found is not None:
             ratios.append(found[1] / found[0])
     if write_page:
-        replace_block("peaks", streamed_block(n, ratios), PAGE)
+        replace_block("peaks", streamed_block(n, ratios), DOCS / "streaming.md")
 
 
 def streamed_block(n: int, ratios: list[float]) -> str:

@@ -4,14 +4,12 @@
 
 Writes ``bench/nonconvex.json`` (what was measured), the block between
 ``<!-- nonconvex:begin -->`` and ``<!-- nonconvex:end -->`` in ``docs/losses.md``
-(made from that file alone) and ``docs/img/nonconvex.svg``. ``--redraw`` only
-makes the page again, ``--random`` measures the random problems alone. Nothing here depends on the clock.
+(made from that file alone); ``--redraw`` only makes the page again. Nothing here depends on the clock.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,13 +20,9 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # its own modules
 
 from datasets import find_data
-from page import replace_block
+from page import DOCS, first_below, keep, measured, write_blocks
 
-ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "losses.md"
-MEASURED = ROOT / "bench" / "nonconvex.json"
-PICTURE = ROOT / "docs" / "img" / "nonconvex.svg"
-MARK = "nonconvex"
+PAGE, MARK = DOCS / "losses.md", "nonconvex"
 
 LIMIT = 1000
 LEVELS = (1e-2, 1e-3, 1e-4, 1e-5)
@@ -74,11 +68,6 @@ def data_sets(data: Path) -> Iterator[tuple[str, Any, np.ndarray, tuple[str, ...
     X, y = housing(data)
     y = corrupt(y, 0.1, 0)
     yield "housing", X, y, ("tukey", "welsch"), "huber"
-
-
-def first_below(values: list[float], level: float) -> int | None:
-    """Number of the first round at or below a level; None if there is none."""
-    return next((k + 1 for k, value in enumerate(values) if value <= level), None)
 
 
 def measure_rounds(data: Path) -> list[dict[str, Any]]:
@@ -140,129 +129,24 @@ def measure_outliers(data: Path) -> list[dict[str, Any]]:
     return found
 
 
-PENALTIES = (
-    {"regularizer": "l1"},
-    {"regularizer": "elastic_net"},
-    {"regularizer": "group_lasso"},
-    {"regularizer": "none", "constraint": "nonnegative"},
-    {"constraint": "nonnegative"},
-    {"regularizer": "none", "constraint": "box:-0.3,0.5"},
-    {"regularizer": "l1", "constraint": "box:-1,1"},
-    {"regularizer": "none", "constraint": "ball:1.5"},
-    {"regularizer": "l1", "constraint": "nonnegative"},
-    {"constraint": "ball:0.7"},
-)
-
-
-def random_problem(seed: int) -> Any:
-    """Of a bounded loss with a norm or a set, of 20 to 600 rows: correlated columns, outliers, weights."""
-    from fastadmm.problem.problem import make_problem
-
-    rng = np.random.default_rng(seed)
-    n, widths = (
-        int(np.exp(rng.uniform(np.log(20), np.log(600)))),
-        rng.integers(1, 13, int(rng.integers(1, 6))),
-    )
-    d = int(widths.sum())
-    X = rng.normal(size=(n, d)) + rng.choice([0, 0.7, 2.0]) * rng.normal(size=(n, 2)) @ rng.normal(
-        size=(2, d)
-    )
-    X /= X.std(axis=0)
-    if rng.random() < 0.2:
-        X *= np.exp(rng.normal(size=d))
-    truth = rng.normal(size=d) * (rng.random(d) < 0.5)
-    z = X @ truth / max(1.0, float(np.linalg.norm(truth))) * rng.choice([0.5, 2, 5])
-    loss, c = (("sigmoid", None), ("tukey", 4.685), ("tukey", 1.5), ("welsch", 2.11), ("welsch", 1.0))[
-        int(rng.integers(5))
-    ]
-    penalty: dict[str, Any] = dict(PENALTIES[int(rng.integers(len(PENALTIES)))])
-    if loss == "sigmoid":
-        y = (z + rng.logistic(size=n) > np.median(z)) * 1.0
-        y[:2] = 0.0, 1.0
-    else:
-        y = z + rng.normal(size=n) * rng.choice([0.3, 1.0])
-        y = np.where(rng.random(n) < rng.choice([0.0, 0.1, 0.3]), y + 10.0 * rng.choice([-1, 1, 1], n), y)
-    return make_problem(
-        np.split(X, np.cumsum(widths)[:-1], axis=1),
-        y,
-        loss=loss,
-        loss_parameters=None if c is None else {"c": c},
-        lam=10 ** rng.uniform(-4, -1),
-        fit_intercept=bool(rng.random() < 0.7),
-        sample_weight=rng.uniform(0.1, 3.0, n) if rng.random() < 0.2 else None,
-        **penalty,
-    )
-
-
-def proximal_gradient(problem: Any, steps: int = 20_000, tolerance: float = 1e-6) -> float:
-    """Objective where pooled proximal gradient with backtracking ends, from the same start."""
-    from fastadmm.coordinator.stationarity import start_point
-    from fastadmm.engine.engine import Engine
-
-    engine, total = Engine(1), problem.total_weight
-    X = np.hstack([block.matrix for block in problem.blocks])
-    cuts, gradient = np.cumsum([b.shape[1] for b in problem.blocks])[:-1], np.empty(problem.n_samples)
-
-    def at(x: np.ndarray, b: float) -> tuple[float, np.ndarray, float]:
-        z = problem.offset + b + X @ x
-        value = problem.loss.evaluate(z, problem.y, problem.weight, gradient, engine)
-        return value, X.T @ gradient, float(gradient.sum()) * problem.fit_intercept
-
-    x, b, t, first = np.zeros(X.shape[1]), start_point(problem, engine).intercept, 1.0 / total, 0.0
-    loss, slope, rise = at(x, b)
-    for _ in range(steps):
-        there = np.split(x - t * slope, cuts)
-        step = np.concatenate([own.prox(v, t) for own, v in zip(problem.penalties, there, strict=True)]) - x
-        up = -t * rise
-        trial = at(x + step, b + up)
-        square = float(step @ step) + up * up
-        if trial[0] > loss + slope @ step + rise * up + square / (2 * t) + 1e-13 * abs(loss):
-            t *= 0.5
-            continue
-        x, b, (loss, slope, rise) = x + step, b + up, trial
-        first = first or square**0.5 / t
-        if square**0.5 <= tolerance * first * t:
-            break
-        t *= 1.3
-    values = [own.value(v) for own, v in zip(problem.penalties, np.split(x, cuts), strict=True)]
-    return float((loss + sum(values)) / total)
-
-
-def measure_random(seeds: range = range(5000, 5160)) -> dict[str, int]:
-    """Random problems by ``proximal``, and where proximal gradient ends."""
-    from fastadmm.solver.solver import SolverOptions, solve
-
-    found = dict.fromkeys(("problems", "stationary", "median", "most", "above", "below"), 0)
-    rounds = []
-    for seed in seeds:
-        problem = random_problem(seed)
-        result = solve(problem, SolverOptions(max_rounds=100, n_threads=1))
-        over = result.objective - proximal_gradient(problem)
-        rounds.append(result.history[-1].round)
-        found["stationary"] += str(result.status) == "stationary"
-        found["above"] += over > 1e-6
-        found["below"] += over < -1e-6
-    return {**found, "problems": len(seeds), "median": int(np.median(rounds)), "most": max(rounds)}
-
-
 def cell(value: int | None) -> str:
     """A number of rounds; a dash where the limit came first."""
     return "–" if value is None else str(value)
 
 
-def block(measured: dict[str, Any]) -> str:
+def block(found: dict[str, Any]) -> str:
     """The page's tables."""
     shown = range(1, len(LEVELS), 2)
     levels = " / ".join(f"{LEVELS[k]:.0e}" for k in shown)
     lines = [
-        f"λ = {LAM:g}, with intercept, default options, at most {measured['limit']} rounds. Rounds to a "
+        f"λ = {LAM:g}, with intercept, default options, at most {found['limit']} rounds. Rounds to a "
         f"relative stationarity of {levels} (–: not reached):",
         "",
         "| data | loss | regulariser | M | `subspace` | `sharing` | objective, `sharing` over `subspace` |",
         "|---|---|---|---:|---:|---:|---:|",
     ]
-    for c in measured["cases"]:
-        if c["parties"] < max(case["parties"] for case in measured["cases"]):
+    for c in found["cases"]:
+        if c["parties"] < max(case["parties"] for case in found["cases"]):
             continue
         rounds = [" / ".join(cell(c["rounds"][s][k]) for k in shown) for s in ("subspace", "sharing")]
         ratio = c["objective_sharing"] / c["objective_subspace"]
@@ -273,14 +157,7 @@ def block(measured: dict[str, Any]) -> str:
     lines += [
         "",
         "An O(1/ε) rate bounds T·min Vᵗ/V¹; over all rounds T of these runs of `sharing` it is at most "
-        f"{max(c['constant'] for c in measured['cases']):.1f}.",
-    ]
-    drawn = measured["random"]
-    lines += [
-        "",
-        f"Of {drawn['problems']} random problems of bounded losses with norms and sets, "
-        f"{drawn['stationary']} are stationary by `proximal` in at most 100 rounds (median "
-        f"{drawn['median']}).",
+        f"{max(c['constant'] for c in found['cases']):.1f}.",
     ]
     names = ("squared", "huber", "quantile", "tukey", "welsch")
     lines += [
@@ -292,51 +169,19 @@ def block(measured: dict[str, Any]) -> str:
         "| corrupted | " + " | ".join(f"`{name}`" for name in names) + " |",
         "|---:|" + "---:|" * len(names),
     ]
-    for row in measured["outliers"]:
+    for row in found["outliers"]:
         lines.append(f"| {row['share']:.0%} | " + " | ".join(f"{row[name]:.3f}" for name in names) + " |")
     return "\n".join(lines)
 
 
-def draw(measured: dict[str, Any]) -> None:
-    """Rounds against 1/epsilon, one line per case, and the slope of O(1/epsilon)."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    colours = {"sigmoid": "#0072b2", "tukey": "#d55e00", "welsch": "#009e73", "log_sum": "#cc79a7"}
-    with mpl.rc_context({"svg.hashsalt": "fastadmm", "svg.fonttype": "path", "font.size": 10}):
-        figure = Figure(figsize=(7.2, 3.6), layout="constrained")
-        axes = figure.add_subplot()
-        seen = set()
-        for c in measured["cases"]:
-            points = [(1 / eps, t) for eps, t in zip(EPSILONS, c["rate"], strict=True) if t is not None]
-            kind = c["loss"] if c["regularizer"] == "l2" else "log_sum"
-            label = None if kind in seen else kind
-            seen.add(kind)
-            axes.plot(*zip(*points, strict=True), marker="o", ms=3, color=colours[kind], label=label, lw=1.3)
-        axes.plot([1e1, 1e3], [1e1, 1e3], color="0.5", ls=(0, (4, 3)), lw=1.2, label="slope of O(1/ε)")
-        axes.set(xscale="log", yscale="log", xlabel="1/ε", ylabel="first round with Vᵗ ≤ ε V¹")
-        axes.set_ylim(0.9, 2 * measured["limit"])
-        axes.grid(alpha=0.3)
-        axes.legend(loc="upper left", frameon=False)
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
-        PICTURE.parent.mkdir(exist_ok=True)
-        figure.savefig(PICTURE, format="svg", metadata={"Date": None, "Creator": None})
-
-
 def main() -> None:
-    """Measure unless told to redraw, then write page and picture."""
-    if "--random" in sys.argv[1:]:
-        measured = json.loads(MEASURED.read_text(encoding="utf-8")) | {"random": measure_random()}
-        MEASURED.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
-    elif "--redraw" not in sys.argv[1:]:
+    """Measure unless told to redraw, then write the page."""
+    found = measured("nonconvex")
+    if "--redraw" not in sys.argv[1:]:
         data = find_data("cal_housing.data")
-        measured = {"limit": LIMIT, "cases": measure_rounds(data), "outliers": measure_outliers(data)}
-        measured["random"] = measure_random()
-        MEASURED.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
-    measured = json.loads(MEASURED.read_text(encoding="utf-8"))
-    replace_block(MARK, f"{block(measured)}\n", PAGE)
-    draw(measured)
+        found = {"limit": LIMIT, "cases": measure_rounds(data), "outliers": measure_outliers(data)}
+    keep("nonconvex", found)
+    write_blocks(PAGE, {MARK: block(found)})
 
 
 if __name__ == "__main__":

@@ -18,29 +18,13 @@ from fastadmm.kernels.policy import kernel
 from fastadmm.owners.bound import OwnerLoss
 from fastadmm.owners.learner import PRINTED, average_weight, step_of
 
-__all__ = ["Population", "repeat_insecurely"]
-
 #: Rows whose scores for all repetitions fit the second-level cache.
 _BLOCK_ROWS = 512
 
 
 @kernel
 def owner_batch_slopes(Z, y, norms, code, limit):
-    """Replace scores by the slopes of the bounded gradients.
-
-    Parameters
-    ----------
-    Z : ndarray of shape (k, R)
-        Scores of k rows in R repetitions; overwritten.
-    y : ndarray of shape (k,)
-        Targets.
-    norms : ndarray of shape (k,)
-        Norm of each row, the constant included.
-    code : int
-        Loss, as in :func:`fastadmm.kernels.owner_gradient.owner_slope`.
-    limit : float
-        Bound on each record's gradient; infinite for none.
-    """
+    """Replace scores by the slopes of the bounded gradients."""
     for i in range(Z.shape[0]):
         target = y[i]
         most = limit / norms[i] if norms[i] > 0.0 else math.inf

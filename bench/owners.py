@@ -12,7 +12,6 @@ protects nobody; only times differ between runs of the same versions.
 from __future__ import annotations
 
 import functools
-import json
 import math
 import sys
 import time
@@ -25,12 +24,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # its own modules
 
 from datasets import find_data
-from page import replace_block
-
-ROOT = Path(__file__).resolve().parents[1]
-MEASURED = ROOT / "bench" / "owners.json"
-PAGES = ROOT / "docs"
-IMAGES = PAGES / "img"
+from page import DOCS, drawing, keep, measured, table, write_blocks
 
 ROUNDS = 100
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -523,14 +517,9 @@ def _beyond(X: np.ndarray, y: np.ndarray, n: int, epsilon: float) -> list[dict[s
 # --- pages -------------------------------------------------------------------------------------------------
 
 
-def _table(header: list[str], rows: list[list[str]]) -> str:
-    rule = ["---"] + ["---:"] * (len(header) - 1)
-    return "\n".join("| " + " | ".join(row) + " |" for row in [header, rule, *rows])
-
-
-def forecast_block(measured: dict[str, Any]) -> str:
+def forecast_block(numbers: dict[str, Any]) -> str:
     """Measured over forecast."""
-    cells = {(f["mechanism"], f["rounds"], f["epsilon"]): f for f in measured["forecast"]}
+    cells = {(f["mechanism"], f["rounds"], f["epsilon"]): f for f in numbers["forecast"]}
     rows = []
     for mechanism in ("laplace", "gaussian"):
         for rounds in (10, 40):
@@ -540,21 +529,21 @@ def forecast_block(measured: dict[str, Any]) -> str:
                 expected = f["forecast"]["optimisation"] + f["forecast"]["noise"]
                 row.append(f"{f['measured']:.3g} / {expected:.3g}")
             rows.append(row)
-    ratios = [f["ratio"] for f in measured["forecast"]]
-    slack = max(f["measured"] / f["bound"] for f in measured["forecast"])
+    ratios = [f["ratio"] for f in numbers["forecast"]]
+    slack = max(f["measured"] / f["bound"] for f in numbers["forecast"])
     return (
-        _table(["answers", "T", "ε = 0.3", "1", "3", "10"], rows)
+        table(["answers", "T", "ε = 0.3", "1", "3", "10"], rows)
         + f"\n\nQuotients lie between {min(ratios):.2f} and {max(ratios):.2f}; the proved bound is never "
         f"below the measured gap (largest quotient {slack:.2f})."
     )
 
 
-def beyond_block(measured: dict[str, Any]) -> str:
+def beyond_block(numbers: dict[str, Any]) -> str:
     """What each step beyond the paper buys."""
-    names = list(measured["beyond"])
+    names = list(numbers["beyond"])
     rows = []
-    for k, first in enumerate(measured["beyond"][names[0]]):
-        items = [measured["beyond"][name][k] for name in names]
+    for k, first in enumerate(numbers["beyond"][names[0]]):
+        items = [numbers["beyond"][name][k] for name in names]
         rounds = " / ".join(dict.fromkeys(str(item["rounds"]) for item in items))
         rows.append(
             [
@@ -565,13 +554,13 @@ def beyond_block(measured: dict[str, Any]) -> str:
                 *(f"{item['psi']:.3g}" for item in items),
             ]
         )
-    return _table(["method", "answers", "step", "T", *names], rows)
+    return table(["method", "answers", "step", "T", *names], rows)
 
 
-def shares_block(measured: dict[str, Any]) -> str:
+def shares_block(numbers: dict[str, Any]) -> str:
     """Records beyond the assumed Xi, and what a Xi for all records would cost."""
     rows = []
-    for name, found in measured["problems"].items():
+    for name, found in numbers["problems"].items():
         for k, at in enumerate(found["named"]):
             first = [
                 name, f"{found['xi']:g}", f"{100 * found['beyond_xi']:.3g} %", f"{found['largest']:.3g}",
@@ -586,12 +575,12 @@ def shares_block(measured: dict[str, Any]) -> str:
         "data", "Ξ assumed", "records beyond it at θ = 0", "largest", "n each", "ε", "ψ with the assumed Ξ",
         "ψ with the largest as Ξ",
     ]  # fmt: skip
-    return _table(header, rows)
+    return table(header, rows)
 
 
-def claims_block(measured: dict[str, Any]) -> str:
+def claims_block(numbers: dict[str, Any]) -> str:
     """The paper's claims, what was measured, and whether that agrees."""
-    rows = claims(measured)
+    rows = claims(numbers)
     lines = ["| the paper | measured here | agrees |", "|---|---|---|"]
     for claim in dict.fromkeys(row[0] for row in rows):
         told = [row[1:] for row in rows if row[0] == claim]
@@ -599,9 +588,9 @@ def claims_block(measured: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def claims(measured: dict[str, Any]) -> list[tuple[str, str, str]]:
+def claims(numbers: dict[str, Any]) -> list[tuple[str, str, str]]:
     """Rows of :func:`claims_block`; what depends on c1 is judged at the best, and told for the others."""
-    problems = measured["problems"]
+    problems = numbers["problems"]
     cards = problems["card fraud"]
     found: list[tuple[str, str, str]] = []
 
@@ -671,7 +660,7 @@ def claims(measured: dict[str, Any]) -> list[tuple[str, str, str]]:
         )
     add("Theorem 2 bounds the gap of Algorithm 1, and is tight", "[false](owners.md)", False)
     add("Theorem 3 bounds the gap of Algorithm 2", "[false as ε → ∞](owners.md)", False)
-    ratios = [f["ratio"] for f in measured["forecast"]]
+    ratios = [f["ratio"] for f in numbers["forecast"]]
     add(
         "The quality is predicted before training",
         "the paper's laws have constants that a run has to be fitted for; [our forecast](owners.md) needs "
@@ -725,10 +714,10 @@ def _range(values: list[float]) -> str:
     return f"{min(values):.2f}…{max(values):.2f}" if values else "–"
 
 
-def steps_block(measured: dict[str, Any]) -> str:
+def steps_block(numbers: dict[str, Any]) -> str:
     """What every c1 gives."""
     rows = []
-    for name, p in measured["problems"].items():
+    for name, p in numbers["problems"].items():
         told = {}
         if not name.startswith("synthetic"):
             told["slopes"] = [_range(slopes(step)) for step in p["steps"]]
@@ -748,40 +737,30 @@ BLOCKS: dict[str, dict[str, Callable[[dict[str, Any]], str]]] = {
 }
 
 
-def render(measured: dict[str, Any]) -> None:
-    """Write the pages' blocks from the measured numbers."""
-    for page, blocks in BLOCKS.items():
-        for name, make in blocks.items():
-            replace_block(f"owners-{name}", make(measured) + "\n", PAGES / page)
-
-
 # --- pictures ----------------------------------------------------------------------------------------------
 
 COLOURS = ("#d55e00", "#e69f00", "#009e73", "#0072b2", "#a3417f")
 
 
-def draw(measured: dict[str, Any]) -> None:
+def draw(numbers: dict[str, Any]) -> None:
     """One picture per loss (the paper's figures in its order), and one of the forecast."""
-    import matplotlib as mpl
-
-    style = {"svg.hashsalt": "fastadmm", "svg.fonttype": "path", "font.size": 8, "axes.titlesize": 8.5}
-    with mpl.rc_context(style):
+    with drawing({"font.size": 8, "axes.titlesize": 8.5}) as save:
         for loss, names in (
             ("regression", ("synthetic regression", "Lending Club")),
             ("svm", ("synthetic SVM", "card fraud")),
         ):
-            _draw_loss(measured, names, IMAGES / f"owners-{loss}.svg", 2 if loss == "regression" else 7)
-        _draw_forecast(measured, IMAGES / "owners.svg")
+            save(f"owners-{loss}.svg", _draw_loss(numbers, names, 2 if loss == "regression" else 7))
+        save("owners.svg", _draw_forecast(numbers))
 
 
-def _draw_loss(measured: dict[str, Any], names: tuple[str, str], path: Path, first: int) -> None:
+def _draw_loss(numbers: dict[str, Any], names: tuple[str, str], first: int) -> Any:
     from matplotlib.colors import LogNorm
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(13.0, 9.6), layout="constrained")
     grid = figure.subplots(4, 5)
     for block, name in enumerate(names):
-        found = measured["problems"][name]
+        found = numbers["problems"][name]
         top, bottom = grid[2 * block : 2 * block + 2]
         curves, sizes, epsilons = found["curves"], found["sizes"], found["epsilons"]
         quartiles = np.array(curves["quartiles"])
@@ -814,9 +793,7 @@ def _draw_loss(measured: dict[str, Any], names: tuple[str, str], path: Path, fir
                 f"(fig. {first + 4})"
             )
             _surface(axes, epsilons, sizes, np.array(scenario["means"]), LogNorm, title, (low, high))
-    for axes in grid.ravel():
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
+    return figure
 
 
 def _surface(
@@ -844,7 +821,7 @@ def _surface(
     axes.set_title(title)
 
 
-def _draw_forecast(measured: dict[str, Any], path: Path) -> None:
+def _draw_forecast(numbers: dict[str, Any]) -> Any:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9.6, 3.6), layout="constrained")
@@ -852,7 +829,7 @@ def _draw_forecast(measured: dict[str, Any], path: Path) -> None:
     for k, (mechanism, rounds) in enumerate(
         (("laplace", 10), ("laplace", 40), ("gaussian", 10), ("gaussian", 40))
     ):
-        points = [f for f in measured["forecast"] if (f["mechanism"], f["rounds"]) == (mechanism, rounds)]
+        points = [f for f in numbers["forecast"] if (f["mechanism"], f["rounds"]) == (mechanism, rounds)]
         epsilons = [f["epsilon"] for f in points]
         expected = [f["forecast"]["optimisation"] + f["forecast"]["noise"] for f in points]
         left.loglog(epsilons, expected, color=COLOURS[k], label=f"{mechanism}, T = {rounds}")
@@ -863,7 +840,7 @@ def _draw_forecast(measured: dict[str, Any], path: Path) -> None:
     left.set_ylabel("f − f*")
     left.set_title("lines: forecast before training; circles: measured")
     left.legend(frameon=False)
-    name, rows = next(iter(measured["beyond"].items()))
+    name, rows = next(iter(numbers["beyond"].items()))
     labels = [f"{row['name']} ({row['answers'].split(',')[0]}, T = {row['rounds']})" for row in rows]
     right.barh(range(len(rows)), [row["psi"] for row in rows], color=COLOURS[3], height=0.6)
     right.set_yticks(range(len(rows)), labels=labels, fontsize=6.5)
@@ -873,8 +850,7 @@ def _draw_forecast(measured: dict[str, Any], path: Path) -> None:
     right.set_title(name)
     for axes in (left, right):
         axes.grid(alpha=0.3)
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
+    return figure
 
 
 def _short(value: Any) -> Any:
@@ -888,22 +864,23 @@ def _short(value: Any) -> Any:
 
 def main() -> None:
     """Measure what is asked for, then write pages and pictures."""
-    measured = json.loads(MEASURED.read_text(encoding="utf-8")) if MEASURED.exists() else {}
+    found = measured("owners")
     asked = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
     if "--redraw" not in sys.argv[1:]:
         data = find_data("owners/loans_full_schema.csv", "creditcard/creditcard.parquet") / "owners"
         if not asked or "forecast" in asked:
-            measured["forecast"] = measure_forecast(data)
+            found["forecast"] = measure_forecast(data)
         if not asked or "beyond" in asked:
-            measured["beyond"] = measure_beyond(data)
+            found["beyond"] = measure_beyond(data)
         if not asked or "problems" in asked:
             for name in PROBLEMS:
                 begin = time.monotonic()
-                measured.setdefault("problems", {})[name] = measure_problem(name, data)
+                found.setdefault("problems", {})[name] = measure_problem(name, data)
                 print(name, f"{time.monotonic() - begin:.0f} s", flush=True)
-        MEASURED.write_text(json.dumps(_short(measured)) + "\n", encoding="utf-8")
-    render(measured)
-    draw(measured)
+        keep("owners", _short(found), None)
+    for page, blocks in BLOCKS.items():
+        write_blocks(DOCS / page, {f"owners-{name}": make(found) for name, make in blocks.items()})
+    draw(found)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Figures 1 to 3 of Hu, Liu, Kong and Niu (2019, arXiv:1907.07735) again, with the paper's own equations.
 
-    python -P bench/paper_a.py [more] [--redraw] [--gisette gisette_scale gisette_scale.t]
+    python -P bench/paper_a.py [--redraw]
 
 Writes ``bench/paper_a.json`` (what was measured), the block between
 ``<!-- paper-a:begin -->`` and ``<!-- paper-a:end -->`` in ``docs/papers.md``
@@ -10,17 +10,13 @@ starts of SGD are seeded: the same versions give the same numbers.
 What follows the paper is the solver's scheme `jacobi` (equations 6 to 8) with
 :func:`fastadmm.privacy.paper_noise.perturb` on the parties (its noise on the parameters),
 and :func:`descend`, the baseline; :func:`frank_wolfe` is what one of its texts
-compares with in words. gisette itself cannot be had without a
-download: ``--gisette`` adds it from LIBSVM's two files. ``more`` measures only
-:func:`measure_more` and keeps the rest of the file; ``--redraw`` measures
-nothing. The data are found as in ``bench/rounds.py``.
+compares with in words. ``--redraw`` measures nothing. The data are found as in
+``bench/rounds.py``.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import math
 import sys
 from collections import deque
@@ -34,13 +30,9 @@ from fastadmm.privacy.paper_noise import inverse_root, perturb
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # its own modules
 
 from datasets import find_data
-from page import replace_block
+from page import DOCS, drawing, keep, measured, write_blocks
 
-ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "papers.md"
-MEASURED = ROOT / "bench" / "paper_a.json"
-PICTURES = ROOT / "docs" / "img"
-MARK = "paper-a"
+PAGE, MARK = DOCS / "papers.md", "paper-a"
 
 #: rho of the paper in its summed scaling, where the curvature of one sample's logistic loss is 1/4.
 PENALTIES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
@@ -100,30 +92,7 @@ def to_unit_range(X: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
     return [np.where(high > low, 2.0 * (part - low) / width - 1.0, 0.0) for part in (X, *others)]
 
 
-def read_gisette(train: Path, test: Path) -> Case:
-    """The paper's second data set, from LIBSVM's files as they are."""
-    from sklearn.datasets import load_svmlight_file
-
-    parts: list[Any] = []
-    for path in (train, test):
-        if not path.is_file():
-            sys.exit(f"bench/paper_a.py: {path}: no such file; --gisette takes LIBSVM's gisette_scale and .t")
-        try:
-            X, y = load_svmlight_file(str(path), n_features=5000)
-        except ValueError as error:
-            sys.exit(f"bench/paper_a.py: {path}: not LIBSVM's gisette: {error}")
-        if not len(y) or not set(y) <= {-1.0, 1.0}:
-            sys.exit(f"bench/paper_a.py: {path}: not LIBSVM's gisette: rows with labels -1 and +1 expected")
-        parts += [X.toarray(), (y > 0) * 1.0]
-    return _wide("gisette", "gisette", *parts)
-
-
-def _wide(key: str, title: str, X: Any, y: np.ndarray, X_test: Any, y_test: np.ndarray) -> Case:
-    sigmas = (0.003, 0.01, 0.03, 0.1)
-    return Case(key, title, X, y, X_test, y_test, [0, 2000, 4000, 5000], [0, 2500, 5000], 1e-3, 50, sigmas)
-
-
-def cases(data: Path, gisette: tuple[Path, Path] | None) -> Iterator[Case]:
+def cases(data: Path) -> Iterator[Case]:
     """The paper's a9a, and what stands for its gisette."""
     from sklearn.datasets import load_svmlight_file
 
@@ -144,13 +113,18 @@ def cases(data: Path, gisette: tuple[Path, Path] | None) -> Iterator[Case]:
     )
     archive = np.load(data / "gisette_like.npz")
     X, X_test = to_unit_range(archive["X_train"].astype(float), archive["X_valid"].astype(float))
-    yield _wide(
+    yield Case(
         "gisette_like",
         "gisette_like (not gisette)",
         X,
         (archive["y_train"] > 0) * 1.0,
         X_test,
         (archive["y_valid"] > 0) * 1.0,
+        [0, 2000, 4000, 5000],
+        [0, 2500, 5000],
+        1e-3,
+        50,
+        (0.003, 0.01, 0.03, 0.1),
     )
     archive = np.load(data / "mnist_4v9.npz")
     yield Case(
@@ -166,8 +140,6 @@ def cases(data: Path, gisette: tuple[Path, Path] | None) -> Iterator[Case]:
         50,
         (0.01, 0.03, 0.1, 0.3),
     )
-    if gisette:
-        yield read_gisette(*gisette)
 
 
 def cut(X: np.ndarray, bounds: list[int]) -> list[np.ndarray]:
@@ -544,21 +516,15 @@ def rounded(value: Any) -> Any:
     return [rounded(v) for v in value] if isinstance(value, list) else float(f"{value:.6g}")
 
 
-def measure(chosen: Iterator[Case], before: dict[str, Any]) -> dict[str, Any]:
-    """All cases; of those measured before only :func:`measure_more`."""
-    cases = {}
-    for case in chosen:
-        found = before.get(case.key)
-        cases[case.key] = (
-            {**found, **measure_more(Workshop(case, case.bounds), found)} if found else measure_case(case)
-        )
+def measure(chosen: Iterator[Case]) -> dict[str, Any]:
+    """All cases."""
     return {
         "batch": BATCH,
         "seeds": len(SEEDS),
         "delta": DELTA,
         "watched": WATCHED,
         "steps": list(STEPS),
-        "cases": cases,
+        "cases": {case.key: measure_case(case) for case in chosen},
     }
 
 
@@ -587,12 +553,12 @@ def verdict(holds: bool) -> str:
     return "yes" if holds else "**no**"
 
 
-def claims(measured: dict[str, Any]) -> list[tuple[str, str, str]]:
+def claims(found: dict[str, Any]) -> list[tuple[str, str, str]]:
     """The paper's claims, what was measured and whether that agrees."""
     from fastadmm.privacy.paper_noise import corollary_epsilon
 
     rows = []
-    cases = measured["cases"]
+    cases = found["cases"]
     a9a = cases["a9a"]
     admm, sgd = (a9a["curves"][name]["test"] for name in ("admm", "sgd"))
     slower, same = admm[5] > sgd[5], abs(admm[-1] - sgd[-1]) < 0.005
@@ -676,7 +642,7 @@ def claims(measured: dict[str, Any]) -> list[tuple[str, str, str]]:
                 verdict(case["rank"] == case["widths"]),
             )
         )
-    total = corollary_epsilon(1.0, 20, measured["delta"])
+    total = corollary_epsilon(1.0, 20, found["delta"])
     rows.append(
         (
             "With less than 20 epochs the loss of privacy is contained",
@@ -725,13 +691,12 @@ NOTES = {
     "gisette_like": "`gisette_like` stands for gisette: built from MNIST pixels in gisette's shape, "
     "columns scaled to −1 … 1 as LIBSVM's gisette is. Its log losses are not gisette's.",
     "mnist": "MNIST 4/9, from which gisette was made, is a second stand-in: pixels, columns cut 2 : 2 : 1.",
-    "gisette": "gisette is LIBSVM's gisette_scale and gisette_scale.t, the paper's data.",
 }
 
 
-def block(measured: dict[str, Any]) -> str:
+def block(found: dict[str, Any]) -> str:
     """The page's tables and figures."""
-    cases = measured["cases"]
+    cases = found["cases"]
     lines = [
         "| data | rows: training, test | columns of the parties | λ per mean loss | ρ | SGD's step |",
         "|---|---|---|---:|---:|---:|",
@@ -744,7 +709,7 @@ def block(measured: dict[str, Any]) -> str:
         )
     lines += ["", " ".join(NOTES[key] for key in cases if key in NOTES)]
     lines += ["", "| the paper | measured here | agrees |", "|---|---|---|"]
-    rows = claims(measured)
+    rows = claims(found)
     for claim in dict.fromkeys(row[0] for row in rows):
         told = [row[1:] for row in rows if row[0] == claim]
         lines += [f"| {'' if k else claim} | {found} | {agrees} |" for k, (found, agrees) in enumerate(told)]
@@ -767,7 +732,7 @@ def block(measured: dict[str, Any]) -> str:
         "![Test log loss under noise beside pooled and local logistic regression](img/paper-a-bars.svg)",
         "",
         f"*Figure 3: test log loss after {cases['a9a']['epochs']} epochs under each noise level (mean and "
-        f"range of {measured['seeds']} runs), beside logistic regression on all columns and on party 1's. "
+        f"range of {found['seeds']} runs), beside logistic regression on all columns and on party 1's. "
         "Only party 1's own model exposes nothing; ε = ∞ for the others.*",
         "",
         "Which ρ diverges:",
@@ -781,17 +746,17 @@ def block(measured: dict[str, Any]) -> str:
             lines.append(f"| {c['title']} | {tried['parties']} | {cells} |")
     lines += [
         "",
-        f"Objective above the optimum after {measured['watched']} epochs (×: times the optimum); where the "
+        f"Objective above the optimum after {found['watched']} epochs (×: times the optimum); where the "
         "solver's own check reported divergence, the epoch in brackets.",
         "",
-        *more_block(measured),
+        *more_block(found),
     ]
     return "\n".join(lines).replace(" (not gisette)", "")  # the notes say it once
 
 
-def more_block(measured: dict[str, Any]) -> list[str]:
+def more_block(found: dict[str, Any]) -> list[str]:
     """The tables of :func:`measure_more`."""
-    cases = measured["cases"].values()
+    cases = found["cases"].values()
     lines = [
         "Every method on the same problem, objective above the optimum and test log loss in the end:",
         "",
@@ -823,31 +788,22 @@ LEGEND = {"loc": "upper right", "framealpha": 0.85, "edgecolor": "none", "fontsi
 SHADES = ("#d55e00", "#fdae61", "#a6d96a", "#1a9850", "#542788")
 
 
-def draw(measured: dict[str, Any]) -> None:
+def draw(found: dict[str, Any]) -> None:
     """All figures."""
-    import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    PICTURES.mkdir(exist_ok=True)
-    cases = measured["cases"]
-    with mpl.rc_context({"svg.hashsalt": "fastadmm", "svg.fonttype": "path", "font.size": 9}):
+    cases = found["cases"]
+    with drawing({"font.size": 9}) as save:
         for key, case in cases.items():
             figure = Figure(figsize=(9.6, 4.2), layout="constrained")
             left, right = figure.subplots(1, 2)
             draw_curves(left, case)
             draw_noise(right, case)
-            save(figure, picture(key))
+            save(picture(key), figure)
         figure = Figure(figsize=(3.2 * len(cases), 3.4), layout="constrained")
         for axes, case in zip(np.atleast_1d(figure.subplots(1, len(cases))), cases.values(), strict=True):
             draw_bars(axes, case)
-        save(figure, "paper-a-bars.svg")
-
-
-def save(figure: Any, name: str) -> None:
-    for axes in figure.axes:
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
-    figure.savefig(PICTURES / name, format="svg", metadata={"Date": None, "Creator": None})
+        save("paper-a-bars.svg", figure)
 
 
 def draw_curves(axes: Any, case: dict[str, Any]) -> None:
@@ -914,22 +870,11 @@ def plain_ticks(axes: Any) -> None:
 
 def main() -> None:
     """Measure unless told to redraw, then write page and figures."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument(
-        "more", nargs="?", choices=["more"], help="measure only the other noise and baselines"
-    )
-    parser.add_argument("--redraw", action="store_true", help="measure nothing: page and figures only")
-    parser.add_argument(
-        "--gisette", nargs=2, type=Path, metavar=("TRAIN", "TEST"), help="LIBSVM's gisette_scale and .t"
-    )
-    arguments = parser.parse_args()
-    if not arguments.redraw:
-        before = json.loads(MEASURED.read_text(encoding="utf-8"))["cases"] if arguments.more else {}
-        measured = measure(cases(find_data("a9a.bz2"), arguments.gisette), before)
-        MEASURED.write_text(json.dumps(measured) + "\n", encoding="utf-8")
-    measured = json.loads(MEASURED.read_text(encoding="utf-8"))
-    replace_block(MARK, f"{block(measured)}\n", PAGE)
-    draw(measured)
+    if "--redraw" not in sys.argv[1:]:
+        keep("paper_a", measure(cases(find_data("a9a.bz2"))), None)
+    found = measured("paper_a")
+    write_blocks(PAGE, {MARK: block(found)})
+    draw(found)
 
 
 if __name__ == "__main__":

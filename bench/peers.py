@@ -18,8 +18,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["PEERS", "Tuned", "available", "objective", "quietly", "tune"]
-
 #: A fit: takes a tolerance and a limit on iterations, returns pooled weights of shape (d,).
 Fit = Callable[[float, int], np.ndarray]
 
@@ -138,18 +136,7 @@ def quietly() -> Iterator[None]:
 
 
 class Tuned(NamedTuple):
-    """What tuning found.
-
-    Attributes
-    ----------
-    fit : callable or None
-        The fit at the tolerance chosen; None where none reached the target in the time given.
-    tolerance : float or None
-    seconds : float
-        Of the probe at that tolerance, or all that was spent.
-    curve : list of (float, float)
-        Seconds and relative suboptimality, one point per tolerance tried.
-    """
+    """What tuning found."""
 
     fit: Callable[[], np.ndarray] | None
     tolerance: float | None
@@ -160,27 +147,7 @@ class Tuned(NamedTuple):
 def tune(
     name: str, X: Any, y: np.ndarray, lam: float, optimum: float, target: float, budget: float, slow: float
 ) -> Tuned | None:
-    """The loosest tolerance of the grid with a relative suboptimality of at most ``target``.
-
-    Parameters
-    ----------
-    name : str
-        Of :data:`PEERS`.
-    X, y, lam
-        The problem.
-    optimum : float
-        Its certified optimal value.
-    target : float
-    budget : float
-        Seconds that all probes together may take, about.
-    slow : float
-        Seconds of one fit above which a peer is given up: others are known to be faster.
-
-    Returns
-    -------
-    Tuned or None
-        None where the peer cannot take the data.
-    """
+    """The loosest tolerance of the grid with a relative suboptimality of at most ``target``."""
     prepared = PEERS[name](X, y, lam)
     if prepared is None:
         return None

@@ -3,7 +3,7 @@
     make bench        or        python -P bench/performance.py [SECTION ...] [--quick] [--redraw]
 
 Writes ``bench/performance.json``, the blocks between ``<!-- NAME:begin -->`` and ``<!-- NAME:end -->`` in
-``docs/performance.md`` and the picture ``docs/img/performance.svg``. With names of sections only those are
+``docs/performance.md``. With names of sections only those are
 measured anew. ``--quick`` measures small problems of its own and writes to the file that ``--out`` names, no
 page. ``--redraw`` measures nothing. All in all some minutes on an otherwise idle machine.
 
@@ -29,7 +29,6 @@ sys.path.insert(0, str(ROOT / "bench"))
 
 MEASURED = ROOT / "bench" / "performance.json"
 PAGE = ROOT / "docs" / "performance.md"
-PICTURE = ROOT / "docs" / "img" / "performance.svg"
 
 SEED = 0
 
@@ -76,8 +75,9 @@ def startup(data: Path | None, quick: bool) -> Any:
             "demo_cold": seconds("demo", "-o", f"{folder}/cold", NUMBA_CACHE_DIR=str(place / "a")),
             "demo_warm": seconds("demo", "-o", f"{folder}/warm", NUMBA_CACHE_DIR=str(place / "a")),
         }
+        warm = "import json; from fastadmm.cli.warmup_run import warm_up; print(json.dumps(warm_up()))"
         cold = subprocess.run(
-            [sys.executable, "-P", "-c", program, "warmup", "--json"],
+            [sys.executable, "-P", "-c", warm],
             env={**os.environ, "NUMBA_CACHE_DIR": str(place / "b")},
             capture_output=True,
             check=True,
@@ -165,10 +165,10 @@ def main() -> None:
             measured["sections"] = {s: measured["sections"][s] for s in SECTIONS if s in measured["sections"]}
             options.out.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
     if options.out == MEASURED:
-        from performance_page import draw, render, replace_blocks
+        from page import write_blocks
+        from performance_page import render
 
-        PAGE.write_text(replace_blocks(PAGE.read_text("utf-8"), render(measured)), encoding="utf-8")
-        draw(measured, PICTURE)
+        write_blocks(PAGE, render(measured))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""What mode "fusion" is worth at each epsilon: table, picture and JSON of docs/fusion.md.
+"""What mode "fusion" is worth at each epsilon: table and JSON of docs/fusion.md.
 
     python -P bench/private_utility.py [--redraw]
 
 Writes ``bench/private_utility.json`` (what was measured), the block between
 ``<!-- numbers:begin -->`` and ``<!-- numbers:end -->`` of ``docs/fusion.md``
-(made from that file alone, which a test checks) and ``docs/img/fusion.svg``.
+(made from that file alone, which a test checks).
 Noise is drawn from the operating system, so that a second run differs within
 the printed deviations. Nothing is tuned on the test rows: every data set runs
 with the defaults and lambda = 1e-4.
@@ -16,7 +16,6 @@ The data (see ``CASES``) are in the directory that the environment variable
 from __future__ import annotations
 
 import itertools
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,12 +27,9 @@ import scipy.sparse as sp
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # its own modules
 
 from datasets import find_data
+from page import DOCS, keep, measured, write_blocks
 
-ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "fusion.md"
-MEASURED = ROOT / "bench" / "private_utility.json"
-PICTURE = ROOT / "docs" / "img" / "fusion.svg"
-BEGIN, END = "<!-- numbers:begin -->", "<!-- numbers:end -->"
+PAGE, MARK = DOCS / "fusion.md", "numbers"
 
 LAMBDA, DELTA = 1e-4, 1e-5
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
@@ -43,20 +39,7 @@ BASELINES = ("pooled", "alone", "late_exact")
 
 @dataclass(frozen=True)
 class Case:
-    """A data set split between parties; the first holds the labels.
-
-    Attributes
-    ----------
-    title : str
-    source : str
-        File.
-    widths : tuple of int
-        Columns of each party.
-    epsilons : tuple of float
-    label_epsilons : tuple of float or None
-        None: labels are not protected.
-    runs : int
-    """
+    """A data set split between parties; the first holds the labels."""
 
     title: str
     source: str
@@ -186,14 +169,14 @@ def measure_case(name: str, case: Case, data: Path) -> dict[str, Any]:
 # --- showing ---------------------------------------------------------------------------------------
 
 
-#: Budgets of the tables; the picture has all.
+#: Budgets of the tables.
 SHOWN = (1.0, 8.0)
 
 
-def block(measured: dict[str, Any]) -> str:
+def block(found: dict[str, Any]) -> str:
     """The page's tables."""
-    lines = [BEGIN, ""]
-    for case in measured["cases"].values():
+    lines = [""]
+    for case in found["cases"].values():
         lines += [
             f"**{case['title']}** ({case['n_train']} records, {case['n_test']} for testing). "
             "Without privacy: "
@@ -208,14 +191,13 @@ def block(measured: dict[str, Any]) -> str:
             cells = (_cell(case, at[label]) if label in at else "–" for label in (None, 1.0))
             lines.append(f"| {epsilon:g} | {' | '.join(cells)} |")
         lines.append("")
-    count = sorted({run["runs"] for case in measured["cases"].values() for run in case["runs"]})
+    count = sorted({run["runs"] for case in found["cases"].values() for run in case["runs"]})
     lines += [
         "Test log loss ± its deviation between runs, in brackets that of the released models added up; bold "
         "where fusion beats these, the label holder alone and the exact models. Means of "
-        f"{' or '.join(map(str, count))} runs with fresh noise, δ = {measured['delta']:g}, "
-        f"λ = {measured['lambda']:g}, replace-one, ε per party.",
+        f"{' or '.join(map(str, count))} runs with fresh noise, δ = {found['delta']:g}, "
+        f"λ = {found['lambda']:g}, replace-one, ε per party.",
         "",
-        END,
     ]
     return "\n".join(lines)
 
@@ -227,69 +209,12 @@ def _cell(case: dict[str, Any], run: dict[str, Any]) -> str:
     return f"{fusion} ± {run['deviation']:.4f} ({run['late_released']:.4f})"
 
 
-def replace_block(page: str, new: str) -> str:
-    """The page with its measured block replaced."""
-    head, _, rest = page.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    return head + new + tail
-
-
-def draw(measured: dict[str, Any]) -> None:
-    """Loss against epsilon for each case with several."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    mpl.use("svg")
-    cases = measured["cases"]
-    names = [name for name in cases if len({run["epsilon"] for run in cases[name]["runs"]}) > 2]
-    with mpl.rc_context({"svg.hashsalt": "fastadmm", "svg.fonttype": "path", "font.size": 9}):
-        figure = Figure(figsize=(8.4, 2.3 * ((len(names) + 1) // 2)), layout="constrained")
-        for k, name in enumerate(names):
-            case = cases[name]
-            axes = figure.add_subplot((len(names) + 1) // 2, 2, k + 1)
-            for label, color in ((None, "#0072b2"), (1.0, "#d55e00")):
-                runs = [run for run in case["runs"] if run["label_epsilon"] == label]
-                if runs:
-                    axes.errorbar(
-                        [run["epsilon"] for run in runs],
-                        [run["fusion"] for run in runs],
-                        [run["deviation"] for run in runs],
-                        color=color,
-                        marker="o",
-                        markersize=3,
-                        capsize=2,
-                        label="fusion" if label is None else "fusion, labels private too (ε = 1)",
-                    )
-            for key, style, text in (
-                ("pooled", "-", "all columns, no privacy"),
-                ("late_exact", ":", "exact local models added up"),
-                ("alone", "--", "label holder alone"),
-            ):
-                axes.axhline(case[key], color="0.4", linestyle=style, linewidth=1, label=text)
-            axes.set_xscale("log", base=2)
-            axes.set_xticks(EPSILONS, [f"{e:g}" for e in EPSILONS])
-            low = min(case["pooled"], *(run["fusion"] for run in case["runs"]))
-            high = max(case["alone"], *(run["fusion"] for run in case["runs"]))
-            axes.set_ylim(low - 0.05 * (high - low), high + 0.08 * (high - low))
-            axes.set_title(case["title"], fontsize=9)
-            axes.set_xlabel("ε per party")
-            axes.set_ylabel("test log loss")
-            if k == 0:
-                axes.legend(fontsize=6.5, frameon=False)
-        figure.savefig(PICTURE, format="svg", metadata={"Date": None, "Creator": None})
-    # Matplotlib ends some lines with a blank.
-    text = PICTURE.read_text(encoding="utf-8")
-    PICTURE.write_text("\n".join(line.rstrip() for line in text.split("\n")), encoding="utf-8")
-
-
 def main() -> None:
-    """Measure unless told to redraw, then write page and picture."""
+    """Measure unless told to redraw, then write the page."""
     if "--redraw" not in sys.argv[1:]:
         data = find_data(*(case.source for case in CASES.values()))
-        MEASURED.write_text(json.dumps(measure(data), indent=1) + "\n", encoding="utf-8")
-    measured = json.loads(MEASURED.read_text(encoding="utf-8"))
-    PAGE.write_text(replace_block(PAGE.read_text(encoding="utf-8"), block(measured)), encoding="utf-8")
-    draw(measured)
+        keep("private_utility", measure(data))
+    write_blocks(PAGE, {MARK: block(measured("private_utility"))})
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Measure the README's numbers and draw its picture.
+"""Measure the README's numbers.
 
     make readme        or        python -P bench/readme.py [--redraw]
 
 Writes ``bench/readme.json`` (what was measured), the block ``numbers`` in ``README.md`` (from that file and
-``bench/apart.json``), the block ``a9a`` in ``docs/performance.md`` and ``docs/img/rounds.svg``. Only the
-line about the machine differs between runs; a test checks that the blocks follow from the files.
+``bench/apart.json``) and the block ``a9a`` in ``docs/performance.md``. Only the line about the machine
+differs between runs; a test checks that the blocks follow from the files.
 
 The data are LIBSVM's a9a and a9a.t, in the directory that the environment
 variable ``FASTADMM_DATA`` names, or in ``../shared/data`` beside the repository.
@@ -12,10 +12,7 @@ variable ``FASTADMM_DATA`` names, or in ``../shared/data`` beside the repository
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import platform
 import statistics
 import sys
 import tempfile
@@ -27,19 +24,17 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # its own modules
 
 from datasets import find_data
+from machine import describe_machine
+from page import DOCS, ROOT, exponent, first_below, keep, measured, table, write_blocks
 
-ROOT = Path(__file__).resolve().parents[1]
-README = ROOT / "README.md"
-MEASURED, APART = ROOT / "bench" / "readme.json", ROOT / "bench" / "apart.json"
-PICTURE = ROOT / "docs" / "img" / "rounds.svg"
-PAGE = ROOT / "docs" / "performance.md"
+README, PAGE = ROOT / "README.md", DOCS / "performance.md"
 
 LAMBDAS = (1e-2, 1e-3, 1e-4, 1e-5)
 GAP = 1e-6
 
-#: The picture's problem, its limit on rounds, and the penalties that the paper's schemes may choose from.
-PICTURE_LAMBDA = 1e-3
-PICTURE_ROUNDS = 150
+#: The problem of the table of rounds, its limit, and the penalties that the paper's schemes may choose from.
+ROUNDS_LAMBDA = 1e-3
+MOST_ROUNDS = 150
 PENALTIES = (0.003, 0.0055, 0.01, 0.018, 0.03, 0.055, 0.1, 0.18, 0.3, 0.55, 1.0, 1.8, 3.0)
 OURS = ("sharing", "subspace")
 
@@ -91,27 +86,26 @@ def split(X: Any, parties: int) -> list[Any]:
 # --- measuring ---------------------------------------------------------------------------------------
 
 
-def measure(data: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Everything for the README, and the curves of the picture."""
+def measure(data: Path) -> dict[str, Any]:
+    """Everything for the README and the page."""
     X, y = read(data / "a9a.bz2")
     X_test, y_test = read(data / "a9a.t.bz2")
     print("demo", flush=True)
     demo = measure_demo()
     curves = {}
     for parties in (2, 5):
-        print(f"picture: {parties} parties", flush=True)
-        curves[str(parties)] = measure_curves(split(X, parties), y, newton_optimum(X, y, PICTURE_LAMBDA))
+        print(f"rounds: {parties} parties", flush=True)
+        curves[str(parties)] = measure_curves(split(X, parties), y, newton_optimum(X, y, ROUNDS_LAMBDA))
     rows = []
     for lam in LAMBDAS:
         print(f"a9a, lambda {lam:g}", flush=True)
         rows.append(measure_a9a(X, y, X_test, y_test, lam))
-    numbers = {
+    return {
         "demo": demo,
         "picture": {m: summarise_curves(c) for m, c in curves.items()},
         "a9a": rows,
         "machine": describe_machine(),
     }
-    return numbers, curves
 
 
 def measure_demo() -> dict[str, Any]:
@@ -143,13 +137,13 @@ def directions(scheme: str) -> str:
 def curve(
     blocks: list[Any], y: np.ndarray, optimum: float, scheme: str, penalty: float | None
 ) -> dict[str, Any]:
-    """One run, stopped at a certified 1e-10 or the picture's limit."""
+    """One run, stopped at a certified 1e-10 or the limit."""
     from fastadmm import SolverOptions, make_problem, solve
 
-    problem = make_problem(blocks, y, lam=PICTURE_LAMBDA, fit_intercept=False)
+    problem = make_problem(blocks, y, lam=ROUNDS_LAMBDA, fit_intercept=False)
     asked = directions(scheme)
     options = SolverOptions(
-        scheme=scheme, penalty=penalty, gap=1e-10, max_rounds=PICTURE_ROUNDS, directions=asked
+        scheme=scheme, penalty=penalty, gap=1e-10, max_rounds=MOST_ROUNDS, directions=asked
     )
     result = solve(problem, options)
     return {
@@ -165,13 +159,8 @@ def merit(run: dict[str, Any]) -> tuple[float, float]:
     return first_below(run["suboptimality"], GAP) or math.inf, abs(run["suboptimality"][-1])
 
 
-def first_below(values: list[float], limit: float) -> int | None:
-    """Number of the first round at or below a limit, from 1."""
-    return next((k + 1 for k, value in enumerate(values) if value <= limit), None)
-
-
 def summarise_curves(curves: dict[str, Any]) -> dict[str, Any]:
-    """What the README's table says of a picture's panel."""
+    """What the table says of a number of parties."""
     summary = {}
     for scheme, group in curves.items():
         best = group["runs"][group["best"]]
@@ -211,38 +200,15 @@ def measure_a9a(X: Any, y: np.ndarray, X_test: Any, y_test: np.ndarray, lam: flo
     }
 
 
-def describe_machine() -> dict[str, Any]:
-    """Processor and versions, for the reader to judge the times by."""
-    import numba
-    from fastadmm import __version__
-
-    import sklearn
-
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return {
-        "processor": models[0] if models else platform.machine(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "versions": {
-            "fastadmm": __version__,
-            "Python": platform.python_version(),
-            "NumPy": np.__version__,
-            "Numba": numba.__version__,
-            "scikit-learn": sklearn.__version__,
-        },
-    }
-
-
 # --- the block of the README ---------------------------------------------------------------------------
 
 
-def render(numbers: dict[str, Any], apart: list[dict[str, Any]], readme: str, page: str) -> tuple[str, str]:
-    """README and page of performance, with their blocks made from the measured numbers alone."""
-    return (
-        replace_block(readme, "numbers", f"{_exchanges_part(apart)}\n\n{_demo_part(numbers)}"),
-        replace_block(page, "a9a", _quality_part(numbers)),
-    )
+def render(numbers: dict[str, Any], apart: list[dict[str, Any]]) -> dict[Path, dict[str, str]]:
+    """Blocks of README and of the page of performance, made from the measured numbers alone."""
+    return {
+        README: {"numbers": f"{_exchanges_part(apart)}\n\n{_demo_part(numbers)}"},
+        PAGE: {"a9a": _quality_part(numbers)},
+    }
 
 
 def _exchanges_part(apart: list[dict[str, Any]]) -> str:
@@ -271,35 +237,24 @@ def _exchanges_part(apart: list[dict[str, Any]]) -> str:
     )
 
 
-def _table(header: list[str], rows: list[list[str]], right_from: int = 1) -> str:
-    rule = ["---" if k < right_from else "---:" for k in range(len(header))]
-    return "\n".join("| " + " | ".join(row) + " |" for row in [header, rule, *rows])
-
-
-def _exponent(value: float) -> str:
-    """``1e-05`` as ``1e-5``; two significant digits where the first does not say it all."""
-    mantissa, exponent = f"{value:.1e}".split("e")
-    return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
-
-
 def _demo_part(numbers: dict[str, Any]) -> str:
     demo = numbers["demo"]
     *alone, pooled, joint = (f"{model['log_loss']:.3f}" for model in demo["models"])
     return (
         f"**The demo.** On 143 patients held out, the joint model of three laboratories has a log loss of "
         f"{joint}; alone they reach {', '.join(alone[:-1])} and {alone[-1]}. scikit-learn on all columns "
-        f"reaches {pooled}, with weights that differ by at most {_exponent(demo['largest_difference'])}."
+        f"reaches {pooled}, with weights that differ by at most {exponent(demo['largest_difference'])}."
     )
 
 
 def _quality_part(numbers: dict[str, Any]) -> str:
     rows = [
         [
-            _exponent(r["lambda"]),
+            exponent(r["lambda"]),
             f"{r['optimum']:.9f}",
             f"{r['objective']:.9f}",
-            _exponent(r["suboptimality"]),
-            _exponent(r["gap"]),
+            exponent(r["suboptimality"]),
+            exponent(r["gap"]),
             f"{r['log_loss']:.5f}",
             f"{r['accuracy']:.4f}",
         ]
@@ -319,156 +274,17 @@ def _quality_part(numbers: dict[str, Any]) -> str:
     return (
         "**Certificates.** a9a, 66 + 57 columns, no intercept, scheme `subspace`, no tuning. "
         "F\\* is from an independent Newton solver; the certified gap never lies below the truth:\n\n"
-        + _table(header, rows, right_from=0)
+        + table(header, rows, right_from=0)
         + f"\n\nMeasured on {machine['cores']} cores ({machine['processor']}), {versions}."
     )
 
 
-def replace_block(text: str, name: str, block: str) -> str:
-    """A page with a new block between its markers."""
-    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-    head, rest = text.split(begin, 1)
-    _, tail = rest.split(end, 1)
-    return f"{head}{begin}\n{block}\n{end}{tail}"
-
-
-# --- the picture ---------------------------------------------------------------------------------------
-
-#: Okabe and Ito's palette.
-COLOURS = {"jacobi": "#d55e00", "gauss-seidel": "#009e73", "sharing": "#0072b2", "subspace": "#a3417f"}
-LABELS = {
-    "jacobi": "jacobi, best of {n} penalties",
-    "gauss-seidel": "gauss-seidel, best of {n} penalties",
-    "sharing": "sharing, untuned",
-    "subspace": "subspace, untuned",
-}
-INK, FAINT = "#24292e", "#57606b"
-
-
-def draw_picture(curves: dict[str, Any], path: Path) -> None:
-    """Relative suboptimality and certified gap against rounds, for two and five parties."""
-    import matplotlib
-    from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
-
-    matplotlib.rcdefaults()
-    matplotlib.rcParams.update(
-        {
-            "font.family": ["DejaVu Sans"],  # ships with matplotlib
-            "font.size": 10,
-            "svg.hashsalt": "fastadmm",
-            "svg.fonttype": "path",
-            "text.color": INK,
-            "axes.edgecolor": FAINT,
-            "axes.labelcolor": FAINT,
-            "xtick.color": FAINT,
-            "ytick.color": FAINT,
-            "axes.spines.right": False,
-            "axes.spines.top": False,
-        }
-    )
-    figure = Figure(figsize=(10.4, 4.9), facecolor="white")
-    axes = figure.subplots(1, 2, sharey=True)
-    figure.subplots_adjust(left=0.085, right=0.985, top=0.845, bottom=0.225, wspace=0.07)
-    titles = {"2": "Two parties (66 + 57 columns)", "5": "Five parties (25 + 25 + 25 + 24 + 24)"}
-    for ax, (parties, group) in zip(axes, curves.items()):
-        for k, run in enumerate(group["jacobi"]["runs"]):
-            if k != group["jacobi"]["best"]:
-                _line(ax, run["suboptimality"], color=COLOURS["jacobi"], linewidth=0.8, alpha=0.4)
-                if run["status"] == "diverged":
-                    end = (len(run["suboptimality"]), run["suboptimality"][-1])
-                    ax.plot(*end, marker="x", markersize=5, color=COLOURS["jacobi"], alpha=0.7)
-        for scheme, colour in COLOURS.items():
-            run = group[scheme]["runs"][group[scheme]["best"]]
-            _line(ax, run["suboptimality"], color=colour, linewidth=2.2)
-            if scheme in OURS:
-                _line(ax, run["gap"], color=colour, linewidth=1.2, linestyle=(0, (1.2, 1.4)))
-        ax.axhline(GAP, color=FAINT, linewidth=0.9, linestyle=(0, (6, 3)))
-        ax.set_title(titles[parties], loc="left", fontsize=10.5, pad=8)
-        ax.set_yscale("log")
-        ax.set_ylim(1e-10, 1e4)
-        ax.set_yticks([10.0**e for e in range(-10, 5, 2)])
-        ax.set_yticks([], minor=True)
-        ax.set_xlim(0, PICTURE_ROUNDS)
-        ax.set_xlabel("round")
-        ax.grid(color="#e6eaef", linewidth=0.8)
-        ax.set_axisbelow(True)
-    axes[0].set_ylabel("relative suboptimality  (F − F*) / F*")
-    axes[1].annotate(
-        "default target 10$^{-6}$",
-        (PICTURE_ROUNDS, GAP),
-        xytext=(-2, 4),
-        textcoords="offset points",
-        ha="right",
-        fontsize=8.5,
-        color=FAINT,
-    )
-    handles = [
-        Line2D([], [], color=COLOURS[s], linewidth=2.2, label=LABELS[s].format(n=len(PENALTIES)))
-        for s in COLOURS
-    ]
-    handles.insert(
-        1,
-        Line2D(
-            [],
-            [],
-            color=COLOURS["jacobi"],
-            linewidth=0.9,
-            alpha=0.5,
-            label="jacobi, other penalties (× diverged)",
-            marker="x",
-            markersize=5,
-        ),
-    )
-    handles.append(
-        Line2D(
-            [],
-            [],
-            color=FAINT,
-            linewidth=1.2,
-            linestyle=(0, (1.2, 1.4)),
-            label="certified gap of that scheme",
-        )
-    )
-    figure.legend(
-        handles=handles,
-        loc="lower center",
-        ncol=3,
-        frameon=False,
-        fontsize=9.5,
-        columnspacing=2.4,
-        handlelength=2.4,
-    )
-    figure.text(
-        0.085,
-        0.945,
-        "a9a, logistic loss, λ = 10$^{-3}$: how many rounds a joint model takes",
-        fontsize=12,
-        weight="bold",
-    )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
-
-
-def _line(ax: Any, values: list[float], **style: Any) -> None:
-    y = np.array(values)
-    # Rounding can put the objective of a converged run below the reference optimum: not for a log axis.
-    y[~(y > 1e-13)] = np.nan
-    ax.plot(np.arange(1, len(y) + 1), y, **style)
-
-
 def main() -> None:
-    """Measure and draw, unless told to redraw, then write."""
-    pages = (README, PAGE)
+    """Measure, unless told not to, then write."""
     if "--redraw" not in sys.argv[1:]:
-        numbers, curves = measure(find_data("a9a.bz2", "a9a.t.bz2"))
-        draw_picture(curves, PICTURE)
-        MEASURED.write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
-    numbers, apart = (json.loads(path.read_text(encoding="utf-8")) for path in (MEASURED, APART))
-    texts = (path.read_text(encoding="utf-8") for path in pages)
-    for path, text in zip(pages, render(numbers, apart, *texts)):
-        path.write_text(text, encoding="utf-8")
-    print(f"wrote {', '.join(str(path.relative_to(ROOT)) for path in (*pages, MEASURED, PICTURE))}")
+        keep("readme", measure(find_data("a9a.bz2", "a9a.t.bz2")))
+    for page, blocks in render(measured("readme"), measured("apart")).items():
+        write_blocks(page, blocks)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,6 @@ from functools import cache
 
 import numpy as np
 
-__all__ = ["reference_call", "reference_seconds"]
-
 
 @cache
 def _operands() -> tuple[object, np.ndarray, np.ndarray]:

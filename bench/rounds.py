@@ -4,8 +4,7 @@
 
 Writes ``bench/rounds.json`` (what was measured), the block between
 ``<!-- rounds:begin -->`` and ``<!-- rounds:end -->`` in ``docs/performance.md``
-(made from that file alone) and ``docs/img/convergence.svg``. Nothing here
-depends on the clock: the same versions give the same numbers.
+(made from that file alone). Nothing here depends on the clock: the same versions give the same numbers.
 
 `--subspace` measures that scheme alone and keeps the other numbers, `--redraw`
 keeps all. Ours run with their default options. The paper's schemes get the best of a grid
@@ -15,7 +14,6 @@ of penalties, chosen for each case and accuracy by looking at the result.
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import sys
 from collections.abc import Iterator
@@ -27,17 +25,9 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # its own modules
 
 from datasets import find_data
-from page import replace_block
+from page import DOCS, first_below, keep, measured, write_blocks
 
-ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "performance.md"
-MEASURED = ROOT / "bench" / "rounds.json"
-PICTURE = ROOT / "docs" / "img" / "convergence.svg"
-MARK = "rounds"
-#: Variants that the page shows; the others were not kept.
-
-#: Data sets with which the parts of ``sharing`` are tried one by one.
-TRIED = ("a9a", "mushrooms", "breast cancer", "near-identical")
+PAGE, MARK = DOCS / "performance.md", "rounds"
 
 LAMBDAS = (1e-2, 1e-3, 1e-4, 1e-5)
 PARTIES = (2, 8)
@@ -88,11 +78,6 @@ def run(problem: Any, limit: int, **options: Any) -> tuple[list[float], list[flo
     return [r.objective for r in result.history], [r.gap for r in result.history]
 
 
-def first_below(values: list[float], level: float) -> int | None:
-    """Number of the first round at or below a level; None if there is none."""
-    return next((k + 1 for k, value in enumerate(values) if value <= level), None)
-
-
 def measure(data: Path, known: list[dict[str, Any]], again: tuple[str, ...]) -> dict[str, Any]:
     """Rounds of every case and scheme; of a known case, of `subspace` and the schemes `again` alone."""
     from fastadmm.problem.problem import make_problem
@@ -138,14 +123,14 @@ def geometric_mean(values: list[int]) -> float:
     return math.exp(sum(math.log(v) for v in values) / len(values)) if values else math.nan
 
 
-def block(measured: dict[str, Any]) -> str:
+def block(found: dict[str, Any]) -> str:
     """The page's tables."""
-    cases = measured["cases"]
+    cases = found["cases"]
     lines = [
         f"{len(cases)} cases: {len({c['data'] for c in cases})} data sets, M = 2 and 8, λ = 1e-2 to 1e-5, "
-        f"logistic loss, no intercept, at most {measured['limit']} rounds. `jacobi` and `gauss-seidel`: for "
-        f"each case and accuracy the best of {len(measured['penalties'])} penalties from "
-        f"{measured['penalties'][0]:g} to {measured['penalties'][-1]:g}; "
+        f"logistic loss, no intercept, at most {found['limit']} rounds. `jacobi` and `gauss-seidel`: for "
+        f"each case and accuracy the best of {len(found['penalties'])} penalties from "
+        f"{found['penalties'][0]:g} to {found['penalties'][-1]:g}; "
         "`subspace` and `sharing`: default settings.",
         "",
         "Rounds to a relative suboptimality of 1e-3 / 1e-6 / 1e-9:",
@@ -173,53 +158,18 @@ def block(measured: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def draw(measured: dict[str, Any]) -> None:
-    """Share of the cases at 1e-6 within a number of rounds, one curve per scheme."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    cases = measured["cases"]
-    colours = {"subspace": "#0072b2", "sharing": "#009e73", "gauss-seidel": "#e69f00", "jacobi": "#d55e00"}
-    with mpl.rc_context({"svg.hashsalt": "fastadmm", "svg.fonttype": "path", "font.size": 10}):
-        figure = Figure(figsize=(7.2, 3.6), layout="constrained")
-        axes = figure.add_subplot()
-        for scheme in SCHEMES:
-            counts = sorted(c["rounds"][scheme][1] for c in cases if c["rounds"][scheme][1] is not None)
-            share = [(k + 1) / len(cases) for k in range(len(counts))]
-            tuned = " (best penalty of 8)" if scheme in ("jacobi", "gauss-seidel") else " (untuned)"
-            x = [1, *counts, measured["limit"]]
-            y = [0.0, *share, share[-1] if share else 0.0]
-            axes.step(x, y, where="post", color=colours[scheme], label=scheme + tuned, linewidth=1.8)
-        axes.set_xscale("log")
-        axes.set_xlim(1, measured["limit"])
-        axes.set_ylim(0, 1.02)
-        axes.set_xticks(
-            [1, 2, 5, 10, 20, 50, 100, 200], labels=["1", "2", "5", "10", "20", "50", "100", "200"]
-        )
-        axes.set_xlabel("rounds")
-        axes.set_ylabel("share of cases at 1e-6")
-        axes.grid(alpha=0.3)
-        axes.legend(loc="upper left", frameon=False)
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
-        PICTURE.parent.mkdir(exist_ok=True)
-        figure.savefig(PICTURE, format="svg", metadata={"Date": None, "Creator": None})
-
-
 def main() -> None:
-    """Measure unless told to redraw, then write page and picture.
+    """Measure unless told to redraw, then write the page.
 
     ``--subspace`` measures this scheme alone again, ``--sharing`` both.
     """
-    arguments = sys.argv[1:]
-    measured = json.loads(MEASURED.read_text(encoding="utf-8"))
+    arguments, found = sys.argv[1:], measured("rounds")
     if "--redraw" not in arguments:
         again = ("sharing",) if "--sharing" in arguments else ()
-        known = measured["cases"] if {"--subspace", "--sharing"} & set(arguments) else []
-        measured = {**measured, **measure(find_data("a9a.bz2"), known, again)}
-    MEASURED.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
-    replace_block(MARK, f"{block(measured)}\n", PAGE)
-    draw(measured)
+        known = found["cases"] if {"--subspace", "--sharing"} & set(arguments) else []
+        found |= measure(find_data("a9a.bz2"), known, again)
+    keep("rounds", found)
+    write_blocks(PAGE, {MARK: block(found)})
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from page import replace_block
+from page import DOCS, replace_block
 
 MEASURED = Path(__file__).with_suffix(".json")
 MARK = "numbers"
@@ -243,7 +243,7 @@ def main() -> None:
     print(json.dumps(found, indent=2))
     if options.write:
         MEASURED.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-        replace_block(MARK, render(found))
+        replace_block(MARK, render(found), DOCS / "streaming.md")
 
 
 if __name__ == "__main__":

@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-__all__ = ["TURNS", "Turns", "cpu_seconds"]
-
 
 def cpu_seconds() -> float:
     """Seconds of the processor, of this process and of those that it waited for, whatever others do."""

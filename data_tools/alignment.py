@@ -127,14 +127,14 @@ def _matched(table: Table, name: str, keys: np.ndarray, pattern: str) -> np.ndar
     try:
         known = re.compile(pattern)
     except re.error as error:
-        raise ConfigError(f"--id-pattern {pattern!r}: no regular expression: {error}") from None
+        raise ConfigError(f"id_pattern {pattern!r}: no regular expression: {error}") from None
     parts = []
     for row, text in enumerate(_texts(keys)):
         found = known.fullmatch(text)
         part = found[min(1, known.groups)] if found is not None else None
         if not part:
             raise InputError(
-                f"{table.path}: {table.where(row)}, id column {name!r}: {text!r} does not fit --id-pattern "
+                f"{table.path}: {table.where(row)}, id column {name!r}: {text!r} does not fit id_pattern "
                 f"{pattern!r}"
             )
         parts.append(part)
@@ -191,8 +191,8 @@ def align(tables: Sequence[TableIds]) -> tuple[Alignment, list[str]]:
     if not len(common):
         examples = "; ".join(f"{t.path} has {_some(t.first(np.arange(len(t))))}" for t in tables)
         raise InputError(
-            f"no id is in all tables ({examples}): check --id, and how ids are written: --id-pattern "
-            "'[^1-9]*(.*)' leaves out prefixes and zeros"
+            f"no id is in all tables ({examples}): check --id, and how ids are written: --set "
+            "'id_pattern=[^1-9]*(.*)' leaves out prefixes and zeros"
         )
     report = [_report(own, common) for own in tables]
     if common.dtype.kind == "i":

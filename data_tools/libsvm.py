@@ -177,7 +177,8 @@ class LibsvmSource:
         index = int(index_text[:20])  # 20 digits are out of range already
         if index == 0 and not self.zero_based:
             raise InputError(
-                f"{place}: index 0, but indices count from 1: pass --zero-based if this file counts from 0"
+                f"{place}: index 0, but indices count from 1: pass --set zero_based=true if this file counts "
+                "from 0"
             )
         limit = self.n_features if self.n_features is not None else MAX_FEATURES
         largest = min(limit, _INT32_MAX) - (1 if self.zero_based else 0)

@@ -47,13 +47,13 @@ class NpzSource:
             if x_key is None and "X" not in self.keys and csr:
                 self.kind, self._X = "csr", self._csr(archive)
             else:
-                self.kind, self._X = "dense", self._array(archive, x_key or "X", "--x-key")
+                self.kind, self._X = "dense", self._array(archive, x_key or "X", "x_key")
                 if self._X.ndim != 2:
                     raise InputError(
                         f"{self._place(x_key or 'X')} has shape {self._X.shape}, expected (rows, columns)"
                     )
             self.n_rows, self.n_features = self._X.shape
-            self._y = self._array(archive, y_key, "--y-key")
+            self._y = self._array(archive, y_key, "y_key")
         if self._y.shape not in {(self.n_rows,), (self.n_rows, 1)}:
             raise InputError(
                 f"{self.path}: array {y_key!r} has shape {self._y.shape}, but there are {self.n_rows} "
@@ -80,7 +80,7 @@ class NpzSource:
             yield archive
         self.source.check_unchanged()
 
-    def _array(self, archive: Any, key: str, option: str = "--x-key", kinds: str = "biuf") -> np.ndarray:
+    def _array(self, archive: Any, key: str, option: str = "x_key", kinds: str = "biuf") -> np.ndarray:
         """An array of numbers, or of another kind."""
         if key not in self.keys:
             raise InputError(f"{self.path}: no array {key!r}{nearest(key, self.keys)} (choose with {option})")

@@ -272,7 +272,7 @@ def _assign(
     if sizes is not None:
         rest = n_rows - sum(sizes)
         if rest < 0 or (rest > 0 and not asked.drop_rest):
-            remedy = ": add an owner for the rest, or pass --drop-rest" if rest > 0 else ""
+            remedy = ": add an owner for the rest, or pass --set drop_rest=true" if rest > 0 else ""
             told = f"--sizes add up to {sum(sizes)}, but there are {n_rows} rows"
             raise InputError(f"{shown(sources[0])}: {told}{remedy}")
         owner_of = np.concatenate([np.repeat(np.arange(len(sizes)), sizes), np.full(rest, -1)])
@@ -325,7 +325,7 @@ def _overlap(
         raise InputError(
             f"{path}: {int(np.count_nonzero(holders > 1))} records are with several owners; rows {first + 1} "
             f"({names[owner_of[first]]}) and {other + 1} ({names[owner_of[other]]}) are equal: remove them, "
-            f"or pass --overlap count, which divides every epsilon by {kappa}"
+            f"or pass --set overlap=count, which divides every epsilon by {kappa}"
         )
     return kappa, repeated
 

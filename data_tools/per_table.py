@@ -12,6 +12,9 @@ from fastadmm.data_tools.suggest import nearest
 from fastadmm.data_tools.tables import Layout
 from fastadmm.errors import ConfigError
 
+#: What the command line takes by ``--set`` alone.
+_KEYS = ("compression", "dtype", "id_pattern", "normalize", "storage", "x_key", "y_key", "zero_based")
+
 
 @dataclass(frozen=True)
 class TableRows:
@@ -46,7 +49,8 @@ class TableRows:
 
 def given_options(options: object, *names: str) -> list[str]:
     """Those of some options that have a value, as they are written."""
-    return [f"--{name.replace('_', '-')}" for name in names if getattr(options, name)]
+    given = [name for name in names if getattr(options, name)]
+    return [name if name in _KEYS else f"--{name.replace('_', '-')}" for name in given]
 
 
 def table_names(paths: Sequence[str | Path], parties: Sequence[str]) -> list[set[str]]:

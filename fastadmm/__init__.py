@@ -5,7 +5,7 @@ Nothing heavy is imported here: each name below loads its module on first use.
 
 from typing import TYPE_CHECKING
 
-from fastadmm.lazy import adopt, load_on_use, stand_in
+from fastadmm.lazy import adopt, load_on_use
 from fastadmm.version import __version__ as __version__
 
 if TYPE_CHECKING:  # "as" says to checkers of types that a name is exported
@@ -59,11 +59,3 @@ __getattr__, __dir__ = load_on_use(globals(), _MODULE_OF)
 
 # In a clone these lie beside this folder; an installation puts them into it.
 adopt(globals(), "kernels", "data_tools")
-
-# Where fitted estimators of version 0.1.0 have their classes.
-stand_in(
-    globals(),
-    "estimators",
-    dict.fromkeys(["ADMMSharingClassifier", "ADMMSharingRegressor"], "sklearn.estimators"),
-)
-stand_in(globals(), "history", dict.fromkeys(["RoundRecord", "Status"], "solver.history"))

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
-from types import ModuleType
 from typing import Any
 
 
@@ -39,11 +38,3 @@ def adopt(package: dict[str, Any], *names: str) -> None:
         if not os.path.isdir(os.path.join(home, name)) and spec is not None and spec.loader is not None:
             package[name] = sys.modules[spec.name] = module_from_spec(spec)
             spec.loader.exec_module(package[name])
-
-
-def stand_in(package: dict[str, Any], name: str, module_of: Mapping[str, str]) -> None:
-    """Make a module that finds names where they are now, for pickles: they store the module of each class."""
-    module = ModuleType(f"{package['__name__']}.{name}", "Names that pickles of version 0.1.0 look for here.")
-    get, names = load_on_use({"__name__": package["__name__"]}, module_of)
-    vars(module).update(__getattr__=get, __dir__=names)
-    sys.modules[module.__name__] = module

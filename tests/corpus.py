@@ -353,7 +353,7 @@ def run_here(home: Path, names: list[str]) -> None:
         data.run(f"convert ../{name}.csv {columns} {task} -o {name}.parts")
         if (home / f"{name}-test.csv").exists():
             data.run(f"convert ../{name}-test.csv --label y --like {name}.parts -o {name}-test.parts")
-    data.run("convert ../sparse.libsvm --parties 3 --features 200 --storage csr -o sparse.parts")
+    data.run("convert ../sparse.libsvm --parties 3 --features 200 -o sparse.parts")
     for name in names:
         case = Case(home / name)
         case.directory.mkdir()

@@ -157,7 +157,7 @@ def do_partition(home: Path) -> None:
     seed_csv(home)
     seed_libsvm(home)
     do("convert @data.csv --label y --parties 2 --standardize -o @dense.parts", home)
-    do("convert @data.svm --parties 2 --normalize l2 --storage csr -o @sparse.parts", home)
+    do("convert @data.svm --parties 2 --set normalize=l2 --set storage=csr -o @sparse.parts", home)
 
 
 def seed_run(home: Path) -> None:
@@ -231,7 +231,7 @@ def seed_owners(home: Path) -> None:
         "owners train @data.owners --epsilon 5 --bound clip:1 --step 0.1 --rounds 3 --threads 1 -o @run -q",
         home,
     )
-    do("owners convert @data.csv --label y --sizes 12,12 --storage csr -o @sparse.owners", home)
+    do("owners convert @data.csv --label y --sizes 12,12 --set storage=csr -o @sparse.owners", home)
 
 
 CONFIG = """\
@@ -281,14 +281,14 @@ _FIT = "--lambda 1e-2 --rounds 2 --threads 1 -q"
 SUBJECTS: dict[str, Subject] = {
     "csv": Subject(seed_csv, ("data.csv",), (
         Command("convert @data.csv --label y --parties 2 -o @out.parts", ("out.parts",)),
-        Command("convert @data.csv --label y --parties 2 --standardize --storage csr -o @out.parts", ("out.parts",)),
+        Command("convert @data.csv --label y --parties 2 --standardize --set storage=csr -o @out.parts", ("out.parts",)),
         Command("convert @data.csv --task regression --no-header --label c4 --parties 3 -o @out.parts", ("out.parts",)),
         Command("owners convert @data.csv --label y --sizes 12,12 -o @out.owners", ("out.owners",)),
     ), 3),
     "libsvm": Subject(seed_libsvm, ("data.svm",), (
         Command("convert @data.svm --parties 2 -o @out.parts", ("out.parts",)),
-        Command("convert @data.svm --features 8 --columns 4,4 --normalize l2 --storage csr -o @out.parts", ("out.parts",)),
-        Command("convert @data.svm --zero-based --parties 2 --task regression -o @out.parts", ("out.parts",)),
+        Command("convert @data.svm --features 8 --columns 4,4 --set normalize=l2 --set storage=csr -o @out.parts", ("out.parts",)),
+        Command("convert @data.svm --set zero_based=true --parties 2 --task regression -o @out.parts", ("out.parts",)),
         Command("owners convert @data.svm --sizes 12,12 -o @out.owners", ("out.owners",)),
     ), 3),
     "packed": Subject(seed_packed, ("data.csv.*",), (
@@ -307,7 +307,7 @@ SUBJECTS: dict[str, Subject] = {
         Command("convert --guest @guest.csv --host @host.csv --id id --label y --missing indicator --categorical age "
                 "--duplicates drop -o @out.parts", ("out.parts",)),
         Command("align --guest @guest.csv --host @host.csv --id id -o @out.json", ("out.json",)),
-        Command("align --guest @guest.csv --host @host.csv --id id --duplicates first -o @out.json", ("out.json",)),
+        Command("align --guest @guest.csv --host @host.csv --id id --set duplicates=first -o @out.json", ("out.json",)),
     ), 2),
     "described": Subject(seed_described, ("columns.toml", "guest.csv", "described.parts/*.h5"), (
         Command("convert --guest @guest.csv --host @host.csv --id id --label y --public-columns @columns.toml -o @out.parts",

@@ -285,7 +285,7 @@ def wrong_numbers(command: Command, home: Path, made: Path) -> Iterator[str]:
     for magic, module in ((b"\x1f\x8b", gzip), (b"BZh", bz2), (b"\xfd7zXZ", lzma)):
         if raw.startswith(magic):
             raw = module.decompress(raw)  # type: ignore[attr-defined]
-    if "--standardize" in command.line or "--normalize" in command.line or "--like" in command.line:
+    if "--standardize" in command.line or "normalize=l2" in command.line or "--like" in command.line:
         return
     partition = open_partition(made)
     blocks = []
@@ -295,7 +295,7 @@ def wrong_numbers(command: Command, home: Path, made: Path) -> Iterator[str]:
     X = np.hstack(blocks)
     if source.suffix == ".svm":
         lines = [line.split(b"#")[0].split() for line in raw.split(b"\n")]
-        shift = 0 if "--zero-based" in command.line else 1
+        shift = 0 if "zero_based=true" in command.line else 1
         wanted = np.zeros((sum(bool(line) for line in lines), X.shape[1]))
         for i, cells in enumerate(line for line in lines if line):
             for cell in cells[1:]:

@@ -1,6 +1,5 @@
 """What became slower is found by pairs of calls in turn: neither load nor where memory lies decides."""
 
-import json
 import math
 import shutil
 import subprocess
@@ -121,20 +120,6 @@ def test_every_loss_is_followed():
     text = (ROOT / "bench" / "bench_tracked.py").read_text(encoding="utf-8")
     followed = text.partition("\nLOSSES = {")[2].partition("\n}")[0]
     assert {name for name in LOSSES if f'"{name}"' in followed} == set(LOSSES)
-
-
-def test_page_shows_the_history(script, monkeypatch):
-    from page import block
-
-    rows = json.loads(script.HISTORY.read_text(encoding="utf-8"))
-    assert block(script.MARK, script.PAGE) == "\n" + script.history_block(rows)
-    found = {"fit[a] seconds": [[1.0, 3.0], [4.0]], "fit[b] seconds": [[0.75]], "fit[a] bytes": [[1.0]]}
-    monkeypatch.setattr(script, "git", lambda *_: "abc")
-    row = script.history_row("BASE", found, ["fit[a] seconds"])
-    assert row["ratios"] == {"fit": 1.5, "bytes": 1.0}
-    assert script.history_block([row]).splitlines()[-1] == (
-        "| `abc`, abc | `abc` | 1.50 | 1.00 | fit[a] seconds |"
-    )
 
 
 def run(*arguments):

@@ -98,7 +98,7 @@ def test_a_party_alone_has_its_own_part(home, tmp_path, capsys):
 
 
 def test_command(home, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("fastadmm.cli.coefficients.SHOWN", 1)
+    monkeypatch.setattr("fastadmm.cli.options.SHOWN", 1)
     out = tmp_path / "c.csv"
     assert run("coefficients", home / "run", "-o", out) == 0
     text = capsys.readouterr().out
@@ -108,9 +108,9 @@ def test_command(home, tmp_path, capsys, monkeypatch):
         pd.read_csv(out)["weight"], read_coefficients(home / "run").columns["weight"]
     )
     for bad, said in (("job", "COLUMN=CATEGORY"), ("job=king", "not 'king'"), ("income=1", "no categories")):
-        assert run("coefficients", home / "run", "--reference", bad) in (3, 5)
+        assert run("coefficients", home / "run", "--baseline", bad) in (3, 5)
         assert said in capsys.readouterr().err
-    assert run("coefficients", home / "run", "--reference", "age=1") == 3
+    assert run("coefficients", home / "run", "--baseline", "age=1") == 3
 
 
 def test_public_bounds_are_units_too():
@@ -146,13 +146,7 @@ def test_several_classes():
 
 
 @pytest.mark.repeats
-def test_inspect_and_report_show_them(home, capsys):
-    capsys.readouterr()
-    assert run("inspect", home / "run" / "model" / "guest.h5", "--json") == 0
-    found = json.loads(capsys.readouterr().out)["coefficients"]
-    assert found["coefficients"] == coefficients(open_model(home / "run").parties[0]).rows()
-    assert run("inspect", home / "run" / "model") == 0
-    assert "job=smith" in capsys.readouterr().out
+def test_report_shows_them(home):
     assert run("report", home / "run") == 0
     page = (home / "run" / "report.html").read_text(encoding="utf-8")
     assert "<td>job=smith</td>" in page

@@ -187,7 +187,15 @@ def test_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "1 -> 0 (1 rows), 2 -> 1 (2 rows)" in out
     assert (
         run(
-            tmp_path / "a", "-o", tmp_path / "o", "--columns", "2,1", "--force", "--json", "--normalize", "l2"
+            tmp_path / "a",
+            "-o",
+            tmp_path / "o",
+            "--columns",
+            "2,1",
+            "--force",
+            "--json",
+            "--set",
+            "normalize=l2",
         )
         == 0
     )
@@ -294,6 +302,6 @@ def test_documentation_names_every_option() -> None:
     page = (Path(__file__).resolve().parents[1] / "docs" / "converting.md").read_text()
     names = inspect.signature(convert_command).parameters
     options = {f"--{name.replace('_', '-')}" for name in names}
-    options = options - {"--source", "--out", "--as-json"} | {"--output", "--json"}
+    options = options - {"--source", "--as-json", "--set-"} | {"--json", "--set"}
     own = re.sub(r"^\$ fastadmm (?!convert ).*", "", page, flags=re.MULTILINE)  # lines of other commands
     assert set(re.findall(r"--[a-z][a-z-]+", own)) == options

@@ -89,6 +89,10 @@ def home(tmp_path_factory):
     names = {"client_cert": "c.crt", "client_key": "c.key", "ca_cert": "ca.pem", "username": "a@b.org"}
     admin = {"admin": {**names, "host": "localhost", "port": 1}}
     (home / "kit" / "startup" / "fed_admin.json").write_text(json.dumps(admin))
+    parties = 'parties = {party-1 = "nvflare:a", party-2 = "nvflare:b"}'
+    (home / "kit.toml").write_text(
+        f'data = "{home}/d.parts/labels.h5"\n[federation]\nkit = "{home}/kit"\nrelay = "x.sock"\n{parties}\n'
+    )
     rng = np.random.default_rng(0)
     lines = [f"{i},{rng.normal():.3f},{i % 2}" for i in range(30)]
     (home / "t.csv").write_text("id,a,y\n" + "\n".join(lines) + "\n")
@@ -101,7 +105,11 @@ def home(tmp_path_factory):
 #: Extra, module that is not installed, command; ``@`` marks a path, ``@out`` what must not appear.
 _MESSAGE = "--privacy message --epsilon 1 --delta 1e-3"
 ABSENT = [
-    ("compression", "hdf5plugin", "convert @t.csv --label y --parties 1 --compression zstd -o @out.parts"),
+    (
+        "compression",
+        "hdf5plugin",
+        "convert @t.csv --label y --parties 1 --set compression=zstd -o @out.parts",
+    ),
     ("parquet", "pyarrow", "convert --guest @t.parquet --host @t.csv --id id --label y -o @out.parts"),
     ("psi", "nacl", "align psi-request @t.csv --id id -o @out --secret @out.key"),
     ("report", "matplotlib", "report @run -o @out.html"),
@@ -112,8 +120,7 @@ ABSENT = [
     ("mpi", "mpi4py", "train @d.parts -q --cluster mpi -o @out"),
     ("serve", "fastapi", "serve @run --port 0"),
     ("serve", "uvicorn", "serve @run --port 0"),
-    ("nvflare", "cryptography", "federate check @kit"),
-    ("nvflare", "nvflare", "federate status @kit"),
+    ("nvflare", "nvflare", "federate align @kit.toml @t.csv --id id -o @task"),
     ("mlflow", "mlflow", "train @d.parts -q --log-to mlflow -o @out"),
 ]
 

@@ -20,7 +20,7 @@ from run_tools import run
 from test_serve import ask
 
 TYPES = ("--types", "joined=days", "--categorical", "plan", "--na-values", "debt=-999")
-SCALED = ("--missing", "most-frequent", "--standardize", "--normalize", "l2")
+SCALED = ("--missing", "most-frequent", "--standardize", "--set", "normalize=l2")
 
 
 def columns(seed, n=400):

@@ -1,12 +1,10 @@
 """The scikit-learn face: conventions, and the same models as scikit-learn's own."""
 
 import ast
-import base64
 import doctest
 import pickle
 import re
 import sys
-import zlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -513,30 +511,6 @@ def test_mistakes_at_prediction() -> None:
 
 
 # --- with the rest of scikit-learn
-
-
-#: Two estimators that version 0.1.0 fitted: ``zlib.compress(pickle.dumps([classifier, regressor]))``.
-FITTED_BY_0_1_0 = Path(__file__).with_name("fitted_by_0_1_0.b85").read_text(encoding="ascii").strip()
-ROWS = np.array([[0.0, 1.0], [1.0, 0.0], [2.0, 1.0], [1.0, 2.0]])
-
-
-def test_pickle_of_version_0_1_0() -> None:
-    classifier, regressor = pickle.loads(zlib.decompress(base64.b85decode(FITTED_BY_0_1_0)))
-    assert type(classifier) is JointClassifier
-    assert type(regressor) is JointRegressor
-    assert classifier.predict(ROWS).tolist() == ["no", "yes", "yes", "no"]
-    np.testing.assert_allclose(regressor.predict(ROWS), [7 / 6, 1 / 3, 17 / 6, 11 / 3], rtol=1e-6)
-    for model, y in ((classifier, ["no", "yes", "yes", "no"]), (regressor, [0.0, 1.0, 2.0, 5.0])):
-        assert model.status_ == "max_rounds"
-        assert model.history_[0].to_json()["round"] == 2
-        again = clone(model)  # parameters that came later have their defaults
-        assert (
-            again.get_params()
-            == type(model)(parties=2, alpha=0.1, n_threads=1, max_rounds=2, tol=0).get_params()
-        )
-        np.testing.assert_allclose(
-            again.set_params(max_rounds=99, tol=1e-9).fit(ROWS, y).coef_, model.coef_, rtol=1e-6
-        )
 
 
 def test_pipeline_and_names_through_it(cancer: Data) -> None:

@@ -12,19 +12,11 @@ def test_the_page_counts_what_was_measured():
     slow = [[1e-1, 9.0, 1e-2]]
     assert page.best_by_hindsight(exact) == 2.0
     assert page.best_by_hindsight(slow) == page.best_by_hindsight(None) == math.inf
-    assert page.sure_tolerance([exact]) == 1e-2
-    assert page.sure_tolerance([exact, loose]) == 1e-3
-    assert page.sure_tolerance([exact, slow]) is None
 
     def problem(ours, peer):
         return {"ours": {"fastadmm": {"seconds": ours}}, "peers": {"a": peer}}
 
     problems = {0: problem(1.0, exact), 1: problem(8.0, loose), 2: problem(1.0, loose), 3: problem(1.0, None)}
-    hindsight, _ = page.seconds_of_all(problems, sure=False)
+    hindsight = page.seconds_of_all(problems)
     assert hindsight["a"] == {0: 2.0, 1: 4.0, 2: 4.0, 3: math.inf}
     assert page.ratios(hindsight) == {0: 0.5, 1: 2.0, 2: 0.25, 3: 0.0}
-    assert page.profile(hindsight, 1.0) == {"fastadmm": 0.75, "a": 0.25}
-    assert page.profile(hindsight, 4.0) == {"fastadmm": 1.0, "a": 0.75}
-    sure, chosen = page.seconds_of_all(problems, sure=True)
-    assert chosen == {"a": 1e-3}
-    assert sure["a"] == {0: 3.0, 1: 4.0, 2: 4.0, 3: math.inf}

@@ -43,7 +43,7 @@ NAMES, PARTIES = ("bank", "shop"), ("party-1", "party-2")
 SAME = {"lambda": 1e-2, "gap": 1e-8, "scheme": "subspace"}
 
 #: What of ids is compared: the coordinator writes them otherwise than the parties.
-OURS, THEIRS = ("--id-pattern", "K-0*([0-9]+)"), ("--id-pattern", "c(.*)")
+OURS, THEIRS = ("--set", "id_pattern=K-0*([0-9]+)"), ("--set", "id_pattern=c(.*)")
 
 
 @pytest.fixture

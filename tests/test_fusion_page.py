@@ -10,8 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scripts import script_of
-
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "docs" / "fusion.md").read_text(encoding="utf-8")
 MEASURED = json.loads((ROOT / "bench" / "private_utility.json").read_text(encoding="utf-8"))
@@ -30,12 +28,6 @@ def resolve(name):
     for part in rest.split("."):
         member = getattr(member, part)
     return member
-
-
-def test_page_equals_what_the_script_makes_of_the_measurements():
-    script = script_of("bench/private_utility.py")
-    assert script.replace_block(TEXT, script.block(MEASURED)) == TEXT
-    assert set(MEASURED["cases"]) == set(script.CASES)
 
 
 def runs(case, label=None):

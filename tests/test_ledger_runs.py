@@ -79,10 +79,10 @@ def test_two_holders_of_the_same_labels_draw_once(parts, tmp_path, capsys):
 @pytest.mark.parametrize(
     "options",
     [
-        ["--dtype", "float32", "--names", "bank,shop"],
-        ["--dtype", "float32", "--names", "first,second"],
-        ["--storage", "csr", "--compression", "gzip", "--names", "first,second"],
-        ["--storage", "dense", "--normalize", "l2", "--names", "bank,shop"],
+        ["--set", "dtype=float32", "--names", "bank,shop"],
+        ["--set", "dtype=float32", "--names", "first,second"],
+        ["--set", "storage=csr", "--set", "compression=gzip", "--names", "first,second"],
+        ["--set", "storage=dense", "--set", "normalize=l2", "--names", "bank,shop"],
         ["--columns", "2,4", "--names", "bank,shop"],
     ],
 )
@@ -231,7 +231,7 @@ def test_what_is_refused_replaces_nothing(parts, tmp_path, capsys, mode):
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == kept
 
 
-@pytest.mark.parametrize("options", [(), ("--storage", "csr", "--dtype", "float32")])
+@pytest.mark.parametrize("options", [(), ("--set", "storage=csr", "--set", "dtype=float32")])
 def test_owners_rows_in_another_order_and_under_another_name_count(source, tmp_path, capsys, options):
     def train(path, *options):
         made = tmp_path / f"{path.stem}.owners"

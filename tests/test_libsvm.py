@@ -99,7 +99,7 @@ def test_zero_based(tmp_path):
     path.write_bytes(b"1 0:7 2:1\n0 1:1\n")
     X, _ = read(path, zero_based=True)
     np.testing.assert_array_equal(X, [[7, 0, 1], [0, 1, 0]])
-    with pytest.raises(InputError, match=r"line 1: index 0, .*--zero-based"):
+    with pytest.raises(InputError, match=r"line 1: index 0, .*--set zero_based=true"):
         read(path)
 
 

@@ -93,7 +93,18 @@ def binned(parts, only=""):
     labels = ("--labels", parts / "labels.h5") if only else ()
     out = parts.with_name("woe")
     assert (
-        run("scorecard", "bins", parts / only, *labels, "--min-share", "0.01", "--min-events", "0", "-o", out)
+        run(
+            "scorecard",
+            "bins",
+            parts / only,
+            *labels,
+            "--set",
+            "min_share=0.01",
+            "--set",
+            "min_events=0",
+            "-o",
+            out,
+        )
         == ExitCode.OK
     )
     return out
@@ -110,7 +121,7 @@ def described(folder, keep):
 #: Ways to make columns, and whether they take constants from rows, and from labels.
 WAYS = {
     "numbers": (lambda f: convert(f, NUMBERS), False, False),
-    "rows by norm": (lambda f: convert(f, NUMBERS, "--normalize", "l2"), False, False),
+    "rows by norm": (lambda f: convert(f, NUMBERS, "--set", "normalize=l2"), False, False),
     "described": (lambda f: described(f, "age own spent job paid"), False, False),
     "standardized": (lambda f: convert(f, NUMBERS, "--standardize"), True, False),
     "missing mean": (lambda f: convert(f, GAPS, "--missing", "mean"), True, False),

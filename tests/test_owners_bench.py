@@ -22,11 +22,11 @@ def measured():
 
 
 def test_pages_show_the_measured_numbers(script, measured):
-    from page import block
+    from page import DOCS, block
 
     for page, blocks in script.BLOCKS.items():
         for name, make in blocks.items():
-            shown = block(f"owners-{name}", script.PAGES / page)
+            shown = block(f"owners-{name}", DOCS / page)
             assert shown == f"\n{make(measured)}\n", "run: python -P bench/owners.py --redraw"
 
 

@@ -1,23 +1,18 @@
 """The performance page is made from the measured numbers."""
 
-import importlib
 import json
-import sys
 from pathlib import Path
 
 import pytest
+
+from scripts import script_of
 
 ROOT = Path(__file__).resolve().parents[1]
 MEASURED = ROOT / "bench" / "performance.json"
 
 
 def load(name):
-    """A script of bench/, whose neighbours it imports."""
-    sys.path.insert(0, str(ROOT / "bench"))
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path.remove(str(ROOT / "bench"))
+    return script_of(f"bench/{name}.py")
 
 
 @pytest.fixture(scope="module")
@@ -26,10 +21,8 @@ def measured():
 
 
 def test_page_equals_what_the_script_makes_of_the_measurements(measured):
-    script = load("performance_page")
     page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
-    assert script.replace_blocks(page, script.render(measured)) == page
-    assert (ROOT / "docs" / "img" / "performance.svg").read_text(encoding="utf-8").startswith("<?xml")
+    assert load("page").with_blocks(page, load("performance_page").render(measured)) == page
 
 
 def test_fits_reach_what_the_page_says(measured):

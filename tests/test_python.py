@@ -199,7 +199,7 @@ def test_the_page_of_an_estimator(tmp_path):
     X, y = load_diabetes(return_X_y=True)
     model = JointRegressor({"bank": [*range(4)], "<shop>": [*range(4, 10)]}, alpha=1e-2)
     page = fastadmm.report(model.fit(X, y, eval_set=(X, y)), tmp_path / "a.html").read_text(encoding="utf-8")
-    for told in ("JointRegressor", "Certified", "bank", "&lt;shop&gt;", "442", "RMSE"):
+    for told in ("JointRegressor", "Certified", "bank", "&lt;shop&gt;", "442", "Test metrics"):
         assert told in page
     model.set_params(alpha=[1e-2, 1e-3]).fit(X, y)
     assert "0.001" in fastadmm.report(model, tmp_path / "b.html").read_text(encoding="utf-8")

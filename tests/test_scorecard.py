@@ -45,7 +45,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
                    missing="indicator", standardize=True)  # fmt: skip
     assert not run("scorecard", "bins", home / "p", "-o", home / "w")
     assert not run("train", home / "w", "--lambda", "1e-4", "-q", "-o", home / "run")
-    assert not run("scorecard", "points", home / "run", "-o", home / "card", "--digits", 6)
+    assert not run("scorecard", "points", home / "run", "-o", home / "card", "--decimals", 6)
     new = "901,,17,Rome\n902,,,Paris\n903,,33,O'Hara\n904,,200,\n"
     (home / "new-bank.csv").write_text(BANK + new)
     (home / "new-shop.csv").write_text(
@@ -147,7 +147,7 @@ def test_a_column_that_alone_separates_is_told(tmp_path: Path, capsys: pytest.Ca
     found = {row["column"]: row for row in json.loads(said.out)["columns"]}
     assert found["dunned"]["iv_cross"] > 5
     assert {name for name, row in found.items() if row["used"]} == {"x"}
-    assert "dunned: parts the classes only in bins below --min-share or --min-events" in said.err
+    assert "dunned: parts the classes only in bins below min_share or min_events" in said.err
 
 
 def test_own_edges(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -242,7 +242,7 @@ def test_points_are_scaled_log_odds_wherever_they_are_added(
         total -= np.array([own[row["id"]] for row in card])
     np.testing.assert_allclose(total, base, atol=1e-8)
     # A model's own file of a party is enough for that party's table.
-    assert not run("scorecard", "points", home / "run/model/host.h5", "-o", home / "own", "--digits", 6)
+    assert not run("scorecard", "points", home / "run/model/host.h5", "-o", home / "own", "--decimals", 6)
     for name in ("host.csv", "host.json"):
         assert (home / "own" / name).read_bytes() == (home / "card" / name).read_bytes()
 
@@ -276,8 +276,8 @@ def test_new_cells_follow_rules_and_are_counted(home: Path, capsys: pytest.Captu
     other = home / "other.csv"  # ids with a prefix
     other.write_text((home / "new-bank.csv").read_text().replace("\n9", "\nC-9"))
     capsys.readouterr()
-    pattern = "(?:C-0*)?([0-9]+)"
-    assert not run("scorecard", "apply", home / "card", other, *tables[1:], "--id-pattern", pattern)
+    pattern = "id_pattern=(?:C-0*)?([0-9]+)"
+    assert not run("scorecard", "apply", home / "card", other, *tables[1:], "--set", pattern)
     assert capsys.readouterr().out == said.out
     for command in (["predict", home / "run", *tables], ["scorecard", "apply", home / "card", *tables]):
         assert not run(*command, "-o", home / "out.csv", "--force")
@@ -374,10 +374,14 @@ def test_mistakes_are_one_line(
 def test_german_credit(shared_data: Path, tmp_path: Path) -> None:
     table = shared_data / "tables/german.csv"
     convert(table, tmp_path / "p", label="c21", columns="10,10", header=False)
-    assert not run("scorecard", "bins", tmp_path / "p", "-o", tmp_path / "w", "--min-iv", 0.02, "--force")
+    assert not run(
+        "scorecard", "bins", tmp_path / "p", "-o", tmp_path / "w", "--set", "min_iv=0.02", "--force"
+    )
     assert not run("train", tmp_path / "w", "--lambda", "1e-4", "-q", "-o", tmp_path / "run")
     assert not run("scorecard", "points", tmp_path / "run", "-o", tmp_path / "card")
-    assert not run("scorecard", "apply", tmp_path / "card", table, "--no-header", "-o", tmp_path / "out.csv")
+    assert not run(
+        "scorecard", "apply", tmp_path / "card", table, "--set", "no_header=true", "-o", tmp_path / "out.csv"
+    )
     points = np.array([float(row["points"]) for row in read((tmp_path / "out.csv").read_text())])
     from sklearn.metrics import roc_auc_score
 

@@ -185,7 +185,7 @@ def test_mistakes_at_the_start_are_one_line(home, capsys):
         assert run("serve", home / "run", "--port", taken.getsockname()[1]) == 5
     assert "is in use: choose another one" in capsys.readouterr().err
     for line in (["p"], ["bank.csv"], ["run", "--party", "telco"], ["run", "--combine", "--party", "bank"],
-                 ["run", "--max-rows", "0"], ["run", "--host", "192.0.2.1"]):  # fmt: skip
+                 ["run", "--max-rows", "0"], ["run", "--address", "192.0.2.1"]):  # fmt: skip
         assert run("serve", home / line[0], "--port", 0, *line[1:]) > 1
         err = capsys.readouterr().err
         assert len([text for text in err.splitlines() if text.startswith("fastadmm: error: ")]) == 1

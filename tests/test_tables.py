@@ -164,7 +164,8 @@ def test_ids_that_differ_by_prefix_and_zeros(pair):
     np.testing.assert_array_equal(joined.parties[1].ids(), [3, 7, 9])
     np.testing.assert_array_equal(joined.parties[1].load(), [[4], [2], [1]])
     rows = pair[0].parent / "rows.json"
-    tables = ("--guest", pair[0], "--host", pair[1], "--id", "id", "--id-pattern", "(?:C-0*)?([0-9]+)")
+    pattern = "id_pattern=(?:C-0*)?([0-9]+)"
+    tables = ("--guest", pair[0], "--host", pair[1], "--id", "id", "--set", pattern)
     assert run("align", *tables, "-o", rows) == 0
     again = convert(*pair, out="q", alignment=rows, id_pattern="(?:C-0*)?([0-9]+)")
     assert again.row_digest == joined.row_digest
@@ -175,7 +176,7 @@ def test_dry_run_shows_types_and_writes_nothing(pair, tmp_path, capsys):
         "convert", "--guest", pair[0], "--host", pair[1], "--id", "id", "--label", "y", "--dry-run"
     )
     out = capsys.readouterr().out
-    assert "  age: number\n  city: category Bern, Oslo, Rome\n" in out
+    assert "    numbers: age\n    city: category Bern, Oslo, Rome\n" in out
     assert "4 rows, 3 joined, 1 ids are not in every table ('5')" in out
     assert sorted(os.listdir(tmp_path)) == ["bank.csv", "shop.csv"]
 

@@ -1,6 +1,5 @@
 """Start-up: nothing is compiled at import, kernels are kept wherever one may write, and warmup makes them."""
 
-import json
 import os
 import shutil
 import sys
@@ -211,8 +210,9 @@ def test_warmup_and_message(tmp_path):
     assert (code, err) == (0, "")
     assert "logistic.logistic_advance" in out  # and within it what it calls
     assert f"kept in {tmp_path / 'cache'}" in out
-    code, out, _ = run_process("warmup", "--json", env=env)
-    assert (code, json.loads(out)["compiled"]) == (0, [])
+    code, out, _ = run_process("warmup", env=env)
+    assert code == 0
+    assert out.startswith("nothing to compile")
     assert MESSAGE not in train(mixed)
     # The squared loss's proximal operator is not on the default path, and quick to compile.
     squared = ("--loss", "squared", "--scheme", "sharing")

@@ -47,20 +47,12 @@ def home(tables, tmp_path_factory):
     shop.assign(id=range(len(y))).to_csv(home / "shop.csv", index=False)
     command = ("--guest", home / "bank.csv", "--host", home / "shop.csv", "--id", "id", "--label", "state")
     assert not run("convert", *command, "--missing", "indicator", "-o", home / "p")
-    given = (
-        "--bins",
-        "city=Rome|O'Hara, IL,Oslo",
-        "--bins",
-        "orders=1,3.5",
-        "--max-bins",
-        4,
-        "--min-events",
-        9,
-    )
+    limits = ("--set", "max_bins=4", "--set", "min_events=9")
+    given = ("--bins", "city=Rome|O'Hara, IL,Oslo", "--bins", "orders=1,3.5", *limits)
     for name, options in (("found", ()), ("given", (*given, "--monotone", "late=rising"))):
         assert not run("scorecard", "bins", home / "p", "-o", home / name, *options)
     assert not run("train", home / "found", "--lambda", "1e-4", "--gap", "1e-13", "-q", "-o", home / "run")
-    assert not run("scorecard", "points", home / "run", "-o", home / "card", "--digits", 6)
+    assert not run("scorecard", "points", home / "run", "-o", home / "card", "--decimals", 6)
     return home
 
 

@@ -27,17 +27,7 @@ LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 
 
 def relink(text: str, folder: Path, titles: Mapping[str, str] | None = None) -> str:
-    """Point links to pages of the site; what the site does not hold stays as its text.
-
-    Parameters
-    ----------
-    text : str
-        Markdown.
-    folder : Path
-        Where the page lies in the repository.
-    titles : mapping, optional
-        Of the site's pages, by file name: they stand for labels that are file names.
-    """
+    """Point links to pages of the site; what the site does not hold stays as its text."""
 
     def one(match: re.Match[str]) -> str:
         mark, label, target = match.groups()
@@ -65,18 +55,7 @@ def relink(text: str, folder: Path, titles: Mapping[str, str] | None = None) -> 
 
 
 def navigation(index: str) -> str:
-    """Tables of contents, one per section of the index page, from the links that begin its tables' rows.
-
-    Parameters
-    ----------
-    index : str
-        ``docs/index.md`` with links of the site.
-
-    Returns
-    -------
-    str
-        Hidden ``toctree`` directives.
-    """
+    """Tables of contents, one per section of the index page, from the links that begin its tables' rows."""
     parts = []
     for section in re.split(r"^## ", index, flags=re.MULTILINE)[1:]:
         caption = section.splitlines()[0]
@@ -90,13 +69,7 @@ def navigation(index: str) -> str:
 
 
 def prepare(source: Path) -> None:
-    """Write Sphinx's source directory.
-
-    Parameters
-    ----------
-    source : Path
-        Empty.
-    """
+    """Write Sphinx's source directory."""
     sys.path.insert(0, str(ROOT / "website"))
     from reference import api_pages, command_line
 

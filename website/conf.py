@@ -48,19 +48,7 @@ pygments_dark_style = "a11y-high-contrast-dark"
 
 
 def mathml(formula: str, *, display: bool) -> str:
-    """A formula of LaTeX as MathML, which browsers render without help.
-
-    Parameters
-    ----------
-    formula : str
-    display : bool
-        On a line of its own.
-
-    Raises
-    ------
-    ValueError
-        A command that the converter does not know.
-    """
+    """A formula of LaTeX as MathML, which browsers render without help."""
     formula = formula.replace(r"\arg\min", r"\operatorname{arg\,min}").replace(r"\arg", r"\operatorname{arg}")
     text = convert(formula, display="block" if display else "inline")
     if unknown := re.findall(r"\\[A-Za-z]+", text):
@@ -96,12 +84,7 @@ def _whole(app: Any, document: nodes.document, name: str) -> None:
 
 
 def setup(app: Any) -> dict[str, bool]:
-    """Register the formulas' renderer with Sphinx.
-
-    Parameters
-    ----------
-    app : sphinx.application.Sphinx
-    """
+    """Register the formulas' renderer with Sphinx."""
     app.connect("autodoc-skip-member", _skip)
     app.connect("doctree-resolved", _whole)
     app.add_html_math_renderer("mathml", (_inline, None), (_block, None))

@@ -50,13 +50,7 @@ def browser() -> Iterator[Any]:
 
 
 def pages(paths: list[Path]) -> Iterator[tuple[Path, str]]:
-    """Files to open, and the names of their pictures.
-
-    Parameters
-    ----------
-    paths : list of Path
-        HTML files, and folders of them.
-    """
+    """Files to open, and the names of their pictures."""
     for path in paths:
         for page in sorted(path.rglob("*.html")) if path.is_dir() else [path]:
             name = page.relative_to(path if path.is_dir() else page.parent)
@@ -64,14 +58,7 @@ def pages(paths: list[Path]) -> Iterator[tuple[Path, str]]:
 
 
 def faults(page: Any, address: str) -> list[str]:
-    """What is wrong with a page as it is shown.
-
-    Parameters
-    ----------
-    page : playwright.sync_api.Page
-    address : str
-        A ``file:`` address.
-    """
+    """What is wrong with a page as it is shown."""
     found: list[str] = []
 
     def console(message: Any) -> None:

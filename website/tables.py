@@ -51,12 +51,7 @@ def table(family: dict[str, Setting]) -> str:
 
 
 def schemes() -> str:
-    """Markdown table of the registry.
-
-    Returns
-    -------
-    str
-    """
+    """Markdown table of the registry."""
     rows = ["| scheme | rounds | needs | options | remarks |", "|---|---|---|---|---|"]
     for scheme in SCHEMES.values():
         options = ", ".join(f"`{option}`" for option in scheme.options) or "–"
@@ -100,13 +95,7 @@ def filled(page: str) -> str:
 
 
 def schema(family: dict[str, Setting]) -> dict[str, Any]:
-    """JSON schema of a family's keys, for editors of TOML.
-
-    Parameters
-    ----------
-    family : dict
-        As :func:`fastadmm.settings.setting.settings_of` gives it.
-    """
+    """JSON schema of a family's keys, for editors of TOML."""
     return {
         "type": "object",
         "additionalProperties": False,

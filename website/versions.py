@@ -16,24 +16,7 @@ ARCHIVE = re.compile(r"site-(\d+(?:\.\d+)*)\.tar\.gz")
 
 
 def add_versions(site: Path, archives: list[Path]) -> list[str]:
-    """Unpack the sites of releases and list them.
-
-    Parameters
-    ----------
-    site : Path
-        A built site.
-    archives : list of Path
-
-    Returns
-    -------
-    list of str
-        Versions, newest first.
-
-    Raises
-    ------
-    ValueError
-        An archive's name tells no version.
-    """
+    """Unpack the sites of releases and list them."""
     found: dict[tuple[int, ...], str] = {}
     for archive in archives:
         match = ARCHIVE.fullmatch(archive.name)

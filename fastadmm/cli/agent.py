@@ -1,55 +1,38 @@
-"""``fastadmm agent``: a party's own process, which answers what its owner has approved."""
+"""``fastadmm agent`` and ``party``: a party's side, as a process of its own or over exchanged files."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from fastadmm.cli.app import app, new_group, share
-from fastadmm.cli.coordinator import party_group
-from fastadmm.cli.options import (
-    LEDGER,
-    TEST,
-    THREADS,
-    VALIDATION,
-    Ids,
-    argument,
-    flag,
-    option,
-    plain_values,
-    with_options,
-)
+from fastadmm.cli import options as opt
+from fastadmm.cli.app import app, new_group
 from fastadmm.cli.terminal import say
 from fastadmm.errors import ConfigError
 
-group = new_group("agent", "A party's own process: answers what its owner has approved.")
+group = new_group(
+    agent="A party's own process: answers what its owner has approved.",
+    party="A party's side of training, over exchanged files or as 'agent'.",
+)
 
-_DATA = option("The party's features; they stay here.", metavar="PARTY.h5")
-_ID = option("Id column of the table.", "--id", metavar="NAME")
-_STATE = option("The agent's directory: approvals, state, audit log.", default=..., metavar="DIR")
-
-
-@group.callback()
-def agent() -> None:
-    """A party's own process (docs/between.md)."""
+_DATA = opt.option("The party's features; they stay here.", metavar="PARTY.h5")
+_STATE = opt.option(opt.STATE.help, "--state", metavar="DIR")
+_ROWS = opt.option("Your table, of which an alignment chooses rows.", metavar="TABLE")
 
 
 @group.command()
 def run(
-    state: Path = _STATE,
-    socket: Path = option(
-        "Unix socket to listen on, or the directory of a coordinator's address files:DIR.",
-        default=...,
-        metavar="PATH",
+    state: Path = opt.STATE,
+    socket: Path = opt.option(
+        "Unix socket of the agent, or a directory for files.", default=..., metavar="PATH"
     ),
     data: Path | None = _DATA,
-    party: str | None = option(
-        "Name of the party, in place of --data while there are no features yet.", metavar="NAME"
-    ),
-    ledger: Path | None = LEDGER,
-    test: Path | None = TEST,
-    validation: Path | None = VALIDATION,
-    streamed: bool = flag("Leave features on disk, for files larger than memory.", "--streamed"),
-    threads: int | None = THREADS,
+    party: str | None = opt.PARTY,
+    ledger: Path | None = opt.LEDGER,
+    test: Path | None = opt.TEST,
+    validation: Path | None = opt.VALIDATION,
+    streamed: bool = opt.flag("Leave features on disk, for files larger than memory.", "--streamed"),
+    threads: int | None = opt.THREADS,
 ) -> None:
     """Answer requests until Ctrl-C."""
     from contextlib import closing
@@ -91,32 +74,28 @@ def run(
 
 
 @group.command()
-@with_options()
+@opt.with_options()
 def approve(
-    what: str = argument(
+    what: str = opt.argument(
         "The coordinator's file about a run, the identifier of a request from 'agent status', or by hand "
         "the first request of a run.",
         metavar="RUN.json|ID|REQUEST.msg",
     ),
-    state: Path | None = option("The agent's directory.", metavar="DIR"),
+    state: Path | None = _STATE,
     data: Path | None = _DATA,
-    rows: Path | None = option(
-        "Alignment: your table. Predictions: features of the rows, or your table of them.", metavar="FILE"
-    ),
-    id: str | None = _ID,
+    rows: Path | None = _ROWS,
+    id: str | None = opt.ID,
     *,
-    ids: Ids,
-    force: bool = flag("Replace an earlier approval of the same request.", "--force"),
-    confirm: str | None = option(
+    ids: opt.OneTable,
+    force: bool = opt.FORCE,
+    confirm: str | None = opt.option(
         "Approve what was shown with this digest, and nothing else.", metavar="DIGEST"
     ),
-    fingerprint: list[str] | None = option(
+    fingerprint: list[str] | None = opt.option(
         "For sums only: another party's key, as its owner says it; may be repeated.", metavar="TEXT"
     ),
-    out: Path | None = option(
-        "By hand: the file of limits to write, for 'party step'.", "--out", "-o", metavar="APPROVAL.toml"
-    ),
-    ledger: Path | None = LEDGER,
+    out: Path | None = opt.written("APPROVAL.toml"),
+    ledger: Path | None = opt.LEDGER,
 ) -> None:
     """Show on one screen what is asked for; --confirm DIGEST approves exactly that, within limits."""
     from fastadmm.between.agent import party_approve
@@ -135,7 +114,7 @@ def approve(
         return
     file = asked_file(what, state)
     data = data or remembered(state, "data")
-    lines, path = agent_approve(file, data, state, force, confirm, rows=rows, id=id, **plain_values(ids))
+    lines, path = agent_approve(file, data, state, force, confirm, rows=rows, id=id, **opt.plain_values(ids))
     if confirm is None:
         for line in lines:
             say(shown(line))
@@ -146,7 +125,7 @@ def approve(
 @group.command()
 @app.command()
 def status(
-    directory: Path = argument("An agent's directory or a run's.", metavar="DIR"),
+    directory: Path = opt.argument("An agent's directory or a run's.", metavar="DIR"),
 ) -> None:
     """Show where things stand: what was answered, refused and spent, and who is waited for."""
     from fastadmm.between.agent import agent_status
@@ -159,4 +138,24 @@ def status(
         say(line)
 
 
-share(group, party_group)
+@group.command("step")
+def party_step(
+    request: Path = opt.option("The coordinator's request.", "--in", default=..., metavar="REQUEST.msg"),
+    out: Path = opt.written("MESSAGE.msg", ...),
+    data: Path = opt.DATA,
+    state: Path = opt.STATE,
+    approval: Path | None = opt.option(
+        "Limits from 'party approve'; remembered in --state.", metavar="APPROVAL.toml"
+    ),
+    ledger: Path | None = opt.LEDGER,
+    test: Path | None = opt.TEST,
+    validation: Path | None = opt.VALIDATION,
+    threads: int | None = opt.THREADS,
+    force: bool = opt.FORCE,
+) -> None:
+    """Answer one request. The same request always gives the same answer."""
+    from fastadmm.between.agent import party_step as answer
+
+    more: dict[str, Any] = {"threads": threads, "test": test, "validation": validation}
+    for line in answer(data, state, request, out, approval=approval, ledger=ledger, force=force, **more):
+        say(line)

@@ -4,34 +4,38 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from fastadmm.cli import options as opt
 from fastadmm.cli.app import new_group
-from fastadmm.cli.options import CsvOptions, IdOptions, argument, flag, option, with_options
 from fastadmm.cli.terminal import say
 from fastadmm.errors import ConfigError
+from fastadmm.settings.setting import declare
 
 if TYPE_CHECKING:
     from fastadmm.data_tools.alignment import Alignment, TableIds
 
 group = new_group(
-    "align",
-    "Find the rows that all tables have, by id: on one machine, or privately by exchanging files.",
-    invoke_without_command=True,
-    no_args_is_help=False,
+    {"invoke_without_command": True, "no_args_is_help": False},
+    align="Find the rows that all tables have, by id: on one machine, or privately by exchanging files.",
 )
 
-_TABLE = argument("CSV or Parquet table.", metavar="TABLE")
-_ID = option("Id column.", "--id", default=..., metavar="NAME")
-_FORCE = flag("Replace existing files.", "--force")
-_OUT = option("File to write.", "-o", "--out", default=..., metavar="FILE")
+_TABLE = opt.argument("CSV or Parquet table.", metavar="TABLE")
+_ID: Any = opt.option(opt.ID.help, "--id", default=..., metavar="NAME")
+_OUT: Any = opt.written(default=...)
+_SECRET: Any = opt.option("Key file, which psi-request writes; keep it.", default=..., metavar="FILE")
 
 
 @dataclass(frozen=True)
-class _Reading(IdOptions, CsvOptions):
-    """Options for how tables and their ids are read."""
+class _Reading(opt.CsvLayout):
+    """How tables and their ids are read."""
+
+    encoding: list[str] | None = declare("data", "of CSV text, where it is not recognised")
+    duplicates: str = declare(
+        "data", "repeated ids", choices=("refuse", "first", "last", "drop"), default="refuse"
+    )
 
     def ids(self, paths: list[Path], id: str | list[str]) -> list[TableIds]:
         """Ids of tables, the label holder's first."""
@@ -39,7 +43,8 @@ class _Reading(IdOptions, CsvOptions):
         from fastadmm.data_tools.per_table import TableRows, id_columns, table_names
 
         hosts = ["host"] if len(paths) == 2 else [f"host-{k}" for k in range(1, len(paths))]
-        rows = TableRows(id=id, id_pattern=self.id_pattern, duplicates=self.duplicates.value, **self.layout)
+        how: Any = {"separator": self.separator, "encoding": self.encoding, "header": not self.no_header}
+        rows = TableRows(id=id, id_pattern=self.id_pattern, duplicates=self.duplicates, **how)
         found = []
         for path, name in zip(paths, id_columns(id, table_names(paths, ["guest", *hosts]))):
             if name is None:
@@ -49,18 +54,18 @@ class _Reading(IdOptions, CsvOptions):
 
 
 @group.callback()
-@with_options()
+@opt.with_options()
 def align(
     context: typer.Context,
-    guest: Path | None = option("Table of the label holder.", metavar="FILE"),
-    host: list[Path] | None = option("Table of another party; may be repeated.", metavar="FILE"),
-    id: list[str] | None = option("Id column; TABLE:NAME for one table.", "--id", metavar="NAME"),
-    out: Path | None = option("Alignment to write, for 'convert --align'.", "-o", "--out", metavar="FILE"),
+    guest: Path | None = opt.option("Table of the label holder.", metavar="FILE"),
+    host: list[Path] | None = opt.option("Table of another party; may be repeated.", metavar="FILE"),
+    id: list[str] | None = opt.ID,
+    out: Path | None = opt.written(),
     *,
     reading: _Reading,
-    force: bool = _FORCE,
+    force: bool = opt.FORCE,
 ) -> None:
-    """Find the rows that all tables have, by id, in one order that all later steps check."""
+    """Find the rows that all tables have, by id, in one order; -o writes it, for 'convert --align'."""
     if context.invoked_subcommand is not None:
         if guest or host or id or out:
             raise ConfigError(f"options of 'align' itself do not go with {context.invoked_subcommand}")
@@ -76,12 +81,12 @@ def align(
 
 
 @group.command("psi-request")
-@with_options()
+@opt.with_options()
 def request(
     table: Path = _TABLE,
     id: str = _ID,
     out: Path = _OUT,
-    secret: Path = option("Key file to write; keep it.", default=..., metavar="FILE"),
+    secret: Path = _SECRET,
     *,
     reading: _Reading,
 ) -> None:
@@ -94,15 +99,15 @@ def request(
 
 
 @group.command("psi-respond")
-@with_options()
+@opt.with_options()
 def respond(
     table: Path = _TABLE,
     id: str = _ID,
     out: Path = _OUT,
-    request: Path = option("The guest's request.", default=..., metavar="FILE"),
+    request: Path = opt.option("The guest's request.", default=..., metavar="FILE"),
     *,
     reading: _Reading,
-    force: bool = _FORCE,
+    force: bool = opt.FORCE,
 ) -> None:
     """Host: answer the guest's request. Send the response back."""
     from fastadmm.data_tools.psi import psi_respond
@@ -113,16 +118,16 @@ def respond(
 
 
 @group.command("psi-finish")
-@with_options()
+@opt.with_options()
 def finish(
     table: Path = _TABLE,
     id: str = _ID,
     out: Path = _OUT,
-    secret: Path = option("Key file that psi-request wrote.", default=..., metavar="FILE"),
-    response: list[Path] = option("A host's response; may be repeated.", default=..., metavar="FILE"),
+    secret: Path = _SECRET,
+    response: list[Path] = opt.option("A host's response; may be repeated.", default=..., metavar="FILE"),
     *,
     reading: _Reading,
-    force: bool = _FORCE,
+    force: bool = opt.FORCE,
 ) -> None:
     """Guest, last step: find the common ids. Send the alignment to every host."""
     from fastadmm.data_tools.psi import psi_finish
@@ -134,7 +139,7 @@ def finish(
 
 @group.command("merge")
 def merge(
-    sources: list[Path] = argument("Partitions of the same rows.", metavar="PARTITION..."),
+    sources: list[Path] = opt.argument("Partitions of the same rows.", metavar="PARTITION..."),
     out: Path = _OUT,
 ) -> None:
     """Merge partitions that parties made from their own tables, with one alignment."""

@@ -28,25 +28,19 @@ _SETTINGS: dict[str, Any] = {
     "help": "Train one joint linear model for parties that hold different columns about the same rows.",
     "pretty_exceptions_enable": False,
     "rich_markup_mode": None,
-    "context_settings": {"help_option_names": ["-h", "--help"]},
+    "context_settings": {"help_option_names": ["-h", "--help"], "max_content_width": 100},
 }
 
 app = typer.Typer(**_SETTINGS)
 
 
-def new_group(name: str, purpose: str, **how: Any) -> typer.Typer:
-    """A group of commands; alone it shows its help, unless it is told otherwise."""
+def new_group(how: dict[str, Any] | None = None, **purposes: str) -> typer.Typer:
+    """A group of commands by one name or several; alone it shows its help, unless it is told otherwise."""
     settings = _SETTINGS["context_settings"]
-    group = typer.Typer(help=purpose, context_settings=settings, **{"no_args_is_help": True, **how})
-    app.add_typer(group, name=name)
+    group = typer.Typer(context_settings=settings, **{"no_args_is_help": True, **(how or {})})
+    for name, purpose in purposes.items():
+        app.add_typer(group, name=name, help=purpose)
     return group
-
-
-def share(one: typer.Typer, other: typer.Typer) -> None:
-    """Let both groups have the verbs of both; of a verb that both have, each keeps its own."""
-    for group, more in ((one, other.registered_commands), (other, list(one.registered_commands))):
-        known = [_name(command) for command in group.registered_commands]
-        group.registered_commands += [command for command in more if _name(command) not in known]
 
 
 def _register(names: Iterable[str] | None = None) -> None:
@@ -214,7 +208,8 @@ PANELS: dict[str, tuple[str, ...]] = {
 #: Commands in the module of another.
 _BESIDE = {
     "card": "report", "combine": "predict", "compare": "report", "coordinator": "federate",
-    "drift": "columns", "evaluate": "predict", "import": "export", "infer": "coefficients", "party": "agent",
+    "coefficients": "columns", "drift": "columns", "evaluate": "predict", "import": "export",
+    "infer": "columns", "party": "agent",
     "resume": "train", "serve": "export", "status": "agent", "verify": "report",
 }  # fmt: skip
 

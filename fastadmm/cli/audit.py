@@ -6,18 +6,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.options import JSON, argument, option
 from fastadmm.cli.terminal import print_json, say
 from fastadmm.errors import ExitCode
 
 
 @app.command()
 def audit(
-    run: Path = argument("Private run whose settings and noise to audit."),
+    run: Path = opt.argument("Private run whose settings and noise to audit."),
     *,
-    trials: int | None = option("How many numbers of noise to test. (default: 200000)", min=1000),
-    as_json: bool = JSON,
+    trials: int | None = opt.option("How many numbers of noise to test. (default: 200000)", min=1000),
+    as_json: bool = opt.JSON,
 ) -> int:
     """Test a privacy claim empirically; exit code 9 if it is refuted."""
     from fastadmm.between.audited_hosts import audit_hosts
@@ -38,6 +38,6 @@ def audit(
         print_json(document, allow_nan=False)
     else:
         for row in rows:
-            say(f"{'FLAGGED' if row.flagged else 'ok':<8} {row.name}: {row.found}", hang=9)
+            say(f"{'FLAGGED' if row.flagged else 'ok':<8} {row.name}: {row.found}")
         say("the claim is refuted" if flagged else "nothing refutes the claim (which is no proof of it)")
     return int(ExitCode.PRIVACY if flagged else ExitCode.OK)

@@ -1,66 +1,136 @@
-"""``fastadmm columns`` and ``drift``: columns that repeat others, tell of the labels, or have moved."""
+"""``fastadmm coefficients``, ``infer``, ``columns`` and ``drift``: weights and columns by name."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.options import FORCE, JSON, SHOWN, argument, check_csv, option
-from fastadmm.cli.tables import grid, show
-from fastadmm.cli.terminal import print_json, say
-from fastadmm.files.escapes import csv_rows
+from fastadmm.cli.terminal import grid, print_json, say, show
+from fastadmm.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from fastadmm.inference.table import Inference
+    from fastadmm.store.coefficients import Coefficients
+
+
+@app.command()
+def coefficients(
+    model: Path = opt.argument("Run or model directory, or one party's file of a model."),
+    party: str | None = opt.PARTY,
+    baseline: list[str] | None = opt.option(
+        "Compare a column's categories with this; may be repeated.", metavar="COLUMN=CATEGORY"
+    ),
+    out: Path | None = opt.written("FILE.csv"),
+    as_json: bool = opt.JSON,
+    force: bool = opt.FORCE,
+) -> None:
+    """Print a model's weights by party and feature: raw and scaled columns, odds ratios, categories."""
+
+    from fastadmm.runs.coefficients import read_coefficients
+
+    opt.check_csv(out)
+    references = {}
+    for pair in baseline or ():
+        column, equals, category = pair.partition("=")
+        if not equals:
+            raise ConfigError(f"--baseline {pair}: write COLUMN=CATEGORY")
+        references[column] = category
+    found = read_coefficients(model, party, references)
+    if out is not None:
+        from fastadmm.files.atomic import write_frame
+
+        write_frame(out, found.to_frame(), force=force)
+    if as_json:
+        print_json(found.to_dict(), ensure_ascii=False)
+        return
+    shown = found.largest(opt.SHOWN)
+    show(coefficient_table(shown))
+    left = len(found.rows()) - len(shown.rows())
+    if left:
+        say(f"{left} more with smaller scaled weights: -o FILE.csv for all")
+    for note in found.notes:
+        say(f"note: {note}")
+
+
+def coefficient_table(found: Coefficients) -> Table:
+    """The table for a terminal; a category's ratio is that to its reference."""
+    keys = {"party": "party", "feature": "feature", "class": "class", "weight": "weight"}
+    keys |= {"scaled": "scaled_weight", found.ratio or "": "ratio", "compared with": "reference"}
+    header = {name: key for name, key in keys.items() if key in found.columns}
+    rows = []
+    for row in found.rows():
+        if row.get("reference") is not None:
+            row = row | {"ratio": row["ratio_to_reference"]}
+        rows.append([row[key] for key in header.values()])
+    return grid("coefficients", header, rows, ("feature", "class", "compared with"), simple=True)
+
+
+LEVEL = opt.option("Level of the confidence intervals.", "--level", default=0.95)
+COVARIANCE = opt.option("model, or robust standard errors: HC0 or HC1.", "--covariance", default="model")
+
+
+@app.command()
+def infer(
+    run: Path = opt.argument("Finished run; its data are read again."),
+    level: float = LEVEL,
+    covariance: str = COVARIANCE,
+    as_json: bool = opt.JSON,
+) -> None:
+    """Print weights with standard errors, p-values and confidence intervals, tests, AIC, BIC and R²."""
+    from fastadmm.runs.infer import infer_run
+
+    print_inference(infer_run(run, covariance=covariance, level=level), as_json)
+
+
+def print_inference(found: Inference, as_json: bool) -> None:
+    """Print tables of weights, tests and fit, or one JSON document."""
+
+    if as_json:
+        print_json(found.to_dict(), ensure_ascii=False)
+        return
+    show(*found.parts())
 
 
 @app.command()
 def columns(
-    data: Path = argument("Partition, or one party's file."),
-    labels: Path | None = option("Label file of the same rows, for the information value (IV)."),
-    out: Path | None = option("CSV file for all columns.", "--out", "-o"),
-    as_json: bool = JSON,
-    force: bool = FORCE,
+    data: Path = opt.argument("Partition, or one party's file."),
+    labels: Path | None = opt.LABELS,
+    as_json: bool = opt.JSON,
 ) -> None:
     """Print correlation inside a party, and information value, by column."""
 
     from fastadmm.runs.columns import column_report
 
     rows = column_report(data, labels)
-    key = "correlation" if labels is None else "iv_cross"
-    print_columns("columns", rows, key, out, as_json, force)
+    print_columns("columns", rows, "correlation" if labels is None else "iv_cross", as_json)
 
 
-def print_columns(
-    title: str, rows: list[dict[str, Any]], key: str, out: Path | None, as_json: bool, force: bool
-) -> None:
-    """Print rows about columns, the largest first; write all of them as CSV."""
+def print_columns(title: str, rows: list[dict[str, Any]], key: str, as_json: bool) -> None:
+    """Print rows about columns, the largest first."""
     import math
 
-    check_csv(out)
-    if out is not None:
-        from fastadmm.files.atomic import csv_file
-
-        with csv_file(out, force=force) as file:
-            csv_rows(file, [rows[0], *(row.values() for row in rows)])
     if as_json:
         print_json({title: rows}, allow_nan=False, ensure_ascii=False)
         return
     ordered = sorted(rows, key=lambda row: -math.inf if row[key] is None else abs(row[key]), reverse=True)
     header = [name.replace("_", " ") for name in rows[0]]
-    cells = (row.values() for row in ordered[:SHOWN])
+    cells = (row.values() for row in ordered[: opt.SHOWN])
     show(grid(title, header, cells, ("column", "with"), simple=True))
-    if len(rows) > SHOWN:
-        say(f"{len(rows) - SHOWN} more columns: -o FILE.csv for all")
+    if len(rows) > opt.SHOWN:
+        say(f"{len(rows) - opt.SHOWN} more columns: --json for all")
 
 
 @app.command()
 def drift(
-    reference: Path = argument("Partition or party's file of the training rows."),
-    new: Path = argument("The same for new rows."),
-    out: Path | None = option("CSV file for all columns.", "--out", "-o"),
-    as_json: bool = JSON,
-    force: bool = FORCE,
+    reference: Path = opt.argument("Partition or party's file of the training rows."),
+    new: Path = opt.argument("The same for new rows."),
+    as_json: bool = opt.JSON,
 ) -> None:
     """Print how far columns have shifted between two sets of rows: stability index (PSI), shift of means."""
     from fastadmm.runs.columns import column_drift
 
-    print_columns("drift", column_drift(reference, new), "psi", out, as_json, force)
+    print_columns("drift", column_drift(reference, new), "psi", as_json)

@@ -12,30 +12,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
 
+from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.options import (
-    CsvOptions,
-    IdOptions,
-    argument,
-    flag,
-    given_options,
-    option,
-    plain_values,
-    with_options,
-)
 from fastadmm.cli.terminal import print_json, redraws, say
 from fastadmm.errors import ConfigError
+from fastadmm.settings.setting import declare
 
 if TYPE_CHECKING:
     from fastadmm.data_tools.convert import Progress
-    from fastadmm.data_tools.convert_tables import TableOptions, TablePlan
     from fastadmm.store import Partition
 
 
-Normalize = StrEnum("Normalize", "none l2")
-Dtype = StrEnum("Dtype", "float64 float32")
-Task = StrEnum("Task", "auto classification regression")
-Storage = StrEnum("Storage", "auto dense csr")
 Format = StrEnum("Format", "auto libsvm csv npz")
 
 
@@ -49,20 +36,28 @@ class Missing(StrEnum):
     indicator = "indicator"
 
 
-Compression = StrEnum("Compression", "none gzip zstd blosc2")
+_CSV = "CSV sources"
 
-_LIBSVM, _CSV, _NPZ = "LIBSVM sources", "CSV sources", "NPZ sources"
+LIKE = opt.option(
+    "Take columns, scaling and classes from this partition, run or label file.", metavar="OTHER"
+)
+PARTIES = opt.option("Number of parties; 'convert' gives each an equal block of columns.", metavar="K")
+NAMES = opt.option("Names of the parties or owners.", metavar="A,B")
+STANDARDIZE = opt.flag(
+    "Centre columns, and divide them by their deviation.", "--standardize", panel="Options"
+)
 
 
 @dataclass(frozen=True)
-class _Tables(IdOptions):
+class _Tables(opt.IdPattern):
     """Options for one table per party."""
 
     panel = "One table per party, with ids"
-    guest: Path | None = option("CSV or Parquet table of the label holder.", metavar="FILE")
-    host: list[Path] | None = option("Table of another party; may be repeated.", metavar="FILE")
-    id: list[str] | None = option("Id column; TABLE:NAME for one table.", "--id", metavar="NAME")
-    align: Path | None = option("Alignment from 'fastadmm align' (default: join by id).", metavar="FILE")
+    guest: Path | None = opt.option("CSV or Parquet table of the label holder.", metavar="FILE")
+    host: list[Path] | None = opt.option("Table of another party; may be repeated.", metavar="FILE")
+    id: list[str] | None = opt.ID
+    duplicates: opt.Duplicates = opt.DUPLICATES
+    align: Path | None = opt.option("Alignment from 'fastadmm align' (default: join by id).", metavar="FILE")
 
 
 @dataclass(frozen=True)
@@ -70,40 +65,37 @@ class _Cells:
     """Options for what columns of CSV and Parquet tables are taken for."""
 
     panel = "Columns of tables"
-    public_columns: Path | None = option(
+    public_columns: Path | None = opt.option(
         "Public bounds, categories and fill values; none is computed from the rows.", metavar="FILE.toml"
     )
-    missing: Missing | None = option("How to fill missing values (default: refuse).")
-    na_values: list[str] | None = option(
+    missing: Missing | None = opt.option("How to fill missing values (default: refuse).")
+    na_values: list[str] | None = opt.option(
         "More words that mean 'missing'; COLUMN=WORD for one column.", metavar="A,B"
     )
-    categorical: str = option("Columns that are categories, also codes.", default="", metavar="A,B")
-    types: list[str] | None = option(
+    categorical: str = opt.option("Columns that are categories, also codes.", default="", metavar="A,B")
+    types: list[str] | None = opt.option(
         "number, category, days, year, month, weekday (of dates; days:%d.%m.%Y) or hours.",
         metavar="NAME=KIND",
     )
-    decimal: str | None = option("Decimal mark (default: by the whole column).", metavar="CHAR")
+    decimal: str | None = opt.option("Decimal mark (default: by the whole column).", metavar="CHAR")
 
     @property
     def options(self) -> dict[str, Any]:
         """The options that say how cells are read."""
         lists = {"types": self.types or (), "na_values": self.na_values or ()}
-        return plain_values(self) | lists | {"categorical": _list(self.categorical)}
+        return opt.plain_values(self) | lists | {"categorical": _list(self.categorical)}
 
 
 @dataclass(frozen=True)
 class _Split:
     """Options for who gets which columns."""
 
-    columns: str | None = option(
+    columns: str | None = opt.option(
         "Widths (66,57), or CSV column names: 'age,bmi;glucose' (semicolons between parties).", metavar="SPEC"
     )
-    parties: int | None = option("K equal consecutive blocks of columns.", metavar="K")
-    like: Path | None = option(
-        "Use columns, scaling, dtype and classes of this partition (for tables, also a run).",
-        metavar="OTHER.parts",
-    )
-    names: str | None = option("Names of the parties (default: party-1, ...).", metavar="A,B")
+    parties: int | None = PARTIES
+    like: Path | None = LIKE
+    names: str | None = NAMES
 
 
 @dataclass(frozen=True)
@@ -111,11 +103,9 @@ class Beside:
     """Options for what is kept beside the labels."""
 
     panel: ClassVar[str | None] = None
-    weight: str | None = option("Column of the label holder with sample weights.", metavar="NAME")
-    offset: str | None = option("Column of the label holder that is added to scores.", metavar="NAME")
-    exposure: str | None = option(
-        "Column of exposures of counts: the logarithm is the offset.", metavar="NAME"
-    )
+    weight: str | None = opt.WEIGHT
+    offset: str | None = opt.OFFSET
+    exposure: str | None = opt.EXPOSURE
 
 
 @dataclass(frozen=True)
@@ -123,27 +113,20 @@ class _Values(Beside):
     """Options for what is stored of values and labels."""
 
     panel = "Values and labels"
-    split: str | None = option(
+    split: str | None = opt.option(
         "Hold rows out: 0.3, time:COLUMN=0.3 or =DATE, group:COLUMN=0.3; makes OUT/train.parts and "
         "OUT/test.parts.",
         panel="Options",
         metavar="SHARE",
     )
-    standardize: bool = flag(
-        "Divide columns by their standard deviation; centre dense columns.", "--standardize", panel="Options"
-    )
-    task: Task | None = option("auto: two distinct labels, or words, are classes (default: auto).")
-    positive: str | None = option(
-        "Label that is counted, as class 1 (default: yes, true, bad, 1 ...).", metavar="VALUE"
-    )
-    normalize: Normalize | None = option("l2: scale each row of each party to norm 1 (default: none).")
-    dtype: Dtype | None = option("Type of stored features (default: float64).")
-    storage: Storage | None = option(
-        "auto: CSR for sparse sources, unless more than half full (default: auto)."
-    )
-    compression: Compression = option(
-        "Make smaller files that are slower to read; zstd and blosc2 need the package hdf5plugin.",
-        default=Compression.none,
+    standardize: bool = STANDARDIZE
+    task: opt.Task | None = opt.option(opt.TASK.help)
+    positive: str | None = opt.POSITIVE
+    normalize: str | None = declare("data", "rows of each party to norm 1", choices=("none", "l2"))
+    dtype: str | None = declare("data", "of features", choices=("float64", "float32"))
+    storage: str | None = declare("data", "of features", choices=("auto", "dense", "csr"))
+    compression: str = declare(
+        "data", "of the files", choices=("none", "gzip", "zstd", "blosc2"), default="none"
     )
 
 
@@ -152,15 +135,11 @@ class FileOptions:
     """Options for how a data file of any format is read."""
 
     panel: ClassVar[str | None] = None
-    label: str | None = option("Label column (with --guest: of the guest's table).", metavar="NAME")
-    drop: str = option("Columns to leave out.", default="", panel=_CSV, metavar="A,B")
-    features: int | None = option(
-        "Number of features, if the last ones never occur.", panel=_LIBSVM, metavar="D"
-    )
-    zero_based: bool = flag("Indices count from 0.", "--zero-based", panel=_LIBSVM)
-    x_key: str | None = option("Feature array (default: X, or CSR arrays).", panel=_NPZ, metavar="KEY")
-    y_key: str | None = option("Label array (default: y).", panel=_NPZ, metavar="KEY")
-    format: Format = option("Format of the source.", default=Format.auto)
+    label: str | None = opt.LABEL
+    drop: str = opt.option("Columns to leave out.", default="", panel=_CSV, metavar="A,B")
+    zero_based: bool = declare("data", "true: indices of LIBSVM count from 0", default=False)
+    x_key: str | None = declare("data", "features in NPZ, otherwise X or CSR arrays")
+    y_key: str | None = declare("data", "labels in NPZ, otherwise y")
 
     @property
     def dropped(self) -> list[str]:
@@ -169,116 +148,108 @@ class FileOptions:
 
 
 @dataclass(frozen=True)
-class _Source(FileOptions, CsvOptions):
+class _Source(FileOptions):
     """Options for how a source is read."""
 
     panel = _CSV
+    separator: str | None = opt.option("Separator between CSV cells (default: recognised).", metavar="CHAR")
+    encoding: str | None = opt.option("Encoding of CSV text (default: recognised).", metavar="NAME")
+    no_header: bool = opt.flag("The first line of CSV is data: columns are called c1, c2, ...", "--no-header")
+    features: int | None = opt.option(
+        "LIBSVM: number of features, if the last ones never occur.", metavar="D"
+    )
+    format: Format = opt.option("Format of the source.", default=Format.auto)
 
 
 @app.command()
-@with_options()
+@opt.with_options()
 def convert(
-    source: Path | None = argument(
+    source: Path | None = opt.argument(
         "LIBSVM text, CSV, Parquet or NPZ, also .gz, .bz2, .xz; a folder or 'pattern' of parts.",
         default=None,
         metavar="SOURCE",
         show_default=False,
     ),
-    out: Path | None = option(
-        "Partition directory to create.", "-o", "--out", "--output", metavar="OUT.parts"
-    ),
+    out: Path | None = opt.written("OUT.parts"),
     *,
     tables: _Tables,
     cells: _Cells,
     owners: _Split,
     values: _Values,
     reading: _Source,
-    dry_run: bool = flag("Show column types and joined rows; write nothing.", "--dry-run"),
-    force: bool = flag("Replace an existing partition.", "--force"),
-    as_json: bool = flag("Print the summary as JSON.", "--json"),
+    dry_run: bool = opt.DRY_RUN,
+    force: bool = opt.FORCE,
+    as_json: bool = opt.JSON,
 ) -> None:
     """Convert a data file, or one table per party, to a partition: one file per party, one for labels."""
-    how = plain_values(owners) | plain_values(values) | plain_values(reading) | cells.options | reading.layout
-    how |= {"drop": reading.dropped}
-    del how["no_header"]
-    show = _show_json if as_json else _show
+    how = opt.plain_values(owners) | opt.plain_values(values) | opt.plain_values(reading) | cells.options
+    how |= {"drop": reading.dropped, "header": not how.pop("no_header")}
     of_tables = tables.guest is not None or bool(tables.host)
     if of_tables:
         foreign = ["SOURCE"] if source is not None else []
-        foreign += given_options(owners, "like", "names")
-        foreign += given_options(reading, "label", "drop", "separator", "encoding", "no_header")
+        foreign += opt.given_options(owners, "like", "names")
+        foreign += opt.given_options(reading, "label", "drop", "separator", "encoding", "no_header")
         if foreign:
             raise ConfigError(f"{foreign[0]} does not go with --guest and --host, one table per party")
         if not tables.id:
             raise ConfigError("--id: which column holds the ids, in every table?")
-    elif given := given_options(tables):
+    elif given := opt.given_options(tables):
         raise ConfigError(f"{given[0]} is for tables with ids: give them with --guest and --host")
     elif source is None:
         raise typer.BadParameter("give a data file, or tables with --guest and --host", param_hint="SOURCE")
     elif _is_partition(source):
         raise ConfigError(f"{source}: a partition already; train on it as it is")
-    if out is None and not dry_run:
+    if dry_run:
+        out = None
+    elif out is None:
         hint = ", or --dry-run" if of_tables else ""
         raise typer.BadParameter(f"give the partition to make{hint}", param_hint="--out")
-    if source is not None and out is not None and not dry_run:
-        show(_convert_source(source, out, how, force))
-        return
-    options = _table_options(how, tables)
-    if source is not None:
-        from fastadmm.data_tools.convert_tables import plan_one_table
-
-        _show_plan(plan_one_table(source, options, owners.columns, owners.parties or 1))
+    if source is not None and out is not None:
+        told = _convert_source(source, out, how, force)
     else:
-        plan, told = _convert_tables(tables, options, None if dry_run else out, force)
-        if dry_run and not as_json:
-            _show_plan(plan)
-        else:
-            show(told)
+        told = _convert_plan(source, tables, how, out, force)
+    if as_json:
+        print_json(told, indent=None)
+    else:
+        say("\n".join(_lines(told)))
 
 
 def _is_partition(path: Path) -> bool:
     return any(os.path.exists(path / name) for name in ("partition.toml", "shards.toml"))
 
 
-def _table_options(how: dict[str, Any], tables: _Tables) -> TableOptions:
-    """How tables become a partition; a single one has no ids."""
-    from fastadmm.data_tools.convert_tables import TableOptions
-
-    own = plain_values(tables) | {"id": tables.id or "", "alignment": tables.align}
-    given = how | own
-    return TableOptions(**{f.name: given[f.name] for f in fields(TableOptions)})
-
-
 def _list(names: str) -> list[str]:
     return [name.strip() for name in names.split(",") if name.strip()]
 
 
-def _convert_tables(
-    tables: _Tables, options: TableOptions, out: Path | None, force: bool
-) -> tuple[TablePlan, dict[str, Any]]:
-    """Plan a partition of tables, and write it; what is told of it."""
-    from fastadmm.data_tools.convert_tables import plan_tables, write_plan
+def _convert_plan(
+    source: Path | None, tables: _Tables, how: dict[str, Any], out: Path | None, force: bool
+) -> dict[str, Any]:
+    """Plan a partition of tables, and write it if it has a place; what is told of it."""
+    from fastadmm.data_tools.convert_tables import TableOptions, plan_one_table, plan_tables, write_plan
     from fastadmm.data_tools.destination import check_out
     from fastadmm.runs.looks import partition_looks
 
+    own = opt.plain_values(tables) | {"id": tables.id or "", "alignment": tables.align}
+    given = how | own
+    options = TableOptions(**{f.name: given[f.name] for f in fields(TableOptions)})
     if out is not None:
         check_out(out, force)
     scratch = None if out is None else out.absolute().parent
     with progress_bar() as progress:
-        plan = plan_tables(tables.guest, tables.host or [], options, scratch=scratch, progress=progress)
-    told: dict[str, Any] = {
-        "row_digest": plan.alignment.digest,
-        "report": plan.report,
-        "columns": plan.columns,
-    }
+        if source is not None:
+            plan = plan_one_table(source, options, how["columns"], how["parties"] or 1)
+        else:
+            plan = plan_tables(tables.guest, tables.host or [], options, scratch=scratch, progress=progress)
+    told = {"row_digest": plan.alignment.digest, "report": plan.report, "columns": plan.columns}
     if out is None:
-        return plan, told | {"n_samples": len(plan.alignment.ids), "task": plan.task}
+        return told | {"n_samples": len(plan.alignment.ids), "task": plan.task}
     with progress_bar() as progress:
-        how: dict[str, Any] = {"compression": options.compression, "progress": progress}
-        partition = write_plan(plan, out, force=force, **how)
+        more: dict[str, Any] = {"compression": options.compression, "progress": progress}
+        partition = write_plan(plan, out, force=force, **more)
     if options.public_columns is None:
         plan.report.extend(partition_looks(partition, tables.align))
-    return plan, _summary(partition) | told | _held_out(options.split, out)
+    return _summary(partition) | told | _held_out(options.split, out)
 
 
 def _convert_source(source: Path, out: Path, how: dict[str, Any], force: bool) -> dict[str, Any]:
@@ -304,16 +275,6 @@ def _held_out(split: str | None, out: Path) -> dict[str, Any]:
     if split is None:
         return {}
     return {"test": _summary(open_partition(out / "test.parts", require_labels=False))}
-
-
-def _show_plan(plan: TablePlan) -> None:
-    lines = list(plan.report)
-    for name, columns in plan.columns.items():
-        lines.append(f"{name}: {len(columns)} columns, {sum(c['features'] for c in columns)} features")
-        lines += [f"  {_column_line(record)}" for record in columns]
-    held = "" if plan.test is None else f" and {len(plan.test.alignment.ids)} held out"
-    lines.append(f"nothing written: {len(plan.alignment.ids)} rows{held}, {plan.task}")
-    say("\n".join(lines))
 
 
 def _type_lines(columns: list[dict[str, Any]]) -> list[str]:
@@ -385,24 +346,25 @@ def _summary(partition: Partition) -> dict[str, Any]:
     }
 
 
-def _show_json(summary: dict[str, Any]) -> None:
-    print_json(summary, indent=None)
-
-
-def _show(summary: dict[str, Any]) -> None:
-    # Plain text: a name in brackets must not be taken for markup.
-    lines = [
-        *summary.get("report", ()),
-        f"{summary['partition']}: {summary['n_samples']} rows, {summary['n_features']} features, "
-        f"{summary['task']}",
-    ]
-    for party in summary["parties"]:
+def _lines(told: dict[str, Any]) -> Iterator[str]:
+    """What was converted; of a partition that is only planned, how its columns are read."""
+    yield from told.get("report", ())
+    columns = dict(told.get("columns", {}))
+    if "partition" in told:
+        yield (
+            f"{told['partition']}: {told['n_samples']} rows, {told['n_features']} features, {told['task']}"
+        )
+    for party in told.get("parties", ()):
         stored = f"csr, {party['nnz']} non-zeros" if party["kind"] == "csr" else "dense"
-        lines.append(f"  {party['name']}: {party['n_features']} features, {stored}, {party['dtype']}")
-        lines += [f"    {line}" for line in _type_lines(summary.get("columns", {}).get(party["name"], []))]
-    if summary["classes"] is not None:
-        named = (f"{name} -> {c} ({n} rows)" for c, (name, n) in enumerate(summary["classes"].items()))
-        lines.append(f"  labels: {', '.join(named)}")
-    if "test" in summary:
-        lines.append(f"{summary['test']['partition']}: {summary['test']['n_samples']} rows held out")
-    say("\n".join(lines))
+        yield f"  {party['name']}: {party['n_features']} features, {stored}, {party['dtype']}"
+        yield from (f"    {line}" for line in _type_lines(columns.pop(party["name"], [])))
+    for name, own in columns.items():
+        yield f"  {name}: {len(own)} columns, {sum(column['features'] for column in own)} features"
+        yield from (f"    {line}" for line in _type_lines(own))
+    if told.get("classes"):
+        named = (f"{name} -> {c} ({n} rows)" for c, (name, n) in enumerate(told["classes"].items()))
+        yield f"  labels: {', '.join(named)}"
+    if "test" in told:
+        yield f"{told['test']['partition']}: {told['test']['n_samples']} rows held out"
+    if "partition" not in told:
+        yield f"nothing written: {told['n_samples']} rows, {told['task']}"

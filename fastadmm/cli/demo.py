@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from fastadmm.cli.app import app
-from fastadmm.cli.options import JSON, flag, option
-from fastadmm.cli.tables import grid, show
-from fastadmm.cli.terminal import print_json, say
+from fastadmm.cli.options import FORCE, written
+from fastadmm.cli.terminal import grid, say, show
 
 _NEXT = """
 Try next:
@@ -25,16 +24,11 @@ The model, proved again by a second and plain implementation:
 
 @app.command()
 def demo(
-    out: Path = option("Directory to create.", "--out", "-o", default=Path("demo-run")),
-    force: bool = flag("Replace an older demo.", "--force"),
-    as_json: bool = JSON,
+    out: Path = written("DIR", Path("demo-run")),
+    force: bool = FORCE,
 ) -> None:
     """Run a demo: three laboratories train a joint model, on real data, in seconds."""
     from fastadmm.cli.demo_run import STORY, run_demo
-
-    if as_json:
-        print_json(run_demo(out, force=force, say=lambda text: None))
-        return
     from fastadmm.files.atomic import shown
 
     say(STORY)

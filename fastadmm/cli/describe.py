@@ -22,7 +22,7 @@ from fastadmm.store.elements import read_attribute
 from fastadmm.store.h5file import read_h5
 from fastadmm.store.label_file import LABELS_TYPE, LabelData, open_labels
 from fastadmm.store.manifest import MANIFEST, SHARDS
-from fastadmm.store.model import PARTY_MODEL, open_shared_part
+from fastadmm.store.model import open_shared_part
 from fastadmm.store.partition import open_partition
 from fastadmm.store.party_file import PARTY_TYPE, PartyData, open_party
 
@@ -75,24 +75,8 @@ def _file(path: Path, check: bool) -> dict[str, Any]:
         )
     with read_h5(path) as file:
         version = read_attribute(file, "encoding-version", str)
-        attributes = {str(key): _plain(value) for key, value in file.attrs.items()}
-    table = {}
-    if kind == PARTY_MODEL:
-        from fastadmm.runs.coefficients import read_coefficients
-
-        with suppress(FormatError):  # what is incomplete is listed all the same
-            table = {"coefficients": read_coefficients(path).to_dict()}
-    return {"kind": "hdf5", "encoding": kind, "version": version, "attributes": attributes, **table}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    if isinstance(value, (np.generic, np.ndarray)):
-        return _plain(value.tolist())
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
+        attributes = {str(key): np.asarray(value).tolist() for key, value in file.attrs.items()}
+    return {"kind": "hdf5", "encoding": kind, "version": version, "attributes": attributes}
 
 
 def _of(what: Any, *names: str) -> dict[str, Any]:
@@ -202,18 +186,12 @@ def _last_round(path: Path) -> dict[str, Any] | None:
         if not path.exists():
             return None
         require_regular(path)
-        with open(path, "rb") as stream:
-            # A record is well below 1 MB: the end of the log is enough, however long the run was.
-            size = stream.seek(0, os.SEEK_END)
-            stream.seek(max(0, size - (1 << 20)))
-            lines = stream.read().split(b"\n")
+        lines = path.read_bytes().split(b"\n")
     for line in reversed(lines):
-        try:
+        with suppress(ValueError):
             record = json_of(line)
-        except ValueError:
-            continue
-        if isinstance(record, dict):
-            return record
+            if isinstance(record, dict):
+                return record
     return None
 
 

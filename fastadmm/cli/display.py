@@ -70,7 +70,7 @@ class ProgressDisplay(_Line):
         self.draw(progress_line(self._recent, self._target, 80))
 
     def stop(self) -> None:
-        """End the rounds."""
+        """End the rounds; the last one stays."""
         if self._last:
             self.note(self._last)
             self._last = ""
@@ -94,19 +94,12 @@ class OwnerRounds(_Line):
 
 
 class Coalitions(_Line):
-    """Shows coalitions, until it is left."""
-
-    def __enter__(self) -> Coalitions:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.stop()
+    """Shows coalitions."""
 
     def coalition(self, names: list[str], coalition: Any, done: int, total: int) -> None:
         """Show that one coalition is done."""
         who = " + ".join(names[m] for m in coalition.members) or "nobody"
-        name, value = next((n, v) for n, v in coalition.metrics.items() if v is not None)
-        self.draw(f"{done}/{total} coalitions · {who}: {name.replace('_', ' ')} {value:.5f}")
+        self.draw(f"{done}/{total} coalitions · {who}")
 
 
 def make_display(quiet: bool, of: Any = ProgressDisplay) -> Any:

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.options import FORCE, INFINITE_EPSILON, argument, flag, option
 from fastadmm.cli.terminal import say
 from fastadmm.errors import ConfigError
 
 
 @app.command()
 def export(
-    model: Path = argument("Run directory or model directory."),
-    out: Path = option(
-        "File to write; its ending sets the format: .json or .onnx, of one party .h5.",
-        "--out",
-        "-o",
-        default=...,
-    ),
-    party: str | None = option(
-        "Export only this party's part (default: the whole model; all parties should agree)."
-    ),
-    allow_infinite_epsilon: bool = INFINITE_EPSILON,
-    force: bool = FORCE,
+    model: Path = opt.argument("Run directory or model directory."),
+    out: Path = opt.written(default=...),
+    party: str | None = opt.PARTY,
+    allow_infinite_epsilon: bool = opt.INFINITE_EPSILON,
+    force: bool = opt.FORCE,
 ) -> None:
-    """Export one party's part (HDF5) or the whole model (JSON, ONNX)."""
+    """Export the whole model, as OUT ends in .json or .onnx, or one party's part, a .h5."""
     from fastadmm.runs.export import export_model, export_party
 
     if party is None:
@@ -38,9 +31,9 @@ def export(
 
 @app.command(name="import")
 def import_part(
-    file: Path = argument("A party's .h5, from 'fastadmm export --party'."),
-    model: Path = argument("Run directory or model directory."),
-    force: bool = flag("Replace a different file of this party.", "--force"),
+    file: Path = opt.argument("A party's .h5, from 'fastadmm export --party'."),
+    model: Path = opt.argument("Run directory or model directory."),
+    force: bool = opt.FORCE,
 ) -> None:
     """Put a party's exported part back into its model, with the same bytes."""
     from fastadmm.runs.export import import_party
@@ -50,18 +43,18 @@ def import_part(
 
 @app.command()
 def serve(
-    model: Path = argument("Run or model directory, or one party's file of a model."),
-    party: str | None = option("With a directory: serve only this party's contributions."),
-    combine: bool = flag("Only add up contributions, without reading weights.", "--combine"),
-    host: str = option("Address to listen on; 0.0.0.0 means all.", default="127.0.0.1"),
-    allow_host: list[str] | None = option(
+    model: Path = opt.argument("Run or model directory, or one party's file of a model."),
+    party: str | None = opt.PARTY,
+    combine: bool = opt.flag("Only add up contributions, without reading weights.", "--combine"),
+    address: str = opt.option("Address to listen on; 0.0.0.0 means all.", default="127.0.0.1"),
+    allow_host: list[str] | None = opt.option(
         "Also answer requests sent to this name; may be repeated. (default: names of this machine "
-        "for itself, and --host)",
+        "for itself, and --address)",
         metavar="NAME",
     ),
-    port: int = option("Port; 0 chooses a free one.", default=8000, min=0, max=65535),
-    allow_infinite_epsilon: bool = INFINITE_EPSILON,
-    max_rows: int = option("Largest number of rows in a request.", default=10_000),
+    port: int = opt.option("Port; 0 chooses a free one.", default=8000, min=0, max=65535),
+    allow_infinite_epsilon: bool = opt.INFINITE_EPSILON,
+    max_rows: int = opt.option("Largest number of rows in a request.", default=10_000),
 ) -> None:
     """Score rows over HTTP: predictions, or one party's contributions, from JSON rows."""
     try:
@@ -73,10 +66,10 @@ def serve(
     from fastadmm.runs.service_app import LOCAL_NAMES, listen, make_app, run_server
 
     service = open_service(model, party, combine, max_rows, allow_infinite_epsilon=allow_infinite_epsilon)
-    own = [] if host in ("0.0.0.0", "::", "") else [host]
+    own = [] if address in ("0.0.0.0", "::", "") else [address]
     web = make_app(service, [*LOCAL_NAMES, *own, *(allow_host or ())])
-    sock = listen(host, port)
-    where = f"[{host}]" if ":" in host else host
+    sock = listen(address, port)
+    where = f"[{address}]" if ":" in address else address
     what = ", ".join(service.describe()["parties"])
     line = f"serving {what} at http://{where}:{sock.getsockname()[1]} (API: /openapi.json)"
     run_server(web, sock, lambda: say(line))

@@ -1,48 +1,41 @@
-"""``fastadmm federate``: training between organisations over NVFlare."""
+"""``fastadmm federate`` and ``coordinator``: training between organisations, over a network or by files."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from fastadmm.cli import options as opt
 from fastadmm.cli.agent import status
-from fastadmm.cli.app import new_group, share
-from fastadmm.cli.coefficients import COVARIANCE, LEVEL
-from fastadmm.cli.convert import Beside, Task
-from fastadmm.cli.coordinator import group as by_hand
-from fastadmm.cli.options import (
-    JSON,
-    Ids,
-    argument,
-    flag,
-    given_options,
-    option,
-    plain_values,
-    seconds_of,
-    with_options,
-)
+from fastadmm.cli.app import new_group
+from fastadmm.cli.columns import COVARIANCE, LEVEL
+from fastadmm.cli.convert import LIKE, Beside
 from fastadmm.cli.terminal import say
-from fastadmm.errors import ConfigError, FastadmmError, WaitingError
+from fastadmm.cli.worth import LABEL_PARTY, LEAVE_ONE_OUT, METRIC
+from fastadmm.errors import ConfigError, WaitingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fastadmm.between.train import StepResult
     from fastadmm.solver.history import RoundRecord
 
 T = TypeVar("T")
 
 group = new_group(
-    "federate", "Between organisations, over NVFlare with mutual TLS: align, train, evaluate, predict."
+    federate="Between organisations, over NVFlare with mutual TLS: align, train, evaluate, predict.",
+    coordinator="The coordinator's side of training, over exchanged files or as 'federate'.",
 )
 
-_KIT = argument("A startup kit, as `nvflare provision` writes it.")
+_KIT = opt.argument("A startup kit, as `nvflare provision` writes it.")
 
 
 def _say(line: str) -> None:
     say(line, error=True)
 
 
-_WAIT = option("How long to ask again for approvals, such as 30m or 1h. (default: 0)", metavar="TIME")
+_TASK = opt.written("DIR", ...)
+_WAIT = opt.option("How long to ask again for approvals, such as 30m or 1h. (default: 0)", metavar="TIME")
 
 #: Seconds between two questions to parties whose answer is missing, at first and at most.
 _FIRST, _PAUSE = 0.5, 10.0
@@ -54,7 +47,7 @@ def _waiting(wait: str | None, go: Callable[[], T]) -> T:
 
     from fastadmm.between.socket import Lost
 
-    end = time.monotonic() + (0.0 if wait is None else seconds_of(wait, "--wait"))
+    end = time.monotonic() + (0.0 if wait is None else opt.seconds_of(wait, "--wait"))
     told, pause = set[str](), _FIRST
     while True:
         try:
@@ -74,9 +67,9 @@ def _waiting(wait: str | None, go: Callable[[], T]) -> T:
 @group.command()
 def harden(
     kit: Path = _KIT,
-    socket: Path | None = option(
-        "Socket between NVFlare's process and the agent (at the server: the coordinator). "
-        "Default: /run/fastadmm/SITE.sock."
+    socket: Path | None = opt.option(
+        "Unix socket of the agent, or a directory for files. (default: /run/fastadmm/SITE.sock)",
+        metavar="PATH",
     ),
 ) -> None:
     """Replace NVFlare's defaults in a kit: rights, classes that jobs may use, file modes."""
@@ -90,7 +83,7 @@ def harden(
 @group.command()
 def check(
     kit: Path = _KIT,
-    private: list[Path] | None = option(
+    private: list[Path] | None = opt.option(
         "What NVFlare's user must not read: data, labels, ledger, agent's directory; repeatable.",
         metavar="PATH",
     ),
@@ -112,11 +105,13 @@ group.command()(status)
 
 @group.command()
 def train(
-    config: Path = argument("Settings of 'fastadmm train', and an address per party.", metavar="CONFIG.toml"),
-    out: Path = option("Directory of the run; an existing run is continued.", "--out", "-o", default=...),
+    config: Path = opt.argument(
+        "Settings of 'fastadmm train', and an address per party.", metavar="CONFIG.toml"
+    ),
+    out: Path = _TASK,
     wait: str | None = _WAIT,
-    quiet: bool = flag("Do not print rounds.", "--quiet", "-q"),
-    as_json: bool = flag("Print the result as JSON.", "--json"),
+    quiet: bool = opt.QUIET,
+    as_json: bool = opt.JSON,
 ) -> int:
     """Start a run, or continue it, until the model is certified."""
     from fastadmm.between.train import federate as go
@@ -133,25 +128,23 @@ def train(
     return report_result(_waiting(wait, lambda: go(config, out, _say, rounds)), out, as_json)
 
 
-_CONFIG = argument("Configuration with an address per party.", metavar="CONFIG.toml")
-_RUN = argument("Run of 'federate train'.", metavar="RUN")
-_TASK = option("Directory of the task; an existing task is continued.", "--out", "-o", default=...)
-_OWN = option("The label holder's own features of these rows, if it has any.", metavar="PARTY.h5")
+_CONFIG = opt.argument("Configuration with an address per party.", metavar="CONFIG.toml")
+_RUN = opt.argument("Run of 'federate train'.", metavar="RUN")
 
 
 @group.command()
-@with_options()
+@opt.with_options()
 def align(
     config: Path = _CONFIG,
-    table: Path = argument("CSV or Parquet table with your ids.", metavar="TABLE"),
-    id: str = option("Id column.", "--id", default=..., metavar="NAME"),
+    table: Path = opt.argument("CSV or Parquet table with your ids.", metavar="TABLE"),
+    id: str = opt.option(opt.ID.help, "--id", default=..., metavar="NAME"),
     out: Path = _TASK,
-    label: str | None = option("Column of labels: writes labels.h5 of the common rows.", metavar="NAME"),
-    task: Task = option("What labels are: classes, or a number to predict.", default=Task.auto),
-    positive: str | None = option("Label that is counted: class 1.", metavar="VALUE"),
-    like: Path | None = option("Label file whose classes to use, for test rows.", metavar="LABELS.h5"),
+    label: str | None = opt.LABEL,
+    task: opt.Task = opt.TASK,
+    positive: str | None = opt.POSITIVE,
+    like: Path | None = LIKE,
     *,
-    spelled: Ids,
+    spelled: opt.OneTable,
     beside: Beside,
     wait: str | None = _WAIT,
 ) -> None:
@@ -165,11 +158,11 @@ def align(
 
     if like is not None and label is None:
         raise ConfigError("--like: belongs to --label")
-    if label is None and (given := given_options(beside)):
+    if label is None and (given := opt.given_options(beside)):
         raise ConfigError(f"{given[0]}: is kept beside the labels: name them with --label")
     if positive is not None and (like is not None or label is None):
         raise ConfigError("--positive: belongs to --label, and --like has it already")
-    how = plain_values(spelled)
+    how = opt.plain_values(spelled)
     ids = file_ids(table, id, Layout(spelled.separator), how["duplicates"], spelled.id_pattern)
     alignment, report = _waiting(wait, lambda: federate_align(config, ids, out, _say))
     say("\n".join([*report, f"{out / ROWS}: {len(alignment.ids)} rows, {alignment.digest}"]))
@@ -184,7 +177,7 @@ def align(
             task=task.value,
             positive=positive,
             like=like,
-            **plain_values(beside),
+            **opt.plain_values(beside),
         )
         say(f"{out / 'labels.h5'}: labels of these rows")
         say(look("label", place=shown(table), column=label))
@@ -193,7 +186,7 @@ def align(
 @group.command()
 def labels(
     config: Path = _CONFIG,
-    labels: Path = argument("Label file from 'fastadmm scorecard labels'.", metavar="LABELS.h5"),
+    labels: Path = opt.argument("Label file from 'fastadmm scorecard labels'.", metavar="LABELS.h5"),
     out: Path = _TASK,
     wait: str | None = _WAIT,
 ) -> None:
@@ -208,9 +201,9 @@ def labels(
 def predict(
     config: Path = _CONFIG,
     run: Path = _RUN,
-    rows: Path = argument("Which rows: rows.json of 'federate align', or a label file.", metavar="ROWS"),
+    rows: Path = opt.argument("Which rows: rows.json of 'federate align', or a label file.", metavar="ROWS"),
     out: Path = _TASK,
-    own: Path | None = _OWN,
+    own: Path | None = opt.OWN,
     wait: str | None = _WAIT,
 ) -> None:
     """Ask every party for its share of the rows' scores, and add them up."""
@@ -224,11 +217,11 @@ def predict(
 def evaluate(
     config: Path = _CONFIG,
     run: Path = _RUN,
-    test: Path = argument("Label file of the test rows.", metavar="LABELS.h5"),
+    test: Path = opt.argument("Label file of the test rows.", metavar="LABELS.h5"),
     out: Path = _TASK,
-    own: Path | None = _OWN,
+    own: Path | None = opt.OWN,
     wait: str | None = _WAIT,
-    as_json: bool = JSON,
+    as_json: bool = opt.JSON,
 ) -> None:
     """Measure the model on rows whose features the parties have."""
     from fastadmm.between.predict import federate_evaluate
@@ -246,11 +239,11 @@ def infer(
     level: float = LEVEL,
     covariance: str = COVARIANCE,
     wait: str | None = _WAIT,
-    as_json: bool = JSON,
+    as_json: bool = opt.JSON,
 ) -> None:
     """Compute standard errors: each party learns its own, you get the tests and the fit."""
     from fastadmm.between.predict import federate_infer
-    from fastadmm.cli.coefficients import print_inference
+    from fastadmm.cli.columns import print_inference
 
     how: dict[str, Any] = {"covariance": covariance, "level": level, "say": _say}
     print_inference(_waiting(wait, lambda: federate_infer(config, run, out, **how)), as_json)
@@ -259,13 +252,13 @@ def infer(
 @group.command()
 def worth(
     config: Path = _CONFIG,
-    test: Path = argument("Label file of the test rows.", metavar="LABELS.h5"),
+    test: Path = opt.argument("Label file of the test rows.", metavar="LABELS.h5"),
     out: Path = _TASK,
-    metric: str | None = option("Same as in 'fastadmm worth': auc, log_loss, r2 and others."),
-    label_party: str | None = option("Party of the label holder. (default: the first)", metavar="NAME"),
-    leave_one_out: bool = flag("Only 2 M + 2 coalitions, and no Shapley values.", "--leave-one-out"),
+    metric: str | None = METRIC,
+    label_party: str | None = LABEL_PARTY,
+    leave_one_out: bool = LEAVE_ONE_OUT,
     wait: str | None = _WAIT,
-    as_json: bool = JSON,
+    as_json: bool = opt.JSON,
 ) -> None:
     """Measure what each party adds: one run for each coalition, and one approval for all of them."""
     from fastadmm.cli.worth import print_worth
@@ -281,28 +274,83 @@ def worth(
 
 @group.command()
 def demo(
-    keep: Path | None = option("Directory to create and keep, with every file.", metavar="DIR"),
+    keep: Path | None = opt.option("Directory to create and keep, with every file.", metavar="DIR"),
 ) -> None:
     """Try it on this machine: three laboratories, each its own process, one killed on the way."""
     from contextlib import nullcontext
     from tempfile import TemporaryDirectory
 
-    from fastadmm.cli.federate_demo import made, run_federate_demo
+    from fastadmm.cli.federate_demo import run_federate_demo
+    from fastadmm.files.atomic import storage_errors
 
-    with TemporaryDirectory(prefix="fastadmm-") if keep is None else nullcontext(made(keep)) as directory:
-        result = run_federate_demo(Path(directory), say)
-    metrics = result["metrics"]
-    say(
-        f"\n{result['message']}, in {result['seconds']:.0f} s; weights "
-        f"{'equal' if result['same'] else 'DIFFER FROM'} those of one process to the last bit, predictions "
-        f"{'equal' if result['same_predictions'] else 'DIFFER FROM'} its predictions byte for byte\n"
-        f"test patients: log loss {metrics['log_loss']:.4f}, accuracy {metrics['accuracy']:.4f}\n"
-        "Here all processes run as you; between organisations each has a user of its own."
-    )
-    say("all processes have ended" + (f"; files: {keep}" if keep else "; all files are removed"))
-    for key, what in (("same", "weights"), ("same_predictions", "predictions")):
-        if not result[key]:
-            raise FastadmmError(f"federate demo: {what} differ from those of one process; please report it")
+    if keep is not None:
+        with storage_errors(keep):
+            keep.mkdir(mode=0o700, parents=True)
+    with TemporaryDirectory(prefix="fastadmm-") if keep is None else nullcontext(keep) as directory:
+        run_federate_demo(Path(directory).absolute(), say)
 
 
-share(group, by_hand)
+def _settings() -> Any:
+    from fastadmm.settings.keys import PRIVACY, SETTINGS
+
+    own = [s for s in SETTINGS.values() if s.role != "data" and "exchange" not in s.refused]
+    return opt.common(own), PRIVACY.values()
+
+
+@group.command()
+@opt.with_options(_settings)
+def start(
+    labels: Path = opt.argument("Label file (labels.h5 of a partition)."),
+    party: list[str] = opt.option(opt.PARTY.help, default=..., metavar="NAME"),
+    out: Path = opt.written("DIR", ...),
+    *,
+    options: dict[str, Any],
+    config: Path | None = opt.CONFIG,
+    own: Path | None = opt.OWN,
+) -> None:
+    """Start a run: write the first request for each --party, given in the model's order."""
+    from fastadmm.between.train import coordinator_start
+    from fastadmm.cli.options import settings_of
+    from fastadmm.files.atomic import shown
+    from fastadmm.runs.config import read_config
+
+    base = read_config(config) if config is not None else {}
+    base.pop("provenance", None)
+    place = shown(config) if config is not None else "command line"
+    with settings_of(config):
+        _show(coordinator_start(labels, party, out, base, place, options=options, own=own))
+
+
+@group.command()
+def step(
+    run: Path = opt.argument("Directory of 'fastadmm coordinator start'."),
+    messages: list[Path] | None = opt.argument(
+        "Messages received from parties.", default=None, metavar="[MESSAGE.msg]..."
+    ),
+    as_json: bool = opt.JSON,
+) -> int:
+    """Read messages and continue: write new requests or, at the end, the model."""
+    from fastadmm.between.train import coordinator_step
+    from fastadmm.cli.train import report_result
+
+    result = coordinator_step(run, messages or [])
+    if result.document is None:
+        _show(result)
+        return 0
+    return report_result(result.document, run, as_json)
+
+
+@group.command()
+def repair(
+    run: Path = opt.argument("Directory of 'fastadmm coordinator start'."),
+) -> None:
+    """Discard all messages and ask for them again; parties repeat their answers."""
+    from fastadmm.between.train import coordinator_repair
+
+    _show(coordinator_repair(run))
+
+
+def _show(result: StepResult) -> None:
+    for note in result.notes:
+        say(note)
+    say(f"rounds done: {result.n_rounds}")

@@ -1,8 +1,7 @@
-"""The demonstration of ``fastadmm federate``: that of ``demo``, each laboratory a process of its own."""
+"""``fastadmm federate demo``: the tables of ``demo``, each laboratory a process of its own."""
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import time
@@ -10,142 +9,102 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from fastadmm.between.consent import agree, asked_files
-from fastadmm.between.predict import PREDICTIONS, federate_evaluate
 from fastadmm.between.train import federate
-from fastadmm.cli.demo_run import LAMBDA, PARTIES, run_demo
-from fastadmm.errors import StorageError, WaitingError
-from fastadmm.files.atomic import storage_errors, write_toml
-from fastadmm.runs.predict import predict_partition, write_predictions
+from fastadmm.cli.demo_run import LAMBDA, PARTIES, STORY, convert_tables
+from fastadmm.errors import FastadmmError, StorageError, WaitingError
+from fastadmm.files.atomic import shown, write_toml
+from fastadmm.runs.config import make_config
+from fastadmm.runs.train import start_run
 from fastadmm.solver.history import RoundRecord
 from fastadmm.store.model import open_model, open_party_model
 
 _AGENT = (sys.executable, "-P", "-c", "from fastadmm.cli.start import main; main()", "agent", "run")
 
-#: Who is killed.
-_VICTIM = PARTIES[1]
-
+#: How long an agent may take to listen.
 _SECONDS = 150.0
 
 
-def made(directory: Path) -> Path:
-    """The directory, new."""
-    with storage_errors(directory):
-        directory.mkdir(mode=0o700, parents=True)
-    return directory.absolute()
+class _Laboratory:
+    """A party's process, with files and a socket of its own."""
 
+    def __init__(self, home: Path, data: Path, socket: Path) -> None:
+        self.home, self.data, self.socket = home, data, socket
+        self.state, self.log = home / "state", home / "log.txt"
+        home.mkdir(mode=0o700)
+        self.start()
 
-def run_federate_demo(directory: Path, say: Callable[[str], None]) -> dict[str, Any]:
-    """Start, train, kill a party, go on, evaluate, and compare with one process; no process is left."""
-    begin = time.monotonic()
-    whole = directory / "one-process"
-    run_demo(whole, say=lambda line: None)
-    with TemporaryDirectory(prefix="fastadmm-") as sockets, ExitStack() as stack:  # their paths must be short
-        project = _Project(directory, Path(sockets), say)
-        stack.callback(project.close)
-        document, evaluation = project.train(), project.score()
-    parts = [next(project.state(name).glob(f"*/{name}.h5")) for name in PARTIES]
-    with open(whole / PREDICTIONS, "w", encoding="utf-8", newline="") as file:
-        write_predictions(file, predict_partition(whole / "run", whole / "test.parts"))
-    predicted = (project.home / "evaluated" / PREDICTIONS).read_bytes()
-    return {
-        "same": all(
-            open_party_model(part)[0].weights.tobytes() == one.weights.tobytes()
-            for part, one in zip(parts, open_model(whole / "run").parties, strict=True)
-        ),
-        "same_predictions": predicted == (whole / PREDICTIONS).read_bytes(),
-        "metrics": evaluation["metrics"],
-        "message": document["message"],
-        "seconds": time.monotonic() - begin,
-    }
+    def start(self) -> None:
+        """Start the agent."""
+        where = ["--data", self.data, "--state", self.state, "--socket", self.socket, "--threads", "1"]
+        with open(self.log, "ab") as log:
+            command = [*_AGENT, *map(str, where)]
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
-
-class _Project:
-    """A directory per organisation, each with its own files and no others, and the steps."""
-
-    def __init__(self, directory: Path, sockets: Path, say: Callable[[str], None]) -> None:
-        self.directory, self.say, self.home = directory, say, directory / "coordinator"
-        self.sockets = {name: sockets / f"{name}.sock" for name in PARTIES}
-        self.agents: dict[str, subprocess.Popen[bytes]] = {}
-        for name, own in {"coordinator": "labels", **dict(zip(PARTIES, PARTIES))}.items():
-            made(directory / name)
-            for kind in ("train", "test"):
-                source = directory / "one-process" / f"{kind}.parts" / f"{own}.h5"
-                shutil.copyfile(source, directory / name / f"{kind}.h5")
-        say("files: each laboratory has measurements of the patients, the coordinator has diagnoses")
-        self.config = self.home / "project.toml"
-        addresses = {name: f"unix:{socket}" for name, socket in self.sockets.items()}
-        write_toml(
-            self.config,
-            {"data": str(self.home / "train.h5"), "lambda": LAMBDA, "federation": {"parties": addresses}},
-        )
-        for name in PARTIES:
-            self.start(name)
-        say("fastadmm agent run: each laboratory's own process, which has approved nothing yet")
-
-    def state(self, name: str) -> Path:
-        """The agent's directory."""
-        return self.directory / name / "state"
-
-    def start(self, name: str) -> None:
-        """Start the agent of a laboratory; until it answers."""
-        home, socket = self.directory / name, self.sockets[name]
-        where = ["--state", str(self.state(name)), "--socket", str(socket), "--threads", "1"]
-        with open(home / "log.txt", "ab") as log:
-            command = [*_AGENT, "--data", str(home / "train.h5"), *where]
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        self.agents[name] = process
+    def wait(self) -> None:
+        """Wait until the agent listens."""
         until = time.monotonic() + _SECONDS
-        while not socket.is_socket():
-            if time.monotonic() > until or process.poll() is not None:
-                raise StorageError(f"{home / 'log.txt'}: the agent of {name} ended early; this says why")
+        while not self.socket.is_socket():
+            if time.monotonic() > until or self.process.poll() is not None:
+                raise StorageError(f"{shown(self.log)}: the agent of {self.home.name} ended early")
             time.sleep(0.05)
 
-    def kill(self, name: str) -> None:
-        """As a failure of its machine does."""
-        self.agents[name].kill()
-        self.agents[name].wait()
-        self.sockets[name].unlink(missing_ok=True)  # which it could not do itself
+    def kill(self) -> None:
+        """End the agent as a failure of its machine does."""
+        self.process.kill()
+        self.process.wait()
+        self.socket.unlink(missing_ok=True)  # which it could not do itself
 
-    def close(self) -> None:
-        """End all agents."""
-        for name in self.agents:
-            self.kill(name)
+    def approve(self) -> None:
+        """Approve what was asked for, as its owner does after looking at it."""
+        (asked,) = asked_files(self.state)
+        agree(asked, self.data, self.state)
 
-    def train(self) -> dict[str, Any]:
-        """Begin the run, approve it, train, and kill a party meanwhile."""
+    def weights(self) -> bytes:
+        """The party's part of the model, which only the party has."""
+        (part,) = self.state.glob(f"*/{self.home.name}.h5")
+        return open_party_model(part)[0].weights.tobytes()
+
+
+def run_federate_demo(directory: Path, say: Callable[[str], None]) -> None:
+    """Start, train, kill a party, go on, and compare with one process; no process is left."""
+    say(STORY)
+    train, _ = convert_tables(directory, lambda line: None)
+    start_run(make_config({"data": str(train.path), "lambda": LAMBDA}), directory / "one-process")
+    with TemporaryDirectory(prefix="fastadmm-") as sockets, ExitStack() as stack:  # their paths must be short
+        labs = {}
+        for name in PARTIES:
+            data = train.path / f"{name}.h5"
+            labs[name] = _Laboratory(directory / name, data, Path(sockets) / f"{name}.sock")
+            stack.callback(labs[name].kill)
+        for lab in labs.values():
+            lab.wait()
+        say("fastadmm agent run: each laboratory's own process, which has approved nothing yet")
+        config, victim = directory / "project.toml", labs[PARTIES[1]]
+        addresses = {name: f"unix:{lab.socket}" for name, lab in labs.items()}
+        labels = str(train.path / "labels.h5")
+        write_toml(config, {"data": labels, "lambda": LAMBDA, "federation": {"parties": addresses}})
 
         def rounds(record: RoundRecord) -> None:
             if record.round == 1:
-                self.kill(_VICTIM)
-                self.say(f"kill -9: the agent of {_VICTIM}, after the first round")
-                self.start(_VICTIM)
-                self.say(f"the agent of {_VICTIM} is started again, as its system would; all go on")
+                victim.kill()
+                say(f"kill -9: the agent of {victim.home.name}, after the first round")
+                victim.start()
+                victim.wait()
+                say("it is started again, as its system would do; all go on")
 
-        what = "fastadmm federate train project.toml -o run"
-        return self.approved(what, lambda: federate(self.config, self.home / "run", self.say, rounds))
-
-    def score(self) -> dict[str, Any]:
-        """Measure on the test patients."""
-        what, out = (
-            "fastadmm federate evaluate project.toml run test.h5 -o evaluated",
-            self.home / "evaluated",
-        )
-        files = self.config, self.home / "run", self.home / "test.h5", out
-        return self.approved(what, lambda: federate_evaluate(*files, say=self.say), rows="test.h5")
-
-    def approved(self, what: str, go: Callable[[], dict[str, Any]], **named: str) -> dict[str, Any]:
-        """A command that nobody has approved yet, and again after each owner has looked at it."""
-        self.say(what)
+        say("fastadmm federate train project.toml -o run")
         try:
-            return go()
+            federate(config, directory / "run", say, rounds)
         except WaitingError as error:
-            self.say(f"  waiting: {error}")
-        for name in PARTIES:
-            own = {key: self.directory / name / file for key, file in named.items()}
-            (asked,) = asked_files(self.state(name))
-            agree(asked, self.directory / name / "train.h5", self.state(name), **own)
-        self.say("fastadmm agent approve: at each laboratory, what it was asked for; then the same again")
-        return go()
+            say(f"  waiting: {error}")
+        for lab in labs.values():
+            lab.approve()
+        say("fastadmm agent approve: at each laboratory; then the same again")
+        document = federate(config, directory / "run", say, rounds)
+        found = [lab.weights() for lab in labs.values()]
+    if found != [part.weights.tobytes() for part in open_model(directory / "one-process").parties]:
+        raise FastadmmError("federate demo: weights differ from those of one process; please report it")
+    say(f"{document['message']}; weights equal those of one process to the last bit")
+    say("Here all processes ran as you, and have ended; between organisations each has a user of its own.")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.options import JSON, argument, option, with_options
-from fastadmm.cli.tables import grid, show
-from fastadmm.cli.terminal import print_json, say
+from fastadmm.cli.terminal import grid, print_json, say, show
 from fastadmm.errors import ConfigError
+from fastadmm.settings.setting import declare
 
 #: Settings of a training that decide what it may reach.
 _KEYS = ("epsilon", "delta", "mechanism", "bound", "target_bound", "theta_max", "rounds", "loss", "lambda",
@@ -21,34 +23,45 @@ def _settings() -> Any:
     from fastadmm.settings.setting import settings_of
 
     declared = settings_of(OwnerSettings)
-    return [declared[key] for key in _KEYS], ()
+    return [replace(declared[key], help="") if key == "step" else declared[key] for key in _KEYS], ()
+
+
+#: Largest T to try when looking for the best.
+_MOST_ROUNDS = 1000
+
+
+@dataclass(frozen=True)
+class _Assumed:
+    """What is assumed beside a curvature."""
+
+    parameters: int = declare("data", "with --curvature: number of parameters", sign="positive", default=10)
+    distance: float = declare("data", "with --curvature: norm of the best", sign="positive", default=1.0)
 
 
 @app.command()
-@with_options(_settings)
+@opt.with_options(_settings)
 def forecast(
-    data: Path | None = argument("Directory of owners, for names and sizes; or use --owners.", default=None),
-    owners: str | None = option("Owners, such as a:900:1,b:500:1", metavar="NAME:N:EPS,..."),
-    pilot: Path | None = option("Directory of owners with public rows of the same kind."),
-    curvature: str | None = option(
+    data: Path | None = opt.argument(
+        "Directory of owners, for names and sizes; or use --owners.", default=None
+    ),
+    owners: str | None = opt.option("Owners, such as a:900:1,b:500:1", metavar="NAME:N:EPS,..."),
+    pilot: Path | None = opt.option("Directory of owners with public rows of the same kind."),
+    curvature: str | None = opt.option(
         "Instead of --pilot: assumed smallest and largest curvature.", metavar="L,BETA"
     ),
-    parameters: int | None = option("With --curvature: number of parameters. (default: 10)"),
-    distance: float | None = option("With --curvature: norm of the best parameters. (default: 1)"),
     *,
+    assumed: _Assumed,
     options: dict[str, Any],
-    max_rounds: int = option("Largest T to try when looking for the best.", default=1000),
-    as_json: bool = JSON,
+    as_json: bool = opt.JSON,
 ) -> None:
     """Forecast a model's quality from owners' sizes and budgets: who should join, how long to train."""
     from fastadmm.owners.forecast_setup import make_forecast
 
-    given = {"parameters": parameters, "distance": distance}
-    assumed: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    if assumed and curvature is None:
-        raise ConfigError(f"--{next(iter(assumed))}: goes with --curvature; remove it")
-    found = make_forecast(options, data=data, owners=owners, pilot=pilot, curvature=curvature, **assumed)
-    document = found.to_json(max_rounds)
+    if (wrong := opt.given_options(assumed)) and curvature is None:
+        raise ConfigError(f"{wrong[0]}: goes with --curvature; remove it")
+    how: dict[str, Any] = asdict(assumed)
+    found = make_forecast(options, data=data, owners=owners, pilot=pilot, curvature=curvature, **how)
+    document = found.to_json(_MOST_ROUNDS)
     if as_json:
         print_json(document, allow_nan=False)
         return
@@ -56,7 +69,7 @@ def forecast(
 
 
 def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3g}"
+    return "–" if value is None else str(value) if isinstance(value, int) else f"{value:.3g}"
 
 
 def _show(document: dict[str, Any]) -> None:
@@ -68,17 +81,10 @@ def _show(document: dict[str, Any]) -> None:
     title = f"expected gap to the best model; pilot: {document['pilot']}"
     cells = ([name, item["rounds"], *(_number(item[part]) for part in parts)] for name, item in rows)
     show(grid(title, ("", "rounds", *parts), cells))
-    owners = (
-        (
-            owner["name"],
-            owner["n_samples"],
-            "inf" if owner["epsilon"] is None else _number(owner["epsilon"]),
-            _number(owner["marginal_value"]),
-        )
-        for owner in document["owners"]
-    )
+    keys = ("n_samples", "epsilon", "marginal_value")
+    owners = [{**owner, "epsilon": owner["epsilon"] or math.inf} for owner in document["owners"]]
     header = ("owner", "records", "epsilon", "value of joining")
-    show(grid("owners", header, owners))
+    show(grid("owners", header, ([o["name"], *(_number(o[key]) for key in keys)] for o in owners)))
     if document["leave_out"]:
         say(f"Leave out: {', '.join(document['leave_out'])}.")
     say(f"Proved bound on optimisation and noise: {_number(document['bound'])}.")

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastadmm.cli.app import app
 from fastadmm.cli.options import JSON, argument, flag
-from fastadmm.cli.tables import grid, show
-from fastadmm.cli.terminal import print_json
+from fastadmm.cli.terminal import cell, grid, print_json, show
 from fastadmm.files.escapes import printable
 
 if TYPE_CHECKING:
@@ -34,21 +33,18 @@ def inspect(
     show(*_view(found))
 
 
-#: Coefficients of a party's model file that are shown.
-_LARGEST = 10
-
-
 def _strict(value: Any) -> Any:
+    """As JSON has it, without infinities."""
     if isinstance(value, dict):
         return {str(key): _strict(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_strict(item) for item in value]
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
     if isinstance(value, float) and value - value != 0.0:  # NaN and infinities
         return None
     return value
 
-
-# --- the same document for people --------------------------------------------------------------------------
 
 _TITLES = {
     "party": "Party {name}",
@@ -61,63 +57,33 @@ _TITLES = {
     "hdf5": "{encoding} {version}",
 }
 
-#: What keys are called, where that is not their own name.
-_LABELS = {
-    "nnz": "non-zeros",
-    "memory_bytes": "in memory",
-    "file_bytes": "on disk",
-    "private_constants": "computed from its rows",
-    "kappa": "owners of a record, at most",
-    "public_share": "public rows equal to owners'",
-    "recipe": "public scaling",
-    "has_model": "model",
-    "has_report": "report",
-}
-
 #: What programs need, and what titles, sentences and tables of their own say.
 _LEFT_OUT = ("kind", "path", "digest", "content_digest", "certificate", "config", "environment", "privacy")
 
 #: What of a party or an owner only its own file is asked for.
-_NARROW = (
-    "in memory",
-    "row digest",
-    "computed from its rows",
-    "public scaling",
-    "task",
-    "checked",
-    "samples",
-)
+_NARROW = ("in memory", "row digest", "private constants", "recipe", "task", "checked", "samples")
 
 
 def _text(value: Any) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
+    if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:.6g}"
     if isinstance(value, (list, tuple)):
         return ", ".join(map(_text, value)) or "none"
-    # Names come from the user's data: control characters must not reach the terminal.
-    return printable(str(value))
+    return f"{value:.6g}" if isinstance(value, float) else cell(value)
 
 
 def _size(count: int) -> str:
-    size = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
+    size, unit = float(count), 0
+    while size >= 1000 and unit < 4:
+        size, unit = size / 1000, unit + 1
+    return f"{size:.{min(unit, 1)}f} {('B', 'kB', 'MB', 'GB', 'TB')[unit]}"
 
 
 def _told(found: dict[str, Any]) -> dict[str, Any]:
     """An object by what its keys are called: sizes in units, and what belongs together in one text."""
     told: dict[str, Any] = {}
     for key, value in found.items():
-        label = _LABELS.get(key) or str(key).removeprefix("n_").replace("_", " ")
+        label = str(key).removeprefix("n_").replace("_", " ")
         if key == "counts":
             pairs = zip(told.pop("classes"), value)
             told |= {f"class {i}": f"{_text(name)}: {count:,}" for i, (name, count) in enumerate(pairs)}
@@ -128,8 +94,9 @@ def _told(found: dict[str, Any]) -> dict[str, Any]:
             told[label] = [f"{shard['path']} ({shard['n_samples']:,} rows)" for shard in value]
         elif key == "dtype" and "storage" in told:
             told["storage"] += f" {value}"
+        elif key in ("memory_bytes", "file_bytes"):
+            told["in memory" if key == "memory_bytes" else "on disk"] = _size(value)
         elif key not in _LEFT_OUT:
-            value = _size(value) if key in ("memory_bytes", "file_bytes") else value
             told[label] = _told(value) if isinstance(value, dict) else value
     return told
 
@@ -179,9 +146,6 @@ def _view(found: dict[str, Any]) -> Iterator[RenderableType]:
     """Tables and sentences about a path: single values, each list, and what a run or a model guarantees."""
     from fastadmm.privacy.published import KEPT_BACK, is_private
 
-    rows = found.get("coefficients", {}).get("coefficients", [])
-    if rows:
-        found = {**found, "coefficients": sorted(rows, key=lambda row: -abs(row["scaled_weight"]))[:_LARGEST]}
     told = _told(found)
     if found.get("result"):
         del told["last round"]
@@ -197,8 +161,6 @@ def _view(found: dict[str, Any]) -> Iterator[RenderableType]:
         for file in table:
             yield _facts(file["file"], [])
             yield from _view(file)
-    if len(rows) > _LARGEST:
-        yield f"{len(rows) - _LARGEST} more: fastadmm coefficients"
     for part in parts:
         if constants := part.get("private_constants"):
             said = f"{', '.join(constants)}: computed from its rows, so no epsilon is proved"

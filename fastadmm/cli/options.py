@@ -12,15 +12,13 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum, StrEnum
 from functools import cached_property, update_wrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
 from fastadmm.errors import ConfigError
 from fastadmm.other_names import KEYS
-
-if TYPE_CHECKING:
-    from fastadmm.settings.setting import Setting
+from fastadmm.settings.setting import MORE, Setting, declare, kinds_of
 
 #: Names that other programs would read as what it is not.
 _NOT_CSV = (".parquet", ".json", ".jsonl", ".xlsx", ".xls", ".h5", ".npz", ".html", ".pdf", ".png", ".svg")
@@ -41,23 +39,40 @@ def flag(help: str, *names: str, panel: str | None = None) -> Any:
     return option(help, *names, default=False, panel=panel)
 
 
-#: Columns that a table on the screen shows at most; a file has all.
+def written(metavar: str = "FILE", default: Any = None, usual: str = "") -> Any:
+    """The option for what a command writes."""
+    text = f"What to write. (default: {usual})" if usual else "What to write."
+    return option(text, "--out", "-o", default=default, metavar=metavar)
+
+
+Task = StrEnum("Task", "auto classification regression")
+
+#: Columns that a table on the screen shows at most.
 SHOWN = 20
 
-FORCE = flag("Replace an existing file.", "--force")
+FORCE = flag("Replace what is there.", "--force")
 JSON = flag("Print one JSON document.", "--json")
 QUIET = flag("Show only errors and the result.", "--quiet", "-q")
+LABEL = option("Label column.", "--label", metavar="NAME")
+LABELS = option("Label file of the same rows.", "--labels", metavar="LABELS.h5")
+WEIGHT = option("Column of sample weights, beside the labels.", "--weight", metavar="NAME")
+OFFSET = option("Column that is added to scores, beside the labels.", "--offset", metavar="NAME")
+EXPOSURE = option("Column of exposures of counts: its logarithm is the offset.", "--exposure", metavar="NAME")
+POSITIVE = option("Label that is counted, as class 1 (default: yes, true, bad, 1 ...).", metavar="VALUE")
+TASK = option("What labels are: classes, or a number to predict.", default=Task.auto)
+PARTY = option("Name of the party.", "--party", metavar="NAME")
+DRY_RUN = flag("Show what would be done, and write nothing.", "--dry-run")
+CONFIG = option("TOML file with settings; options override it.", "--config", metavar="FILE.toml")
+ID = option("Id column; TABLE:NAME for one of several tables.", "--id", metavar="NAME")
+EPSILON = option("Privacy budget, the epsilon of each party or owner for one record.", "--epsilon")
+DELTA = option("Failure probability of the guarantee, below 1/N.", "--delta")
+ROUNDS = option("Rounds at most; in each a party sends once, an owner answers once.", "--rounds", min=1)
 
 #: For commands that give out what tells weights.
 INFINITE_EPSILON = flag(
     "Give out exact weights of a private run, or what tells them: for these epsilon is infinite.",
     "--allow-infinite-epsilon",
 )
-
-#: For commands that read the ids of one table.
-ID_PATTERN = option("What of ids is compared, as 'C-0*([0-9]+)'.", metavar="REGEX")
-
-SEPARATOR = option("Separator between CSV cells (default: recognised).", metavar="CHAR")
 
 Duplicates = StrEnum("Duplicates", "refuse first last drop")
 DUPLICATES = option(
@@ -66,31 +81,31 @@ DUPLICATES = option(
 
 
 @dataclass(frozen=True)
-class IdOptions:
-    """Options for the ids of several tables."""
+class OneTable:
+    """How the ids of one table are read."""
 
-    id_pattern: str | None = ID_PATTERN
-    duplicates: Duplicates = DUPLICATES
+    duplicates: str = declare("data", "repeated ids", choices=tuple(Duplicates), default="refuse")
+    separator: str | None = declare("data", "between CSV cells, where it is not recognised")
+    id_pattern: str | None = declare("data", "what of ids is compared, as C-0*([0-9]+)")
 
 
 @dataclass(frozen=True)
-class CsvOptions:
-    """Options for the layout of CSV text."""
+class IdPattern:
+    """What of ids is compared."""
 
-    separator: str | None = SEPARATOR
-    encoding: str | None = option("Encoding of CSV text (default: recognised).", metavar="NAME")
-    no_header: bool = flag("The first line of CSV is data: columns are called c1, c2, ...", "--no-header")
+    id_pattern: str | None = declare("data", "what of ids is compared, as C-0*([0-9]+)")
 
-    @property
-    def layout(self) -> dict[str, Any]:
-        """How CSV text is laid out."""
-        return {"separator": self.separator, "encoding": self.encoding, "header": not self.no_header}
+
+@dataclass(frozen=True)
+class CsvLayout(IdPattern):
+    """How tables and their ids are written."""
+
+    separator: str | None = declare("data", "between CSV cells, where it is not recognised")
+    no_header: bool = declare("data", "true: the first line of CSV is data", default=False)
 
 
 def common(settings: Iterable[Setting]) -> list[Setting]:
     """Settings of which the rare ones are no options: ``--set`` and a file of settings have them."""
-    from fastadmm.settings.setting import MORE
-
     return [replace(setting, help="") if setting.panel == MORE else setting for setting in settings]
 
 
@@ -105,18 +120,6 @@ def with_options(
     return lambda command: _Command(command, settings)
 
 
-_SET: Any = inspect.Parameter(
-    "set_",
-    inspect.Parameter.KEYWORD_ONLY,
-    default=option(
-        "Any setting by its key, as in a TOML file; may be repeated.",
-        "--set",
-        metavar="KEY=VALUE",
-    ),
-    annotation=list[str] | None,
-)
-
-
 class _Command:
     """A command with options made from settings."""
 
@@ -126,33 +129,49 @@ class _Command:
         self._command, self._settings = command, settings
 
     @cached_property
+    def _own(self) -> inspect.Signature:
+        return inspect.signature(self._command, eval_str=True)
+
+    @cached_property
+    def _groups(self) -> list[inspect.Parameter]:
+        return [
+            parameter for parameter in self._own.parameters.values() if is_dataclass(parameter.annotation)
+        ]
+
+    @cached_property
     def _tables(self) -> dict[str, tuple[str, Setting]]:
         """Table and setting of each parameter that may be an option."""
         own, privacy = self._settings()
         return {s.name: ("", s) for s in own} | {f"privacy_{s.name}": ("privacy", s) for s in privacy}
 
+    @cached_property
+    def _keys(self) -> dict[str, Setting]:
+        """What groups of options have for ``--set`` alone."""
+        return {key: setting for group in self._groups for key, setting in _keys_of(group.annotation).items()}
+
     @property
     def __signature__(self) -> inspect.Signature:
-        signature = inspect.signature(self._command, eval_str=True)
         parameters: list[inspect.Parameter] = []
-        for parameter in signature.parameters.values():
+        for parameter in self._own.parameters.values():
             if parameter.name == "options":
                 parameters += [_parameter(name, s) for name, (_, s) in self._tables.items() if s.help]
-                if not all(s.help for _, s in self._tables.values()):
-                    parameters.append(_SET)
             elif is_dataclass(parameter.annotation):
                 parameters += _of_group(parameter.annotation)
             else:
                 parameters.append(parameter)
-        return signature.replace(parameters=parameters)
+        if self._keys or not all(s.help for _, s in self._tables.values()):
+            parameters.append(_set_parameter(self._keys))
+        return self._own.replace(parameters=parameters)
 
     def __call__(self, **values: Any) -> Any:
-        own = inspect.signature(self._command, eval_str=True).parameters
-        for group in (parameter for parameter in own.values() if is_dataclass(parameter.annotation)):
+        pairs = values.pop("set_", None)
+        found = self._set(pairs) if pairs else {}
+        for group in self._groups:
             names = [f.name for f in fields(group.annotation)]
-            values[group.name] = group.annotation(**{name: values.pop(name) for name in names})
-        if "options" in own:
-            found = self._set(values.pop(_SET.name, None) or ())
+            own = {name: values.pop(name) for name in names if name in values}
+            own |= {name: found.pop(name) for name in names if name in self._keys and name in found}
+            values[group.name] = group.annotation(**own)
+        if "options" in self._own.parameters:
             for name, (table, setting) in self._tables.items():
                 value = values.pop(name) if setting.help else None
                 if value is not None:
@@ -165,7 +184,7 @@ class _Command:
         """Settings by ``--set``: values in TOML, or texts without quotes."""
         import tomllib
 
-        known = {".".join(filter(None, (table, s.key))) for table, s in self._tables.values()}
+        known = {".".join(filter(None, (table, s.key))) for table, s in self._tables.values()} | {*self._keys}
         found: dict[str, Any] = {}
         for pair in pairs:
             key, equals, text = (part.strip() for part in pair.partition("="))
@@ -180,20 +199,68 @@ class _Command:
             except tomllib.TOMLDecodeError:
                 value = text
             table, _, inner = key.rpartition(".")
-            (found.setdefault(table, {}) if table else found)[inner] = value
+            target = found.setdefault(table, {}) if table else found
+            target[inner] = value if key not in self._keys else _checked(self._keys[key], value, text, found)
         return found
 
     def setting_of(self, flag: str) -> tuple[str, Setting] | None:
         """Key and setting of what is no option, by the name that its option would have."""
         # Of two with one name that of the run itself is meant.
-        named = reversed([(table, s) for table, s in self._tables.values() if not s.help])
+        keys = [("", setting) for setting in self._keys.values()]
+        named = reversed([*keys, *((table, s) for table, s in self._tables.values() if not s.help)])
         return {s.flag: (f"{table}.{s.key}".strip("."), s) for table, s in named}.get(flag)
+
+
+def _set_parameter(keys: dict[str, Setting]) -> inspect.Parameter:
+    """The option ``--set``, which lists the keys that groups of options have for it."""
+    text = "Sets what has no option of its own, by its key; may be repeated."
+    told = [f"{key} ({': '.join(filter(None, (s.doc, ', '.join(s.allowed))))})" for key, s in keys.items()]
+    text += f" Keys: {', '.join(told)}." if keys else ""
+    return inspect.Parameter(
+        "set_",
+        inspect.Parameter.KEYWORD_ONLY,
+        default=option(text, "--set", metavar="KEY=VALUE"),
+        annotation=list[str] | None,
+    )
+
+
+def _keys_of(group: Any) -> dict[str, Setting]:
+    """Settings among the fields of a dataclass, whose other fields are options."""
+    hints = get_type_hints(group)
+    return {
+        f.name: replace(
+            f.metadata["setting"],
+            key=f.name,
+            name=f.name,
+            noun=f.name,
+            kinds=kinds_of(hints[f.name]),
+            default=f.default,
+        )
+        for f in fields(group)
+        if "setting" in f.metadata
+    }
+
+
+def _checked(setting: Setting, value: Any, text: str, found: dict[str, Any]) -> Any:
+    """The value of a key of a group; lists grow by what is said again."""
+    from fastadmm.settings.values import check_value
+
+    if setting.kinds[-1] is list and not isinstance(value, list):
+        value = [*found.get(setting.key, ()), text]
+    elif setting.kinds[-1] is str and not isinstance(value, str):
+        value = text
+    try:
+        return check_value(setting, value)
+    except ValueError as error:
+        raise ConfigError(f"--set {setting.key}: {error}") from None
 
 
 def _of_group(group: Any) -> Iterator[inspect.Parameter]:
     """Parameters from the fields of a dataclass, under the heading ``panel`` of the class that has them."""
     hints = get_type_hints(group, include_extras=True)
     for f in fields(group):
+        if "setting" in f.metadata:
+            continue
         owner = next(c for c in group.__mro__ if f.name in inspect.get_annotations(c))
         panel = getattr(owner, "panel", getattr(group, "panel", None))
         option: Any = copy(f.default)
@@ -203,22 +270,13 @@ def _of_group(group: Any) -> Iterator[inspect.Parameter]:
         )
 
 
-@dataclass(frozen=True)
-class Ids:
-    """Options for how the ids of a table are read."""
-
-    panel: ClassVar[str | None] = None
-    duplicates: Duplicates = DUPLICATES
-    separator: str | None = SEPARATOR
-    id_pattern: str | None = ID_PATTERN
-
-
 def given_options(group: Any, *but: str) -> list[str]:
-    """Options of a dataclass that do not have their defaults."""
+    """Options and keys of a dataclass that do not have their defaults."""
     return [
-        f"--{f.name.rstrip('_').replace('_', '-')}"
+        f"--set {f.name}" if "setting" in f.metadata else f"--{f.name.rstrip('_').replace('_', '-')}"
         for f in fields(group)
-        if f.name not in but and getattr(group, f.name) not in (getattr(f.default, "default", None), [])
+        if f.name not in but
+        and getattr(group, f.name) not in (getattr(f.default, "default", f.default), [], None)
     ]
 
 
@@ -239,7 +297,9 @@ def in_a_file(context: Any, option: str, argv: list[str]) -> str:
     if found is None:
         return ""
     key, setting = found
-    forms = {bool: str(not plain.startswith("no_")).lower(), list: f"[{value}]", dict: "'{NAME = VALUE}'"}
+    yes = setting.key == plain or not plain.startswith("no_")
+    forms = {bool: str(yes).lower(), dict: "'{NAME = VALUE}'"}
+    forms |= {list: f"[{value}]"} if is_number(value.split(",")[0]) else {}
     value = forms.get(setting.kinds[-1], "VALUE" if value[:1] in ("", "-") else value)
     return f"{option}: not an option, but a key of settings; write --set {key}={value}"
 
@@ -316,13 +376,17 @@ def seconds_of(text: str, option: str) -> float:
 
 DATA = option("The party's features; they stay here.", default=..., metavar="PARTY.h5")
 
-LEDGER = option("Your privacy ledger; a private run is charged to it before anything leaves.", metavar="FILE")
+STATE = option("The party's own directory: approvals, state, audit log.", default=..., metavar="DIR")
 
-TEST = option("Features of test rows; the party answers with their scores.", metavar="PARTY.h5")
+OWN = option("The label holder's own features of these rows, if it has any.", metavar="PARTY.h5")
+
+LEDGER = option("Privacy ledger shared by all runs on these data.", metavar="FILE")
+
+TEST = option("Other rows, on which the model is measured and nothing learned.", metavar="PARTY.h5")
 
 VALIDATION = option("Features of the rows that early stopping watches.", metavar="PARTY.h5")
 
-THREADS = option("Threads; answers do not depend on it.", min=1)
+THREADS = option("Threads; the result does not depend on it.", min=1)
 
 
 @contextmanager

@@ -3,77 +3,77 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fastadmm.cli import options as opt
 from fastadmm.cli.app import new_group
-from fastadmm.cli.convert import Dtype, FileOptions, Storage, Task, progress_bar
-from fastadmm.cli.options import QUIET, argument, flag, option, plain_values, with_options
+from fastadmm.cli.convert import NAMES, STANDARDIZE, FileOptions, Format, progress_bar
 from fastadmm.cli.terminal import print_json, say
 from fastadmm.errors import ConfigError, ExitCode
+from fastadmm.settings.setting import declare
 
 if TYPE_CHECKING:
     from fastadmm.store.collection import Owners
 
-group = new_group("owners", "Train with owners of rows, who answer differentially private gradient queries.")
-
-
-Overlap = StrEnum("Overlap", "refuse count")
+group = new_group(owners="Train with owners of rows, who answer differentially private gradient queries.")
 
 
 @dataclass(frozen=True)
 class _Owners:
     """Options for which rows are whose, what is taken from public rows, and what is stored."""
 
-    sizes: str | None = option("Number of consecutive rows of each owner.", metavar="N,N,...")
-    by: str | None = option("Column (CSV) or array (NPZ) that names the owner.", metavar="NAME")
-    drop_rest: bool = flag("With --sizes: leave out the rows after those of the last owner.", "--drop-rest")
-    names: str | None = option("Names of the owners.", metavar="A,B")
-    overlap: Overlap = option(
-        "Records that several owners hold: refuse, or count (and divide every epsilon by the count).",
-        default=Overlap.refuse,
+    sizes: str | None = opt.option("Number of consecutive rows of each owner.", metavar="N,N,...")
+    by: str | None = opt.option("Column (CSV) or array (NPZ) that names the owner.", metavar="NAME")
+    names: str | None = NAMES
+    public: Path | None = opt.option("File of public rows for scaling.", metavar="FILE")
+    standardize: bool = STANDARDIZE
+    drop_rest: bool = declare("data", "true: rows beyond those of sizes stay out", default=False)
+    overlap: str = declare(
+        "data",
+        "count: records of several owners divide every epsilon",
+        choices=("refuse", "count"),
+        default="refuse",
     )
-    public: Path | None = option("File of public rows for scaling.", metavar="FILE")
-    standardize: bool = flag("Subtract the public mean, divide by the public deviation.", "--standardize")
-    storage: Storage = option("auto: CSR for sparse sources.", default=Storage.auto)
-    dtype: Dtype = option("Type of stored features.", default=Dtype.float64)
+    storage: str = declare("data", "of features", choices=("auto", "dense", "csr"), default="auto")
+    dtype: str = declare("data", "of features", choices=("float64", "float32"), default="float64")
 
 
 @dataclass(frozen=True)
 class _Source(FileOptions):
     """Options for how files are read."""
 
-    label: str | None = option("Label column.", metavar="NAME")
-    task: Task = option("What labels are: classes, or a number to predict.", default=Task.auto)
-    no_header: bool = flag("CSV: the first line is data; columns are called c1, c2, ...", "--no-header")
-    separator: str | None = option("CSV: separator between cells (default: recognised).", metavar="CHAR")
+    task: opt.Task = opt.TASK
+    features: int | None = declare("data", "number of features, if the last of LIBSVM never occur")
+    format: str = declare("data", "of the sources", choices=tuple(Format), default="auto")
+    no_header: bool = declare("data", "true: the first line of CSV is data", default=False)
+    separator: str | None = declare("data", "between CSV cells, where it is not recognised")
 
 
 @group.command()
-@with_options()
+@opt.with_options()
 def convert(
-    sources: list[Path] = argument(
+    sources: list[Path] = opt.argument(
         "One file to divide, or one file per owner: LIBSVM, CSV or NPZ.", metavar="SOURCE..."
     ),
-    out: Path = option("Directory to create.", "-o", "--out", default=..., metavar="OUT.owners"),
+    out: Path = opt.written("OUT.owners", ...),
     *,
     owners: _Owners,
     reading: _Source,
-    force: bool = flag("Replace an existing directory.", "--force"),
-    as_json: bool = flag("Print the summary as JSON.", "--json"),
+    force: bool = opt.FORCE,
+    as_json: bool = opt.JSON,
 ) -> None:
     """Make one file per owner from the rows of a data file."""
     from fastadmm.data_tools.owners import Reading, convert_owners
 
-    who = plain_values(owners)
+    who = opt.plain_values(owners)
     try:
         who["sizes"] = [int(part) for part in who["sizes"].split(",")] if who["sizes"] is not None else None
     except ValueError:
         raise ConfigError(f"--sizes {owners.sizes!r}: give whole numbers such as 250000,250000") from None
     if owners.names is not None:
         who["names"] = [name.strip() for name in owners.names.split(",")]
-    how = plain_values(reading)
+    how = opt.plain_values(reading)
     task, header = how.pop("task"), not how.pop("no_header")
     how["drop"] = reading.dropped
     how["separator"] = "\t" if reading.separator == "\\t" else reading.separator
@@ -117,17 +117,17 @@ def _settings() -> Any:
 
 
 @group.command()
-@with_options(_settings)
+@opt.with_options(_settings)
 def train(
-    data: Path | None = argument("Directory made by 'fastadmm owners convert'.", default=None),
-    out: Path = option("Run directory to create.", "--out", "-o", default=Path("owners-run")),
-    config: Path | None = option("TOML file with settings; options override it.", "--config"),
+    data: Path | None = opt.argument("Directory made by 'fastadmm owners convert'.", default=None),
+    out: Path = opt.written("RUN", Path("owners-run")),
+    config: Path | None = opt.CONFIG,
     *,
     options: dict[str, Any],
-    stream: bool = flag("Read rows from the files in every round.", "--stream"),
-    force: bool = flag("Replace an existing run.", "--force"),
-    quiet: bool = QUIET,
-    as_json: bool = flag("Print the result as one JSON document.", "--json"),
+    stream: bool = opt.flag("Read rows from the files in every round.", "--stream"),
+    force: bool = opt.FORCE,
+    quiet: bool = opt.QUIET,
+    as_json: bool = opt.JSON,
 ) -> int:
     """Train on noisy gradients from the owners of rows."""
     from fastadmm.cli.display import OwnerRounds, make_display
@@ -153,10 +153,10 @@ def train(
 
 @group.command()
 def resume(
-    run: Path = argument("Run directory of 'fastadmm owners train'."),
-    stream: bool = flag("Read rows from the files in every round.", "--stream"),
-    quiet: bool = QUIET,
-    as_json: bool = flag("Print the result as one JSON document.", "--json"),
+    run: Path = opt.argument("Run directory of 'fastadmm owners train'."),
+    stream: bool = opt.flag("Read rows from the files in every round.", "--stream"),
+    quiet: bool = opt.QUIET,
+    as_json: bool = opt.JSON,
 ) -> int:
     """Continue an interrupted run; stored answers are used again, never drawn again."""
     from fastadmm.cli.display import OwnerRounds, make_display

@@ -5,24 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.options import (
-    FORCE,
-    INFINITE_EPSILON,
-    JSON,
-    SEPARATOR,
-    IdOptions,
-    argument,
-    check_csv,
-    flag,
-    given_options,
-    option,
-    with_options,
-)
-from fastadmm.cli.tables import grid, show
-from fastadmm.cli.terminal import data_output, print_json, say
+from fastadmm.cli.terminal import csv_output, grid, print_json, say, show
 from fastadmm.errors import ConfigError
 from fastadmm.files.escapes import printable
 
@@ -35,24 +22,20 @@ TABLES = "Tables (docs/predicting.md)"
 
 
 @dataclass(frozen=True)
-class ReadOptions(IdOptions):
+class ReadOptions(opt.CsvLayout):
     """Options for tables of new rows."""
 
-    panel = TABLES
-    id_: list[str] | None = option(
-        "Id column of the tables; TABLE:NAME for one (default: rows of a single table are numbered from 0).",
-        "--id",
-    )
-    separator: str | None = SEPARATOR
-    no_header: bool = flag("The first line of CSV is data: columns are called c1, c2, ...", "--no-header")
-    alignment: Path | None = option("Alignment from 'fastadmm align': the rows to predict, in order.")
+    panel: ClassVar[str] = TABLES
+    id: list[str] | None = opt.ID
+    duplicates: opt.Duplicates = opt.DUPLICATES
+    alignment: Path | None = opt.option("Alignment from 'fastadmm align': the rows to predict, in order.")
 
     def reading(self, **more: Any) -> TableRows:
         """How tables are read."""
         from fastadmm.data_tools.per_table import TableRows
 
         return TableRows(
-            id=self.id_ or None,
+            id=self.id or None,
             id_pattern=self.id_pattern,
             alignment=self.alignment,
             duplicates=self.duplicates.value,
@@ -66,14 +49,14 @@ class ReadOptions(IdOptions):
 class RowOptions(ReadOptions):
     """Options for tables whose rows are scored."""
 
-    offset: str | None = option("Column of the first table that is added to the score.")
-    exposure: str | None = option("Column of the first table whose logarithm is added.")
+    offset: str | None = opt.OFFSET
+    exposure: str | None = opt.EXPOSURE
 
     def of(self, data: list[Path], command: str) -> TableRows | None:
         """How tables are read; None for a partition, to which none of the options belongs."""
         if are_tables(data):
             return self.reading(offset=self.offset, exposure=self.exposure)
-        if wrong := given_options(self):
+        if wrong := opt.given_options(self):
             raise ConfigError(f"{wrong[0]}: is for tables, but {data[0]} is none")
         if len(data) > 1:
             raise ConfigError(f"{command}: one partition at a time, not {len(data)}")
@@ -84,25 +67,25 @@ class RowOptions(ReadOptions):
 class _Rows(RowOptions):
     """Those of ``predict``."""
 
-    party: str | None = option("With --partial and a table: the party that the table belongs to.")
+    party: str | None = opt.PARTY
 
 
 @app.command()
-@with_options()
+@opt.with_options()
 def predict(
-    model: Path = argument("Run directory or model directory."),
-    data: list[Path] = argument(
+    model: Path = opt.argument("Run directory or model directory."),
+    data: list[Path] = opt.argument(
         "Partition with the same columns, or CSV or Parquet tables: one for each party, or one with "
         "all columns. Labels are not needed. With --partial, one party's file or table."
     ),
-    out: Path | None = option("CSV file to write (default: standard output).", "--out", "-o"),
-    partial: bool = flag(
+    out: Path | None = opt.written("FILE.csv", usual="standard output"),
+    partial: bool = opt.flag(
         "Write one party's contribution, for 'fastadmm combine'; MODEL may be its file.", "--partial"
     ),
     *,
     rows: _Rows,
-    allow_infinite_epsilon: bool = INFINITE_EPSILON,
-    force: bool = FORCE,
+    allow_infinite_epsilon: bool = opt.INFINITE_EPSILON,
+    force: bool = opt.FORCE,
 ) -> None:
     """Predict the rows of a partition or of tables: score, probability and label, or value."""
 
@@ -114,7 +97,7 @@ def predict(
     if partial and len(data) > 1:
         raise ConfigError("--partial: one party's file or table at a time")
     if not partial:
-        check_csv(out)
+        opt.check_csv(out)
     options = rows.of(data, "predict")
     if partial and out is not None:
         how = {"force": force, "allow_infinite_epsilon": allow_infinite_epsilon}
@@ -156,26 +139,23 @@ def are_tables(paths: list[Path]) -> bool:
 
 def write_csv(predictions: Predictions, out: Path | None, force: bool) -> None:
     """Write predictions to a file, or to standard output."""
-    from fastadmm.files.atomic import csv_file
     from fastadmm.runs.predict import write_predictions
 
-    if out is None:
-        write_predictions(data_output(), predictions)
-    else:
-        with csv_file(out, force=force) as file:
-            write_predictions(file, predictions)
+    with csv_output(out, force) as file:
+        write_predictions(file, predictions)
+    if out is not None:
         say(f"{len(predictions.score)} predictions in {out}")
 
 
 @app.command()
 def combine(
-    contributions: list[Path] = argument("Files written by 'fastadmm predict --partial'."),
-    model: Path = option(
+    contributions: list[Path] = opt.argument("Files written by 'fastadmm predict --partial'."),
+    model: Path = opt.option(
         "Run directory or model directory; weights are not read.", "--model", "-m", default=...
     ),
-    out: Path | None = option("CSV file to write (default: standard output).", "--out", "-o"),
-    labels: Path | None = option("Label file of the same rows, whose offset is added."),
-    force: bool = FORCE,
+    out: Path | None = opt.written("FILE.csv", usual="standard output"),
+    labels: Path | None = opt.LABELS,
+    force: bool = opt.FORCE,
 ) -> None:
     """Add up the parties' contributions to predictions."""
 
@@ -188,22 +168,24 @@ def combine(
 class _Labelled(RowOptions):
     """Options for tables with labels."""
 
-    label: str | None = option("Label column of the first table. (default: the one that is no feature)")
-    weight: str | None = option("Column of the first table with sample weights.")
+    label: str | None = opt.LABEL
+    weight: str | None = opt.WEIGHT
 
 
 @app.command()
-@with_options()
+@opt.with_options()
 def evaluate(
-    model: Path = argument("Run directory or model directory."),
-    data: list[Path] = argument("Labelled partition with the same columns, or CSV or Parquet tables."),
-    threshold: float | None = option("Probability above which the second class is predicted. (default: 0.5)"),
-    reference: Path | None = option(
-        "Training partition, to measure how far scores have shifted since (PSI)."
+    model: Path = opt.argument("Run directory or model directory."),
+    data: list[Path] = opt.argument("Labelled partition with the same columns, or CSV or Parquet tables."),
+    threshold: float | None = opt.option(
+        "Probability above which the second class is predicted. (default: 0.5)"
+    ),
+    reference: Path | None = opt.option(
+        "Training partition, to measure how far scores have shifted since (PSI).", metavar="TRAIN.parts"
     ),
     *,
     rows: _Labelled,
-    as_json: bool = JSON,
+    as_json: bool = opt.JSON,
 ) -> None:
     """Measure log loss, AUC, KS, calibration, confusion and drift, or RMSE, MAE, R², D², on labelled data."""
     from fastadmm.runs.evaluate import evaluate_partition, evaluate_tables

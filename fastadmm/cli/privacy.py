@@ -7,26 +7,26 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.options import JSON, argument, option
 from fastadmm.cli.terminal import print_json, say
 from fastadmm.errors import ConfigError, FormatError
 
 
 @app.command()
 def privacy(
-    run: Path | None = argument("Run directory, model directory or ledger to show.", default=None),
+    run: Path | None = opt.argument("Run directory, model directory or ledger to show.", default=None),
     *,
-    epsilon: float | None = option("Budget of one party; with --rounds or --noise, without a run."),
-    rounds: int | None = option("Number of noisy messages of each party.", min=1),
-    noise: float | None = option("Noise of a message: standard deviation divided by sensitivity."),
-    parties: int = option("Number of parties that hold the same persons.", default=1, min=1),
-    delta: float | None = option("Failure probability. (default: the ledger's, or 1e-5)"),
-    set_limit: float | None = option(
+    epsilon: float | None = opt.EPSILON,
+    rounds: int | None = opt.ROUNDS,
+    noise: float | None = opt.option("Noise of a message: standard deviation divided by sensitivity."),
+    parties: int = opt.option("Number of parties that hold the same persons.", default=1, min=1),
+    delta: float | None = opt.DELTA,
+    set_limit: float | None = opt.option(
         "State, once, the most that a ledger allows of each account, at --delta; makes the ledger.",
         metavar="EPSILON",
     ),
-    as_json: bool = JSON,
+    as_json: bool = opt.JSON,
 ) -> None:
     """Show a privacy statement or ledger; or compute epsilon, noise or rounds from the other two."""
     asked = sum(value is not None for value in (epsilon, rounds, noise))
@@ -135,4 +135,4 @@ def _print(line: str, rows: list[tuple[str, str]]) -> None:
     width = max((len(key) for key, _ in rows), default=0)
     say(line)
     for key, value in rows:
-        say(f"  {key:<{width}}  {value}", hang=width + 4)
+        say(f"  {key:<{width}}  {value}")

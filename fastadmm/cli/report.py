@@ -4,41 +4,28 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.options import FORCE, JSON, argument, flag, option
-from fastadmm.cli.tables import grid, show
-from fastadmm.cli.terminal import print_json, say
+from fastadmm.cli.terminal import grid, print_json, say, show
 
 
 @app.command()
 def report(
-    run: Path = argument("Run directory, finished or not.", metavar="RUN"),
-    out: Path | None = option(
-        "HTML page to write. (default: RUN/report.html)",
-        "-o",
-        "--out",
-        "--output",
-        metavar="FILE",
-        show_default=False,
-    ),
-    as_json: bool = flag("Print one JSON document instead of the path.", "--json"),
+    run: Path = opt.argument("Run directory, finished or not.", metavar="RUN"),
+    out: Path | None = opt.written("FILE.html", usual="RUN/report.html"),
 ) -> None:
     """Write a self-contained HTML report of a run: certificate, progress, parties, configuration."""
     from fastadmm.reports import write_report
 
-    page = write_report(run, out)
-    if as_json:
-        print_json({"report": str(page)}, indent=None)
-    else:
-        say(str(page))
+    say(str(write_report(run, out)))
 
 
 @app.command()
 def card(
-    model: Path = argument("Run directory or model directory."),
-    out: Path | None = option("File to write (default: standard output).", "--out", "-o"),
-    as_json: bool = flag("Write JSON instead of Markdown.", "--json"),
-    force: bool = FORCE,
+    model: Path = opt.argument("Run directory or model directory."),
+    out: Path | None = opt.written(usual="standard output"),
+    as_json: bool = opt.JSON,
+    force: bool = opt.FORCE,
 ) -> None:
     """Write a model card: model, certificate, training data, metrics and privacy statement."""
     import json
@@ -57,8 +44,8 @@ def card(
 
 @app.command()
 def compare(
-    runs: list[Path] = argument("Run directories, finished or not.", metavar="RUN RUN..."),
-    as_json: bool = flag("Print one JSON document instead of the table.", "--json"),
+    runs: list[Path] = opt.argument("Run directories, finished or not.", metavar="RUN RUN..."),
+    as_json: bool = opt.JSON,
 ) -> None:
     """Compare runs: results, metrics and differing settings."""
     from fastadmm.figures.numbers import NONE
@@ -78,11 +65,11 @@ def compare(
 
 @app.command()
 def verify(
-    run: Path = argument("Run directory.", metavar="RUN"),
-    data: Path | None = argument(
+    run: Path = opt.argument("Run directory.", metavar="RUN"),
+    data: Path | None = opt.argument(
         "Training partition, where it is no longer in its place.", default=None, metavar="[DATA]"
     ),
-    digits: int = option(
+    digits: int = opt.option(
         "Compute with so many digits, by mpmath: small data.",
         "--digits",
         default=0,
@@ -90,7 +77,7 @@ def verify(
         min=0,
         max=1000,
     ),
-    as_json: bool = JSON,
+    as_json: bool = opt.JSON,
 ) -> int:
     """Prove the model of a run again, from its files and its data; exit code 0 only if the claim holds."""
     from fastadmm.runs.verify import verify_run

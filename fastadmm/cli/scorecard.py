@@ -2,43 +2,49 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fastadmm.cli import options as opt
 from fastadmm.cli.app import new_group
-from fastadmm.cli.options import INFINITE_EPSILON, JSON, argument, flag, option, with_options
 from fastadmm.cli.predict import ReadOptions
-from fastadmm.cli.tables import grid, show
-from fastadmm.cli.terminal import data_output, print_json, say
+from fastadmm.cli.terminal import csv_output, grid, print_json, say, show
 from fastadmm.files.escapes import csv_rows, printable
+from fastadmm.settings.setting import declare
 
 group = new_group(
-    "scorecard", "Make a scorecard: bins and weights of evidence, then points of a model trained on them."
+    scorecard="Make a scorecard: bins and weights of evidence, then points of a model trained on them."
 )
 
-_FORCE = flag("Replace what exists.", "--force")
+
+@dataclass(frozen=True)
+class _Rules:
+    """What bins must hold to."""
+
+    max_bins: int = declare("data", "most bins of a column, without that of missing cells", default=6)
+    min_share: float = declare("data", "smallest share of the rows in a bin", default=0.05)
+    min_events: int = declare("data", "fewest rows of each class in a bin", default=5)
+    min_iv: float = declare("data", "least cross-fitted information value of a column", default=0.0)
 
 
 @group.command()
+@opt.with_options()
 def bins(
-    data: Path = argument("Partition, or one party's file.", metavar="DATA"),
-    out: Path = option("The same kind, to write.", "--out", "-o", default=...),
-    labels: Path | None = option(
-        "Label file of the same rows, true or from 'scorecard labels' (default: the partition's)."
-    ),
-    max_bins: int = option("Most bins of a column, without that of missing cells.", default=6),
-    min_share: float = option("Smallest share of the rows in a bin.", default=0.05),
-    min_events: int = option("Fewest rows of each class in a bin.", default=5),
-    min_iv: float = option("Leave out columns with less cross-fitted information value.", default=0.0),
-    own: list[str] | None = option(
+    data: Path = opt.argument("Partition, or one party's file.", metavar="DATA"),
+    out: Path = opt.written("DATA", ...),
+    labels: Path | None = opt.LABELS,
+    own: list[str] | None = opt.option(
         "Own bins: age=25,40 or 'city=Rome|Oslo,Paris'.", "--bins", metavar="COLUMN=BINS"
     ),
-    monotone: list[str] | None = option(
+    monotone: list[str] | None = opt.option(
         "auto, rising, falling or none: the rate of class 1 along numbers. (default: auto)",
         metavar="[COLUMN=]WAY",
     ),
-    force: bool = _FORCE,
-    as_json: bool = JSON,
+    *,
+    limits: _Rules,
+    force: bool = opt.FORCE,
+    as_json: bool = opt.JSON,
 ) -> None:
     """Bin columns against labels, and write their weights of evidence (WOE) as features to train on."""
 
@@ -48,8 +54,8 @@ def bins(
     ways = [entry.rpartition("=") for entry in monotone or []]
     of_column = {name: way for name, equals, way in ways if equals}
     general = [way for _, equals, way in ways if not equals] or ["auto"]
-    rules = Rules(max_bins, min_share, min_events, general[-1])
-    binning = Binning(rules, of_column, dict(map(read_bins, own or [])), min_iv)
+    rules = Rules(limits.max_bins, limits.min_share, limits.min_events, general[-1])
+    binning = Binning(rules, of_column, dict(map(read_bins, own or [])), limits.min_iv)
     rows, notes = bin_data(data, out, binning, labels, force=force)
     _print("columns", rows, ("party", "column"), as_json)
     for line in notes:
@@ -58,14 +64,16 @@ def bins(
 
 @group.command("labels")
 def release(
-    labels: Path = argument("The true labels.", metavar="LABELS"),
-    out: Path = option("Label file for a party.", "--out", "-o", default=...),
-    label_epsilon: float = option("Each label is flipped with probability 1 / (1 + e^epsilon).", default=...),
-    ledger: Path = option("Your privacy ledger, charged before the file is there.", default=...),
-    total_epsilon: float | None = option(
+    labels: Path = opt.argument("The true labels.", metavar="LABELS"),
+    out: Path = opt.written("LABELS.h5", ...),
+    label_epsilon: float = opt.option(
+        "Each label is flipped with probability 1 / (1 + e^epsilon).", default=...
+    ),
+    ledger: Path = opt.option(opt.LEDGER.help, "--ledger", default=..., metavar="FILE"),
+    total_epsilon: float | None = opt.option(
         "Most that the ledger may charge to these labels. (default: this epsilon)"
     ),
-    force: bool = _FORCE,
+    force: bool = opt.FORCE,
 ) -> None:
     """Write labels after randomised response, for parties that may not see the true ones."""
     from fastadmm.privacy.public import flip_probability
@@ -82,16 +90,16 @@ def release(
 
 @group.command()
 def points(
-    model: Path = argument("Run or model directory, or one party's file of a model."),
-    out: Path = option("Directory to create.", "--out", "-o", default=...),
-    base: float = option("Points where the odds are --odds.", default=600.0),
-    odds: float = option("Good to bad.", default=50.0),
-    pdo: float = option("Points that double the odds.", default=20.0),
-    good: str | None = option("Class that earns points. (default: the good one, or class 0)"),
-    digits: int = option("Decimals of points.", default=0, min=0, max=12),
-    allow_infinite_epsilon: bool = INFINITE_EPSILON,
-    force: bool = _FORCE,
-    as_json: bool = JSON,
+    model: Path = opt.argument("Run or model directory, or one party's file of a model."),
+    out: Path = opt.written("DIR", ...),
+    base: float = opt.option("Points where the odds are --odds.", default=600.0),
+    odds: float = opt.option("Good to bad.", default=50.0),
+    pdo: float = opt.option("Points that double the odds.", default=20.0),
+    good: str | None = opt.option("Class that earns points. (default: the good one, or class 0)"),
+    decimals: int = opt.option("Decimals of points.", default=0, min=0, max=12),
+    allow_infinite_epsilon: bool = opt.INFINITE_EPSILON,
+    force: bool = opt.FORCE,
+    as_json: bool = opt.JSON,
 ) -> None:
     """Write each party's points as CSV and JSON, and what all parties share."""
     from fastadmm.runs.points import Scaling, cells_of, write_card
@@ -99,7 +107,7 @@ def points(
     rows, bad = write_card(
         model,
         out,
-        Scaling(base, odds, pdo, good, digits),
+        Scaling(base, odds, pdo, good, decimals),
         force=force,
         allow_infinite_epsilon=allow_infinite_epsilon,
     )
@@ -109,25 +117,22 @@ def points(
 
 
 @group.command()
-@with_options()
+@opt.with_options()
 def apply(
-    card: Path = argument("Directory from 'points', or one party's NAME.json."),
-    tables: list[Path] = argument("One table for each party, or one with all columns."),
-    out: Path | None = option("CSV file (default: standard output).", "--out", "-o"),
+    card: Path = opt.argument("Directory from 'points', or one party's NAME.json."),
+    tables: list[Path] = opt.argument("One table for each party, or one with all columns."),
+    out: Path | None = opt.written("FILE.csv", usual="standard output"),
     *,
     rows: ReadOptions,
-    force: bool = _FORCE,
+    force: bool = opt.FORCE,
 ) -> None:
     """Add up the points of new rows, read like the training tables."""
-    from fastadmm.files.atomic import csv_file
     from fastadmm.runs.points import apply_card
 
     header, lines, notes = apply_card(card, tables, rows.reading())
-    if out is None:
-        csv_rows(data_output(), [header, *lines])
-    else:
-        with csv_file(out, force=force) as file:
-            csv_rows(file, [header, *lines])
+    with csv_output(out, force) as file:
+        csv_rows(file, [header, *lines])
+    if out is not None:
         say(f"points of {len(lines)} rows in {out}")
     for line in notes:
         say(f"fastadmm: {line}", error=True)

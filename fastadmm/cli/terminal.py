@@ -1,19 +1,20 @@
-"""What a command says on a terminal: sentences that break between words, and nothing cut."""
+"""What a command says on a terminal: lines, JSON and tables."""
 
 from __future__ import annotations
 
 import io
 import os
-import re
 import sys
-import textwrap
-from typing import Any, TextIO
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
 
-from fastadmm.files.escapes import printable_json, printable_lines
+from fastadmm.files.escapes import printable, printable_json, printable_lines
 
-#: What is copied as a whole, or read as one: it does not break.
-_WHOLE = re.compile(r"(?<=: )fastadmm [a-z].*$|\((?:default|min|max): [^()]{1,16}\)|(?<=\d) [%σ]")
-_SPACE = "\0"
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
 
 
 def columns(stream: TextIO) -> int | None:
@@ -26,40 +27,10 @@ def columns(stream: TextIO) -> int | None:
         return None
 
 
-def wrapped(text: str, width: int | None, hang: int | None = None) -> str:
-    """Break lines between words; a command that a sentence ends with, or a long path, stays whole."""
-    if width is None:
-        return text
-    lines = []
-    for line in text.split("\n"):
-        if len(line) <= width:
-            lines.append(line)
-            continue
-        begin = re.match(r"\s*(?:[-*] |\d+\. )?", line)
-        assert begin is not None
-        indent = len(begin.group()) if hang is None else hang
-        lines += textwrap.wrap(
-            _WHOLE.sub(lambda found: found.group().replace(" ", _SPACE), line),
-            max(width, indent + 20),
-            subsequent_indent=" " * indent,
-            break_long_words=False,
-            break_on_hyphens=False,
-            replace_whitespace=False,
-            drop_whitespace=True,
-        )
-    return "\n".join(lines).replace(_SPACE, " ")
-
-
 def redraws(stream: TextIO) -> bool:
     """Whether what a stream shows can be drawn over: on a terminal, but not in a notebook's ``!fastadmm``."""
     # A notebook's commands have a terminal that keeps every line, between other marks that it does not know.
     return stream.isatty() and "JPY_PARENT_PID" not in os.environ
-
-
-def styled(text: str, code: str, stream: TextIO) -> str:
-    """Text in a colour or weight, where the stream shows it."""
-    plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb" or not stream.isatty()
-    return text if plain else f"\x1b[{code}m{text}\x1b[0m"
 
 
 def draw_over(text: str) -> None:
@@ -68,11 +39,13 @@ def draw_over(text: str) -> None:
     print(f"\r\x1b[2K{text[: width - 1]}", end="", file=sys.stderr, flush=True)
 
 
-def say(text: str, *, hang: int | None = None, dim: bool = False, error: bool = False) -> None:
-    """Print sentences at once: one line each into a file or a pipe, broken between words on a terminal."""
+def say(text: str, *, dim: bool = False, error: bool = False) -> None:
+    """Print sentences at once, one line each; a terminal breaks them."""
     stream = sys.stderr if error else sys.stdout
-    text = wrapped(printable_lines(text), columns(stream), hang)
-    print(styled(text, "2", stream) if dim else text, file=stream, flush=True)
+    text = printable_lines(text)
+    if dim and stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb":
+        text = f"\x1b[2m{text}\x1b[0m"
+    print(text, file=stream, flush=True)
 
 
 def print_json(document: Any, indent: int | None = 2, **how: Any) -> None:
@@ -82,8 +55,69 @@ def print_json(document: Any, indent: int | None = 2, **how: Any) -> None:
     print(printable_json(json.dumps(document, indent=indent, **how)))
 
 
-def data_output() -> TextIO:
-    """Standard output for tables: in UTF-8 like files, whatever the terminal takes."""
+@contextmanager
+def csv_output(out: Path | None, force: bool) -> Iterator[TextIO]:
+    """A file for a table, or standard output: in UTF-8 like files, whatever the terminal takes."""
+    if out is not None:
+        from fastadmm.files.atomic import csv_file
+
+        with csv_file(out, force=force) as file:
+            yield file
+        return
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
-    return sys.stdout
+    yield sys.stdout
+
+
+#: No terminal: nothing breaks a line.
+_ENDLESS = 100_000
+
+
+def show(*parts: RenderableType) -> None:
+    """Print tables and sentences, whole into a pipe."""
+    from rich.console import Console
+    from rich.table import Table
+
+    width = columns(sys.stdout)
+    console = Console(highlight=False, width=_ENDLESS if width is None else width)
+    for part in parts:
+        if not isinstance(part, Table):
+            say(str(part))
+        elif width is None:
+            with console.capture() as text:
+                console.print(part)
+            print("\n".join(line.rstrip() for line in text.get().rstrip("\n").split("\n")))
+        else:
+            for column in part.columns:
+                column.overflow = "fold"
+            console.print(part)
+
+
+def grid(
+    title: str,
+    header: Iterable[str],
+    rows: Iterable[Iterable[Any]],
+    words: Collection[str] = (),
+    simple: bool = False,
+) -> Table:
+    """A table of values; but for the first column and the words, they stand on the right."""
+    from rich.box import HEAVY_HEAD, SIMPLE
+    from rich.table import Table
+    from rich.text import Text
+
+    heading = Text(printable(title)) if title else None
+    table = Table(title=heading, box=SIMPLE if simple else HEAVY_HEAD)
+    for k, name in enumerate(header):
+        table.add_column(Text(printable(name)), justify="left" if k == 0 or name in words else "right")
+    for row in rows:
+        table.add_row(*(Text(cell(value)) for value in row))  # a name in brackets is no markup
+    return table
+
+
+def cell(value: Any) -> str:
+    """A value for people: counts in full, other numbers with four digits."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.0f}" if value.is_integer() or 1e4 <= abs(value) < 1e15 else f"{value:.4g}"
+    return "–" if value is None else printable(str(value))

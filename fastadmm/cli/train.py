@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.options import QUIET, argument, flag, option, with_options
 from fastadmm.cli.terminal import print_json, say
 from fastadmm.errors import ConfigError, ExitCode
 from fastadmm.settings.setting import MORE
@@ -18,30 +18,30 @@ def _settings() -> Any:
     return SETTINGS.values(), PRIVACY.values()
 
 
+_LOG_TO = opt.option(
+    "mlflow or mlflow=URI; may be repeated. See docs/training.md.",
+    "--log-to",
+    panel=MORE,
+    metavar="KIND[=PLACE]",
+)
+
+
 @app.command()
-@with_options(_settings)
+@opt.with_options(_settings)
 def train(
-    data: Path | None = argument("Partition directory made by 'fastadmm convert'.", default=None),
-    out: Path | None = option("Run directory to create. (default: run)", "--out", "-o"),
-    config: Path | None = option(
-        "TOML file with these and more settings (docs/training.md); options override it.",
-        "--config",
-        panel=MORE,
-    ),
+    data: Path | None = opt.argument("Partition directory made by 'fastadmm convert'.", default=None),
+    out: Path | None = opt.written("RUN", usual="run"),
+    config: Path | None = opt.CONFIG,
     *,
     options: dict[str, Any],
-    log_to: list[str] | None = option(
-        "mlflow or mlflow=URI; may be repeated. See docs/training.md.",
-        "--log-to",
-        panel=MORE,
-        metavar="KIND[=PLACE]",
-    ),
-    dry_run: bool = flag("Show the plan (with --json as JSON) and do nothing.", "--dry-run"),
-    force: bool = flag("Replace an existing run.", "--force"),
-    quiet: bool = QUIET,
-    as_json: bool = flag("Print the result as one JSON document.", "--json"),
+    log_to: list[str] | None = _LOG_TO,
+    dry_run: bool = opt.DRY_RUN,
+    force: bool = opt.FORCE,
+    quiet: bool = opt.QUIET,
+    as_json: bool = opt.JSON,
 ) -> int:
     """Train a joint model until it is proved to be nearly the best one (non-convex: until stationary)."""
+
     from fastadmm.cli.cluster import agreed, on_cluster, refuse_many, workers
     from fastadmm.cli.display import make_display
     from fastadmm.cli.options import settings_of
@@ -152,20 +152,17 @@ def _resumed() -> Any:
 
 
 @app.command()
-@with_options(_resumed)
+@opt.with_options(_resumed)
 def resume(
-    run: Path = argument("Run directory made by 'fastadmm train'."),
+    run: Path = opt.argument("Run directory made by 'fastadmm train'."),
     *,
     options: dict[str, Any],
-    log_to: list[str] | None = option(
-        "Add a log, mlflow or mlflow=URI; logs that the run already has continue.",
-        "--log-to",
-        metavar="KIND[=PLACE]",
-    ),
-    quiet: bool = QUIET,
-    as_json: bool = flag("Print the result as one JSON document.", "--json"),
+    log_to: list[str] | None = _LOG_TO,
+    quiet: bool = opt.QUIET,
+    as_json: bool = opt.JSON,
 ) -> int:
     """Continue an interrupted run to the same result, bit for bit, or a finished one to a new limit."""
+
     from fastadmm.cli.cluster import agreed, on_cluster, refuse_many, workers
     from fastadmm.cli.display import make_display
     from fastadmm.runs.train import cluster_of, resume_run

@@ -21,6 +21,9 @@ _OPTIONS: dict[str, str] = {
     **dict.fromkeys(("key", "index", "on", "join"), "--id"),
     **dict.fromkeys(("plan", "dry", "n"), "--dry-run"),
     "pooled": "--scheme pooled",
+    "host": "--address",
+    "reference": "--baseline",
+    "digits": "--decimals",
 }
 
 #: Commands for what other programs call them.

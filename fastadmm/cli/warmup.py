@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from fastadmm.cli.app import app
-from fastadmm.cli.options import JSON
-from fastadmm.cli.terminal import print_json, say
+from fastadmm.cli.terminal import say
 
 
 @app.command()
-def warmup(as_json: bool = JSON) -> None:
+def warmup() -> None:
     """Compile the kernels that 'train' needs by default, so that the first run starts sooner."""
     from fastadmm.cli.warmup_run import warm_up
 
     def tell(name: str, seconds: float) -> None:
         say(f"{name:36} {seconds:6.2f} s")
 
-    result = warm_up(None if as_json else tell)
-    if as_json:
-        print_json(result)
-        return
+    result = warm_up(tell)
     seconds, n = sum(k["seconds"] for k in result["compiled"]), len(result["compiled"])
     place = (
         f"kept in {result['directory']}" if result["directory"] else "not kept: no place can be written to"

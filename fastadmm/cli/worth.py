@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.options import JSON, QUIET, argument, flag, option, with_options
-from fastadmm.cli.tables import grid, show
-from fastadmm.cli.terminal import print_json, say
+from fastadmm.cli.terminal import grid, print_json, say, show
 from fastadmm.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -21,31 +20,36 @@ def _settings() -> Any:
     return [SETTINGS["threads"]], ()
 
 
+METRIC = opt.option(
+    "auc, accuracy, log_loss, brier, r2, rmse, mae, deviance or d2. (default: auc, or r2 for regression)"
+)
+LABEL_PARTY = opt.option("Party that holds the labels. (default: the first)", metavar="NAME")
+LEAVE_ONE_OUT = opt.flag("Skip Shapley values, so that many parties need few models.", "--leave-one-out")
+
+
 @app.command()
-@with_options(_settings)
+@opt.with_options(_settings)
 def worth(
-    run: Path = argument("Run directory, trained without privacy.", metavar="RUN"),
-    test: Path | None = option("Labelled partition to measure on (default: the run's).", "--test"),
-    metric: str | None = option(
-        "auc, accuracy, log_loss, brier, r2, rmse, mae, deviance or d2. (default: auc, or r2 for regression)"
+    run: Path = opt.argument("Run directory, trained without privacy.", metavar="RUN"),
+    test: Path | None = opt.option(
+        "Other rows, on which the model is measured and nothing learned. (default: the run's)",
+        "--test",
+        metavar="TEST.parts",
     ),
-    label_party: str | None = option("Party that holds the labels. (default: the first)"),
-    leave_one_out: bool = flag(
-        "Skip Shapley values, so that many parties need few models.", "--leave-one-out"
-    ),
+    metric: str | None = METRIC,
+    label_party: str | None = LABEL_PARTY,
+    leave_one_out: bool = LEAVE_ONE_OUT,
     *,
     options: dict[str, Any],
-    quiet: bool = QUIET,
-    as_json: bool = JSON,
+    quiet: bool = opt.QUIET,
+    as_json: bool = opt.JSON,
 ) -> int:
     """Measure what each party adds to the test metric, with Shapley values."""
-
-    from contextlib import nullcontext
-
     from fastadmm.cli.display import Coalitions, make_display
     from fastadmm.worth.run import coalitions_done, worth_of_run
 
-    with nullcontext() if quiet else make_display(False, Coalitions) as display:
+    display = make_display(quiet, Coalitions)
+    try:
         found = worth_of_run(
             run,
             test=test,
@@ -55,6 +59,8 @@ def worth(
             threads=options.get("threads"),
             display=display,
         )
+    finally:
+        display.stop()
     if found is None:
         done = len(coalitions_done(run))
         say(f"fastadmm: interrupted after {done} coalitions; continue with the same command", error=True)

@@ -38,13 +38,13 @@ class Binning:
     def __post_init__(self) -> None:
         rules = self.rules
         if not 2 <= rules.most <= 1000:
-            raise ConfigError(f"--max-bins {rules.most}: choose from 2 to 1000")
+            raise ConfigError(f"max_bins {rules.most}: choose from 2 to 1000")
         if not 0.0 < rules.share <= 0.5:
-            raise ConfigError(f"--min-share {rules.share:g}: a share above 0 and up to 0.5 is needed")
+            raise ConfigError(f"min_share {rules.share:g}: a share above 0 and up to 0.5 is needed")
         if not 0.0 <= rules.least < np.inf:
-            raise ConfigError(f"--min-events {rules.least:g}: is not 0 or more")
+            raise ConfigError(f"min_events {rules.least:g}: is not 0 or more")
         if self.least is not None and not self.least >= 0.0:
-            raise ConfigError(f"--min-iv {self.least:g}: is not 0 or more")
+            raise ConfigError(f"min_iv {self.least:g}: is not 0 or more")
         for way in (rules.monotone, *self.monotone.values()):
             if way not in MONOTONE:
                 raise ConfigError(f"--monotone {way!r}: choose one of {', '.join(MONOTONE)}")
@@ -214,7 +214,7 @@ def _bin_party(
     party: PartyData, labels: LabelData, binning: Binning, rows: list[dict[str, Any]], notes: list[str]
 ) -> tuple[Encoder, Array]:
     if party.transform.normalize != "none":
-        raise InputError(f"{shown(party.path)}: rows are divided by their norms: convert without --normalize")
+        raise InputError(f"{shown(party.path)}: rows are divided by their norms: convert without normalize")
     known = party.encoder
     if known is not None and any(column.bins is not None for column in known.columns):
         raise InputError(f"{shown(party.path)}: its columns are binned already: give the data before")
@@ -261,7 +261,7 @@ def bin_columns(
         if rules.given and min(bins.events[:-1] + bins.others[:-1]) < rules.least:
             notes.append(f"{name}: one of --bins has fewer than {rules.least:g} rows of a class")
         if found.small:
-            notes.append(f"{name}: parts the classes only in bins below --min-share or --min-events: a leak?")
+            notes.append(f"{name}: parts the classes only in bins below min_share or min_events: a leak?")
         if used:
             kept.append(replace(column, indicator=False, bins=bins))
             features.append(found.feature[:, None])

@@ -28,12 +28,13 @@ class OwnerSettings:
     epsilon: str = _budget(
         "budget of each owner for all its answers together, `1,1,0.5`, or one for all; with `inf` its "
         "answers are exact",
-        "Budget of each owner: 1,1,0.5 or one for all; inf means exact answers.",
+        "Privacy budget, the epsilon of each party or owner for one record: 1,1,0.5 or one for all; "
+        "inf means exact answers.",
         default_doc="needed",
         default="",
     )
     delta: float | None = _budget(
-        "δ of each owner, for Gaussian answers; below 1/n", "Delta of each owner, for gaussian answers."
+        "δ of each owner, for Gaussian answers; below 1/n", "Failure probability of the guarantee, below 1/N."
     )
     mechanism: str = _budget(
         "`laplace` (pure ε) or `gaussian` (with `delta`)",
@@ -59,22 +60,22 @@ class OwnerSettings:
     )
     rounds: int = _method(
         "T, number of queries to each owner",
-        "T, number of queries to each owner.",
+        "Rounds at most; in each a party sends once, an owner answers once.",
         sign="positive",
         default=40,
     )
     loss: str = _objective(
         "`squared` (z − y)²/2, `hinge` or `logistic` with labels −1 and 1",
-        "auto, squared, hinge or logistic.",
+        "What is minimised, as a mean over rows: auto (by the labels), squared, hinge or logistic.",
         default="auto",
     )
     lambda_: float = _objective(
         r"weight of \|θ\|²/2 relative to the mean loss, intercept included, as in the paper",
-        "Regularisation on the mean loss.",
+        "Strength of the regularisation, on the mean loss; 1 / (N C) in scikit-learn.",
         sign="not negative",
         default=0.0,
     )
-    intercept: bool = _objective("fit an intercept", "Fit an intercept.", default=True)
+    intercept: bool = _objective("fit an intercept", default=True)
     method: str = _method(
         "`constant`, `adaptive`, `strongly_convex`, or the paper's `algorithm1`, `algorithm2` as printed",
         choices=("auto", "constant", "adaptive", "strongly_convex", "algorithm1", "algorithm2"),
@@ -108,7 +109,7 @@ class OwnerSettings:
     )
     threads: int | None = _place(
         "number of threads; the sums do not depend on it",
-        "Threads; the sums do not depend on it.",
+        "Threads; the result does not depend on it.",
         sign="positive",
     )
 

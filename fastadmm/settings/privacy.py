@@ -171,14 +171,14 @@ class DifferentialPrivacy(Privacy):
 
     epsilon: float = _positive(
         "budget of each party for the features of one record",
-        "Budget of each party for one record's features.",
+        "Privacy budget, the epsilon of each party or owner for one record.",
         default_doc="needed",
         infinite=True,
         default=math.inf,
     )
     delta: float = _positive(
         "failure probability; must be below 1/N",
-        "Failure probability of the guarantee; must be below 1/N.",
+        "Failure probability of the guarantee, below 1/N.",
         below=1,
         default=1e-5,
     )

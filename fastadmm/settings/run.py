@@ -36,7 +36,7 @@ class RunConfig:
     data: str = _data("partition directory", is_path=True, default_doc="needed", default=MISSING)
     test: str | None = _data(
         "partition, converted with `--like` the training partition, whose metrics are logged in every round",
-        "Partition of other rows, whose metrics are logged in every round.",
+        "Other rows, on which the model is measured and nothing learned.",
         is_path=True,
     )
     loss: str = _objective(
@@ -44,8 +44,8 @@ class RunConfig:
         "(`huber:2.0`, `quantile:0.9`); auto is logistic for two classes, multinomial for more, "
         "and squared for regression. More than two classes need multinomial. `squared` on two "
         "classes is a regression on 0 and 1",
-        "What is minimised: auto (by the labels), logistic, multinomial, squared, huber, quantile, "
-        "hinge, smoothed_hinge, squared_hinge, poisson, gamma, tweedie, negative_binomial, "
+        "What is minimised, as a mean over rows: auto (by the labels), logistic, multinomial, squared, "
+        "huber, quantile, hinge, smoothed_hinge, squared_hinge, poisson, gamma, tweedie, negative_binomial, "
         "binomial, or the non-convex sigmoid, tukey, welsch. A parameter follows a colon: huber:2.0.",
         words=checks.names_of_losses,
         estimator="loss",
@@ -169,7 +169,7 @@ class RunConfig:
     )
     rounds: int = _method(
         "stop after this many rounds, counted from the start of the run",
-        "Limit on rounds.",
+        "Rounds at most; in each a party sends once, an owner answers once.",
         panel=MORE,
         sign="positive",
         is_limit=True,
@@ -219,7 +219,7 @@ class RunConfig:
     )
     ledger: str | None = _place(
         "privacy ledger shared by all runs on the same data; by default each run has its own",
-        "Privacy ledger shared by all runs on these data (default: one for each run).",
+        "Privacy ledger shared by all runs on these data. (default: one for each run)",
         panel=PANEL,
         is_path=True,
         estimator="ledger",

@@ -371,7 +371,7 @@ class JointRegressor(RegressorMixin, _SharingModel):
         return float(r2_score(y, self.predict(X, offset), sample_weight=sample_weight))
 
 
-#: Their names until version 0.2, which pickles have.
+#: Their names until version 0.2.
 ADMMSharingClassifier, ADMMSharingRegressor = JointClassifier, JointRegressor
 
 

@@ -251,5 +251,5 @@ class JointRegressorCV(_PathModel, JointRegressor):
     """
 
 
-#: Their names until version 0.2, which pickles have.
+#: Their names until version 0.2.
 ADMMSharingClassifierCV, ADMMSharingRegressorCV = JointClassifierCV, JointRegressorCV

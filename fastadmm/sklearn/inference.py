@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
+from sklearn.utils.sparsefuncs import mean_variance_axis
 
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.inference.table import Inference, infer
@@ -50,6 +51,15 @@ def infer_estimator(
 
 def coefficients_of_estimator(model: Any, X: Any) -> Coefficients:
     """The table of coefficients of a fitted estimator."""
+    table = coefficients(model_of(model, X))
+    return replace(table, notes=[*table.notes, *_other_sign(model)])
+
+
+def model_of(model: Any, X: Any = None) -> Model:
+    """A fitted estimator as the command line has it: a weight speaks for the class that is counted.
+
+    With rows, columns are scaled by their deviations there.
+    """
     clipped = getattr(model, "clips_rows_", False)
     blocks = [None] * len(model.party_coefs_) if X is None else model._blocks_of(X, model.party_columns_)
     parties, intercept = [], np.array(model.intercept_, dtype=np.float64)
@@ -61,11 +71,10 @@ def coefficients_of_estimator(model: Any, X: Any) -> Coefficients:
             intercept = intercept + transform.center @ weights
             weights = (transform.scale * weights.T).T
         parties.append(PartyModel(name, weights, _names(model, held), transform, clipped))
-    by_class = model.party_coefs_[0].ndim == 2
-    loss = model._checked_loss()
+    by_class, loss = model.party_coefs_[0].ndim == 2, model._checked_loss()
     if _counts_first(model):
         intercept, parties = -intercept, [replace(party, weights=-party.weights) for party in parties]
-    whole = Model(
+    return Model(
         "multinomial" if by_class else loss.name,
         loss.task,
         0.0,
@@ -74,8 +83,6 @@ def coefficients_of_estimator(model: Any, X: Any) -> Coefficients:
         parties,
         {},
     )
-    table = coefficients(whole)
-    return replace(table, notes=[*table.notes, *_other_sign(model)])
 
 
 def _counts_first(model: Any) -> bool:
@@ -104,9 +111,5 @@ def _names(model: Any, held: np.ndarray) -> list[str]:
 
 def _standardised(block: Any) -> Transform:
     """Means and standard deviations of columns; a constant column's deviation counts as 1."""
-    if issparse(block):
-        mean = np.asarray(block.mean(axis=0)).ravel()
-        deviation = np.sqrt(np.maximum(np.asarray(block.multiply(block).mean(axis=0)).ravel() - mean**2, 0.0))
-    else:
-        mean, deviation = block.mean(axis=0), block.std(axis=0)
-    return Transform(center=mean, scale=np.where(deviation > 0.0, deviation, 1.0))
+    mean, variance = mean_variance_axis(block, 0) if issparse(block) else (block.mean(0), block.var(0))
+    return Transform(center=mean, scale=np.where(variance > 0.0, np.sqrt(variance), 1.0))

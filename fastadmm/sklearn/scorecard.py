@@ -12,10 +12,9 @@ from sklearn.utils.validation import check_is_fitted
 from fastadmm.errors import ConfigError
 from fastadmm.runs.points import Scaling, add_up, card_of, point_rows
 from fastadmm.sklearn.estimators import JointClassifier
+from fastadmm.sklearn.inference import model_of
 from fastadmm.sklearn.woe import WoeTransformer, check_numbers, naming_parameters
 from fastadmm.store.encoder import Encoder
-from fastadmm.store.model import Model, PartyModel
-from fastadmm.store.transform import Transform
 
 Array = np.ndarray
 
@@ -92,17 +91,19 @@ class Scorecard(BaseEstimator):
             raise ConfigError("model: a private fit: its budget covers neither bins nor points")
         if self.positive is not None:
             self.woe_.set_params(positive=self.positive)
-            self.model_.set_params(positive=self.positive)
-        self.model_.fit(self.woe_.fit_transform(X, y, sample_weight), y, sample_weight)
-        model, good = self._model(), None if self.good is None else str(self.good)
+        X_woe = self.woe_.fit_transform(X, y, sample_weight)
+        self.model_.set_params(positive=self.woe_.positive_).fit(X_woe, y, sample_weight)
+        model, good = model_of(self.model_), None if self.good is None else str(self.good)
+        encoders = self.woe_.encoders_.values()
+        parties = [replace(own, encoder=encoder) for own, encoder in zip(model.parties, encoders)]
         with naming_parameters():
             scaling = Scaling(self.base, self.odds, self.pdo, good, int(self.digits))
-            card = card_of(model.parties, model, scaling, "model")
+            card = card_of(parties, model, scaling, "model")
         label_of = {str(label): label for label in self.woe_.classes_.tolist()}
         self.good_, self.bad_ = label_of[str(card.good)], label_of[str(card.bad)]
         self.base_points_ = card.base_points
         self.points_ = pd.DataFrame(
-            row for party, own in zip(model.parties, card.points) for row in point_rows(party, own)
+            row for party, own in zip(parties, card.points) for row in point_rows(party, own)
         )
         self._encoders = {
             name: _with_points(encoder, own)
@@ -116,20 +117,6 @@ class Scorecard(BaseEstimator):
         blocks = self.woe_._encoded(X, self._encoders)
         total, _ = add_up(self.base_points_, blocks, [int(self.digits)] * len(blocks))
         return total  # type: ignore[return-value]  # there are base points
-
-    def _model(self) -> Model:
-        """The model as the command line has it: a weight speaks for the class that is counted."""
-        woe, model = self.woe_, self.model_
-        first = bool(woe.positive_ == woe.classes_[0])
-        sign, names = (-1.0, woe.classes_[::-1]) if first else (1.0, woe.classes_)
-        coef, at, parties = np.ravel(model.coef_), 0, []
-        for name, encoder in woe.encoders_.items():
-            d = len(encoder.columns)
-            weights = sign * coef[at : at + d]
-            parties.append(PartyModel(name, weights, encoder.feature_names, Transform(), encoder=encoder))
-            at += d
-        loss, intercept = model._checked_loss(), sign * float(np.ravel(model.intercept_)[0])
-        return Model(loss.name, loss.task, 0.0, intercept, tuple(map(str, names)), parties, {})
 
 
 def _with_points(encoder: Encoder, points: list[tuple[float, ...]]) -> Encoder:

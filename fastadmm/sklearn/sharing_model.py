@@ -22,7 +22,6 @@ from fastadmm.blocks.block import as_block
 from fastadmm.errors import ConfigError, DivergenceError, InputError, PrivacyWarning
 from fastadmm.figures.progress import Progress
 from fastadmm.other_names import near_key
-from fastadmm.problem.class_names import counted_of
 from fastadmm.problem.constraints import Constraint, get_constraint
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.losses import parse_loss
@@ -653,14 +652,6 @@ class _SharingModel(_Fitted):
             check_array(block, accept_sparse="csr", dtype=np.float64, estimator=self, input_name=f"X[{m!r}]")
             for m, block in tables.items()
         ]
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        # Pickles of old versions lack what came later; of parameters the class has the defaults.
-        if "party_columns_" in state and "party_names_" not in state:
-            state["party_names_"] = party_names(state["parties"], len(state["party_columns_"]))
-        if "classes_" in state and "positive_" not in state:
-            state["positive_"] = counted_of(state["classes_"].tolist())
-        super().__setstate__(state)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
