@@ -172,9 +172,8 @@ def noise_multiplier(epsilon: float, delta: float, rounds: int = 1, pure: Sequen
 
 def rounds_within(epsilon: float, delta: float, multiplier: float) -> int:
     """Largest number of rounds at this noise multiplier in the budget: ``docs/privacy.md#t5-composition``."""
-    most = math.floor(
-        (gdp_of(epsilon, delta) * multiplier) ** 2 * (1.0 + 1e-9)
-    )  # one more than rounding leaves
+    # Rounding may have taken the last round: it is tried, too.
+    most = math.floor((gdp_of(epsilon, delta) * multiplier) ** 2 * (1.0 + 1e-9))
     while most > 0 and delta_of(math.sqrt(most) / multiplier, epsilon) > delta * (1.0 + 1e-12):
         most -= 1
     return most
