@@ -4,8 +4,7 @@ It begins with a mark, a number drawn at random and their checksum; each record'
 number. A record ends with a mark and the file's number too, which are written last: a record without its end
 was cut by a kill and never acted upon, and a record with its end that does not verify is damaged. Room for
 the next records is written ahead: putting a record on disk then changes neither the file's
-size nor its blocks, which file systems keep a log of, and which takes longer than the record itself. Another
-number makes the records before it none, and their room is used again.
+size nor its blocks, which file systems keep a log of, and which takes longer than the record itself.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ class Journal:
             if _old(self._file):
                 self.rewrite(list(self.records()))
             elif not self._begin and not len(self):
-                self.restart()
+                self._mark()
             else:
                 if len(self):
                     # A kill may have come just before.
@@ -132,7 +131,11 @@ class Journal:
             self._cut(self._places[-1])
 
     def restart(self) -> None:
-        """Drop all records: what they say is kept elsewhere by now."""
+        """Drop all records: what they say is kept elsewhere by now; a kill leaves all of them or none."""
+        self.rewrite(())
+
+    def _mark(self) -> None:
+        """Begin the file."""
         self._begin, self._number = _HEAD.size, int.from_bytes(os.urandom(4))
         self._places = [self._begin]
         with storage_errors(self.path):
