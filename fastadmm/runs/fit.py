@@ -128,7 +128,8 @@ class Fit(Job):
                 break
         else:
             if damaged:
-                raise FormatError(f"{shown(place)}: every checkpoint is damaged; train again")
+                text = "no checkpoint can be used: damaged, or of an earlier version; train again"
+                raise FormatError(f"{shown(place)}: {text}")
             self.display.note(
                 "stored messages are sent again; none is drawn again"
                 if self.solver.private
