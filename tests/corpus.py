@@ -29,7 +29,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import chdir, redirect_stderr, redirect_stdout
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -94,20 +94,31 @@ class Case:
 
     def run(self, line: str) -> str:
         """Run one command here; keep its exit code and all it printed, and return standard output."""
-        out, err = io.StringIO(), io.StringIO()
-        arguments = ["fastadmm", *shlex.split(line)]
-        code: Any = None
-        before, sys.argv = sys.argv, arguments
-        with chdir(self.directory), redirect_stdout(out), redirect_stderr(err):
+        arguments, code = ["fastadmm", *shlex.split(line)], None
+        before, sys.argv = (sys.argv, sys.stdout, sys.stderr), arguments
+        sys.stdout.flush()
+        # Commands write to the descriptors: they put streams of their own in the place of Python's.
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, chdir(self.directory):
+            kept = [os.dup(1), os.dup(2)]
             try:
+                os.dup2(out.fileno(), 1)
+                os.dup2(err.fileno(), 2)
                 _command()()
             except SystemExit as stop:
                 code = stop.code
             finally:
-                sys.argv = before
+                sys.stdout.flush()
+                sys.stderr.flush()
+                sys.argv, sys.stdout, sys.stderr = before
+                for target, own in enumerate(kept, start=1):
+                    os.dup2(own, target)
+                    os.close(own)
+            out.seek(0)
+            err.seek(0)
+            printed, said = out.read().decode(), err.read().decode()
         with (self.directory / "output.txt").open("a", encoding="utf-8") as log:
-            log.write(f"$ fastadmm {line}\n{out.getvalue()}{err.getvalue()}exit code {code}\n")
-        return out.getvalue()
+            log.write(f"$ fastadmm {line}\n{printed}{said}exit code {code}\n")
+        return printed
 
     def config(self, name: str = "config.toml", **values: Any) -> str:
         """Write a configuration file; ``lam`` is the key lambda. Its name."""
