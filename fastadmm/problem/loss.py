@@ -272,14 +272,6 @@ class Loss(ABC):
         engine.over_rows(kernel, engine.leaves(len(y)), *given)
         return out
 
-    def positive_curvature(self, z: Array, y: Array, weight: Array, out: Array, engine: Engine) -> Array:
-        """As :meth:`curvature`, but zero where a loss that is not convex bends down.
-
-        Shapes: z, out (N,); y, weight (N,).
-        """
-        self.curvature(z, y, weight, out, engine)
-        return out if self.convex else engine.each(np.maximum, out, 0.0, out=out)
-
     def curvature_parts(
         self,
         rows: Rows,
