@@ -307,6 +307,13 @@ def part_files(path: str | Path) -> list[Path]:
         what = "a directory without data files" if folder else "no file has such a name"
         what = "all parts are empty" if parts else what
         raise InputError(f"{shown(path)}: {what}: give a data file, or a directory or pattern of parts")
+    seen: dict[tuple[int, int], Path] = {}
+    for part in filter(Path.is_file, filled):
+        status = part.stat()
+        if (other := seen.setdefault((status.st_dev, status.st_ino), part)) is not part:
+            raise InputError(
+                f"{shown(part)}: is the same file as {other.name}; remove one: rows would count twice"
+            )
     return filled
 
 

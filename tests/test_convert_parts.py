@@ -1,6 +1,7 @@
 """A single source in many files: a directory or pattern of LIBSVM, CSV or Parquet parts."""
 
 import gzip
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -164,3 +165,17 @@ def test_empty_parts_are_passed_over(tmp_path: Path, kind: str, capsys: Any) -> 
         part.write_bytes(b"")
     assert run("convert", folder, "--parties", 1, *label, "-o", tmp_path / "c.parts") == 3
     assert "spark: all parts are empty: give a data file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("linked", [Path.symlink_to, Path.hardlink_to], ids=["symbolic", "hard"])
+def test_a_part_is_not_counted_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], linked: Callable[[Path, Path], None]
+) -> None:
+    """``latest.svm`` beside the part that it is another name of."""
+    folder = tmp_path / "p"
+    folder.mkdir()
+    (folder / "a.svm").write_text("1 1:1\n0 1:2\n")
+    linked(folder / "latest.svm", folder / "a.svm")
+    for source in (folder, folder / "*.svm"):
+        assert run("convert", source, "--parties", 1, "-o", tmp_path / "a.parts") == 3
+        assert "latest.svm: is the same file as a.svm; remove one" in capsys.readouterr().err
