@@ -8,6 +8,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 files=(
     test_x_updates.py test_regularizers.py test_kinks.py test_proximal.py test_certificate.py
     test_subspace.py test_proximal_classes.py test_endless_weights.py test_uneven_columns.py test_pooled.py
+    test_course.py
 )
 # Kernels alone call no BLAS: once.
 kernels=(test_span_kernels.py test_kernels.py test_losses.py)
