@@ -16,7 +16,7 @@ export PYTHONSAFEPATH := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-fast test-repeats test-slow test-portable test-lowest test-wheels image test-faults test-federation corpus house error-lines faults federation-faults neighbours mutants prove bench bench-compare release-check rounds paper-a owners readme demo docs gallery look lint types format venv clean
+.PHONY: help test test-fast test-repeats test-slow test-portable test-lowest test-wheels image test-faults test-federation corpus house snapshots faults federation-faults neighbours mutants prove bench bench-compare release-check rounds paper-a owners readme demo docs gallery look lint types format venv clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,8 +73,8 @@ corpus: venv ## some forty fits: the same bits as at the revision AGAINST? (minu
 house: venv ## count what must hold inside: pairs of rooms, circles, long functions, lines
 	$(BIN)/python -P tests/house.py
 
-error-lines: venv ## write tests/error_lines.txt anew: what the program says about mistakes
-	FASTADMM_WRITE_ERROR_LINES=1 $(MATH_THREADS) $(BIN)/pytest -q tests/test_error_lines.py
+snapshots: venv ## write what commands print, what they say about mistakes, and the rounds of fits anew
+	FASTADMM_WRITE_SNAPSHOTS=1 $(MATH_THREADS) $(BIN)/pytest -q tests/test_error_lines.py tests/test_outputs.py tests/test_course.py
 
 FAULTS ?= 10000
 faults: venv ## kill and fail commands at FAULTS file operations: docs/reliability.md (an hour)

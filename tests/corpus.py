@@ -251,6 +251,53 @@ def everyday(case: Case) -> None:
 
 
 @_case
+def commands(case: Case) -> None:
+    """What looks at data, models and runs, and what is made of them."""
+    tables = "--guest ../guest.csv --host ../host.csv --id id --label y"
+    case.run(f"convert {tables} --missing mean --dry-run")
+    case.run("convert ../two.csv --label y --parties 2 --standardize --split 0.3 -o split.parts --json")
+    case.run(f"convert {tables} --missing indicator --types town=category --split group:town=0.3 -o t.parts")
+    rng = np.random.default_rng(8)
+    age, debt, town = rng.integers(18, 80, 500), np.exp(rng.normal(7.0, 1.0, 500)), rng.integers(3, size=500)
+    good = (age - 50) / 15 - np.log(debt / 1000) + town + rng.logistic(size=500) > 1.0
+    rows = [f"{a},{d:.0f},{'ABC'[t]},{'yes' if g else 'no'}" for a, d, t, g in zip(age, debt, town, good)]
+    (case.directory / "card.csv").write_text("\n".join(["age,debt,town,y", *rows]) + "\n", encoding="utf-8")
+    case.run("convert card.csv --label y --columns 'age,town;debt' --names g,h -o card.parts")
+    case.run("scorecard bins card.parts --bins age=30,45,60 -o bins.parts")
+    case.run("train bins.parts --lambda 1e-2 --threads 1 -o score")
+    case.run("scorecard points score -o points")
+    case.run("scorecard apply points card.csv -o scores.csv")
+    case.run("columns card.parts")
+    case.fit("three", out="three", test="../data/three-test.parts", lam=1e-3)
+    case.fit("number", out="number", loss="huber:0.7", regularizer="l1", lam=1e-2)
+    case.fit("count", out="count", loss="poisson", lam=1e-2)
+    case.fit("two", out="two", lam=1e-3, test=AFTER)
+    case.fit("two", out="unsure", loss="sigmoid", lam=1e-2, rounds=15)
+    case.fit("two", out="private", lam=1e-2, privacy={"mode": "fusion", "epsilon": 2.0, "delta": 1e-4})
+    for line in (
+        *(f"coefficients {run}" for run in ("score", "three", "number", "count")),
+        *(f"infer {run}" for run in ("two --covariance HC1", "count", "three --level 0.9")),
+        *(f"verify {run}" for run in ("two", "three", "number", "unsure", "two --digits 30 --json")),
+        *(f"evaluate {run}" for run in ("three ../data/three-test.parts", f"two {AFTER} --threshold 0.3")),
+        f"evaluate two {AFTER} --reference ../data/two.parts",
+        *(f"card {run}" for run in ("score", "private", "two --json")),
+        *(f"inspect {what}" for what in ("three", "two/model", "two/model/a.h5", "t.parts/train.parts")),
+        f"drift ../data/two.parts {AFTER}",
+        f"worth two --test {AFTER} --threads 1",
+        "compare two count number",
+        "inspect points",
+        "privacy private",
+        "privacy --epsilon 1 --delta 1e-5 --rounds 20 --parties 3",
+        "privacy --noise 2 --delta 1e-5 --rounds 20",
+        "privacy --noise 20 --epsilon 1 --delta 1e-6",
+        "audit private --trials 20000",
+        "forecast --owners n:500:1,s:90:0.5,t:9000:3 --curvature 0.1,1 --bound clip:1 --rounds 6",
+        "export two -o two.json",
+    ):
+        case.run(line)
+
+
+@_case
 def contributions(case: Case) -> None:
     """Predictions by files."""
     case.fit("two", lam=1e-2)

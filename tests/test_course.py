@@ -1,7 +1,7 @@
 """The course of small fits: rounds, exchanges, and what the first rounds reach.
 
 A method that takes a worse step still ends at a proved model, only later, so tests of results do not see it.
-``FASTADMM_WRITE_COURSE=1`` writes ``course.txt`` anew; a change of it is a change for users.
+``make snapshots`` writes ``course.txt`` anew; a change of it is a change for users.
 """
 
 import os
@@ -85,7 +85,7 @@ KNOWN = {
 }
 
 
-@pytest.mark.skipif("FASTADMM_WRITE_COURSE" not in os.environ, reason="only on request")
+@pytest.mark.skipif("FASTADMM_WRITE_SNAPSHOTS" not in os.environ, reason="only on request")
 def test_write_the_table():
     lines = []
     for name, asked in CASES.items():

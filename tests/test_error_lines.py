@@ -1,7 +1,7 @@
 """What the command line says about mistakes, to the letter: ``error_lines.txt`` and ``file_mistakes.txt``.
 
 In these files ``> c.toml | key = 1`` writes a file, ``$ train d.parts`` is a command, and below it stand its
-exit code and error line. To add a mistake, write its line; ``make error-lines`` fills in what the program
+exit code and error line. To add a mistake, write its line; ``make snapshots`` fills in what the program
 says. What other libraries say is left out.
 """
 
@@ -135,7 +135,7 @@ def told(home, capsys, text):
 def _compare(table, home, capsys):
     known = table.read_text(encoding="utf-8")
     now = told(home, capsys, known)
-    if "FASTADMM_WRITE_ERROR_LINES" in os.environ:
+    if "FASTADMM_WRITE_SNAPSHOTS" in os.environ:
         table.write_text(now, encoding="utf-8")
     assert now.splitlines() == known.splitlines()
     return now
