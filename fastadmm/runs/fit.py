@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,12 @@ from fastadmm.errors import FormatError, StorageError
 from fastadmm.files.atomic import shown
 from fastadmm.files.retry import retried
 from fastadmm.runs.checkpoint import Subject, checkpoints, restore_checkpoint, write_checkpoint
-from fastadmm.runs.claim import of_model, statement_of, write_dual
+from fastadmm.runs.claim import model_digest, of_model, problem_digest, statement_of, write_dual
 from fastadmm.runs.config import sealed_part
-from fastadmm.runs.display import Display
+from fastadmm.runs.display import Display, stop_on_signal
 from fastadmm.runs.folder import RoundLog, RunFolder
-from fastadmm.runs.interrupt import stop_on_signal
 from fastadmm.runs.load import LoadedRun
-from fastadmm.runs.private import write_statement
-from fastadmm.runs.provenance import model_digest, problem_digest
-from fastadmm.runs.result import model_of, result_document
+from fastadmm.runs.result import model_of, result_document, write_statement
 from fastadmm.settings.keys import PATHS
 from fastadmm.settings.run import RunConfig
 from fastadmm.solver.history import RoundRecord, Status
@@ -80,21 +77,20 @@ class Job:
 
     def finished(self, solver: Run, result: SolveResult, comparison: Any = None) -> dict[str, Any]:
         """Write the model and the dual vector of its proof; what the result says of them."""
-        folder, loaded, statement = self.folder, self.loaded, None
+        folder, loaded, proof, statement = self.folder, self.loaded, result.proof, None
         if result.status is Status.DIVERGED:
             # Neither from the model of an earlier limit: its rounds already led astray.
             shutil.rmtree(folder.model, ignore_errors=True)
         elif result.status is not Status.INTERRUPTED:
             model = model_of(loaded.partition, solver, result, self.run_id)
-            if result.proof is not None:
-                lam, settings = solver.problem.recorded_lam, self.config.to_toml()
-                weights = model_digest(model)
-                statement = statement_of(result.proof, weights, settings, lam, loaded.provenance)
+            if proof is not None:
+                about = model_digest(model), self.config.to_toml(), solver.problem.recorded_lam
+                statement = statement_of(proof, *about, loaded.provenance)
                 model = of_model(statement, model)
-            write_dual(folder.path, None if result.proof is None else result.proof.dual)
+            write_dual(folder.path, None if proof is None else proof.dual)
             write_model(folder.model, model, force=True)
-        document = result_document(solver, result, statement) | loaded.class_rows
-        document["privacy"] = write_statement(folder.path, solver, self.run_id).to_json()
+        private = write_statement(folder.path, solver, self.run_id).to_json()
+        document = result_document(solver, result, statement) | loaded.class_rows | {"privacy": private}
         if comparison is not None:
             document["comparison"] = comparison.to_json()
         if loaded.looks:
@@ -112,10 +108,12 @@ class Fit(Job):
 
     def restore(self) -> None:
         """Go on from the newest whole checkpoint; damaged ones are removed."""
-        place, damaged = self.folder.checkpoints, []
+        place, damaged, found = self.folder.checkpoints, [], False
         for candidate in reversed(checkpoints(place)):
             try:
-                self._restore(candidate)
+                retried(partial(restore_checkpoint, candidate, self.solver, self.subject))
+                found = True
+                break
             except (FormatError, StorageError) as error:
                 # Damaged is what was read and is wrong, or is not there; what cannot be read may be whole.
                 if isinstance(error, StorageError) and error.errno != errno.ENOENT:
@@ -123,33 +121,25 @@ class Fit(Job):
                 self.display.note(f"checkpoint skipped: {error}")
                 damaged.append(candidate)
                 self.solver = self.new_solver()
-            else:
-                self.display.note(f"resuming after round {self.solver.n_rounds}")
-                break
-        else:
-            if damaged:
-                text = "no checkpoint can be used: damaged, or of an earlier version; train again"
-                raise FormatError(f"{shown(place)}: {text}")
-            self.display.note(
-                "stored messages are sent again; none is drawn again"
-                if self.solver.private
-                else "no checkpoint yet: starting from round 1"
-            )
+        if damaged and not found:
+            text = "no checkpoint can be used: damaged, or of an earlier version; train again"
+            raise FormatError(f"{shown(place)}: {text}")
+        begun = "no checkpoint yet: starting from round 1"
+        begun = "stored messages are sent again; none is drawn again" if self.solver.private else begun
+        self.display.note(f"resuming after round {self.solver.n_rounds}" if found else begun)
         for path in damaged:
             shutil.rmtree(path, ignore_errors=True)
 
-    def _restore(self, checkpoint: Path) -> None:
-        retried(lambda: restore_checkpoint(checkpoint, self.solver, self.subject))
-
     def work(self) -> dict[str, Any]:
         """All rounds that are left, then the model."""
-        solver = self.solver
+        solver, comparison = self.solver, None
         self._announce()
         with self.folder.open_log(solver.n_rounds) as log, stop_on_signal() as stop_requested:
             try:
                 result = self._rounds(log, stop_requested)
                 finished = result.status is not Status.INTERRUPTED
-                comparison = solver.compare(result.weights, result.intercept) if finished else None
+                if finished:
+                    comparison = solver.compare(result.weights, result.intercept)
             finally:
                 solver.close()
         document = self.finished(solver, result, comparison)
@@ -166,10 +156,8 @@ class Fit(Job):
             note(f"warning: {solver.advice()}")
         for name, update, why in solver.party_notes():
             note(f"{name}: x-update '{update}' ({why})")
-        own = solver.problem.own_lambda
-        if own is None:
-            lam = f"{self.config.lambda_:g}"
-        else:
+        lam, own = f"{self.config.lambda_:g}", solver.problem.own_lambda
+        if own is not None:
             lam = ", ".join(f"{v:g} of {name}" for name, v in zip(solver.problem.names, own.values))
         threads = f"{solver.engine.n_threads} thread(s)"
         note(solver.program())
@@ -179,14 +167,13 @@ class Fit(Job):
 
     def _rounds(self, log: RoundLog, stop_requested: Callable[[], bool]) -> SolveResult:
         """Rounds until one is the last, logged, shown and saved."""
-        config, solver = self.config, self.solver
+        config, solver, every = self.config, self.solver, self.config.checkpoint_rounds
         last_saved = time.monotonic()
 
         def monitor(record: RoundRecord) -> None:
             nonlocal last_saved
             log.append(record)
             self.display.round(record)
-            every = config.checkpoint_rounds
             due = every is not None and record.round % every == 0
             if solver.private:
                 log.sync()

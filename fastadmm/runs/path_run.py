@@ -13,14 +13,14 @@ import numpy as np
 
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError, InputError
-from fastadmm.files.atomic import atomic_directory, atomic_file, shown, storage_errors
+from fastadmm.files.atomic import atomic_directory, atomic_file, plain, shown, storage_errors
 from fastadmm.files.reading import read_json, require_regular
 from fastadmm.files.seal import check_files, check_seal, digest_of_files, seal_of
 from fastadmm.problem.problem import Problem
 from fastadmm.runs.config import solver_options
+from fastadmm.runs.display import stop_on_signal
 from fastadmm.runs.fit import Job
 from fastadmm.runs.folder import RunFolder
-from fastadmm.runs.interrupt import stop_on_signal
 from fastadmm.runs.load import LoadedRun
 from fastadmm.settings.run import RunConfig
 from fastadmm.solver.cross_validation import CrossValidation, FoldFit, cross_validate, make_folds
@@ -29,6 +29,9 @@ from fastadmm.solver.loop import SolveResult
 from fastadmm.solver.regularization_path import PathPoint, check_lambdas, fit_point, lambda_grid
 from fastadmm.solver.solver import Solver
 from fastadmm.solver.warm_start import StartingPoint
+
+#: What files that are no stored fit make Python raise.
+_DAMAGED = (ArithmeticError, AttributeError, EOFError, FileNotFoundError, LookupError, TypeError, ValueError)
 
 #: Rows of the table that a terminal shows.
 _MOST_LINES = 40
@@ -50,19 +53,19 @@ class PathJob(Job):
     def work(self) -> dict[str, Any]:
         """All fits that are left, then the model of the chosen one."""
         self.solver.close()  # every fit has its own
-        folder, run = self.folder, self.folder.path
+        folder = self.folder
         folder.remove_result()
-        fits = StoredFits(run / "fits", self.loaded.problem.names, folder.check_held)
+        fits = StoredFits(folder.path / "fits", self.loaded.problem.names, folder.check_held)
         with stop_on_signal() as stop_requested:
             try:
                 chosen = self._choose(fits, stop_requested)
                 k = len(self.grid) - 1 if chosen is None else chosen.chosen
-                points = self._points(k, fits, stop_requested)
-                claims = [fits.claims[f"lambda-{j:04d}"] for j in range(len(points))]
+                points, claims = self._points(k, fits, stop_requested)
             except KeyboardInterrupt:
                 if not stop_requested():
                     raise
-                return _interrupted(fits)
+                said = f"interrupted after {fits.n_done} fit{'' if fits.n_done == 1 else 's'} of the path"
+                return {"status": str(Status.INTERRUPTED), "message": said, "rounds": 0, "seconds": 0.0}
         folder.check_held()
         table = _table(points, claims, chosen, k)
         folder.write_json("path.json", table)
@@ -88,28 +91,32 @@ class PathJob(Job):
             monitor=self.display.note,
         )
 
-    def _points(self, k: int, fits: StoredFits, stop_requested: Callable[[], bool]) -> list[PathPoint]:
-        """The path on all rows; a stored k-th point is made again, to the same bits, for its proof."""
+    def _points(
+        self, k: int, fits: StoredFits, stop_requested: Callable[[], bool]
+    ) -> tuple[list[PathPoint], list[str | None]]:
+        """The path on all rows and what each point claims; a stored k-th one is made again for its proof."""
         points: list[PathPoint] = []
+        claims: list[str | None] = []
         options, start = solver_options(self.config), self.loaded.start
         with Engine(self.config.threads) as engine:
             for j, lam in enumerate(self.grid):
-                problem = replace(self.loaded.problem, lam=lam)
 
-                def make(problem: Problem = problem, start: StartingPoint | None = start) -> PathPoint:
+                def make(lam: float = lam, start: StartingPoint | None = start) -> PathPoint:
+                    problem = replace(self.loaded.problem, lam=lam)
                     point = fit_point(problem, options, engine, start, should_stop=stop_requested)
                     if point.status is Status.INTERRUPTED:
                         raise KeyboardInterrupt
                     return point
 
-                point = fits.point(f"lambda-{j:04d}", make)
-                if j == k and point.proof is None and fits.claims[f"lambda-{j:04d}"] is not None:
-                    point = make()
+                point, claim = fits.point(f"lambda-{j:04d}", make)
+                if j == k and point.proof is None and claim is not None:
+                    point = make()  # to the same bits
                 place = f"{j + 1} of {len(self.grid)}"
                 self.display.note(f"lambda {lam:.3g} ({place}), all rows: {point.message}")
                 points.append(point)
+                claims.append(claim)
                 start = StartingPoint(point.weights, point.intercept)
-        return points
+        return points, claims
 
     def _model_of(self, point: PathPoint, table: dict[str, Any]) -> dict[str, Any]:
         """Make the chosen point the run's model; what the result says of it."""
@@ -148,37 +155,25 @@ def _table(
 ) -> dict[str, Any]:
     """What ``path.json`` says; nothing in it depends on time."""
     rows = []
-    for j, point in enumerate(points):
+    for j, (point, claim) in enumerate(zip(points, claims, strict=True)):
         record = point.record.to_json()
-        row: dict[str, Any] = {
+        row = {
             "lambda": point.lam,
-            "objective": record["objective"],
-            "gap": record["gap"],
-            "gap_absolute": record["gap_absolute"],
+            **{key: record[key] for key in ("objective", "gap", "gap_absolute")},
             "status": str(point.status),
-            **({} if claims[j] is None else {"claim": claims[j]}),
+            **({} if claim is None else {"claim": claim}),
             "rounds": point.n_rounds,
             "nonzero": point.n_nonzero,
             "weight_norms": record["weight_norms"],
+            **({} if record["test"] is None else {"test": record["test"]}),
         }
-        if record["test"] is not None:
-            row["test"] = record["test"]
         if chosen is not None:
-            row |= {
-                "held_out_loss": float(chosen.mean[j]),
-                "standard_error": float(chosen.standard_error[j]),
-                "fold_losses": chosen.losses[j].tolist(),
-                "fold_gaps": chosen.gaps[j].tolist(),
-                "fold_rounds": chosen.n_rounds[j].tolist(),
-            }
+            row |= {"held_out_loss": chosen.mean[j].item(), "standard_error": chosen.standard_error[j].item()}
+            folds = {"losses": chosen.losses, "gaps": chosen.gaps, "rounds": chosen.n_rounds}
+            row |= {f"fold_{name}": values[j].tolist() for name, values in folds.items()}
         rows.append(row)
-    return {
-        "chosen": k,
-        "lambda": points[k].lam,
-        "best": None if chosen is None else chosen.best,
-        "rule": None if chosen is None else chosen.rule,
-        "values": rows,
-    }
+    best, rule = (None, None) if chosen is None else (chosen.best, chosen.rule)
+    return {"chosen": k, "lambda": points[k].lam, "best": best, "rule": rule, "values": rows}
 
 
 def read_table(run: Path) -> dict[str, Any]:
@@ -207,27 +202,11 @@ def table_lines(table: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _finite(values: dict[str, Any]) -> dict[str, Any]:
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
-
-
-def _interrupted(fits: StoredFits) -> dict[str, Any]:
-    n = fits.n_done
-    return {
-        "status": str(Status.INTERRUPTED),
-        "message": f"interrupted after {n} fit{'' if n == 1 else 's'} of the path",
-        "rounds": 0,
-        "seconds": 0.0,
-    }
-
-
 class StoredFits:
     """Fits on disk, one directory each: ``fit.json``, and each party's weights alone in its own file."""
 
-    def __init__(self, path: Path, names: list[str], check: Callable[[], None] | None = None) -> None:
-        self.path, self.names, self.n_done = path, names, 0
-        self.claims: dict[str, str | None] = {}  # of the fits on all rows
-        self._check = check
+    def __init__(self, path: Path, names: list[str], check: Callable[[], None]) -> None:
+        self.path, self.names, self.n_done, self._check = path, names, 0, check
 
     def fold_fit(self, name: str, make: Callable[[], FoldFit]) -> FoldFit:
         """The fit of a fold, from disk or made and stored."""
@@ -235,14 +214,14 @@ class StoredFits:
         def told(fit: FoldFit) -> dict[str, Any]:
             return {"loss": fit.loss, "gap": fit.gap, "rounds": fit.n_rounds}
 
-        def read(document: dict[str, Any], weights: list[np.ndarray], intercept: Any) -> FoldFit:
-            gap = math.inf if document["gap"] is None else float(document["gap"])
-            return FoldFit(weights, intercept, float(document["loss"]), gap, int(document["rounds"]))
+        def read(own: dict[str, Any], weights: list[np.ndarray], intercept: Any) -> FoldFit:
+            gap = math.inf if own["gap"] is None else float(own["gap"])
+            return FoldFit(weights, intercept, float(own["loss"]), gap, int(own["rounds"]))
 
-        return self._stored(name, make, told, read)
+        return self._stored(name, make, told, read)[0]
 
-    def point(self, name: str, make: Callable[[], PathPoint]) -> PathPoint:
-        """A fit on all rows, from disk, without its proof, or made and stored."""
+    def point(self, name: str, make: Callable[[], PathPoint]) -> tuple[PathPoint, str | None]:
+        """A fit on all rows, from disk, without its proof, or made and stored; and its claim."""
 
         def told(point: PathPoint) -> dict[str, Any]:
             return {
@@ -251,42 +230,41 @@ class StoredFits:
                 "status": str(point.status),
                 "message": point.message,
                 "history": [record.to_json() for record in point.history],
-                "claim": claim_of(point),
+                "claim": None if point.proof is None else str(point.proof.claim),
             }
 
-        def read(document: dict[str, Any], weights: list[np.ndarray], intercept: Any) -> PathPoint:
-            older = document.get("proof") or {}  # of fits of version 0.2
-            self.claims[name] = document.get("claim", older.get("claim"))
-            history = [RoundRecord.from_json(values) for values in document["history"]]
-            told = Status(document["status"]), str(document["message"]), history
-            return PathPoint(weights, intercept, *told, lam=float(document["lambda"]))
+        def read(own: dict[str, Any], weights: list[np.ndarray], intercept: Any) -> PathPoint:
+            history = [RoundRecord.from_json(values) for values in own["history"]]
+            about = Status(own["status"]), str(own["message"]), history
+            return PathPoint(weights, intercept, *about, lam=float(own["lambda"]))
 
-        def claim_of(point: PathPoint) -> str | None:
-            return None if point.proof is None else str(point.proof.claim)
-
-        point = self._stored(name, make, told, read)
-        self.claims.setdefault(name, claim_of(point))
-        return point
+        point, own = self._stored(name, make, told, read)
+        return point, own.get("claim", (own.get("proof") or {}).get("claim"))  # as version 0.2 wrote it
 
     def _stored(
         self,
         name: str,
         make: Callable[[], Any],
         told: Callable[[Any], dict[str, Any]],
-        read: Callable[[dict[str, Any], list[np.ndarray], Any], Any],
-    ) -> Any:
-        """A fit from disk, or made and stored."""
-        found = self._read(name)
+        read: Callable[..., Any],
+    ) -> tuple[Any, dict[str, Any]]:
+        """A fit from disk, or made and stored; and what is stored of it beside its model."""
+        directory, found = self.path / name, None
+        with storage_errors(directory, "read"):
+            if directory.exists():
+                try:
+                    document, *model = self._read(directory)
+                    found = read(document, *model)
+                except _DAMAGED as error:
+                    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+                    place = f"{shown(directory)}: not a stored fit"
+                    raise FormatError(f"{place}: {reason}; delete it to fit again") from None
         if found is None:
-            fit = make()
-            self._write(name, told(fit), fit.weights, fit.intercept)
-            self.n_done += 1
-            return fit
+            found = make()
+            document = told(found)
+            self._write(name, document, found.weights, found.intercept)
         self.n_done += 1
-        try:
-            return read(*found)
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            raise self._damaged(name, error) from None
+        return found, document
 
     def _write(
         self,
@@ -296,41 +274,27 @@ class StoredFits:
         intercept: Any,
     ) -> None:
         held = np.asarray(intercept, dtype=np.float64)
-        if not np.isfinite(held).all() or not all(np.isfinite(x).all() for x in weights):
-            raise InputError(
-                f"path: fit {name} has weights that are not finite; bring the features to one scale"
-            )
-        if self._check is not None:
-            self._check()
+        if not all(np.isfinite(x).all() for x in (held, *weights)):
+            said = "has weights that are not finite; bring the features to one scale"
+            raise InputError(f"path: fit {name} {said}")
+        self._check()
         with atomic_directory(self.path / name) as directory:
             for party, x in zip(self.names, weights, strict=True):
                 np.save(directory / f"{party}.npy", np.ascontiguousarray(x), allow_pickle=False)
-            record = {**_finite(document), "intercept": held.tolist(), "files": digest_of_files(directory)}
+            record = {**plain(document), "intercept": held.tolist(), "files": digest_of_files(directory)}
             text = json.dumps({**record, "digest": seal_of(record)}, indent=2, allow_nan=False)
             (directory / "fit.json").write_text(text + "\n", encoding="utf-8")
 
-    def _read(self, name: str) -> tuple[dict[str, Any], list[np.ndarray], Any] | None:
-        directory = self.path / name
-        with storage_errors(directory, "read"):
-            if not directory.exists():
-                return None
-            try:
-                if not (directory / "fit.json").exists():
-                    raise FileNotFoundError("no fit.json")
-                document = read_json(directory / "fit.json")
-                if "files" in document:  # fits of version 0.1 have no digests
-                    seal = str(document.pop("digest"))
-                    check_seal(document, seal, "fit.json", "make it again")
-                    check_files(directory, document["files"])
-                places = [directory / f"{party}.npy" for party in self.names]
-                for place in places:
-                    require_regular(place)
-                weights = [np.load(place, allow_pickle=False) for place in places]
-                held = np.array(document["intercept"], dtype=np.float64)
-            except (ValueError, KeyError, TypeError, AttributeError, EOFError, FileNotFoundError) as error:
-                raise self._damaged(name, error) from None
+    def _read(self, directory: Path) -> tuple[dict[str, Any], list[np.ndarray], Any]:
+        if not (directory / "fit.json").exists():
+            raise FileNotFoundError("no fit.json")
+        document = read_json(directory / "fit.json")
+        if "files" in document:  # fits of version 0.1 have no digests
+            check_seal(document, str(document.pop("digest")), "fit.json", "make it again")
+            check_files(directory, document["files"])
+        weights = []
+        for party in self.names:
+            require_regular(directory / f"{party}.npy")
+            weights.append(np.load(directory / f"{party}.npy", allow_pickle=False))
+        held = np.array(document["intercept"], dtype=np.float64)
         return document, weights, held if held.ndim else float(held)
-
-    def _damaged(self, name: str, error: Exception) -> FormatError:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        return FormatError(f"{shown(self.path / name)}: not a stored fit: {reason}; delete it to fit again")
